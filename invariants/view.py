@@ -53,10 +53,14 @@ class Holding(NamedTuple):
 
 
 class Fence(NamedTuple):
-    """Units that were freed, but that launch `launch` may still read."""
+    """Units that were freed, but that launch `launch` may still read.
+
+    `read` are cached units that launch `launch` may still read, too, and of which the engine counts it as a reader.
+    """
 
     launch: int
     units: Sequence[int]
+    read: Sequence[int] = ()
 
 
 _owner_of_holding = itemgetter(Holding._fields.index("owner"))
@@ -203,7 +207,8 @@ class RecordView(NamedTuple):
 
     [0, protected_len) is shared with the tree; `node` is the node in which it ends (0: a root), and `receipt` the id of
     the lock on it.  Private pages of windowed components below `frontier` were freed; a frontier at or below
-    protected_len is reported as 0.  `table` is the content of row `row` of the request table, one unit of the first
+    protected_len is reported as 0.  If the windows slide apart, `frontiers` has the frontier of each component, and
+    `frontier` is unused.  `table` is the content of row `row` of the request table, one unit of the first
     component's pool per page; a record without a row has `row` 0 and an empty table.
     """
 
@@ -218,6 +223,10 @@ class RecordView(NamedTuple):
     table: Sequence[int]
     receipt: int
     node: int
+    frontiers: Sequence[int] = ()
+
+    def frontier_in(self, component: int) -> int:
+        return self.frontiers[component] if self.frontiers else self.frontier
 
 
 class RequestView(NamedTuple):

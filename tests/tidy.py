@@ -39,9 +39,13 @@ MAY_IMPORT = {
         *(*OWN_ENGINE, "msgspec"),
         *("harness.core", "harness.search", "harness.mutants", "harness.components", "harness.engines.own"),
     ),
+    "harness/engines/foreign": ("harness.core", "harness.engines.foreign", "msgspec"),
     "harness/engines/sglang": (
-        *("harness.core", "harness.search", "harness.strict", "harness.engines.sglang"),
+        *("harness.core", "harness.search", "harness.strict", "harness.engines.foreign", "harness.engines.sglang"),
         *("invariants", "hypothesis", "msgspec"),
+    ),
+    "harness/engines/vllm": (
+        *("harness.core", "harness.engines.foreign", "harness.engines.vllm", "invariants", "msgspec"),
     ),
 }
 # Inside the engine a part imports only lower layers.  Only the parts of the lowest layer import each other.

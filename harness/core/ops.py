@@ -256,7 +256,7 @@ ENGINE_OPS: tuple[type[Op], ...] = (
 )
 
 
-def name_of(op: Op) -> str:
+def name_of(op: Op | type[Op]) -> str:
     """The name of an op's kind, as the op-log spells it."""
     return str(op.__struct_config__.tag)
 

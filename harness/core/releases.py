@@ -14,6 +14,7 @@ from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
+from zipfile import ZipFile
 
 from harness.core.errors import UsageError
 
@@ -25,7 +26,10 @@ SHARED = "packages"
 UNFINISHED = ".unfinished"
 CONTENTS = ".swarden"  # in the shared directory: the Python and the list of packages that it was made for
 PIP = ("-m", "pip", "--disable-pip-version-check", "--no-input")
-INSTALL = ("install", "--quiet", "--no-deps", "--no-compile", "--only-binary", ":all:", "--target")
+WHEELS = ("--quiet", "--no-deps", "--only-binary", ":all:")
+INSTALL = ("install", *WHEELS, "--no-compile", "--target")
+DOWNLOAD = ("download", *WHEELS, "--dest")
+METADATA = ".dist-info/"
 ON_INDEX = "Available versions: "  # in the output of "pip index versions"
 
 
@@ -76,6 +80,7 @@ class Releases:
     `requirements` pins these packages; like a release, they are installed without dependencies. A directory appears
     under its name when it is complete. The sizes of the downloads are approximate, with their unit.
     `from_environment` are the packages that are installed by the user, because there are several builds of them.
+    With `kept_files`, only files with these suffixes and the metadata of a release are unpacked.
     """
 
     package: str
@@ -84,6 +89,7 @@ class Releases:
     release_size: str
     shared_size: str
     from_environment: tuple[str, ...] = ()
+    kept_files: tuple[str, ...] = ()
 
     def has_name(self, version: str) -> bool:
         """Whether a release can have this name; a checkout and a development version cannot."""
@@ -128,7 +134,9 @@ class Releases:
         self.root.mkdir(parents=True, exist_ok=True)
         with self._alone() as unfinished:
             release, shared = unfinished / "release", unfinished / "shared"
-            if not self._has(version):
+            if not self._has(version) and self.kept_files:
+                _unpack(unfinished / "wheels", release, f"{self.package}=={version}", self.kept_files)
+            elif not self._has(version):
                 _install(release, f"{self.package}=={version}")
             if not self._shared_is_complete:
                 _install(shared, "--requirement", str(self.requirements))
@@ -185,6 +193,15 @@ class Releases:
 def _install(folder: Path, *what: str) -> None:
     """Install wheels into a new directory; nothing is built, and no dependency is followed."""
     _pip(f"install {what[-1]}", *INSTALL, str(folder), *what)
+
+
+def _unpack(wheels: Path, folder: Path, what: str, suffixes: tuple[str, ...]) -> None:
+    """Unpack the files with these suffixes, and the metadata, of a wheel into a new directory."""
+    _pip(f"download {what}", *DOWNLOAD, str(wheels), what)
+    for wheel in wheels.iterdir():
+        with ZipFile(wheel) as archive:
+            names = [name for name in archive.namelist() if METADATA in name or name.endswith(suffixes)]
+            archive.extractall(folder, names)
 
 
 def _pip(deed: str, *arguments: str) -> str:

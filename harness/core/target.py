@@ -4,7 +4,7 @@ An engine's package registers an instance in the entry-point group `swarden.engi
 Configurations are opaque: outside of the target they are JSON objects.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -38,7 +38,8 @@ class Pool(NamedTuple):
 class Shape(NamedTuple):
     """The part of a configuration that generic traffic needs; lengths are in tokens.
 
-    `sessions_rewind` is false if the prompt of a turn must begin with all tokens of its session.
+    `sessions_rewind` is false if the prompt of a turn must begin with all tokens of its session.  `unused` names the
+    ops and faults of the target that an engine of this configuration does not have.
     """
 
     page_size: int = 1
@@ -48,6 +49,7 @@ class Shape(NamedTuple):
     max_context_len: int = 384
     lookahead_len: int = 0
     sessions_rewind: bool = True
+    unused: Collection[str] = ()
 
 
 class Draw(Protocol):

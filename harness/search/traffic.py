@@ -78,10 +78,12 @@ class EngineTraffic(Machine):
         target = self.listener.target
         config = target.config(HypothesisDraw(data))
         self.shape = target.shape(config)
-        self.faults = data.draw(fault_sets(list(target.faults))) if target.faults else ()
+        faults = [fault for fault in target.faults if fault not in self.shape.unused]
+        self.faults = data.draw(fault_sets(faults)) if faults else ()
         self.load = RequestMix(data.draw(st.sampled_from(OUTPUT_LENS)))
         ops = target.machines[self.machine].ops
-        supported = [name for name, (op, _) in WEIGHTS.items() if op in ops and (name != "trouble" or self.faults)]
+        left = {kind for kind in ops if name_of(kind) not in self.shape.unused}
+        supported = [name for name, (op, _) in WEIGHTS.items() if op in left and (name != "trouble" or self.faults)]
         left_out: set[str] = set()
         if data.draw(st.booleans()):
             optional = [name for name in supported if name not in ALWAYS]

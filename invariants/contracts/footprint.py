@@ -41,13 +41,14 @@ def private_windows_are_bounded(change: Transition) -> Evidence:
     Earlier tokens were computed before the step.  Private pages are those that are not shared with the tree.
     """
     after, earlier = change.after, change.before.record_by_request
-    for component, page_size in zip(after.components, after.page_sizes, strict=True):
+    for index, (component, page_size) in enumerate(zip(after.components, after.page_sizes, strict=True)):
         if component.window is not None:
             most = kept_len(component.window, page_size) + page_size - 1 + after.limits.window_slack
             for record in after.records or ():
-                if record.committed_len - max(record.frontier, record.protected_len) > most:
+                frontier = record.frontier_in(index)
+                if record.committed_len - max(frontier, record.protected_len) > most:
                     committed = _committed_before(earlier, record)
-                    kept = committed - max(record.frontier, record.protected_len)
+                    kept = committed - max(frontier, record.protected_len)
                     if kept > most:
                         yield found(
                             owner_ref(record.owner),
@@ -56,7 +57,7 @@ def private_windows_are_bounded(change: Transition) -> Evidence:
                             kept_len=kept,
                             most=most,
                             committed_len=committed,
-                            frontier=record.frontier,
+                            frontier=frontier,
                         )
 
 

@@ -5,19 +5,20 @@ from hashlib import sha256
 from zipfile import ZipFile
 
 
-def wheel(folder, name, version, requires=""):
-    """Write a wheel with one package."""
+def wheel(folder, name, version, requires="", files=()):
+    """Write a wheel with one package, and further empty `files` in it."""
     info = f"{name}-{version}.dist-info"
-    files = {
+    contents = {
+        **{f"{name}/{file}": "" for file in files},
         f"{name}/__init__.py": f"VERSION = {version!r}\n",
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{requires}",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
     rows = [
         f"{path},sha256={urlsafe_b64encode(sha256(text.encode()).digest()).decode().rstrip('=')},{len(text)}"
-        for path, text in files.items()
+        for path, text in contents.items()
     ]
     with ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as archive:
-        for path, text in files.items():
+        for path, text in contents.items():
             archive.writestr(path, text)
         archive.writestr(f"{info}/RECORD", "\n".join([*rows, f"{info}/RECORD,,\n"]))

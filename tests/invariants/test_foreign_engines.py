@@ -322,6 +322,31 @@ def test_violations_of_an_engine_that_counts_references_are_found(changes, expec
     assert found(ASYNC, replace(ASYNC, **changes)) == expected
 
 
+def with_two_windows(frontiers):
+    """The engine with a third group of layers, with a larger window; r2 is its only request."""
+    units = ((5, 6, 8), (0, 0, 14), (0, 13, 4))
+    holdings = [Holding(R2, (4, 5, 6, 8, 13, 14), cached=False)]
+    return replace(
+        ASYNC,
+        components=(*ASYNC.components, ComponentView("blocks", 28)),
+        pools=(replace(ASYNC.pools[0], free=[1, 2, 3, 7, 9, 10, 11, 12], holdings=holdings),),
+        counters=None,
+        launches=(),
+        requests=(RequestView(2, "running", 0, 20, 3, 9),),
+        records=(TABLES[1]._replace(frontier=0, frontiers=frontiers, units=units),),
+    )
+
+
+def test_each_window_has_its_own_frontier():
+    healthy, late, early = map(with_two_windows, ((0, 32, 16), (0, 32, 32), (0, 16, 16)))
+
+    assert found(healthy, healthy) == []
+    assert [law for law, _ in found(healthy, late)] == ["frontiers_spare_the_window", "private_pages_match_frontier"]
+    assert found(healthy, early) == [
+        ("private_pages_match_frontier", "request r2: no blocks page for positions [16, 32)")
+    ]
+
+
 def test_free_of_the_null_block_is_found():
     evidence = "block 0: freed by request r2, but ids run from 1 to 14"
 

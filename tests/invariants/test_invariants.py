@@ -133,6 +133,7 @@ def test_invariant_of_a_missing_part_is_counted_as_not_applicable(part, name):
         pytest.param(HEALTHY, "outputs_match_uncached_model", id="outputs-of-the-fake-forward"),
         pytest.param(progress.HELD_FROM_OUTSIDE, "work_makes_progress", id="held-from-outside"),
         pytest.param(progress.PAUSED, "work_makes_progress", id="pause"),
+        pytest.param(progress.LOADED, "work_makes_progress", id="load-has-just-ended"),
         pytest.param(progress.LOADING, "work_makes_progress", id="load"),
         pytest.param(progress.LAUNCHES_ARE_UNREPORTED, "work_makes_progress", id="launches-are-not-reported"),
         pytest.param(HEALTHY, "pauses_are_reported", id="no-pause"),

@@ -8,6 +8,7 @@ from harness.core.event_log import EventLog
 from harness.core.faults import CLIENT_FAULTS, FaultPlan
 from harness.core.origins import EngineCode
 from harness.core.port import DraftPort, EnginePort, Streamed, Submission
+from harness.engines.foreign.stand_ins import Missing
 from harness.engines.sglang.attributes import VOCABULARY
 from harness.engines.sglang.boot import Release
 from harness.engines.sglang.capture import Enabled, SglangCapture
@@ -20,7 +21,6 @@ from harness.engines.sglang.requests import SPARE_TOKENS, Requests, rid_of
 from harness.engines.sglang.scheduler import Passes, build, turn
 from harness.engines.sglang.sessions import Sessions
 from harness.engines.sglang.speculation import Speculation
-from harness.engines.sglang.stand_ins import Missing
 from invariants import reference, view
 from invariants.reuse import sharing
 

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+from harness.engines.foreign.stand_ins import Missing, Silent
 from harness.engines.sglang.boot import Release
 from harness.engines.sglang.config import SglangConfig
 from harness.engines.sglang.memory import Memory
 from harness.engines.sglang.requests import max_pool_len
-from harness.engines.sglang.stand_ins import Missing, Silent
 from harness.engines.sglang.streams import Stream
 
 VOCABULARY = 64

@@ -1,19 +1,18 @@
 """The import of one release of SGLang into this process, and where its parts are in each release."""
 
 import importlib
-import inspect
 import logging
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
-from harness.core.errors import UsageError
-from harness.core.releases import parsed
+from harness.engines.foreign.parts import Booted, Feature, Parts, optional, parameters
+from harness.engines.foreign.stand_ins import provide_absent, replace_triton
 from harness.engines.sglang import stand_ins, streams
 
 # The name of each part, and its places in the releases, newest first.
@@ -91,13 +90,6 @@ NEEDS_NO_GPU = {
 }
 
 
-class Feature(NamedTuple):
-    """A difference between releases, with its reason, and how a release is found to have it."""
-
-    reason: str
-    is_in: Callable[["Release"], bool]
-
-
 FEATURES: Mapping[str, Feature] = {
     "full_pool_bounds_requests": Feature(
         "a request may be as long as the full pool; before, as the smaller pool (ModelRunner.max_token_pool_size)",
@@ -146,22 +138,11 @@ def _small_table(release: "Release") -> Any:
     return release.part("ReqToTokenPool")(size=2, max_context_len=1, device="cpu", enable_memory_saver=False)
 
 
-class Release:
-    """The release that is imported in this process: its parts by name, and its features."""
+class Release(Parts):
+    """The release of SGLang that is imported in this process."""
 
     def __init__(self, version: str) -> None:
-        self.version: tuple[int, ...] = parsed(version)
-        self.text = version
-        self.torch = importlib.import_module("torch")
-        self._parts: dict[str, Any] = {name: _first(places) for name, places in PARTS.items()}
-        self._features = {name: feature.is_in(self) for name, feature in FEATURES.items()}
-
-    def part(self, name: str) -> Any:
-        """A class or function of the release; None if the release does not have it."""
-        return self._parts[name]
-
-    def has(self, feature: str) -> bool:
-        return self._features[feature]
+        super().__init__(version, "sglang.srt", PARTS, FEATURES)
 
     def is_unified(self, tree: Any) -> bool:
         kind = self.part("UnifiedRadixCache")
@@ -180,27 +161,7 @@ class Release:
         return tuple(name for name in ("SWARadixCache", "UnifiedRadixCache") if self.part(name) is not None)
 
 
-def _first(places: tuple[str, ...]) -> Any:
-    """The first of "module:attribute" that exists; None if none does."""
-    for place in places:
-        module, _, attribute = place.partition(":")
-        found = getattr(_optional(f"sglang.srt.{module}"), attribute, None)
-        if found is not None:
-            return found
-    return None
-
-
-def parameters(function: Any) -> Mapping[str, inspect.Parameter]:
-    return inspect.signature(function).parameters
-
-
-def known(arguments: Mapping[str, Any], kind: Any, also: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The arguments that the constructor of this release has; `also` are passed on in its **kwargs."""
-    names = {*parameters(kind.__init__), *also}
-    return {name: value for name, value in arguments.items() if name in names}
-
-
-_booted: list[Release] = []
+_booted = Booted[Release]("sglang")
 
 
 def boot(version: str, folders: tuple[Path, ...] = ()) -> Release:
@@ -208,34 +169,25 @@ def boot(version: str, folders: tuple[Path, ...] = ()) -> Release:
 
     Raises UsageError if this process has imported another one.
     """
-    if _booted:
-        if _booted[0].text != version:
-            what = f"sglang {_booted[0].text} is loaded in this process, {version} is wanted"
-            raise UsageError(f"{what}; run each release in a process of its own")
-        return _booted[0]
+    return _booted.get(version, lambda: _load(version, folders))
+
+
+def _load(version: str, folders: tuple[Path, ...]) -> Release:
     for name, value in NEEDS_NO_GPU.items():
         os.environ.setdefault(name, value)
     sys.path[:0] = [str(folder) for folder in folders]
-    stand_ins.provide_absent_packages()
+    provide_absent(stand_ins.ABSENT)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         importlib.import_module("torch").set_num_threads(1)
-        stand_ins.replace_triton()
+        replace_triton()
         importlib.import_module("sglang.srt.managers.scheduler")
         stand_ins.replace_allocator_kernels(_modules(KERNEL_MODULES))
         streams.replace_devices(_modules(STREAM_MODULES))
     logging.disable(logging.CRITICAL)
-    _booted.append(Release(version))
-    return _booted[0]
+    return Release(version)
 
 
 def _modules(names: tuple[str, ...]) -> list[ModuleType]:
     """Those of the modules that this release has."""
-    return [module for name in names if (module := _optional(f"sglang.srt.{name}")) is not None]
-
-
-def _optional(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError:
-        return None
+    return [module for name in names if (module := optional(f"sglang.srt.{name}")) is not None]

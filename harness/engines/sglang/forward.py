@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import invariants.events as seen
+from harness.engines.foreign.stand_ins import Missing
 from harness.engines.sglang.attributes import VOCABULARY
 from harness.engines.sglang.boot import Release
 from harness.engines.sglang.config import SglangConfig
 from harness.engines.sglang.memory import Memory
 from harness.engines.sglang.requests import Request, held
-from harness.engines.sglang.stand_ins import Missing
 from harness.engines.sglang.states import States, states_of
 from invariants.reference import namespace_tag, next_tag, sampled_token
 

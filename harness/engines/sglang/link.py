@@ -12,8 +12,8 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from harness.core.faults import FaultPlan
+from harness.engines.foreign.stand_ins import Missing
 from harness.engines.sglang.boot import Release
-from harness.engines.sglang.stand_ins import Missing
 
 TIMEOUT_POLLS = 24  # a side gives up a room after so many polls in which the other side did nothing
 FAULTS = {

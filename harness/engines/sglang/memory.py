@@ -8,7 +8,8 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from harness.engines.sglang.boot import Release, known, parameters
+from harness.engines.foreign.parts import known, parameters
+from harness.engines.sglang.boot import Release
 from harness.engines.sglang.config import BOTH, DECODE, SWA_TREE, UNIFIED_TREE, SglangConfig
 from harness.engines.sglang.moves import watch
 from harness.engines.sglang.rust_core import PAIR_OF_CORES, register

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 import invariants.events as seen
 from harness.core.port import Streamed, Submission
-from harness.engines.sglang.boot import Release, parameters
+from harness.engines.foreign.parts import parameters
+from harness.engines.foreign.stand_ins import Missing
+from harness.engines.sglang.boot import Release
 from harness.engines.sglang.config import SglangConfig
-from harness.engines.sglang.stand_ins import Missing
 from invariants.kinds import FinishReason
 
 HOST = "prefill"  # of the prefill side; the release's FAKE_BOOTSTRAP_HOST would switch off some of its checks

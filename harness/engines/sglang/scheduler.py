@@ -8,12 +8,13 @@ from operator import methodcaller
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+from harness.engines.foreign.parts import known
+from harness.engines.foreign.stand_ins import Silent
 from harness.engines.sglang.attributes import attributes
-from harness.engines.sglang.boot import Release, known
+from harness.engines.sglang.boot import Release
 from harness.engines.sglang.config import BOTH, DECODE, PREFILL, SglangConfig
 from harness.engines.sglang.link import replace_network
 from harness.engines.sglang.memory import Memory, memory_of, server_args_of, set_environment
-from harness.engines.sglang.stand_ins import Silent
 from harness.engines.sglang.streams import Devices
 
 # Methods of the scheduler that only inform others or measure; none of them moves KV.

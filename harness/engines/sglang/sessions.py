@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import invariants.events as seen
 from harness.core.port import SessionPort, Submission
+from harness.engines.foreign.stand_ins import Missing
 from harness.engines.sglang.boot import Release
 from harness.engines.sglang.config import SglangConfig
 from harness.engines.sglang.requests import SPARE_TOKENS, Request, Requests, held
 from harness.engines.sglang.scheduler import Built
-from harness.engines.sglang.stand_ins import Missing
 from invariants.view import SessionView
 
 SECONDS_PER_STEP = 0.4  # of the controller's clock; it looks once a second for sessions to close

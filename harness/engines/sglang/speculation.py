@@ -9,12 +9,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import invariants.events as seen
+from harness.engines.foreign.stand_ins import Missing
 from harness.engines.sglang.attributes import VOCABULARY
 from harness.engines.sglang.boot import Release
 from harness.engines.sglang.config import SglangConfig
 from harness.engines.sglang.forward import FULL, SWA, Entry, Pass, TagForward, slots_of
 from harness.engines.sglang.memory import Memory
-from harness.engines.sglang.stand_ins import Kernel, Missing
+from harness.engines.sglang.stand_ins import Kernel
 from invariants.reference import namespace_tag, next_tag, sampled_token
 
 

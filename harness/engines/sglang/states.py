@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from harness.engines.sglang.boot import Release, known
+from harness.engines.foreign.parts import known
+from harness.engines.sglang.boot import Release
 from harness.engines.sglang.config import SglangConfig
 from harness.engines.sglang.requests import Request, held
 from invariants.view import REQUEST_KIND, TREE_KIND, Holding, Owner, PoolView

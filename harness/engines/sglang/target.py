@@ -1,17 +1,17 @@
 """SGLang as a target, in any release that is installed."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from harness.core.errors import INSTALL_ENGINE, InvalidConfig, UsageError
+from harness.core.errors import InvalidConfig
 from harness.core.ops import SESSION_OPS, Abort, Accept, Drain, Flush, Heal, Inject, Op, Pause, Resume, Step, Submit
 from harness.core.port import EnginePort
-from harness.core.released import ReleasedTarget
 from harness.core.system import System
 from harness.core.target import ENGINE, Draw, MachineSpec, Pool, Shape
-from harness.core.validation import validation_text
+from harness.engines.foreign.target import ReleasedTarget
 from harness.engines.sglang.adapter import CODE, FAULTS, SglangEngine
 from harness.engines.sglang.boot import Release, boot
 from harness.engines.sglang.config import BOTH, DECODE, PREFILL, SglangConfig, random_config
@@ -25,7 +25,7 @@ PAIRED = "harness.engines.sglang.pair_traffic:PairTraffic"
 OPS: tuple[type[Op], ...] = (Submit, Abort, Step, Flush, Pause, Resume, Inject, Heal, Drain, Accept)
 
 
-class SglangTarget(ReleasedTarget):
+class SglangTarget(ReleasedTarget[Release]):
     """The scheduler of SGLang, alone or as the two sides of a pair."""
 
     name = "sglang"
@@ -40,23 +40,12 @@ class SglangTarget(ReleasedTarget):
     faults: Mapping[str, str] = FAULTS
     defaults: Mapping[str, Any] = msgspec.to_builtins(SglangConfig())
     releases = SGLANG
+    config_type = SglangConfig
     catalog = CATALOG
 
     def config(self, draw: Draw) -> SglangConfig:
-        release = self._booted()
+        release = self.booted()
         return random_config(draw, host_ratios=release.host_ratios, has=release.has)
-
-    def encode(self, config: Any) -> dict[str, Any]:
-        encoded: dict[str, Any] = msgspec.to_builtins(config)
-        return encoded
-
-    def decode(self, mapping: Mapping[str, Any]) -> SglangConfig:
-        try:
-            return msgspec.convert(dict(mapping), SglangConfig)
-        except msgspec.ValidationError as error:
-            if isinstance(error.__cause__, InvalidConfig):
-                raise error.__cause__ from error
-            raise InvalidConfig(validation_text(dict(mapping), error)) from error
 
     def shape(self, config: Any) -> Shape:
         shape: Shape = config.shape
@@ -65,7 +54,7 @@ class SglangTarget(ReleasedTarget):
     def config_of(self, shape: Shape) -> SglangConfig:
         match shape.pools:
             case [Pool(window=None, units=full_pages), Pool(units=swa_pages, window=int(window))]:
-                return self.decode(
+                shaped: SglangConfig = self.decode(
                     {
                         "page_size": shape.page_size,
                         "full_pages": full_pages,
@@ -76,6 +65,7 @@ class SglangTarget(ReleasedTarget):
                         "max_context_len": shape.max_context_len,
                     }
                 )
+                return shaped
         raise InvalidConfig("want a full pool and a windowed pool; a scheduler of sglang has both")
 
     def role(self, config: Any) -> str:
@@ -89,11 +79,11 @@ class SglangTarget(ReleasedTarget):
 
     def systems(self, machine: str, configs: Sequence[Any], model: str) -> Sequence[System]:
         if machine == PAIR:
-            return side_systems(self._booted(), configs)
+            return side_systems(self.booted(), configs)
         return super().systems(machine, configs, model)
 
     def build(self, config: Any) -> EnginePort:
-        release, ratio = self._booted(), config.host_ratio
+        release, ratio = self.booted(), config.host_ratio
         if ratio is not None and not release.has("host_tier"):
             raise InvalidConfig(f"host_ratio is {ratio}, want null for sglang {release.text}: it has no such cache")
         if ratio is not None and ratio < 1 and not release.has("small_host_pools"):
@@ -108,16 +98,5 @@ class SglangTarget(ReleasedTarget):
             raise InvalidConfig(f"rust_core is true, want false for sglang {release.text}: it has no such core here")
         return SglangEngine(release, config)
 
-    def prepare_process(self) -> None:
-        self._booted()
-
-    def _booted(self) -> Release:
-        self.check_environment()
-        folders = SGLANG.folders_of(self._release)
-        try:
-            return boot(self._release, folders)
-        except ImportError as error:
-            again = f"swarden engines remove sglang=={self._release}, and install it again"
-            repair = f"run: {again}" if folders else "repair the sglang of this environment"
-            remedy = INSTALL_ENGINE if error.name == "torch" else repair
-            raise UsageError(f"sglang {self._release} cannot be imported: {error}; {remedy}") from error
+    def load(self, version: str, folders: tuple[Path, ...]) -> Release:
+        return boot(version, folders)

@@ -25,10 +25,10 @@ class ProgressCode(Code):
 
 def is_expected_to_compute(change: Transition) -> bool:
     """False after many idle steps that a pause, a copy in progress or units taken from outside the engine explain."""
+    copies = [one.is_loading or one.copy_jobs for one in (change.before, change.after)]  # one may just have ended
     return change.steps_without_forward < MOST_IDLE_STEPS or not (
         change.before.is_paused
-        or change.after.is_loading
-        or change.after.copy_jobs
+        or any(copies)
         or any(holding.owner.kind == OUTSIDE_KIND for pool in change.after.pools for holding in pool.holdings)
     )
 

@@ -36,13 +36,10 @@ def cursors_are_ordered(change: Transition) -> Evidence:
                 launched_len=record.launched_len,
                 allocated_len=record.allocated_len,
             )
-        if not 0 <= record.frontier <= record.allocated_len:
-            yield found(
-                owner_ref(record.owner),
-                CursorCode.FRONTIER_OUT_OF_RANGE,
-                frontier=record.frontier,
-                allocated_len=record.allocated_len,
-            )
+        for frontier in {record.frontier, *record.frontiers}:
+            if not 0 <= frontier <= record.allocated_len:
+                lens = {"frontier": frontier, "allocated_len": record.allocated_len}
+                yield found(owner_ref(record.owner), CursorCode.FRONTIER_OUT_OF_RANGE, **lens)
 
 
 @invariant(When.OP, needs=("records", "launches"))
@@ -73,7 +70,8 @@ def cursors_are_page_aligned(change: Transition) -> Evidence:
     """A record shares whole pages and frees whole pages: protected_len and frontier are page boundaries."""
     after = change.after
     for record in change.changes.records:
-        for component, page_size in zip(after.components, after.page_sizes, strict=True):
+        for index, (component, page_size) in enumerate(zip(after.components, after.page_sizes, strict=True)):
+            frontier = record.frontier_in(index)
             if record.protected_len % page_size:
                 yield found(
                     owner_ref(record.owner),
@@ -82,12 +80,12 @@ def cursors_are_page_aligned(change: Transition) -> Evidence:
                     protected_len=record.protected_len,
                     page_size=page_size,
                 )
-            if component.window is not None and record.frontier % page_size:
+            if component.window is not None and frontier % page_size:
                 yield found(
                     owner_ref(record.owner),
                     CursorCode.FRONTIER_INSIDE_A_PAGE,
                     component=component.pool,
-                    frontier=record.frontier,
+                    frontier=frontier,
                     page_size=page_size,
                 )
 
@@ -97,16 +95,17 @@ def frontiers_spare_the_window(change: Transition) -> Evidence:
     """A record's frontier is at most the start of the first page that its next token reads."""
     after = change.after
     for record in change.changes.records:
-        for component, page_size in zip(after.components, after.page_sizes, strict=True):
+        for index, (component, page_size) in enumerate(zip(after.components, after.page_sizes, strict=True)):
+            frontier = record.frontier_in(index)
             if component.window is not None:
                 following = next_position(record)
                 most = first_needed_page(following, component.window, page_size) * page_size
-                if record.frontier > most:
+                if frontier > most:
                     yield found(
                         owner_ref(record.owner),
                         CursorCode.FRONTIER_IN_WINDOW,
                         component=component.pool,
-                        frontier=record.frontier,
+                        frontier=frontier,
                         position=following,
                         most=most,
                     )

@@ -56,7 +56,7 @@ def node_locks_match_receipts(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("records",), given=receipts_are_unknown)
 def cached_units_count_their_readers(change: Transition) -> Evidence:
-    """The reader count of a cached unit is the number of block tables that have it.
+    """The reader count of a cached unit is the number of block tables that have it, and of fences that keep it.
 
     This is for engines that count readers without receipts.
     """
@@ -65,6 +65,8 @@ def cached_units_count_their_readers(change: Transition) -> Evidence:
         for component, units in zip(after.components, record.units, strict=True):
             named.update([(component.pool, unit) for unit in units if unit])
     for pool in after.pools:
+        for fence in pool.fenced:
+            named.update([(pool.name, unit) for unit in fence.read])
         for holding in pool.holdings:
             for unit in holding.units if holding.cached else ():
                 readers = named[pool.name, unit]

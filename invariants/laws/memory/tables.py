@@ -103,17 +103,18 @@ def private_pages_match_frontier(change: Transition) -> Evidence:
     """A record has all private pages, except that it has no private windowed page below its frontier."""
     after = change.after
     for record in change.changes.records:
-        for (pool, window, _), units, size in zip(after.components, record.units, after.page_sizes, strict=True):
+        for index, (pool, window, _) in enumerate(after.components):
+            units, size, frontier = record.units[index], after.page_sizes[index], record.frontier_in(index)
             first = record.protected_len // size
-            start = first if window is None else max(record.frontier // size, first)
+            start = first if window is None else max(frontier // size, first)
             if not all(units[start:]):
-                index = list(units).index(0, start)
-                pages = {"component": pool, "start": index * size, "end": (index + 1) * size}
+                place = list(units).index(0, start)
+                pages = {"component": pool, "start": place * size, "end": (place + 1) * size}
                 yield found(owner_ref(record.owner), TableCode.PAGE_MISSING, **pages)
             if start > first and any(units[first:start]):
-                index = next(index for index in range(first, start) if units[index])
-                place = {"unit": unit_ref(after.pool(pool), units[index]), "start": index * size}
-                yield found(owner_ref(record.owner), TableCode.KEPT_BELOW_FRONTIER, **place, frontier=record.frontier)
+                place = next(place for place in range(first, start) if units[place])
+                kept = {"unit": unit_ref(after.pool(pool), units[place]), "start": place * size}
+                yield found(owner_ref(record.owner), TableCode.KEPT_BELOW_FRONTIER, **kept, frontier=frontier)
 
 
 @invariant(When.OP, needs=("records",))

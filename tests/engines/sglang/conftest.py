@@ -1,13 +1,6 @@
-"""Each release runs in a process of its own, because a process can import only one."""
-
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
-from typing import Any
+"""The releases of SGLang that the tests use."""
 
 import pytest
-
-from harness.engines.sglang.releases import SGLANG
 
 RELEASES = ("0.5.12.post1", "0.5.23")  # `make test-engines` installs these
 
@@ -19,17 +12,6 @@ def release(request):
 
 
 @pytest.fixture(scope="session")
-def on_release() -> Iterator[Callable[..., Any]]:
+def on_release(in_process_of):
     """Calls a function in the process of a release: `on_release(version, function, *arguments)`."""
-    processes: dict[str, ProcessPoolExecutor] = {}
-
-    def call(version: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        if version not in SGLANG.installed():
-            pytest.fail(f"sglang {version} is not installed; run: swarden engines install sglang=={version}")
-        if version not in processes:
-            processes[version] = ProcessPoolExecutor(1, get_context("spawn"))
-        return processes[version].submit(function, *arguments).result()
-
-    yield call
-    for process in processes.values():
-        process.shutdown()
+    return lambda version, function, *arguments: in_process_of(f"sglang=={version}", function, *arguments)

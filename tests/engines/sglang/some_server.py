@@ -22,9 +22,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from harness.engines.sglang.boot import Release, boot, known
+from harness.engines.foreign.parts import known
+from harness.engines.foreign.stand_ins import Silent
+from harness.engines.sglang.boot import Release, boot
 from harness.engines.sglang.requests import held
-from harness.engines.sglang.stand_ins import Silent
 
 WINDOW, CONTEXT_LEN, VOCABULARY = 8, 4096, 64
 NUM_OUTPUTS_AT_BUG = 4

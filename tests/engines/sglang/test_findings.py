@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.core.oplog import OpLog
 from harness.core.releases import parsed
-from harness.core.replay import repeat
+from tests.engines.some_laws import law_of, laws_of
 
 OPLOGS, HEALTHY = (Path(__file__).parent / folder for folder in ("oplogs", "healthy"))
 BUGS = {  # by op-log: the first release that has the bug, and the first that has not; of those that were tried
@@ -49,22 +48,14 @@ BUGS = {  # by op-log: the first release that has the bug, and the first that ha
 }
 
 
-def laws_of(path, version):
-    """The laws that fail, or the errors; each run must end alike."""
-    repeated = repeat(OpLog.load(path, engine=f"sglang=={version}"), runs=2)
-    assert repeated.first_difference is None
-    failure = repeated.reported.driver.failure
-    return {name.split("/")[0] for name in failure.fingerprints} if failure is not None else set()
-
-
 @pytest.mark.parametrize("name", BUGS)
 def test_finding_fails_only_on_the_releases_that_have_it(name, on_release, release):
     path = OPLOGS / f"{name}.oplog"
-    law = str(OpLog.load(path).header.expected).split("/")[0]
     first, fixed = BUGS[name]
     has_bug = parsed(first) <= parsed(release) and (fixed is None or parsed(release) < parsed(fixed))
+    engine = f"sglang=={release}"
 
-    assert (law in on_release(release, laws_of, path, release)) is has_bug
+    assert (law_of(path, engine) in on_release(release, laws_of, path, engine)) is has_bug
 
 
 def test_every_op_log_is_of_a_known_bug():
@@ -73,4 +64,4 @@ def test_every_op_log_is_of_a_known_bug():
 
 @pytest.mark.parametrize("path", sorted(HEALTHY.iterdir()), ids=lambda path: path.stem)
 def test_healthy_run_passes(path, on_release, release):
-    assert on_release(release, laws_of, path, release) == set()
+    assert on_release(release, laws_of, path, f"sglang=={release}") == set()

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 from harness.core.oplog import OpLog
-from tests.engines.sglang.some_runs import random_runs, shrunk_failure
+from tests.engines.some_runs import random_runs, shrunk_failure
 
 RUNS = 20
 WITH_THE_BUG = "0.5.12.post1"
@@ -13,7 +13,7 @@ USE_AFTER_FREE = "shared_pages_match_tree_path"  # sglang pull 29352
 
 def test_random_runs_give_predicted_outputs_and_replay_alike(release, on_release):
     """Runs of a release with known bugs end early in these; before, all outputs are right."""
-    result = on_release(release, random_runs, release, RUNS)
+    result = on_release(release, random_runs, f"sglang=={release}", RUNS)
 
     assert result.runs == RUNS
     assert result.evaluated["outputs_match_reference"] >= RUNS
@@ -25,7 +25,7 @@ def test_use_after_free_is_found_shrunk_and_replayed(on_release, tmp_path):
     """The replay is in another process: its digests are those of the log, or it would exit with 4."""
     path = tmp_path / "found.oplog"
 
-    assert on_release(WITH_THE_BUG, shrunk_failure, WITH_THE_BUG, USE_AFTER_FREE, 3, path)
+    assert on_release(WITH_THE_BUG, shrunk_failure, f"sglang=={WITH_THE_BUG}", USE_AFTER_FREE, 3, path)
     assert len(OpLog.load(path).ops) <= 8
     again = subprocess.run(
         [sys.executable, "-m", "harness.cli", "replay", path], capture_output=True, text=True, timeout=120, check=False

@@ -1,6 +1,7 @@
 """Releases are installed whole or not at all, from wheels alone; a checkout is told from a release."""
 
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -50,6 +51,20 @@ def test_installed_releases_share_their_packages(releases):
     release, shared = releases.folders_of("1.2.3")
     assert (release / PACKAGE / "__init__.py").read_text() == "VERSION = '1.2.3'\n"
     assert (shared / "helper").is_dir()
+
+
+def test_release_without_its_other_files_has_only_the_kept_ones_and_its_metadata(releases, wheels):
+    wheel(wheels, PACKAGE, "2.0.0", files=("kernels.so", "core/scheduler.py"))
+    kept = replace(releases, kept_files=(".py",))
+
+    kept.install("2.0.0")
+
+    folder = kept.folders_of("2.0.0")[0]
+    found = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert found == {
+        *(f"{PACKAGE}/__init__.py", f"{PACKAGE}/core/scheduler.py"),
+        *(f"{PACKAGE}-2.0.0.dist-info/{name}" for name in ("METADATA", "WHEEL", "RECORD")),
+    }
 
 
 @pytest.mark.parametrize("lacking", [PACKAGE, "helper"])

@@ -12,7 +12,7 @@ from invariants.laws.memory.locks import (
     node_locks_match_receipts,
     receipts_match_records,
 )
-from invariants.view import Owner, ReceiptView
+from invariants.view import Fence, Owner, ReceiptView
 from invariants.violation import Ref, found, node_ref, owner_ref, request_ref
 from tests.invariants.builders import (
     AFTER,
@@ -88,6 +88,15 @@ CASES = [
         found(node_ref(3), LockCode.WINDOW_LOCKED_MORE, window="swa", locks=1, whole="full", whole_locks=0),
     ),
     healthy(cached_units_count_their_readers, after(receipts=None, pools=AFTER.pools)),
+    healthy(
+        cached_units_count_their_readers,
+        after(
+            receipts=None,
+            pools=tuple([replace(pool, fenced=[Fence(8, (), (4,))] * (pool.name == "full")) for pool in AFTER.pools]),
+            records=records(units=((1, 2, 3, 7, 8, 9), (0, 0, 1, 2, 5, 6))),
+        ),
+        "reader-left-to-a-fence",
+    ),
     broken(
         cached_units_count_their_readers,
         "one-too-many-and-one-too-few",

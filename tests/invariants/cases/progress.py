@@ -22,6 +22,7 @@ IDLE = replace(HEALTHY, steps_without_forward=4)
 PAUSED = replace(IDLE, before=replace(BEFORE, is_paused=True))
 HELD_FROM_OUTSIDE = replace(after(pools=holding("swa", PRESSURE, [8])), steps_without_forward=4)
 LOADING = replace(IDLE, after=replace(AFTER, is_loading=True))
+LOADED = replace(IDLE, before=replace(BEFORE, is_loading=True))
 LAUNCHES_ARE_UNREPORTED = replace(IDLE, after=replace(AFTER, unreported=frozenset({"Launched"})))
 
 

@@ -1,23 +1,11 @@
 """Configurations: random ones can be written and read again, and impossible ones are refused in one line."""
 
-import random
-
 import pytest
 
 from harness.core.errors import InvalidConfig
 from harness.engines.sglang.config import random_config
 from harness.engines.sglang.target import SglangTarget
-
-
-class RandomDraw:
-    def __init__(self, seed):
-        self._random = random.Random(seed)
-
-    def one_of(self, options):
-        return self._random.choice(options)
-
-    def integer(self, low, high):
-        return self._random.randint(low, high)
+from tests.harness.engines.some_draws import RandomDraw
 
 
 @pytest.mark.parametrize("seed", range(50))

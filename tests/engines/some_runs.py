@@ -55,18 +55,18 @@ class RandomRuns:
     diverged: list[str]
 
 
-def random_runs(version: str, runs: int) -> RandomRuns:
+def random_runs(engine: str, runs: int) -> RandomRuns:
     """Make random runs and replay each."""
-    recorder = Recorder(target_of(f"sglang=={version}"))
+    recorder = Recorder(target_of(engine))
     search(EngineTraffic, recorder, from_seed=1, max_runs=runs)
     failed = {log.header.expected.split("/")[0] for log in recorder.logs if log.header.expected is not None}
     diverged = [place for log in recorder.logs if (place := replay(log).diverged) is not None]
     return RandomRuns(len(recorder.logs), recorder.evaluated, failed, diverged)
 
 
-def shrunk_failure(version: str, law: str, searches: int, path: Path) -> bool:
+def shrunk_failure(engine: str, law: str, searches: int, path: Path) -> bool:
     """Search for failures of this law, shrink them and save the shortest log, with digests; false if there is none."""
-    recorder = Recorder(target_of(f"sglang=={version}"), law)
+    recorder = Recorder(target_of(engine), law)
     for seed in range(searches):
         if not recorder.is_over:
             search(EngineTraffic, recorder, from_seed=seed, max_runs=RUNS_PER_SEARCH)

@@ -1,0 +1,87 @@
+"""The parts of a release that is imported in this process, by name, and the differences between releases."""
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from harness.core.errors import UsageError
+from harness.core.releases import parsed
+
+
+class Feature(NamedTuple):
+    """A difference between releases, with its reason, and how a release is found to have it."""
+
+    reason: str
+    is_in: Callable[[Any], bool]
+
+
+class Parts:
+    """One release of a package: `parts` has the places of each part in the releases, newest first.
+
+    A place is "module:attribute", relative to the package `root`.
+    """
+
+    def __init__(
+        self, version: str, root: str, parts: Mapping[str, tuple[str, ...]], features: Mapping[str, Feature]
+    ) -> None:
+        self.version: tuple[int, ...] = parsed(version)
+        self.text = version
+        self.torch = importlib.import_module("torch")
+        self._parts: dict[str, Any] = {name: _first(root, places) for name, places in parts.items()}
+        self._features = {name: feature.is_in(self) for name, feature in features.items()}
+
+    def part(self, name: str) -> Any:
+        """A class or function of the release; None if the release does not have it."""
+        return self._parts[name]
+
+    def has(self, feature: str) -> bool:
+        return self._features[feature]
+
+
+PartsT = TypeVar("PartsT", bound=Parts)
+
+
+class Booted(Generic[PartsT]):
+    """The release that this process has imported, if any; a process can import one release of a package."""
+
+    def __init__(self, package: str) -> None:
+        self._package = package
+        self._release: PartsT | None = None
+
+    def get(self, version: str, load: Callable[[], PartsT]) -> PartsT:
+        """The release; `load` imports it, once per process.  Raises UsageError if another version is imported."""
+        if self._release is None:
+            self._release = load()
+        if self._release.text != version:
+            what = f"{self._package} {self._release.text} is loaded in this process, {version} is wanted"
+            raise UsageError(f"{what}; run each release in a process of its own")
+        return self._release
+
+
+def optional(name: str) -> Any:
+    """A module, or None if it does not exist."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        return None
+
+
+def parameters(function: Any) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(function).parameters
+
+
+def known(arguments: Mapping[str, Any], kind: Any, also: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The arguments that the constructor of this release has; `also` are passed on in its **kwargs."""
+    names = {*parameters(kind.__init__), *also}
+    return {name: value for name, value in arguments.items() if name in names}
+
+
+def _first(root: str, places: tuple[str, ...]) -> Any:
+    """The first of the places that exists; None if none does."""
+    for place in places:
+        module, _, attribute = place.partition(":")
+        found = getattr(optional(f"{root}.{module}"), attribute, None)
+        if found is not None:
+            return found
+    return None

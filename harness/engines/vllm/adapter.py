@@ -1,0 +1,214 @@
+"""A release of vLLM behind EnginePort: its own engine core, scheduler and cache manager; only the model is not."""
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from functools import partial
+from typing import Any
+
+import invariants.events as seen
+from harness.core.event_log import EventLog
+from harness.core.faults import CLIENT_FAULTS, FaultPlan
+from harness.core.origins import EngineCode
+from harness.core.port import DraftPort, EnginePort, Streamed, Submission
+from harness.engines.vllm.boot import Release
+from harness.engines.vllm.capture import VllmCapture
+from harness.engines.vllm.config import LOAD_FAILS, LOAD_FAULTS, VOCABULARY, VllmConfig
+from harness.engines.vllm.core import build
+from harness.engines.vllm.moves import Moves
+from harness.engines.vllm.requests import Requests
+from harness.engines.vllm.runner import POOL, Hooks, Pass, Runner
+from invariants import reference, view
+from invariants.kinds import FinishReason
+from invariants.reuse import sharing
+
+CODE = EngineCode("vllm", ledgers="vllm.v1.core.block_pool")
+REPORTED = frozenset(
+    kind.__name__
+    for kind in (
+        seen.Admitted,
+        seen.Completed,
+        seen.Discarded,
+        seen.Finished,
+        seen.Fired,
+        seen.Freed,
+        seen.Given,
+        seen.Launched,
+        seen.Loaded,
+        seen.Paused,
+        seen.Proposed,
+        seen.Read,
+        seen.Rejected,
+        seen.Resumed,
+        seen.Retracted,
+        seen.Taken,
+        seen.Verified,
+        seen.Written,
+    )
+)
+FAULTS: Mapping[str, str] = {**CLIENT_FAULTS, **LOAD_FAULTS}
+
+
+class Pause(Enum):
+    """A pause begins while passes are in flight, and is complete when all have completed."""
+
+    NONE = 0
+    BEGUN = 1
+    COMPLETE = 2
+
+
+class VllmEngine(EnginePort):
+    """One engine core; a step is one of its steps, with or without its queue of batches."""
+
+    def __init__(self, release: Release, config: VllmConfig) -> None:
+        self.log = EventLog(code=CODE)
+        self.faults = FaultPlan(faults_of(release, config), on_fire=lambda fault: self.log.notice(seen.Fired(fault)))
+        self._config = config
+        hooks = Hooks(self.log.notice, self._launched, self._completed)
+        self._runner = Runner(release, config, self.faults, hooks)
+        self._requests = Requests(release, config, self.log.notice)
+        self.built = build(release, config, self._runner)
+        self._moves = Moves(self.built, self.log.notice, self._requests.__contains__)
+        self.drafts: DraftPort | None = self._runner.proposer if config.draft_len is not None else None
+        self._pause = Pause.NONE
+        scheduler = self.built.scheduler
+        scheduler._preempt_request = partial(self._preempted, scheduler._preempt_request)
+        scheduler._update_waiting_for_remote_kv = partial(self._loaded, scheduler._update_waiting_for_remote_kv)
+        self._capture = VllmCapture(config, self.built, self._runner, self._moves, seen.ALL_EVENTS - REPORTED)
+        self._steps = 0
+        self._after = self._found()
+
+    def reference(self) -> reference.Reference:
+        return reference.Reference(VOCABULARY, self._runner.windows)
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._requests or self._runner.in_flight or self.built.scheduler.has_requests())
+
+    def submit(self, submission: Submission) -> int:
+        number, req = self._requests.new(submission, self.built.hasher)
+        self._runner.namespaces[number] = submission.namespace
+        if req is not None:
+            self.built.core.add_request(req)
+        return number
+
+    def abort(self, request_id: int) -> None:
+        if request_id in self._requests:
+            self.built.core.abort_requests([str(request_id)])
+            self._requests.end(request_id, FinishReason.ABORT)
+
+    def step(self) -> Sequence[Streamed]:
+        self._steps += 1
+        core = self.built.core
+        if self._pause != Pause.COMPLETE and (core.batch_queue or self.built.scheduler.has_requests()):
+            outputs, has_computed = core.step() if core.batch_queue is None else core.step_with_batch_queue()
+            core.post_step(has_computed)
+            for of_client in (outputs or {}).values():
+                for output in of_client.outputs:
+                    self._requests.take(output)
+        self._finish_pause()
+        return self._requests.streamed()
+
+    def flush(self) -> bool:
+        """reset_prefix_cache, which does nothing while a request has blocks, unless it preempts all of them."""
+        if self._config.resets_running and self._is_loading:
+            return False
+        self._reset(resets_running=self._config.resets_running)
+        return True
+
+    def clear(self) -> None:
+        self._reset(resets_running=False)
+
+    def pause(self) -> bool:
+        """As pause_generation with mode "keep": passes in flight complete, then the running requests are preempted.
+
+        Not during a load, where a release says that its reset is not supported.
+        """
+        if self._is_loading:
+            return False
+        self.built.scheduler.set_pause_state(self._runner.release.part("PauseState").PAUSED_ALL)
+        self._pause = Pause.BEGUN
+        self._finish_pause()
+        return True
+
+    def resume(self) -> None:
+        if self._pause == Pause.COMPLETE:
+            self.log.notice(seen.Resumed())
+        self._pause = Pause.NONE
+        self.built.core.resume_scheduler()
+
+    def capture(self) -> view.Snapshot:
+        self._moves.settle()
+        self._after = sharing(self._after, self._found())
+        return self._after
+
+    def _found(self) -> view.Snapshot:
+        return self._capture.capture(self._steps, self._requests, is_paused=self._pause == Pause.COMPLETE)
+
+    @property
+    def _is_loading(self) -> bool:
+        """Has a request blocks that does not run?"""
+        running = {req.request_id for req in self.built.scheduler.running}
+        return any(
+            blocks and rid not in running for table in self.built.tables for rid, blocks in table.req_to_blocks.items()
+        )
+
+    def _finish_pause(self) -> None:
+        if self._pause == Pause.BEGUN and not self._runner.in_flight:
+            self._pause = Pause.COMPLETE
+            self._reset(resets_running=True)
+            self.log.notice(seen.Paused())
+
+    def _reset(self, *, resets_running: bool) -> None:
+        if resets_running:
+            for request in self._requests.live.values():
+                if any(request.req is one for one in self.built.scheduler.running):
+                    request.dropped = self._runner.last_launch
+        try:
+            self.built.core.reset_prefix_cache(resets_running, False)
+        except RuntimeError:  # the client of the reset gets it, and the engine goes on
+            if not getattr(self.built.scheduler, "defer_block_free", False):
+                raise
+
+    def _preempted(self, original: Callable[..., None], req: Any, *args: Any, **kwargs: Any) -> None:
+        self.log.notice(seen.Retracted(int(req.request_id), req.num_output_tokens, ()))
+        original(req, *args, **kwargs)
+
+    def _loaded(self, original: Callable[..., None], req: Any) -> None:
+        """The release takes note of the end of a load; after a failure it may free the blocks."""
+        original(req)
+        del self._runner.loading[int(req.request_id)]
+        units = [block.block_id for block in self.built.tables[0].req_to_blocks.get(req.request_id, ())]
+        if units:
+            self.log.notice(seen.Loaded(int(req.request_id), req.num_computed_tokens, units))
+        else:
+            self.log.notice(seen.Retracted(int(req.request_id), req.num_output_tokens, ()))
+
+    def _launched(self, one: Pass, output: Any) -> None:
+        admitted = {int(new.req_id) for new in output.scheduled_new_reqs}
+        admitted.update(map(int, output.scheduled_cached_reqs.resumed_req_ids))
+        for entry in one.entries:
+            if entry.request in admitted:
+                self.log.notice(seen.Admitted(entry.request, entry.start, entry.end, (), ()))
+        self.log.notice(seen.Launched(one.launch, tuple([entry.ids for entry in one.entries])))
+        size = self._config.block_size
+        for request, start, end, tables, drafts in one.entries:
+            if drafts:
+                self.log.notice(seen.Proposed(one.launch, request, drafts))
+            for component, table in enumerate(tables):
+                pages = tuple(filter(None, table[start // size : -(-end // size)]))
+                self.log.notice(seen.Written(one.launch, request, POOL, start, end, pages, component))
+        self._moves.settle()
+
+    def _completed(self, one: Pass) -> None:
+        self.log.notice(seen.Completed(one.launch))
+        for entry in one.entries:
+            if not self._requests.counts(one, entry):
+                self.log.notice(seen.Discarded(one.launch, entry.request))
+
+
+def faults_of(release: Release, config: VllmConfig) -> Mapping[str, str]:
+    """Those that can happen to an engine core of this configuration."""
+    if not config.late_loads:
+        return CLIENT_FAULTS
+    can_fail = release.has("failed_requests") or not config.windows
+    return {name: effect for name, effect in FAULTS.items() if can_fail or name != LOAD_FAILS}

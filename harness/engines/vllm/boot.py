@@ -1,0 +1,149 @@
+"""The import of one release of vLLM into this process, and where its parts are in each release."""
+
+import importlib
+import json
+import logging
+import os
+import sys
+import tempfile
+import warnings
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from harness.engines.foreign.parts import Booted, Feature, Parts, parameters
+from harness.engines.foreign.stand_ins import provide_absent
+from harness.engines.vllm.config import MAX_CONTEXT_LEN, VOCABULARY
+from harness.engines.vllm.stand_ins import ABSENT
+
+# The name of each part, and its places in the releases, newest first.
+PARTS: Mapping[str, tuple[str, ...]] = {
+    "EngineCore": ("v1.engine.core:EngineCore",),
+    "Scheduler": ("v1.core.sched.scheduler:Scheduler",),
+    "AsyncScheduler": ("v1.core.sched.async_scheduler:AsyncScheduler",),
+    "PauseState": ("v1.core.sched.interface:PauseState",),
+    "Request": ("v1.request:Request",),
+    "FinishReason": ("v1.engine:FinishReason",),
+    "SamplingParams": ("sampling_params:SamplingParams",),
+    "StructuredOutputManager": ("v1.structured_output:StructuredOutputManager",),
+    "KVCacheConfig": ("v1.kv_cache_interface:KVCacheConfig",),
+    "KVCacheGroupSpec": ("v1.kv_cache_interface:KVCacheGroupSpec",),
+    "FullAttentionSpec": ("v1.kv_cache_interface:FullAttentionSpec",),
+    "SlidingWindowSpec": ("v1.kv_cache_interface:SlidingWindowSpec",),
+    "get_request_block_hasher": ("v1.core.kv_cache_utils:get_request_block_hasher",),
+    "init_none_hash": ("v1.core.kv_cache_utils:init_none_hash",),
+    "sha256": ("utils.hashing:sha256",),
+    "ModelRunnerOutput": ("v1.outputs:ModelRunnerOutput",),
+    "KVConnectorOutput": ("v1.outputs:KVConnectorOutput",),
+    "DraftTokenIds": ("v1.outputs:DraftTokenIds",),
+    "KVConnectorBase": ("distributed.kv_transfer.kv_connector.v1.base:KVConnectorBase_V1",),
+    "SupportsHMA": ("distributed.kv_transfer.kv_connector.v1.base:SupportsHMA",),
+    "KVConnectorFactory": ("distributed.kv_transfer.kv_connector.factory:KVConnectorFactory",),
+    "KVTransferConfig": ("config:KVTransferConfig",),
+    "ModelRegistry": ("model_executor.models:ModelRegistry",),
+    "ModelConfig": ("config:ModelConfig",),
+    "CacheConfig": ("config:CacheConfig",),
+    "SchedulerConfig": ("config:SchedulerConfig",),
+    "SpeculativeConfig": ("config:SpeculativeConfig",),
+    "ParallelConfig": ("config:ParallelConfig",),
+    "DeviceConfig": ("config:DeviceConfig",),
+    "VllmConfig": ("config:VllmConfig",),
+}
+NEEDS_NO_GPU = {
+    "VLLM_TARGET_DEVICE": "cpu",
+    "VLLM_LOGGING_LEVEL": "CRITICAL",
+    "VLLM_NO_USAGE_STATS": "1",
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_VERBOSITY": "error",
+}
+RUNNER_SWITCH = "VLLM_USE_V2_MODEL_RUNNER"  # read when a scheduler is built
+ARCHITECTURE = "SwardenForCausalLM"
+MODEL = {
+    "architectures": [ARCHITECTURE],
+    "model_type": "llama",
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "num_hidden_layers": 2,
+    "vocab_size": VOCABULARY,
+    "max_position_embeddings": MAX_CONTEXT_LEN,
+    "torch_dtype": "float32",
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+
+FEATURES: Mapping[str, Feature] = {
+    "second_runner": Feature(
+        "the scheduler can talk to model runner V2: a resumed request is a new one, and preempted ones are told",
+        lambda release: hasattr(release.part("VllmConfig"), "use_v2_model_runner"),
+    ),
+    "watermark": Feature(
+        "a share of the blocks is kept free at admission",
+        lambda release: "watermark" in parameters(release.part("SchedulerConfig")),
+    ),
+    "failed_requests": Feature(
+        "a connector names the requests whose loads failed; before, their blocks, which only one group can have",
+        lambda release: "failed_recving" in parameters(release.part("KVConnectorOutput")),
+    ),
+}
+
+
+class Release(Parts):
+    """The release of vLLM that is imported in this process."""
+
+    def __init__(self, version: str) -> None:
+        super().__init__(version, "vllm", PARTS, FEATURES)
+        self.part("init_none_hash")(self.part("sha256"))
+
+    def make(self, name: str, **arguments: Any) -> Any:
+        """An object of a part, from those of the arguments that this release has."""
+        kind = self.part(name)
+        names = parameters(kind)  # not of __init__, which pydantic replaces
+        return kind(**{name: value for name, value in arguments.items() if name in names})
+
+    @cached_property
+    def model_config(self) -> Any:
+        """The configuration of a model without weights; `max_model_len` is that of the engine built last."""
+        self.part("ModelRegistry").register_model(ARCHITECTURE, self._model())
+        with tempfile.TemporaryDirectory(prefix="swarden-") as folder:
+            Path(folder, "config.json").write_text(json.dumps(MODEL))
+            wanted = {"dtype": "float32", "seed": 0, "skip_tokenizer_init": True, "max_model_len": MAX_CONTEXT_LEN}
+            return self.make("ModelConfig", model=folder, **wanted)
+
+    def _model(self) -> type:
+        """The methods that the registry of models wants of a model that generates text."""
+
+        def unused(self: Any, *args: Any, **kwargs: Any) -> None: ...
+
+        def init(self: Any, *, vllm_config: Any, prefix: str = "") -> None: ...
+
+        def forward(self: Any, input_ids: Any, positions: Any) -> None: ...
+
+        methods = dict.fromkeys(("embed_input_ids", "get_input_embeddings", "compute_logits"), unused)
+        return type(ARCHITECTURE, (self.torch.nn.Module,), {"__init__": init, "forward": forward, **methods})
+
+
+_booted = Booted[Release]("vllm")
+
+
+def boot(version: str, folders: tuple[Path, ...] = ()) -> Release:
+    """Import a release once per process, from `folders` or from the environment.
+
+    Raises UsageError if this process has imported another one.
+    """
+    return _booted.get(version, lambda: _load(version, folders))
+
+
+def _load(version: str, folders: tuple[Path, ...]) -> Release:
+    for name, value in NEEDS_NO_GPU.items():
+        os.environ.setdefault(name, value)
+    sys.path[:0] = [str(folder) for folder in folders]
+    provide_absent(ABSENT)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        importlib.import_module("torch").set_num_threads(1)
+        importlib.import_module("vllm.v1.engine.core")
+        logging.disable(logging.CRITICAL)
+        return Release(version)

@@ -1,0 +1,195 @@
+"""Snapshots of a vLLM engine core: facts from a walk over its tables, its free queue and its queues of requests."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from harness.engines.vllm.config import VllmConfig
+from harness.engines.vllm.core import Built
+from harness.engines.vllm.moves import CACHE, Moves, owner_of
+from harness.engines.vllm.requests import Request, Requests
+from harness.engines.vllm.runner import POOL, Pass, Runner
+from invariants.kinds import Place
+from invariants.limits import Limits
+from invariants.view import (
+    LOAD_KIND,
+    REQUEST_KIND,
+    ComponentView,
+    Counters,
+    Fence,
+    Holding,
+    LaunchView,
+    Owner,
+    PoolView,
+    RecordView,
+    RequestView,
+    Snapshot,
+)
+
+QUEUES = ("waiting", "skipped_waiting", "kv_holding_waiting")  # of the waiting requests, in any release
+
+
+class VllmCapture:
+    """Walks one engine core between two steps."""
+
+    def __init__(
+        self, config: VllmConfig, built: Built, runner: Runner, moves: Moves, unreported: frozenset[str]
+    ) -> None:
+        self._config, self._built, self._runner, self._moves = config, built, runner, moves
+        self._unreported = unreported
+        self.components = tuple([ComponentView(POOL, window) for window in runner.windows])
+        self._limits = Limits(
+            config.block_size,
+            config.max_running_requests,
+            config.max_context_len,
+            config.chunk_len,
+            most_launches=config.most_launches,
+            reuses_in_launch_order=not getattr(built.scheduler, "defer_block_free", False),
+            mixes_batches=True,
+            draft_len=config.draft_len or 0,
+            draft_row_len=config.lookahead_len,
+        )
+
+    def capture(self, step: int, requests: Requests, *, is_paused: bool) -> Snapshot:
+        in_flight = self._runner.in_flight
+        queue = self._free_queue()
+        pool, evictable = self._pool(queue, requests)
+        return Snapshot(
+            step,
+            self._limits,
+            self.components,
+            (pool,),
+            records=self._records(requests, in_flight),
+            requests=tuple([self._request(request) for request in requests.live.values()]),
+            counters=Counters({POOL: self._built.pool.get_num_free_blocks() - evictable}, {}, {}, 0),
+            launches=tuple([self._launch(one, requests) for one in in_flight]),
+            is_paused=is_paused,
+            is_loading=bool(self._runner.loads),
+            unreported=self._unreported,
+        )
+
+    def _free_queue(self) -> list[int]:
+        """The free blocks in the order of the queue, by its links; a cycle ends the walk after every block."""
+        queue, found = self._built.pool.free_block_queue, list[int]()
+        block = queue.fake_free_list_head.next_free_block
+        while block is not None and block is not queue.fake_free_list_tail and len(found) <= self._config.num_blocks:
+            found.append(block.block_id)
+            block = block.next_free_block
+        return found
+
+    def _pool(self, queue: Sequence[int], requests: Requests) -> tuple[PoolView, int]:
+        """The pool, and the number of cached blocks in the queue, which are cached and not free.
+
+        A block in the queue that has readers, or is in a table, is listed as free, too.
+        """
+        holders, queued = self._moves.holders(), set(queue)
+        owned: dict[Owner, list[int]] = {}
+        cached: dict[int, list[int]] = {}
+        evictable: set[int] = set()
+        for block in self._built.pool.blocks[1:]:
+            unit, tables = block.block_id, holders.get(block.block_id, ())
+            owner = owner_of(block, tables, requests.__contains__)
+            if owner == CACHE:
+                if block.ref_cnt or tables or unit in queued:
+                    cached.setdefault(block.ref_cnt, []).append(unit)
+                if unit in queued and not block.ref_cnt and not tables:
+                    evictable.add(unit)
+            elif owner is not None and tables:
+                owned.setdefault(owner, []).append(unit)
+        holdings = [
+            *[Holding(CACHE, units, True, readers) for readers, units in cached.items()],
+            *[Holding(owner, units, False) for owner, units in owned.items()],
+        ]
+        free = [unit for unit in queue if unit not in evictable]
+        return PoolView(POOL, "block", self._config.num_blocks, free, self._fences(), holdings), len(evictable)
+
+    def _fences(self) -> list[Fence]:
+        """The blocks that are freed when a launch has completed; the release counts only launches that compute."""
+        fences = []
+        for launch, blocks in getattr(self._built.scheduler, "deferred_frees", ()):
+            held = [block for block in blocks if not block.is_null]
+            units = [block.block_id for block in held if block.block_hash is None]
+            fences.append(Fence(launch, units, [block.block_id for block in held if block.block_hash is not None]))
+        return fences
+
+    def _records(self, requests: Requests, in_flight: Sequence[Pass]) -> tuple[RecordView, ...]:
+        tables: dict[int, list[Sequence[Any]]] = {}
+        for group, table in enumerate(self._built.tables):
+            for rid, blocks in table.req_to_blocks.items():
+                if blocks:
+                    tables.setdefault(int(rid), [()] * len(self.components))[group] = blocks
+        return tuple([self._record(request, groups, requests, in_flight) for request, groups in tables.items()])
+
+    def _record(
+        self, number: int, groups: Sequence[Sequence[Any]], requests: Requests, in_flight: Sequence[Pass]
+    ) -> RecordView:
+        """A record. The release counts the tokens of a pass as computed when it schedules the pass, and those of a
+        load when the load begins.
+        """
+        size, req = self._config.block_size, self._built.scheduler.requests.get(str(number))
+        units = tuple([[0 if block.is_null else block.block_id for block in blocks] for blocks in groups])
+        load = self._runner.loading.get(number)
+        launched = load.end if load is not None else req.num_computed_tokens if req is not None else 0
+        starts = [
+            entry.start
+            for one in in_flight
+            for entry in one.entries
+            if requests.counts(one, entry) and entry.request == number
+        ]
+        committed = min(starts, default=launched)
+        hashed = next((index for index, block in enumerate(groups[0]) if block.block_hash is None), len(groups[0]))
+        is_running = req is not None and any(req is one for one in self._built.scheduler.running)
+        row = number if is_running and number in self._runner.tables else 0
+        return RecordView(
+            Owner(REQUEST_KIND if number in requests else LOAD_KIND, number),
+            row,
+            min(hashed, committed // size) * size,
+            committed,
+            launched,
+            min(map(len, units)) * size,
+            0,
+            units,
+            self._runner.tables[number][0] if row else (),
+            0,
+            0,
+            tuple([size * _leading_nulls(blocks) for blocks in units]),
+        )
+
+    def _request(self, request: Request) -> RequestView:
+        req = request.req
+        return RequestView(
+            request.id,
+            self._place(req),
+            request.namespace,
+            req.num_prompt_tokens,
+            req.num_output_tokens,
+            req.max_tokens,
+            -req.priority,
+        )
+
+    def _place(self, req: Any) -> Place:
+        scheduler = self._built.scheduler
+        if any(req is one for one in scheduler.running):
+            return Place.RUNNING
+        waiting = [getattr(scheduler, name) for name in QUEUES if hasattr(scheduler, name)]
+        if not any(req is one for queue in waiting for one in queue):
+            return Place.LOST
+        has_blocks = any(table.req_to_blocks.get(req.request_id) for table in self._built.tables)
+        return Place.LOADING if has_blocks else Place.WAITING
+
+    def _launch(self, one: Pass, requests: Requests) -> LaunchView:
+        size = self._config.block_size
+        units = []
+        for _, start, end, tables, _ in one.entries:
+            seen = []
+            for window, table in zip(self._runner.windows, tables, strict=True):
+                first = 0 if window is None else max(0, start + 1 - window) // size
+                seen.append(tuple(filter(None, table[first : -(-end // size)])))
+            units.append(tuple(seen))
+        given_up = [entry.request for entry in one.entries if not requests.counts(one, entry)]
+        delivered = [entry.request for entry in one.entries if requests.counts(one, entry)]
+        entries = [entry.ids for entry in one.entries]
+        return LaunchView(one.launch, entries, units, given_up, delivered=delivered)
+
+
+def _leading_nulls(units: Sequence[int]) -> int:
+    return next((index for index, unit in enumerate(units) if unit), len(units))

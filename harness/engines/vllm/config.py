@@ -1,0 +1,133 @@
+"""The configuration of a vLLM engine core, its draws and its limits; imports nothing of vLLM."""
+
+from collections.abc import Callable
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from harness.core.errors import InvalidConfig
+from harness.core.ops import Accept, name_of
+from harness.core.target import Draw, Pool, Shape
+
+FIRST_COME, PRIORITY = "fcfs", "priority"
+NGRAM, EAGLE = "ngram", "eagle"
+MAX_BLOCKS, MAX_CONTEXT_LEN = 1 << 22, 1 << 20
+VOCABULARY = 64
+ACCEPT = name_of(Accept)
+LOAD_FAILS, LOAD_LATE = "load.fails", "load.late"
+LOAD_FAULTS = {
+    LOAD_FAILS: "a load of external KV fails, and writes nothing: the request computes the tokens itself",
+    LOAD_LATE: "a load of external KV takes four more passes",
+}
+
+Window = Annotated[int, Meta(ge=1, le=65536)]
+
+
+class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One engine core. Lengths are in tokens; a window counts the token itself, as in vLLM.
+
+    `num_blocks` are the blocks of the pool without the null block.  The first group of layers has full attention; each
+    of `windows` is a further group.  `chunk_len` is max_num_batched_tokens: the tokens of one pass.  `policy` is the
+    order of the waiting requests; with "priority", a request of lower priority is preempted first.  `asynchronous`
+    is the AsyncScheduler, with two passes in flight.  `second_runner` is the output for model runner V2.
+    `draft_len` enables speculative decoding with as many drafts, of the kind `drafter`: "ngram" needs no memory,
+    "eagle" takes slots ahead and recomputes the last block of a cached prefix.  `resets_running`: a flush preempts the
+    running requests (reset_prefix_cache with reset_running_requests).  `external_len` enables a KV connector, whose
+    store has so many tokens of each prompt; with `late_loads` it loads them in the background.
+    """
+
+    block_size: Annotated[int, Meta(ge=1, le=256)] = 4
+    num_blocks: Annotated[int, Meta(ge=2, le=MAX_BLOCKS)] = 96
+    windows: tuple[Window, ...] = (5,)
+    max_running_requests: Annotated[int, Meta(ge=1, le=1024)] = 4
+    max_context_len: Annotated[int, Meta(ge=8, le=MAX_CONTEXT_LEN)] = 192
+    chunk_len: Annotated[int, Meta(ge=1, le=65536)] = 8
+    policy: str = FIRST_COME
+    prefix_caching: bool = True
+    asynchronous: bool = False
+    second_runner: bool = False
+    resets_running: bool = False
+    watermark: Annotated[float, Meta(ge=0, le=0.5)] = 0.0
+    external_len: Annotated[int, Meta(ge=0, le=MAX_CONTEXT_LEN)] = 0
+    late_loads: bool = False
+    draft_len: Annotated[int, Meta(ge=1, le=16)] | None = None
+    drafter: str = NGRAM
+
+    def __post_init__(self) -> None:
+        for name, choices in {"policy": (FIRST_COME, PRIORITY), "drafter": (NGRAM, EAGLE)}.items():
+            if (value := getattr(self, name)) not in choices:
+                raise InvalidConfig(f"{name} is {value!r}, want {' or '.join(map(repr, choices))}")
+        if self.draft_len is not None and self.asynchronous:
+            raise InvalidConfig("asynchronous is true with draft_len, want false: the two together are not driven")
+        if self.draft_len is not None and self.chunk_len <= self.draft_len:
+            raise InvalidConfig(f"chunk_len is {self.chunk_len}, want more than draft_len {self.draft_len}")
+        if self.late_loads and not self.external_len:
+            raise InvalidConfig("late_loads is true without external_len, want false")
+        if self.chunk_len < self.max_running_requests:
+            raise InvalidConfig(f"chunk_len is {self.chunk_len}, want at least max_running_requests")
+        if self.num_blocks < (least := least_blocks(self)):
+            raise InvalidConfig(f"num_blocks is {self.num_blocks}, want at least {least} for one request")
+
+    @property
+    def most_launches(self) -> int:
+        return 2 if self.asynchronous else 1
+
+    @property
+    def lookahead_len(self) -> int:
+        """The tokens beyond the drafts for which blocks are allocated."""
+        return self.draft_len or 0 if self.drafter == EAGLE else 0
+
+    @property
+    def shape(self) -> Shape:
+        pools = (
+            Pool("blocks", self.num_blocks),
+            *[Pool("blocks", self.num_blocks, window) for window in self.windows],
+        )
+        unused = [*([ACCEPT] if self.draft_len is None else []), *([] if self.late_loads else LOAD_FAULTS)]
+        sizes = (self.block_size, pools, self.chunk_len, self.max_running_requests, self.max_context_len)
+        return Shape(*sizes, unused=unused)
+
+
+def least_blocks(config: VllmConfig) -> int:
+    """The blocks of the longest request; a release does not start with fewer."""
+    size, context = config.block_size, config.max_context_len
+    windowed = 0
+    for window in config.windows:
+        kept = min(window - 1 + config.most_launches * config.chunk_len + 2 * (config.draft_len or 0), context)
+        windowed += -(-kept // size) + 1
+    return -(-(context + config.lookahead_len) // size) + windowed + int(config.watermark * config.num_blocks)
+
+
+def random_config(draw: Draw, *, has: Callable[[str], bool]) -> VllmConfig:
+    """An engine core with a small pool, for a release that `has` these features."""
+    running = draw.one_of((4, 2, 3, 6))
+    window = draw.one_of((5, 4, 2, 8, 3, 16))
+    config = VllmConfig(
+        block_size=draw.one_of((4, 1, 2, 8)),
+        num_blocks=MAX_BLOCKS,
+        windows=draw.one_of(((window,), (window, draw.one_of((4, 9, 3))), ())),
+        max_running_requests=running,
+        max_context_len=draw.one_of((64, 48, 96)),
+        chunk_len=max(running, draw.one_of((8, 4, 16, 32))),
+        policy=draw.one_of((FIRST_COME, FIRST_COME, PRIORITY)),
+        prefix_caching=draw.one_of((True, True, True, False)),
+        asynchronous=draw.one_of((False, True)),
+        second_runner=has("second_runner") and draw.one_of((False, True)),
+        resets_running=draw.one_of((False, False, True)),
+    )
+    match draw.one_of(("plain", "loads", "drafts", "loads")):
+        case "loads":
+            external_len = config.block_size * draw.one_of((4, 2, 8))
+            late_loads = draw.one_of((False, True, True))
+            config = msgspec.structs.replace(config, external_len=external_len, late_loads=late_loads)
+        case "drafts":
+            config = msgspec.structs.replace(
+                config,
+                asynchronous=False,
+                chunk_len=max(config.chunk_len, 2 * running, 8),
+                draft_len=draw.one_of((3, 1, 5)),
+                drafter=draw.one_of((NGRAM, EAGLE)),
+            )
+    spare = draw.one_of((0, 1, 2, 4, 8, 16, 40))
+    return msgspec.structs.replace(config, num_blocks=least_blocks(config) + spare)

@@ -1,0 +1,97 @@
+"""A KV connector whose store outside of the engine has the first tokens of every prompt, and the loads from it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from harness.engines.vllm.boot import Release
+from harness.engines.vllm.config import VllmConfig
+
+NAME = "SwardenStore"
+
+
+class Load(NamedTuple):
+    """KV of positions [start, end) of a request, to be written to the blocks of each group.
+
+    `tokens` are those of [0, end).  A load in the background `is_late`.
+    """
+
+    request: int
+    start: int
+    end: int
+    tokens: Sequence[int]
+    tables: Sequence[Sequence[int]]
+    is_late: bool
+
+
+class Store:
+    """The scheduler's side of the connector, as a mixin for the release's base class.
+
+    It has whole blocks, up to `external_len` tokens of the prompt.  In the background it loads a prompt that is not
+    longer with its last block, as the release's NixlConnector does; the release then computes the last token again.
+    """
+
+    def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any = None) -> None:
+        super().__init__(vllm_config, role, kv_cache_config)  # type: ignore[call-arg]  # of the release's class
+        extra: Mapping[str, Any] = vllm_config.kv_transfer_config.kv_connector_extra_config
+        self._len, self._size, self._is_late = extra["len"], extra["block_size"], extra["is_late"]
+        self._starts: dict[str, int] = {}
+        self._loads: list[Load] = []
+
+    def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int, bool]:
+        known = request.num_prompt_tokens
+        whole = min(self._len, known - 1) // self._size * self._size
+        most = known if self._is_late and 1 < known <= self._len else whole
+        count = max(0, most - num_computed_tokens)
+        self._starts[request.request_id] = num_computed_tokens
+        return count, self._is_late and count > 0
+
+    def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
+        if num_external_tokens > 0:
+            start = self._starts[request.request_id]
+            end = start + num_external_tokens
+            tokens = list(request.prompt_token_ids[:end])
+            tables = [list(group) for group in blocks.get_block_ids()]
+            self._loads.append(Load(int(request.request_id), start, end, tokens, tables, self._is_late))
+
+    def build_connector_meta(self, scheduler_output: Any) -> Any:
+        loads, self._loads = self._loads, []
+        return Loads(loads)
+
+    def request_finished(self, request: Any, block_ids: Any) -> tuple[bool, None]:
+        return False, None
+
+    request_finished_all_groups = request_finished
+
+    def reset_cache(self) -> bool:
+        return True
+
+    def start_load_kv(self, *args: Any, **kwargs: Any) -> None:
+        """Like all methods of the worker's side not called: the runner reads the metadata."""
+
+    wait_for_layer_load = save_kv_layer = wait_for_save = start_load_kv
+
+
+class Loads(NamedTuple):
+    """The metadata for the worker: the loads that begin with a pass."""
+
+    loads: Sequence[Load]
+
+
+def transfer_config(release: Release, config: VllmConfig) -> Any:
+    """The setting that makes the release build a Store; None without one."""
+    if not config.external_len:
+        return None
+    kind = type(NAME, (Store, release.part("KVConnectorBase"), release.part("SupportsHMA")), {})
+    release.part("KVConnectorFactory")._registry[NAME] = lambda: kind
+    return release.make(
+        "KVTransferConfig",
+        kv_connector=NAME,
+        kv_role="kv_both",
+        engine_id=NAME,
+        kv_load_failure_policy="recompute",
+        kv_connector_extra_config={
+            "len": config.external_len,
+            "block_size": config.block_size,
+            "is_late": config.late_loads,
+        },
+    )

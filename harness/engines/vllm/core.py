@@ -1,0 +1,157 @@
+"""The release's engine core, built without its start: no process, no socket, no model."""
+
+import os
+import queue
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from harness.engines.foreign.parts import known, parameters
+from harness.engines.vllm.boot import RUNNER_SWITCH, Release
+from harness.engines.vllm.config import NGRAM, VllmConfig
+from harness.engines.vllm.connector import transfer_config
+
+# Methods of EngineCore that only log.
+SILENT_CONTEXTS = ("log_error_detail", "log_iteration_details", "capture_iteration_details")
+LAYER = {"num_kv_heads": 1, "head_size": 1, "use_mla": False}
+
+
+class Built(msgspec.Struct, frozen=True):
+    """An engine core, and the parts of it that own KV memory."""
+
+    core: Any
+    scheduler: Any
+    manager: Any
+    pool: Any
+    hasher: Callable[[Any], Any] | None
+
+    @property
+    def tables(self) -> list[Any]:
+        """The release's manager of each group of layers, which has the block tables."""
+        return list(self.manager.coordinator.single_type_managers)
+
+
+def build(release: Release, config: VllmConfig, executor: Any) -> Built:
+    os.environ[RUNNER_SWITCH] = str(int(config.second_runner))
+    vllm_config = _vllm_config(release, config)
+    scheduler = _scheduler(release, config, vllm_config)
+    core = type("Core", (release.part("EngineCore"),), {"__init__": lambda core: None})()
+    vars(core).update(
+        vllm_config=vllm_config,
+        scheduler=scheduler,
+        model_executor=executor,
+        batch_queue_size=config.most_launches,
+        batch_queue=deque(maxlen=config.most_launches) if config.asynchronous else None,
+        async_scheduling=config.asynchronous,
+        aborts_queue=queue.Queue(),
+        use_spec_decode=config.draft_len is not None,
+        check_for_draft_tokens=config.draft_len is not None,
+        **NOT_DRIVEN,
+        **dict.fromkeys(SILENT_CONTEXTS, _silent),
+    )
+    hasher = _hasher(release, config, vllm_config) if config.prefix_caching or config.external_len else None
+    manager = scheduler.kv_cache_manager
+    return Built(core, scheduler, manager, manager.block_pool, hasher)
+
+
+# Attributes that EngineCore.__init__ sets, for what is not driven here.
+NOT_DRIVEN = {
+    "log_stats": False,
+    "is_mm_encoder_only": False,
+    "is_ec_consumer": True,
+    "is_pooling_model": False,
+    "mm_receiver_cache": None,
+    "_weight_version": "",
+}
+
+
+def _hasher(release: Release, config: VllmConfig, vllm_config: Any) -> Callable[[Any], Any]:
+    """The function that hashes the blocks of a request, as EngineCore.__init__ makes it."""
+    make = release.part("get_request_block_hasher")
+    lookahead = {"num_hash_lookahead_tokens": getattr(vllm_config, "num_hash_lookahead_tokens", 0)}
+    more = {name: value for name, value in lookahead.items() if name in parameters(make)}
+    hasher: Callable[[Any], Any] = make(config.block_size, release.part("sha256"), **more)
+    return hasher
+
+
+def _speculative_config(release: Release, config: VllmConfig) -> Any:
+    """None without drafts. Eagle needs a model, so the method is set when the rest has been checked for n-grams."""
+    if config.draft_len is None:
+        return None
+    speculative = release.make(
+        "SpeculativeConfig",
+        method=NGRAM,
+        num_speculative_tokens=config.draft_len,
+        prompt_lookup_max=2,
+        target_model_config=release.model_config,
+        target_parallel_config=release.make("ParallelConfig"),
+    )
+    speculative.method = config.drafter
+    return speculative
+
+
+def _vllm_config(release: Release, config: VllmConfig) -> Any:
+    model = release.model_config
+    model.max_model_len = config.max_context_len
+    scheduling = release.make(
+        "SchedulerConfig",
+        max_num_seqs=config.max_running_requests,
+        max_num_batched_tokens=config.chunk_len,
+        max_model_len=config.max_context_len,
+        enable_chunked_prefill=True,
+        async_scheduling=config.asynchronous,
+        is_encoder_decoder=False,
+        policy=config.policy,
+        watermark=config.watermark,
+    )
+    cache = release.make(
+        "CacheConfig", block_size=config.block_size, enable_prefix_caching=config.prefix_caching, cache_dtype="auto"
+    )
+    whole = release.make(
+        "VllmConfig",
+        model_config=model,
+        scheduler_config=scheduling,
+        cache_config=cache,
+        device_config=release.make("DeviceConfig", device="cpu"),
+        speculative_config=_speculative_config(release, config),
+        kv_transfer_config=transfer_config(release, config),
+    )
+    whole.scheduler_config.async_scheduling = config.asynchronous  # the CPU platform has switched it off
+    whole.scheduler_config.disable_hybrid_kv_cache_manager = False
+    whole.model_config.max_model_len = config.max_context_len
+    whole.cache_config.num_gpu_blocks = config.num_blocks + 1
+    return whole
+
+
+def _scheduler(release: Release, config: VllmConfig, vllm_config: Any) -> Any:
+    kind = release.part("AsyncScheduler" if config.asynchronous else "Scheduler")
+    wanted = {
+        "vllm_config": vllm_config,
+        "kv_cache_config": _groups(release, config),
+        "structured_output_manager": release.part("StructuredOutputManager")(vllm_config),
+        "block_size": config.block_size,
+        "hash_block_size": config.block_size,
+        "log_stats": False,
+    }
+    return kind(**known(wanted, release.part("Scheduler")))
+
+
+def _groups(release: Release, config: VllmConfig) -> Any:
+    """The groups of layers, as the release's planner would make them of a model with such layers."""
+    layer = {**LAYER, "block_size": config.block_size, "dtype": release.torch.float32}
+    specs = [
+        release.make("FullAttentionSpec", **layer),
+        *[release.make("SlidingWindowSpec", **layer, sliding_window=window) for window in config.windows],
+    ]
+    groups = [
+        release.make("KVCacheGroupSpec", layer_names=[f"{i}"], kv_cache_spec=spec) for i, spec in enumerate(specs)
+    ]
+    return release.make("KVCacheConfig", num_blocks=config.num_blocks + 1, kv_cache_tensors=[], kv_cache_groups=groups)
+
+
+@contextmanager
+def _silent(*args: Any, **kwargs: Any) -> Iterator[None]:
+    yield None

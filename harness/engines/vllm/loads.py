@@ -1,0 +1,64 @@
+"""Loads of KV in the background: each is written early or late, and may fail; none is ordered with the passes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from harness.core.faults import FaultPlan
+from harness.engines.vllm.config import LOAD_FAILS, LOAD_LATE
+from harness.engines.vllm.connector import Load
+
+PASSES, MORE_PASSES = 2, 4  # of the runner, empty ones too, until a load ends
+
+
+class Ended(NamedTuple):
+    """The requests whose loads ended, those of them whose loads failed, and the blocks that these did not write."""
+
+    requests: set[str]
+    failed: set[str]
+    unwritten: set[int]
+
+
+@dataclass
+class _UnderWay:
+    load: Load
+    passes: int
+    is_written: bool
+    has_failed: bool
+
+
+class LateLoads:
+    """The loads under way. Every second one is written at once, as by a transfer that overtakes passes in flight."""
+
+    def __init__(self, faults: FaultPlan, block_size: int, write: Callable[[Load], None]) -> None:
+        self._faults, self._block_size, self._write = faults, block_size, write
+        self._under_way: list[_UnderWay] = []
+        self._begun = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._under_way)
+
+    def begin(self, load: Load) -> None:
+        self._begun += 1
+        has_failed = LOAD_FAILS in self._faults.known and self._faults.fires(LOAD_FAILS)
+        is_early = bool(self._begun % 2) and not has_failed
+        if is_early:
+            self._write(load)
+        passes = PASSES + MORE_PASSES * self._faults.fires(LOAD_LATE)
+        self._under_way.append(_UnderWay(load, passes, is_early, has_failed))
+
+    def end_pass(self) -> Ended | None:
+        """A pass of the runner has been computed; returns the loads that have ended, if any."""
+        ended = []
+        for one in self._under_way:
+            one.passes -= 1
+            if one.passes <= 0:
+                ended.append(one)
+                if not one.is_written and not one.has_failed:
+                    self._write(one.load)
+        self._under_way = [one for one in self._under_way if one.passes > 0]
+        failed = [one.load for one in ended if one.has_failed]
+        tables = [table[load.start // self._block_size :] for load in failed for table in load.tables]
+        blocks = {block for table in tables for block in table if block}
+        rids = {str(one.load.request) for one in ended}
+        return Ended(rids, {str(load.request) for load in failed}, blocks) if ended else None

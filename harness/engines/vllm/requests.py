@@ -1,0 +1,108 @@
+"""The requests of clients: the release's own objects, and the outputs that the clients have not got yet."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import invariants.events as seen
+from harness.core.port import Streamed, Submission
+from harness.engines.vllm.boot import Release
+from harness.engines.vllm.config import VllmConfig
+from harness.engines.vllm.runner import Entry, Pass
+from invariants.kinds import FinishReason
+
+REASONS = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH, "abort": FinishReason.ABORT}
+
+
+@dataclass
+class Request:
+    """A request that has not ended: the release's own object, and its namespace.
+
+    Results of passes up to launch `dropped` are not used: the request was preempted by a reset since.
+    """
+
+    id: int
+    req: Any
+    namespace: int
+    dropped: int = 0
+
+
+class Requests:
+    """The unfinished requests by id, and the outputs of the step so far."""
+
+    def __init__(self, release: Release, config: VllmConfig, notice: Callable[[NamedTuple], None]) -> None:
+        self._release, self._config, self._notice = release, config, notice
+        self.live: dict[int, Request] = {}
+        self._streamed: list[Streamed] = []
+        self._last_id = 0
+
+    def __contains__(self, number: int) -> bool:
+        return number in self.live
+
+    def __bool__(self) -> bool:
+        return bool(self.live or self._streamed)
+
+    def counts(self, one: Pass, entry: Entry) -> bool:
+        """Will the result of a pass in flight for this request be used?"""
+        request = self.live.get(entry.request)
+        return request is not None and one.launch > request.dropped
+
+    def new(self, submission: Submission, hasher: Callable[[Any], Any] | None) -> tuple[int, Any]:
+        """The id of a new request, and the release's object for it; None if the frontend rejects it.
+
+        The server rejects a prompt that leaves no room for max_new_tokens in the context.
+        """
+        self._last_id += 1
+        number, tokens = self._last_id, list(submission.tokens)
+        if len(tokens) + submission.max_new_tokens > self._config.max_context_len:
+            self._notice(seen.Rejected(number, len(tokens), submission.max_new_tokens, "too long"))
+            self._notice(seen.Finished(number, FinishReason.REJECTED))
+            self._streamed.append(Streamed(number, (), FinishReason.REJECTED, 0, 0))
+            return number, None
+        req = self._release.make(
+            "Request",
+            request_id=str(number),
+            prompt_token_ids=tokens,
+            sampling_params=self._sampling(submission),
+            pooling_params=None,
+            arrival_time=float(number),
+            priority=-submission.priority,
+            cache_salt=str(submission.namespace) if submission.namespace else None,
+            block_hasher=hasher,
+        )
+        self.live[number] = Request(number, req, submission.namespace)
+        return number, req
+
+    def take(self, output: Any) -> None:
+        """An output of the engine core for one request; those for a request that its client aborted are dropped."""
+        number = int(output.request_id)
+        if number not in self.live:
+            return
+        reason = None if output.finish_reason is None else REASONS[str(output.finish_reason)]
+        if reason is None:
+            self._stream(self.live[number], output.new_token_ids, None)
+        else:
+            self.end(number, reason, output.new_token_ids)
+
+    def end(self, number: int, reason: FinishReason, tokens: Sequence[int] = ()) -> None:
+        self._stream(self.live.pop(number), tokens, reason)
+        self._notice(seen.Finished(number, reason))
+
+    def streamed(self) -> Sequence[Streamed]:
+        """The outputs since the last call."""
+        found, self._streamed = self._streamed, []
+        return found
+
+    def _stream(self, request: Request, tokens: Sequence[int], reason: FinishReason | None) -> None:
+        req = request.req
+        cached = max(0, getattr(req, "num_cached_tokens", 0))
+        self._streamed.append(Streamed(request.id, tuple(tokens), reason, cached, req.num_preemptions))
+
+    def _sampling(self, submission: Submission) -> Any:
+        return self._release.part("SamplingParams")(
+            max_tokens=submission.max_new_tokens,
+            stop_token_ids=list(submission.stop),
+            ignore_eos=True,
+            temperature=0.0,
+            detokenize=False,
+        )

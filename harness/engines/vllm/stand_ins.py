@@ -1,0 +1,19 @@
+"""The packages that vLLM imports and that are not needed: none of them touches KV memory."""
+
+REQUESTS = "texts, images and tools are turned into tokens by the frontend, which is not started"
+SERVER = "the server is not started"
+WIRE = "processes and metrics: the engine core runs in this process"
+OUTPUT = "structured output is not driven"
+MODEL = "checkpoints and GPU kernels: the model is a stand-in"
+
+ABSENT = {
+    **dict.fromkeys(
+        ("openai", "openai_harmony", "anthropic", "mcp", "mistral_common", "partial_json_parser"), REQUESTS
+    ),
+    **dict.fromkeys(("PIL", "cv2", "pybase64", "sentencepiece", "tiktoken"), REQUESTS),
+    **dict.fromkeys(("torchvision", "requests"), REQUESTS),
+    **dict.fromkeys(("fastapi", "starlette", "uvicorn", "uvloop", "aiohttp", "urllib3", "ijson"), SERVER),
+    **dict.fromkeys(("zmq", "cloudpickle", "cachetools", "prometheus_client", "opentelemetry", "setproctitle"), WIRE),
+    **dict.fromkeys(("xgrammar", "llguidance", "lark", "outlines_core"), OUTPUT),
+    **dict.fromkeys(("gguf", "cpuinfo", "einops", "blake3", "depyf", "compressed_tensors"), MODEL),
+}

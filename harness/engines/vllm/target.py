@@ -1,0 +1,69 @@
+"""vLLM as a target, in any release that is installed."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from harness.core.errors import InvalidConfig
+from harness.core.ops import Abort, Accept, Drain, Flush, Heal, Inject, Op, Pause, Resume, Step, Submit
+from harness.core.port import EnginePort
+from harness.core.target import ENGINE, Draw, MachineSpec, Shape
+from harness.engines.foreign.target import ReleasedTarget
+from harness.engines.vllm.adapter import CODE, FAULTS, VllmEngine
+from harness.engines.vllm.boot import Release, boot
+from harness.engines.vllm.config import VllmConfig, random_config
+from harness.engines.vllm.releases import VLLM
+
+OPS: tuple[type[Op], ...] = (Submit, Abort, Step, Flush, Pause, Resume, Inject, Heal, Drain, Accept)
+
+
+class VllmTarget(ReleasedTarget[Release]):
+    """The engine core of vLLM."""
+
+    name = "vllm"
+    code = CODE
+    machines: Mapping[str, MachineSpec] = {ENGINE: MachineSpec(OPS)}
+    faults: Mapping[str, str] = FAULTS
+    defaults: Mapping[str, Any] = msgspec.to_builtins(VllmConfig())
+    releases = VLLM
+    config_type = VllmConfig
+    coupled = (("draft_len", "drafter"),)
+
+    def config(self, draw: Draw) -> VllmConfig:
+        return random_config(draw, has=self.booted().has)
+
+    def shape(self, config: Any) -> Shape:
+        shape: Shape = config.shape
+        return shape
+
+    def config_of(self, shape: Shape) -> VllmConfig:
+        whole, *windowed = shape.pools
+        if whole.window is not None or any(pool.window is None for pool in windowed):
+            raise InvalidConfig("want a full pool, and windowed ones beside it; an engine core of vllm has such groups")
+        shaped: VllmConfig = self.decode(
+            {
+                "block_size": shape.page_size,
+                "num_blocks": sum(pool.units for pool in shape.pools),  # one pool for all groups
+                "windows": [pool.window for pool in windowed],
+                "chunk_len": shape.chunk_len or VllmConfig().chunk_len,
+                "max_running_requests": shape.max_running_requests,
+                "max_context_len": shape.max_context_len,
+            }
+        )
+        return shaped
+
+    def check_linked(self, configs: Sequence[Any]) -> None:
+        raise InvalidConfig("engine cores of vllm are not linked; want one configuration")
+
+    def load(self, version: str, folders: tuple[Path, ...]) -> Release:
+        return boot(version, folders)
+
+    def build(self, config: Any) -> EnginePort:
+        release = self.booted()
+        for name in ("second_runner", "watermark"):
+            value, default = getattr(config, name), getattr(VllmConfig(), name)
+            if value != default and not release.has(name):
+                raise InvalidConfig(f"{name} is {value}, want {default} for vllm {release.text}: it has none")
+        return VllmEngine(release, config)

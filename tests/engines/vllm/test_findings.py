@@ -1,0 +1,33 @@
+"""The bugs that were found in releases: each op-log fails on the releases that have its bug, and passes on the others.
+
+docs/findings/ explains each bug.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from harness.core.releases import parsed
+from tests.engines.some_laws import law_of, laws_of
+
+OPLOGS = Path(__file__).parent / "oplogs"
+BUGS = {  # by op-log: the first release that has the bug, and the first that has not; of those that were tried
+    "first-token-after-a-pause-dropped": ("0.20.2", "0.22.0"),
+    "last-token-after-a-pause-never-computed": ("0.20.2", "0.22.0"),
+    "loaded-requests-wait-for-each-other": ("0.20.2", "0.23.0"),
+    "whole-prompt-load-misses-a-window-block": ("0.20.2", None),
+    "failed-load-blocks-the-queue": ("0.33.0", None),
+}
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_finding_fails_only_on_the_releases_that_have_it(name, on_release, release):
+    path, engine = OPLOGS / f"{name}.oplog", f"vllm=={release}"
+    first, fixed = BUGS[name]
+    has_bug = parsed(first) <= parsed(release) and (fixed is None or parsed(release) < parsed(fixed))
+
+    assert (law_of(path, engine) in on_release(release, laws_of, path, engine)) is has_bug
+
+
+def test_every_op_log_is_of_a_known_bug():
+    assert {path.stem for path in OPLOGS.iterdir()} == set(BUGS)

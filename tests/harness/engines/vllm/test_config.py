@@ -1,0 +1,43 @@
+"""Configurations of vLLM: random ones can be written and read again, and impossible ones are refused in one line."""
+
+import pytest
+
+from harness.core.errors import InvalidConfig
+from harness.core.target import Pool, Shape
+from harness.engines.vllm.config import random_config
+from harness.engines.vllm.target import VllmTarget
+from tests.harness.engines.some_draws import RandomDraw
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_random_configuration_survives_an_op_log(seed):
+    target = VllmTarget()
+    config = random_config(RandomDraw(seed), has=lambda _: seed % 2 == 0)
+
+    assert target.decode(target.encode(config)) == config
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"block_size": 0}, "block_size is 0, want int >= 1"),
+        ({"policy": "lifo"}, "policy is 'lifo', want 'fcfs' or 'priority'"),
+        ({"num_blocks": 40}, "num_blocks is 40, want at least 52 for one request"),
+        ({"chunk_len": 3}, "chunk_len is 3, want at least max_running_requests"),
+        ({"draft_len": 8}, "chunk_len is 8, want more than draft_len 8"),
+        ({"draft_len": 1, "asynchronous": True}, "asynchronous is true with draft_len, want false: .*"),
+        ({"late_loads": True}, "late_loads is true without external_len, want false"),
+        ({"pages": 1}, "unknown argument pages"),
+    ],
+)
+def test_impossible_configuration_is_refused(settings, text):
+    with pytest.raises(InvalidConfig, match=f"^{text}$"):
+        VllmTarget().decode(settings)
+
+
+def test_shape_of_two_pools_becomes_one_pool_for_all_groups():
+    shape = Shape(4, (Pool("full", 64), Pool("swa", 30, 5)), 8, 4, 64)
+
+    config = VllmTarget().config_of(shape)
+
+    assert (config.num_blocks, config.windows, config.block_size) == (94, (5,), 4)
