@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "fakes": ("fakes", "torch", "numpy", "engine_under_test.ports"),
     "harness": (*PACKAGES, "torch", "hypothesis", "msgspec", "rich", "typer", "pytest"),
     "harness/core": ("harness.core", "invariants", "msgspec"),
-    "harness/report": ("harness.core", "harness.report", "invariants"),
+    "harness/report": ("harness.core", "harness.report", "invariants", "jinja2"),
     "harness/search": ("harness.core", "harness.report", "harness.search", "invariants", "hypothesis", "msgspec"),
     "harness/mutants": ("harness.core", "harness.search", "harness.mutants", "invariants", "msgspec"),
     "harness/mutants/generic": ("harness.core", "harness.search", "harness.mutants", "msgspec", "cosmic_ray"),

@@ -74,6 +74,22 @@ def test_show_prints_a_row_per_transition_and_the_violation(failing, tmp_path):
     assert "shared_pages_match_tree_path: " in run.stdout
 
 
+@pytest.mark.parametrize(
+    ("arguments", "written"),
+    [pytest.param((), "failing.html", id="beside"), pytest.param(("-o", "o.html"), "o.html", id="out")],
+)
+def test_show_writes_a_page_with_the_rights_of_the_log(failing, tmp_path, arguments, written):
+    failing.chmod(0o600)
+
+    run = swarden("show", failing, "--html", *arguments, cwd=tmp_path)
+
+    page = tmp_path / written
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.startswith("written: ")
+    assert "<h1>failing.oplog</h1>" in page.read_text()
+    assert page.stat().st_mode & 0o777 == 0o600
+
+
 @pytest.mark.parametrize("command", ["replay", "show"])
 def test_output_has_the_mutant_the_configuration_and_the_prompts(failing, tmp_path, command):
     """Settings with their defaults are left out."""
