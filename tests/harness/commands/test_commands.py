@@ -60,6 +60,16 @@ def test_shrink_writes_a_smaller_log_and_keeps_the_original(failing, tmp_path):
     assert len(small.ops) == result["ops"] <= len(OPS)
 
 
+def test_shrink_explains_what_the_failure_needs_in_words_and_as_json(failing, tmp_path):
+    text = swarden("shrink", failing, "--explain", "--replays", 9, cwd=tmp_path).stdout
+    result = json.loads(swarden("shrink", failing, "--explain", "--replays", 9, "--json", cwd=tmp_path).stdout)
+
+    assert "\nthe failure needs, by 9 replays of logs that differ in one thing; the budget was used up, " in text
+    assert "\n  op 1 before op 2\n" in text
+    assert (result["explanation"]["replays"], result["explanation"]["complete"]) == (9, False)
+    assert [1, 2] in result["explanation"]["ordered"]
+
+
 def test_show_prints_a_row_per_transition_and_the_violation(failing, tmp_path):
     run = swarden("show", failing, cwd=tmp_path)
 
