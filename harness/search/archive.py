@@ -113,7 +113,10 @@ class FindingOfNight(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Canary(msgspec.Struct, frozen=True, kw_only=True):
-    """A planted bug that one shard must find; `law` is the law that found it, "" if it was missed."""
+    """A planted bug that one shard must find; `law` is the law that found it, "" if it was missed.
+
+    `mutant` is "" if the target has no canary that fits the engine.
+    """
 
     engine: str
     mutant: str
@@ -125,8 +128,8 @@ class Canary(msgspec.Struct, frozen=True, kw_only=True):
 class ShardRecord(msgspec.Struct, kw_only=True):
     """A finished shard: `batches` batches of the campaign with the night's seed, from `first_batch`.
 
-    `node` is the host that ran it.  `findings` counts the failed runs by fingerprint.  `is_cut` means that its time was
-    used up before all its runs were made.  `replaced` describes the deaths of its worker processes.
+    `node` is the host that ran it.  `seconds` are without the boot of the engine.  `replaced` describes the deaths of
+    its worker processes, `unexplained_deaths` those that left no log of a run.
     """
 
     engine: str
@@ -137,16 +140,17 @@ class ShardRecord(msgspec.Struct, kw_only=True):
     tallies: Tallies
     seconds: float = 0.0
     cpu_seconds: float = 0.0
-    findings: dict[str, int] = {}
+    replayed: list[str] = []  # the logs of the corpus that passed
     replaced: list[str] = []
-    is_cut: bool = False
+    unexplained_deaths: list[str] = []
+    diverged: list[str] = []
 
 
 class EngineOfNight(msgspec.Struct, kw_only=True):
     """The campaign of one engine in a night: the sum of its shards, and its judgement.
 
     `wanted` has the number of runs that must reach each probe.  `owed` are the reasons for which it is red without a
-    violation; `why_not_judged` is empty if the coverage was judged.
+    violation; `why_not_judged` is empty if the coverage was judged.  `diverged` are nondeterministic runs.
     """
 
     engine: str
@@ -175,7 +179,8 @@ class Night(msgspec.Struct, kw_only=True):
     """night.json: the settings of a night, and its results so far.  `exit_code` is None until it has ended.
 
     `seed` is that of the campaigns; `profile` names their lengths and floors.  `minutes` limits the random traffic, and
-    `runs` the runs of each engine.  `started` and `ended` are times in UTC.
+    `runs` the runs of each engine.  `workers` is the number of shards that run at a time.
+    `started` and `ended` are times in UTC.
     """
 
     format: int = 1
@@ -184,11 +189,10 @@ class Night(msgspec.Struct, kw_only=True):
     swarden: str
     seed: int
     profile: str
-    minutes: float
+    minutes: float | None = None
     runs: int | None = None
     mutant: str | None = None
-    workers: int
-    scheduler: str = ""
+    workers: int = 1
     started: str
     ended: str = ""
     engines: list[EngineOfNight]
@@ -236,6 +240,12 @@ class Archived:
         """The worst status of the last night."""
         last = [one.status for one in self.sightings if one.night == self.sightings[-1].night]
         return min(last, key=[*FAILING, Status.ERROR, Status.FIXED].index, default=Status.NEW)
+
+    def status_before(self, night: str, engine: str) -> Status | None:
+        """The status of the finding before a night: on this engine, or on any other if it was never replayed on it."""
+        earlier = [one for one in self.sightings if one.night < night]
+        same = [one for one in earlier if one.engine == engine]
+        return (same or earlier)[-1].status if earlier else None
 
     def summary(self) -> FindingSummary:
         failing = [one.night for one in self.sightings if one.status in FAILING]
