@@ -53,7 +53,7 @@ def fuzz(
     """Drive engines with random traffic; check every step; shrink and save the failures."""
     _check("--profile", profile, PROFILES)
     engines = engine or [OWN]
-    _check_engines(engines, machine, model, mutant)
+    check_engines(engines, machine, model, mutant)
     chosen = PROFILES[profile]
     shared = Plan(
         engines[0],
@@ -84,7 +84,7 @@ def fuzz(
     raise typer.Exit(worst(one.exit_code for one in outcomes))
 
 
-def _check_engines(engines: Sequence[str], machine: str | None, model: str | None, mutant: str | None) -> None:
+def check_engines(engines: Sequence[str], machine: str | None, model: str | None, mutant: str | None) -> None:
     """Raise UsageError unless all engines differ, and each can run here with this machine, model and mutant."""
     found: dict[tuple[str, str], str] = {}
     for engine in engines:
