@@ -17,6 +17,17 @@ def page_of_log(log: OpLog, path: Path) -> str:
     return ENVIRONMENT.get_template("log.html.j2").render(run=view_of(log, path))
 
 
+def part_of_log(log: OpLog, path: Path) -> str:
+    """The part of that page for the page of several runs."""
+    part: str = ENVIRONMENT.get_template("run.html.j2").module.run_part(view_of(log, path))  # type: ignore[attr-defined]  # a macro
+    return part
+
+
+def page_of_report(**values: object) -> str:
+    """The page of an archive or of a campaign; `values` are those that the template names."""
+    return ENVIRONMENT.get_template("report.html.j2").render(values)
+
+
 def _printed(value: object) -> object:
     """A value as a template prints it; the output of another template is markup already."""
     return printable(value, keep=LAYOUT) if isinstance(value, str) and not hasattr(value, "__html__") else value
