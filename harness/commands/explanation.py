@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from math import comb
 from typing import Any
 
 from harness.core.ops import Op
@@ -32,8 +33,11 @@ def _op_lines(explanation: Explanation, ops: Sequence[Op]) -> Iterator[str]:
         yield f"  each of the {len(ops)} ops" if len(ops) > 1 else "  the op"
     for first, second in sorted(explanation.ordered):
         yield f"  op {first} before op {second}"
-    for first, second in sorted(explanation.free):
-        yield f"  ops {first} and {second} in either order"
+    if len(explanation.free) == comb(len(ops), 2) > 1:
+        yield "  any two of them in either order"
+        return
+    for first, pairs in groupby(sorted(explanation.free), key=lambda pair: pair[0]):
+        yield f"  op {first} before or after op {', '.join(str(second) for _, second in pairs)}"
 
 
 def _range_text(one: Range) -> str:

@@ -79,11 +79,31 @@ class Probe(NamedTuple):
     wanted: int
 
 
+class FileLines(NamedTuple):
+    """A file of an engine's package: its executable lines, those that ran, and the others as ranges."""
+
+    path: str
+    lines: int
+    covered: int
+    missing: str
+
+
+class Measured(NamedTuple):
+    """The files of an engine that were imported, and the number of op-logs that ran."""
+
+    files: Sequence[FileLines]
+    logs: int
+
+
 Parts = Callable[[Sequence[Path]], Mapping[Path, Part]]
+Coverage = Callable[[str, Sequence[Path]], Measured | str | None]
 
 
-def page_of(root: Path, parts_of: Parts) -> str:
-    """The page of a folder; `parts_of` runs op-logs.  Raises UsageError if it has neither nights nor findings."""
+def page_of(root: Path, parts_of: Parts, coverage_of: Coverage) -> str:
+    """The page of a folder; `parts_of` runs op-logs, and `coverage_of` the corpus of an engine.
+
+    Raises UsageError if the folder has neither nights nor findings.
+    """
     errors: list[str] = []
     archive = Archive(root)
     nights = archive.nights(errors)
@@ -110,6 +130,7 @@ def page_of(root: Path, parts_of: Parts) -> str:
         num_findings=len(findings),
         open=[one for one in findings if one.status in ("", *FAILING)],
         probes={one.engine: _probes(one) for one in engines},
+        code={one.engine: coverage_of(one.engine, _corpus_of(archive, one.engine)) for one in engines},
         laws=sorted({law for one in engines for law in (*one.tallies.evaluated, *one.tallies.not_applicable)}),
         fastest_rate=max((_rate(one) for night in nights for one in night.engines), default=0.0) or 1.0,
         errors=errors,
@@ -181,6 +202,10 @@ def _probes(engine: EngineOfNight) -> list[Probe]:
     reached = engine.tallies.probes
     probes = [Probe(name, meanings.get(name, ""), reached[name], wanted) for name, wanted in engine.wanted.items()]
     return sorted(probes, key=lambda one: (one.reached >= one.wanted, one.reached, one.name))
+
+
+def _corpus_of(archive: Archive, engine: str) -> list[Path]:
+    return sorted(archive.corpus_of(engine).glob("*.oplog"))
 
 
 def _rate(engine: EngineOfNight) -> float:

@@ -11,7 +11,7 @@ from harness.core.registry import OWN
 from harness.core.replay import failure_like
 from harness.search.explain import REACH, Explanation, explain
 from harness.search.shrink import Budget
-from tests.harness.search.test_shrink import Bug, Recorded, in_order, is_a
+from tests.harness.search.test_shrink import Bug, FailedAt, Recorded, in_order, is_a
 
 OPLOGS = Path(__file__).parents[2] / "quality" / "oplogs"
 PLENTY = Budget(executions=10_000, cpu_seconds=60)
@@ -147,6 +147,27 @@ def test_explanation_of_a_planted_bug_says_which_ops_orders_and_values_it_needs(
     assert lines[lines.index("  of op 3 (step)") + 1] == "    count at least 5 (tried up to 8)"
     settings = lines[lines.index("  of the configuration of engine 0") + 1 :]
     assert settings[:2] == ["    page_size 1, not 0 or 2", "    swa_pages 10 to 11"]
+
+
+def test_words_name_the_ops_that_may_change_places():
+    """The abort, the flush and the pause may; the submit is first."""
+
+    def bug(log):
+        first, *others = map(type, log.ops)
+        return FailedAt(len(others)) if first is Submit and {Abort, Flush, Pause} == set(others) else None
+
+    ops = [Submit(), Abort(), Flush(), Pause()]
+
+    lines = [line.strip() for line in explanation_lines(explained(bug, *ops), ops)]
+    free = [line.strip() for line in explanation_lines(explained(in_order(is_a(Flush)), *ops[1:]), ops[1:])]
+
+    assert lines[1:7] == [
+        "each of the 4 ops",
+        *(f"op 1 before op {second}" for second in (2, 3, 4)),
+        "op 2 before or after op 3, 4",
+        "op 3 before or after op 4",
+    ]
+    assert free[1:3] == ["not each op: it fails without any one of 1, 3", "any two of them in either order"]
 
 
 def test_words_name_the_values_that_serve_as_well():
