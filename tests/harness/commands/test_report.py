@@ -90,10 +90,9 @@ def save_night(archive, night):
     save(archive.nights_folder / night.name / "night.json", night)
 
 
-@pytest.fixture
-def archive(tmp_path):
+def an_archive(root):
     """Two nights, and three findings: one open with an op-log, one fixed, one in quarantine."""
-    archive = Archive(tmp_path / "archive")
+    archive = Archive(root)
     shown = [
         add_finding(archive, FIXED, [Status.KNOWN, Status.FIXED]),
         add_finding(archive, OPEN, [Status.NEW], "B18"),
@@ -103,6 +102,30 @@ def archive(tmp_path):
     save_night(archive, a_night(NIGHTS[0]))
     save_night(archive, a_night(NIGHTS[1], shown))
     return archive
+
+
+@pytest.fixture
+def archive(tmp_path):
+    return an_archive(tmp_path / "archive")
+
+
+@pytest.fixture(scope="module")
+def page_path(tmp_path_factory):
+    """The page of an archive with a kill matrix and a corpus of one log."""
+    folder = tmp_path_factory.mktemp("report")
+    archive = an_archive(folder / "archive")
+    (archive.root / "kill-matrix.md").write_text("a_law  ..#..")
+    corpus = archive.corpus_of("swarden")
+    corpus.mkdir(parents=True)
+    header = Header(engine=OWN, machine="engine", configs=[{}])
+    OpLog(header, [Submit(), Drain()]).save(corpus / "0001.oplog")
+    page_of(archive.root, folder, "--coverage", 20)
+    return folder / "page.html"
+
+
+@pytest.fixture(scope="module")
+def page(page_path):
+    return parsed(page_path.read_text())
 
 
 def page_of(folder, tmp_path, *options):
@@ -125,9 +148,7 @@ def rows_of(tables):
     ]
 
 
-def test_page_has_each_finding_with_its_run_the_most_urgent_first(archive, tmp_path):
-    page = page_of(archive.root, tmp_path)
-
+def test_page_has_each_finding_with_its_run_the_most_urgent_first(page):
     found = page.all("details", "finding")
     names = [one.all("span", "name")[0].text for one in found]
     assert names == [OPEN, FIXED, QUIET]
@@ -139,9 +160,7 @@ def test_page_has_each_finding_with_its_run_the_most_urgent_first(archive, tmp_p
     assert all("open" not in one.attributes for one in found)
 
 
-def test_page_has_the_last_night_with_its_verdict_reasons_and_figures(archive, tmp_path):
-    page = page_of(archive.root, tmp_path)
-
+def test_page_has_the_last_night_with_its_verdict_reasons_and_figures(page):
     assert page.all("h1")[0].text == f"Night {NIGHTS[1]} violated"
     assert page.all("ul", "reasons")[0].text == "swarden: probe preempted: seen in 1 runs, want at least 5"
     tiles = {tile.all("dt")[0].text: tile.all("dd")[0].text for tile in page.all("dl", "tiles")[0].all("div")}
@@ -157,9 +176,7 @@ def test_page_has_the_last_night_with_its_verdict_reasons_and_figures(archive, t
     assert ["traffic", "60.0", "0.50", "5000 runs"] in rows_of(section(page, "What ran"))
 
 
-def test_page_has_the_status_of_each_finding_in_each_night_and_the_throughput(archive, tmp_path):
-    page = page_of(archive.root, tmp_path)
-
+def test_page_has_the_status_of_each_finding_in_each_night_and_the_throughput(page):
     history, nights = [one for one in section(page, "The archive over the nights") if one.tag == "table"]
     cells = {
         row.all("td")[0].text: [[icon.classes[1] for icon in cell.all("i")] for cell in row.all("td")[1:]]
@@ -178,10 +195,8 @@ def test_page_has_the_status_of_each_finding_in_each_night_and_the_throughput(ar
     ]
 
 
-def test_page_has_probes_with_floors_faults_and_the_laws_by_engine(archive, tmp_path):
+def test_page_has_probes_with_floors_faults_and_the_laws_by_engine(page):
     """A probe below its floor is marked; a law that was never evaluated on an engine has a dash."""
-    page = page_of(archive.root, tmp_path)
-
     coverage = section(page, "Coverage of swarden")
     assert ["preempted", "1", "5"] in rows_of(coverage)
     assert [row.text for table in coverage for row in table.all("tr", "failed") if table.tag == "table"] == [
@@ -194,13 +209,8 @@ def test_page_has_probes_with_floors_faults_and_the_laws_by_engine(archive, tmp_
     assert ["node locks match receipts", "\u2013", "900"] in laws
 
 
-def test_page_has_the_lines_of_the_engine_that_its_corpus_runs(archive, tmp_path):
-    corpus = archive.corpus_of("swarden")
-    corpus.mkdir(parents=True)
-    log = OpLog(Header(engine=OWN, machine="engine", configs=[{}]), [Submit(), Drain()])
-    log.save(corpus / "0001.oplog")
-
-    code = page_of(archive.root, tmp_path, "--coverage", 20).all("details", "code")[0]
+def test_page_has_the_lines_of_the_engine_that_its_corpus_runs(page):
+    code = page.all("details", "code")[0]
 
     assert code.all("summary")[0].text.startswith("Code that 1 op-logs of the corpus run: ")
     shares = {row.all("td")[0].text: int(row.all("td")[3].text.rstrip("%")) for row in code.all("tbody")[0].all("tr")}
@@ -209,11 +219,7 @@ def test_page_has_the_lines_of_the_engine_that_its_corpus_runs(archive, tmp_path
     assert re.search(r"\d+-\d+", preempt.all("td")[4].text)
 
 
-def test_page_has_the_kill_matrix_if_the_folder_has_one(archive, tmp_path):
-    (archive.root / "kill-matrix.md").write_text("a_law  ..#..")
-
-    page = page_of(archive.root, tmp_path)
-
+def test_page_has_the_kill_matrix_if_the_folder_has_one(page):
     assert page.all("details", "matrix")[0].all("pre")[0].text == "a_law ..#.."
 
 
@@ -303,10 +309,9 @@ def test_text_of_an_archive_is_escaped(tmp_path):
 
 
 @needs_chromium
-def test_browser_opens_a_finding_at_a_click(archive, tmp_path):
-    page_of(archive.root, tmp_path)
+def test_browser_opens_a_finding_at_a_click(page_path):
     with new_tab() as tab:
-        tab.open(tmp_path / "page.html")
+        tab.open(page_path)
         table = "document.querySelector('details.finding table.timeline').checkVisibility()"
         before = tab.value(table)
         tab.click("details.finding summary")
