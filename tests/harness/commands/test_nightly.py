@@ -35,6 +35,7 @@ def test_planted_bug_is_found_in_one_night_and_fixed_in_the_next(tmp_path):
     assert any(one["fingerprint"].startswith(LAW) for one in night["findings"])
     assert all(one["law"] for one in night["canaries"])
     [finding] = [one for one in Archive(tmp_path / "a").findings([]) if one.fingerprint.startswith(LAW)]
+    assert finding.log is not None
     assert swarden("replay", finding.log, cwd=tmp_path).returncode == 1  # with the mutant, which the log names
     assert "replay: swarden replay a/findings/" in finding.log.with_suffix(".txt").read_text()
 
@@ -43,7 +44,7 @@ def test_killed_night_continues_and_makes_the_runs_of_an_undisturbed_one(tmp_pat
     """kill -9 of the coordinator in mid-campaign; no worker process is left, and no run is counted twice."""
     whole = swarden(*SMALL, "--runs", 96, "--seed", 3, "--json", cwd=tmp_path)
     with running(*map(str, SMALL), "--archive", "b", "--runs", "96", "--seed", "3", cwd=tmp_path) as coordinator:
-        wait_until(lambda: list(tmp_path.glob("b/nights/*/shards/*.json")))
+        wait_until(lambda: any(tmp_path.glob("b/nights/*/shards/*.json")))
         coordinator.send_signal(signal.SIGKILL)
         coordinator.communicate(timeout=60)
     [folder] = tmp_path.glob("b/nights/*")
@@ -59,7 +60,7 @@ def test_killed_night_continues_and_makes_the_runs_of_an_undisturbed_one(tmp_pat
 
 def test_interrupted_night_prints_the_command_that_continues_it(tmp_path):
     with running(*map(str, SMALL), "--minutes", "5", cwd=tmp_path) as coordinator:
-        wait_until(lambda: list(tmp_path.glob("a/nights/*/shards/*.json")))
+        wait_until(lambda: any(tmp_path.glob("a/nights/*/shards/*.json")))
         coordinator.send_signal(signal.SIGINT)
         _, errors = coordinator.communicate(timeout=60)
 
@@ -134,9 +135,9 @@ def test_verify_names_each_file_that_cannot_be_read_and_removes_none(archived, t
     assert (healthy.stdout, healthy.returncode) == ("1 findings, 0 nights, 0 errors\n", 0)
     assert damaged.returncode == 2
     assert [line.split(":")[0] for line in damaged.stdout.splitlines()] == [
-        "ERROR a/nights/x/night.json",
         f"ERROR {archived.log.relative_to(tmp_path)}",
-        "1 findings, 1 nights, 2 errors",
+        "ERROR a/nights/x/night.json",
+        "1 findings, 0 nights, 2 errors",
     ]
     assert sorted(tmp_path.rglob("*")) == before
 

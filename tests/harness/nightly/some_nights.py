@@ -12,7 +12,7 @@ from harness.core.ops import Step, Submit
 from harness.core.registry import OWN, target_of
 from harness.core.replay import Verdict
 from harness.nightly.events import Event
-from harness.nightly.night import Coordinator, Order, begin, resumed
+from harness.nightly.night import Coordinator, NightPhase, Order, begin, resumed
 from harness.nightly.phases import PHASES
 from harness.nightly.pool import Pool
 from harness.search.archive import Archive, Canary, Night
@@ -44,6 +44,10 @@ def settled(finding: Finding, failures: int = FRESH, **fields: Any) -> Settled:
     return Settled(
         finding.log, ["a story", "replay: swarden replay elsewhere"], [finding.fingerprint], failures, FRESH, **fields
     )
+
+
+class Lost(Exception):
+    """A node was lost."""
 
 
 @dataclass
@@ -86,18 +90,16 @@ def table(
 def night_of(
     root: Path,
     answers: Table,
+    of: Order | str = ORDER,
     *,
-    order: Order = ORDER,
     events: list[Event] | None = None,
-    resume: str = "",
-    phases: Sequence[Any] = PHASES,
-    lost: tuple[type[Exception], ...] = (),
+    phases: Sequence[NightPhase] = PHASES,
 ) -> Night:
-    """Make a whole night in the archive, or continue the one with the name `resume`."""
+    """Make a whole night in the archive, or continue the one with the name `of`."""
     archive = Archive(root)
-    night = resumed(archive.nights_folder / resume)[1] if resume else begin(archive, order)
+    night = resumed(archive.nights_folder / of)[1] if isinstance(of, str) else begin(archive, of)
     emit = events.append if events is not None else lambda _: None
-    for _ in Coordinator(archive, night, Pool(answers, 1, lost), Limits(60.0), emit).run(phases):
+    for _ in Coordinator(archive, night, Pool(answers, 1, (Lost,)), Limits(60.0), emit).run(phases):
         pass
     return night
 

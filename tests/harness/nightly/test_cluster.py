@@ -19,10 +19,8 @@ from tests.harness.some_processes import wait_until
 distributed = pytest.importorskip("distributed", reason="pip install 'swarden[dask]'")
 
 NODES = 3
-
-ORDER = Order(
-    [OWN], "swarden nightly", runs=6 * 32, profile="smoke", seed=5, mutant="B18"
-)  # six shards, of which some fail
+SHARDS = 5
+ORDER = Order([OWN], "swarden nightly", runs=SHARDS * 32, profile="smoke", seed=5, mutant="B18")
 
 
 @pytest.fixture
@@ -79,5 +77,6 @@ def test_lost_node_costs_its_running_shards_which_run_elsewhere(cluster, tmp_pat
 
     assert nodes[0].poll() == -signal.SIGKILL
     assert here.engines[0].tallies.failures
+    assert len(there.shards) == SHARDS
     assert [one.tallies for one in there.shards] == [one.tallies for one in here.shards]
     assert there.engines[0].tallies == here.engines[0].tallies

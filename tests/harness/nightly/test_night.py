@@ -9,7 +9,7 @@ from harness.core.errors import UsageError
 from harness.core.exit_codes import ExitCode
 from harness.core.registry import OWN
 from harness.core.replay import Verdict
-from harness.nightly.events import KINDS
+from harness.nightly.events import KINDS, Event
 from harness.nightly.night import begin, fresh_seed
 from harness.nightly.phases import PHASES
 from harness.nightly.pool import MAX_LOSSES
@@ -22,6 +22,7 @@ from tests.harness.nightly.some_nights import (
     FIXED,
     LEAK,
     ORDER,
+    Lost,
     night_of,
     settled,
     shard_result,
@@ -202,8 +203,8 @@ def test_night_continues_after_a_death_and_counts_nothing_twice(tmp_path, ordina
     [folder] = (tmp_path / "a" / "nights").iterdir()
     second = table(leaking)
 
-    night = night_of(tmp_path / "a", second, resume=folder.name)
-    whole = night_of(tmp_path / "b", table(leaking), order=ORDER._replace(seed=night.seed))
+    night = night_of(tmp_path / "a", second, folder.name)
+    whole = night_of(tmp_path / "b", table(leaking), ORDER._replace(seed=night.seed))
 
     assert second.count("run_shard") == 3 - ordinal
     assert night.engines[0].tallies == whole.engines[0].tallies
@@ -222,7 +223,7 @@ def test_night_that_dies_while_it_settles_publishes_each_finding_once(tmp_path):
     [folder] = (tmp_path / "nights").iterdir()
     second = table()
 
-    night = night_of(tmp_path, second, resume=folder.name)
+    night = night_of(tmp_path, second, folder.name)
 
     assert [finding.fingerprint for name, finding in second.calls if name == "settle"] == [DOUBLE_FREE]
     assert statuses(night) == {LEAK: "new", DOUBLE_FREE: "new"}
@@ -243,7 +244,7 @@ def test_shard_that_cannot_be_written_ends_the_night_and_runs_again(tmp_path):
     [folder] = (tmp_path / "nights").iterdir()
     (folder / "shards").unlink()
 
-    night = night_of(tmp_path, table(), resume=folder.name)
+    night = night_of(tmp_path, table(), folder.name)
 
     assert night.engines[0].tallies.runs == 12
 
@@ -255,7 +256,7 @@ def test_damaged_shard_of_the_journal_runs_again_and_is_kept(tmp_path):
     sorted(folder.glob("shards/*.json"))[0].write_bytes(b"{")
     second = table(leaking)
 
-    night = night_of(tmp_path, second, resume=folder.name)
+    night = night_of(tmp_path, second, folder.name)
 
     assert second.count("run_shard") == 2
     assert night.engines[0].tallies.runs == 12
@@ -267,23 +268,19 @@ def test_ended_night_is_not_continued(tmp_path):
     night = night_of(tmp_path, table())
 
     with pytest.raises(UsageError, match="has ended; start a new night"):
-        night_of(tmp_path, table(), resume=night.name)
+        night_of(tmp_path, table(), night.name)
 
 
 def test_phases_that_have_ended_are_not_run_again(tmp_path):
     begun = night_of(tmp_path, table(), phases=PHASES[:2])
     second = table()
 
-    night_of(tmp_path, second, resume=begun.name)
+    night_of(tmp_path, second, begun.name)
 
     assert second.count("find_canary") == 0
 
 
 # --- nodes
-
-
-class Lost(Exception):
-    """A node was lost."""
 
 
 def test_shard_of_a_lost_node_runs_again_and_counts_once(tmp_path):
@@ -294,8 +291,8 @@ def test_shard_of_a_lost_node_runs_again_and_counts_once(tmp_path):
             raise error
         return shard_result(plan, LEAK)
 
-    events: list = []
-    night = night_of(tmp_path, table(run_shard), lost=(Lost,), events=events)
+    events: list[Event] = []
+    night = night_of(tmp_path, table(run_shard), events=events)
 
     assert (night.engines[0].tallies.runs, night.engines[0].tallies.failures[LEAK]) == (12, 3)
     assert sum(type(one).__name__ == "ShardLost" for one in events) == 2
@@ -307,7 +304,7 @@ def test_shard_whose_node_is_lost_again_and_again_ends_the_night(tmp_path):
 
     answers = table(run_shard)
     with pytest.raises(UsageError, match=f"its node was lost {MAX_LOSSES} times"):
-        night_of(tmp_path, answers, lost=(Lost,))
+        night_of(tmp_path, answers)
 
     assert answers.count("run_shard") == MAX_LOSSES
 
@@ -326,7 +323,7 @@ def test_events_of_a_night_fit_their_schema_and_tell_each_kind_once(tmp_path):
         done.result.tallies.probes["window_slid"] = 1
         return done._replace(result=replace(done.result, replaced=["worker 0 was killed by SIGKILL"]))
 
-    events: list = []
+    events: list[Event] = []
     night_of(tmp_path, table(run_shard), events=events)
 
     lines = [msgspec.json.encode(one) for one in events]
