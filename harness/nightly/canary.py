@@ -1,11 +1,10 @@
 """The canary: each night one planted bug for each engine, which one shard must find, or the night is red."""
 
-from dataclasses import replace
-
 from harness.core.registry import target_of
 from harness.nightly.night import Coordinator
 from harness.nightly.pool import Job
-from harness.nightly.traffic import campaign_of
+from harness.search.campaign import Plan
+from harness.search.profiles import PROFILES
 from harness.search.shards import find_canary
 
 
@@ -16,7 +15,7 @@ def canary(night: Coordinator) -> str:
     for engine in (one.engine for one in night.night.engines if one.engine not in done):
         seed, names = night.seed_of("canary"), list(target_of(engine).canaries)
         first = seed % len(names) if names else 0
-        campaign = replace(campaign_of(night, engine), seed=seed, known=())
+        campaign = Plan(engine, PROFILES["default"], seed, float("inf"))
         jobs.append(Job(engine, find_canary, (campaign, [*names[first:], *names[:first]], night.limits)))
     for _, found in night.jobs(jobs):
         night.night.canaries.append(found)

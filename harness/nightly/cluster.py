@@ -10,7 +10,7 @@ from distributed.comm.core import CommClosedError
 
 from harness.core.errors import UsageError
 
-CONNECT_S = 30
+CONNECT_S = 10
 LOST = (KilledWorker, CommClosedError)
 
 
@@ -22,8 +22,10 @@ def cluster(address: str, workers: int | None) -> Iterator[tuple[Executor, int, 
     except (OSError, ValueError) as error:
         raise UsageError(f"--scheduler: {address} does not answer: {error}; start it, or name another") from error
     with client:
+        try:
+            client.wait_for_workers(1, timeout=CONNECT_S)
+        except TimeoutError as error:
+            raise UsageError(f"--scheduler: {address} has no worker; start some: 'dask worker {address}'") from error
         threads = sum(client.nthreads().values())
-        if not threads:
-            raise UsageError(f"--scheduler: {address} has no worker; start some with 'dask worker {address}'")
         with client.get_executor(pure=False) as executor:
             yield executor, min(workers or threads, threads), LOST

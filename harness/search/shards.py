@@ -35,7 +35,8 @@ from harness.search.worker_process import Limits, NotReproduced, Replays
 from harness.search.workers import WorkerGroup
 
 BATCHES = 4  # of a shard
-CANARY_S = 60.0  # until a planted bug counts as missed
+CANARY_S = 300.0  # until a planted bug counts as missed
+CANARY_RUNS = 2000  # of the same
 FRESH = 3  # processes in which a finding must fail before it is published
 
 
@@ -98,7 +99,12 @@ def find_canary(campaign: Plan, mutants: Sequence[str], limits: Limits) -> Canar
     target = target_of(campaign.engine)
     for mutant in (mutant_of(target, name) for name in mutants):
         plan = replace(
-            campaign, seconds=CANARY_S, mutant=mutant.id, machine=mutant.machine, model=mutant.model, max_runs=None
+            campaign,
+            seconds=CANARY_S,
+            mutant=mutant.id,
+            machine=mutant.machine,
+            model=mutant.model,
+            max_runs=CANARY_RUNS,
         )
         try:
             result = run_shard(plan, limits, until=mutant.caught_by).result
@@ -134,8 +140,9 @@ def replay_log(content: bytes, path: Path, engine: str, mutant: str | None, limi
     try:
         log = OpLog.parse(content, path, engine=engine)
         header = msgspec.structs.replace(log.header, mutant=mutant)
+        digests = log.digests if mutant == log.header.mutant else None  # of other code
         with _lane(engine, limits) as group:
-            return group.replay(OpLog(header, log.ops, log.digests), RUNS)
+            return group.replay(OpLog(header, log.ops, digests), RUNS)
     except UsageError as error:
         return str(error)
 

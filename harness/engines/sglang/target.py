@@ -41,6 +41,7 @@ class SglangTarget(ReleasedTarget):
     defaults: Mapping[str, Any] = msgspec.to_builtins(SglangConfig())
     releases = SGLANG
     catalog = CATALOG
+    canaries = ("use-after-free-of-a-locked-node", "mixed-batch-out-of-memory", "chunked-prefill-out-of-memory")
 
     def config(self, draw: Draw) -> SglangConfig:
         release = self._booted()
