@@ -32,7 +32,7 @@ def lines_run_by(engine: str, paths: Sequence[Path], seconds: float) -> Measured
         run_log(OpLog.load(path, engine=engine))
         num_run += 1
     measure.stop()
-    return Measured(list(_files(measure, target.code.package)), num_run)
+    return Measured(list(_files(measure, target.code.package)), num_run, len(paths))
 
 
 def _files(measure: coverage.Coverage, package: str) -> Iterator[FileLines]:

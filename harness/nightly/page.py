@@ -89,10 +89,11 @@ class FileLines(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """The files of an engine that were imported, and the number of op-logs that ran."""
+    """The files of an engine that were imported; `logs` op-logs of the `corpus` ran."""
 
     files: Sequence[FileLines]
     logs: int
+    corpus: int
 
 
 Parts = Callable[[Sequence[Path]], Mapping[Path, Part]]
@@ -205,7 +206,8 @@ def _probes(engine: EngineOfNight) -> list[Probe]:
 
 
 def _corpus_of(archive: Archive, engine: str) -> list[Path]:
-    return sorted(archive.corpus_of(engine).glob("*.oplog"))
+    """The corpus in the order of the hashes that end the names, so that the first logs are a sample of all nights."""
+    return sorted(archive.corpus_of(engine).glob("*.oplog"), key=lambda path: path.stem.rpartition("-")[::-1])
 
 
 def _rate(engine: EngineOfNight) -> float:

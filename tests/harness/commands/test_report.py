@@ -212,7 +212,7 @@ def test_page_has_probes_with_floors_faults_and_the_laws_by_engine(page):
 def test_page_has_the_lines_of_the_engine_that_its_corpus_runs(page):
     code = page.all("details", "code")[0]
 
-    assert code.all("summary")[0].text.startswith("Code that 1 op-logs of the corpus run: ")
+    assert code.all("summary")[0].text.startswith("Code that 1 of the 1 op-logs of the corpus run: ")
     shares = {row.all("td")[0].text: int(row.all("td")[3].text.rstrip("%")) for row in code.all("tbody")[0].all("tr")}
     assert shares["pools/ledger.py"] > shares["scheduler/preempt.py"] > 0
     [preempt] = [row for row in code.all("tr") if row.text.startswith("scheduler/preempt.py")]
