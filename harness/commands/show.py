@@ -41,6 +41,10 @@ def show(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="path of the page; FILE.html by default")] = None,
 ) -> None:
     """Print an op-log as a table of ops and steps with pool occupancy; with --step the state after one step."""
+    if html and (step, engine) != (None, None):
+        raise UsageError("--html: the page has all steps and engines; leave out --step and --engine")
+    if out is not None and not html:
+        raise UsageError("--out: is the path of a page; add --html")
     log = load_for_here(path)
     if html:
         _write_page(log, path, out or path.with_suffix(".html"))

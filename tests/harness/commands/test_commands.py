@@ -160,6 +160,16 @@ def test_show_with_a_step_prints_the_whole_state_at_that_step(failing, tmp_path)
             id="show-of-a-missing-file",
         ),
         pytest.param(
+            ("show", "some.oplog", "--html", "--step", 2),
+            "swarden: --html: the page has all steps and engines; leave out --step and --engine",
+            id="page-of-one-step",
+        ),
+        pytest.param(
+            ("show", "some.oplog", "-o", "page.html"),
+            "swarden: --out: is the path of a page; add --html",
+            id="path-of-no-page",
+        ),
+        pytest.param(
             ("fuzz", "--machine", "toaster"),
             "swarden: --machine: 'toaster' is not one of engine",
             id="unknown-machine",
