@@ -24,9 +24,12 @@ from harness.core.exit_codes import ExitCode
 MAX_SHOWN = 2000  # characters of a message: names in files can be long
 COMMANDS = {
     "fuzz": "Drive an engine with random traffic; check every step; shrink and save the failures.",
+    "nightly": "Fuzz every night, with an archive of what the nights before have found.",
+    "archive": "The findings of the nights: list, show, quarantine, verify or import them.",
     "replay": "Run op-logs again; the verdict of each is FIXED, FAILED, CHANGED, FLAKY or ERROR.",
     "shrink": "Make a failing op-log smaller.",
     "show": "Print an op-log as a table of operations and steps, or the state after one step.",
+    "report": "Write one page about an archive of nights or the findings of a campaign.",
     "bisect": "The first version of an engine that an op-log fails on, and the first that passes again.",
     "engines": "List the installed engines with their versions.",
     "mutants": "The catalogue of known bugs: list them, plant and hunt them, or print which law detects which.",

@@ -62,7 +62,7 @@ def fuzz(
     _check("--profile", profile, PROFILES)
     engines = engine or [OWN]
     machine = machine or (ENGINE if twin else None)
-    _check_engines(engines, machine, model, mutant, twin)
+    check_engines(engines, machine, model, mutant, twin)
     chosen = PROFILES[profile]
     shared = Plan(
         engines[0],
@@ -109,8 +109,8 @@ def _campaigns(shared: Plan, engines: Sequence[str], asked: Asked, *, as_json: b
     return worst(one.exit_code for one in outcomes)
 
 
-def _check_engines(
-    engines: Sequence[str], machine: str | None, model: str | None, mutant: str | None, twin: str | None
+def check_engines(
+    engines: Sequence[str], machine: str | None, model: str | None, mutant: str | None, twin: str | None = None
 ) -> None:
     """Raise UsageError unless all engines differ, and each can run here with this machine, model, mutant and twin."""
     found: dict[tuple[str, str], str] = {}

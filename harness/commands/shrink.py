@@ -3,17 +3,24 @@
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
 from harness.commands.console import OUT, print_json
+from harness.commands.explanation import explanation_lines
 from harness.commands.versions import load_for_here
+from harness.core.driver import Failure
 from harness.core.errors import UsageError
 from harness.core.files import EVERYBODY
+from harness.core.oplog import OpLog
 from harness.core.replay import failure_like, run_log
+from harness.search.explain import explain
 from harness.search.findings import sealed
 from harness.search.profiles import SHRINK_CPU_SECONDS
 from harness.search.shrink import Budget
 from harness.search.shrink import shrink as make_smaller
+
+MAX_REPLAYS = 500
 
 
 def shrink(
@@ -21,6 +28,10 @@ def shrink(
     *,
     out: Annotated[Path | None, typer.Option(help="path of the smaller op-log; FILE.small.oplog by default")] = None,
     seconds: Annotated[float, typer.Option(min=0.1, help="maximum CPU seconds")] = SHRINK_CPU_SECONDS,
+    explain_it: Annotated[
+        bool, typer.Option("--explain", help="also say which ops, which order and which values the failure needs")
+    ] = False,
+    replays: Annotated[int, typer.Option(min=1, help="maximum number of replays of --explain")] = MAX_REPLAYS,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
     """Delete ops and simplify their arguments as long as the op-log fails with the same fingerprint."""
@@ -30,10 +41,15 @@ def shrink(
         raise UsageError(f"{path}: does not fail; there is nothing to shrink")
     expected = log.header.expected
     fingerprint = expected if expected in failure.fingerprints else failure.fingerprint
-    small = make_smaller(log, lambda candidate: failure_like(candidate, fingerprint), Budget(cpu_seconds=seconds))
+
+    def still_fails(candidate: OpLog) -> Failure | None:
+        return failure_like(candidate, fingerprint)
+
+    small = make_smaller(log, still_fails, Budget(cpu_seconds=seconds))
     target = out or path.with_suffix(".small.oplog")
     smaller, driver = sealed(small.log)
     smaller.save(target, mode=path.stat().st_mode & EVERYBODY)  # it may hold prompts, too
+    explanation = explain(small.log, still_fails, Budget(replays, seconds)) if explain_it else None
     figures = {
         "fingerprint": fingerprint,
         "ops": len(smaller.ops),
@@ -43,6 +59,8 @@ def shrink(
         "complete": small.complete,
         "path": str(target),
     }
+    if explanation is not None:
+        figures["explanation"] = msgspec.to_builtins(explanation._asdict())
     if as_json:
         print_json(figures)
     else:
@@ -52,3 +70,5 @@ def shrink(
             f"steps in {small.cpu_seconds:.1f} s of CPU and {small.executions} runs{end}\nwritten: {target}",
             markup=False,
         )
+        if explanation is not None:
+            OUT.print("\n".join(explanation_lines(explanation, small.log.ops)), markup=False)

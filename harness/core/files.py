@@ -2,6 +2,7 @@
 
 import errno
 import os
+import secrets
 from pathlib import Path
 
 EVERYBODY, OWNER_ONLY = 0o666, 0o600  # the modes of new files; the umask takes rights from the first
@@ -18,8 +19,7 @@ def read_whole(path: Path, *, most: int) -> bytes:
 
 def write_whole(path: Path, content: bytes, *, mode: int = EVERYBODY) -> None:
     """Write to a new temporary file in the same folder, then rename it to `path`; raises OSError if that fails."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    unfinished.unlink(missing_ok=True)
+    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
             file.write(content)

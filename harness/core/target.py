@@ -93,7 +93,8 @@ class Target(Protocol):
     `faults` are the faults that its runs can have, each with its effect; `contracts` are the modules of
     `invariants.contracts` that it promises to satisfy.  `defaults` is the JSON form of its default configuration: the
     shrinker sets settings to these values, all settings of a `coupled` group together, and does not change `kept` ones.
-    `releases` are those that `swarden engines` installs, if the target can drive several; `catalog` are its mutants.
+    `releases` are those that `swarden engines` installs, if the target can drive several; `catalog` are its mutants,
+    and `canaries` the ids of mutants that random traffic finds within seconds: each night must find one of them.
     """
 
     name: str
@@ -107,6 +108,7 @@ class Target(Protocol):
     kept: Sequence[str] = ()
     releases: Releases | None = None
     catalog: Sequence[Mutant] = ()
+    canaries: Sequence[str] = ()
 
     def at(self, version: str) -> "Target | None":
         """This target with that version of its engine; None if that version is not installed."""

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import zip_longest
+from typing import NamedTuple
 
 from harness.core.driver import Moment
 from invariants.events import CopyBegan, Freed, Given, Locked, Paired, Read, Split, Taken, Unlocked, Written
@@ -45,14 +46,25 @@ def nodes_below(node: int, parents: Mapping[int, int]) -> list[int]:
     return [other for other in parents if node in _ancestors(other, parents)]
 
 
-def history_of(ref: Ref, moments: Iterable[Moment], below: Collection[int] = ()) -> list[str]:
-    """The newest events of a thing, oldest first, each with its origin in the engine's code if known."""
-    entries = [
-        (moment.step, action, origin)
-        for moment in moments
+class Entry(NamedTuple):
+    """The effect of one event on a thing, and the place in the engine's code that emitted the event, "" if unknown."""
+
+    action: str
+    origin: str
+
+
+def entries_of(ref: Ref, moment: Moment, below: Collection[int] = ()) -> list[Entry]:
+    """The events of one transition that had an effect on a thing, in order."""
+    return [
+        Entry(action, origin)
         for event, origin in zip_longest(moment.events, moment.origins, fillvalue="")
         if (action := _action(event, ref, below))
     ]
+
+
+def history_of(ref: Ref, moments: Iterable[Moment], below: Collection[int] = ()) -> list[str]:
+    """The newest events of a thing, oldest first, each with its origin in the engine's code if known."""
+    entries = [(moment.step, *entry) for moment in moments for entry in entries_of(ref, moment, below)]
     width = max((len(action) for _, action, origin in entries if origin), default=0)
     shown = [
         f"step {step:<4}  {action:<{min(width, ACTION_LEN)}}  {origin}".rstrip()

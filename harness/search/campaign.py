@@ -13,7 +13,7 @@ import msgspec
 from hypothesis import HealthCheck, Phase, Verbosity, reject, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from harness.core.driver import STUCK, Driver, Failure, Kept
+from harness.core.driver import Driver, Failure, Kept
 from harness.core.errors import InvalidConfig
 from harness.core.fingerprint import slug
 from harness.core.oplog import Header, OpLog, OpLogError
@@ -23,7 +23,7 @@ from harness.core.replay import driver_of, log_of, planted, replay
 from harness.core.running_log import RunningLog
 from harness.core.target import ENGINE, Target, Watch
 from harness.core.twins import Twin, twin_for
-from harness.search.corpus import CorpusLog, RareRun, Share, logs_of
+from harness.search.corpus import CorpusLog, Part, RareRun, Share, logs_of
 from harness.search.features import Features
 from harness.search.known import CONFIRMATIONS, KnownFailures
 from harness.search.machine import Listener, Machine, Player
@@ -51,8 +51,9 @@ class Plan:
 
     `engine` is "NAME" or "NAME==VERSION".  With `machine` None all machines run.  A machine that cannot run `model`
     runs the stand-in.  `max_runs` is the limit of the whole campaign; earlier batches use it up first.  Findings are
-    saved in `out` as soon as they are found.  `corpus` is a folder of logs to run first; see corpus.py.  `twin` names
-    the second engine of each run; see core/twins.py.
+    saved in `out` as soon as they are found.  `corpus` is a folder of logs to run first, `part` such logs themselves;
+    see corpus.py.  `known` are the shrunk logs of failures that are only counted, and that runs are steered away from.
+    `twin` names the second engine of each run; see core/twins.py.
     """
 
     engine: str
@@ -69,11 +70,13 @@ class Plan:
     first_run: RunIndex = FIRST_RUN
     corpus: Path | None = None
     twin: str | None = None
+    part: Part | None = None
+    known: Sequence[OpLog] = ()
 
     @property
     def keeps_runs(self) -> bool:
         """Whether runs with new features are added to the corpus; they must be healthy."""
-        return self.corpus is not None and self.mutant is None
+        return (self.corpus, self.part) != (None, None) and self.mutant is None
 
 
 class StartTime(NamedTuple):
@@ -121,7 +124,7 @@ class Worker(Listener):
         self._is_stopped = is_stopped
         self._beat = heartbeat
         self._running = running
-        self._known = KnownFailures()
+        self._known = KnownFailures(plan.known)
         boot_s = _seconds_of(self.target.prepare_process)
         self._run = Run(Header(engine=plan.engine, configs=[{}]), self.target.watch(), Features())
         self._corpus = _share_of(plan)
@@ -219,6 +222,7 @@ class Worker(Listener):
             is_rechecked = (self.result.tallies.runs + 1) % self.plan.profile.recheck_every == 0
         if is_rechecked and not self._run.replays:
             self._recheck(result, log)
+        result.cpu_seconds = time.process_time() - self._started.cpu_s - self.result.cpu_seconds
         self.result.add(result)
         self._report(result)
         if self._running is not None:
@@ -284,7 +288,8 @@ class Worker(Listener):
         counts, machine = driver.counts, self._run.header.machine
         tallies.steps = counts.engine_steps
         tallies.failed_runs = int(driver.failure is not None)
-        tallies.stuck = int(driver.failure is not None and driver.failure.fingerprint == STUCK)
+        if driver.failure is not None:
+            tallies.failures[driver.failure.fingerprint] = 1
         for name, judged in counts.tally.items():
             tallies.evaluated[name] += judged.evaluated
             if machine in (ENGINE, self.plan.machine):  # fewer invariants apply to a part of an engine
@@ -327,8 +332,10 @@ class Worker(Listener):
 
 def _share_of(plan: Plan) -> Share:
     """The part of the corpus for the worker of this plan: every `workers`-th log."""
+    if plan.part is not None:
+        return Share(plan.part)
     logs = logs_of(plan.corpus, plan.engine, plan.machine) if plan.corpus is not None else []
-    return Share(logs[plan.first_run.batch % plan.workers :: plan.workers])
+    return Share(Part(logs[plan.first_run.batch % plan.workers :: plan.workers]))
 
 
 def save_unshrunk(log: OpLog, name: str, plan: Plan) -> Path | None:

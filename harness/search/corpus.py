@@ -36,20 +36,28 @@ class CorpusLog(NamedTuple):
     log: OpLog
 
 
+class Part(NamedTuple):
+    """The part of a corpus that is run in the batches of one worker, from the one with the ordinal `first_batch`."""
+
+    logs: Sequence[CorpusLog] = ()
+    first_batch: int = 0
+
+
 class Share:
     """The part of a corpus that a worker runs, and the features that its runs have had.
 
     `running` is the name of the log that is run now; "" in a random run.
     """
 
-    def __init__(self, logs: Sequence[CorpusLog]) -> None:
+    def __init__(self, part: Part) -> None:
         self.running = ""
-        self._logs = logs
+        self._part = part
         self._features: set[int] = set()
 
     def of_batch(self, ordinal: int) -> Sequence[CorpusLog]:
         """The logs that are run before the random runs of the worker's batch with this ordinal."""
-        return self._logs[ordinal * PER_BATCH : (ordinal + 1) * PER_BATCH]
+        first = (ordinal - self._part.first_batch) * PER_BATCH
+        return self._part.logs[first : first + PER_BATCH]
 
     def has_new(self, features: frozenset[int]) -> bool:
         """Whether no run before had one of these features."""

@@ -30,8 +30,15 @@ def _missing_coverage(tallies: Tallies, profile: Profile, target: Target) -> Ite
         for fault in target.faults:
             if not tallies.fired[fault]:
                 yield f"fault {fault} never fired"
-    for machine, spec in target.machines.items():
-        floor = profile.probe_floor * tallies.machine_runs[machine]
-        for name in spec.probes:
-            if tallies.probes[name] < floor:
-                yield f"probe {name}: seen in {tallies.probes[name]} runs, want at least {math.ceil(floor)}"
+    for name, want in wanted_runs(tallies, profile, target).items():
+        if tallies.probes[name] < want:
+            yield f"probe {name}: seen in {tallies.probes[name]} runs, want at least {want}"
+
+
+def wanted_runs(tallies: Tallies, profile: Profile, target: Target) -> dict[str, int]:
+    """The number of runs that must reach each probe, after so many runs of its machine."""
+    return {
+        name: math.ceil(profile.probe_floor * tallies.machine_runs[machine])
+        for machine, spec in target.machines.items()
+        for name in spec.probes
+    }

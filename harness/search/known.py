@@ -1,7 +1,7 @@
 """Known failures of a worker: they are counted, and most later runs are steered away from them."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from harness.core.driver import Failure
@@ -77,9 +77,11 @@ class Trail:
 class KnownFailures:
     """The number of failures by fingerprint, and the position of the current run on each trail."""
 
-    def __init__(self) -> None:
-        self.times: Counter[str] = Counter()
-        self._trails: dict[str, Trail] = {}
+    def __init__(self, logs: Iterable[OpLog] = ()) -> None:
+        """`logs` are the shrunk logs of failures that were confirmed before; each expects its failure."""
+        shrunk = {log.header.expected: log for log in logs if log.header.expected is not None}
+        self.times: Counter[str] = Counter(dict.fromkeys(shrunk, CONFIRMATIONS))
+        self._trails: dict[str, Trail] = {name: Trail.of(log) for name, log in shrunk.items()}
         self._positions: dict[str, int] = {}  # by trail, the number of its kinds that the current run has had
         self._reached: set[str] = set()
         self._is_steered = False

@@ -34,16 +34,15 @@ class Tallies:
     """The counts over all runs of a campaign.
 
     Runs of the corpus add nothing to `runs`, `ops`, `noops`, `probes` and `machine_runs`, which judge random traffic.
-    `rechecked` counts the runs that were made a second time, to detect nondeterminism, and `stuck` those in which a
-    drain did not end in time.  `probes` counts by probe the runs that reached it; `evaluated` and `not_applicable`
-    count by invariant the transitions, `fired` counts by fault how often it fired.
+    `rechecked` counts the runs that were made a second time, to detect nondeterminism.  `failures` counts the failed
+    runs by fingerprint, `probes` by probe the runs that reached it, `evaluated` and `not_applicable` by invariant the
+    transitions, `fired` by fault how often it fired.
     """
 
     runs: int = 0
     steps: int = 0
     failed_runs: int = 0
     rechecked: int = 0
-    stuck: int = 0
     ops: Counter[str] = field(default_factory=Counter)
     noops: Counter[str] = field(default_factory=Counter)
     evaluated: Counter[str] = field(default_factory=Counter)
@@ -51,11 +50,12 @@ class Tallies:
     probes: Counter[str] = field(default_factory=Counter)
     fired: Counter[str] = field(default_factory=Counter)
     machine_runs: Counter[str] = field(default_factory=Counter)
+    failures: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: "Tallies") -> None:
-        for name in ("runs", "steps", "failed_runs", "rechecked", "stuck"):
+        for name in ("runs", "steps", "failed_runs", "rechecked"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in ("ops", "noops", "evaluated", "not_applicable", "probes", "fired", "machine_runs"):
+        for name in ("ops", "noops", "evaluated", "not_applicable", "probes", "fired", "machine_runs", "failures"):
             getattr(self, name).update(getattr(other, name))
 
 
@@ -71,7 +71,9 @@ class Result:
     diverged: list[str] = field(default_factory=list)
     unexplained_deaths: list[str] = field(default_factory=list)  # deaths that left no log of a run
     boots: list[float] = field(default_factory=list)  # the seconds in which each worker process has booted the engine
+    replaced: list[str] = field(default_factory=list)  # the deaths of worker processes
     seconds: float = 0.0
+    cpu_seconds: float = 0.0  # of the workers, in finished runs
     rare: list[RareRun] = field(default_factory=list)
     replayed: set[str] = field(default_factory=set)
     run: tuple[int, int] | None = None  # the seed and the ordinal, if this is the result of one run
@@ -79,7 +81,9 @@ class Result:
     def add(self, other: "Result") -> None:
         """Add up the counts; two findings with one fingerprint become one."""
         self.tallies.add(other.tallies)
+        self.cpu_seconds += other.cpu_seconds
         self.boots += other.boots
+        self.replaced += other.replaced
         self.diverged += other.diverged
         self.unexplained_deaths += other.unexplained_deaths
         self.rare += other.rare

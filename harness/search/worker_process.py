@@ -5,6 +5,7 @@ Parent and worker share no lock, because a killed process releases none. They sh
 
 import faulthandler
 import os
+import resource
 import signal
 import time
 import traceback
@@ -18,6 +19,8 @@ from typing import Any, NamedTuple
 
 from harness.core.errors import UsageError
 from harness.core.fingerprint import fingerprint_of_error
+from harness.core.oplog import OpLog
+from harness.core.replay import Repeated, Verdict, repeat
 from harness.core.running_log import RunningLog
 from harness.search.campaign import Plan, RunIndex, Worker
 from harness.search.deaths import CRASH, FAULT, HANG
@@ -33,12 +36,36 @@ HANDLED = (signal.SIGINT, signal.SIGTERM)  # the parent handles them for its wor
 HEARTBEAT, BATCH, RUN = range(3)  # indexes of the numbers that a worker shares with its parent
 
 
+class Limits(NamedTuple):
+    """The limits of a worker process: `hang_seconds` without an engine step, and the bytes of its data (0: none)."""
+
+    hang_seconds: float
+    memory_bytes: int = 0
+
+
 class ReportTask(NamedTuple):
     """A finding that a worker shrinks and writes."""
 
     finding: Finding
     out: Path
     budget: Budget
+
+
+class ReplayTask(NamedTuple):
+    """A log that a worker runs `runs` times."""
+
+    log: OpLog
+    runs: int
+
+
+class Replays(NamedTuple):
+    """The runs of a log; `diverged` describes the first difference among them, or from a log of the same build."""
+
+    verdict: Verdict
+    fingerprints: tuple[str, ...]
+    failures: int
+    runs: int
+    diverged: str = ""
 
 
 class NotReproduced(NamedTuple):
@@ -68,8 +95,8 @@ class WorkerDeath(NamedTuple):
     stack: str
 
 
-Task = Plan | ReportTask
-Message = Booted | Result | FindingReport | NotReproduced | Done | WorkerDeath | UsageError
+Task = Plan | ReportTask | ReplayTask
+Message = Booted | Result | FindingReport | NotReproduced | Replays | Done | WorkerDeath | UsageError
 
 
 class WorkerProcess:
@@ -78,8 +105,13 @@ class WorkerProcess:
     `on_message` is called in its own thread, with WorkerDeath as the last message.
     """
 
-    def __init__(self, running: Path, stop: Any, on_message: Callable[["WorkerProcess", Message], None]) -> None:
-        """`running` is the path of the log of the current run; `stop` is the flag that ends the task."""
+    def __init__(
+        self, running: Path, stop: Any, on_message: Callable[["WorkerProcess", Message], None], memory_bytes: int = 0
+    ) -> None:
+        """`running` is the path of the log of the current run; `stop` is the flag that ends the task.
+
+        The data of the process can have `memory_bytes`; 0 is no limit.
+        """
         context = get_context("spawn")
         self.running = running
         self.task: Task | None = None
@@ -90,7 +122,9 @@ class WorkerProcess:
         self._last_heartbeat = 0
         self._shared = context.RawArray("Q", 3)
         self._connection, child_end = context.Pipe()
-        self._process = context.Process(target=_serve, args=(child_end, self._shared, stop, running), daemon=True)
+        self._process = context.Process(
+            target=_serve, args=(child_end, self._shared, stop, running, memory_bytes), daemon=True
+        )
         resource_tracker.ensure_running()  # if it started later, it would unblock the signals
         signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)  # the process inherits the mask
         try:
@@ -179,9 +213,11 @@ def _stack_path(running: Path) -> Path:
 # --- in the process
 
 
-def _serve(connection: Connection, shared: Any, stop: Any, running: Path) -> None:
+def _serve(connection: Connection, shared: Any, stop: Any, running: Path, memory_bytes: int) -> None:
     """The main loop of a worker process: one task after the other, until the parent has closed the pipe."""
     end_with_parent(running, _stack_path(running))
+    if memory_bytes:
+        resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
     os.dup2(2, 1)  # the output of an engine is not the output of the campaign
     prepare_process()
     with suppress(OSError):  # without a file, a crash has no stack
@@ -216,17 +252,33 @@ def _run_task(task: Task, connection: Connection, shared: Any, stop: Any, runnin
     def is_stopped() -> bool:
         return bool(stop.value)
 
-    if isinstance(task, Plan):
-        try:
+    def on_step(*_: object) -> None:
+        heartbeat(RunIndex(0))
+
+    try:
+        if isinstance(task, Plan):
             worker = Worker(task, connection.send, is_stopped, heartbeat=heartbeat, running=running)
-        except UsageError as error:  # the engine cannot be booted
-            connection.send(error)
-        else:
             connection.send(Booted(worker.boot_seconds))
             worker.work()
-    else:
-        try:
-            connection.send(report_finding(*task, heartbeat=lambda: heartbeat(RunIndex(0)), is_stopped=is_stopped))
-        except DoesNotFail as error:
-            connection.send(NotReproduced(str(error)))
+        elif isinstance(task, ReplayTask):
+            connection.send(_replays(repeat(task.log, task.runs, on_step)))
+        else:
+            connection.send(report_finding(*task, heartbeat=on_step, is_stopped=is_stopped))
+    except DoesNotFail as error:
+        connection.send(NotReproduced(str(error)))
+    except UsageError as error:  # the engine cannot be booted, or a mutant does not fit it
+        connection.send(error)
     connection.send(Done())
+
+
+def _replays(repeated: Repeated) -> Replays:
+    shown = repeated.reported
+    failure = shown.driver.failure
+    diverged = repeated.first_difference or (shown.is_nondeterministic and shown.diverged) or ""
+    return Replays(
+        Verdict.FLAKY if diverged else repeated.verdict,
+        tuple(failure.fingerprints) if failure is not None else (),
+        repeated.num_failed,
+        len(repeated.runs),
+        diverged,
+    )

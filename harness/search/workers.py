@@ -12,7 +12,9 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from harness.core.errors import UsageError
+from harness.core.oplog import OpLog
 from harness.core.ops import name_of
+from harness.core.replay import RUNS, Verdict
 from harness.core.running_log import last_run
 from harness.search.campaign import Plan, RunIndex, save_unshrunk
 from harness.search.findings import FindingReport, write_unshrunk
@@ -22,8 +24,11 @@ from harness.search.worker_process import (
     HANDLED,
     Booted,
     Done,
+    Limits,
     Message,
     NotReproduced,
+    Replays,
+    ReplayTask,
     ReportTask,
     WorkerDeath,
     WorkerProcess,
@@ -44,14 +49,20 @@ class WorkerGroup:
     """
 
     def __init__(
-        self, size: int, folder: Path, *, hang_seconds: float, on_progress: Callable[["WorkerGroup"], None]
+        self,
+        size: int,
+        folder: Path,
+        *,
+        hang_seconds: float,
+        on_progress: Callable[["WorkerGroup"], None] = lambda _: None,
+        memory_bytes: int = 0,
     ) -> None:
         self.result = Result()
         self.tallies = [Tallies() for _ in range(size)]  # of each worker
         self.workers: list[WorkerProcess] = []
         self.started_at = time.monotonic()  # once a worker has booted its engine, the end of that boot
         self._folder = folder
-        self._hang_seconds = hang_seconds
+        self._limits = Limits(hang_seconds, memory_bytes)
         self._on_progress = on_progress
         self._stop = get_context("spawn").RawValue("b", 0)
         self._mailbox: SimpleQueue[tuple[WorkerProcess, Message]] = SimpleQueue()
@@ -76,6 +87,10 @@ class WorkerGroup:
         if self.is_interrupted:
             raise KeyboardInterrupt
         self._interrupted_at = time.monotonic()
+        self.stop()
+
+    def stop(self) -> None:
+        """End the current tasks early, and discard their current runs."""
         self._stop.value = 1
 
     def run(self, plan: Plan) -> Result:
@@ -87,11 +102,12 @@ class WorkerGroup:
     def running(self, plan: Plan) -> Iterator[None]:
         """Make the plan's runs; `result` has the merged result of all workers when the iterator ends.
 
-        Raises UsageError if a worker cannot boot the engine.
+        Raises UsageError if a worker cannot boot the engine, or the plan's mutant does not fit it.
         """
         plan = replace(plan, workers=len(self.workers))
+        self.result, self.started_at = Result(), time.monotonic()
         for index, worker in enumerate(self.workers):
-            worker.give(replace(plan, first_run=RunIndex(index)))
+            worker.give(replace(plan, first_run=RunIndex(plan.first_run.batch + index)))
         for received in self._messages():
             if received is None:
                 yield
@@ -110,6 +126,30 @@ class WorkerGroup:
                 self._replace_dead(index, message, plan)
         self.result.seconds = time.monotonic() - self.started_at
         self._stop.value = 0
+
+    def replay(self, log: OpLog, runs: int = RUNS) -> Replays:
+        """Run a log `runs` times in the first worker; if that dies, the log has failed with the kind of death.
+
+        Raises UsageError if the log cannot be run, or is truncated and does not fail.
+        """
+        self.workers[0].give(ReplayTask(log, runs))
+        replays: Replays | UsageError | None = None
+        for received in self._messages():
+            if received is None:
+                continue
+            index, message = received
+            if isinstance(message, Replays | UsageError):
+                replays = message
+            elif isinstance(message, WorkerDeath):
+                expected = log.header.expected or ""
+                same = expected.startswith(f"{message.name}/")
+                verdict = Verdict.FAILED if same else Verdict.CHANGED
+                replays = Replays(verdict, (expected if same else message.name,), 1, 1)
+                self._replace(index)
+        if isinstance(replays, UsageError):
+            raise replays
+        assert replays is not None, "a worker has ended its task without a message"
+        return replays
 
     def report_findings(self, out: Path, budget: Budget) -> Iterator[FindingReport | NotReproduced | None]:
         """Report each finding of the result.
@@ -174,7 +214,7 @@ class WorkerGroup:
         elapsed_s, self._checked_at = min(now - self._checked_at, 5 * POLL_S), now
         for worker in self.workers:
             if worker.task is not None:
-                worker.kill_if_hung(elapsed_s, hang_seconds=0.0 if self._is_overdue else self._hang_seconds)
+                worker.kill_if_hung(elapsed_s, hang_seconds=0.0 if self._is_overdue else self._limits.hang_seconds)
 
     @property
     def _is_overdue(self) -> bool:
@@ -184,7 +224,9 @@ class WorkerGroup:
 
     def _started(self, index: int) -> WorkerProcess:
         running = self._folder / f".worker-{os.getpid()}-{index}.running.oplog"
-        return WorkerProcess(running, self._stop, lambda worker, message: self._mailbox.put((worker, message)))
+        return WorkerProcess(
+            running, self._stop, lambda worker, message: self._mailbox.put((worker, message)), self._limits.memory_bytes
+        )
 
     def _replace(self, index: int) -> None:
         self.workers[index].kill()
@@ -209,6 +251,7 @@ class WorkerGroup:
         """
         worker, left_s = self.workers[index], plan.seconds - (time.monotonic() - self.started_at)
         next_run, had_task = worker.next_run, worker.task is not None
+        self.result.replaced.append(f"worker {index} {death.how}")
         self._deaths[index] += had_task
         if had_task and not self._stop.value:
             self._add(index, self._result_of_death(index, death, plan))
@@ -243,7 +286,8 @@ class WorkerGroup:
             save_unshrunk(log, fingerprint, plan),
             died="\n".join([summary, *death.stack.splitlines()]),
         )
-        return Result(Tallies(runs=1, failed_runs=1), {fingerprint: finding})
+        tallies = Tallies(runs=1, failed_runs=1, failures=Counter({fingerprint: 1}))
+        return Result(tallies, {fingerprint: finding})
 
 
 @contextmanager

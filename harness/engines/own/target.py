@@ -60,6 +60,7 @@ class OwnTarget(Target):
     traffic = (SWARM, PAIRED, WEIGHTED, *PART_TRAFFIC, *(SWARM, WEIGHTED) * 2, PAIRED, *(SWARM, WEIGHTED) * 2)
     faults: Mapping[str, str] = FAULTS
     contracts = CONTRACTS
+    canaries = ("B18", "B20", "B43", "B45", "B46", "S4")
     defaults: Mapping[str, Any] = EngineConfig().to_mapping()
     coupled = (
         ("host_full_pages", "host_swa_pages"),

@@ -42,6 +42,7 @@ class SglangTarget(ReleasedTarget[Release]):
     releases = SGLANG
     config_type = SglangConfig
     catalog = CATALOG
+    canaries = ("use-after-free-of-a-locked-node", "mixed-batch-out-of-memory", "chunked-prefill-out-of-memory")
 
     def config(self, draw: Draw) -> SglangConfig:
         release = self.booted()

@@ -60,6 +60,16 @@ def test_shrink_writes_a_smaller_log_and_keeps_the_original(failing, tmp_path):
     assert len(small.ops) == result["ops"] <= len(OPS)
 
 
+def test_shrink_explains_what_the_failure_needs_in_words_and_as_json(failing, tmp_path):
+    text = swarden("shrink", failing, "--explain", "--replays", 9, cwd=tmp_path).stdout
+    result = json.loads(swarden("shrink", failing, "--explain", "--replays", 9, "--json", cwd=tmp_path).stdout)
+
+    assert "\nthe failure needs, by 9 replays of logs that differ in one thing; the budget was used up, " in text
+    assert "\n  op 1 before op 2\n" in text
+    assert (result["explanation"]["replays"], result["explanation"]["complete"]) == (9, False)
+    assert [1, 2] in result["explanation"]["ordered"]
+
+
 def test_show_prints_a_row_per_transition_and_the_violation(failing, tmp_path):
     run = swarden("show", failing, cwd=tmp_path)
 
@@ -72,6 +82,22 @@ def test_show_prints_a_row_per_transition_and_the_violation(failing, tmp_path):
         "drain",
     ]
     assert "shared_pages_match_tree_path: " in run.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "written"),
+    [pytest.param((), "failing.html", id="beside"), pytest.param(("-o", "o.html"), "o.html", id="out")],
+)
+def test_show_writes_a_page_with_the_rights_of_the_log(failing, tmp_path, arguments, written):
+    failing.chmod(0o600)
+
+    run = swarden("show", failing, "--html", *arguments, cwd=tmp_path)
+
+    page = tmp_path / written
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.startswith("written: ")
+    assert "<h1>failing.oplog</h1>" in page.read_text()
+    assert page.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("command", ["replay", "show"])
@@ -132,6 +158,16 @@ def test_show_with_a_step_prints_the_whole_state_at_that_step(failing, tmp_path)
             ("show", "nowhere.oplog"),
             "swarden: nowhere.oplog: cannot be read: No such file or directory; name an op-log",
             id="show-of-a-missing-file",
+        ),
+        pytest.param(
+            ("show", "some.oplog", "--html", "--step", 2),
+            "swarden: --html: the page has all steps and engines; leave out --step and --engine",
+            id="page-of-one-step",
+        ),
+        pytest.param(
+            ("show", "some.oplog", "-o", "page.html"),
+            "swarden: --out: is the path of a page; add --html",
+            id="path-of-no-page",
         ),
         pytest.param(
             ("fuzz", "--machine", "toaster"),

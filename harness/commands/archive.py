@@ -1,0 +1,180 @@
+"""swarden archive: the findings of the nights."""
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from harness.commands.console import OUT, print_json, print_piece
+from harness.core.errors import UsageError
+from harness.core.exit_codes import ExitCode
+from harness.core.oplog import OpLog, OpLogError
+from harness.core.replay import Verdict, repeat
+from harness.report.story import story_lines
+from harness.search.archive import Archive, Archived, Quarantine, Sighting, Status, write
+from harness.search.findings import write as write_log
+
+ARCHIVE = Path(".swarden/archive")
+ArchiveOption = Annotated[Path, typer.Option("--archive", help="folder of the archive")]
+JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object on standard output")]
+FingerprintArgument = Annotated[str, typer.Argument(help="a fingerprint or the name of a folder, or its beginning")]
+
+archive = typer.Typer(
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    help="The findings of the nights: list, show, quarantine, verify or import them.",
+)
+
+
+@archive.command("list")
+def list_findings(place: ArchiveOption = ARCHIVE, as_json: JsonOption = False) -> None:
+    """List the findings: status, number of nights, the first and the last one, engine and fingerprint."""
+    errors: list[str] = []
+    found = [(one, one.summary()) for one in Archive(place).findings(errors)]
+    errors += [error for one, _ in found for error in one.errors]
+    if as_json:
+        summaries = [{"folder": one.name} | msgspec.to_builtins(summary) for one, summary in found]
+        print_json({"findings": summaries, "errors": errors})
+    else:
+        for _, summary in found:
+            seen = f"{summary.seen} nights, {summary.first_seen[:10]} to {summary.last_seen[:10]}"
+            quarantine = f" (quarantined until {summary.quarantine.until})" if summary.quarantine else ""
+            line = f"{summary.status.value}{quarantine}: {summary.engine} {summary.fingerprint}: {seen}"
+            OUT.print(line, markup=False)
+        _print_errors(errors)
+    raise typer.Exit(ExitCode.MISUSE if errors else ExitCode.CLEAN)
+
+
+@archive.command()
+def show(fingerprint: FingerprintArgument, place: ArchiveOption = ARCHIVE, as_json: JsonOption = False) -> None:
+    """Show one finding: its summary, its story, and its result in each night."""
+    found = _the_one(Archive(place), fingerprint)
+    summary = found.summary()
+    if as_json:
+        sightings = msgspec.to_builtins(found.sightings)
+        print_json({"folder": found.name} | msgspec.to_builtins(summary) | {"sightings": sightings})
+        return
+    OUT.print(f"{summary.status.value}: {summary.engine} {summary.fingerprint}", markup=False)
+    OUT.print(f"folder: {found.folder}", markup=False)
+    if summary.quarantine is not None:
+        OUT.print(f"quarantined until {summary.quarantine.until}: {summary.quarantine.reason}", markup=False)
+    for one in found.sightings:
+        replays = f", failed {one.failures} of {one.runs} runs" if one.runs else ""
+        traffic = f", {one.times} times in random traffic" if one.times else ""
+        why = f", {one.why}" if one.why else ""
+        OUT.print(f"{one.night}: {one.status.value} on {one.engine} {one.version}{replays}{traffic}{why}", markup=False)
+    story = found.log.with_suffix(".txt") if found.log is not None else None
+    if story is not None and story.exists():
+        print_piece(story.read_text(errors="replace"))
+    _print_errors(found.errors)
+
+
+@archive.command()
+def quarantine(
+    fingerprint: FingerprintArgument,
+    *,
+    reason: Annotated[str, typer.Option(help="the reason, such as the issue of the engine")],
+    until: Annotated[str, typer.Option(help="date, as in 2026-12-31; from then on the finding counts again")],
+    place: ArchiveOption = ARCHIVE,
+) -> None:
+    """Keep a finding from making a night red before a date; its log is replayed all the same."""
+    try:
+        end = date.fromisoformat(until)
+    except ValueError as error:
+        raise UsageError(f"--until: {until!r} is not a date; write one as in 2026-12-31") from error
+    found = _the_one(Archive(place), fingerprint)
+    found.put_in_quarantine(Quarantine(reason=reason, until=end.isoformat()))
+    OUT.print(f"{found.engine} {found.fingerprint}: quarantined until {end}", markup=False)
+
+
+@archive.command()
+def verify(place: ArchiveOption = ARCHIVE, as_json: JsonOption = False) -> None:
+    """Read every file of the archive; ERROR for each that cannot be read. Nothing is changed or removed."""
+    errors: list[str] = []
+    findings = Archive(place).findings(errors)
+    for one in findings:
+        errors += [*_errors_of(one)]
+    nights = Archive(place).nights(errors)
+    for path in sorted(place.glob("corpus/*/*.oplog")):
+        errors += [*_log_errors(path)]
+    if as_json:
+        print_json({"findings": len(findings), "nights": len(nights), "errors": errors})
+    else:
+        _print_errors(errors)
+        OUT.print(f"{len(findings)} findings, {len(nights)} nights, {len(errors)} errors", markup=False)
+    raise typer.Exit(ExitCode.MISUSE if errors else ExitCode.CLEAN)
+
+
+@archive.command("import")
+def import_logs(
+    paths: Annotated[list[Path], typer.Argument(help="op-logs, as in .swarden/findings")],
+    place: ArchiveOption = ARCHIVE,
+) -> None:
+    """Add op-logs: each is run three times, and must fail or name the failure that it expects."""
+    night = f"{datetime.now(UTC):%Y-%m-%d}-00-import"
+    for path in paths:
+        log = OpLog.load(path)
+        repeated = repeat(log, trace_origins=True)
+        shown = repeated.reported
+        failure = shown.driver.failure
+        names = list(failure.fingerprints) if failure is not None else []
+        name = log.header.expected or next(iter(names), None)
+        if name is None:
+            raise UsageError(f"{path}: does not fail, and its header names no expected failure; name it there")
+        found = Archive(place).finding(log.header.engine, name)
+        copy = write_log(log, name, found.folder)
+        if failure is not None:
+            story = "\n".join(map(str, story_lines(log.header, failure, copy)))
+            write(copy.with_suffix(".txt"), f"{story}\n".encode())
+        status = {Verdict.FIXED: Status.FIXED, Verdict.CHANGED: Status.CHANGED, Verdict.FLAKY: Status.FLAKY}
+        sighting = Sighting(
+            night=night,
+            engine=log.header.engine,
+            version=log.header.target.version(),
+            source_hash=log.header.target.source_hash(),
+            status=status.get(repeated.verdict, Status.NEW),
+            fingerprints=names,
+            failures=repeated.num_failed,
+            runs=len(repeated.runs),
+            log=copy.name,
+        )
+        found.add(sighting)
+        OUT.print(f"{sighting.status.value}: {name}: {found.folder}", markup=False)
+
+
+def _the_one(place: Archive, prefix: str) -> Archived:
+    """The finding with this fingerprint or folder, or whose fingerprint or folder begins so."""
+    findings = place.findings([])
+    exact = [one for one in findings if prefix in (one.fingerprint, one.name)]
+    found = exact or [one for one in findings if one.fingerprint.startswith(prefix) or one.name.startswith(prefix)]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise UsageError(f"{prefix}: {place.root} has no such finding; see 'swarden archive list'")
+    names = ", ".join(one.name for one in found)
+    raise UsageError(f"{prefix}: {len(found)} findings begin so; name the folder of one: {names}")
+
+
+def _errors_of(found: Archived) -> Iterator[str]:
+    found.summary()
+    yield from found.errors
+    if found.log is None:
+        yield f"{found.folder}: no sighting names an op-log; restore seen/, or move the folder away"
+    for path in sorted({*found.folder.glob("*.oplog"), *([found.log] if found.log else [])}):
+        yield from _log_errors(path)
+
+
+def _log_errors(path: Path) -> Iterator[str]:
+    try:
+        OpLog.load(path)
+    except OpLogError as error:
+        yield str(error)
+
+
+def _print_errors(errors: list[str]) -> None:
+    for error in errors:
+        OUT.print(f"ERROR {error}", markup=False)

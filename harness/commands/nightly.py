@@ -1,0 +1,115 @@
+"""swarden nightly: a campaign that runs every night, and remembers the nights before."""
+
+import os
+import shlex
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from harness.commands.console import ERR, OUT, print_json
+from harness.commands.events import EventLines, EventsOption, event_lines
+from harness.commands.fuzz import ENGINES, STEP_TIMEOUT, STEP_TIMEOUT_S, check_engines
+from harness.core.errors import UsageError
+from harness.core.exit_codes import ExitCode
+from harness.core.registry import OWN
+from harness.nightly.events import Event
+from harness.nightly.journal import Journal
+from harness.nightly.night import Coordinator, Order, begin, resumed
+from harness.nightly.phases import PHASES
+from harness.nightly.pool import local_pool, pool_of_scheduler
+from harness.search.archive import Archive, write
+from harness.search.jobs import STOPPING
+from harness.search.profiles import PROFILES
+from harness.search.worker_process import Limits
+
+ARCHIVE = Path(".swarden/archive")
+MEMORY_GIB = 8.0
+
+
+def nightly(
+    *,
+    engine: Annotated[list[str] | None, ENGINES] = None,
+    minutes: Annotated[float | None, typer.Option(min=0.01, help="limit of the random traffic; the profile's")] = None,
+    runs: Annotated[int | None, typer.Option(min=1, help="stop the traffic after so many runs of each engine")] = None,
+    archive: Annotated[Path, typer.Option(help="folder that remembers the nights")] = ARCHIVE,
+    workers: Annotated[int | None, typer.Option(min=1, help="shards that run at a time; one per core or node")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="seed of the traffic; a new one by default")] = None,
+    profile: Annotated[str, typer.Option(help="smoke, default or nightly")] = "nightly",
+    mutant: Annotated[str | None, typer.Option(help="plant the bug with this id, to try the setup")] = None,
+    resume: Annotated[Path | None, typer.Option(help="continue the night in this folder, ARCHIVE/nights/NAME")] = None,
+    scheduler: Annotated[str | None, typer.Option(help="address of a Dask scheduler, such as tcp://host:8786")] = None,
+    memory_gib: Annotated[float, typer.Option("--memory", min=0, help="GiB of each worker; 0: no limit")] = MEMORY_GIB,
+    step_timeout: Annotated[float, STEP_TIMEOUT] = STEP_TIMEOUT_S,
+    junit: Annotated[Path | None, typer.Option(help="write the results as JUnit to this file too")] = None,
+    events: EventsOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output: night.json")] = False,
+) -> None:
+    """Replay the archive, find a canary, fuzz with fresh seeds, settle the findings, and report.
+
+    Prints one line for each phase.
+    """
+    if profile not in PROFILES:
+        raise UsageError(f"--profile: {profile!r} is not one of {', '.join(PROFILES)}")
+    if resume is None:
+        engines = engine or [OWN]
+        check_engines(engines, None, None, mutant)
+        command = _command(engines, archive, minutes, runs, workers)
+        limit = PROFILES[profile].minutes if (minutes, runs) == (None, None) else minutes
+        place = Archive(archive)
+        night = begin(place, Order(engines, command, limit, runs, profile, seed, mutant))
+    else:
+        place, night = resumed(resume)
+    limits = Limits(step_timeout, int(memory_gib * 2**30))
+    with _told_how_to_continue(place.nights_folder / night.name), ExitStack() as stack:
+        pool = stack.enter_context(
+            pool_of_scheduler(scheduler, workers) if scheduler else local_pool(workers or os.cpu_count() or 1)
+        )
+        emit = stack.enter_context(_emitter(place.nights_folder / night.name, events))
+        for line in Coordinator(place, night, pool, limits, emit).run(PHASES):
+            (ERR if as_json else OUT).print(line, markup=False)
+    Journal(place.nights_folder / night.name / "shards").clear()
+    if junit is not None:
+        write(junit, (place.nights_folder / night.name / "junit.xml").read_bytes())
+    if as_json:
+        print_json(msgspec.to_builtins(night))
+    raise typer.Exit(night.exit_code or ExitCode.CLEAN)
+
+
+@contextmanager
+def _told_how_to_continue(folder: Path) -> Iterator[None]:
+    """Handle SIGINT and SIGTERM alike; print the command that continues the night if it does not end."""
+    for number in STOPPING:  # SIGINT too: a shell's background job has it ignored
+        signal.signal(number, signal.default_int_handler)
+    with ExitStack() as after_error:
+        command = f"swarden nightly --resume {shlex.quote(str(folder))}"
+        after_error.callback(lambda: ERR.print(f"the night has not ended; to continue: {command}", markup=False))
+        yield
+        after_error.pop_all()
+
+
+@contextmanager
+def _emitter(folder: Path, path: Path | None) -> Iterator[Callable[[Event], None]]:
+    """Writes each event to the night's events.jsonl, behind those of an interrupted start, and to the user's file."""
+    with (folder / "events.jsonl").open("ab", buffering=0) as own, event_lines(path) as lines:
+        outputs = (EventLines(own), lines)
+
+        def emit(event: Event) -> None:
+            fields = msgspec.to_builtins(event)
+            for output in outputs:
+                output.write(fields["event"], **{name: value for name, value in fields.items() if name != "event"})
+
+        yield emit
+
+
+def _command(
+    engines: Sequence[str], archive: Path, minutes: float | None, runs: int | None, workers: int | None
+) -> str:
+    """The command of the night; its seed is fresh each time, so it is not in it."""
+    options = {"--minutes": minutes, "--runs": runs, "--workers": workers, "--archive": archive}
+    words = [word for name, value in options.items() if value is not None for word in (name, str(value))]
+    return shlex.join(["swarden", "nightly", *(word for one in engines for word in ("--engine", one)), *words])

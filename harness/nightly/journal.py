@@ -1,0 +1,108 @@
+"""The journal of a night: a file for each finished shard, from which a night continues after any death."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from harness.core.fingerprint import slug
+from harness.core.oplog import OpLog
+from harness.search.archive import ArchiveError, ShardRecord, read, save
+from harness.search.corpus import RareRun
+from harness.search.result import Finding
+from harness.search.shards import ShardResult
+
+
+class FindingFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A finding that is not shrunk yet; `log` is the text of its op-log."""
+
+    fingerprint: str
+    log: str
+    found_cpu_seconds: float
+    died: str = ""
+
+    @classmethod
+    def of(cls, finding: Finding) -> "FindingFile":
+        return cls(
+            fingerprint=finding.fingerprint,
+            log=finding.log.to_bytes().decode(),
+            found_cpu_seconds=finding.found_cpu_seconds,
+            died=finding.died,
+        )
+
+    def finding(self, path: Path, engine: str) -> Finding:
+        log = OpLog.parse(self.log.encode(), path, engine=engine)
+        return Finding(self.fingerprint, log, self.found_cpu_seconds, died=self.died)
+
+
+class RareFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A healthy run for the corpus."""
+
+    log: str
+    features: list[int]
+    steps: int
+
+
+class ShardFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A finished shard as it stands in the journal."""
+
+    record: ShardRecord
+    findings: list[FindingFile] = []
+    rare: list[RareFile] = []
+
+    @classmethod
+    def of(cls, record: ShardRecord, findings: Sequence[Finding], rare: Sequence[RareRun]) -> "ShardFile":
+        return cls(
+            record=record,
+            findings=[FindingFile.of(one) for one in findings],
+            rare=[
+                RareFile(log=one.log.to_bytes().decode(), features=sorted(one.features), steps=one.steps)
+                for one in rare
+            ],
+        )
+
+
+class Journal:
+    """The folder of the shards of one night."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def path(self, engine: str, ordinal: int) -> Path:
+        return self.folder / f"{slug(engine)}-{ordinal:05d}.json"
+
+    def add(self, shard: ShardFile) -> None:
+        save(self.path(shard.record.engine, shard.record.ordinal), shard)
+
+    def shards(self, errors: list[str]) -> Iterator[ShardFile]:
+        """The finished shards; one that cannot be read is told and renamed, and is run again."""
+        for path in sorted(self.folder.glob("*.json")):
+            try:
+                yield read(path, ShardFile)
+            except ArchiveError as error:
+                errors.append(str(error))
+                path.rename(path.with_suffix(".unreadable"))
+
+    def clear(self) -> None:
+        """Remove the shards; night.json has their records."""
+        for path in self.folder.glob("*.json"):
+            path.unlink()
+
+
+def record_of(engine: str, ordinal: int, batches: int, done: ShardResult) -> ShardRecord:
+    """The record of a shard that has just ended."""
+    result = done.result
+    return ShardRecord(
+        engine=engine,
+        ordinal=ordinal,
+        first_batch=ordinal * batches,
+        batches=batches,
+        node=done.node,
+        tallies=result.tallies,
+        seconds=round(result.seconds, 3),
+        cpu_seconds=round(result.cpu_seconds, 3),
+        replayed=sorted(result.replayed),
+        replaced=result.replaced,
+        unexplained_deaths=result.unexplained_deaths,
+        diverged=result.diverged,
+    )

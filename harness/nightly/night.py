@@ -1,0 +1,158 @@
+"""The coordinator of a night: its phases one after the other, and a folder from which it continues after any death."""
+
+import hashlib
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harness.core.errors import UsageError
+from harness.core.registry import target_of
+from harness.nightly.events import Event, Phase, ShardLost
+from harness.nightly.journal import Journal
+from harness.nightly.pool import Job, Pool
+from harness.search.archive import Archive, EngineOfNight, FindingOfNight, Night, PhaseRecord, read, save
+from harness.search.profiles import PROFILES, Profile
+from harness.search.worker_process import Limits
+
+NIGHT_FILE = "night.json"
+
+
+@dataclass
+class Coordinator:
+    """One night: its record, its archive, and the pool that runs its jobs."""
+
+    archive: Archive
+    night: Night
+    pool: Pool
+    limits: Limits
+    emit: Callable[[Event], None] = lambda _: None
+
+    @property
+    def folder(self) -> Path:
+        return self.archive.nights_folder / self.night.name
+
+    @property
+    def journal(self) -> Journal:
+        return Journal(self.folder / "shards")
+
+    @property
+    def profile(self) -> Profile:
+        return PROFILES[self.night.profile]
+
+    def run(self, phases: Sequence["NightPhase"]) -> Iterator[str]:
+        """Run the phases that have not ended yet; yields a line after each."""
+        self.night.workers = self.pool.width
+        ended = {one.name for one in self.night.phases}
+        for phase in phases:
+            if phase.name in ended:
+                continue
+            start, cpu_start = time.monotonic(), time.process_time()
+            line = phase.run(self)
+            seconds = round(time.monotonic() - start, 3)
+            cpu_seconds = round(time.process_time() - cpu_start, 3)
+            record = PhaseRecord(name=phase.name, line=line, seconds=seconds, cpu_seconds=cpu_seconds)
+            self.night.phases.append(record)
+            self.save()
+            self.emit(Phase(night=self.night.name, name=phase.name, line=line, seconds=seconds))
+            yield f"{phase.name}: {line}"
+
+    def jobs(self, jobs: Iterable[Job]) -> Iterator[tuple[Any, Any]]:
+        """The results of jobs in the order in which they end; see Pool.run."""
+        return self.pool.run(jobs, self._on_loss)
+
+    def save(self) -> None:
+        save(self.folder / NIGHT_FILE, self.night)
+
+    def engine(self, name: str) -> EngineOfNight:
+        return next(one for one in self.night.engines if one.engine == name)
+
+    def seed_of(self, purpose: str) -> int:
+        """The seed of a choice of this night beside its campaigns."""
+        return seed_from(f"{self.night.seed}/{purpose}")
+
+    def finding(self, engine: str, fingerprint: str) -> FindingOfNight | None:
+        """The result of this night for a finding on an engine, if there is one already."""
+        for one in self.night.findings:
+            if (one.sighting.engine, one.fingerprint) == (engine, fingerprint):
+                return one
+        return None
+
+    def _on_loss(self, job: Job, error: Exception) -> None:
+        self.emit(ShardLost(job=job.name, reason=repr(error)))
+
+
+class NightPhase(NamedTuple):
+    """A part of a night: its name, and the function that runs it and returns the text of its line."""
+
+    name: str
+    run: Callable[[Coordinator], str]
+
+
+class Order(NamedTuple):
+    """What the user wants of a night."""
+
+    engines: Sequence[str]
+    command: str
+    minutes: float | None = None
+    runs: int | None = None
+    profile: str = "nightly"
+    seed: int | None = None
+    mutant: str | None = None
+
+
+def begin(archive: Archive, order: Order) -> Night:
+    """A new night with a folder of its own; its seed is none of an earlier night's, unless the order has one."""
+    earlier = archive.nights([])
+    now = datetime.now(UTC)
+    today = sum(one.name.startswith(f"{now:%Y-%m-%d}") for one in earlier)
+    name = f"{now:%Y-%m-%d}-{today + 1:02d}-{secrets.token_hex(2)}"  # two machines can begin a night at the same time
+    night = Night(
+        name=name,
+        command=order.command,
+        swarden=version("swarden"),
+        seed=order.seed if order.seed is not None else fresh_seed(name, [one.seed for one in earlier]),
+        profile=order.profile,
+        minutes=order.minutes,
+        runs=order.runs,
+        mutant=order.mutant,
+        started=f"{now:%Y-%m-%dT%H:%M:%SZ}",
+        engines=[_engine_of_night(engine) for engine in order.engines],
+    )
+    save(archive.nights_folder / name / NIGHT_FILE, night)
+    return night
+
+
+def resumed(folder: Path) -> tuple[Archive, Night]:
+    """The night in this folder and its archive; raises UsageError if it has ended, or if an engine has changed."""
+    night = read(folder / NIGHT_FILE, Night)
+    if night.exit_code is not None:
+        raise UsageError(f"--resume: {folder} has ended; start a new night")
+    for then in night.engines:
+        now = _engine_of_night(then.engine)
+        if (now.version, now.source_hash) != (then.version, then.source_hash):
+            raise UsageError(f"--resume: {then.engine} has changed since {folder} began; start a new night")
+    return Archive(folder.resolve().parent.parent), night
+
+
+def fresh_seed(name: str, earlier: Sequence[int]) -> int:
+    """A seed from the name of a night, which begins with its date, and from the seeds of the nights before it."""
+    used = set(earlier)
+    found = seed_from("/".join([name, *map(str, sorted(used))]))
+    while found in used:
+        found = seed_from(str(found))
+    return found
+
+
+def seed_from(text: str) -> int:
+    """A seed of 32 bits."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest())
+
+
+def _engine_of_night(engine: str) -> EngineOfNight:
+    target = target_of(engine)
+    return EngineOfNight(engine=engine, version=target.version(), source_hash=target.source_hash())

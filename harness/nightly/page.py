@@ -1,0 +1,223 @@
+"""The page of an archive, or of the findings of one campaign: what ran, what failed, and what was reached."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from harness.core.errors import UsageError
+from harness.core.exit_codes import ExitCode
+from harness.core.files import read_whole
+from harness.core.limits import MAX_ARCHIVE_BYTES
+from harness.core.oplog import OpLog, OpLogError
+from harness.core.registry import UnknownEngine, target_of
+from harness.nightly.reports import ORDER
+from harness.nightly.verdict import exit_code_of, red_reasons, verdict_of
+from harness.report.page import page_of_report
+from harness.search.archive import FAILING, Archive, Archived, EngineOfNight, Night, Sighting, Status
+from harness.search.outcome import NOT_JUDGED
+
+MAX_NIGHTS = 30  # of the history, the last
+MAX_FINDINGS = 100
+MAX_RUNS = 40  # the findings whose runs are shown; of the others the page has the story
+NOT_ENDED = "not ended"
+MATRIX = "kill-matrix.md"
+
+
+class Part(NamedTuple):
+    """The HTML of the run of an op-log, or the reason for which there is none."""
+
+    html: str = ""
+    why_not: str = ""
+
+
+class FindingView(NamedTuple):
+    """A finding; `status` and the nights are "" outside of an archive, and `story` is the stored one."""
+
+    fingerprint: str
+    engine: str
+    log: Path | None
+    num_ops: int | None
+    status: str = ""
+    version: str = ""
+    first_seen: str = ""
+    last_seen: str = ""
+    seen: int = 0
+    quarantine: str = ""
+    story: str = ""
+    part: Part = Part()
+    by_night: Mapping[str, str] = {}
+
+
+class NightView(NamedTuple):
+    """A night and its verdict, with the reasons for which it is red."""
+
+    record: Night
+    verdict: str
+    code: int
+    reasons: Sequence[str]
+
+    @property
+    def tone(self) -> str:
+        """Good, bad, or warn for a night that was red or not judged, or has not ended."""
+        if self.code == ExitCode.RED or self.verdict in (NOT_JUDGED, NOT_ENDED):
+            return "warn"
+        return "bad" if self.code else "good"
+
+    @property
+    def statuses(self) -> dict[str, int]:
+        """The number of findings by status."""
+        found = [one.sighting.status for one in self.record.findings]
+        return {status.value: found.count(status) for status in ORDER if status in found}
+
+
+class Probe(NamedTuple):
+    """A probe of an engine: the runs that reached it, and those that must."""
+
+    name: str
+    meaning: str
+    reached: int
+    wanted: int
+
+
+class FileLines(NamedTuple):
+    """A file of an engine's package: its executable lines, those that ran, and the others as ranges."""
+
+    path: str
+    lines: int
+    covered: int
+    missing: str
+
+
+class Measured(NamedTuple):
+    """The files of an engine that were imported; `logs` op-logs of the `corpus` ran."""
+
+    files: Sequence[FileLines]
+    logs: int
+    corpus: int
+
+
+Parts = Callable[[Sequence[Path]], Mapping[Path, Part]]
+Coverage = Callable[[str, Sequence[Path]], Measured | str | None]
+
+
+def page_of(root: Path, parts_of: Parts, coverage_of: Coverage) -> str:
+    """The page of a folder; `parts_of` runs op-logs, and `coverage_of` the corpus of an engine.
+
+    Raises UsageError if the folder has neither nights nor findings.
+    """
+    errors: list[str] = []
+    archive = Archive(root)
+    nights = archive.nights(errors)
+    archived = archive.findings(errors)
+    logs = [] if nights or archived else sorted(root.rglob("*.oplog"))[:MAX_FINDINGS]
+    if not nights and not archived and not logs:
+        raise UsageError(
+            f"{root}: has no nights and no op-logs; want an archive, or the folder of a campaign's findings"
+        )
+    findings = sorted(map(_of_archive, archived), key=_urgency) if not logs else [*map(_of_log, logs)]
+    for one in archived:
+        errors += one.errors
+    with_run = [one.log for one in findings[:MAX_RUNS] if one.log is not None]
+    parts = parts_of(with_run)
+    shown = [one._replace(part=parts.get(one.log, Part())) if one.log else one for one in findings[:MAX_FINDINGS]]
+    views = [_view_of(night) for night in nights]
+    last = next(iter([*filter(lambda one: one.record.exit_code is not None, reversed(views)), *reversed(views)]), None)
+    engines = last.record.engines if last is not None else []
+    return page_of_report(
+        name=root.resolve().name,
+        nights=views[-MAX_NIGHTS:],
+        last=last,
+        findings=shown,
+        num_findings=len(findings),
+        open=[one for one in findings if one.status in ("", *FAILING)],
+        probes={one.engine: _probes(one) for one in engines},
+        code={one.engine: coverage_of(one.engine, _corpus_of(archive, one.engine)) for one in engines},
+        laws=sorted({law for one in engines for law in (*one.tallies.evaluated, *one.tallies.not_applicable)}),
+        fastest_rate=max((_rate(one) for night in nights for one in night.engines), default=0.0) or 1.0,
+        errors=errors,
+        matrix=_text_of(root / MATRIX),
+    )
+
+
+def _view_of(night: Night) -> NightView:
+    verdict = NOT_ENDED if night.exit_code is None else verdict_of(night)
+    return NightView(night, verdict, int(exit_code_of(night)), red_reasons(night))
+
+
+def _of_archive(archived: Archived) -> FindingView:
+    summary = archived.summary()
+    quarantine = summary.quarantine
+    return FindingView(
+        fingerprint=archived.fingerprint,
+        engine=archived.engine,
+        log=archived.log,
+        num_ops=_num_ops(archived.log),
+        status=summary.status.value,
+        version=summary.version,
+        first_seen=summary.first_seen,
+        last_seen=summary.last_seen,
+        seen=summary.seen,
+        quarantine=f"until {quarantine.until}: {quarantine.reason}" if quarantine is not None else "",
+        story=_text_of(archived.log.with_suffix(".txt")) if archived.log is not None else "",
+        by_night=_by_night(archived.sightings),
+    )
+
+
+def _of_log(path: Path) -> FindingView:
+    try:
+        log = OpLog.load(path)
+    except OpLogError as error:
+        return FindingView(path.stem, "", None, None, status=Status.ERROR.value, part=Part(why_not=str(error)))
+    version = log.header.version
+    return FindingView(log.header.expected or path.stem, log.header.engine, path, len(log.ops), version=version)
+
+
+def _by_night(sightings: Iterable[Sighting]) -> dict[str, str]:
+    """The worst status of each night."""
+    by_night: dict[str, str] = {}
+    for one in sightings:
+        statuses = [*filter(None, [by_night.get(one.night)]), one.status.value]
+        by_night[one.night] = min(statuses, key=[status.value for status in ORDER].index)
+    return by_night
+
+
+def _urgency(finding: FindingView) -> tuple[bool, int, str]:
+    """Findings in quarantine come last."""
+    return bool(finding.quarantine), [one.value for one in ORDER].index(finding.status), finding.fingerprint
+
+
+def _num_ops(path: Path | None) -> int | None:
+    try:
+        return len(OpLog.load(path).ops) if path is not None else None
+    except OpLogError:  # the part of the finding says why
+        return None
+
+
+def _probes(engine: EngineOfNight) -> list[Probe]:
+    """The probes of an engine, those below their floor first."""
+    try:
+        specs = list(target_of(engine.engine).machines.values())
+    except UnknownEngine:
+        specs = []
+    meanings = {name: meaning for spec in specs for name, meaning in spec.probes.items()}
+    reached = engine.tallies.probes
+    probes = [Probe(name, meanings.get(name, ""), reached[name], wanted) for name, wanted in engine.wanted.items()]
+    return sorted(probes, key=lambda one: (one.reached >= one.wanted, one.reached, one.name))
+
+
+def _corpus_of(archive: Archive, engine: str) -> list[Path]:
+    """The corpus in the order of the hashes that end the names, so that the first logs are a sample of all nights."""
+    return sorted(archive.corpus_of(engine).glob("*.oplog"), key=lambda path: path.stem.rpartition("-")[::-1])
+
+
+def _rate(engine: EngineOfNight) -> float:
+    """Engine steps per CPU second."""
+    return engine.tallies.steps / engine.cpu_seconds if engine.cpu_seconds else 0.0
+
+
+def _text_of(path: Path) -> str:
+    """The text of a file; "" if there is none."""
+    try:
+        return read_whole(path, most=MAX_ARCHIVE_BYTES).decode(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,90 @@
+"""The Executor that runs the jobs of a night: the threads of this machine, or the nodes of a scheduler.
+
+A job is a function of harness/search/shards.py.  If the node of a job is lost, the job runs again from its beginning,
+and only its result counts, so nothing is lost and nothing is counted twice.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint
+from itertools import islice
+from typing import Any, NamedTuple
+
+from harness.core.errors import UsageError
+from harness.search.shards import close_lanes, interrupt_lanes
+
+MAX_LOSSES = 5  # of one job
+NEEDS_DASK = "--scheduler: {}; pip install 'swarden[dask]'"
+
+
+class Job(NamedTuple):
+    """A call of one function, and its subject: an engine, a shard, a finding."""
+
+    subject: Any
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.function.__name__} {self.subject}"
+
+
+@dataclass(frozen=True)
+class Pool:
+    """An Executor, the number of jobs that run at a time, and the errors that mean that a node was lost."""
+
+    executor: Executor
+    width: int
+    lost: tuple[type[Exception], ...] = (CancelledError,)
+
+    def run(self, jobs: Iterable[Job], on_loss: Callable[[Job, Exception], None]) -> Iterator[tuple[Any, Any]]:
+        """Yield the subject of each job with its result, in the order in which the jobs end.
+
+        Jobs are taken from the iterator when they can start.  Raises UsageError if a job raises it, or is lost
+        MAX_LOSSES times.
+        """
+        waiting, running, losses = iter(jobs), dict[Future[Any], Job](), Counter[str]()
+        while True:
+            for job in islice(waiting, max(0, self.width - len(running))):
+                running[self.executor.submit(job.function, *job.arguments)] = job
+            if not running:
+                return
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                job = running.pop(future)
+                try:
+                    result = future.result()
+                except self.lost as error:
+                    losses[job.name] += 1
+                    if losses[job.name] == MAX_LOSSES:
+                        raise UsageError(f"{job.name}: its node was lost {MAX_LOSSES} times: {error!r}") from error
+                    on_loss(job, error)
+                    running[self.executor.submit(job.function, *job.arguments)] = job
+                else:
+                    yield job.subject, result
+
+
+@contextmanager
+def local_pool(workers: int) -> Iterator[Pool]:
+    """A thread of this process for each worker; the thread drives a worker process for each engine."""
+    executor = ThreadPoolExecutor(workers, thread_name_prefix="shard")
+    try:
+        yield Pool(executor, workers)
+    finally:
+        executor.shutdown(wait=False, cancel_futures=True)
+        interrupt_lanes()
+        executor.shutdown()
+        close_lanes()
+
+
+@contextmanager
+def pool_of_scheduler(address: str, workers: int | None) -> Iterator[Pool]:
+    """The nodes of a Dask scheduler; raises UsageError if Dask is not installed or no node is there."""
+    try:
+        cluster = EntryPoint("", "harness.nightly.cluster:cluster", "").load()
+    except ModuleNotFoundError as error:
+        raise UsageError(NEEDS_DASK.format(error)) from error
+    with cluster(address, workers) as (executor, width, lost):
+        yield Pool(executor, width, (CancelledError, *lost))

@@ -1,0 +1,112 @@
+"""The first phase of a night: the op-log of each finding of the archive is replayed on the engines of the night."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from harness.core.files import read_whole
+from harness.core.limits import MAX_OPLOG_BYTES
+from harness.core.replay import Verdict
+from harness.nightly.events import Finding as FindingEvent
+from harness.nightly.night import Coordinator
+from harness.nightly.pool import Job
+from harness.search.archive import Archived, FindingOfNight, Sighting, Status, name_of_engine
+from harness.search.shards import replay_log
+from harness.search.worker_process import Replays
+
+
+class Subject(NamedTuple):
+    """A finding of the archive, on one engine of the night."""
+
+    archived: Archived
+    engine: str
+
+    def __str__(self) -> str:
+        return f"{self.archived.fingerprint} on {self.engine}"
+
+
+def replay(night: Coordinator) -> str:
+    """Replay the archive; the text of the phase's line."""
+    for subject, replays in night.jobs(_jobs(night)):
+        publish(night, subject.archived, _sighting(night, subject, replays))
+    counts = Counter(one.sighting.status for one in night.night.findings)
+    return ", ".join(f"{count} {status.value}" for status, count in sorted(counts.items())) or "the archive is empty"
+
+
+def _jobs(night: Coordinator) -> Iterator[Job]:
+    for archived in night.archive.findings(night.night.errors):
+        for engine in (one.engine for one in night.night.engines):
+            if name_of_engine(engine) != archived.engine or night.finding(engine, archived.fingerprint):
+                continue
+            subject = Subject(archived, engine)
+            try:
+                path = archived.log or archived.folder / "NAME.oplog"
+                content = read_whole(path, most=MAX_OPLOG_BYTES)
+            except OSError as error:
+                publish(night, archived, _sighting(night, subject, f"{path}: cannot be read: {error.strerror}"))
+            else:
+                yield Job(subject, replay_log, (content, path, engine, night.night.mutant, night.limits))
+        night.night.errors += archived.errors
+
+
+def _sighting(night: Coordinator, subject: Subject, replays: Replays | str) -> Sighting:
+    archived, engine = subject
+    log = archived.log.name if archived.log is not None else ""
+    if isinstance(replays, str):
+        return sighting_of(night, engine, Status.ERROR, log=log, why=replays)
+    was_fixed = archived.status_before(night.night.name, engine) is Status.FIXED
+    status = {
+        Verdict.FIXED: Status.FIXED,
+        Verdict.FAILED: Status.REOPENED if was_fixed else Status.KNOWN,
+        Verdict.CHANGED: Status.CHANGED,
+        Verdict.FLAKY: Status.FLAKY,
+    }[replays.verdict]
+    return sighting_of(
+        night,
+        engine,
+        status,
+        fingerprints=list(replays.fingerprints),
+        failures=replays.failures,
+        runs=replays.runs,
+        log=log,
+        why=replays.diverged,
+    )
+
+
+def sighting_of(night: Coordinator, engine: str, status: Status, **fields: object) -> Sighting:
+    """A sighting of this night on this engine."""
+    of_night = night.engine(engine)
+    common = {"night": night.night.name, "engine": engine, "version": of_night.version}
+    return msgspec.convert(common | {"source_hash": of_night.source_hash, "status": status, **fields}, Sighting)
+
+
+def publish(night: Coordinator, archived: Archived, sighting: Sighting) -> None:
+    """Write the sighting to the archive and to the night; it replaces the sighting of this night on this engine."""
+    archived.add(sighting)
+    published = FindingOfNight(
+        folder=archived.name,
+        fingerprint=archived.fingerprint,
+        sighting=sighting,
+        quarantine=archived.quarantine,
+    )
+    before = night.finding(sighting.engine, archived.fingerprint)
+    night.night.findings = [one for one in night.night.findings if one is not before] + [published]
+    night.save()
+    if before is None or before.sighting.status is not sighting.status:
+        night.emit(
+            FindingEvent(
+                engine=sighting.engine,
+                fingerprint=archived.fingerprint,
+                status=sighting.status.value,
+                folder=archived.name,
+                is_quarantined=published.is_quarantined(night.night.name),
+            )
+        )
+
+
+def log_path(night: Coordinator, finding: FindingOfNight) -> Path:
+    """The path of the op-log of a finding of this night."""
+    return night.archive.findings_folder / finding.folder / Path(finding.sighting.log).name

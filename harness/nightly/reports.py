@@ -1,0 +1,196 @@
+"""The reports of a night for people and machines: Markdown, JUnit and OpenMetrics, made from its record alone."""
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from xml.etree import ElementTree
+
+from harness.core.exit_codes import ExitCode
+from harness.core.printable import printable
+from harness.nightly.night import Coordinator
+from harness.nightly.verdict import code_of, exit_code_of, red_reasons, verdict_of
+from harness.search.archive import EngineOfNight, FindingOfNight, Night, Status, write
+
+ORDER = [
+    Status.NEW,
+    Status.REOPENED,
+    Status.CHANGED,
+    Status.FLAKY,
+    Status.ERROR,
+    Status.KNOWN,
+    Status.FIXED,
+]
+SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~&])")
+
+
+def report(night: Coordinator) -> str:
+    """Judge the night, and write its reports into its folder; the text of the phase's line."""
+    record = night.night
+    for name, text in (("report.md", markdown(record)), ("junit.xml", junit(record)), ("metrics.txt", metrics(record))):
+        write(night.folder / name, text.encode())
+    record.exit_code, record.ended = exit_code_of(record), f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    return f"{verdict_of(record)}, exit code {record.exit_code}; {night.folder / 'report.md'}"
+
+
+# --- Markdown
+
+
+def markdown(night: Night) -> str:
+    """The page of a night as Markdown, for the summary of a job."""
+    failing = [one for one in night.findings if code_of(one) is not ExitCode.CLEAN]
+    lines = [
+        f"# Night {night.name}: {verdict_of(night)}",
+        "",
+        f"`{night.command}`, seed {night.seed}, exit code {exit_code_of(night)}.",
+        "",
+        *(f"- red: {_plain(reason)}" for reason in red_reasons(night)),
+        *(f"- error: {_plain(error)}" for error in night.errors),
+        *(f"- not deterministic: {_plain(run)}" for one in night.engines for run in one.diverged),
+        *(f"- {one.engine} is not judged: {_plain(one.why_not_judged)}" for one in night.engines if one.why_not_judged),
+        "",
+        f"## {len(failing)} open findings, {len(night.findings) - len(failing)} fixed",
+        "",
+        *_table(("status", "engine", "finding", "runs", "replay"), map(_row, _sorted(night.findings))),
+        "",
+        "## Engines",
+        "",
+        *_table(
+            ("engine", "version", "runs", "engine steps", "steps per CPU second", "failed runs", "probes", "canary"),
+            (_engine_row(night, one) for one in night.engines),
+        ),
+        "",
+        "## Phases",
+        "",
+        *_table(("phase", "seconds", "result"), ((one.name, f"{one.seconds:.0f}", one.line) for one in night.phases)),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _sorted(findings: Iterable[FindingOfNight]) -> list[FindingOfNight]:
+    return sorted(findings, key=lambda one: (ORDER.index(one.sighting.status), one.sighting.engine, one.fingerprint))
+
+
+def _row(finding: FindingOfNight) -> Sequence[str]:
+    seen, quarantine = finding.sighting, finding.quarantine
+    status = seen.status.value
+    if quarantine is not None:
+        status += f" (quarantined until {quarantine.until}: {quarantine.reason})"
+    log = f"findings/{finding.folder}/{seen.log}" if seen.log else seen.why
+    return status, seen.engine, finding.fingerprint, str(seen.times), log
+
+
+def _engine_row(night: Night, engine: EngineOfNight) -> Sequence[str]:
+    tallies = engine.tallies
+    rate = tallies.steps / engine.cpu_seconds if engine.cpu_seconds else 0.0
+    canaries = [one for one in night.canaries if one.engine == engine.engine]
+    words = [f"{one.mutant} found by {one.law}" if one.law else f"{one.mutant or 'none'} missed" for one in canaries]
+    counts = (str(tallies.runs), str(tallies.steps), f"{rate:.0f}", str(tallies.failed_runs))
+    reached = f"{sum(tallies.probes[name] > 0 for name in engine.wanted)} of {len(engine.wanted)}"
+    return engine.engine, engine.version, *counts, reached, ", ".join(words)
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    found = [f"| {' | '.join(map(_plain, row))} |" for row in rows]
+    return [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}", *found] if found else ["None."]
+
+
+def _plain(text: str) -> str:
+    """Text in one line that Markdown and HTML do not interpret."""
+    return SPECIAL.sub(r"\\\1", " ".join(printable(text).split()))
+
+
+# --- JUnit
+
+
+def junit(night: Night) -> str:
+    """A test case for each finding, canary and engine; a finding in quarantine is skipped."""
+    suites = ElementTree.Element("testsuites", name=f"swarden nightly {night.name}")
+    for engine in night.engines:
+        suite = ElementTree.SubElement(suites, "testsuite", name=engine.engine, time=f"{engine.seconds:.3f}")
+        for one in _sorted(one for one in night.findings if one.sighting.engine == engine.engine):
+            case = _case(suite, one.folder, one.fingerprint)
+            told = f"{one.sighting.status.value}: {one.fingerprint} {one.sighting.why}".strip()
+            if one.is_quarantined(night.name) and one.quarantine is not None:
+                _add(case, "skipped", f"{told}; in quarantine until {one.quarantine.until}: {one.quarantine.reason}")
+            elif code_of(one) is not ExitCode.CLEAN:
+                _add(case, "error" if one.sighting.status is Status.ERROR else "failure", told)
+        for canary in (one for one in night.canaries if one.engine == engine.engine and one.mutant):
+            case = _case(suite, "canary", canary.mutant)
+            if not canary.law:
+                _add(case, "failure", f"missed in {canary.runs} runs")
+        case = _case(suite, "coverage", night.profile)
+        for owed in (*engine.owed, *engine.diverged):
+            _add(case, "failure", owed)
+        if engine.why_not_judged:
+            _add(case, "skipped", engine.why_not_judged)
+        _count(suite)
+    errors = ElementTree.SubElement(suites, "testsuite", name="archive")
+    for error in night.errors:
+        _add(_case(errors, "archive", error.partition(": ")[0]), "error", error)
+    _count(errors)
+    ElementTree.indent(suites)
+    return ElementTree.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _case(suite: ElementTree.Element, classname: str, name: str) -> ElementTree.Element:
+    return ElementTree.SubElement(suite, "testcase", classname=printable(classname), name=printable(name))
+
+
+def _add(case: ElementTree.Element, kind: str, message: str) -> None:
+    ElementTree.SubElement(case, kind, message=printable(message))
+
+
+def _count(suite: ElementTree.Element) -> None:
+    cases = suite.findall("testcase")
+    suite.set("tests", str(len(cases)))
+    for kind, plural in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
+        suite.set(plural, str(sum(case.find(kind) is not None for case in cases)))
+
+
+# --- OpenMetrics
+
+
+def metrics(night: Night) -> str:
+    """The figures of a night as OpenMetrics text, each a gauge of the last night."""
+    lines: list[str] = []
+
+    def gauge(name: str, help_text: str, values: Iterable[tuple[dict[str, str], float]]) -> None:
+        lines.extend((f"# TYPE swarden_night_{name} gauge", f"# HELP swarden_night_{name} {help_text}"))
+        for labels, value in values:
+            text = ",".join(f'{key}="{_label(one)}"' for key, one in labels.items())
+            lines.append(f"swarden_night_{name}{{{text}}} {value:g}" if text else f"swarden_night_{name} {value:g}")
+
+    engines = [({"engine": one.engine, "version": one.version}, one) for one in night.engines]
+    started = datetime.strptime(night.started, "%Y-%m-%dT%H:%M:%S%z").timestamp()
+    gauge("exit_code", "Exit code, 0 if clean.", [({}, exit_code_of(night))])
+    gauge("started_seconds", "Start in seconds since 1970.", [({}, int(started))])
+    gauge("runs", "Random runs.", [(labels, one.tallies.runs) for labels, one in engines])
+    gauge("steps", "Engine steps.", [(labels, one.tallies.steps) for labels, one in engines])
+    gauge("failed_runs", "Failed runs.", [(labels, one.tallies.failed_runs) for labels, one in engines])
+    gauge("cpu_seconds", "CPU seconds of the workers.", [(labels, one.cpu_seconds) for labels, one in engines])
+    gauge("owed", "Reasons to be red without a finding.", [(labels, len(one.owed)) for labels, one in engines])
+    gauge(
+        "canary_found",
+        "1 if the planted bug was found.",
+        [({"engine": one.engine, "mutant": one.mutant}, bool(one.law)) for one in night.canaries],
+    )
+    findings = [
+        (
+            {"engine": engine.engine, "status": status.value, "quarantined": str(quarantined).lower()},
+            sum(
+                (one.sighting.engine, one.sighting.status, one.is_quarantined(night.name))
+                == (engine.engine, status, quarantined)
+                for one in night.findings
+            ),
+        )
+        for engine in night.engines
+        for status in ORDER
+        for quarantined in (False, True)
+    ]
+    gauge("findings", "Findings by status.", findings)
+    return "\n".join([*lines, "# EOF", ""])
+
+
+def _label(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

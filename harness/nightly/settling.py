@@ -1,0 +1,116 @@
+"""Settling: the failures of a night are compared with the archive; new ones are shrunk, run again and published."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from harness.core.oplog import OpLog
+from harness.nightly.journal import Journal
+from harness.nightly.night import Coordinator
+from harness.nightly.pool import Job
+from harness.nightly.replaying import log_path, publish, sighting_of
+from harness.report.story import replay_line
+from harness.search.archive import Archived, Status, write
+from harness.search.deaths import CRASH, FAULT, HANG
+from harness.search.findings import write as write_log
+from harness.search.result import Finding, Result
+from harness.search.shards import Settled, settle
+
+SEEN_TODAY = (Status.NEW, Status.KNOWN, Status.REOPENED, Status.FLAKY)
+
+
+class Found(NamedTuple):
+    """A failure of one engine, with the smallest of its logs."""
+
+    engine: str
+    finding: Finding
+
+    def __str__(self) -> str:
+        return f"{self.finding.fingerprint} on {self.engine}"
+
+
+def settle_findings(night: Coordinator) -> str:
+    """Settle the failures of this night; the text of the phase's line."""
+    found = [*_found_by_traffic(night), *_found_by_replays(night)]
+    times: Counter[tuple[str, str]] = Counter()
+    for record in night.night.shards:
+        times.update({(record.engine, name): count for name, count in record.tallies.failures.items()})
+    for (engine, name), count in sorted(times.items()):
+        published = night.finding(engine, name)
+        if published is not None and published.sighting.times != count:
+            archived = night.archive.finding(engine, name)
+            publish(night, archived, msgspec.structs.replace(published.sighting, times=count))
+    for (engine, finding), settled in night.jobs(_jobs(night, found)):
+        _publish(night, engine, finding, settled, times[engine, finding.fingerprint])
+    counts = Counter(one.sighting.status for one in night.night.findings)
+    return ", ".join(f"{counts[status]} {status.value}" for status in SEEN_TODAY)
+
+
+def _jobs(night: Coordinator, found: list[Found]) -> Iterator[Job]:
+    """A job for each finding that this night has not published as failing."""
+    for one in found:
+        published = night.finding(one.engine, one.finding.fingerprint)
+        if published is None or published.sighting.status not in SEEN_TODAY:
+            yield Job(one, settle, (one.finding, one.engine, night.limits))
+
+
+def _found_by_traffic(night: Coordinator) -> list[Found]:
+    results: dict[str, Result] = {}
+    for shard in Journal(night.folder / "shards").shards(night.night.errors):
+        result = results.setdefault(shard.record.engine, Result())
+        findings = [one.finding(night.folder, shard.record.engine) for one in shard.findings]
+        result.add(Result(findings={one.fingerprint: one for one in findings}))
+    return [Found(engine, one) for engine, result in results.items() for one in result.findings.values()]
+
+
+def _found_by_replays(night: Coordinator) -> Iterator[Found]:
+    """The failures with which the archive's logs fail instead of their own."""
+    for one in night.night.findings:
+        if one.sighting.status is Status.CHANGED:
+            name, engine = one.sighting.fingerprints[0], one.sighting.engine
+            log = OpLog.load(log_path(night, one), engine=engine).as_regression(name)
+            header = msgspec.structs.replace(log.header, mutant=night.night.mutant)
+            yield Found(engine, Finding(name, OpLog(header, log.ops), 0.0))
+
+
+def _publish(night: Coordinator, engine: str, finding: Finding, settled: Settled, times: int) -> None:
+    """Write a settled finding to the archive, or tell that a crash did not repeat."""
+    if finding.died and not settled.failures:
+        owed = night.engine(engine).owed
+        note = f"{finding.fingerprint} did not repeat: {finding.died.splitlines()[0]}"
+        owed += [note] * (note not in owed)
+        write_log(settled.log, finding.fingerprint, night.folder / "unconfirmed", with_test=False)
+        night.save()
+        return
+    name = settled.fingerprints[0]  # of a crash that was repeated, that of its error
+    published = night.finding(engine, name)
+    if published is not None and published.sighting.status in SEEN_TODAY:
+        return
+    archived = night.archive.finding(engine, name)
+    before = archived.status_before(night.night.name, engine)
+    status = {None: Status.NEW, Status.FIXED: Status.REOPENED}.get(before, Status.KNOWN)
+    sighting = sighting_of(
+        night,
+        engine,
+        status if settled.is_confirmed else Status.FLAKY,
+        fingerprints=settled.fingerprints,
+        failures=settled.failures,
+        runs=settled.runs,
+        times=times,
+        log=_write(archived, name, settled).name,
+        why=settled.why,
+    )
+    publish(night, archived, sighting)
+
+
+def _write(archived: Archived, name: str, settled: Settled) -> Path:
+    """Write the log, its pytest file and its story; returns the path of the log."""
+    kills = name.split("/", maxsplit=1)[0] in (CRASH, HANG, FAULT)
+    path = write_log(settled.log, name, archived.folder, with_test=not kills)
+    last = str(replay_line(path))
+    story = [*(line for line in settled.story if not line.startswith(last.split()[0])), last]
+    write(path.with_suffix(".txt"), "\n".join([*story, ""]).encode())
+    return path

@@ -1,0 +1,196 @@
+"""The random traffic of a night: the shards of each engine's campaign, and the sum of their counts."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from harness.core.errors import UsageError
+from harness.core.oplog import OpLog, OpLogError
+from harness.core.registry import target_of
+from harness.nightly.events import Probe, Runs, WorkerReplaced
+from harness.nightly.journal import ShardFile, record_of
+from harness.nightly.night import Coordinator
+from harness.nightly.pool import Job
+from harness.nightly.replaying import log_path
+from harness.search.archive import Status
+from harness.search.campaign import Plan
+from harness.search.corpus import CorpusLog, RareRun, files_of, rarest_first, write
+from harness.search.floors import wanted_runs
+from harness.search.outcome import Outcome
+from harness.search.result import Result, Tallies
+from harness.search.shards import BATCHES, ShardResult, plan_of_shard, run_shard
+
+SHARD_S = 600.0  # until a shard is cut
+
+
+class ShardKey(NamedTuple):
+    """A shard of the campaign of one engine."""
+
+    engine: str
+    ordinal: int
+
+    def __str__(self) -> str:
+        return f"{self.engine} shard {self.ordinal}"
+
+
+def traffic(night: Coordinator) -> str:
+    """Make new shards until the time or the runs are used up; the text of the phase's line."""
+    shards = list(night.journal.shards(night.night.errors))
+    campaigns = {one.engine: campaign_of(night, one.engine) for one in night.night.engines}
+    corpora = {engine: _corpus(night, engine) for engine in campaigns}
+    gathered = _Gathered(night, campaigns)
+    for shard in shards:
+        gathered.add(shard)
+    for key, done in night.jobs(_jobs(night, campaigns, corpora, shards)):
+        _check_build(night, key, done)
+        shard = gathered.shard_file(key, done)
+        night.journal.add(shard)
+        gathered.add(shard, is_new=True)
+        shards.append(shard)
+    for engine, plan in campaigns.items():
+        _sum_up(night, plan, [one for one in shards if one.record.engine == engine])
+        if plan.mutant is None:
+            replayed = {name for one in shards if one.record.engine == engine for name in one.record.replayed}
+            rare = [one for key, one in gathered.rare if key == engine]
+            write(night.archive.corpus_of(engine), rarest_first(rare), replaced=replayed)
+    night.night.shards = sorted((one.record for one in shards), key=lambda one: (one.engine, one.ordinal))
+    return ", ".join(
+        f"{one.engine}: {one.tallies.runs} runs, {one.tallies.steps} engine steps in {one.shards} shards, "
+        f"{one.tallies.failed_runs} failed"
+        for one in night.night.engines
+    )
+
+
+def campaign_of(night: Coordinator, engine: str) -> Plan:
+    """The campaign of an engine, of which the shards are parts."""
+    return Plan(
+        engine,
+        night.profile,
+        night.night.seed,
+        SHARD_S,
+        night.night.runs,
+        mutant=night.night.mutant,
+        known=_known(night, engine),
+    )
+
+
+def _check_build(night: Coordinator, key: ShardKey, done: ShardResult) -> None:
+    """Raise UsageError if a node has another build of the engine or of swarden than the coordinator."""
+    ours = night.engine(key.engine)
+    if (done.version, done.source_hash) != (ours.version, ours.source_hash):
+        raise UsageError(
+            f"{done.node}: has {key.engine} {done.version} in build {done.source_hash}, want {ours.version} in build "
+            f"{ours.source_hash}; install the same packages on all nodes"
+        )
+
+
+def _known(night: Coordinator, engine: str) -> list[OpLog]:
+    """The logs of the findings that fail tonight as before; runs are steered away from these failures."""
+    logs = []
+    for one in night.night.findings:
+        if one.sighting.engine == engine and one.sighting.status in (Status.KNOWN, Status.REOPENED):
+            log = OpLog.load(log_path(night, one), engine=engine)
+            header = msgspec.structs.replace(log.header, expected=one.fingerprint)
+            logs.append(OpLog(header, log.ops))
+    return logs
+
+
+def _corpus(night: Coordinator, engine: str) -> list[CorpusLog]:
+    """The corpus of an engine; a log that cannot be read is told and left where it is."""
+    logs = []
+    for path in files_of(night.archive.corpus_of(engine)):
+        try:
+            logs.append(CorpusLog(path.name, OpLog.load(path, engine=engine)))
+        except OpLogError as error:
+            night.night.errors.append(str(error))
+    return logs
+
+
+def _jobs(
+    night: Coordinator,
+    campaigns: Mapping[str, Plan],
+    corpora: Mapping[str, list[CorpusLog]],
+    done: Sequence[ShardFile],
+) -> Iterator[Job]:
+    """The shards that are not done yet, of each engine in turn, until the time is used up."""
+    ended = {ShardKey(one.record.engine, one.record.ordinal) for one in done}
+    spent_s = sum(one.record.seconds for one in done) / night.pool.width
+    minutes = night.night.minutes
+    until = time.monotonic() + 60 * (minutes if minutes is not None else float("inf")) - spent_s
+    size = BATCHES * night.profile.runs_per_batch
+    ordinal, runs = 0, night.night.runs
+    while time.monotonic() < until and (runs is None or ordinal * size < runs):
+        for engine, campaign in campaigns.items():
+            key = ShardKey(engine, ordinal)
+            if key not in ended and time.monotonic() < until:
+                plan = plan_of_shard(campaign, ordinal, corpora[engine])
+                yield Job(key, run_shard, (plan, night.limits))
+        ordinal += 1
+
+
+class _Gathered:
+    """The features and the probes that the shards have reached so far, and the runs for the corpora."""
+
+    def __init__(self, night: Coordinator, campaigns: Mapping[str, Plan]) -> None:
+        self.rare: list[tuple[str, RareRun]] = []
+        self._night = night
+        self._known = {engine: {log.header.expected for log in plan.known} for engine, plan in campaigns.items()}
+        self._features: dict[str, set[int]] = {engine: set() for engine in campaigns}
+        self._probes: set[tuple[str, str]] = set()
+
+    def shard_file(self, key: ShardKey, done: ShardResult) -> ShardFile:
+        """The shard for the journal: without findings that are known, and with new features only."""
+        features, rare = self._features[key.engine], []
+        for run in done.result.rare:
+            if not run.features <= features:
+                features |= run.features
+                rare.append(run)
+        findings = [one for name, one in done.result.findings.items() if name not in self._known[key.engine]]
+        return ShardFile.of(record_of(key.engine, key.ordinal, BATCHES, done), findings, rare)
+
+    def add(self, shard: ShardFile, *, is_new: bool = False) -> None:
+        record, night = shard.record, self._night
+        for one in shard.rare:
+            log = OpLog.parse(one.log.encode(), night.folder, engine=record.engine)
+            self._features[record.engine].update(one.features)
+            self.rare.append((record.engine, RareRun(log, frozenset(one.features), one.steps)))
+        first_seen = [name for name in record.tallies.probes if (record.engine, name) not in self._probes]
+        self._probes.update((record.engine, name) for name in first_seen)
+        if not is_new:
+            return
+        for name in first_seen:
+            night.emit(Probe(engine=record.engine, name=name, shard=record.ordinal))
+        for reason in record.replaced:
+            night.emit(WorkerReplaced(engine=record.engine, shard=record.ordinal, reason=reason))
+        night.emit(
+            Runs(
+                engine=record.engine,
+                shard=record.ordinal,
+                first_batch=record.first_batch,
+                batches=record.batches,
+                node=record.node,
+                runs=record.tallies.runs,
+                steps=record.tallies.steps,
+                failed_runs=record.tallies.failed_runs,
+                seconds=record.seconds,
+                cpu_seconds=record.cpu_seconds,
+            )
+        )
+
+
+def _sum_up(night: Coordinator, plan: Plan, shards: Sequence[ShardFile]) -> None:
+    """Add up the shards of an engine, and judge its coverage."""
+    of_night, tallies, records = night.engine(plan.engine), Tallies(), [one.record for one in shards]
+    for record in records:
+        tallies.add(record.tallies)
+    deaths = [death for record in records for death in record.unexplained_deaths]
+    outcome = Outcome(plan, night.night.command, Result(tallies, unexplained_deaths=deaths))
+    of_night.tallies, of_night.shards = tallies, len(records)
+    of_night.seconds = round(sum(record.seconds for record in records), 3)
+    of_night.cpu_seconds = round(sum(record.cpu_seconds for record in records), 3)
+    of_night.diverged = [run for record in records for run in record.diverged]
+    of_night.wanted = wanted_runs(tallies, plan.profile, target_of(plan.engine))
+    of_night.why_not_judged = "" if plan.mutant is not None else outcome.why_not_judged
+    of_night.owed = deaths if plan.mutant is not None else outcome.owed

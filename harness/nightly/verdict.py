@@ -1,0 +1,49 @@
+"""The verdict of a night: its exit code, and the reasons."""
+
+from harness.core.driver import STUCK
+from harness.core.exit_codes import ExitCode, worst
+from harness.search.archive import FindingOfNight, Night, Status
+from harness.search.deaths import FAULT
+from harness.search.outcome import NOT_JUDGED, VERDICTS
+
+NO_VERDICT = {ExitCode.MISUSE: "not readable"}
+
+
+def exit_code_of(night: Night) -> ExitCode:
+    """The exit code: a finding in quarantine, and one that is fixed, change nothing."""
+    codes = [ExitCode.MISUSE] * bool(night.errors)
+    codes += [ExitCode.NONDETERMINISTIC for one in night.engines if one.diverged]
+    codes += [ExitCode.RED] * bool(red_reasons(night))
+    codes += [code_of(one) for one in night.findings if not one.is_quarantined(night.name)]
+    return worst(codes)
+
+
+def red_reasons(night: Night) -> list[str]:
+    """The reasons for which a night without a finding is red."""
+    missed = [one for one in night.canaries if one.mutant and not one.law]
+    return [
+        *(f"{one.engine}: canary {one.mutant} missed in {one.runs} runs" for one in missed),
+        *(f"{one.engine}: {owed}" for one in night.engines for owed in one.owed),
+    ]
+
+
+def verdict_of(night: Night) -> str:
+    """The verdict in words."""
+    code = exit_code_of(night)
+    if code is ExitCode.CLEAN and any(one.why_not_judged for one in night.engines):
+        return NOT_JUDGED
+    return (VERDICTS | NO_VERDICT)[code]
+
+
+def code_of(finding: FindingOfNight) -> ExitCode:
+    """The exit code of a finding that is not in quarantine."""
+    match finding.sighting.status:
+        case Status.FIXED:
+            return ExitCode.CLEAN
+        case Status.ERROR:
+            return ExitCode.MISUSE
+        case Status.FLAKY:
+            return ExitCode.NONDETERMINISTIC
+    if finding.fingerprint.startswith(f"{FAULT}/"):
+        return ExitCode.FAULT
+    return ExitCode.STUCK if finding.fingerprint == STUCK else ExitCode.VIOLATED

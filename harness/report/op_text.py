@@ -1,0 +1,35 @@
+"""An op in words: its prompt first, then each argument that is not the default."""
+
+from collections.abc import Sequence
+
+from harness.core.ops import Drain, Fetch, Insert, Lock, Op, Recipe, Step, Submit, Turn, name_of
+
+MAX_TOKENS = 8  # token ids of a prompt that are shown
+SHOWN_APART = {"op", "engine", "recipe", "tokens", "max_new_tokens"}  # arguments that are not shown as "name value"
+
+
+def op_text(op: Op) -> str:
+    """As in "submit 8 tokens by path 0.1, 5 new, priority 2"."""
+    if isinstance(op, Step | Drain):
+        return name_of(op)
+    words = []
+    if isinstance(op, Submit | Turn):
+        words = [_prompt_text(op.recipe, op.tokens), f"{op.max_new_tokens} new"]
+    elif isinstance(op, Insert | Lock | Fetch):
+        words = [_prompt_text(op.recipe)]
+    bare = type(op)()
+    for name in op.__struct_fields__:
+        value = getattr(op, name)
+        if name not in SHOWN_APART and value != getattr(bare, name):
+            words.append(f"{name} {' '.join(map(str, value)) if isinstance(value, tuple) else value}")
+    return f"{name_of(op)} {', '.join(words)}".rstrip()
+
+
+def _prompt_text(recipe: Recipe, tokens: Sequence[int] | None = None) -> str:
+    """The first token ids, or the recipe, as in "12 tokens by path 0.1.1 after prompt 3 less 2"."""
+    if tokens is not None:
+        more = f" and {len(tokens) - MAX_TOKENS} more" if len(tokens) > MAX_TOKENS else ""
+        return f"tokens {' '.join(map(str, tokens[:MAX_TOKENS]))}{more}"
+    own = f"{len(recipe.path) * recipe.stretch} tokens by path {'.'.join(map(str, recipe.path))}"
+    after = "" if recipe.continues is None else f" after prompt {recipe.continues}"
+    return f"{own}{after}{f' less {recipe.cut}' if recipe.cut else ''}"

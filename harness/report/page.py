@@ -1,0 +1,43 @@
+"""Pages of HTML from templates: each is one file without a script, and loads nothing.
+
+Every text goes through `printable`, and is escaped.
+"""
+
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from harness.core.oplog import OpLog
+from harness.core.printable import LAYOUT, printable
+from harness.report.run_view import view_of
+
+
+def page_of_log(log: OpLog, path: Path) -> str:
+    """The page of one op-log; `path` is the file in its replay command."""
+    return ENVIRONMENT.get_template("log.html.j2").render(run=view_of(log, path))
+
+
+def part_of_log(log: OpLog, path: Path) -> str:
+    """The part of that page for the page of several runs."""
+    part: str = ENVIRONMENT.get_template("run.html.j2").module.run_part(view_of(log, path))  # type: ignore[attr-defined]  # a macro
+    return part
+
+
+def page_of_report(**values: object) -> str:
+    """The page of an archive or of a campaign; `values` are those that the template names."""
+    return ENVIRONMENT.get_template("report.html.j2").render(values)
+
+
+def _printed(value: object) -> object:
+    """A value as a template prints it; the output of another template is markup already."""
+    return printable(value, keep=LAYOUT) if isinstance(value, str) and not hasattr(value, "__html__") else value
+
+
+ENVIRONMENT = Environment(
+    loader=PackageLoader("harness.report"),
+    autoescape=True,
+    finalize=_printed,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)

@@ -1,0 +1,148 @@
+"""A run as rows: an op, its results and the occupancy of the pools after each transition."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from harness.core.driver import Driver
+from harness.core.oplog import OpLog
+from harness.core.ops import Op
+from harness.core.replay import Observe, run_log
+from harness.report.lives import State, state_of
+from invariants import events as seen
+from invariants.conservation import Conservation, conservation_of
+from invariants.transition import Transition
+from invariants.view import Snapshot
+from invariants.violation import Ref
+
+PLACES = ("waiting", "chunked", "running")
+RESULTS: dict[type, str] = {  # the events that are shown as results, each with its text
+    seen.Rejected: "rejected r{request_id}: {reason}",
+    seen.Admitted: "admitted r{request_id} [{start}, {end})",
+    seen.LoadPlanned: "r{request_id} loads from the host",
+    seen.Parked: "parked r{request_id}",
+    seen.Retracted: "retracted r{request_id}",
+    seen.RanOut: "r{request_id} ran out of {pool}: wants {want}, free {free}",
+    seen.Preempted: "preempted r{request_id}",
+    seen.GaveWay: "r{request_id} gave way to r{by}",
+    seen.Launched: "launched pass {launch}",
+    seen.Failed: "pass {launch} failed: {reason}",
+    seen.Late: "pass {launch} is late",
+    seen.Discarded: "discarded the result of r{request_id}",
+    seen.Finished: "finished r{request_id}: {reason}",
+    seen.Tombstoned: "evicted {component} of n{node}",
+    seen.Removed: "evicted n{node}",
+    seen.Demoted: "evicted n{node} to the host",
+    seen.Recovered: "n{node} live again in {component}",
+    seen.CopyEnded: "copy {job} ended",
+    seen.Fired: "fault {fault} fired",
+    seen.Paused: "paused",
+    seen.Resumed: "resumed",
+    seen.TurnRefused: "refused r{request_id} as a turn",
+    seen.Reserved: "reserved pages for r{request_id}",
+    seen.HandedOver: "handed over r{request_id}",
+    seen.TakenOver: "took over r{request_id}",
+    seen.SetAside: "set aside r{request_id}",
+    seen.LetGo: "released transfer of r{request_id}: {cause}",
+}
+
+
+class PoolUse(NamedTuple):
+    """The occupancy of a pool."""
+
+    name: str
+    terms: Conservation
+
+    @property
+    def used(self) -> int:
+        return self.terms.capacity - self.terms.free
+
+
+class Row(NamedTuple):
+    """An op with its number, from 1, and figures of an engine after one transition of the op.
+
+    `places` has the requests of each of PLACES, and is empty if the engine does not show them.  `raised` is the type of
+    the engine's error in the op, or "".  `states` are those of the timeline's subjects, if it is a row of their engine.
+    """
+
+    number: int
+    op: Op
+    engine: int
+    step: int
+    places: Sequence[int]
+    pools: Sequence[PoolUse]
+    results: Sequence[str] = ()
+    states: Sequence[State] = ()
+    raised: str = ""
+
+
+@dataclass
+class Timeline:
+    """The rows of a run so far; `subjects` are those of one engine, `noops` the numbers of the ops without effect."""
+
+    subjects: Sequence[Ref] = ()
+    subjects_engine: int = 0
+    rows: list[Row] = field(default_factory=list)
+    noops: set[int] = field(default_factory=set)
+    _num_noops: int = 0
+
+    def add(self, driver: Driver, change: Transition) -> None:
+        self.note_noop(driver, len(driver.ops) - 1)
+        self.rows.append(self._row(driver, driver.acting_system, change))
+
+    def add_raised(self, driver: Driver) -> None:
+        """The op in which the engine raised an error, with the last state before the error."""
+        if driver.failure is not None and driver.failure.error is not None:
+            row = self._row(driver, driver.failure.engine, driver.failure.transition)
+            self.rows.append(row._replace(raised=type(driver.failure.error).__name__))
+
+    def note_noop(self, driver: Driver, number: int) -> None:
+        """Note the op with this number if it was the last to be applied and had no effect."""
+        if (num_noops := driver.counts.noops.total()) > self._num_noops:
+            self.noops.add(number)
+            self._num_noops = num_noops
+
+    def _row(self, driver: Driver, engine: int, change: Transition) -> Row:
+        """A row keeps nothing of the state, which can be large."""
+        return Row(
+            number=len(driver.ops),
+            op=driver.ops[-1],
+            engine=engine,
+            step=change.after.step,
+            places=_places(change.after),
+            pools=[PoolUse(pool.name, conservation_of(pool)) for pool in change.after.pools],
+            results=_results(change.events),
+            states=[state_of(one, change) for one in self.subjects] if engine == self.subjects_engine else (),
+        )
+
+
+def timeline_of(
+    log: OpLog, *, timeline: Timeline | None = None, observe: Observe = lambda *_: None
+) -> tuple[Timeline, Driver]:
+    """Run a log; `timeline`, if given, gets the rows.  The history of a failure has one moment for each row."""
+    timeline = timeline or Timeline()
+
+    def add(driver: Driver, change: Transition) -> None:
+        timeline.add(driver, change)
+        observe(driver, change)
+
+    driver = run_log(log, observe=add, trace_origins=True)
+    timeline.note_noop(driver, len(driver.ops))
+    timeline.add_raised(driver)
+    return timeline, driver
+
+
+def _places(state: Snapshot) -> list[int]:
+    found = [request.place for request in state.requests or ()]
+    return [found.count(place) for place in PLACES] if state.requests is not None else []
+
+
+def _results(events: Sequence[NamedTuple]) -> list[str]:
+    """The results of a transition, each once; a pass with its entries."""
+    texts = []
+    for event in events:
+        if text := RESULTS.get(type(event)):
+            entries = event.entries if isinstance(event, seen.Launched) else ()
+            computed = ", ".join(f"r{request} [{start}, {end})" for request, start, end in entries)
+            texts.append(f"{text.format_map(event._asdict())}{f': {computed}' if computed else ''}")
+    return list(dict.fromkeys(texts))

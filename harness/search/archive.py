@@ -1,0 +1,376 @@
+"""The archive of nightly runs: a directory of plain files, written by several machines, and merged by copying.
+
+    findings/ENGINE-FINGERPRINT-HASH/   one finding of one engine, in whichever version
+        finding.json                    its summary, made from the files beside it
+        NAME.oplog test_NAME.py NAME.txt   a shrunk op-log, the pytest file that replays it, and its story
+        seen/NIGHT-ENGINE.json          a sighting: the result for this finding in one night, on one engine
+        quarantine.json
+    nights/NIGHT/                       one night: night.json, events.jsonl, report.md, junit.xml, metrics.txt
+        shards/ENGINE-ORDINAL.json      a finished shard, until the night ends
+    corpus/ENGINE/                      the corpus of one engine
+
+A file is written to a temporary name and renamed.  Every file but finding.json, quarantine.json and those of the corpus
+has one writer, so copying one archive over another loses no sighting.  A file that cannot be read is never removed.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from enum import StrEnum
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from harness.core.errors import UsageError
+from harness.core.exit_codes import ExitCode
+from harness.core.files import read_whole, write_whole
+from harness.core.fingerprint import slug
+from harness.core.limits import MAX_ARCHIVE_BYTES
+from harness.search.result import Tallies
+
+HASH_LEN = 8  # hex digits
+RecordT = TypeVar("RecordT", bound=msgspec.Struct)
+
+
+class ArchiveError(UsageError):
+    """A file of an archive that cannot be read or written."""
+
+
+class Status(StrEnum):
+    """The status of a finding in one night."""
+
+    NEW = "new"
+    KNOWN = "known"  # it was open, and fails again
+    REOPENED = "reopened"  # it was fixed, and fails again
+    FIXED = "fixed"  # its log passes, and no traffic of the night had this failure
+    CHANGED = "changed"  # its log fails with another fingerprint
+    FLAKY = "flaky"  # the runs of its log differ
+    ERROR = "error"  # its log cannot be replayed
+
+
+FAILING = (Status.NEW, Status.KNOWN, Status.REOPENED, Status.CHANGED, Status.FLAKY)
+
+
+class Sighting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The result for a finding in one night on one engine ("NAME" or "NAME==VERSION").
+
+    `failures` of `runs` replays failed.  `log` is the file name of the op-log; `why` explains an ERROR.  `times` counts
+    the runs of random traffic with this failure.
+    """
+
+    night: str
+    engine: str
+    version: str = ""
+    source_hash: str = ""
+    status: Status
+    fingerprints: list[str] = []
+    failures: int = 0
+    runs: int = 0
+    times: int = 0
+    log: str = ""
+    why: str = ""
+
+
+class Quarantine(msgspec.Struct, frozen=True, kw_only=True):
+    """A finding does not make a night red before the date `until` (as in 2026-12-31), for a reason."""
+
+    reason: str
+    until: str
+
+
+class FindingSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """finding.json.  `engine` is the name of the target; the other fields follow from the sightings.
+
+    `first_seen` and `last_seen` are nights in which the finding failed, and `seen` is their number.  `version`,
+    `status` and `log` are those of the last night; `log` is the file name of the smallest log that still fails.
+    """
+
+    format: int = 1
+    engine: str
+    fingerprint: str
+    version: str = ""
+    status: Status = Status.NEW
+    first_seen: str = ""
+    last_seen: str = ""
+    seen: int = 0
+    log: str = ""
+    quarantine: Quarantine | None = None
+
+
+class FindingOfNight(msgspec.Struct, frozen=True, kw_only=True):
+    """A finding as night.json has it; `folder` is its name in `findings/`."""
+
+    folder: str
+    fingerprint: str
+    sighting: Sighting
+    quarantine: Quarantine | None = None
+
+    def is_quarantined(self, night: str) -> bool:
+        """Whether the finding is in quarantine in that night."""
+        return self.quarantine is not None and date_of(night) < self.quarantine.until
+
+
+class Canary(msgspec.Struct, frozen=True, kw_only=True):
+    """A planted bug that one shard must find; `law` is the law that found it, "" if it was missed.
+
+    `mutant` is "" if the target has no canary that fits the engine.
+    """
+
+    engine: str
+    mutant: str
+    law: str = ""
+    runs: int = 0
+    seconds: float = 0.0
+
+
+class ShardRecord(msgspec.Struct, kw_only=True):
+    """A finished shard: `batches` batches of the campaign with the night's seed, from `first_batch`.
+
+    `node` is the host that ran it.  `seconds` are without the boot of the engine.  `replaced` describes the deaths of
+    its worker processes, `unexplained_deaths` those that left no log of a run.
+    """
+
+    engine: str
+    ordinal: int
+    first_batch: int
+    batches: int
+    node: str = ""
+    tallies: Tallies
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    replayed: list[str] = []  # the logs of the corpus that passed
+    replaced: list[str] = []
+    unexplained_deaths: list[str] = []
+    diverged: list[str] = []
+
+
+class EngineOfNight(msgspec.Struct, kw_only=True):
+    """The campaign of one engine in a night: the sum of its shards, and its judgement.
+
+    `wanted` has the number of runs that must reach each probe.  `owed` are the reasons for which it is red without a
+    violation; `why_not_judged` is empty if the coverage was judged.  `diverged` are nondeterministic runs.
+    """
+
+    engine: str
+    version: str
+    source_hash: str
+    tallies: Tallies = msgspec.field(default_factory=Tallies)
+    shards: int = 0
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    wanted: dict[str, int] = {}
+    owed: list[str] = []
+    diverged: list[str] = []
+    why_not_judged: str = ""
+
+
+class PhaseRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A finished phase: its line on the terminal, and its wall-clock and the coordinator's CPU seconds."""
+
+    name: str
+    line: str
+    seconds: float
+    cpu_seconds: float
+
+
+class Night(msgspec.Struct, kw_only=True):
+    """night.json: the settings of a night, and its results so far.  `exit_code` is None until it has ended.
+
+    `seed` is that of the campaigns; `profile` names their lengths and floors.  `minutes` limits the random traffic, and
+    `runs` the runs of each engine.  `workers` is the number of shards that run at a time.
+    `started` and `ended` are times in UTC.
+    """
+
+    format: int = 1
+    name: str
+    command: str
+    swarden: str
+    seed: int
+    profile: str
+    minutes: float | None = None
+    runs: int | None = None
+    mutant: str | None = None
+    workers: int = 1
+    started: str
+    ended: str = ""
+    engines: list[EngineOfNight]
+    phases: list[PhaseRecord] = []
+    shards: list[ShardRecord] = []
+    canaries: list[Canary] = []
+    findings: list[FindingOfNight] = []
+    errors: list[str] = []
+    exit_code: ExitCode | None = None
+
+
+class Archived:
+    """One finding of an archive, as it was when its folder was read; `errors` are the files that cannot be read."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises ArchiveError if finding.json cannot be read."""
+        self.folder = folder
+        self.errors: list[str] = []
+        stored = read(folder / "finding.json", FindingSummary)
+        self.engine, self.fingerprint = stored.engine, stored.fingerprint
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @cached_property
+    def sightings(self) -> list[Sighting]:
+        """The sightings, the earliest night first."""
+        found = read_all(self.folder.glob("seen/*.json"), Sighting, self.errors)
+        return sorted(found, key=lambda one: (one.night, one.engine))
+
+    @cached_property
+    def quarantine(self) -> Quarantine | None:
+        path = self.folder / "quarantine.json"
+        return next(read_all([path] * path.exists(), Quarantine, self.errors), None)
+
+    @property
+    def log(self) -> Path | None:
+        """The op-log of the last night that has one."""
+        names = [one.log for one in self.sightings if one.log]
+        return self.folder / Path(names[-1]).name if names else None
+
+    @property
+    def status(self) -> Status:
+        """The worst status of the last night."""
+        last = [one.status for one in self.sightings if one.night == self.sightings[-1].night]
+        return min(last, key=[*FAILING, Status.ERROR, Status.FIXED].index, default=Status.NEW)
+
+    def status_before(self, night: str, engine: str) -> Status | None:
+        """The status of the finding before a night: on this engine, or on any other if it was never replayed on it."""
+        earlier = [one for one in self.sightings if one.night < night]
+        same = [one for one in earlier if one.engine == engine]
+        return (same or earlier)[-1].status if earlier else None
+
+    def summary(self) -> FindingSummary:
+        failing = [one.night for one in self.sightings if one.status in FAILING]
+        return FindingSummary(
+            engine=self.engine,
+            fingerprint=self.fingerprint,
+            version=self.sightings[-1].version if self.sightings else "",
+            status=self.status,
+            first_seen=min(failing, default=""),
+            last_seen=max(failing, default=""),
+            seen=len(set(failing)),
+            log=self.log.name if self.log else "",
+            quarantine=self.quarantine,
+        )
+
+    def add(self, sighting: Sighting) -> None:
+        """Write a sighting, and the summary; the same sighting again changes nothing."""
+        save(self.folder / "seen" / f"{sighting.night}-{slug(sighting.engine)}.json", sighting)
+        self.refresh()
+
+    def put_in_quarantine(self, quarantine: Quarantine) -> None:
+        save(self.folder / "quarantine.json", quarantine)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Write finding.json again from the files beside it."""
+        save(self.folder / "finding.json", Archived(self.folder).summary())
+
+
+class Archive:
+    """An archive in a directory, which is created when it is first written to."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @property
+    def findings_folder(self) -> Path:
+        return self.root / "findings"
+
+    @property
+    def nights_folder(self) -> Path:
+        return self.root / "nights"
+
+    def corpus_of(self, engine: str) -> Path:
+        """The folder of the corpus of an engine, "NAME" or "NAME==VERSION"; the versions share it."""
+        return self.root / "corpus" / slug(name_of_engine(engine))
+
+    def findings(self, errors: list[str]) -> list[Archived]:
+        """The findings by folder name; a line for each that cannot be read is added to `errors`."""
+        found = []
+        for folder in sorted(one for one in self.findings_folder.glob("*") if one.is_dir()):
+            try:
+                found.append(Archived(folder))
+            except ArchiveError as error:
+                errors.append(str(error))
+        return found
+
+    def finding(self, engine: str, fingerprint: str) -> Archived:
+        """The finding of an engine with this fingerprint; its folder is created."""
+        folder = self.findings_folder / folder_of(engine, fingerprint)
+        if not (folder / "finding.json").exists():
+            summary = FindingSummary(engine=name_of_engine(engine), fingerprint=fingerprint)
+            save(folder / "finding.json", summary)
+        return Archived(folder)
+
+    def nights(self, errors: list[str]) -> list[Night]:
+        """The nights, the earliest first; a line for each that cannot be read is added to `errors`."""
+        return sorted(read_all(self.nights_folder.glob("*/night.json"), Night, errors), key=lambda one: one.name)
+
+
+def name_of_engine(engine: str) -> str:
+    return engine.partition("==")[0]
+
+
+def folder_of(engine: str, fingerprint: str) -> str:
+    """The name of the folder of a finding; all versions of an engine share it."""
+    name = name_of_engine(engine)
+    digest = hashlib.sha256(f"{name}\n{fingerprint}".encode()).hexdigest()[:HASH_LEN]
+    return f"{slug(f'{name}-{fingerprint}')}-{digest}"
+
+
+def date_of(night: str) -> str:
+    """The date of a night in UTC, as in 2026-11-25; its name begins with it."""
+    return night[:10]
+
+
+# --- files
+
+
+def read(path: Path, kind: type[RecordT]) -> RecordT:
+    """The record in a JSON file; raises ArchiveError."""
+    try:
+        return msgspec.json.decode(read_whole(path, most=MAX_ARCHIVE_BYTES), type=kind, dec_hook=_counter)
+    except OSError as error:
+        raise ArchiveError(f"{path}: cannot be read: {error.strerror}; restore it, or move it away") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ArchiveError(f"{path}: not a {kind.__name__}: {error}; restore it, or move it away") from error
+
+
+def read_all(paths: Iterator[Path] | Sequence[Path], kind: type[RecordT], errors: list[str]) -> Iterator[RecordT]:
+    """The records in these files, in the order of their paths; a line for each unreadable one is added to `errors`."""
+    for path in sorted(paths):
+        try:
+            yield read(path, kind)
+        except ArchiveError as error:
+            errors.append(str(error))
+
+
+def save(path: Path, record: msgspec.Struct) -> None:
+    """Write a record as indented JSON; raises ArchiveError."""
+    write(path, msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write a file of the archive, and the folders above it; raises ArchiveError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, content)
+    except OSError as error:
+        raise ArchiveError(
+            f"{path}: cannot be written: {error.strerror}; free space, or name another --archive"
+        ) from error
+
+
+def _counter(kind: type[Any], value: Any) -> Any:
+    """The counters of Tallies, for which msgspec has no type."""
+    make: Callable[[Any], Any] = Counter if kind == Counter[str] else kind
+    return make(value)

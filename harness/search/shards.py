@@ -1,0 +1,236 @@
+"""Shards: parts of a campaign that run on any Executor, of this machine or of many; and the other work of a night.
+
+A shard is BATCHES successive batches of the campaign with the night's seed, so `swarden fuzz` with this seed makes the
+same runs, whatever the number of workers.  Each function here is one job of an Executor.  It drives a worker process of
+its own, so an engine that crashes costs neither the thread of the Executor nor its node.
+"""
+
+import atexit
+import socket
+import tempfile
+import threading
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from multiprocessing import current_process
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from harness.core.errors import UsageError
+from harness.core.mutant import StaleMutant
+from harness.core.mutant_file import mutant_of
+from harness.core.oplog import OpLog
+from harness.core.registry import target_of
+from harness.core.replay import RUNS, Verdict
+from harness.search.archive import Canary
+from harness.search.campaign import Plan, RunIndex
+from harness.search.corpus import PER_BATCH, CorpusLog, Part
+from harness.search.findings import FindingReport
+from harness.search.profiles import SHRINK_CPU_SECONDS
+from harness.search.result import Finding, Result
+from harness.search.shrink import Budget
+from harness.search.worker_process import Limits, NotReproduced, Replays
+from harness.search.workers import WorkerGroup
+
+BATCHES = 4  # of a shard
+CANARY_S = 300.0  # until a planted bug counts as missed
+CANARY_RUNS = 2000  # of the same
+FRESH = 3  # processes in which a finding must fail before it is published
+
+
+class ShardResult(NamedTuple):
+    """The result of a shard, the host that ran it, and the engine's version and hash there."""
+
+    result: Result
+    node: str
+    version: str
+    source_hash: str
+
+
+@dataclass(frozen=True)
+class Settled:
+    """A finding after it was shrunk and run again.
+
+    `failures` of `runs` fresh processes failed with its fingerprint; `why` explains a finding that did not fail again
+    or cannot be run.
+    """
+
+    log: OpLog
+    story: list[str]
+    fingerprints: list[str]
+    failures: int = 0
+    runs: int = 0
+    why: str = ""
+    engine_steps: int | None = None
+
+    @property
+    def is_confirmed(self) -> bool:
+        return self.failures == FRESH
+
+
+def plan_of_shard(campaign: Plan, ordinal: int, corpus: list[CorpusLog]) -> Plan:
+    """The part of a campaign that the shard with this ordinal runs, with its part of the corpus."""
+    first = ordinal * BATCHES
+    most = (first + BATCHES) * campaign.profile.runs_per_batch
+    part = Part(corpus[first * PER_BATCH : (first + BATCHES) * PER_BATCH], first)
+    return replace(campaign, first_run=RunIndex(first), max_runs=min(most, campaign.max_runs or most), part=part)
+
+
+# --- the jobs
+
+
+def run_shard(plan: Plan, limits: Limits, until: Collection[str] = ()) -> ShardResult:
+    """Make the runs of a plan; a finding of one of the laws `until` ends them."""
+    with _lane(plan.engine, limits) as group:
+        for _ in group.running(plan):
+            if any(finding.invariant in until for finding in group.result.findings.values()):
+                group.stop()
+        target = target_of(plan.engine)
+        return ShardResult(group.result, socket.gethostname(), target.version(), target.source_hash())
+
+
+def find_canary(campaign: Plan, mutants: Sequence[str], limits: Limits) -> Canary:
+    """Hunt the first of these mutants that fits the engine.
+
+    A failure that the engine has without the mutant does not count.
+    """
+    target = target_of(campaign.engine)
+    for mutant in (mutant_of(target, name) for name in mutants):
+        plan = replace(
+            campaign,
+            seconds=CANARY_S,
+            mutant=mutant.id,
+            machine=mutant.machine,
+            model=mutant.model,
+            max_runs=CANARY_RUNS,
+        )
+        try:
+            result = run_shard(plan, limits, until=mutant.caught_by).result
+        except StaleMutant:
+            continue
+        laws = [
+            one.invariant
+            for one in result.findings.values()
+            if one.invariant in mutant.caught_by and _is_of_the_mutant(one, plan.engine, limits)
+        ]
+        return Canary(
+            engine=plan.engine,
+            mutant=mutant.id,
+            law=next(iter(laws), ""),
+            runs=result.tallies.runs,
+            seconds=round(result.seconds, 3),
+        )
+    return Canary(engine=campaign.engine, mutant="")
+
+
+def _is_of_the_mutant(finding: Finding, engine: str, limits: Limits) -> bool:
+    """Whether the log of a finding does not fail in the same way without its mutant."""
+    header = msgspec.structs.replace(finding.log.header, mutant=None)
+    with _lane(engine, limits) as group:
+        return finding.fingerprint not in group.replay(OpLog(header, finding.log.ops), 1).fingerprints
+
+
+def replay_log(content: bytes, path: Path, engine: str, mutant: str | None, limits: Limits) -> Replays | str:
+    """Run the content of an op-log file on an engine, with this mutant in place of its own.
+
+    Returns a text if the log cannot be run.
+    """
+    try:
+        log = OpLog.parse(content, path, engine=engine)
+        header = msgspec.structs.replace(log.header, mutant=mutant)
+        digests = log.digests if mutant == log.header.mutant else None  # of other code
+        with _lane(engine, limits) as group:
+            return group.replay(OpLog(header, log.ops, digests), RUNS)
+    except UsageError as error:
+        return str(error)
+
+
+def settle(finding: Finding, engine: str, limits: Limits) -> Settled:
+    """Shrink a finding, and run the shrunk log once in each of FRESH fresh processes."""
+    with tempfile.TemporaryDirectory(prefix="swarden-") as folder, _lane(engine, limits) as group:
+        group.result = Result(findings={finding.fingerprint: finding})
+        reports = group.report_findings(Path(folder), Budget(cpu_seconds=SHRINK_CPU_SECONDS))
+        [report] = [one for one in reports if one is not None]
+    if isinstance(report, NotReproduced):
+        return Settled(finding.log.as_regression(finding.fingerprint), [], [finding.fingerprint], why=report.reason)
+    again = []
+    try:
+        for _ in range(FRESH):
+            with _group(limits) as fresh:
+                again.append(fresh.replay(report.log, 1))
+    except UsageError as error:
+        return _settled(report, again, str(error))
+    return _settled(report, again)
+
+
+def _settled(report: FindingReport, again: list[Replays], why: str = "") -> Settled:
+    failed = [one for one in again if one.verdict is Verdict.FAILED]
+    others = [one for one in again if one.verdict is not Verdict.FAILED]
+    if others and not why:
+        one = others[0]
+        why = one.diverged or f"a fresh process: {one.verdict.value} {', '.join(one.fingerprints)}".rstrip()
+    return Settled(
+        report.log,
+        [str(line) for line in report.story],
+        list(report.fingerprints),
+        len(failed),
+        len(again),
+        why,
+        report.engine_steps,
+    )
+
+
+# --- the worker processes
+
+
+class Lane(NamedTuple):
+    """The worker process of one thread for one engine, and what ends with it."""
+
+    group: WorkerGroup
+    stack: ExitStack
+
+
+_LANES: dict[tuple[int, str], Lane] = {}
+
+
+@contextmanager
+def _lane(engine: str, limits: Limits) -> Iterator[WorkerGroup]:
+    """The worker process of this thread for an engine; it boots once, and is given up after an error."""
+    key = (threading.get_ident(), engine)
+    if key not in _LANES:
+        with ExitStack() as stack:
+            _LANES[key] = Lane(stack.enter_context(_group(limits)), stack.pop_all())
+    with ExitStack() as after_error:
+        after_error.callback(lambda: _LANES.pop(key).stack.close())
+        yield _LANES[key].group
+        after_error.pop_all()
+
+
+@contextmanager
+def _group(limits: Limits) -> Iterator[WorkerGroup]:
+    if current_process().daemon:
+        raise UsageError(
+            "a process of the scheduler may not start worker processes; "
+            "start its workers with DASK_DISTRIBUTED__WORKER__DAEMON=False"
+        )
+    with (
+        tempfile.TemporaryDirectory(prefix="swarden-") as folder,
+        WorkerGroup(1, Path(folder), hang_seconds=limits.hang_seconds, memory_bytes=limits.memory_bytes) as group,
+    ):
+        yield group
+
+
+def interrupt_lanes() -> None:
+    """End the jobs of all threads of this process early; their current runs are discarded."""
+    for lane in list(_LANES.values()):
+        if not lane.group.is_interrupted:
+            lane.group.interrupt()
+
+
+@atexit.register  # before multiprocessing waits for its children
+def close_lanes() -> None:
+    """End the worker processes of all threads of this process."""
+    while _LANES:
+        _LANES.popitem()[1].stack.close()

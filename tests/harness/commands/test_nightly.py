@@ -1,0 +1,162 @@
+"""`swarden nightly` and `swarden archive`, as a user calls them."""
+
+import json
+import shlex
+import signal
+from pathlib import Path
+
+import pytest
+
+from harness.core.oplog import Header, OpLog
+from harness.core.ops import Step, Submit
+from harness.core.registry import OWN
+from harness.search.archive import Archive, Night, Sighting, Status, read
+from tests.harness.commands.test_commands import OPLOGS, swarden
+from tests.harness.some_processes import running, wait_until
+
+SMALL = ("nightly", "--profile", "smoke", "--workers", 1, "--archive", "a")
+LAW = "requests_are_in_one_queue"  # finds B46
+
+
+def test_planted_bug_is_found_in_one_night_and_fixed_in_the_next(tmp_path):
+    """Each night finds its canary and prints a line for each phase; JUnit and events go to the user's files too."""
+    first = swarden(
+        *SMALL, "--runs", 8, "--seed", 1, "--mutant", "B46", "--junit", "j.xml", "--events", "e.jsonl", cwd=tmp_path
+    )
+    second = swarden(*SMALL, "--runs", 8, "--json", cwd=tmp_path)
+
+    lines = [line.partition(": ")[0] for line in first.stdout.splitlines()]
+    assert (lines, first.returncode) == (["replay", "canary", "traffic", "settle", "report"], 1), first.stderr
+    assert (tmp_path / "j.xml").read_text().count("<failure") >= 1
+    assert {json.loads(line)["event"] for line in (tmp_path / "e.jsonl").read_text().splitlines()} >= {"phase", "runs"}
+    night = json.loads(second.stdout)
+    assert second.returncode == 0, second.stderr
+    assert {one["sighting"]["status"] for one in night["findings"]} == {Status.FIXED}
+    assert any(one["fingerprint"].startswith(LAW) for one in night["findings"])
+    assert all(one["law"] for one in night["canaries"])
+    [finding] = [one for one in Archive(tmp_path / "a").findings([]) if one.fingerprint.startswith(LAW)]
+    assert finding.log is not None
+    assert swarden("replay", finding.log, cwd=tmp_path).returncode == 1  # with the mutant, which the log names
+    assert "replay: swarden replay a/findings/" in finding.log.with_suffix(".txt").read_text()
+
+
+def test_killed_night_continues_and_makes_the_runs_of_an_undisturbed_one(tmp_path):
+    """kill -9 of the coordinator in mid-campaign; no worker process is left, and no run is counted twice."""
+    whole = swarden(*SMALL, "--runs", 96, "--seed", 3, "--json", cwd=tmp_path)
+    with running(*map(str, SMALL), "--archive", "b", "--runs", "96", "--seed", "3", cwd=tmp_path) as coordinator:
+        wait_until(lambda: any(tmp_path.glob("b/nights/*/shards/*.json")))
+        coordinator.send_signal(signal.SIGKILL)
+        coordinator.communicate(timeout=60)
+    [folder] = tmp_path.glob("b/nights/*")
+    assert read(folder / "night.json", Night).exit_code is None
+
+    rest = swarden("nightly", "--resume", folder, "--workers", 1, "--json", cwd=tmp_path)
+
+    figures = [json.loads(one.stdout)["engines"][0] for one in (whole, rest)]
+    assert figures[0]["tallies"] == figures[1]["tallies"], rest.stderr
+    assert figures[0]["tallies"]["runs"] == 96
+    assert list(folder.glob("shards/*")) == []
+
+
+def test_interrupted_night_prints_the_command_that_continues_it(tmp_path):
+    with running(*map(str, SMALL), "--minutes", "5", cwd=tmp_path) as coordinator:
+        wait_until(lambda: any(tmp_path.glob("a/nights/*/shards/*.json")))
+        coordinator.send_signal(signal.SIGINT)
+        _, errors = coordinator.communicate(timeout=60)
+
+    [folder] = tmp_path.glob("a/nights/*")
+    line = f"the night has not ended; to continue: swarden nightly --resume {folder.relative_to(tmp_path)}"
+    assert line in errors.decode().splitlines()
+    assert coordinator.returncode == 130
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        pytest.param("nightly --resume nowhere", "nowhere/night.json: cannot be read: No such file", id="no-night"),
+        pytest.param("nightly --profile long", "--profile: 'long' is not one of smoke, default, nightly", id="profile"),
+        pytest.param("archive show leak", "leak: .swarden/archive has no such finding; see", id="no-finding"),
+        pytest.param(
+            "archive quarantine x --reason r --until soon", "--until: 'soon' is not a date; write one as", id="date"
+        ),
+        pytest.param("nightly --scheduler nowhere:1", "--scheduler: nowhere:1 does not answer", id="no-scheduler"),
+    ],
+)
+def test_misuse_is_one_line_and_exits_with_two(tmp_path, line, told):
+    run = swarden(*shlex.split(line), cwd=tmp_path)
+
+    assert run.returncode == 2
+    assert any(one.startswith(f"swarden: {told}") for one in run.stderr.splitlines()), run.stderr
+    assert "Traceback" not in run.stderr
+
+
+# --- the archive
+
+
+@pytest.fixture
+def archived(tmp_path):
+    """An archive with one finding, an imported op-log of this repository."""
+    run = swarden("archive", "import", OPLOGS / "B18.oplog", "--archive", "a", cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    [finding] = Archive(tmp_path / "a").findings([])
+    return finding
+
+
+def test_imported_log_is_a_new_finding_with_its_story_and_its_test(archived, tmp_path):
+    listed = swarden("archive", "list", "--archive", "a", cwd=tmp_path)
+    shown = swarden("archive", "show", "shared_pages", "--archive", "a", cwd=tmp_path)
+
+    assert listed.stdout.startswith(f"new: swarden {archived.fingerprint}: 1 nights, ")
+    assert "shared_pages_match_tree_path: The shared part of a record is as long as" in shown.stdout
+    assert {path.suffix for path in archived.folder.iterdir()} == {".oplog", ".py", ".txt", ".json", ""}
+
+
+def test_quarantine_is_listed_with_its_date(archived, tmp_path):
+    put = swarden(
+        "archive", "quarantine", archived.name, "--reason", "issue 1", "--until", "2099-01-31", "--archive", "a",
+        cwd=tmp_path,
+    )  # fmt: skip
+
+    listed = swarden("archive", "list", "--archive", "a", cwd=tmp_path)
+
+    assert put.returncode == 0, put.stderr
+    assert listed.stdout.startswith("new (quarantined until 2099-01-31): ")
+
+
+def test_verify_names_each_file_that_cannot_be_read_and_removes_none(archived, tmp_path):
+    healthy = swarden("archive", "verify", "--archive", "a", cwd=tmp_path)
+    archived.log.write_bytes(archived.log.read_bytes()[:-9])
+    (tmp_path / "a/nights/x").mkdir(parents=True)
+    (tmp_path / "a/nights/x/night.json").write_text("{}")
+    before = sorted(tmp_path.rglob("*"))
+
+    damaged = swarden("archive", "verify", "--archive", "a", cwd=tmp_path)
+
+    assert (healthy.stdout, healthy.returncode) == ("1 findings, 0 nights, 0 errors\n", 0)
+    assert damaged.returncode == 2
+    assert [line.split(":")[0] for line in damaged.stdout.splitlines()] == [
+        f"ERROR {archived.log.relative_to(tmp_path)}",
+        "ERROR a/nights/x/night.json",
+        "1 findings, 0 nights, 2 errors",
+    ]
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_prefix_of_two_findings_is_an_error_that_names_both(tmp_path):
+    archive = Archive(tmp_path / "a")
+    for name in ("law/one", "law/two"):
+        archive.finding(OWN, name).add(Sighting(night="2026-11-25-01-aaaa", engine=OWN, status=Status.NEW))
+
+    run = swarden("archive", "show", "law", "--archive", "a", cwd=tmp_path)
+
+    assert run.returncode == 2
+    assert "law: 2 findings begin so; name the folder of one: swarden-law-one-" in run.stderr
+
+
+def test_log_without_a_failure_is_not_imported(tmp_path):
+    OpLog(Header(engine=OWN, configs=[{}]), [Submit(), Step()]).save(tmp_path / "healthy.oplog")
+
+    run = swarden("archive", "import", "healthy.oplog", "--archive", "a", cwd=tmp_path)
+
+    assert run.returncode == 2
+    assert not Path(tmp_path / "a").exists()

@@ -1,0 +1,108 @@
+"""Nights whose jobs are answered by a table instead of worker processes."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness.core.oplog import Header, OpLog
+from harness.core.ops import Step, Submit
+from harness.core.registry import OWN, target_of
+from harness.core.replay import Verdict
+from harness.nightly.events import Event
+from harness.nightly.night import Coordinator, NightPhase, Order, begin, resumed
+from harness.nightly.phases import PHASES
+from harness.nightly.pool import Pool
+from harness.search.archive import Archive, Canary, Night
+from harness.search.campaign import Plan
+from harness.search.result import Finding, Result, Tallies
+from harness.search.shards import FRESH, Settled, ShardResult
+from harness.search.worker_process import Limits, Replays
+
+LOG = OpLog(Header(engine=OWN, configs=[{}]), [Submit(), Step()])
+LEAK, DOUBLE_FREE = "unit_has_one_owner/swa page/none", "units_are_freed_once/full page/free"
+FAILED, FIXED = (Replays(Verdict.FAILED, (LEAK,), 3, 3), Replays(Verdict.FIXED, (), 0, 3))
+CANARY = Canary(engine=OWN, mutant="B46", law="requests_are_in_one_queue", runs=1)
+ORDER = Order([OWN], "swarden nightly", runs=3 * 4 * 8, profile="smoke", seed=None)  # three shards
+
+
+def found(*names: str, died: str = "") -> dict[str, Finding]:
+    return {name: Finding(name, LOG.as_regression(name), 0.5, died=died) for name in names}
+
+
+def shard_result(plan: Plan, *names: str, died: str = "") -> ShardResult:
+    """The result of a shard with four runs, one of which fails in each of these ways."""
+    tallies = Tallies(runs=4, steps=40, failed_runs=len(names), failures=Counter(names))
+    target = target_of(plan.engine)
+    result = Result(tallies, found(*names, died=died), seconds=1.0, cpu_seconds=0.5)
+    return ShardResult(result, "a-node", target.version(), target.source_hash())
+
+
+def settled(finding: Finding, failures: int = FRESH, **fields: Any) -> Settled:
+    return Settled(
+        finding.log, ["a story", "replay: swarden replay elsewhere"], [finding.fingerprint], failures, FRESH, **fields
+    )
+
+
+class Lost(Exception):
+    """A node was lost."""
+
+
+@dataclass
+class Table(Executor):
+    """An Executor that answers each job by the name of its function, and notes the calls."""
+
+    answers: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    calls: list[tuple[str, Any]] = field(default_factory=list)
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **_: Any) -> Future[Any]:
+        self.calls.append((function.__name__, arguments[0]))
+        future: Future[Any] = Future()
+        try:
+            future.set_result(self.answers[function.__name__](*arguments))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def count(self, function: str) -> int:
+        return sum(name == function for name, _ in self.calls)
+
+
+def table(
+    run_shard: Callable[..., Any] = lambda plan, *_: shard_result(plan),
+    replay_log: Replays | str = FIXED,
+    settle: Callable[..., Any] = lambda finding, *_: settled(finding),
+    find_canary: Canary = CANARY,
+) -> Table:
+    """A table with these answers; by default everything is healthy."""
+    return Table(
+        {
+            "run_shard": run_shard,
+            "replay_log": lambda *_: replay_log,
+            "settle": settle,
+            "find_canary": lambda *_: find_canary,
+        }
+    )
+
+
+def night_of(
+    root: Path,
+    answers: Table,
+    of: Order | str = ORDER,
+    *,
+    events: list[Event] | None = None,
+    phases: Sequence[NightPhase] = PHASES,
+) -> Night:
+    """Make a whole night in the archive, or continue the one with the name `of`."""
+    archive = Archive(root)
+    night = resumed(archive.nights_folder / of)[1] if isinstance(of, str) else begin(archive, of)
+    emit = events.append if events is not None else lambda _: None
+    for _ in Coordinator(archive, night, Pool(answers, 1, (Lost,)), Limits(60.0), emit).run(phases):
+        pass
+    return night
+
+
+def statuses(night: Night) -> dict[str, str]:
+    return {one.fingerprint: one.sighting.status.value for one in night.findings}

@@ -1,0 +1,82 @@
+"""A night on a Dask cluster; a node is lost."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import msgspec
+import pytest
+
+from harness.core.registry import OWN
+from harness.nightly.night import Coordinator, Order, begin
+from harness.nightly.phases import PHASES
+from harness.nightly.pool import local_pool, pool_of_scheduler
+from harness.search.archive import Archive, Night
+from harness.search.worker_process import Limits
+from tests.harness.some_processes import wait_until
+
+distributed = pytest.importorskip("distributed", reason="pip install 'swarden[dask]'")
+
+NODES = 3
+SHARDS = 5
+ORDER = Order([OWN], "swarden nightly", runs=SHARDS * 32, profile="smoke", seed=5, mutant="B18")
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    """The address of a scheduler on this machine with three nodes, each a process; and these processes."""
+    environment = os.environ | {"DASK_DISTRIBUTED__WORKER__DAEMON": "False", "OMP_NUM_THREADS": "1"}
+    file = tmp_path / "scheduler.json"
+
+    def started(name: str, *arguments: object) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", f"distributed.cli.dask_{name}", "--host", "127.0.0.1", "--no-dashboard"]
+        return subprocess.Popen(
+            [*command, *map(str, arguments)],
+            env=environment,
+            cwd=tmp_path,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    processes = [started("scheduler", "--port", 0, "--scheduler-file", file)]
+    try:
+        wait_until(file.exists)
+        address = msgspec.json.decode(file.read_bytes())["address"]
+        processes += [started("worker", address, "--no-nanny", "--nthreads", 1) for _ in range(NODES)]
+        with distributed.Client(address) as client:
+            client.wait_for_workers(NODES, timeout=120)
+        yield address, processes[1:]
+    finally:
+        for process in reversed(processes):
+            process.kill()
+            process.wait()
+
+
+def night_on(pool, root, on_shard=lambda: None) -> Night:
+    """A night without its last phases, which need no node."""
+    archive = Archive(root)
+    night = begin(archive, ORDER)
+    with pool as opened:
+        coordinator = Coordinator(archive, night, opened, Limits(60.0), lambda _: on_shard())
+        for _ in coordinator.run([one for one in PHASES if one.name == "traffic"]):
+            pass
+    return night
+
+
+def test_lost_node_costs_its_running_shards_which_run_elsewhere(cluster, tmp_path):
+    """The findings are those of the same shards on this machine, and nothing is counted twice."""
+    address, nodes = cluster
+
+    def lose_a_node() -> None:
+        if nodes[0].poll() is None:
+            nodes[0].send_signal(signal.SIGKILL)
+
+    there = night_on(pool_of_scheduler(address, None), tmp_path / "there", lose_a_node)
+    here = night_on(local_pool(1), tmp_path / "here")
+
+    assert nodes[0].poll() == -signal.SIGKILL
+    assert here.engines[0].tallies.failures
+    assert len(there.shards) == SHARDS
+    assert [one.tallies for one in there.shards] == [one.tallies for one in here.shards]
+    assert there.engines[0].tallies == here.engines[0].tallies

@@ -1,0 +1,344 @@
+"""A night: its phases, its seeds, and its continuation after a death."""
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from harness.core.errors import UsageError
+from harness.core.exit_codes import ExitCode
+from harness.core.registry import OWN
+from harness.core.replay import Verdict
+from harness.nightly.events import KINDS, Event
+from harness.nightly.night import begin, fresh_seed
+from harness.nightly.phases import PHASES
+from harness.nightly.pool import MAX_LOSSES
+from harness.search.archive import Archive, ArchiveError, Canary, Night, Quarantine, read
+from harness.search.shards import BATCHES
+from harness.search.worker_process import Replays
+from tests.harness.nightly.some_nights import (
+    DOUBLE_FREE,
+    FAILED,
+    FIXED,
+    LEAK,
+    ORDER,
+    Lost,
+    night_of,
+    settled,
+    shard_result,
+    statuses,
+    table,
+)
+
+
+def leaking(plan, *_):
+    return shard_result(plan, LEAK)
+
+
+def test_finding_is_new_then_known_then_fixed_then_reopened(tmp_path):
+    """Its summary counts the three nights in which it failed."""
+    nights = [
+        night_of(tmp_path, table(leaking)),
+        night_of(tmp_path, table(leaking, replay_log=FAILED)),
+        night_of(tmp_path, table(replay_log=FIXED)),
+        night_of(tmp_path, table(leaking, replay_log=FAILED)),
+    ]
+
+    assert [statuses(one) for one in nights] == [{LEAK: name} for name in ("new", "known", "fixed", "reopened")]
+    assert [one.exit_code for one in nights] == [1, 1, 0, 1]
+    assert Archive(tmp_path).finding(OWN, LEAK).summary().seen == 3
+
+
+def test_no_time_is_spent_on_known_findings(tmp_path):
+    """They are not shrunk again, runs are steered away from them, and their runs are counted."""
+    night_of(tmp_path, table(leaking))
+    second = table(leaking, replay_log=FAILED)
+
+    night = night_of(tmp_path, second)
+
+    assert second.count("settle") == 0
+    assert [log.header.expected for name, plan in second.calls if name == "run_shard" for log in plan.known] == 3 * [
+        LEAK
+    ]
+    assert night.findings[0].sighting.times == 3
+
+
+@pytest.mark.parametrize(
+    ("before", "status"), [pytest.param(LEAK, "known", id="open"), pytest.param("", "reopened", id="fixed")]
+)
+def test_finding_whose_log_passes_is_settled_again_if_traffic_has_its_failure(tmp_path, before, status):
+    night_of(tmp_path, table(leaking))
+    night_of(tmp_path, table(replay_log=FAILED if before else FIXED))
+    again = table(leaking, replay_log=FIXED)
+
+    night = night_of(tmp_path, again)
+
+    assert (again.count("settle"), statuses(night)) == (1, {LEAK: status})
+
+
+def test_changed_failure_is_a_finding_of_its_own(tmp_path):
+    night_of(tmp_path, table(leaking))
+
+    night = night_of(tmp_path, table(replay_log=Replays(Verdict.CHANGED, (DOUBLE_FREE,), 3, 3)))
+
+    assert statuses(night) == {LEAK: "changed", DOUBLE_FREE: "new"}
+    assert night.exit_code == ExitCode.VIOLATED
+
+
+def test_finding_that_fails_in_two_of_three_fresh_processes_is_flaky(tmp_path):
+    night = night_of(tmp_path, table(leaking, settle=lambda finding, *_: settled(finding, failures=2)))
+
+    assert (statuses(night), night.exit_code) == ({LEAK: "flaky"}, ExitCode.NONDETERMINISTIC)
+
+
+def test_crash_that_does_not_repeat_is_red_and_no_finding(tmp_path):
+    """Its log is kept in the folder of the night."""
+    crash = "crash/SIGKILL/step"
+    answers = table(
+        lambda plan, *_: shard_result(plan, crash, died="worker 0 was killed by SIGKILL in op 2, step"),
+        settle=lambda finding, *_: settled(finding, failures=0),
+    )
+
+    night = night_of(tmp_path, answers)
+
+    assert (night.findings, night.exit_code) == ([], ExitCode.RED)
+    assert night.engines[0].owed == ["crash/SIGKILL/step did not repeat: worker 0 was killed by SIGKILL in op 2, step"]
+    assert len(list(tmp_path.glob(f"nights/{night.name}/unconfirmed/*.oplog"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("until", "code"),
+    [
+        pytest.param("9999-12-31", ExitCode.CLEAN, id="before-its-date"),
+        pytest.param("2020-01-01", ExitCode.VIOLATED, id="after-its-date"),
+    ],
+)
+def test_finding_in_quarantine_does_not_make_a_night_red_until_its_date(tmp_path, until, code):
+    night_of(tmp_path, table(leaking))
+    Archive(tmp_path).finding(OWN, LEAK).put_in_quarantine(Quarantine(reason="known upstream", until=until))
+
+    night = night_of(tmp_path, table(leaking, replay_log=FAILED))
+
+    assert (statuses(night), night.exit_code) == ({LEAK: "known"}, code)
+
+
+def test_night_that_misses_its_canary_is_red(tmp_path):
+    night = night_of(tmp_path, table(find_canary=Canary(engine=OWN, mutant="B46", runs=90)))
+
+    assert night.exit_code == ExitCode.RED
+
+
+@pytest.mark.parametrize("name", ["finding.json", "*.oplog", "seen/*.json"])
+def test_file_of_the_archive_that_cannot_be_read_is_an_error_and_stays(tmp_path, name):
+    """The other findings are replayed."""
+    night_of(tmp_path, table(lambda plan, *_: shard_result(plan, LEAK, DOUBLE_FREE)))
+    [path] = Archive(tmp_path).finding(OWN, LEAK).folder.glob(name)
+    path.chmod(0o644)
+    path.write_bytes(b"\xff")
+
+    night = night_of(tmp_path, table(replay_log="damaged" if "oplog" in name else FIXED))
+
+    assert night.exit_code == ExitCode.MISUSE
+    assert path.read_bytes() == b"\xff"
+    assert DOUBLE_FREE in statuses(night)
+
+
+def test_release_that_has_no_canary_is_not_red(tmp_path):
+    night = night_of(tmp_path, table(find_canary=Canary(engine=OWN, mutant="")))
+
+    assert night.exit_code == ExitCode.CLEAN
+
+
+# --- seeds
+
+
+def test_seed_of_a_night_is_none_of_an_earlier_one():
+    """Not even if the name of the night gives an earlier seed."""
+    first = fresh_seed("2026-11-25-01-aaaa", [])
+
+    assert fresh_seed("2026-11-25-01-aaaa", [first]) != first
+    assert fresh_seed("2026-11-26-01-aaaa", []) != first
+
+
+def test_nights_of_one_archive_have_names_and_seeds_of_their_own(tmp_path):
+    nights = [begin(Archive(tmp_path), ORDER) for _ in range(3)]
+
+    assert len({one.name for one in nights}) == len({one.seed for one in nights}) == 3
+    assert sorted(one.name for one in nights) == [one.name for one in nights]
+
+
+def test_shards_are_successive_batches_of_one_campaign(tmp_path):
+    """`swarden fuzz` with the seed of the night makes the same runs."""
+    answers = table()
+
+    night = night_of(tmp_path, answers)
+
+    plans = [plan for name, plan in answers.calls if name == "run_shard"]
+    assert {plan.seed for plan in plans} == {night.seed}
+    assert [plan.first_run.batch for plan in plans] == [0, BATCHES, 2 * BATCHES]
+    assert [plan.max_runs for plan in plans] == [32, 64, 96]
+
+
+# --- deaths
+
+
+class Killed(BaseException):
+    """The coordinator dies."""
+
+
+def dies_in_shard(ordinal: int):
+    def run_shard(plan, *_):
+        if plan.first_run.batch == ordinal * BATCHES:
+            raise Killed
+        return shard_result(plan, LEAK)
+
+    return run_shard
+
+
+@pytest.mark.parametrize("ordinal", range(3))
+def test_night_continues_after_a_death_and_counts_nothing_twice(tmp_path, ordinal):
+    """Only the shards that had not ended run again; the result is that of a night without the death."""
+    with pytest.raises(Killed):
+        night_of(tmp_path / "a", table(dies_in_shard(ordinal)))
+    [folder] = (tmp_path / "a" / "nights").iterdir()
+    second = table(leaking)
+
+    night = night_of(tmp_path / "a", second, folder.name)
+    whole = night_of(tmp_path / "b", table(leaking), ORDER._replace(seed=night.seed))
+
+    assert second.count("run_shard") == 3 - ordinal
+    assert night.engines[0].tallies == whole.engines[0].tallies
+    assert night.shards == whole.shards
+    assert statuses(night) == statuses(whole) == {LEAK: "new"}
+
+
+def test_night_that_dies_while_it_settles_publishes_each_finding_once(tmp_path):
+    def dies(finding, *_):
+        if finding.fingerprint == DOUBLE_FREE:
+            raise Killed
+        return settled(finding)
+
+    with pytest.raises(Killed):
+        night_of(tmp_path, table(lambda plan, *_: shard_result(plan, LEAK, DOUBLE_FREE), settle=dies))
+    [folder] = (tmp_path / "nights").iterdir()
+    second = table()
+
+    night = night_of(tmp_path, second, folder.name)
+
+    assert [finding.fingerprint for name, finding in second.calls if name == "settle"] == [DOUBLE_FREE]
+    assert statuses(night) == {LEAK: "new", DOUBLE_FREE: "new"}
+    assert {one.summary().seen for one in Archive(tmp_path).findings([])} == {1}
+
+
+def test_shard_that_cannot_be_written_ends_the_night_and_runs_again(tmp_path):
+    """As on a full disk."""
+
+    def fills_disk(plan, *_):
+        (tmp_path / "nights").chmod(0o755)
+        [folder] = (tmp_path / "nights").iterdir()
+        (folder / "shards").touch()  # where the folder of the journal should be
+        return shard_result(plan)
+
+    with pytest.raises(ArchiveError, match="cannot be written"):
+        night_of(tmp_path, table(fills_disk))
+    [folder] = (tmp_path / "nights").iterdir()
+    (folder / "shards").unlink()
+
+    night = night_of(tmp_path, table(), folder.name)
+
+    assert night.engines[0].tallies.runs == 12
+
+
+def test_damaged_shard_of_the_journal_runs_again_and_is_kept(tmp_path):
+    with pytest.raises(Killed):
+        night_of(tmp_path, table(dies_in_shard(2)))
+    [folder] = (tmp_path / "nights").iterdir()
+    sorted(folder.glob("shards/*.json"))[0].write_bytes(b"{")
+    second = table(leaking)
+
+    night = night_of(tmp_path, second, folder.name)
+
+    assert second.count("run_shard") == 2
+    assert night.engines[0].tallies.runs == 12
+    assert [path.read_bytes() for path in folder.glob("shards/*.unreadable")] == [b"{"]
+    assert night.exit_code == ExitCode.MISUSE
+
+
+def test_ended_night_is_not_continued(tmp_path):
+    night = night_of(tmp_path, table())
+
+    with pytest.raises(UsageError, match="has ended; start a new night"):
+        night_of(tmp_path, table(), night.name)
+
+
+def test_phases_that_have_ended_are_not_run_again(tmp_path):
+    begun = night_of(tmp_path, table(), phases=PHASES[:2])
+    second = table()
+
+    night_of(tmp_path, second, begun.name)
+
+    assert second.count("find_canary") == 0
+
+
+# --- nodes
+
+
+def test_shard_of_a_lost_node_runs_again_and_counts_once(tmp_path):
+    losses = iter([Lost(), Lost()])
+
+    def run_shard(plan, *_):
+        for error in losses:
+            raise error
+        return shard_result(plan, LEAK)
+
+    events: list[Event] = []
+    night = night_of(tmp_path, table(run_shard), events=events)
+
+    assert (night.engines[0].tallies.runs, night.engines[0].tallies.failures[LEAK]) == (12, 3)
+    assert sum(type(one).__name__ == "ShardLost" for one in events) == 2
+
+
+def test_shard_whose_node_is_lost_again_and_again_ends_the_night(tmp_path):
+    def run_shard(*_):
+        raise Lost
+
+    answers = table(run_shard)
+    with pytest.raises(UsageError, match=f"its node was lost {MAX_LOSSES} times"):
+        night_of(tmp_path, answers)
+
+    assert answers.count("run_shard") == MAX_LOSSES
+
+
+def test_node_with_another_build_is_named(tmp_path):
+    with pytest.raises(UsageError, match=r"a-node: has swarden .* install the same packages on all nodes"):
+        night_of(tmp_path, table(lambda plan, *_: shard_result(plan)._replace(source_hash="other")))
+
+
+# --- events
+
+
+def test_events_of_a_night_fit_their_schema_and_tell_each_kind_once(tmp_path):
+    def run_shard(plan, *_):
+        done = shard_result(plan, LEAK)
+        done.result.tallies.probes["window_slid"] = 1
+        return done._replace(result=replace(done.result, replaced=["worker 0 was killed by SIGKILL"]))
+
+    events: list[Event] = []
+    night_of(tmp_path, table(run_shard), events=events)
+
+    lines = [msgspec.json.encode(one) for one in events]
+    assert [msgspec.json.decode(line, type=KINDS) for line in lines] == events
+    kinds = [msgspec.json.decode(line)["event"] for line in lines]
+    assert {kind: kinds.count(kind) for kind in kinds} == {
+        "phase": len(PHASES),
+        "probe": 1,
+        "worker": 3,
+        "runs": 3,
+        "finding": 1,
+    }
+
+
+def test_record_of_a_night_is_read_back_as_it_was(tmp_path):
+    night = night_of(tmp_path, table(leaking))
+
+    assert read(tmp_path / "nights" / night.name / "night.json", Night) == night

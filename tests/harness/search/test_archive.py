@@ -1,0 +1,133 @@
+"""The archive of nightly runs: its files, merged by copying."""
+
+import shutil
+
+import pytest
+
+from harness.search.archive import (
+    Archive,
+    Archived,
+    ArchiveError,
+    FindingSummary,
+    Quarantine,
+    ShardRecord,
+    Sighting,
+    Status,
+    read,
+    save,
+)
+from harness.search.result import Tallies
+
+FINGERPRINT = "unit_has_one_owner/swa page/free_in_use/free+tree"
+FIRST, SECOND, THIRD = "2026-11-24-01-aaaa", "2026-11-25-01-bbbb", "2026-11-26-01-cccc"
+
+
+def sighting(night: str, status: Status, **fields) -> Sighting:
+    return Sighting(night=night, engine="swarden", version="0.1.0", status=status, **fields)
+
+
+def seen(archive: Archive, *sightings: Sighting) -> Archived:
+    for one in sightings:
+        archive.finding("swarden", FINGERPRINT).add(one)
+    return archive.finding("swarden", FINGERPRINT)
+
+
+def test_summary_of_a_finding_follows_from_its_sightings(tmp_path):
+    """Nights in which it is fixed are no sightings of the failure; the same night again is counted once."""
+    archive = Archive(tmp_path)
+    new = sighting(FIRST, Status.NEW, log="a.oplog")
+
+    found = seen(archive, new, new, sighting(SECOND, Status.KNOWN, log="b.oplog"), sighting(THIRD, Status.FIXED))
+
+    assert read(found.folder / "finding.json", FindingSummary) == found.summary() == FindingSummary(
+        engine="swarden",
+        fingerprint=FINGERPRINT,
+        version="0.1.0",
+        status=Status.FIXED,
+        first_seen=FIRST,
+        last_seen=SECOND,
+        seen=2,
+        log="b.oplog",
+    )  # fmt: skip
+
+
+def test_archives_are_merged_by_copying(tmp_path):
+    """Whichever is copied over the other, the sightings of both are there."""
+    ours, theirs = Archive(tmp_path / "a"), Archive(tmp_path / "b")
+    seen(ours, sighting(FIRST, Status.NEW), sighting(THIRD, Status.FIXED))
+    seen(theirs, sighting(SECOND, Status.NEW))
+
+    shutil.copytree(theirs.root, ours.root, dirs_exist_ok=True)
+
+    [merged] = ours.findings([])
+    assert [one.night for one in merged.sightings] == [FIRST, SECOND, THIRD]
+    assert (merged.summary().seen, merged.status) == (2, Status.FIXED)
+
+
+def test_finding_of_two_releases_is_open_while_one_fails(tmp_path):
+    """All versions of an engine share the folder of a finding."""
+    archive = Archive(tmp_path)
+    for engine, status in (("sglang==0.5.17", Status.KNOWN), ("sglang==0.5.23", Status.FIXED)):
+        archive.finding(engine, FINGERPRINT).add(Sighting(night=FIRST, engine=engine, status=status))
+
+    [found] = archive.findings([])
+
+    assert found.status is Status.KNOWN
+
+
+def test_fingerprints_that_differ_in_punctuation_or_are_long_have_folders_of_their_own(tmp_path):
+    archive = Archive(tmp_path)
+    for name in ("a/b", "a b", "a" * 300, "a" * 301):
+        archive.finding("swarden", name).add(sighting(FIRST, Status.NEW))
+
+    assert len(archive.findings([])) == 4
+
+
+def test_quarantine_is_kept_and_is_part_of_the_summary(tmp_path):
+    archive = Archive(tmp_path)
+    quarantine = Quarantine(reason="mended upstream", until="2026-12-31")
+
+    seen(archive, sighting(FIRST, Status.NEW)).put_in_quarantine(quarantine)
+    found = seen(archive, sighting(SECOND, Status.KNOWN))
+
+    assert read(found.folder / "finding.json", FindingSummary).quarantine == quarantine
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "error"),
+    [
+        pytest.param("finding.json", b"{", "not a FindingSummary", id="torn-summary"),
+        pytest.param("finding.json", b'{"engine":7}', "not a FindingSummary", id="wrong-type"),
+        pytest.param(f"seen/{FIRST}-swarden.json", b"\xff", "not a Sighting", id="damaged-sighting"),
+        pytest.param("quarantine.json", b"[]", "not a Quarantine", id="damaged-quarantine"),
+    ],
+)
+def test_file_that_cannot_be_read_is_named_and_stays(tmp_path, name, content, error):
+    archive = Archive(tmp_path)
+    path = seen(archive, sighting(FIRST, Status.NEW)).folder / name
+    path.write_bytes(content)
+    errors: list[str] = []
+
+    for found in archive.findings(errors):
+        found.summary()
+        errors += found.errors
+
+    assert len(errors) == 1
+    assert errors[0].startswith(f"{path}: {error}")
+    assert path.read_bytes() == content
+
+
+def test_counts_of_a_shard_survive_the_file(tmp_path):
+    tallies = Tallies(runs=3)
+    tallies.ops["submit"] = 7
+    record = ShardRecord(engine="swarden", ordinal=0, first_batch=0, batches=8, tallies=tallies)
+    save(tmp_path / "shard.json", record)
+
+    assert read(tmp_path / "shard.json", ShardRecord) == record
+
+
+def test_archive_that_cannot_be_written_is_one_line_with_a_remedy(tmp_path):
+    (tmp_path / "file").touch()
+
+    with pytest.raises(ArchiveError, match=r"file/findings/.*: cannot be written: Not a directory; free space, or"):
+        Archive(tmp_path / "file").finding("swarden", FINGERPRINT)
