@@ -177,7 +177,11 @@ def measure(kind: Kind, runs: int) -> Counter[Outcome]:
 
 
 def _perturbed(kind: Kind, seed: int) -> tuple[Outcome, int]:
-    """The outcome of a perturbation, and the number of steps of the run."""
+    """The outcome of a perturbation, and the number of steps of the run.
+
+    A report must have its violation alone.  A wrong peer is an exception: it also breaks laws on owners and peers,
+    whose violations may follow.
+    """
     run = Run(seed, is_paired=kind == Kind.SENT)
     steps = run.chance.randint(*HEALTHY_STEPS)
     if not _is_healthy(run, steps):
