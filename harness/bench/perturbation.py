@@ -16,7 +16,7 @@ from engine_under_test.cache.node import Node
 from engine_under_test.config import EngineConfig
 from engine_under_test.disaggregation.link import InProcessLink
 from engine_under_test.engine import Engine
-from engine_under_test.events import Event, Freed
+from engine_under_test.events import Event, Filled, Freed
 from engine_under_test.model.runner import ModelForward
 from engine_under_test.pools.kv_store import KVStore
 from engine_under_test.ports import Forward, Link, Ports
@@ -93,10 +93,14 @@ class Noticed(Exception):
 
 
 class Watch:
-    """The observer of an engine: raises Noticed for violations, and keeps the pages that were freed."""
+    """The observer of an engine: raises Noticed for violations, and keeps the pages that were freed.
+
+    `filled` has the page that was filled from a transfer, by request, pool and place.
+    """
 
     def __init__(self) -> None:
         self.freed: set[tuple[str, int]] = set()
+        self.filled: dict[tuple[int, str, int], int] = {}
         self._handlers: Mapping[type, Callable[..., Sequence[Violation] | None]] = {}
 
     def attach(self, engine: Engine) -> None:
@@ -105,6 +109,9 @@ class Watch:
     def notice(self, event: Event) -> None:
         if isinstance(event, Freed):
             self.freed.update((event.pool, unit) for unit in event.units)
+        if isinstance(event, Filled):
+            for place, page in zip(event.places, event.pages, strict=True):
+                self.filled[event.request_id, event.pool, place] = page
         handler = self._handlers.get(type(event))
         if handler is not None and (violations := handler(event)):
             raise Noticed(violations)
@@ -278,15 +285,16 @@ def _copied(run: Run) -> Callable[[], Blamed | None]:
 
 def _sent(run: Run) -> Callable[[], Blamed | None]:
     """A bit of a page that the prefill engine sends next."""
-    memory, custody = run.engine.memory, run.engine.scheduler.custody
+    memory = run.engine.memory
     run.link.armed, run.link.page_dim = run.chance, memory.store.page_dim(memory.ledgers.anchor.name)
 
     def blamed() -> Blamed | None:
         if run.link.flipped is None:
             return None
         message, index = run.link.flipped
-        [record] = [one for one in custody.with_row if one.owner.id == message.transfer_id]
-        [page] = memory.ledgers.pages_of(message.pool, [record.handles[message.first + index]])
+        page = run.watch.filled.get((message.transfer_id, message.pool, message.first + index))
+        if page is None:
+            return None
         request = Ref("request", message.transfer_id)
         return Blamed("pages_arrive_as_they_were_sent", Ref("page", page, message.pool), ("request", request))
 
