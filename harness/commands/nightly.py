@@ -3,7 +3,8 @@
 import os
 import shlex
 import signal
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -58,7 +59,7 @@ def nightly(
     if resume is None:
         engines = engine or [OWN]
         check_engines(engines, None, None, mutant)
-        command = _command(engines, archive, minutes, runs, workers)
+        command = shlex.join(["swarden", *sys.argv[1:]])
         limit = PROFILES[profile].minutes if (minutes, runs) == (None, None) else minutes
         place = Archive(archive)
         night = begin(place, Order(engines, command, limit, runs, profile, seed, mutant))
@@ -104,12 +105,3 @@ def _emitter(folder: Path, path: Path | None) -> Iterator[Callable[[Event], None
                 output.write(fields["event"], **{name: value for name, value in fields.items() if name != "event"})
 
         yield emit
-
-
-def _command(
-    engines: Sequence[str], archive: Path, minutes: float | None, runs: int | None, workers: int | None
-) -> str:
-    """The command of the night; its seed is fresh each time, so it is not in it."""
-    options = {"--minutes": minutes, "--runs": runs, "--workers": workers, "--archive": archive}
-    words = [word for name, value in options.items() if value is not None for word in (name, str(value))]
-    return shlex.join(["swarden", "nightly", *(word for one in engines for word in ("--engine", one)), *words])

@@ -66,6 +66,7 @@ class Coordinator:
         return self.pool.run(jobs, self._on_loss)
 
     def save(self) -> None:
+        self.night.errors = list(dict.fromkeys(self.night.errors))  # a phase that starts again finds them again
         save(self.folder / NIGHT_FILE, self.night)
 
     def engine(self, name: str) -> EngineOfNight:

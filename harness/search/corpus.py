@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.core.errors import UsageError
+from harness.core.files import write_whole
 from harness.core.limits import MAX_CORPUS_BYTES
 from harness.core.oplog import Header, OpLog
 from harness.core.ops import Drain
@@ -126,7 +127,7 @@ def write(folder: Path, logs: Sequence[OpLog], *, replaced: Collection[str]) -> 
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in names.items():
-            (folder / name).write_bytes(content)
+            write_whole(folder / name, content)
         for path in old:
             if path.name not in names:
                 with suppress(FileNotFoundError):

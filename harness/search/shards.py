@@ -19,7 +19,7 @@ from typing import NamedTuple
 import msgspec
 
 from harness.core.errors import UsageError
-from harness.core.mutant import StaleMutant
+from harness.core.mutant import Mutant, StaleMutant
 from harness.core.mutant_file import mutant_of
 from harness.core.oplog import OpLog
 from harness.core.registry import target_of
@@ -37,6 +37,7 @@ from harness.search.workers import WorkerGroup
 BATCHES = 4  # of a shard
 CANARY_S = 300.0  # until a planted bug counts as missed
 CANARY_RUNS = 2000  # of the same
+CANARY_SEEDS = 5  # of a hunt whose failures are the engine's own
 FRESH = 3  # processes in which a finding must fail before it is published
 
 
@@ -63,7 +64,6 @@ class Settled:
     failures: int = 0
     runs: int = 0
     why: str = ""
-    engine_steps: int | None = None
 
     @property
     def is_confirmed(self) -> bool:
@@ -92,37 +92,29 @@ def run_shard(plan: Plan, limits: Limits, until: Collection[str] = ()) -> ShardR
 
 
 def find_canary(campaign: Plan, mutants: Sequence[str], limits: Limits) -> Canary:
-    """Hunt the first of these mutants that fits the engine.
-
-    A failure that the engine has without the mutant does not count.
-    """
+    """Hunt the first of these mutants that fits the engine."""
     target = target_of(campaign.engine)
     for mutant in (mutant_of(target, name) for name in mutants):
-        plan = replace(
-            campaign,
-            seconds=CANARY_S,
-            mutant=mutant.id,
-            machine=mutant.machine,
-            model=mutant.model,
-            max_runs=CANARY_RUNS,
-        )
+        of_mutant = replace(campaign, mutant=mutant.id, machine=mutant.machine, model=mutant.model)
         try:
-            result = run_shard(plan, limits, until=mutant.caught_by).result
+            return _hunted(replace(of_mutant, seconds=CANARY_S, max_runs=CANARY_RUNS), mutant, limits)
         except StaleMutant:
             continue
-        laws = [
-            one.invariant
-            for one in result.findings.values()
-            if one.invariant in mutant.caught_by and _is_of_the_mutant(one, plan.engine, limits)
-        ]
-        return Canary(
-            engine=plan.engine,
-            mutant=mutant.id,
-            law=next(iter(laws), ""),
-            runs=result.tallies.runs,
-            seconds=round(result.seconds, 3),
-        )
     return Canary(engine=campaign.engine, mutant="")
+
+
+def _hunted(plan: Plan, mutant: Mutant, limits: Limits) -> Canary:
+    """Hunt a mutant. A failure that the engine has without it does not count: another seed follows."""
+    runs, seconds = 0, 0.0
+    for seed in range(plan.seed, plan.seed + CANARY_SEEDS):
+        result = run_shard(replace(plan, seed=seed), limits, until=mutant.caught_by).result
+        runs, seconds = runs + result.tallies.runs, seconds + result.seconds
+        found = [one for one in result.findings.values() if one.invariant in mutant.caught_by]
+        laws = [one.invariant for one in found if _is_of_the_mutant(one, plan.engine, limits)]
+        if laws or not found:
+            break
+    law = next(iter(laws), "")
+    return Canary(engine=plan.engine, mutant=mutant.id, law=law, runs=runs, seconds=round(seconds, 3))
 
 
 def _is_of_the_mutant(finding: Finding, engine: str, limits: Limits) -> bool:
@@ -171,15 +163,8 @@ def _settled(report: FindingReport, again: list[Replays], why: str = "") -> Sett
     if others and not why:
         one = others[0]
         why = one.diverged or f"a fresh process: {one.verdict.value} {', '.join(one.fingerprints)}".rstrip()
-    return Settled(
-        report.log,
-        [str(line) for line in report.story],
-        list(report.fingerprints),
-        len(failed),
-        len(again),
-        why,
-        report.engine_steps,
-    )
+    story = [str(line) for line in report.story]
+    return Settled(report.log, story, list(report.fingerprints), len(failed), len(again), why)
 
 
 # --- the worker processes

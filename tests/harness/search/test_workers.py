@@ -164,8 +164,10 @@ HEALTHY = "return self.scheduler.has_work"
 CRASHES = "return __import__('os').kill(__import__('os').getpid(), 11)"
 HANGS = "return any(iter(int, 1))"
 LAWS = ("work_makes_progress",)
+HOARDS = "return bool(bytearray(1 << 32)) and self.scheduler.has_work"
 crashes = Mutant("crashes", "made up: reads where nothing is", (Hunk(HAS_WORK, HEALTHY, CRASHES),), LAWS)
 hangs = Mutant("hangs", "made up: looks for the end of an endless list", (Hunk(HAS_WORK, HEALTHY, HANGS),), LAWS)
+hoards = Mutant("hoards", "made up: allocates 4 GiB", (Hunk(HAS_WORK, HEALTHY, HOARDS),), LAWS)
 """
 
 
@@ -196,6 +198,16 @@ def test_engine_that_kills_its_process_is_a_finding_with_its_stack(tmp_path, mon
     assert {OpLog.load(path).header.expected for path in out.iterdir()} == {one.fingerprint for one in findings}
     assert result.unexplained_deaths == []
     assert result.tallies.failed_runs == 2 * DEATHS_OF_A_BATCH
+
+
+def test_allocation_beyond_the_memory_limit_of_a_worker_is_a_finding(tmp_path, monkeypatch):
+    (tmp_path / "dying.py").write_text(DYING)
+    monkeypatch.setenv("SWARDEN_MUTANTS", str(tmp_path / "dying.py"))
+
+    with WorkerGroup(1, tmp_path, hang_seconds=60, memory_bytes=3 << 30) as group:
+        result = group.run(replace(PLAN, mutant="hoards", stop_on_first=True))
+
+    assert {name.split("/")[0] for name in result.findings} == {"MemoryError"}
 
 
 def test_first_crash_ends_a_campaign_that_stops_on_first(tmp_path, monkeypatch):

@@ -1,0 +1,30 @@
+"""Jobs of a night that drive real worker processes."""
+
+from harness.core.mutant_file import VARIABLE
+from harness.core.registry import OWN
+from harness.search.campaign import Plan
+from harness.search.profiles import PROFILES
+from harness.search.shards import close_lanes, find_canary
+from harness.search.worker_process import Limits
+
+MUTANTS = """
+from harness.core.mutant import Hunk, Mutant
+
+RESULT = "engine_under_test.engine:Engine.has_work"
+stale = Mutant("stale", "made up", (Hunk(RESULT, "no such text", "pass"),), ("stuck",))
+"""
+
+
+def test_canary_is_the_first_mutant_that_fits_the_engine(tmp_path, monkeypatch):
+    (tmp_path / "own.py").write_text(MUTANTS)
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "own.py"))
+    plan = Plan(OWN, PROFILES["default"], 7, 60.0)
+    limits = Limits(60.0)
+    try:
+        found = find_canary(plan, ["stale", "B46"], limits)
+        nothing = find_canary(plan, ["stale"], limits)
+    finally:
+        close_lanes()
+
+    assert (found.mutant, found.law) == ("B46", "requests_are_in_one_queue")
+    assert (nothing.mutant, nothing.law) == ("", "")
