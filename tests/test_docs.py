@@ -1,0 +1,106 @@
+"""The documentation: its commands are commands of this build, and its workflows pass a linter."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from harness.cli import app
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+FENCED = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+IN_A_LINE = re.compile(r"`((?:[A-Z_]+=\S+ )?swarden [^`]+)`")
+REMARK = re.compile(r"  +.*| # .*| > .*| \| .*")
+PLACEHOLDERS = {"DIR": ".", "N": "3", "K": "2", "SEED": "7", "ID": "B46", "$MINUTES": "3", "[ID…]": "B46"}
+
+
+def commands_of(text: str) -> list[str]:
+    """The commands of swarden in the fenced blocks and between single backquotes, without their remarks."""
+    lines = [line for block in FENCED.findall(text) for line in block.splitlines()]
+    lines += IN_A_LINE.findall(FENCED.sub("", text))
+    found = [REMARK.sub("", re.sub(r"^([A-Z_]+=\S+ )+", "", line.removeprefix("- run: ").strip())) for line in lines]
+    return [line for line in found if line.startswith("swarden ")]
+
+
+def parse(line: str) -> None:
+    """Parse a command with all its options, and do not run it; raises TyperException for one that does not exist.
+
+    Of a line that only names a command, the name is looked up.
+    """
+    words = [PLACEHOLDERS.get(word, word) for word in shlex.split(line)[1:]]
+    command, context = get_command(app), None
+    while words and isinstance(command, TyperGroup):
+        context = command.make_context("swarden", words, parent=context)
+        words = [*context._protected_args, *context.args]
+        if words:
+            _, found, words = command.resolve_command(context, words)
+            assert found is not None, f"{line}: no such command"
+            command = found
+    if words:
+        command.make_context("swarden", words, parent=context)
+
+
+COMMANDS = sorted({line for page in PAGES for line in commands_of(page.read_text())})
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_command_of_the_documentation_is_one_of_this_build(line):
+    parse(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "swarden fly",
+        "swarden archive forget",
+        "swarden fuzz --hours 3",
+        "swarden nightly --minutes many",
+        "swarden archive quarantine X --reason Y",
+    ],
+)
+def test_command_that_is_none_of_this_build_is_refused(line):
+    with pytest.raises(typer.TyperException):
+        parse(line)
+
+
+def lint(path: Path) -> subprocess.CompletedProcess[str]:
+    zizmor = Path(sys.executable).with_name("zizmor")
+    command = [str(zizmor), "--offline", "--no-progress", "--quiet", str(path)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_workflow_passes_the_linter(path):
+    run = lint(path)
+
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+@pytest.mark.parametrize(
+    ("healthy", "broken"),
+    [
+        pytest.param("runs-on:", "runs_on:", id="unknown-key"),
+        pytest.param('"$MINUTES"', "${{ github.event.inputs.minutes }}", id="injection"),
+        pytest.param("@11bd71901bbe5b1630ceea73d27597364c9af683", "@v4", id="unpinned-action"),
+        pytest.param("contents: read", "contents: everything", id="unknown-permission"),
+    ],
+)
+def test_linter_refuses_a_broken_workflow(tmp_path, healthy, broken):
+    (tmp_path / "nightly.yml").write_text(WORKFLOWS[0].read_text().replace(healthy, broken))
+
+    assert lint(tmp_path / "nightly.yml").returncode != 0
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_command_of_the_workflow_is_one_of_this_build(path):
+    [line] = re.findall(r"run: >-\n +(swarden (?:.|\n {10})+)", path.read_text())
+
+    parse(line.partition("|")[0])
