@@ -5,7 +5,7 @@ campaign, because tracing slows an engine down.
 """
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from time import process_time
 
@@ -16,6 +16,8 @@ from harness.core.registry import target_of
 from harness.core.replay import run_log
 from harness.nightly.page import FileLines, Measured
 
+RUNS = "^runs$"  # the context of the lines that ran after the imports, as a pattern
+
 
 def lines_run_by(engine: str, paths: Sequence[Path], seconds: float) -> Measured:
     """Run op-logs for so many CPU seconds; the engine must not have been imported in this process.
@@ -25,6 +27,9 @@ def lines_run_by(engine: str, paths: Sequence[Path], seconds: float) -> Measured
     measure = coverage.Coverage(data_file=None, config_file=False)
     measure.start()
     target = target_of(engine)
+    for path in paths[:1]:
+        run_log(OpLog.load(path, engine=engine))  # imports the engine
+    measure.switch_context("runs")
     num_run, began = 0, process_time()
     for path in paths:
         if process_time() - began >= seconds:
@@ -32,14 +37,16 @@ def lines_run_by(engine: str, paths: Sequence[Path], seconds: float) -> Measured
         run_log(OpLog.load(path, engine=engine))
         num_run += 1
     measure.stop()
-    return Measured(list(_files(measure, target.code.package)), num_run, len(paths))
+    root = Path(str(sys.modules[target.code.package].__file__)).parent
+    data = measure.get_data()
+    names = sorted(name for name in data.measured_files() if Path(name).is_relative_to(root))
+    data.set_query_contexts([RUNS])
+    ran = [name for name in names if data.lines(name)]
+    data.set_query_contexts(None)
+    files = [_lines_of(measure, root, name) for name in ran]
+    return Measured(files, len(names) - len(ran), num_run, len(paths))
 
 
-def _files(measure: coverage.Coverage, package: str) -> Iterator[FileLines]:
-    root = Path(str(sys.modules[package].__file__)).parent
-    for name in sorted(measure.get_data().measured_files()):
-        if Path(name).is_relative_to(root):
-            _, lines, _, missing, ranges = measure.analysis2(name)
-            if lines:
-                path = Path(name).relative_to(root).as_posix()
-                yield FileLines(path, len(lines), len(lines) - len(missing), ranges)
+def _lines_of(measure: coverage.Coverage, root: Path, name: str) -> FileLines:
+    _, lines, _, missing, ranges = measure.analysis2(name)
+    return FileLines(Path(name).relative_to(root).as_posix(), len(lines), len(lines) - len(missing), ranges)

@@ -89,9 +89,13 @@ class FileLines(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """The files of an engine that were imported; `logs` op-logs of the `corpus` ran."""
+    """The files of an engine of which code ran, and the number of those that were only imported.
+
+    `logs` op-logs of the `corpus` ran.
+    """
 
     files: Sequence[FileLines]
+    imported: int
     logs: int
     corpus: int
 
