@@ -48,6 +48,7 @@ class Component(ABC):
         self.page_size = page_size
         self.window = window
         self._reach = UNBOUNDED if window is None else window
+        self._seen = lookback(self._reach)
         self.tail_len = tail_len(window=self._reach, page_size=page_size)
 
     @abstractmethod
@@ -72,7 +73,7 @@ class Component(ABC):
 
     def read_from(self, position: int) -> int:
         """The first position that the token at `position` reads."""
-        return max(0, position - lookback(self._reach))
+        return max(0, position - self._seen)
 
     def needed_from(self, position: int) -> int:
         """The start of the first page that the token at `position` reads."""
@@ -89,7 +90,7 @@ class Component(ABC):
 
     def most_kept(self, lookahead: int) -> int:
         """The most tokens whose pages a decoding request keeps: what is read, a page, and the lookahead."""
-        return lookback(self._reach) + self.page_size + align_up(lookahead, self.page_size)
+        return self._seen + self.page_size + align_up(lookahead, self.page_size)
 
     def demand_len(self, extent: Extent) -> int:
         """Tokens that a request may take beyond those it holds: never more than a chunk, a window and a page.
@@ -98,21 +99,20 @@ class Component(ABC):
         must fit.  Demanding a whole window for a short resume would livelock a small pool (sglang issue 32379;
         semantics of sglang's estimate_swa_kv_tokens, 0.5.17).
         """
-        return max(extent.end - extent.start - lookback(self._reach), 0) + self._headroom(extent)
+        return max(extent.end - extent.start - self._seen, 0) + self._headroom(extent)
 
     def longest_chunk(self, extent: Extent) -> int:
         """The most tokens of a stretch whose demand_len fits, beside what a match has locked; a page at least.
 
         A request with a demand above the capacity would wait forever (sglang issue 31205).
         """
-        seen = lookback(self._reach)
-        free = self.num_pages - num_pages(min(extent.start, seen), self.page_size)
-        return max(free * self.page_size - self._headroom(extent) + seen, self.page_size)
+        free = self.num_pages - num_pages(min(extent.start, self._seen), self.page_size)
+        return max(free * self.page_size - self._headroom(extent) + self._seen, self.page_size)
 
     def _headroom(self, extent: Extent) -> int:
         """The tokens read after a stretch, the lookahead, and a page."""
         rest = extent.input_len - extent.start
-        read_len = min(rest + extent.new_len, lookback(self._reach))
+        read_len = min(rest + extent.new_len, self._seen)
         return read_len + align_up(extent.lookahead, self.page_size) + self.page_size
 
 
@@ -121,6 +121,9 @@ class Whole(Component):
 
     leaves_tombstones = False
     chunk_reserve = 0
+
+    def frontier(self, position: int) -> int:
+        return 0
 
     def locked_from(self, start: int) -> int:
         return 0

@@ -42,7 +42,7 @@ class FreeCause(StrEnum):
     DROPPED = "dropped"  # the host dropped its copy of a node
     DUPLICATE = "duplicate"  # the tree already had pages of these tokens
     RECOVERED = "recovered"  # a tombstone became live with the pages of a request, instead of its own
-    PEERS_TAKEN_OVER = "peers taken over"  # a locked tombstone kept its pages, and took only the windowed peers
+    PEERS_TAKEN_OVER = "peers taken over"  # a locked tombstone kept its pages, and took only the peers that it lacked
     SLID = "slid"  # their tokens left the window
     FINISHED = "finished"  # the request has ended with STOP or LENGTH
     PAUSED = "paused"

@@ -81,7 +81,8 @@ class Victims:
         return self._tails.pop()
 
     def _is_unlocked_leaf(self, node: Node) -> bool:
-        return self._is_unlocked_and_live(node) and node.is_device_leaf
+        index = self._index
+        return node.in_tree and node.live[index] and not node.locks[index] and node.is_device_leaf
 
     def _is_unlocked_and_live(self, node: Node) -> bool:
         return node.in_tree and node.live[self._index] and not node.locks[self._index]

@@ -66,7 +66,7 @@ class Node:
     @property
     def is_device_leaf(self) -> bool:
         """Is no child of the node on the device?"""
-        return not any(child.is_on_device for child in self.children.values())
+        return not any(True in child.live for child in self.children.values())
 
     @property
     def is_on_device(self) -> bool:

@@ -95,9 +95,9 @@ class HostTier:
             return {}
         pools = self._memory.pools
         pages = dict(zip([pool.name for pool in pools], num_missing(self._cache.tree, match.reach), strict=True))
-        ends_tombstones = any(pages[pool.name] for pool in pools if pool.leaves_tombstones)
+        ends_with_tombstones = any(pages[pool.name] for pool in pools if pool.leaves_tombstones)
         is_worth_it = match.reach.length - match.length >= self._policy.least_load_len
-        return pages if ends_tombstones or is_worth_it else {}
+        return pages if ends_with_tombstones or is_worth_it else {}
 
     def load_under_way(self, match: Match) -> UnderWay | None:
         """A load in flight that brings some of the pages up to the reach of a match."""

@@ -45,7 +45,7 @@ WHOLE_WINDOW_FOR_A_SHORT_RESUME = Mutant(
         Hunk(
             f"{COMPONENTS}:Component.demand_len",
             healthy="self._headroom(extent)",
-            broken="lookback(self._reach) + align_up(extent.lookahead, self.page_size) + self.page_size",
+            broken="self._seen + align_up(extent.lookahead, self.page_size) + self.page_size",
         ),
     ),
     caught_by=(

@@ -107,7 +107,7 @@ WINDOW_ALONE_IS_NOT_LOADED = Mutant(
     hunks=(
         Hunk(
             f"{TIER}.pages_to_load",
-            healthy="return pages if ends_tombstones or is_worth_it else {}",
+            healthy="return pages if ends_with_tombstones or is_worth_it else {}",
             broken="return pages if any(pages[pool.name] for pool in pools if not pool.leaves_tombstones) else {}",
         ),
     ),
