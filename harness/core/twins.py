@@ -50,7 +50,9 @@ def twin_for(target: Target, config: Any, wanted: str, ordinal: int) -> Twin | N
     """
     named = target.twins(config)
     names = list(named) if wanted == ALL else [wanted]
-    name = names[ordinal % len(names)] if names else ""
+    if not names:
+        return None
+    name = names[ordinal % len(names)]
     twin = Twin(settings=dict(named[name])) if name in named else Twin(engine=wanted)
     try:
         _, other = twin_of(target, [config], twin)

@@ -183,7 +183,7 @@ class Worker(Listener):
         return driver_of(header, keep=KEPT, observe=self._observe)
 
     def _twin(self, header: Header, run: int) -> Twin | None:
-        if self.plan.twin is None:
+        if self.plan.twin is None or header.machine != ENGINE:
             return None
         return twin_for(self.target, self.target.decode(header.configs[0]), self.plan.twin, run)
 

@@ -1,8 +1,8 @@
 """Shards: parts of a campaign that run on any Executor, of this machine or of many; and the other work of a night.
 
 A shard is BATCHES successive batches of the campaign with the night's seed, so `swarden fuzz` with this seed makes the
-same runs, whatever the number of workers.  Each function here is one job of an Executor.  It drives a worker process of
-its own, so an engine that crashes costs neither the thread of the Executor nor its node.
+same runs, but for their twins, whatever the number of workers.  Each function here is one job of an Executor.  It
+drives a worker process of its own, so an engine that crashes costs neither the thread of the Executor nor its node.
 """
 
 import atexit
@@ -24,6 +24,7 @@ from harness.core.mutant_file import mutant_of
 from harness.core.oplog import OpLog
 from harness.core.registry import target_of
 from harness.core.replay import RUNS, Verdict
+from harness.core.twins import ALL
 from harness.search.archive import Canary
 from harness.search.campaign import Plan, RunIndex
 from harness.search.corpus import PER_BATCH, CorpusLog, Part
@@ -35,6 +36,7 @@ from harness.search.worker_process import Limits, NotReproduced, Replays
 from harness.search.workers import WorkerGroup
 
 BATCHES = 4  # of a shard
+TWIN_EVERY = 4  # one shard of so many
 CANARY_S = 300.0  # until a planted bug counts as missed
 CANARY_RUNS = 2000  # of the same
 CANARY_SEEDS = 5  # of a hunt whose failures are the engine's own
@@ -71,11 +73,16 @@ class Settled:
 
 
 def plan_of_shard(campaign: Plan, ordinal: int, corpus: list[CorpusLog]) -> Plan:
-    """The part of a campaign that the shard with this ordinal runs, with its part of the corpus."""
+    """The part of a campaign that the shard with this ordinal runs, with its part of the corpus.
+
+    The runs of the last of TWIN_EVERY shards have twins, if the engine has any.
+    """
     first = ordinal * BATCHES
     most = (first + BATCHES) * campaign.profile.runs_per_batch
     part = Part(corpus[first * PER_BATCH : (first + BATCHES) * PER_BATCH], first)
-    return replace(campaign, first_run=RunIndex(first), max_runs=min(most, campaign.max_runs or most), part=part)
+    twin = ALL if ordinal % TWIN_EVERY == TWIN_EVERY - 1 else None
+    most = min(most, campaign.max_runs or most)
+    return replace(campaign, first_run=RunIndex(first), max_runs=most, part=part, twin=twin)
 
 
 # --- the jobs

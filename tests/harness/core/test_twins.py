@@ -78,6 +78,12 @@ def test_twin_of_a_run_is_the_wanted_one_and_all_take_turns():
     ]
 
 
+def test_engine_without_twins_has_none(monkeypatch):
+    monkeypatch.setattr(type(OWN), "twins", lambda *_: {})
+
+    assert twin_for(OWN, OWN.decode(CONFIG), ALL, 0) is None
+
+
 def test_run_without_a_valid_twin_has_none():
     """Drafts need lookahead: a change that makes the configuration invalid is left out."""
     drafting = OWN.decode(CONFIG | {"lookahead_tokens": 2, "draft_tokens": 2})

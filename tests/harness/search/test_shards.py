@@ -4,7 +4,7 @@ from harness.core.mutant_file import VARIABLE
 from harness.core.registry import OWN
 from harness.search.campaign import Plan
 from harness.search.profiles import PROFILES
-from harness.search.shards import close_lanes, find_canary
+from harness.search.shards import TWIN_EVERY, close_lanes, find_canary, plan_of_shard
 from harness.search.worker_process import Limits
 
 MUTANTS = """
@@ -28,3 +28,12 @@ def test_canary_is_the_first_mutant_that_fits_the_engine(tmp_path, monkeypatch):
 
     assert (found.mutant, found.law) == ("B46", "requests_are_in_one_queue")
     assert (nothing.mutant, nothing.law) == ("", "")
+
+
+def test_one_of_so_many_shards_has_twins():
+    campaign = Plan(OWN, PROFILES["default"], 7, 60.0)
+
+    twins = [plan_of_shard(campaign, ordinal, []).twin for ordinal in range(2 * TWIN_EVERY)]
+
+    assert twins.count("all") == 2
+    assert twins.count(None) == len(twins) - 2
