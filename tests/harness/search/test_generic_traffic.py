@@ -1,0 +1,36 @@
+"""Generic traffic draws only the ops and faults that the engine of its configuration has."""
+
+from types import SimpleNamespace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.core.ops import Accept, Inject, Step, Submit
+from harness.core.target import ENGINE, MachineSpec, Shape
+from harness.search.traffic import EngineTraffic
+
+TARGET = SimpleNamespace(
+    machines={ENGINE: MachineSpec((Submit, Step, Accept, Inject))}, faults={"link.drop": "", "load.fails": ""}
+)
+
+
+class Configured(EngineTraffic):
+    """Traffic that is configured, but drives nothing."""
+
+    def begin(self, configs):
+        pass
+
+
+@settings(max_examples=50, database=None, deadline=None)
+@given(st.data(), st.sampled_from([(), ("accept", "load.fails"), ("link.drop", "load.fails")]))
+def test_unused_ops_and_faults_are_not_drawn(data, unused):
+    shape = Shape(unused=unused)
+    run = object.__new__(Configured)
+    run.listener = SimpleNamespace(target=SimpleNamespace(**vars(TARGET), config=lambda _: {}, shape=lambda _: shape))
+
+    run.configure(data)
+
+    assert set(unused).isdisjoint(run.faults)
+    assert not ("accept" in unused and "accept" in run.kinds)
+    assert "submit" in run.kinds
+    assert not ("trouble" in run.kinds and not run.faults)
