@@ -1,6 +1,6 @@
 """swarden fuzz --exhaustive: all sequences of ops up to a length, on a tiny engine."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -21,6 +21,7 @@ from harness.core.target import ENGINE
 from harness.search.campaign import Plan
 from harness.search.exhaustive import Exploration, Level, Subject, alphabet_of, tiny_config
 from harness.search.findings import FindingReport, report_finding, write_unshrunk
+from harness.search.outcome import NOT_JUDGED, VERDICTS
 from harness.search.process import prepare_process
 from harness.search.profiles import SHRINK_CPU_SECONDS
 from harness.search.result import Finding
@@ -29,11 +30,13 @@ from harness.search.shrink import Budget
 
 @dataclass
 class Explored:
-    """The levels that were searched, and their findings, shrunk and written."""
+    """The levels that were searched, of `depth` wanted ones, and their findings, shrunk and written."""
 
+    depth: int
     levels: list[Level] = field(default_factory=list)
     findings: list[FindingReport] = field(default_factory=list)
     seconds: float = 0.0
+    is_interrupted: bool = False
 
     @property
     def states(self) -> int:
@@ -45,14 +48,25 @@ class Explored:
         return max((level.length for level in self.levels if level.share == 1), default=0)
 
     @property
+    def verdict(self) -> str:
+        """As of a campaign; a search that ended before its depth is not judged, unless no state was left."""
+        if self.findings:
+            return VERDICTS[self.exit_code]
+        is_done = self.reached == self.depth or (bool(self.levels) and self.levels[-1].is_last)
+        return VERDICTS[ExitCode.CLEAN] if is_done else NOT_JUDGED
+
+    @property
     def exit_code(self) -> ExitCode:
         codes = [ExitCode.STUCK if one.fingerprint == STUCK else ExitCode.VIOLATED for one in self.findings]
-        return worst(codes)
+        return worst([*codes, *[ExitCode.INTERRUPTED] * (self.is_interrupted and not codes)])
 
     def summary(self) -> dict[str, Any]:
         """The figures for scripts; shares are from 0 to 1."""
         return {
             "version": version("swarden"),
+            "verdict": self.verdict,
+            "interrupted": self.is_interrupted,
+            "depth": self.depth,
             "reached": self.reached,
             "states": self.states,
             "pruned": sum(level.pruned for level in self.levels),
@@ -70,8 +84,8 @@ class Explored:
         """The last line of the output."""
         pruned = sum(level.pruned for level in self.levels)
         return (
-            f"all sequences of up to {self.reached} ops: {self.states} states in {self.seconds:.0f} s "
-            f"({self.states / max(self.seconds, 0.001):.0f} a second), {pruned} sequences pruned, "
+            f"{self.verdict}: all sequences of up to {self.reached} of {self.depth} ops, {self.states} states in "
+            f"{self.seconds:.0f} s ({self.states / max(self.seconds, 0.001):.0f} a second), {pruned} sequences pruned, "
             f"{len(self.findings)} findings"
         )
 
@@ -118,15 +132,16 @@ def _explored(plan: Plan, depth: int, settings: Mapping[str, Any]) -> Explored:
     assert plan.out is not None, "a search has a folder for its findings"
     prepare_process()
     target.prepare_process()
-    found, start = Explored(), monotonic()
+    found, start = Explored(depth), monotonic()
     ERR.print(f"exhaustive: {len(subject.alphabet)} ops, sequences of up to {depth}", markup=False)
     with planted(target, plan.mutant):
         search = Exploration(subject, plan.workers, plan.seconds, plan.stop_on_first)
-        for level in _until_interrupted(search.levels(depth)):
+        for level in search.levels(depth):
             found.levels.append(level)
             found.seconds = monotonic() - start
             ERR.print(_level_line(level, found.seconds), markup=False)
             found.findings += [_reported(finding, plan.out) for finding in level.findings]
+    found.is_interrupted = search.is_interrupted
     return found
 
 
@@ -134,14 +149,6 @@ def _reported(finding: Finding, out: Path) -> FindingReport:
     if finding.died:
         return write_unshrunk(finding, out, "the sequence kills the process of the engine")
     return report_finding(finding, out, Budget(cpu_seconds=SHRINK_CPU_SECONDS))
-
-
-def _until_interrupted(levels: Iterator[Level]) -> Iterator[Level]:
-    """The levels that are complete when the user interrupts the search."""
-    try:
-        yield from levels
-    except KeyboardInterrupt:
-        ERR.print("swarden: interrupted")
 
 
 def _level_line(level: Level, seconds: float) -> str:

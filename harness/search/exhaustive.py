@@ -99,6 +99,11 @@ class Level:
     steps: int = 0
     findings: list[Finding] = field(default_factory=list)
 
+    @property
+    def is_last(self) -> bool:
+        """Whether every longer sequence leads to a state that is known."""
+        return self.share == 1 and not self.states
+
 
 def tiny_config(target: Target, changes: Mapping[str, Any]) -> Any:
     """A configuration with tiny pools; `changes` are settings in their JSON form.
@@ -131,8 +136,9 @@ def alphabet_of(target: Target, machine: str, config: Any) -> list[Op]:
 
 @dataclass
 class Exploration:
-    """The search; `levels` makes one level after the other until `seconds` are over.
+    """The search; `levels` makes one level after the other until `seconds` are over, or an interrupt.
 
+    An interrupted level has the findings of its finished jobs.
     The same sequences are found with any number of workers, unless the time ends a level early.
     """
 
@@ -140,12 +146,13 @@ class Exploration:
     workers: int
     seconds: float
     stop_on_first: bool = False
+    is_interrupted: bool = False
     _seen: set[Key] = field(default_factory=set)
     _began: float = field(default_factory=monotonic)
 
     @property
     def is_over(self) -> bool:
-        return monotonic() - self._began > self.seconds
+        return self.is_interrupted or monotonic() - self._began > self.seconds
 
     def levels(self, depth: int) -> Iterator[Level]:
         """The levels up to `depth` ops; ends early where no state is new, or the time is over."""
@@ -180,11 +187,14 @@ class Exploration:
         done: dict[int, list[Reached]] = {}
         running = iter(jobs)
         in_time = iter(lambda: None if self.is_over else next(running, None), None)
-        for (index, job), ended in run_jobs(in_time, self._work, workers=self.workers):
-            if isinstance(ended, JobDeath):
-                done[index] = [one for extension in job for one in self._alone(extension)]
-            else:
-                done[index] = ended
+        try:
+            for (index, job), ended in run_jobs(in_time, self._work, workers=self.workers):
+                if isinstance(ended, JobDeath):
+                    done[index] = [one for extension in job for one in self._alone(extension)]
+                else:
+                    done[index] = ended
+        except KeyboardInterrupt:
+            self.is_interrupted = True
         level.share = sum(len(job) for index, job in jobs if index in done) / len(extensions)
         return [one for index in sorted(done) for one in done[index]]
 

@@ -13,9 +13,17 @@ def test_search_of_a_healthy_engine_tells_the_states_of_each_level(tmp_path):
 
     result = json.loads(run.stdout)
     assert run.returncode == 0, run.stderr
-    assert (result["reached"], result["findings"]) == (2, [])
+    assert (result["verdict"], result["reached"], result["findings"]) == ("green", 2, [])
     assert [level["ops"] for level in result["levels"]] == [1, 2]
     assert result["states"] == sum(level["states"] for level in result["levels"])
+
+
+def test_search_that_ends_before_its_depth_is_not_judged(tmp_path):
+    run = swarden("fuzz", "--exhaustive", 9, "--minutes", 0.01, "--workers", 1, "--json", cwd=tmp_path)
+
+    result = json.loads(run.stdout)
+    assert (result["verdict"], result["depth"]) == ("not judged", 9)
+    assert result["reached"] < 9
 
 
 def test_finding_is_written_and_replays(tmp_path):

@@ -13,6 +13,7 @@ from harness.core.registry import target_of
 from harness.core.replay import failure_like, planted
 from harness.core.system import EngineSystem
 from harness.search.exhaustive import Exploration, Subject, alphabet_of, key_of, tiny_config
+from harness.search.jobs import JobDeath, run_jobs
 
 OWN = target_of("swarden")
 
@@ -80,6 +81,23 @@ def test_search_that_is_out_of_time_says_which_part_it_has_done():
 
     assert level.share == 0
     assert level.states == 0
+
+
+def test_interrupted_search_keeps_the_findings_of_its_finished_jobs(monkeypatch):
+    monkeypatch.setattr("harness.search.exhaustive.EXTENSIONS_PER_JOB", 1)
+
+    def until_the_first_finding(jobs, work, workers):
+        for job, reached in run_jobs(jobs, work, workers=workers):
+            yield job, reached
+            if not isinstance(reached, JobDeath) and any(one.finding for one in reached):
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr("harness.search.exhaustive.run_jobs", until_the_first_finding)
+
+    [level] = explored(3, mutant="B3")
+
+    assert [finding.fingerprint for finding in level.findings] == ["peers_are_unique_and_live/full page/peer_free"]
+    assert level.share < 1
 
 
 class DyingEngine(EngineSystem):
