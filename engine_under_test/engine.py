@@ -276,7 +276,8 @@ def create_engine(
     setting = setting_of(os.environ)
     checker: Checker[Engine] | None = None if setting is None else checker_of(setting)
     if setting is not None and setting.level in (CENSUS, CONTENT):
-        config = replace(config, poison_freed_pages=True, checksum_transfers=setting.level == CONTENT)
+        checksums = config.checksum_transfers or setting.level == CONTENT
+        config = replace(config, poison_freed_pages=True, checksum_transfers=checksums)
     if ports.forward is not None and checkpoint is not None:
         raise ConfigError(f"checkpoint: {checkpoint} and a forward are given; give one of them")
     if ports.forward is None:

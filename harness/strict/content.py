@@ -21,6 +21,7 @@ from harness.strict.tables import Tables
 from invariants.violation import Violation
 
 VARIABLE = "SWARDEN_STRICT_CONTENT_SHARE"
+LEAST_SHARE = 1e-6
 SWEPT_PAGES = 64  # of each pool in a step, at share 1
 
 
@@ -31,8 +32,8 @@ def share_of(environment: Mapping[str, str]) -> float:
         share = float(value)
     except ValueError:
         share = 0.0
-    if not 0 < share <= 1:
-        raise UsageError(f"{VARIABLE}: {value!r} is no share; want a number above 0 and at most 1")
+    if not LEAST_SHARE <= share <= 1:
+        raise UsageError(f"{VARIABLE}: {value!r} is no share; want a number from {LEAST_SHARE:f} to 1")
     return share
 
 
@@ -40,7 +41,8 @@ class Content:
     """Compares what is read with what was written there, and checks all invariants as the census does.
 
     Compared are the slots that a launched pass, a transfer or a swap reads, both ends of a finished copy, and at the
-    end of each step `num_swept` pages of each pool in turn.  With a share below 1 a pass compares fewer of its slots.
+    end of each step `num_swept` pages of each pool in turn.  With a share below 1 a pass compares about that part of
+    its slots.
     The comparisons are events of the census, so the violations of a step are reported together.
     """
 

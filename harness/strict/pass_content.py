@@ -19,8 +19,8 @@ from invariants.events import PrefixesCompared, WrongSlot
 class PassContent:
     """Compares what a pass reads when it is launched, and records what it has written when it has completed.
 
-    Of the slots that a pass reads, every `period`th is compared, others in each pass.  While a pass is in flight, the
-    slots that it writes have no known content, and reads of them are not compared.
+    Of the slots that a pass reads for an entry, every `period`th is compared, others when the request goes on.  While
+    a pass is in flight, the slots that it writes have no known content, and reads of them are not compared.
     """
 
     def __init__(self, engine: Engine, tables: Tables, prefixes: Prefixes, period: int) -> None:
@@ -69,7 +69,7 @@ class PassContent:
         slots, wrong = [], []
         for entry, span, end in zip(flight.entries, pool.spans, ends, strict=True):
             first = 0 if pool.window is None else max(0, entry.start - lookback(pool.window))
-            read = np.arange(first + launch % self._period, end, self._period)
+            read = sampled(range(first, end), entry.start + entry.request.id, self._period)
             of_entry = _slots(pages, span, read, table.page_size)
             differing = (table.tags[of_entry] != self._prefixes.tags(entry)[read]).nonzero()[0]
             if len(differing):
@@ -82,6 +82,11 @@ class PassContent:
         tag = int(table.tags[slot])
         known_from = self._prefixes.holders(tag) if tag else ()
         return WrongSlot(entry.request.id, position, slot // table.page_size, bool(tag), known_from)
+
+
+def sampled(positions: range, turn: int, period: int) -> Ints:
+    """Every `period`th position; each is among them once in `period` successive turns."""
+    return np.arange(positions.start + (turn - positions.start) % period, positions.stop, period)
 
 
 def _written(flight: Flight, indices: Sequence[int], pool: PoolPages, page_size: int) -> Iterator[Ints]:

@@ -1,5 +1,6 @@
 """The level content: healthy models pass, and what is changed behind the engine's back is told once, all of it."""
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -19,6 +20,7 @@ from harness.engines.own.models import tiny_model
 from harness.strict.checker import LOGS
 from harness.strict.content import VARIABLE as SHARE
 from harness.strict.content import share_of
+from harness.strict.pass_content import sampled
 from tests.engine_under_test.builders import EventLog
 from tests.harness.strict.some_traffic import Watched, some_config
 
@@ -122,10 +124,20 @@ def test_wrong_peer_is_told_before_its_consequences():
     ]
 
 
-@pytest.mark.parametrize("value", ["0", "1.5", "-1", "nan", "a tenth"])
+@pytest.mark.parametrize("value", ["0", "1.5", "-1", "nan", "a tenth", "5e-324", "1e-30"])
 def test_value_that_is_no_share_is_misuse(value):
-    with pytest.raises(UsageError, match=f"{SHARE}: '{value}' is no share; want a number above 0 and at most 1"):
+    with pytest.raises(UsageError, match=f"{SHARE}: '{value}' is no share; want a number from 0.000001 to 1"):
         share_of({SHARE: value})
+
+
+@pytest.mark.parametrize("period", [1, 2, 7, 10])
+def test_each_position_of_a_sliding_window_is_compared_once_in_a_period(period):
+    """A position stays in the window for 20 passes of the request."""
+    compared = Counter[int]()
+    for start in range(100, 200):
+        compared.update(sampled(range(start - 20, start), start, period).tolist())
+
+    assert all(compared[position] in (20 // period, 20 // period + 1) for position in range(100, 180))
 
 
 def test_share_is_one_by_default():
