@@ -25,7 +25,7 @@ def peers_change_only_by_pairing(change: Transition) -> Evidence:
             for unit, peer in zip(event.units, event.peers, strict=True)
         }
         for unit in sorted(paired.keys() | _differing(before.peers, after.peers)):
-            peer, want = after.peers[unit], paired.get(unit, before.peers[unit])
+            peer, want = _peer(after.peers, unit), paired.get(unit, _peer(before.peers, unit))
             if peer != want:
                 subject, to_pool = unit_ref(change.after.pool(after.from_pool), unit), change.after.pool(after.to_pool)
                 refs = [unit_ref(to_pool, one) if one else None for one in (peer, want)]
@@ -36,6 +36,11 @@ def _differing(old: Sequence[int], new: Sequence[int]) -> set[int]:
     """The indices at which two maps differ; equal blocks are skipped with one comparison."""
     if old is new:
         return set()
-    blocks = [range(first, min(first + BLOCK, len(new))) for first in range(0, len(new), BLOCK)]
+    blocks = [range(first, first + BLOCK) for first in range(0, max(len(old), len(new)), BLOCK)]
     unequal = [block for block in blocks if old[block.start : block.stop] != new[block.start : block.stop]]
-    return {unit for block in unequal for unit in block if old[unit] != new[unit]}
+    return {unit for block in unequal for unit in block if _peer(old, unit) != _peer(new, unit)}
+
+
+def _peer(peers: Sequence[int], unit: int) -> int:
+    """The peer of a unit; 0, as for a unit without one, if the map is too short."""
+    return peers[unit] if unit < len(peers) else 0

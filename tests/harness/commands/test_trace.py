@@ -34,7 +34,7 @@ LEAK = Mutant(
     (
         Hunk(
             "engine_under_test.cache.departures:Departures.release",
-            "ledgers.free(live, owner=record.owner, cause=cause, after=after)\n",
+            "ledgers.free(handles, owner=record.owner, cause=cause, after=after, lacks=freed)\n",
             "pass\n",
         ),
     ),

@@ -11,7 +11,7 @@ from harness.traces.serve import HISTORY_LEN, Pace, PoolUse, TraceServer, longes
 from tests.harness.traces.some_traces import chatty_rows, row, write_trace
 
 RELEASE = "engine_under_test.cache.departures:Departures.release"
-FREES = "ledgers.free(live, owner=record.owner, cause=cause, after=after)\n"
+FREES = "ledgers.free(handles, owner=record.owner, cause=cause, after=after, lacks=freed)\n"
 LEAK = Mutant("leak", "made up", (Hunk(RELEASE, FREES, "pass\n"),), ("unit_has_one_owner",))
 CRASH = Mutant("crash", "made up", (Hunk(RELEASE, FREES, "raise ValueError(cause)\n"),), ("ValueError",))
 
