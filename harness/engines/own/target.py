@@ -96,6 +96,10 @@ class OwnTarget(Target):
 
     def config_of(self, shape: Shape) -> EngineConfig:
         full, *windowed = shape.pools
+        if full.window is not None or len(windowed) > 1:
+            raise InvalidConfig(
+                "want a full pool and at most one windowed pool; no other shape has a configuration here"
+            )
         return EngineConfig(
             page_size=shape.page_size,
             full_pages=full.units,

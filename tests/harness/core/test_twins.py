@@ -2,11 +2,12 @@
 
 import pytest
 
-from harness.core.errors import UsageError
+from harness.core.errors import InvalidConfig, UsageError
 from harness.core.oplog import Header, OpLog, OpLogError
 from harness.core.ops import Abort, Accept, Drain, Step, Submit
 from harness.core.registry import target_of
 from harness.core.replay import run_log
+from harness.core.target import Pool, Shape
 from harness.core.twins import ALL, Twin, check_wanted, twin_for
 from harness.engines.own.adapter import SwardenEngine
 
@@ -82,6 +83,14 @@ def test_engine_without_twins_has_none(monkeypatch):
     monkeypatch.setattr(type(OWN), "twins", lambda *_: {})
 
     assert twin_for(OWN, OWN.decode(CONFIG), ALL, 0) is None
+
+
+def test_engine_of_another_shape_is_no_twin():
+    """The second engine must have the layers of the first, or their outputs cannot agree."""
+    pools = (Pool("full", 8), Pool("swa", 8, window=4), Pool("swa", 8, window=16))
+
+    with pytest.raises(InvalidConfig, match="want a full pool and at most one windowed pool"):
+        OWN.config_of(Shape(pools=pools))
 
 
 def test_run_without_a_valid_twin_has_none():
