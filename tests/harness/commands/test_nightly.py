@@ -12,6 +12,7 @@ from harness.core.ops import Step, Submit
 from harness.core.registry import OWN
 from harness.search.archive import Archive, Night, Sighting, Status, read
 from tests.harness.commands.test_commands import OPLOGS, swarden
+from tests.harness.search.test_workers import DYING
 from tests.harness.some_processes import running, wait_until
 
 SMALL = ("nightly", "--profile", "smoke", "--workers", 1, "--archive", "a")
@@ -151,6 +152,23 @@ def test_prefix_of_two_findings_is_an_error_that_names_both(tmp_path):
 
     assert run.returncode == 2
     assert "law: 2 findings begin so; name the folder of one: swarden-law-one-" in run.stderr
+
+
+@pytest.mark.parametrize("expected", ["crash/SIGSEGV/step", None])
+def test_log_that_crashes_is_imported_without_a_test(tmp_path, expected):
+    """The command survives, and so does a later run of pytest on the archive."""
+    (tmp_path / "dying.py").write_text(DYING)
+    header = Header(engine=OWN, configs=[{}], mutant="crashes", expected=expected)
+    OpLog(header, [Submit(), Step()]).save(tmp_path / "crashing.oplog")
+
+    run = swarden("archive", "import", "crashing.oplog", "--archive", "a", cwd=tmp_path, SWARDEN_MUTANTS="dying.py")
+
+    assert run.returncode == 0, run.stderr
+    [finding] = Archive(tmp_path / "a").findings([])
+    assert finding.status is Status.NEW
+    assert finding.log is not None
+    assert OpLog.load(finding.log).header.expected == finding.fingerprint == (expected or "crash/SIGSEGV")
+    assert list(finding.folder.glob("test_*.py")) == []
 
 
 def test_log_without_a_failure_is_not_imported(tmp_path):
