@@ -18,7 +18,7 @@ from harness.report.story import replay_line
 from harness.search.archive import Archive, Archived, Quarantine, Sighting, Status, write
 from harness.search.deaths import CRASH, FAULT, HANG
 from harness.search.findings import write as write_log
-from harness.search.shards import replay_log
+from harness.search.shards import replay_with_story
 from harness.search.worker_process import Limits
 
 ARCHIVE = Path(".swarden/archive")
@@ -123,10 +123,7 @@ def import_logs(
     for path in paths:
         log = OpLog.load(path)
         header = log.header
-        limits = Limits(STEP_TIMEOUT_S)
-        replays = replay_log(log.to_bytes(), path, header.engine, header.mutant, limits, with_story=True)
-        if isinstance(replays, str):
-            raise UsageError(replays if replays.startswith(str(path)) else f"{path}: {replays}")
+        replays = replay_with_story(log, Limits(STEP_TIMEOUT_S))
         name = header.expected or next(iter(replays.fingerprints), None)
         if name is None:
             raise UsageError(f"{path}: does not fail, and its header names no expected failure; name it there")

@@ -131,9 +131,7 @@ def _is_of_the_mutant(finding: Finding, engine: str, limits: Limits) -> bool:
         return finding.fingerprint not in group.replay(OpLog(header, finding.log.ops), 1).fingerprints
 
 
-def replay_log(
-    content: bytes, path: Path, engine: str, mutant: str | None, limits: Limits, *, with_story: bool = False
-) -> Replays | str:
+def replay_log(content: bytes, path: Path, engine: str, mutant: str | None, limits: Limits) -> Replays | str:
     """Run the content of an op-log file on an engine, with this mutant in place of its own.
 
     Returns a text if the log cannot be run.
@@ -143,9 +141,15 @@ def replay_log(
         header = msgspec.structs.replace(log.header, mutant=mutant)
         digests = log.digests if mutant == log.header.mutant else None  # of other code
         with _lane(engine, limits) as group:
-            return group.replay(OpLog(header, log.ops, digests), RUNS, with_story=with_story)
+            return group.replay(OpLog(header, log.ops, digests), RUNS)
     except UsageError as error:
         return str(error)
+
+
+def replay_with_story(log: OpLog, limits: Limits) -> Replays:
+    """Run a log, with the story of its failure; raises UsageError if the log cannot be run."""
+    with _lane(log.header.engine, limits) as group:
+        return group.replay(log, RUNS, with_story=True)
 
 
 def settle(finding: Finding, engine: str, limits: Limits) -> Settled:
