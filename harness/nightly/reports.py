@@ -84,10 +84,10 @@ def _engine_row(night: Night, engine: EngineOfNight) -> Sequence[str]:
     tallies = engine.tallies
     rate = tallies.steps / engine.cpu_seconds if engine.cpu_seconds else 0.0
     canaries = [one for one in night.canaries if one.engine == engine.engine]
-    words = [f"{one.mutant} found by {one.law}" if one.law else f"{one.mutant or 'none'} missed" for one in canaries]
+    words = [f"{one.mutant} {f'found by {one.law}' if one.law else 'missed'}" for one in canaries if one.mutant]
     counts = (str(tallies.runs), str(tallies.steps), f"{rate:.0f}", str(tallies.failed_runs))
     reached = f"{sum(tallies.probes[name] > 0 for name in engine.wanted)} of {len(engine.wanted)}"
-    return engine.engine, engine.version, *counts, reached, ", ".join(words)
+    return engine.engine, engine.version, *counts, reached, ", ".join(words) or "has none"
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -173,7 +173,7 @@ def metrics(night: Night) -> str:
     gauge(
         "canary_found",
         "1 if the planted bug was found.",
-        [({"engine": one.engine, "mutant": one.mutant}, bool(one.law)) for one in night.canaries],
+        [({"engine": one.engine, "mutant": one.mutant}, bool(one.law)) for one in night.canaries if one.mutant],
     )
     findings = [
         (

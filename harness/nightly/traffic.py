@@ -23,6 +23,7 @@ from harness.search.result import Result, Tallies
 from harness.search.shards import BATCHES, ShardResult, plan_of_shard, run_shard
 
 SHARD_S = 600.0  # until a shard is cut
+NO_CANARY = "no planted bug fits this release"  # so nothing shows that the laws would find one
 
 
 class ShardKey(NamedTuple):
@@ -192,5 +193,7 @@ def _sum_up(night: Coordinator, plan: Plan, shards: Sequence[ShardFile]) -> None
     of_night.cpu_seconds = round(sum(record.cpu_seconds for record in records), 3)
     of_night.diverged = [run for record in records for run in record.diverged]
     of_night.wanted = wanted_runs(tallies, plan.profile, target_of(plan.engine))
-    of_night.why_not_judged = "" if plan.mutant is not None else outcome.why_not_judged
+    hunted = any(one.engine == plan.engine and one.mutant for one in night.night.canaries)
+    reasons = [outcome.why_not_judged, "" if hunted else NO_CANARY] if plan.mutant is None else []
+    of_night.why_not_judged = "; ".join(filter(None, reasons))
     of_night.owed = deaths if plan.mutant is not None else outcome.owed

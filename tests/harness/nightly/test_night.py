@@ -13,6 +13,7 @@ from harness.nightly.events import KINDS, Event
 from harness.nightly.night import begin, fresh_seed
 from harness.nightly.phases import PHASES
 from harness.nightly.pool import MAX_LOSSES
+from harness.nightly.verdict import verdict_of
 from harness.search.archive import Archive, ArchiveError, Canary, Night, Quarantine, read
 from harness.search.shards import BATCHES
 from harness.search.worker_process import Replays
@@ -143,10 +144,15 @@ def test_file_of_the_archive_that_cannot_be_read_is_an_error_and_stays(tmp_path,
     assert DOUBLE_FREE in statuses(night)
 
 
-def test_release_that_has_no_canary_is_not_red(tmp_path):
-    night = night_of(tmp_path, table(find_canary=Canary(engine=OWN, mutant="")))
+def test_release_that_no_planted_bug_fits_is_not_judged(tmp_path):
+    """It is not red, but nothing shows that the laws would find a bug."""
+    with_none = night_of(tmp_path, table(find_canary=Canary(engine=OWN, mutant="")))
+    with_one = night_of(tmp_path, table())
 
-    assert night.exit_code == ExitCode.CLEAN
+    reasons = [night.engines[0].why_not_judged.split("; ") for night in (with_none, with_one)]
+    assert "no planted bug fits this release" in reasons[0]
+    assert "no planted bug fits this release" not in reasons[1]
+    assert (with_none.exit_code, verdict_of(with_none)) == (ExitCode.CLEAN, "not judged")
 
 
 # --- seeds

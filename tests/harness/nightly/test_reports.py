@@ -90,6 +90,14 @@ def test_metrics_are_openmetrics_text(second_night):
     assert 'swarden_night_canary_found{engine="swarden",mutant="B46"} 0' in lines
 
 
+def test_engine_without_a_canary_has_none_in_the_table_and_no_metric(tmp_path):
+    night = night_of(tmp_path, table(find_canary=Canary(engine=OWN, mutant="")))
+
+    [row] = [line for line in markdown(night).splitlines() if line.startswith(f"| {OWN} | ")]
+    assert row.endswith(" | has none |")
+    assert "swarden_night_canary_found{" not in metrics(night)
+
+
 def test_fixed_finding_fails_no_case(tmp_path):
     night_of(tmp_path, table(lambda plan, *_: shard_result(plan, LEAK)))
 
