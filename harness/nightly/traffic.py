@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from harness.core.errors import UsageError
 from harness.core.oplog import OpLog, OpLogError
 from harness.core.registry import target_of
 from harness.nightly.events import Probe, Runs, WorkerReplaced
@@ -45,7 +44,6 @@ def traffic(night: Coordinator) -> str:
     for shard in shards:
         gathered.add(shard)
     for key, done in night.jobs(_jobs(night, campaigns, corpora, shards)):
-        _check_build(night, key, done)
         shard = gathered.shard_file(key, done)
         night.journal.add(shard)
         gathered.add(shard, is_new=True)
@@ -75,16 +73,6 @@ def campaign_of(night: Coordinator, engine: str) -> Plan:
         mutant=night.night.mutant,
         known=_known(night, engine),
     )
-
-
-def _check_build(night: Coordinator, key: ShardKey, done: ShardResult) -> None:
-    """Raise UsageError if a node has another build of the engine or of swarden than the coordinator."""
-    ours = night.engine(key.engine)
-    if (done.version, done.source_hash) != (ours.version, ours.source_hash):
-        raise UsageError(
-            f"{done.node}: has {key.engine} {done.version} in build {done.source_hash}, want {ours.version} in build "
-            f"{ours.source_hash}; install the same packages on all nodes"
-        )
 
 
 def _known(night: Coordinator, engine: str) -> list[OpLog]:

@@ -13,6 +13,7 @@ from harness.nightly.night import Coordinator, Order, begin
 from harness.nightly.phases import PHASES
 from harness.nightly.pool import local_pool, pool_of_scheduler
 from harness.search.archive import Archive, Night
+from harness.search.shards import build_of
 from harness.search.worker_process import Limits
 from tests.harness.some_processes import wait_until
 
@@ -72,7 +73,7 @@ def test_lost_node_costs_its_running_shards_which_run_elsewhere(cluster, tmp_pat
         if nodes[0].poll() is None:
             nodes[0].send_signal(signal.SIGKILL)
 
-    there = night_on(pool_of_scheduler(address, None), tmp_path / "there", lose_a_node)
+    there = night_on(pool_of_scheduler(address, None, [build_of(OWN)]), tmp_path / "there", lose_a_node)
     here = night_on(local_pool(1), tmp_path / "here")
 
     assert nodes[0].poll() == -signal.SIGKILL

@@ -29,11 +29,11 @@ METRIC = re.compile(r'swarden_night_\w+(\{\w+="[^"\n]*"(,\w+="[^"\n]*")*\})? -?[
 @pytest.fixture
 def second_night(tmp_path):
     """A night in which the canary was missed, one finding is new, and a known one is in quarantine."""
-    night_of(tmp_path, table(lambda plan, *_: shard_result(plan, LEAK)))
+    night_of(tmp_path, table(lambda *_: shard_result(LEAK)))
     archive = Archive(tmp_path)
     archive.finding(OWN, LEAK).put_in_quarantine(Quarantine(reason="<b>known</b> | upstream", until="9999-12-31"))
     answers = table(
-        lambda plan, *_: shard_result(plan, LEAK, DOUBLE_FREE),
+        lambda *_: shard_result(LEAK, DOUBLE_FREE),
         replay_log=FAILED,
         find_canary=Canary(engine=OWN, mutant="B46", runs=90),
     )
@@ -99,7 +99,7 @@ def test_engine_without_a_canary_has_none_in_the_table_and_no_metric(tmp_path):
 
 
 def test_fixed_finding_fails_no_case(tmp_path):
-    night_of(tmp_path, table(lambda plan, *_: shard_result(plan, LEAK)))
+    night_of(tmp_path, table(lambda *_: shard_result(LEAK)))
 
     night = night_of(tmp_path, table(replay_log=FIXED))
 
