@@ -4,6 +4,8 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
+from threading import Timer
 
 import msgspec
 import pytest
@@ -52,6 +54,26 @@ def cluster(tmp_path):
         for process in reversed(processes):
             process.kill()
             process.wait()
+
+
+def slow(ended: Path, go: Path) -> None:
+    wait_until(go.exists)
+    ended.touch()
+
+
+def test_cluster_is_left_while_its_jobs_run(tmp_path):
+    """As after Ctrl-C."""
+    ended, go = tmp_path / "ended", tmp_path / "go"
+    with distributed.LocalCluster(1, threads_per_worker=1, processes=False, dashboard_address=None) as local:
+        try:
+            with pool_of_scheduler(local.scheduler_address, None, [build_of(OWN)]) as pool:
+                Timer(5.0, go.touch).start()  # so that the test ends if the pool waits for the job
+                pool.executor.submit(slow, ended, go)
+            has_waited = ended.exists()
+        finally:
+            go.touch()
+
+    assert not has_waited
 
 
 def night_on(pool, root, on_shard=lambda: None) -> Night:
