@@ -207,19 +207,19 @@ def _settled(report: FindingReport, again: list[Replays], why: str = "") -> Sett
 
 
 class Lane(NamedTuple):
-    """The worker process of one thread for one engine, and what ends with it."""
+    """The worker process of one thread for one engine with these limits, and what ends with it."""
 
     group: WorkerGroup
     stack: ExitStack
 
 
-_LANES: dict[tuple[int, str], Lane] = {}
+_LANES: dict[tuple[int, str, Limits], Lane] = {}
 
 
 @contextmanager
 def _lane(engine: str, limits: Limits) -> Iterator[WorkerGroup]:
-    """The worker process of this thread for an engine; it boots once, and is given up after an error."""
-    key = (threading.get_ident(), engine)
+    """The worker process of this thread for an engine with these limits; it boots once, and is closed by an error."""
+    key = (threading.get_ident(), engine, limits)
     if key not in _LANES:
         with ExitStack() as stack:
             _LANES[key] = Lane(stack.enter_context(_group(limits)), stack.pop_all())
