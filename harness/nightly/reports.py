@@ -159,7 +159,7 @@ def metrics(night: Night) -> str:
         lines.extend((f"# TYPE swarden_night_{name} gauge", f"# HELP swarden_night_{name} {help_text}"))
         for labels, value in values:
             text = ",".join(f'{key}="{_label(one)}"' for key, one in labels.items())
-            lines.append(f"swarden_night_{name}{{{text}}} {value:g}" if text else f"swarden_night_{name} {value:g}")
+            lines.append(f"swarden_night_{name}{f'{{{text}}}' if text else ''} {value:.15g}")
 
     engines = [({"engine": one.engine, "version": one.version}, one) for one in night.engines]
     started = datetime.strptime(night.started, "%Y-%m-%dT%H:%M:%S%z").timestamp()

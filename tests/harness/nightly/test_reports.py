@@ -90,6 +90,17 @@ def test_metrics_are_openmetrics_text(second_night):
     assert 'swarden_night_canary_found{engine="swarden",mutant="B46"} 0' in lines
 
 
+def test_metrics_have_all_digits(second_night):
+    second_night.started = "2025-11-24T23:59:59Z"
+    second_night.engines[0].tallies.steps = 123_456_789
+
+    lines = metrics(second_night).splitlines()
+
+    assert "swarden_night_started_seconds 1764028799" in lines
+    [steps] = [line for line in lines if line.startswith("swarden_night_steps{")]
+    assert steps.endswith("} 123456789")
+
+
 def test_engine_without_a_canary_has_none_in_the_table_and_no_metric(tmp_path):
     night = night_of(tmp_path, table(find_canary=Canary(engine=OWN, mutant="")))
 
