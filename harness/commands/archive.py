@@ -46,7 +46,8 @@ def list_findings(place: ArchiveOption = ARCHIVE, as_json: JsonOption = False) -
     else:
         for _, summary in found:
             seen = f"{summary.seen} nights, {summary.first_seen[:10]} to {summary.last_seen[:10]}"
-            quarantine = f" (quarantined until {summary.quarantine.until})" if summary.quarantine else ""
+            put = summary.quarantine
+            quarantine = f" (quarantined until {put.until})" if put and put.is_active(_today()) else ""
             line = f"{summary.status.value}{quarantine}: {summary.engine} {summary.fingerprint}: {seen}"
             OUT.print(line, markup=False)
         _print_errors(errors)
@@ -64,8 +65,9 @@ def show(fingerprint: FingerprintArgument, place: ArchiveOption = ARCHIVE, as_js
         return
     OUT.print(f"{summary.status.value}: {summary.engine} {summary.fingerprint}", markup=False)
     OUT.print(f"folder: {found.folder}", markup=False)
-    if summary.quarantine is not None:
-        OUT.print(f"quarantined until {summary.quarantine.until}: {summary.quarantine.reason}", markup=False)
+    if (put := summary.quarantine) is not None:
+        words = "quarantined until" if put.is_active(_today()) else "quarantine ended on"
+        OUT.print(f"{words} {put.until}: {put.reason}", markup=False)
     for one in found.sightings:
         replays = f", failed {one.failures} of {one.runs} runs" if one.runs else ""
         traffic = f", {one.times} times in random traffic" if one.times else ""
@@ -119,7 +121,7 @@ def import_logs(
     place: ArchiveOption = ARCHIVE,
 ) -> None:
     """Add op-logs: each is run three times in a process of its own, and must fail or name the failure it expects."""
-    night = f"{datetime.now(UTC):%Y-%m-%d}-00-import"
+    night = f"{_today()}-00-import"
     for path in paths:
         log = OpLog.load(path)
         header = log.header
@@ -149,6 +151,10 @@ def import_logs(
         )
         found.add(sighting)
         OUT.print(f"{sighting.status.value}: {name}: {found.folder}", markup=False)
+
+
+def _today() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%d}"
 
 
 def _the_one(place: Archive, prefix: str) -> Archived:

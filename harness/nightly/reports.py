@@ -50,7 +50,9 @@ def markdown(night: Night) -> str:
         "",
         f"## {len(failing)} open findings, {len(night.findings) - len(failing)} fixed",
         "",
-        *_table(("status", "engine", "finding", "runs", "replay"), map(_row, _sorted(night.findings))),
+        *_table(
+            ("status", "engine", "finding", "runs", "replay"), (_row(night, one) for one in _sorted(night.findings))
+        ),
         "",
         "## Engines",
         "",
@@ -71,10 +73,10 @@ def _sorted(findings: Iterable[FindingOfNight]) -> list[FindingOfNight]:
     return sorted(findings, key=lambda one: (ORDER.index(one.sighting.status), one.sighting.engine, one.fingerprint))
 
 
-def _row(finding: FindingOfNight) -> Sequence[str]:
+def _row(night: Night, finding: FindingOfNight) -> Sequence[str]:
     seen, quarantine = finding.sighting, finding.quarantine
     status = seen.status.value
-    if quarantine is not None:
+    if quarantine is not None and finding.is_quarantined(night.name):
         status += f" (quarantined until {quarantine.until}: {quarantine.reason})"
     log = f"findings/{finding.folder}/{seen.log}" if seen.log else seen.why
     return status, seen.engine, finding.fingerprint, str(seen.times), log

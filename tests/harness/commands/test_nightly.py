@@ -10,7 +10,7 @@ import pytest
 from harness.core.oplog import Header, OpLog
 from harness.core.ops import Step, Submit
 from harness.core.registry import OWN
-from harness.search.archive import Archive, Night, Sighting, Status, read
+from harness.search.archive import Archive, Night, Quarantine, Sighting, Status, read
 from tests.harness.commands.test_commands import OPLOGS, swarden
 from tests.harness.search.test_workers import DYING
 from tests.harness.some_processes import running, wait_until
@@ -110,6 +110,16 @@ def test_imported_log_is_a_new_finding_with_its_story_and_its_test(archived, tmp
     assert listed.stdout.startswith(f"new: swarden {archived.fingerprint}: 1 nights, ")
     assert "shared_pages_match_tree_path: The shared part of a record is as long as" in shown.stdout
     assert {path.suffix for path in archived.folder.iterdir()} == {".oplog", ".py", ".txt", ".json", ""}
+
+
+def test_quarantine_that_has_ended_is_not_listed(archived, tmp_path):
+    archived.put_in_quarantine(Quarantine(reason="issue 1", until="2020-01-31"))
+
+    listed = swarden("archive", "list", "--archive", "a", cwd=tmp_path)
+    shown = swarden("archive", "show", archived.name, "--archive", "a", cwd=tmp_path)
+
+    assert listed.stdout.startswith("new: ")
+    assert "quarantine ended on 2020-01-31: issue 1" in shown.stdout.splitlines()
 
 
 def test_quarantine_is_listed_with_its_date(archived, tmp_path):

@@ -54,6 +54,15 @@ def test_new_findings_come_before_known_ones(second_night):
     assert [line.split()[1] for line in lines] == ["new", "known"]
 
 
+def test_quarantine_that_has_ended_is_not_in_the_table(tmp_path):
+    night_of(tmp_path, table(lambda *_: shard_result(LEAK)))
+    Archive(tmp_path).finding(OWN, LEAK).put_in_quarantine(Quarantine(reason="known", until="2020-01-01"))
+
+    night = night_of(tmp_path, table(lambda *_: shard_result(LEAK), replay_log=FAILED))
+
+    assert "| known | swarden | " in markdown(night)
+
+
 def test_text_of_files_is_not_interpreted_by_markdown(second_night):
     """A bar would begin another cell of the table."""
     page = markdown(second_night)
