@@ -100,7 +100,12 @@ def test_linter_refuses_a_broken_workflow(tmp_path, healthy, broken):
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_command_of_the_workflow_is_one_of_this_build(path):
+def test_command_of_the_workflow_is_a_night_with_the_archive_that_it_restores(path):
+    """Only a night has the corpus of all releases of an engine, and the quarantines."""
     [line] = re.findall(r"run: >-\n +(swarden (?:.|\n {10})+)", path.read_text())
+    [restored] = re.findall(r"actions/cache/restore.*\n +with:\n +path: (\S+)\n", path.read_text())
 
-    parse(line.partition("|")[0])
+    parse(line)
+    words = shlex.split(line)
+    assert words[1] == "nightly"
+    assert words[words.index("--archive") + 1] == restored

@@ -9,13 +9,17 @@ import msgspec
 import typer
 
 from harness.commands.console import OUT, print_json, print_piece
+from harness.commands.fuzz import STEP_TIMEOUT_S
 from harness.core.errors import UsageError
 from harness.core.exit_codes import ExitCode
 from harness.core.oplog import OpLog, OpLogError
-from harness.core.replay import Verdict, repeat
-from harness.report.story import story_lines
+from harness.core.replay import Verdict
+from harness.report.story import replay_line
 from harness.search.archive import Archive, Archived, Quarantine, Sighting, Status, write
+from harness.search.deaths import CRASH, FAULT, HANG
 from harness.search.findings import write as write_log
+from harness.search.shards import replay_with_story
+from harness.search.worker_process import Limits
 
 ARCHIVE = Path(".swarden/archive")
 ArchiveOption = Annotated[Path, typer.Option("--archive", help="folder of the archive")]
@@ -42,7 +46,8 @@ def list_findings(place: ArchiveOption = ARCHIVE, as_json: JsonOption = False) -
     else:
         for _, summary in found:
             seen = f"{summary.seen} nights, {summary.first_seen[:10]} to {summary.last_seen[:10]}"
-            quarantine = f" (quarantined until {summary.quarantine.until})" if summary.quarantine else ""
+            put = summary.quarantine
+            quarantine = f" (quarantined until {put.until})" if put and put.is_active(_today()) else ""
             line = f"{summary.status.value}{quarantine}: {summary.engine} {summary.fingerprint}: {seen}"
             OUT.print(line, markup=False)
         _print_errors(errors)
@@ -60,8 +65,9 @@ def show(fingerprint: FingerprintArgument, place: ArchiveOption = ARCHIVE, as_js
         return
     OUT.print(f"{summary.status.value}: {summary.engine} {summary.fingerprint}", markup=False)
     OUT.print(f"folder: {found.folder}", markup=False)
-    if summary.quarantine is not None:
-        OUT.print(f"quarantined until {summary.quarantine.until}: {summary.quarantine.reason}", markup=False)
+    if (put := summary.quarantine) is not None:
+        words = "quarantined until" if put.is_active(_today()) else "quarantine ended on"
+        OUT.print(f"{words} {put.until}: {put.reason}", markup=False)
     for one in found.sightings:
         replays = f", failed {one.failures} of {one.runs} runs" if one.runs else ""
         traffic = f", {one.times} times in random traffic" if one.times else ""
@@ -114,36 +120,41 @@ def import_logs(
     paths: Annotated[list[Path], typer.Argument(help="op-logs, as in .swarden/findings")],
     place: ArchiveOption = ARCHIVE,
 ) -> None:
-    """Add op-logs: each is run three times, and must fail or name the failure that it expects."""
-    night = f"{datetime.now(UTC):%Y-%m-%d}-00-import"
+    """Add op-logs: each is run three times in a process of its own, and must fail or name the failure it expects."""
+    night = f"{_today()}-00-import"
     for path in paths:
         log = OpLog.load(path)
-        repeated = repeat(log, trace_origins=True)
-        shown = repeated.reported
-        failure = shown.driver.failure
-        names = list(failure.fingerprints) if failure is not None else []
-        name = log.header.expected or next(iter(names), None)
+        header = log.header
+        replays = replay_with_story(log, Limits(STEP_TIMEOUT_S))
+        name = header.expected or next(iter(replays.fingerprints), None)
         if name is None:
             raise UsageError(f"{path}: does not fail, and its header names no expected failure; name it there")
-        found = Archive(place).finding(log.header.engine, name)
-        copy = write_log(log, name, found.folder)
-        if failure is not None:
-            story = "\n".join(map(str, story_lines(log.header, failure, copy)))
-            write(copy.with_suffix(".txt"), f"{story}\n".encode())
+        found = Archive(place).finding(header.engine, name)
+        kills = {one.split("/")[0] for one in (name, *replays.fingerprints)} & {CRASH, HANG, FAULT}
+        expecting = OpLog(msgspec.structs.replace(header, expected=name), log.ops, log.digests)
+        copy = write_log(expecting, name, found.folder, with_test=not kills)
+        if replays.story:
+            story = [*replays.story, str(replay_line(copy)), ""]
+            write(copy.with_suffix(".txt"), "\n".join(story).encode())
         status = {Verdict.FIXED: Status.FIXED, Verdict.CHANGED: Status.CHANGED, Verdict.FLAKY: Status.FLAKY}
         sighting = Sighting(
             night=night,
-            engine=log.header.engine,
-            version=log.header.target.version(),
-            source_hash=log.header.target.source_hash(),
-            status=status.get(repeated.verdict, Status.NEW),
-            fingerprints=names,
-            failures=repeated.num_failed,
-            runs=len(repeated.runs),
+            engine=header.engine,
+            version=header.target.version(),
+            source_hash=header.target.source_hash(),
+            status=status.get(replays.verdict, Status.NEW),
+            fingerprints=list(replays.fingerprints),
+            failures=replays.failures,
+            runs=replays.runs,
             log=copy.name,
+            why=replays.diverged,
         )
         found.add(sighting)
         OUT.print(f"{sighting.status.value}: {name}: {found.folder}", markup=False)
+
+
+def _today() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%d}"
 
 
 def _the_one(place: Archive, prefix: str) -> Archived:

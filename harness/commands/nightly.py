@@ -26,6 +26,7 @@ from harness.nightly.pool import local_pool, pool_of_scheduler
 from harness.search.archive import Archive, write
 from harness.search.jobs import STOPPING
 from harness.search.profiles import PROFILES
+from harness.search.shards import Build
 from harness.search.worker_process import Limits
 
 ARCHIVE = Path(".swarden/archive")
@@ -67,8 +68,9 @@ def nightly(
         place, night = resumed(resume)
     limits = Limits(step_timeout, int(memory_gib * 2**30))
     with _told_how_to_continue(place.nights_folder / night.name), ExitStack() as stack:
+        builds = [Build(one.engine, one.version, one.source_hash) for one in night.engines]
         pool = stack.enter_context(
-            pool_of_scheduler(scheduler, workers) if scheduler else local_pool(workers or os.cpu_count() or 1)
+            pool_of_scheduler(scheduler, workers, builds) if scheduler else local_pool(workers or os.cpu_count() or 1)
         )
         emit = stack.enter_context(_emitter(place.nights_folder / night.name, events))
         for line in Coordinator(place, night, pool, limits, emit).run(PHASES):

@@ -27,5 +27,8 @@ def cluster(address: str, workers: int | None) -> Iterator[tuple[Executor, int, 
         except TimeoutError as error:
             raise UsageError(f"--scheduler: {address} has no worker; start some: 'dask worker {address}'") from error
         threads = sum(client.nthreads().values())
-        with client.get_executor(pure=False) as executor:
+        executor = client.get_executor(pure=False)
+        try:
             yield executor, min(workers or threads, threads), LOST
+        finally:  # its own context would wait for the running jobs, up to ten minutes after Ctrl-C
+            executor.shutdown(wait=False)

@@ -1,6 +1,7 @@
 """The page of an archive, or of the findings of one campaign: what ran, what failed, and what was reached."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ from harness.core.registry import UnknownEngine, target_of
 from harness.nightly.reports import ORDER
 from harness.nightly.verdict import exit_code_of, red_reasons, verdict_of
 from harness.report.page import page_of_report
-from harness.search.archive import FAILING, Archive, Archived, EngineOfNight, Night, Sighting, Status
+from harness.search.archive import FAILING, Archive, Archived, EngineOfNight, Night, Sighting, Status, date_of
 from harness.search.outcome import NOT_JUDGED
 
 MAX_NIGHTS = 30  # of the history, the last
@@ -31,7 +32,10 @@ class Part(NamedTuple):
 
 
 class FindingView(NamedTuple):
-    """A finding; `status` and the nights are "" outside of an archive, and `story` is the stored one."""
+    """A finding; `status` and the nights are "" outside of an archive, and `story` is the stored one.
+
+    `quarantine` is "" if it has ended.
+    """
 
     fingerprint: str
     engine: str
@@ -118,7 +122,9 @@ def page_of(root: Path, parts_of: Parts, coverage_of: Coverage) -> str:
         raise UsageError(
             f"{root}: has no nights and no op-logs; want an archive, or the folder of a campaign's findings"
         )
-    findings = sorted(map(_of_archive, archived), key=_urgency) if not logs else [*map(_of_log, logs)]
+    date = date_of(nights[-1].name) if nights else f"{datetime.now(UTC):%Y-%m-%d}"
+    of_archive = sorted((_of_archive(one, date) for one in archived), key=_urgency)
+    findings = of_archive or [*map(_of_log, logs)]
     for one in archived:
         errors += one.errors
     with_run = [one.log for one in findings[:MAX_RUNS] if one.log is not None]
@@ -148,9 +154,10 @@ def _view_of(night: Night) -> NightView:
     return NightView(night, verdict, int(exit_code_of(night)), red_reasons(night))
 
 
-def _of_archive(archived: Archived) -> FindingView:
+def _of_archive(archived: Archived, date: str) -> FindingView:
     summary = archived.summary()
     quarantine = summary.quarantine
+    is_active = quarantine is not None and quarantine.is_active(date)
     return FindingView(
         fingerprint=archived.fingerprint,
         engine=archived.engine,
@@ -161,7 +168,7 @@ def _of_archive(archived: Archived) -> FindingView:
         first_seen=summary.first_seen,
         last_seen=summary.last_seen,
         seen=summary.seen,
-        quarantine=f"until {quarantine.until}: {quarantine.reason}" if quarantine is not None else "",
+        quarantine=f"until {quarantine.until}: {quarantine.reason}" if quarantine and is_active else "",
         story=_text_of(archived.log.with_suffix(".txt")) if archived.log is not None else "",
         by_night=_by_night(archived.sightings),
     )

@@ -5,7 +5,7 @@ and only its result counts, so nothing is lost and nothing is counted twice.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from harness.core.errors import UsageError
-from harness.search.shards import close_lanes, interrupt_lanes
+from harness.search.shards import Build, close_lanes, interrupt_lanes, on_same_build
 
 MAX_LOSSES = 5  # of one job
 NEEDS_DASK = "--scheduler: {}; pip install 'swarden[dask]'"
@@ -34,11 +34,15 @@ class Job(NamedTuple):
 
 @dataclass(frozen=True)
 class Pool:
-    """An Executor, the number of jobs that run at a time, and the errors that mean that a node was lost."""
+    """An Executor, the number of jobs that run at a time, and the errors that mean that a node was lost.
+
+    `builds` has the builds that each node must have, if it is another machine than the coordinator's.
+    """
 
     executor: Executor
     width: int
     lost: tuple[type[Exception], ...] = (CancelledError,)
+    builds: Sequence[Build] = ()
 
     def run(self, jobs: Iterable[Job], on_loss: Callable[[Job, Exception], None]) -> Iterator[tuple[Any, Any]]:
         """Yield the subject of each job with its result, in the order in which the jobs end.
@@ -49,7 +53,7 @@ class Pool:
         waiting, running, losses = iter(jobs), dict[Future[Any], Job](), Counter[str]()
         while True:
             for job in islice(waiting, max(0, self.width - len(running))):
-                running[self.executor.submit(job.function, *job.arguments)] = job
+                running[self._submitted(job)] = job
             if not running:
                 return
             for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -61,9 +65,14 @@ class Pool:
                     if losses[job.name] == MAX_LOSSES:
                         raise UsageError(f"{job.name}: its node was lost {MAX_LOSSES} times: {error!r}") from error
                     on_loss(job, error)
-                    running[self.executor.submit(job.function, *job.arguments)] = job
+                    running[self._submitted(job)] = job
                 else:
                     yield job.subject, result
+
+    def _submitted(self, job: Job) -> Future[Any]:
+        if self.builds:
+            return self.executor.submit(on_same_build, self.builds, job.function, *job.arguments)
+        return self.executor.submit(job.function, *job.arguments)
 
 
 @contextmanager
@@ -80,11 +89,14 @@ def local_pool(workers: int) -> Iterator[Pool]:
 
 
 @contextmanager
-def pool_of_scheduler(address: str, workers: int | None) -> Iterator[Pool]:
-    """The nodes of a Dask scheduler; raises UsageError if Dask is not installed or no node is there."""
+def pool_of_scheduler(address: str, workers: int | None, builds: Sequence[Build]) -> Iterator[Pool]:
+    """The nodes of a Dask scheduler, which must have these builds.
+
+    Raises UsageError if Dask is not installed or no node is there.
+    """
     try:
         cluster = EntryPoint("", "harness.nightly.cluster:cluster", "").load()
     except ModuleNotFoundError as error:
         raise UsageError(NEEDS_DASK.format(error)) from error
     with cluster(address, workers) as (executor, width, lost):
-        yield Pool(executor, width, (CancelledError, *lost))
+        yield Pool(executor, width, (CancelledError, *lost), builds)

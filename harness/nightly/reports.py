@@ -50,7 +50,9 @@ def markdown(night: Night) -> str:
         "",
         f"## {len(failing)} open findings, {len(night.findings) - len(failing)} fixed",
         "",
-        *_table(("status", "engine", "finding", "runs", "replay"), map(_row, _sorted(night.findings))),
+        *_table(
+            ("status", "engine", "finding", "runs", "replay"), (_row(night, one) for one in _sorted(night.findings))
+        ),
         "",
         "## Engines",
         "",
@@ -71,10 +73,10 @@ def _sorted(findings: Iterable[FindingOfNight]) -> list[FindingOfNight]:
     return sorted(findings, key=lambda one: (ORDER.index(one.sighting.status), one.sighting.engine, one.fingerprint))
 
 
-def _row(finding: FindingOfNight) -> Sequence[str]:
+def _row(night: Night, finding: FindingOfNight) -> Sequence[str]:
     seen, quarantine = finding.sighting, finding.quarantine
     status = seen.status.value
-    if quarantine is not None:
+    if quarantine is not None and finding.is_quarantined(night.name):
         status += f" (quarantined until {quarantine.until}: {quarantine.reason})"
     log = f"findings/{finding.folder}/{seen.log}" if seen.log else seen.why
     return status, seen.engine, finding.fingerprint, str(seen.times), log
@@ -84,10 +86,10 @@ def _engine_row(night: Night, engine: EngineOfNight) -> Sequence[str]:
     tallies = engine.tallies
     rate = tallies.steps / engine.cpu_seconds if engine.cpu_seconds else 0.0
     canaries = [one for one in night.canaries if one.engine == engine.engine]
-    words = [f"{one.mutant} found by {one.law}" if one.law else f"{one.mutant or 'none'} missed" for one in canaries]
+    words = [f"{one.mutant} {f'found by {one.law}' if one.law else 'missed'}" for one in canaries if one.mutant]
     counts = (str(tallies.runs), str(tallies.steps), f"{rate:.0f}", str(tallies.failed_runs))
     reached = f"{sum(tallies.probes[name] > 0 for name in engine.wanted)} of {len(engine.wanted)}"
-    return engine.engine, engine.version, *counts, reached, ", ".join(words)
+    return engine.engine, engine.version, *counts, reached, ", ".join(words) or "has none"
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -159,7 +161,7 @@ def metrics(night: Night) -> str:
         lines.extend((f"# TYPE swarden_night_{name} gauge", f"# HELP swarden_night_{name} {help_text}"))
         for labels, value in values:
             text = ",".join(f'{key}="{_label(one)}"' for key, one in labels.items())
-            lines.append(f"swarden_night_{name}{{{text}}} {value:g}" if text else f"swarden_night_{name} {value:g}")
+            lines.append(f"swarden_night_{name}{f'{{{text}}}' if text else ''} {value:.15g}")
 
     engines = [({"engine": one.engine, "version": one.version}, one) for one in night.engines]
     started = datetime.strptime(night.started, "%Y-%m-%dT%H:%M:%S%z").timestamp()
@@ -173,7 +175,7 @@ def metrics(night: Night) -> str:
     gauge(
         "canary_found",
         "1 if the planted bug was found.",
-        [({"engine": one.engine, "mutant": one.mutant}, bool(one.law)) for one in night.canaries],
+        [({"engine": one.engine, "mutant": one.mutant}, bool(one.law)) for one in night.canaries if one.mutant],
     )
     findings = [
         (

@@ -79,6 +79,10 @@ class Quarantine(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     until: str
 
+    def is_active(self, date: str) -> bool:
+        """Whether the finding is in quarantine on that date."""
+        return date < self.until
+
 
 class FindingSummary(msgspec.Struct, frozen=True, kw_only=True):
     """finding.json.  `engine` is the name of the target; the other fields follow from the sightings.
@@ -109,7 +113,7 @@ class FindingOfNight(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_quarantined(self, night: str) -> bool:
         """Whether the finding is in quarantine in that night."""
-        return self.quarantine is not None and date_of(night) < self.quarantine.until
+        return self.quarantine is not None and self.quarantine.is_active(date_of(night))
 
 
 class Canary(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ from harness.core.driver import Driver, Failure
 from harness.core.files import write_whole
 from harness.core.fingerprint import slug
 from harness.core.oplog import OpLog, OpLogError
+from harness.core.printable import printable
 from harness.core.replay import failure_like, log_of, run_log
 from harness.report.story import Line, Part, replay_line, story_lines
 from harness.search.result import Finding
@@ -186,6 +187,7 @@ def write(log: OpLog, fingerprint: str, out: Path, *, with_test: bool = True) ->
     if not with_test:
         return path
     identifier = re.sub(r"\W+", "_", name.replace("+", "_and_"))
-    test = TEST_FILE.format(title=fingerprint, name=identifier, kinds=", ".join(kinds_in(log)), log=log_code(log))
+    title = printable(fingerprint).replace("\\", r"\\").replace('"', r"\"")  # of a log from outside, too
+    test = TEST_FILE.format(title=title, name=identifier, kinds=", ".join(kinds_in(log)), log=log_code(log))
     write_whole(path.with_name(f"test_{identifier}.py"), test.encode())
     return path

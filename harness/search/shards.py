@@ -9,12 +9,12 @@ import atexit
 import socket
 import tempfile
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing import current_process
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -43,13 +43,19 @@ CANARY_SEEDS = 5  # of a hunt whose failures are the engine's own
 FRESH = 3  # processes in which a finding must fail before it is published
 
 
+class Build(NamedTuple):
+    """The version of an engine, and the hash of all sources that can change a run on it."""
+
+    engine: str
+    version: str
+    source_hash: str
+
+
 class ShardResult(NamedTuple):
-    """The result of a shard, the host that ran it, and the engine's version and hash there."""
+    """The result of a shard, and the host that ran it."""
 
     result: Result
     node: str
-    version: str
-    source_hash: str
 
 
 @dataclass(frozen=True)
@@ -88,14 +94,31 @@ def plan_of_shard(campaign: Plan, ordinal: int, corpus: list[CorpusLog]) -> Plan
 # --- the jobs
 
 
+def on_same_build(builds: Sequence[Build], job: Callable[..., Any], *arguments: Any) -> Any:
+    """Run a job; raises UsageError if this node has another build of an engine or of swarden than the coordinator."""
+    for want in builds:
+        have = build_of(want.engine)
+        if have != want:
+            raise UsageError(
+                f"{socket.gethostname()}: has {have.engine} {have.version} in build {have.source_hash}, want "
+                f"{want.version} in build {want.source_hash}; install the same packages on all nodes"
+            )
+    return job(*arguments)
+
+
+def build_of(engine: str) -> Build:
+    """The build of an engine on this machine."""
+    target = target_of(engine)
+    return Build(engine, target.version(), target.source_hash())
+
+
 def run_shard(plan: Plan, limits: Limits, until: Collection[str] = ()) -> ShardResult:
     """Make the runs of a plan; a finding of one of the laws `until` ends them."""
     with _lane(plan.engine, limits) as group:
         for _ in group.running(plan):
             if any(finding.invariant in until for finding in group.result.findings.values()):
                 group.stop()
-        target = target_of(plan.engine)
-        return ShardResult(group.result, socket.gethostname(), target.version(), target.source_hash())
+        return ShardResult(group.result, socket.gethostname())
 
 
 def find_canary(campaign: Plan, mutants: Sequence[str], limits: Limits) -> Canary:
@@ -146,6 +169,12 @@ def replay_log(content: bytes, path: Path, engine: str, mutant: str | None, limi
         return str(error)
 
 
+def replay_with_story(log: OpLog, limits: Limits) -> Replays:
+    """Run a log, with the story of its failure; raises UsageError if the log cannot be run."""
+    with _lane(log.header.engine, limits) as group:
+        return group.replay(log, RUNS, with_story=True)
+
+
 def settle(finding: Finding, engine: str, limits: Limits) -> Settled:
     """Shrink a finding, and run the shrunk log once in each of FRESH fresh processes."""
     with tempfile.TemporaryDirectory(prefix="swarden-") as folder, _lane(engine, limits) as group:
@@ -178,19 +207,19 @@ def _settled(report: FindingReport, again: list[Replays], why: str = "") -> Sett
 
 
 class Lane(NamedTuple):
-    """The worker process of one thread for one engine, and what ends with it."""
+    """The worker process of one thread for one engine with these limits, and what ends with it."""
 
     group: WorkerGroup
     stack: ExitStack
 
 
-_LANES: dict[tuple[int, str], Lane] = {}
+_LANES: dict[tuple[int, str, Limits], Lane] = {}
 
 
 @contextmanager
 def _lane(engine: str, limits: Limits) -> Iterator[WorkerGroup]:
-    """The worker process of this thread for an engine; it boots once, and is given up after an error."""
-    key = (threading.get_ident(), engine)
+    """The worker process of this thread for an engine with these limits; it boots once, and is closed by an error."""
+    key = (threading.get_ident(), engine, limits)
     if key not in _LANES:
         with ExitStack() as stack:
             _LANES[key] = Lane(stack.enter_context(_group(limits)), stack.pop_all())

@@ -22,6 +22,7 @@ from harness.core.fingerprint import fingerprint_of_error
 from harness.core.oplog import OpLog
 from harness.core.replay import Repeated, Verdict, repeat
 from harness.core.running_log import RunningLog
+from harness.report.story import story_lines
 from harness.search.campaign import Plan, RunIndex, Worker
 from harness.search.deaths import CRASH, FAULT, HANG
 from harness.search.findings import FindingReport, report_finding
@@ -52,20 +53,25 @@ class ReportTask(NamedTuple):
 
 
 class ReplayTask(NamedTuple):
-    """A log that a worker runs `runs` times."""
+    """A log that a worker runs `runs` times; `with_story` asks for the story of its failure."""
 
     log: OpLog
     runs: int
+    with_story: bool
 
 
 class Replays(NamedTuple):
-    """The runs of a log; `diverged` describes the first difference among them, or from a log of the same build."""
+    """The runs of a log; `diverged` describes the first difference among them, or from a log of the same build.
+
+    `story` has the lines of the story of the failure, if it was asked for.
+    """
 
     verdict: Verdict
     fingerprints: tuple[str, ...]
     failures: int
     runs: int
     diverged: str = ""
+    story: tuple[str, ...] = ()
 
 
 class NotReproduced(NamedTuple):
@@ -261,7 +267,9 @@ def _run_task(task: Task, connection: Connection, shared: Any, stop: Any, runnin
             connection.send(Booted(worker.boot_seconds))
             worker.work()
         elif isinstance(task, ReplayTask):
-            connection.send(_replays(repeat(task.log, task.runs, on_step)))
+            connection.send(
+                _replays(repeat(task.log, task.runs, on_step, trace_origins=task.with_story), task.with_story)
+            )
         else:
             connection.send(report_finding(*task, heartbeat=on_step, is_stopped=is_stopped))
     except DoesNotFail as error:
@@ -271,9 +279,10 @@ def _run_task(task: Task, connection: Connection, shared: Any, stop: Any, runnin
     connection.send(Done())
 
 
-def _replays(repeated: Repeated) -> Replays:
+def _replays(repeated: Repeated, with_story: bool) -> Replays:
     shown = repeated.reported
     failure = shown.driver.failure
+    story = story_lines(shown.log.header, failure) if with_story and failure is not None else []
     diverged = repeated.first_difference or (shown.is_nondeterministic and shown.diverged) or ""
     return Replays(
         Verdict.FLAKY if diverged else repeated.verdict,
@@ -281,4 +290,5 @@ def _replays(repeated: Repeated) -> Replays:
         repeated.num_failed,
         len(repeated.runs),
         diverged,
+        tuple(map(str, story)),
     )

@@ -127,12 +127,13 @@ class WorkerGroup:
         self.result.seconds = time.monotonic() - self.started_at
         self._stop.value = 0
 
-    def replay(self, log: OpLog, runs: int = RUNS) -> Replays:
+    def replay(self, log: OpLog, runs: int = RUNS, *, with_story: bool = False) -> Replays:
         """Run a log `runs` times in the first worker; if that dies, the log has failed with the kind of death.
 
-        Raises UsageError if the log cannot be run, or is truncated and does not fail.
+        With `with_story` a failure that does not kill the worker has its story.  Raises UsageError if the log cannot
+        be run, or is truncated and does not fail.
         """
-        self.workers[0].give(ReplayTask(log, runs))
+        self.workers[0].give(ReplayTask(log, runs, with_story))
         replays: Replays | UsageError | None = None
         for received in self._messages():
             if received is None:
@@ -143,7 +144,7 @@ class WorkerGroup:
             elif isinstance(message, WorkerDeath):
                 expected = log.header.expected or ""
                 same = expected.startswith(f"{message.name}/")
-                verdict = Verdict.FAILED if same else Verdict.CHANGED
+                verdict = Verdict.FAILED if same or not expected else Verdict.CHANGED
                 replays = Replays(verdict, (expected if same else message.name,), 1, 1)
                 self._replace(index)
         if isinstance(replays, UsageError):

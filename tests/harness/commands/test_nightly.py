@@ -10,8 +10,9 @@ import pytest
 from harness.core.oplog import Header, OpLog
 from harness.core.ops import Step, Submit
 from harness.core.registry import OWN
-from harness.search.archive import Archive, Night, Sighting, Status, read
+from harness.search.archive import Archive, Night, Quarantine, Sighting, Status, read
 from tests.harness.commands.test_commands import OPLOGS, swarden
+from tests.harness.search.test_workers import DYING
 from tests.harness.some_processes import running, wait_until
 
 SMALL = ("nightly", "--profile", "smoke", "--workers", 1, "--archive", "a")
@@ -111,6 +112,16 @@ def test_imported_log_is_a_new_finding_with_its_story_and_its_test(archived, tmp
     assert {path.suffix for path in archived.folder.iterdir()} == {".oplog", ".py", ".txt", ".json", ""}
 
 
+def test_quarantine_that_has_ended_is_not_listed(archived, tmp_path):
+    archived.put_in_quarantine(Quarantine(reason="issue 1", until="2020-01-31"))
+
+    listed = swarden("archive", "list", "--archive", "a", cwd=tmp_path)
+    shown = swarden("archive", "show", archived.name, "--archive", "a", cwd=tmp_path)
+
+    assert listed.stdout.startswith("new: ")
+    assert "quarantine ended on 2020-01-31: issue 1" in shown.stdout.splitlines()
+
+
 def test_quarantine_is_listed_with_its_date(archived, tmp_path):
     put = swarden(
         "archive", "quarantine", archived.name, "--reason", "issue 1", "--until", "2099-01-31", "--archive", "a",
@@ -151,6 +162,23 @@ def test_prefix_of_two_findings_is_an_error_that_names_both(tmp_path):
 
     assert run.returncode == 2
     assert "law: 2 findings begin so; name the folder of one: swarden-law-one-" in run.stderr
+
+
+@pytest.mark.parametrize("expected", ["crash/SIGSEGV/step", None])
+def test_log_that_crashes_is_imported_without_a_test(tmp_path, expected):
+    """The command survives, and so does a later run of pytest on the archive."""
+    (tmp_path / "dying.py").write_text(DYING)
+    header = Header(engine=OWN, configs=[{}], mutant="crashes", expected=expected)
+    OpLog(header, [Submit(), Step()]).save(tmp_path / "crashing.oplog")
+
+    run = swarden("archive", "import", "crashing.oplog", "--archive", "a", cwd=tmp_path, SWARDEN_MUTANTS="dying.py")
+
+    assert run.returncode == 0, run.stderr
+    [finding] = Archive(tmp_path / "a").findings([])
+    assert finding.status is Status.NEW
+    assert finding.log is not None
+    assert OpLog.load(finding.log).header.expected == finding.fingerprint == (expected or "crash/SIGSEGV")
+    assert list(finding.folder.glob("test_*.py")) == []
 
 
 def test_log_without_a_failure_is_not_imported(tmp_path):

@@ -160,6 +160,19 @@ def test_page_has_each_finding_with_its_run_the_most_urgent_first(page):
     assert all("open" not in one.attributes for one in found)
 
 
+def test_finding_is_as_urgent_as_any_once_its_quarantine_has_ended(tmp_path):
+    archive = Archive(tmp_path / "archive")
+    shown = [add_finding(archive, "b/quiet", [Status.KNOWN]), add_finding(archive, "a/loud", [Status.KNOWN])]
+    for name, until in (("b/quiet", "2026-11-24"), ("a/loud", "2026-11-25")):
+        archive.finding("swarden", name).put_in_quarantine(Quarantine(reason="known limit", until=until))
+    save_night(archive, a_night(NIGHTS[1], shown))
+
+    found = page_of(archive.root, tmp_path).all("details", "finding")
+
+    assert [one.all("span", "name")[0].text for one in found] == ["b/quiet", "a/loud"]
+    assert ["quarantined" in one.all("span", "about")[0].text for one in found] == [False, True]
+
+
 def test_page_has_the_last_night_with_its_verdict_reasons_and_figures(page):
     assert page.all("h1")[0].text == f"Night {NIGHTS[1]} violated"
     assert page.all("ul", "reasons")[0].text == "swarden: probe preempted: seen in 1 runs, want at least 5"

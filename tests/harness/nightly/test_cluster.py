@@ -4,6 +4,8 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
+from threading import Timer
 
 import msgspec
 import pytest
@@ -13,6 +15,7 @@ from harness.nightly.night import Coordinator, Order, begin
 from harness.nightly.phases import PHASES
 from harness.nightly.pool import local_pool, pool_of_scheduler
 from harness.search.archive import Archive, Night
+from harness.search.shards import build_of
 from harness.search.worker_process import Limits
 from tests.harness.some_processes import wait_until
 
@@ -53,6 +56,26 @@ def cluster(tmp_path):
             process.wait()
 
 
+def slow(ended: Path, go: Path) -> None:
+    wait_until(go.exists)
+    ended.touch()
+
+
+def test_cluster_is_left_while_its_jobs_run(tmp_path):
+    """As after Ctrl-C."""
+    ended, go = tmp_path / "ended", tmp_path / "go"
+    with distributed.LocalCluster(1, threads_per_worker=1, processes=False, dashboard_address=None) as local:
+        try:
+            with pool_of_scheduler(local.scheduler_address, None, [build_of(OWN)]) as pool:
+                Timer(5.0, go.touch).start()  # so that the test ends if the pool waits for the job
+                pool.executor.submit(slow, ended, go)
+            has_waited = ended.exists()
+        finally:
+            go.touch()
+
+    assert not has_waited
+
+
 def night_on(pool, root, on_shard=lambda: None) -> Night:
     """A night without its last phases, which need no node."""
     archive = Archive(root)
@@ -72,7 +95,7 @@ def test_lost_node_costs_its_running_shards_which_run_elsewhere(cluster, tmp_pat
         if nodes[0].poll() is None:
             nodes[0].send_signal(signal.SIGKILL)
 
-    there = night_on(pool_of_scheduler(address, None), tmp_path / "there", lose_a_node)
+    there = night_on(pool_of_scheduler(address, None, [build_of(OWN)]), tmp_path / "there", lose_a_node)
     here = night_on(local_pool(1), tmp_path / "here")
 
     assert nodes[0].poll() == -signal.SIGKILL

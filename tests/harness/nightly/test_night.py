@@ -1,5 +1,6 @@
 """A night: its phases, its seeds, and its continuation after a death."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import msgspec
@@ -12,9 +13,10 @@ from harness.core.replay import Verdict
 from harness.nightly.events import KINDS, Event
 from harness.nightly.night import begin, fresh_seed
 from harness.nightly.phases import PHASES
-from harness.nightly.pool import MAX_LOSSES
+from harness.nightly.pool import MAX_LOSSES, Job, Pool
+from harness.nightly.verdict import verdict_of
 from harness.search.archive import Archive, ArchiveError, Canary, Night, Quarantine, read
-from harness.search.shards import BATCHES
+from harness.search.shards import BATCHES, build_of
 from harness.search.worker_process import Replays
 from tests.harness.nightly.some_nights import (
     DOUBLE_FREE,
@@ -31,8 +33,8 @@ from tests.harness.nightly.some_nights import (
 )
 
 
-def leaking(plan, *_):
-    return shard_result(plan, LEAK)
+def leaking(*_):
+    return shard_result(LEAK)
 
 
 def test_finding_is_new_then_known_then_fixed_then_reopened(tmp_path):
@@ -95,7 +97,7 @@ def test_crash_that_does_not_repeat_is_red_and_no_finding(tmp_path):
     """Its log is kept in the folder of the night."""
     crash = "crash/SIGKILL/step"
     answers = table(
-        lambda plan, *_: shard_result(plan, crash, died="worker 0 was killed by SIGKILL in op 2, step"),
+        lambda *_: shard_result(crash, died="worker 0 was killed by SIGKILL in op 2, step"),
         settle=lambda finding, *_: settled(finding, failures=0),
     )
 
@@ -131,7 +133,7 @@ def test_night_that_misses_its_canary_is_red(tmp_path):
 @pytest.mark.parametrize("name", ["finding.json", "*.oplog", "seen/*.json"])
 def test_file_of_the_archive_that_cannot_be_read_is_an_error_and_stays(tmp_path, name):
     """The other findings are replayed."""
-    night_of(tmp_path, table(lambda plan, *_: shard_result(plan, LEAK, DOUBLE_FREE)))
+    night_of(tmp_path, table(lambda *_: shard_result(LEAK, DOUBLE_FREE)))
     [path] = Archive(tmp_path).finding(OWN, LEAK).folder.glob(name)
     path.chmod(0o644)
     path.write_bytes(b"\xff")
@@ -143,10 +145,15 @@ def test_file_of_the_archive_that_cannot_be_read_is_an_error_and_stays(tmp_path,
     assert DOUBLE_FREE in statuses(night)
 
 
-def test_release_that_has_no_canary_is_not_red(tmp_path):
-    night = night_of(tmp_path, table(find_canary=Canary(engine=OWN, mutant="")))
+def test_release_that_no_planted_bug_fits_is_not_judged(tmp_path):
+    """It is not red, but nothing shows that the laws would find a bug."""
+    with_none = night_of(tmp_path, table(find_canary=Canary(engine=OWN, mutant="")))
+    with_one = night_of(tmp_path, table())
 
-    assert night.exit_code == ExitCode.CLEAN
+    reasons = [night.engines[0].why_not_judged.split("; ") for night in (with_none, with_one)]
+    assert "no planted bug fits this release" in reasons[0]
+    assert "no planted bug fits this release" not in reasons[1]
+    assert (with_none.exit_code, verdict_of(with_none)) == (ExitCode.CLEAN, "not judged")
 
 
 # --- seeds
@@ -190,7 +197,7 @@ def dies_in_shard(ordinal: int):
     def run_shard(plan, *_):
         if plan.first_run.batch == ordinal * BATCHES:
             raise Killed
-        return shard_result(plan, LEAK)
+        return shard_result(LEAK)
 
     return run_shard
 
@@ -219,7 +226,7 @@ def test_night_that_dies_while_it_settles_publishes_each_finding_once(tmp_path):
         return settled(finding)
 
     with pytest.raises(Killed):
-        night_of(tmp_path, table(lambda plan, *_: shard_result(plan, LEAK, DOUBLE_FREE), settle=dies))
+        night_of(tmp_path, table(lambda *_: shard_result(LEAK, DOUBLE_FREE), settle=dies))
     [folder] = (tmp_path / "nights").iterdir()
     second = table()
 
@@ -233,11 +240,11 @@ def test_night_that_dies_while_it_settles_publishes_each_finding_once(tmp_path):
 def test_shard_that_cannot_be_written_ends_the_night_and_runs_again(tmp_path):
     """As on a full disk."""
 
-    def fills_disk(plan, *_):
+    def fills_disk(*_):
         (tmp_path / "nights").chmod(0o755)
         [folder] = (tmp_path / "nights").iterdir()
         (folder / "shards").touch()  # where the folder of the journal should be
-        return shard_result(plan)
+        return shard_result()
 
     with pytest.raises(ArchiveError, match="cannot be written"):
         night_of(tmp_path, table(fills_disk))
@@ -286,10 +293,10 @@ def test_phases_that_have_ended_are_not_run_again(tmp_path):
 def test_shard_of_a_lost_node_runs_again_and_counts_once(tmp_path):
     losses = iter([Lost(), Lost()])
 
-    def run_shard(plan, *_):
+    def run_shard(*_):
         for error in losses:
             raise error
-        return shard_result(plan, LEAK)
+        return shard_result(LEAK)
 
     events: list[Event] = []
     night = night_of(tmp_path, table(run_shard), events=events)
@@ -309,17 +316,26 @@ def test_shard_whose_node_is_lost_again_and_again_ends_the_night(tmp_path):
     assert answers.count("run_shard") == MAX_LOSSES
 
 
-def test_node_with_another_build_is_named(tmp_path):
-    with pytest.raises(UsageError, match=r"a-node: has swarden .* install the same packages on all nodes"):
-        night_of(tmp_path, table(lambda plan, *_: shard_result(plan)._replace(source_hash="other")))
+def test_no_job_runs_on_a_node_with_another_build():
+    """The node checks, so that neither a replay nor a canary ends before the difference is seen."""
+    ran: list[int] = []
+    with ThreadPoolExecutor(1) as node:
+        same = Pool(node, 1, builds=[build_of(OWN)])
+        other = Pool(node, 1, builds=[build_of(OWN)._replace(source_hash="other")])
+        results = [*same.run([Job("one", ran.append, (1,))], lambda *_: None)]
+        with pytest.raises(UsageError, match=r": has swarden .* in build other; install the same packages"):
+            next(other.run([Job("two", ran.append, (2,))], lambda *_: None))
+
+    assert results == [("one", None)]
+    assert ran == [1]
 
 
 # --- events
 
 
 def test_events_of_a_night_fit_their_schema_and_tell_each_kind_once(tmp_path):
-    def run_shard(plan, *_):
-        done = shard_result(plan, LEAK)
+    def run_shard(*_):
+        done = shard_result(LEAK)
         done.result.tallies.probes["window_slid"] = 1
         return done._replace(result=replace(done.result, replaced=["worker 0 was killed by SIGKILL"]))
 

@@ -29,11 +29,11 @@ METRIC = re.compile(r'swarden_night_\w+(\{\w+="[^"\n]*"(,\w+="[^"\n]*")*\})? -?[
 @pytest.fixture
 def second_night(tmp_path):
     """A night in which the canary was missed, one finding is new, and a known one is in quarantine."""
-    night_of(tmp_path, table(lambda plan, *_: shard_result(plan, LEAK)))
+    night_of(tmp_path, table(lambda *_: shard_result(LEAK)))
     archive = Archive(tmp_path)
     archive.finding(OWN, LEAK).put_in_quarantine(Quarantine(reason="<b>known</b> | upstream", until="9999-12-31"))
     answers = table(
-        lambda plan, *_: shard_result(plan, LEAK, DOUBLE_FREE),
+        lambda *_: shard_result(LEAK, DOUBLE_FREE),
         replay_log=FAILED,
         find_canary=Canary(engine=OWN, mutant="B46", runs=90),
     )
@@ -52,6 +52,15 @@ def test_new_findings_come_before_known_ones(second_night):
     lines = [line for line in markdown(second_night).splitlines() if line.startswith(("| new ", "| known "))]
 
     assert [line.split()[1] for line in lines] == ["new", "known"]
+
+
+def test_quarantine_that_has_ended_is_not_in_the_table(tmp_path):
+    night_of(tmp_path, table(lambda *_: shard_result(LEAK)))
+    Archive(tmp_path).finding(OWN, LEAK).put_in_quarantine(Quarantine(reason="known", until="2020-01-01"))
+
+    night = night_of(tmp_path, table(lambda *_: shard_result(LEAK), replay_log=FAILED))
+
+    assert "| known | swarden | " in markdown(night)
 
 
 def test_text_of_files_is_not_interpreted_by_markdown(second_night):
@@ -90,8 +99,27 @@ def test_metrics_are_openmetrics_text(second_night):
     assert 'swarden_night_canary_found{engine="swarden",mutant="B46"} 0' in lines
 
 
+def test_metrics_have_all_digits(second_night):
+    second_night.started = "2025-11-24T23:59:59Z"
+    second_night.engines[0].tallies.steps = 123_456_789
+
+    lines = metrics(second_night).splitlines()
+
+    assert "swarden_night_started_seconds 1764028799" in lines
+    [steps] = [line for line in lines if line.startswith("swarden_night_steps{")]
+    assert steps.endswith("} 123456789")
+
+
+def test_engine_without_a_canary_has_none_in_the_table_and_no_metric(tmp_path):
+    night = night_of(tmp_path, table(find_canary=Canary(engine=OWN, mutant="")))
+
+    [row] = [line for line in markdown(night).splitlines() if line.startswith(f"| {OWN} | ")]
+    assert row.endswith(" | has none |")
+    assert "swarden_night_canary_found{" not in metrics(night)
+
+
 def test_fixed_finding_fails_no_case(tmp_path):
-    night_of(tmp_path, table(lambda plan, *_: shard_result(plan, LEAK)))
+    night_of(tmp_path, table(lambda *_: shard_result(LEAK)))
 
     night = night_of(tmp_path, table(replay_log=FIXED))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.core.oplog import OpLog
+from harness.core.printable import printable
 from harness.core.registry import OWN, UnknownEngine
 from harness.report.story import Part
 from harness.search.campaign import Plan, Worker
@@ -75,6 +76,18 @@ def test_generated_test_is_an_importable_module(finding, tmp_path, fingerprint):
     [function] = [node for node in ast.parse(test.read_text()).body if isinstance(node, ast.FunctionDef)]
     assert test.stem.isidentifier()
     assert function.name == test.stem
+
+
+@pytest.mark.parametrize("fingerprint", ['x"""\nimport os\n"""', 'x\\"""\nimport os\n"""', "x\\", 'x"', "\\N{x}\ud800"])
+def test_fingerprint_stays_within_the_docstring_of_the_generated_test(tmp_path, fingerprint):
+    """An op-log from outside can expect any text."""
+    write(OpLog.load(KEPT), fingerprint, tmp_path)
+
+    [test] = tmp_path.glob("test_*.py")
+    module = ast.parse(test.read_text())
+    kinds = [type(node) for node in module.body]
+    assert kinds == [ast.Expr, *[ast.ImportFrom] * 4, ast.Assign, ast.FunctionDef]
+    assert ast.get_docstring(module, clean=False) == printable(fingerprint)
 
 
 @pytest.fixture
