@@ -1,19 +1,20 @@
 """Settling: the failures of a night are compared with the archive; new ones are shrunk, run again and published."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
+from harness.core.errors import UsageError
 from harness.core.oplog import OpLog
-from harness.nightly.journal import Journal
+from harness.nightly.journal import ShardFile
 from harness.nightly.night import Coordinator
 from harness.nightly.pool import Job
 from harness.nightly.replaying import log_path, publish, sighting_of
 from harness.report.story import replay_line
-from harness.search.archive import Archived, Status, write
+from harness.search.archive import FAILING, Archived, Status, name_of_engine, read, write
 from harness.search.deaths import CRASH, FAULT, HANG
 from harness.search.findings import write as write_log
 from harness.search.result import Finding, Result
@@ -23,10 +24,11 @@ SEEN_TODAY = (Status.NEW, Status.KNOWN, Status.REOPENED, Status.FLAKY)
 
 
 class Found(NamedTuple):
-    """A failure of one engine, with the smallest of its logs."""
+    """A failure of one engine, with the smallest of its logs; `is_earlier` if a night that has not ended found it."""
 
     engine: str
     finding: Finding
+    is_earlier: bool = False
 
     def __str__(self) -> str:
         return f"{self.finding.fingerprint} on {self.engine}"
@@ -35,6 +37,7 @@ class Found(NamedTuple):
 def settle_findings(night: Coordinator) -> str:
     """Settle the failures of this night; the text of the phase's line."""
     found = [*_found_by_traffic(night), *_found_by_replays(night)]
+    found += _found_by_dead_nights(night, found)
     times: Counter[tuple[str, str]] = Counter()
     for record in night.night.shards:
         times.update({(record.engine, name): count for name, count in record.tallies.failures.items()})
@@ -43,8 +46,9 @@ def settle_findings(night: Coordinator) -> str:
         if published is not None and published.sighting.times != count:
             archived = night.archive.finding(engine, name)
             publish(night, archived, msgspec.structs.replace(published.sighting, times=count))
-    for (engine, finding), settled in night.jobs(_jobs(night, found)):
-        _publish(night, engine, finding, settled, times[engine, finding.fingerprint])
+    for (engine, finding, is_earlier), settled in night.jobs(_jobs(night, found)):
+        if settled.failures or not is_earlier:
+            _publish(night, engine, finding, settled, times[engine, finding.fingerprint])
     counts = Counter(one.sighting.status for one in night.night.findings)
     return ", ".join(f"{counts[status]} {status.value}" for status in SEEN_TODAY)
 
@@ -58,11 +62,51 @@ def _jobs(night: Coordinator, found: list[Found]) -> Iterator[Job]:
 
 
 def _found_by_traffic(night: Coordinator) -> list[Found]:
+    shards = night.journal.shards(night.night.errors)
+    return _smallest(
+        (shard.record.engine, one.finding(night.folder, shard.record.engine))
+        for shard in shards
+        for one in shard.findings
+    )
+
+
+def _found_by_dead_nights(night: Coordinator, found: Iterable[Found]) -> list[Found]:
+    """The failures of the earlier nights that have not ended, without these and those that the archive has as open."""
+    settled = {(name_of_engine(one.engine), one.finding.fingerprint) for one in found}
+    settled |= {
+        (one.engine, one.fingerprint) for one in night.archive.findings([]) if one.sightings and one.status in FAILING
+    }
+    return [
+        one._replace(is_earlier=True)
+        for one in _smallest(_journals_of_dead_nights(night))
+        if (name_of_engine(one.engine), one.finding.fingerprint) not in settled
+    ]
+
+
+def _journals_of_dead_nights(night: Coordinator) -> Iterator[tuple[str, Finding]]:
+    """The failures on engines of this night, with its mutant, that stand in the journals of earlier nights.
+
+    A log that this build cannot run is told.
+    """
+    engines, errors = {one.engine for one in night.night.engines}, night.night.errors
+    for one in night.archive.nights([]):
+        if one.name >= night.night.name or one.exit_code is not None or one.mutant != night.night.mutant:
+            continue
+        for path in sorted((night.archive.nights_folder / one.name / "shards").glob("*.json")):
+            try:
+                shard = read(path, ShardFile)
+                if shard.record.engine in engines:
+                    for finding in shard.findings:
+                        yield shard.record.engine, finding.finding(path, shard.record.engine)
+            except UsageError as error:
+                errors.append(str(error))
+
+
+def _smallest(found: Iterable[tuple[str, Finding]]) -> list[Found]:
+    """One failure for each engine and fingerprint: that with the smallest log."""
     results: dict[str, Result] = {}
-    for shard in Journal(night.folder / "shards").shards(night.night.errors):
-        result = results.setdefault(shard.record.engine, Result())
-        findings = [one.finding(night.folder, shard.record.engine) for one in shard.findings]
-        result.add(Result(findings={one.fingerprint: one for one in findings}))
+    for engine, finding in found:
+        results.setdefault(engine, Result()).add(Result(findings={finding.fingerprint: finding}))
     return [Found(engine, one) for engine, result in results.items() for one in result.findings.values()]
 
 

@@ -180,7 +180,7 @@ class Night(msgspec.Struct, kw_only=True):
 
     `seed` is that of the campaigns; `profile` names their lengths and floors.  `minutes` limits the random traffic, and
     `runs` the runs of each engine.  `workers` is the number of shards that run at a time.
-    `started` and `ended` are times in UTC.
+    `started` and `ended` are times in UTC.  `not_ended` has a line for each earlier night that has died with shards.
     """
 
     format: int = 1
@@ -201,6 +201,7 @@ class Night(msgspec.Struct, kw_only=True):
     canaries: list[Canary] = []
     findings: list[FindingOfNight] = []
     errors: list[str] = []
+    not_ended: list[str] = []
     exit_code: ExitCode | None = None
 
 

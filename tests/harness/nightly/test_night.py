@@ -13,6 +13,7 @@ from harness.nightly.events import KINDS, Event
 from harness.nightly.night import begin, fresh_seed
 from harness.nightly.phases import PHASES
 from harness.nightly.pool import MAX_LOSSES
+from harness.nightly.reports import markdown
 from harness.search.archive import Archive, ArchiveError, Canary, Night, Quarantine, read
 from harness.search.shards import BATCHES
 from harness.search.worker_process import Replays
@@ -228,6 +229,49 @@ def test_night_that_dies_while_it_settles_publishes_each_finding_once(tmp_path):
     assert [finding.fingerprint for name, finding in second.calls if name == "settle"] == [DOUBLE_FREE]
     assert statuses(night) == {LEAK: "new", DOUBLE_FREE: "new"}
     assert {one.summary().seen for one in Archive(tmp_path).findings([])} == {1}
+
+
+def dead_night(root):
+    """The name of a night that has died after two shards with one failure."""
+    with pytest.raises(Killed):
+        night_of(root, table(dies_in_shard(2)))
+    [folder] = (root / "nights").iterdir()
+    return folder.name
+
+
+def test_findings_of_a_dead_night_are_published_by_the_next_one(tmp_path):
+    """They are not settled again by the night after it."""
+    dead, third = dead_night(tmp_path), table(replay_log=FAILED)
+
+    nights = [night_of(tmp_path, table()), night_of(tmp_path, third)]
+
+    assert [statuses(one) for one in nights] == [{LEAK: "new"}, {LEAK: "known"}]
+    assert third.count("settle") == 0
+    [line] = nights[0].not_ended
+    folder = tmp_path / "nights" / dead
+    assert line == (
+        f"night {dead} has not ended: 2 shards are not settled; to continue: swarden nightly --resume {folder}"
+    )
+    assert "has not ended: 2 shards" in markdown(nights[0])
+
+
+def test_finding_of_a_dead_night_that_does_not_fail_any_more_is_not_published(tmp_path):
+    dead_night(tmp_path)
+
+    night = night_of(tmp_path, table(settle=lambda finding, *_: settled(finding, failures=0)))
+
+    assert (night.findings, night.exit_code) == ([], ExitCode.CLEAN)
+
+
+def test_damaged_shard_of_a_dead_night_is_told_and_stays(tmp_path):
+    """The findings of its other shard are published."""
+    [damaged, _] = sorted((tmp_path / "nights" / dead_night(tmp_path) / "shards").iterdir())
+    damaged.write_bytes(b"{")
+
+    night = night_of(tmp_path, table())
+
+    assert (statuses(night), night.exit_code) == ({LEAK: "new"}, ExitCode.MISUSE)
+    assert damaged.read_bytes() == b"{"
 
 
 def test_shard_that_cannot_be_written_ends_the_night_and_runs_again(tmp_path):
