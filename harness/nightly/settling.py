@@ -14,7 +14,7 @@ from harness.nightly.night import Coordinator
 from harness.nightly.pool import Job
 from harness.nightly.replaying import log_path, publish, sighting_of
 from harness.report.story import replay_line
-from harness.search.archive import FAILING, Archived, Status, name_of_engine, read, write
+from harness.search.archive import FAILING, Archived, Status, UnreadableFile, name_of_engine, read, write
 from harness.search.deaths import CRASH, FAULT, HANG
 from harness.search.findings import write as write_log
 from harness.search.result import Finding, Result
@@ -43,8 +43,7 @@ def settle_findings(night: Coordinator) -> str:
         times.update({(record.engine, name): count for name, count in record.tallies.failures.items()})
     for (engine, name), count in sorted(times.items()):
         published = night.finding(engine, name)
-        if published is not None and published.sighting.times != count:
-            archived = night.archive.finding(engine, name)
+        if published is not None and published.sighting.times != count and (archived := _archived(night, engine, name)):
             publish(night, archived, msgspec.structs.replace(published.sighting, times=count))
     for (engine, finding, is_earlier), settled in night.jobs(_jobs(night, found)):
         if settled.failures or not is_earlier:
@@ -121,7 +120,10 @@ def _found_by_replays(night: Coordinator) -> Iterator[Found]:
 
 
 def _publish(night: Coordinator, engine: str, finding: Finding, settled: Settled, times: int) -> None:
-    """Write a settled finding to the archive, or tell that a crash did not repeat."""
+    """Write a settled finding to the archive, or tell that a crash did not repeat.
+
+    If the finding in the archive cannot be read, only the log is written, into the folder of the night.
+    """
     if finding.died and not settled.failures:
         owed = night.engine(engine).owed
         note = f"{finding.fingerprint} did not repeat: {finding.died.splitlines()[0]}"
@@ -133,7 +135,11 @@ def _publish(night: Coordinator, engine: str, finding: Finding, settled: Settled
     published = night.finding(engine, name)
     if published is not None and published.sighting.status in SEEN_TODAY:
         return
-    archived = night.archive.finding(engine, name)
+    archived = _archived(night, engine, name)
+    if archived is None:
+        write_log(settled.log, name, night.folder / "unpublished", with_test=False)
+        night.save()
+        return
     before = archived.status_before(night.night.name, engine)
     status = {None: Status.NEW, Status.FIXED: Status.REOPENED}.get(before, Status.KNOWN)
     sighting = sighting_of(
@@ -148,6 +154,15 @@ def _publish(night: Coordinator, engine: str, finding: Finding, settled: Settled
         why=settled.why,
     )
     publish(night, archived, sighting)
+
+
+def _archived(night: Coordinator, engine: str, name: str) -> Archived | None:
+    """The finding in the archive; None, and an error of the night, if its finding.json cannot be read."""
+    try:
+        return night.archive.finding(engine, name)
+    except UnreadableFile as error:
+        night.night.errors.append(str(error))
+        return None
 
 
 def _write(archived: Archived, name: str, settled: Settled) -> Path:

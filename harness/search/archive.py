@@ -38,6 +38,10 @@ class ArchiveError(UsageError):
     """A file of an archive that cannot be read or written."""
 
 
+class UnreadableFile(ArchiveError):
+    """A file of an archive that cannot be read."""
+
+
 class Status(StrEnum):
     """The status of a finding in one night."""
 
@@ -209,7 +213,7 @@ class Archived:
     """One finding of an archive, as it was when its folder was read; `errors` are the files that cannot be read."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises ArchiveError if finding.json cannot be read."""
+        """Raises UnreadableFile if finding.json cannot be read."""
         self.folder = folder
         self.errors: list[str] = []
         stored = read(folder / "finding.json", FindingSummary)
@@ -305,7 +309,10 @@ class Archive:
         return found
 
     def finding(self, engine: str, fingerprint: str) -> Archived:
-        """The finding of an engine with this fingerprint; its folder is created."""
+        """The finding of an engine with this fingerprint; its folder is created.
+
+        Raises UnreadableFile if its finding.json cannot be read, ArchiveError if it cannot be written.
+        """
         folder = self.findings_folder / folder_of(engine, fingerprint)
         if not (folder / "finding.json").exists():
             summary = FindingSummary(engine=name_of_engine(engine), fingerprint=fingerprint)
@@ -337,13 +344,13 @@ def date_of(night: str) -> str:
 
 
 def read(path: Path, kind: type[RecordT]) -> RecordT:
-    """The record in a JSON file; raises ArchiveError."""
+    """The record in a JSON file; raises UnreadableFile."""
     try:
         return msgspec.json.decode(read_whole(path, most=MAX_ARCHIVE_BYTES), type=kind, dec_hook=_counter)
     except OSError as error:
-        raise ArchiveError(f"{path}: cannot be read: {error.strerror}; restore it, or move it away") from error
+        raise UnreadableFile(f"{path}: cannot be read: {error.strerror}; restore it, or move it away") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ArchiveError(f"{path}: not a {kind.__name__}: {error}; restore it, or move it away") from error
+        raise UnreadableFile(f"{path}: not a {kind.__name__}: {error}; restore it, or move it away") from error
 
 
 def read_all(paths: Iterator[Path] | Sequence[Path], kind: type[RecordT], errors: list[str]) -> Iterator[RecordT]:

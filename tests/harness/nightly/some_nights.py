@@ -40,6 +40,10 @@ def shard_result(plan: Plan, *names: str, died: str = "") -> ShardResult:
     return ShardResult(result, "a-node", target.version(), target.source_hash())
 
 
+def leaking(plan: Plan, *_: Any) -> ShardResult:
+    return shard_result(plan, LEAK)
+
+
 def settled(finding: Finding, failures: int = FRESH, **fields: Any) -> Settled:
     return Settled(
         finding.log, ["a story", "replay: swarden replay elsewhere"], [finding.fingerprint], failures, FRESH, **fields
