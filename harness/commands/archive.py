@@ -115,7 +115,7 @@ def import_logs(
     place: ArchiveOption = ARCHIVE,
 ) -> None:
     """Add op-logs: each is run three times, and must fail or name the failure that it expects."""
-    night = f"{datetime.now(UTC):%Y-%m-%d}-00-import"
+    night = _name_of_import(Archive(place))
     for path in paths:
         log = OpLog.load(path)
         repeated = repeat(log, trace_origins=True)
@@ -136,7 +136,7 @@ def import_logs(
             engine=log.header.engine,
             version=log.header.target.version(),
             source_hash=log.header.target.source_hash(),
-            status=status.get(repeated.verdict, Status.NEW),
+            status=status.get(repeated.verdict) or found.status_of_failure(night, log.header.engine),
             fingerprints=names,
             failures=repeated.num_failed,
             runs=len(repeated.runs),
@@ -144,6 +144,12 @@ def import_logs(
         )
         found.add(sighting)
         OUT.print(f"{sighting.status.value}: {name}: {found.folder}", markup=False)
+
+
+def _name_of_import(place: Archive) -> str:
+    """A name that sorts behind the nights of this day so far, and before the next one."""
+    today = f"{datetime.now(UTC):%Y-%m-%d}"
+    return max((one.name for one in place.nights_folder.glob(f"{today}-*")), default=f"{today}-00") + "-import"
 
 
 def _the_one(place: Archive, prefix: str) -> Archived:

@@ -140,8 +140,7 @@ def _publish(night: Coordinator, engine: str, finding: Finding, settled: Settled
         write_log(settled.log, name, night.folder / "unpublished", with_test=False)
         night.save()
         return
-    before = archived.status_before(night.night.name, engine)
-    status = {None: Status.NEW, Status.FIXED: Status.REOPENED}.get(before, Status.KNOWN)
+    status = archived.status_of_failure(night.night.name, engine)
     sighting = sighting_of(
         night,
         engine,

@@ -252,6 +252,11 @@ class Archived:
         same = [one for one in earlier if one.engine == engine]
         return (same or earlier)[-1].status if earlier else None
 
+    def status_of_failure(self, night: str, engine: str) -> Status:
+        """The status of a failure in a night, which follows from the status before it."""
+        before = self.status_before(night, engine)
+        return {None: Status.NEW, Status.FIXED: Status.REOPENED}.get(before, Status.KNOWN)
+
     def summary(self) -> FindingSummary:
         failing = [one.night for one in self.sightings if one.status in FAILING]
         return FindingSummary(

@@ -111,6 +111,24 @@ def test_imported_log_is_a_new_finding_with_its_story_and_its_test(archived, tmp
     assert {path.suffix for path in archived.folder.iterdir()} == {".oplog", ".py", ".txt", ".json", ""}
 
 
+@pytest.mark.parametrize(
+    ("before", "status"),
+    [pytest.param(Status.KNOWN, "known", id="open"), pytest.param(Status.FIXED, "reopened", id="fixed")],
+)
+def test_import_comes_behind_the_nights_of_its_day(archived, tmp_path, before, status):
+    """Its status follows from theirs."""
+    night = f"{archived.sightings[0].night[:10]}-01-aaaa"
+    archived.add(Sighting(night=night, engine=OWN, status=before, log="other.oplog"))
+    (tmp_path / "a/nights" / night).mkdir(parents=True)
+
+    run = swarden("archive", "import", OPLOGS / "B18.oplog", "--archive", "a", cwd=tmp_path)
+
+    [again] = Archive(tmp_path / "a").findings([])
+    assert run.stdout.startswith(f"{status}: "), run.stderr
+    assert (again.status, again.log) == (status, archived.log)
+    assert night < again.sightings[-1].night < f"{night[:10]}-02-aaaa"
+
+
 def test_quarantine_is_listed_with_its_date(archived, tmp_path):
     put = swarden(
         "archive", "quarantine", archived.name, "--reason", "issue 1", "--until", "2099-01-31", "--archive", "a",
