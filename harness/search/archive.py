@@ -88,7 +88,8 @@ class FindingSummary(msgspec.Struct, frozen=True, kw_only=True):
     """finding.json.  `engine` is the name of the target; the other fields follow from the sightings.
 
     `first_seen` and `last_seen` are nights in which the finding failed, and `seen` is their number.  `version`,
-    `status` and `log` are those of the last night; `log` is the file name of the smallest log that still fails.
+    `status` and `log` are those of the last night; `log` is the file name of the smallest log that still fails, among
+    those that were replayed.
     """
 
     format: int = 1

@@ -40,6 +40,7 @@ TWIN_EVERY = 4  # one shard of so many
 CANARY_S = 300.0  # until a planted bug counts as missed
 CANARY_RUNS = 2000  # of the same
 CANARY_SEEDS = 5  # of a hunt whose failures are the engine's own
+BADNESS = (Verdict.FIXED, None, Verdict.CHANGED, Verdict.FLAKY, Verdict.FAILED)  # None: the log cannot be run
 FRESH = 3  # processes in which a finding must fail before it is published
 
 
@@ -144,6 +145,25 @@ def replay_log(content: bytes, path: Path, engine: str, mutant: str | None, limi
             return group.replay(OpLog(header, log.ops, digests), RUNS)
     except UsageError as error:
         return str(error)
+
+
+def replay_logs(
+    logs: Sequence[tuple[bytes, Path]], engine: str, mutant: str | None, limits: Limits
+) -> tuple[Path, Replays | str]:
+    """Replay the op-logs of one finding until one fails as it expects.
+
+    Returns the path and the replays of that one, or of the first with the worst result; see replay_log.
+    """
+    done: list[tuple[Path, Replays | str]] = []
+    for content, path in logs:
+        done.append((path, replay_log(content, path, engine, mutant, limits)))
+        if _badness(done[-1][1]) == len(BADNESS) - 1:
+            break
+    return max(done, key=lambda one: _badness(one[1]))
+
+
+def _badness(replays: Replays | str) -> int:
+    return BADNESS.index(replays.verdict if isinstance(replays, Replays) else None)
 
 
 def settle(finding: Finding, engine: str, limits: Limits) -> Settled:

@@ -84,7 +84,7 @@ def table(
     return Table(
         {
             "run_shard": run_shard,
-            "replay_log": lambda *_: replay_log,
+            "replay_logs": lambda logs, *_: (logs[0][1], replay_log),
             "settle": settle,
             "find_canary": lambda *_: find_canary,
         }

@@ -14,7 +14,8 @@ from harness.nightly.events import KINDS, Event
 from harness.nightly.night import begin, fresh_seed
 from harness.nightly.phases import PHASES
 from harness.nightly.pool import MAX_LOSSES
-from harness.search.archive import Archive, Canary, Night, Quarantine, read
+from harness.nightly.replaying import logs_of
+from harness.search.archive import Archive, Canary, Night, Quarantine, Sighting, Status, read
 from harness.search.shards import BATCHES
 from harness.search.worker_process import Replays
 from tests.harness.nightly.some_nights import (
@@ -22,6 +23,7 @@ from tests.harness.nightly.some_nights import (
     FAILED,
     FIXED,
     LEAK,
+    LOG,
     ORDER,
     Lost,
     leaking,
@@ -72,6 +74,27 @@ def test_finding_whose_log_passes_is_settled_again_if_traffic_has_its_failure(tm
     night = night_of(tmp_path, again)
 
     assert (again.count("settle"), statuses(night)) == (1, {LEAK: status})
+
+
+def test_smallest_logs_of_a_finding_and_the_last_one_are_replayed(tmp_path):
+    """The smallest first."""
+    finding = Archive(tmp_path).finding(OWN, LEAK)
+    finding.add(Sighting(night="2026-11-24-01-aaaa", engine=OWN, status=Status.NEW, log="e.oplog"))
+    for name, size in zip("abcde", (4, 2, 3, 1, 9), strict=True):
+        (finding.folder / f"{name}.oplog").write_bytes(bytes(size))
+
+    assert [path.name for path in logs_of(Archive(tmp_path).finding(OWN, LEAK))] == ["d.oplog", "b.oplog", "e.oplog"]
+
+
+def test_log_that_fails_becomes_that_of_its_finding(tmp_path):
+    """A finding that is fixed keeps its log."""
+    first = night_of(tmp_path, table(leaking)).findings[0].sighting.log
+    OpLog(LOG.header, []).save(Archive(tmp_path).finding(OWN, LEAK).folder / "0.oplog")
+
+    fixed = night_of(tmp_path, table(replay_log=FIXED)).findings[0].sighting.log
+    failed = night_of(tmp_path, table(replay_log=FAILED)).findings[0].sighting.log
+
+    assert (fixed, failed) == (first, "0.oplog")
 
 
 def test_changed_failure_is_a_finding_of_its_own(tmp_path):
