@@ -15,7 +15,7 @@ from harness.nightly.pool import Job
 from harness.nightly.replaying import log_path, publish, sighting_of
 from harness.report.story import replay_line
 from harness.search.archive import FAILING, Archived, Status, UnreadableFile, name_of_engine, read, write
-from harness.search.deaths import CRASH, FAULT, HANG
+from harness.search.deaths import is_death
 from harness.search.findings import write as write_log
 from harness.search.result import Finding, Result
 from harness.search.shards import Settled, settle
@@ -116,7 +116,8 @@ def _found_by_replays(night: Coordinator) -> Iterator[Found]:
             name, engine = one.sighting.fingerprints[0], one.sighting.engine
             log = OpLog.load(log_path(night, one), engine=engine).as_regression(name)
             header = msgspec.structs.replace(log.header, mutant=night.night.mutant)
-            yield Found(engine, Finding(name, OpLog(header, log.ops), 0.0))
+            died = f"a replay of {one.fingerprint} ended with {name}" if is_death(name) else ""
+            yield Found(engine, Finding(name, OpLog(header, log.ops), 0.0, died=died))
 
 
 def _publish(night: Coordinator, engine: str, finding: Finding, settled: Settled, times: int) -> None:
@@ -166,8 +167,7 @@ def _archived(night: Coordinator, engine: str, name: str) -> Archived | None:
 
 def _write(archived: Archived, name: str, settled: Settled) -> Path:
     """Write the log, its pytest file and its story; returns the path of the log."""
-    kills = name.split("/", maxsplit=1)[0] in (CRASH, HANG, FAULT)
-    path = write_log(settled.log, name, archived.folder, with_test=not kills)
+    path = write_log(settled.log, name, archived.folder, with_test=not is_death(name))
     last = str(replay_line(path))
     story = [*(line for line in settled.story if not line.startswith(last.split()[0])), last]
     write(path.with_suffix(".txt"), "\n".join([*story, ""]).encode())

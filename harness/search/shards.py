@@ -28,6 +28,7 @@ from harness.core.twins import ALL
 from harness.search.archive import Canary
 from harness.search.campaign import Plan, RunIndex
 from harness.search.corpus import PER_BATCH, CorpusLog, Part
+from harness.search.deaths import is_death
 from harness.search.findings import FindingReport
 from harness.search.profiles import SHRINK_CPU_SECONDS
 from harness.search.result import Finding, Result
@@ -135,14 +136,20 @@ def _is_of_the_mutant(finding: Finding, engine: str, limits: Limits) -> bool:
 def replay_log(content: bytes, path: Path, engine: str, mutant: str | None, limits: Limits) -> Replays | str:
     """Run the content of an op-log file on an engine, with this mutant in place of its own.
 
-    Returns a text if the log cannot be run.
+    A log that kills its process against expectation is run again in a fresh process, because the process may have been
+    killed from outside.  Returns a text if the log cannot be run.
     """
     try:
         log = OpLog.parse(content, path, engine=engine)
         header = msgspec.structs.replace(log.header, mutant=mutant)
         digests = log.digests if mutant == log.header.mutant else None  # of other code
+        of_engine = OpLog(header, log.ops, digests)
         with _lane(engine, limits) as group:
-            return group.replay(OpLog(header, log.ops, digests), RUNS)
+            replays = group.replay(of_engine, RUNS)
+        if replays.verdict is Verdict.CHANGED and is_death(replays.fingerprints[0]):
+            with _group(limits) as fresh:
+                return fresh.replay(of_engine, RUNS)
+        return replays
     except UsageError as error:
         return str(error)
 

@@ -106,6 +106,17 @@ def test_changed_failure_is_a_finding_of_its_own(tmp_path):
     assert night.exit_code == ExitCode.VIOLATED
 
 
+def test_replay_that_kills_its_process_and_does_not_repeat_is_no_finding(tmp_path):
+    """As that of a worker which was killed from outside."""
+    night_of(tmp_path, table(leaking))
+    killed = Replays(Verdict.CHANGED, ("crash/SIGKILL",), 1, 1)
+
+    night = night_of(tmp_path, table(replay_log=killed, settle=lambda finding, *_: settled(finding, failures=0)))
+
+    assert statuses(night) == {LEAK: "changed"}
+    assert night.engines[0].owed == [f"crash/SIGKILL did not repeat: a replay of {LEAK} ended with crash/SIGKILL"]
+
+
 def test_finding_that_fails_in_two_of_three_fresh_processes_is_flaky(tmp_path):
     night = night_of(tmp_path, table(leaking, settle=lambda finding, *_: settled(finding, failures=2)))
 
