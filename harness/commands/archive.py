@@ -121,7 +121,7 @@ def import_logs(
     place: ArchiveOption = ARCHIVE,
 ) -> None:
     """Add op-logs: each is run three times in a process of its own, and must fail or name the failure it expects."""
-    night = f"{_today()}-00-import"
+    night = _name_of_import(Archive(place))
     for path in paths:
         log = OpLog.load(path)
         header = log.header
@@ -142,7 +142,7 @@ def import_logs(
             engine=header.engine,
             version=header.target.version(),
             source_hash=header.target.source_hash(),
-            status=status.get(replays.verdict, Status.NEW),
+            status=status.get(replays.verdict) or found.status_of_failure(night, header.engine),
             fingerprints=list(replays.fingerprints),
             failures=replays.failures,
             runs=replays.runs,
@@ -155,6 +155,12 @@ def import_logs(
 
 def _today() -> str:
     return f"{datetime.now(UTC):%Y-%m-%d}"
+
+
+def _name_of_import(place: Archive) -> str:
+    """A name that sorts behind the nights of this day so far, and before the next one."""
+    today = _today()
+    return max((one.name for one in place.nights_folder.glob(f"{today}-*")), default=f"{today}-00") + "-import"
 
 
 def _the_one(place: Archive, prefix: str) -> Archived:

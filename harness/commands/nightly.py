@@ -64,6 +64,8 @@ def nightly(
         limit = PROFILES[profile].minutes if (minutes, runs) == (None, None) else minutes
         place = Archive(archive)
         night = begin(place, Order(engines, command, limit, runs, profile, seed, mutant))
+        for line in night.not_ended:
+            ERR.print(line, markup=False)
     else:
         place, night = resumed(resume)
     limits = Limits(step_timeout, int(memory_gib * 2**30))

@@ -83,6 +83,10 @@ class Journal:
                 errors.append(str(error))
                 path.rename(path.with_suffix(".unreadable"))
 
+    def count(self) -> int:
+        """The number of finished shards."""
+        return sum(1 for _ in self.folder.glob("*.json"))
+
     def clear(self) -> None:
         """Remove the shards; night.json has their records."""
         for path in self.folder.glob("*.json"):

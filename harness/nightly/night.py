@@ -2,6 +2,7 @@
 
 import hashlib
 import secrets
+import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -123,9 +124,19 @@ def begin(archive: Archive, order: Order) -> Night:
         mutant=order.mutant,
         started=f"{now:%Y-%m-%dT%H:%M:%SZ}",
         engines=[_engine_of_night(engine) for engine in order.engines],
+        not_ended=[*_lines_of(archive, [one for one in earlier if one.exit_code is None])],
     )
     save(archive.nights_folder / name / NIGHT_FILE, night)
     return night
+
+
+def _lines_of(archive: Archive, not_ended: Iterable[Night]) -> Iterator[str]:
+    """A line for each of these nights that has shards, with the command that continues it."""
+    for one in not_ended:
+        folder = archive.nights_folder / one.name
+        if shards := Journal(folder / "shards").count():
+            command = f"swarden nightly --resume {shlex.quote(str(folder))}"
+            yield f"night {one.name} has not ended: {shards} shards are not settled; to continue: {command}"
 
 
 def resumed(folder: Path) -> tuple[Archive, Night]:

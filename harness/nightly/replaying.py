@@ -14,8 +14,10 @@ from harness.nightly.events import Finding as FindingEvent
 from harness.nightly.night import Coordinator
 from harness.nightly.pool import Job
 from harness.search.archive import Archived, FindingOfNight, Sighting, Status, name_of_engine
-from harness.search.shards import replay_log
+from harness.search.shards import replay_logs
 from harness.search.worker_process import Replays
+
+LOGS = 3  # of a finding that are replayed in a night
 
 
 class Subject(NamedTuple):
@@ -30,8 +32,8 @@ class Subject(NamedTuple):
 
 def replay(night: Coordinator) -> str:
     """Replay the archive; the text of the phase's line."""
-    for subject, replays in night.jobs(_jobs(night)):
-        publish(night, subject.archived, _sighting(night, subject, replays))
+    for subject, (path, replays) in night.jobs(_jobs(night)):
+        publish(night, subject.archived, _sighting(night, subject, path, replays))
     counts = Counter(one.sighting.status for one in night.night.findings)
     return ", ".join(f"{count} {status.value}" for status, count in sorted(counts.items())) or "the archive is empty"
 
@@ -42,21 +44,35 @@ def _jobs(night: Coordinator) -> Iterator[Job]:
             if name_of_engine(engine) != archived.engine or night.finding(engine, archived.fingerprint):
                 continue
             subject = Subject(archived, engine)
+            logs = []
             try:
-                path = archived.log or archived.folder / "NAME.oplog"
-                content = read_whole(path, most=MAX_OPLOG_BYTES)
+                for path in logs_of(archived):
+                    logs.append((read_whole(path, most=MAX_OPLOG_BYTES), path))
             except OSError as error:
-                publish(night, archived, _sighting(night, subject, f"{path}: cannot be read: {error.strerror}"))
+                publish(night, archived, _sighting(night, subject, path, f"{path}: cannot be read: {error.strerror}"))
             else:
-                yield Job(subject, replay_log, (content, path, engine, night.night.mutant, night.limits))
+                yield Job(subject, replay_logs, (logs, engine, night.night.mutant, night.limits))
         night.night.errors += archived.errors
 
 
-def _sighting(night: Coordinator, subject: Subject, replays: Replays | str) -> Sighting:
+def logs_of(archived: Archived) -> list[Path]:
+    """At most LOGS op-logs of a finding, the smallest first: that of the last night, and the smallest others."""
+    last = archived.log or archived.folder / "NAME.oplog"
+    others = sorted(set(archived.folder.glob("*.oplog")) - {last}, key=_size_and_name)
+    return sorted([last, *others[: LOGS - 1]], key=_size_and_name)
+
+
+def _size_and_name(path: Path) -> tuple[int, str]:
+    """The order of op-logs; a file that is gone is empty."""
+    return path.stat().st_size if path.exists() else 0, path.name
+
+
+def _sighting(night: Coordinator, subject: Subject, path: Path, replays: Replays | str) -> Sighting:
+    """The sighting for the replays of the log with this path; a finding that is fixed keeps its log."""
     archived, engine = subject
-    log = archived.log.name if archived.log is not None else ""
+    last = archived.log.name if archived.log is not None else ""
     if isinstance(replays, str):
-        return sighting_of(night, engine, Status.ERROR, log=log, why=replays)
+        return sighting_of(night, engine, Status.ERROR, log=path.name if last else "", why=replays)
     was_fixed = archived.status_before(night.night.name, engine) is Status.FIXED
     status = {
         Verdict.FIXED: Status.FIXED,
@@ -71,7 +87,7 @@ def _sighting(night: Coordinator, subject: Subject, replays: Replays | str) -> S
         fingerprints=list(replays.fingerprints),
         failures=replays.failures,
         runs=replays.runs,
-        log=log,
+        log=last if status is Status.FIXED else path.name,
         why=replays.diverged,
     )
 

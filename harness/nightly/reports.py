@@ -45,6 +45,7 @@ def markdown(night: Night) -> str:
         "",
         *(f"- red: {_plain(reason)}" for reason in red_reasons(night)),
         *(f"- error: {_plain(error)}" for error in night.errors),
+        *(f"- {_plain(line)}" for line in night.not_ended),
         *(f"- not deterministic: {_plain(run)}" for one in night.engines for run in one.diverged),
         *(f"- {one.engine} is not judged: {_plain(one.why_not_judged)}" for one in night.engines if one.why_not_judged),
         "",

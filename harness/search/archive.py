@@ -38,6 +38,10 @@ class ArchiveError(UsageError):
     """A file of an archive that cannot be read or written."""
 
 
+class UnreadableFile(ArchiveError):
+    """A file of an archive that cannot be read."""
+
+
 class Status(StrEnum):
     """The status of a finding in one night."""
 
@@ -88,7 +92,8 @@ class FindingSummary(msgspec.Struct, frozen=True, kw_only=True):
     """finding.json.  `engine` is the name of the target; the other fields follow from the sightings.
 
     `first_seen` and `last_seen` are nights in which the finding failed, and `seen` is their number.  `version`,
-    `status` and `log` are those of the last night; `log` is the file name of the smallest log that still fails.
+    `status` and `log` are those of the last night; `log` is the file name of the smallest log that still fails, among
+    those that were replayed.
     """
 
     format: int = 1
@@ -184,7 +189,7 @@ class Night(msgspec.Struct, kw_only=True):
 
     `seed` is that of the campaigns; `profile` names their lengths and floors.  `minutes` limits the random traffic, and
     `runs` the runs of each engine.  `workers` is the number of shards that run at a time.
-    `started` and `ended` are times in UTC.
+    `started` and `ended` are times in UTC.  `not_ended` has a line for each earlier night that has died with shards.
     """
 
     format: int = 1
@@ -205,6 +210,7 @@ class Night(msgspec.Struct, kw_only=True):
     canaries: list[Canary] = []
     findings: list[FindingOfNight] = []
     errors: list[str] = []
+    not_ended: list[str] = []
     exit_code: ExitCode | None = None
 
 
@@ -212,7 +218,7 @@ class Archived:
     """One finding of an archive, as it was when its folder was read; `errors` are the files that cannot be read."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises ArchiveError if finding.json cannot be read."""
+        """Raises UnreadableFile if finding.json cannot be read."""
         self.folder = folder
         self.errors: list[str] = []
         stored = read(folder / "finding.json", FindingSummary)
@@ -250,6 +256,11 @@ class Archived:
         earlier = [one for one in self.sightings if one.night < night]
         same = [one for one in earlier if one.engine == engine]
         return (same or earlier)[-1].status if earlier else None
+
+    def status_of_failure(self, night: str, engine: str) -> Status:
+        """The status of a failure in a night, which follows from the status before it."""
+        before = self.status_before(night, engine)
+        return {None: Status.NEW, Status.FIXED: Status.REOPENED}.get(before, Status.KNOWN)
 
     def summary(self) -> FindingSummary:
         failing = [one.night for one in self.sightings if one.status in FAILING]
@@ -308,7 +319,10 @@ class Archive:
         return found
 
     def finding(self, engine: str, fingerprint: str) -> Archived:
-        """The finding of an engine with this fingerprint; its folder is created."""
+        """The finding of an engine with this fingerprint; its folder is created.
+
+        Raises UnreadableFile if its finding.json cannot be read, ArchiveError if it cannot be written.
+        """
         folder = self.findings_folder / folder_of(engine, fingerprint)
         if not (folder / "finding.json").exists():
             summary = FindingSummary(engine=name_of_engine(engine), fingerprint=fingerprint)
@@ -340,13 +354,13 @@ def date_of(night: str) -> str:
 
 
 def read(path: Path, kind: type[RecordT]) -> RecordT:
-    """The record in a JSON file; raises ArchiveError."""
+    """The record in a JSON file; raises UnreadableFile."""
     try:
         return msgspec.json.decode(read_whole(path, most=MAX_ARCHIVE_BYTES), type=kind, dec_hook=_counter)
     except OSError as error:
-        raise ArchiveError(f"{path}: cannot be read: {error.strerror}; restore it, or move it away") from error
+        raise UnreadableFile(f"{path}: cannot be read: {error.strerror}; restore it, or move it away") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ArchiveError(f"{path}: not a {kind.__name__}: {error}; restore it, or move it away") from error
+        raise UnreadableFile(f"{path}: not a {kind.__name__}: {error}; restore it, or move it away") from error
 
 
 def read_all(paths: Iterator[Path] | Sequence[Path], kind: type[RecordT], errors: list[str]) -> Iterator[RecordT]:

@@ -69,10 +69,13 @@ class Share:
 
 def files_of(folder: Path) -> list[Path]:
     """The files of a corpus in their order; [] if there is no folder.  Raises UsageError if they are too large."""
-    found = sorted(folder.glob("*.oplog"))
-    if (size := sum(path.stat().st_size for path in found)) > MAX_CORPUS_BYTES:
+    sizes: dict[Path, int] = {}
+    for path in sorted(folder.glob("*.oplog")):
+        with suppress(FileNotFoundError):  # another campaign has replaced it
+            sizes[path] = path.stat().st_size
+    if (size := sum(sizes.values())) > MAX_CORPUS_BYTES:
         raise UsageError(f"--corpus: {folder} has op-logs of {size} bytes; want at most {MAX_CORPUS_BYTES}")
-    return found
+    return list(sizes)
 
 
 def digest_of(folder: Path) -> str:
@@ -114,16 +117,19 @@ def rarest_first(found: Iterable[RareRun]) -> list[OpLog]:
 def write(folder: Path, logs: Sequence[OpLog], *, replaced: Collection[str]) -> None:
     """Write these logs, in this order, in front of those that the corpus has; files named in `replaced` are removed.
 
-    The folder keeps the first MOST logs.
-    Raises UsageError if the folder cannot be written.
+    The folder keeps the first MOST logs.  A file that another campaign adds meanwhile stays; one that it removes is
+    skipped.  Raises UsageError if the folder cannot be written.
     """
-    rest = [path for path in files_of(folder) if path.name not in replaced]
-    contents = [_bare(log).to_bytes() for log in logs] + [path.read_bytes() for path in rest]
+    old = files_of(folder)
+    contents = [_bare(log).to_bytes() for log in logs]
+    for path in old:
+        if path.name not in replaced:
+            with suppress(FileNotFoundError):  # another campaign has replaced it
+                contents.append(path.read_bytes())
     names = {
         f"{rank:04d}-{hashlib.sha256(content).hexdigest()[:HASH_LEN]}.oplog": content
         for rank, content in enumerate(list(dict.fromkeys(contents))[:MOST])
     }
-    old = files_of(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in names.items():

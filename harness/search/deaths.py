@@ -10,6 +10,11 @@ CRASH, HANG, FAULT = "crash", "hang", "fault"  # the kinds in fingerprints; FAUL
 HANG_CPU_SECONDS = 60.0  # until a log that is run again counts as hung
 
 
+def is_death(fingerprint: str) -> bool:
+    """Whether the failure with this fingerprint kills its process."""
+    return fingerprint.split("/", maxsplit=1)[0] in (CRASH, HANG, FAULT)
+
+
 def death_of(log: OpLog) -> JobDeath | None:
     """Run a log that has killed a process again, in a new process; None if the process ends normally.
 

@@ -28,6 +28,7 @@ from harness.core.twins import ALL
 from harness.search.archive import Canary
 from harness.search.campaign import Plan, RunIndex
 from harness.search.corpus import PER_BATCH, CorpusLog, Part
+from harness.search.deaths import is_death
 from harness.search.findings import FindingReport
 from harness.search.profiles import SHRINK_CPU_SECONDS
 from harness.search.result import Finding, Result
@@ -40,6 +41,7 @@ TWIN_EVERY = 4  # one shard of so many
 CANARY_S = 300.0  # until a planted bug counts as missed
 CANARY_RUNS = 2000  # of the same
 CANARY_SEEDS = 5  # of a hunt whose failures are the engine's own
+BADNESS = (Verdict.FIXED, None, Verdict.CHANGED, Verdict.FLAKY, Verdict.FAILED)  # None: the log cannot be run
 FRESH = 3  # processes in which a finding must fail before it is published
 
 
@@ -157,14 +159,20 @@ def _is_of_the_mutant(finding: Finding, engine: str, limits: Limits) -> bool:
 def replay_log(content: bytes, path: Path, engine: str, mutant: str | None, limits: Limits) -> Replays | str:
     """Run the content of an op-log file on an engine, with this mutant in place of its own.
 
-    Returns a text if the log cannot be run.
+    A log that kills its process against expectation is run again in a fresh process, because the process may have been
+    killed from outside.  Returns a text if the log cannot be run.
     """
     try:
         log = OpLog.parse(content, path, engine=engine)
         header = msgspec.structs.replace(log.header, mutant=mutant)
         digests = log.digests if mutant == log.header.mutant else None  # of other code
+        of_engine = OpLog(header, log.ops, digests)
         with _lane(engine, limits) as group:
-            return group.replay(OpLog(header, log.ops, digests), RUNS)
+            replays = group.replay(of_engine, RUNS)
+        if replays.verdict is Verdict.CHANGED and is_death(replays.fingerprints[0]):
+            with _group(limits) as fresh:
+                return fresh.replay(of_engine, RUNS)
+        return replays
     except UsageError as error:
         return str(error)
 
@@ -173,6 +181,25 @@ def replay_with_story(log: OpLog, limits: Limits) -> Replays:
     """Run a log, with the story of its failure; raises UsageError if the log cannot be run."""
     with _lane(log.header.engine, limits) as group:
         return group.replay(log, RUNS, with_story=True)
+
+
+def replay_logs(
+    logs: Sequence[tuple[bytes, Path]], engine: str, mutant: str | None, limits: Limits
+) -> tuple[Path, Replays | str]:
+    """Replay the op-logs of one finding until one fails as it expects.
+
+    Returns the path and the replays of that one, or of the first with the worst result; see replay_log.
+    """
+    done: list[tuple[Path, Replays | str]] = []
+    for content, path in logs:
+        done.append((path, replay_log(content, path, engine, mutant, limits)))
+        if _badness(done[-1][1]) == len(BADNESS) - 1:
+            break
+    return max(done, key=lambda one: _badness(one[1]))
+
+
+def _badness(replays: Replays | str) -> int:
+    return BADNESS.index(replays.verdict if isinstance(replays, Replays) else None)
 
 
 def settle(finding: Finding, engine: str, limits: Limits) -> Settled:

@@ -143,7 +143,7 @@ class WorkerGroup:
                 replays = message
             elif isinstance(message, WorkerDeath):
                 expected = log.header.expected or ""
-                same = expected.startswith(f"{message.name}/")
+                same = f"{expected}/".startswith(f"{message.name}/")
                 verdict = Verdict.FAILED if same or not expected else Verdict.CHANGED
                 replays = Replays(verdict, (expected if same else message.name,), 1, 1)
                 self._replace(index)

@@ -122,6 +122,24 @@ def test_quarantine_that_has_ended_is_not_listed(archived, tmp_path):
     assert "quarantine ended on 2020-01-31: issue 1" in shown.stdout.splitlines()
 
 
+@pytest.mark.parametrize(
+    ("before", "status"),
+    [pytest.param(Status.KNOWN, "known", id="open"), pytest.param(Status.FIXED, "reopened", id="fixed")],
+)
+def test_import_comes_behind_the_nights_of_its_day(archived, tmp_path, before, status):
+    """Its status follows from theirs."""
+    night = f"{archived.sightings[0].night[:10]}-01-aaaa"
+    archived.add(Sighting(night=night, engine=OWN, status=before, log="other.oplog"))
+    (tmp_path / "a/nights" / night).mkdir(parents=True)
+
+    run = swarden("archive", "import", OPLOGS / "B18.oplog", "--archive", "a", cwd=tmp_path)
+
+    [again] = Archive(tmp_path / "a").findings([])
+    assert run.stdout.startswith(f"{status}: "), run.stderr
+    assert (again.status, again.log) == (status, archived.log)
+    assert night < again.sightings[-1].night < f"{night[:10]}-02-aaaa"
+
+
 def test_quarantine_is_listed_with_its_date(archived, tmp_path):
     put = swarden(
         "archive", "quarantine", archived.name, "--reason", "issue 1", "--until", "2099-01-31", "--archive", "a",

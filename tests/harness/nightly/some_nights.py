@@ -38,6 +38,10 @@ def shard_result(*names: str, died: str = "") -> ShardResult:
     return ShardResult(result, "a-node")
 
 
+def leaking(*_: Any) -> ShardResult:
+    return shard_result(LEAK)
+
+
 def settled(finding: Finding, failures: int = FRESH, **fields: Any) -> Settled:
     return Settled(
         finding.log, ["a story", "replay: swarden replay elsewhere"], [finding.fingerprint], failures, FRESH, **fields
@@ -78,7 +82,7 @@ def table(
     return Table(
         {
             "run_shard": run_shard,
-            "replay_log": lambda *_: replay_log,
+            "replay_logs": lambda logs, *_: (logs[0][1], replay_log),
             "settle": settle,
             "find_canary": lambda *_: find_canary,
         }

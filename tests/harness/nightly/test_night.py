@@ -1,4 +1,4 @@
-"""A night: its phases, its seeds, and its continuation after a death."""
+"""A night: its phases, its seeds, its nodes and its events."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -8,14 +8,16 @@ import pytest
 
 from harness.core.errors import UsageError
 from harness.core.exit_codes import ExitCode
+from harness.core.oplog import OpLog
 from harness.core.registry import OWN
 from harness.core.replay import Verdict
 from harness.nightly.events import KINDS, Event
 from harness.nightly.night import begin, fresh_seed
 from harness.nightly.phases import PHASES
 from harness.nightly.pool import MAX_LOSSES, Job, Pool
+from harness.nightly.replaying import logs_of
 from harness.nightly.verdict import verdict_of
-from harness.search.archive import Archive, ArchiveError, Canary, Night, Quarantine, read
+from harness.search.archive import Archive, Canary, Night, Quarantine, Sighting, Status, read
 from harness.search.shards import BATCHES, build_of
 from harness.search.worker_process import Replays
 from tests.harness.nightly.some_nights import (
@@ -23,18 +25,16 @@ from tests.harness.nightly.some_nights import (
     FAILED,
     FIXED,
     LEAK,
+    LOG,
     ORDER,
     Lost,
+    leaking,
     night_of,
     settled,
     shard_result,
     statuses,
     table,
 )
-
-
-def leaking(*_):
-    return shard_result(LEAK)
 
 
 def test_finding_is_new_then_known_then_fixed_then_reopened(tmp_path):
@@ -78,6 +78,27 @@ def test_finding_whose_log_passes_is_settled_again_if_traffic_has_its_failure(tm
     assert (again.count("settle"), statuses(night)) == (1, {LEAK: status})
 
 
+def test_smallest_logs_of_a_finding_and_the_last_one_are_replayed(tmp_path):
+    """The smallest first."""
+    finding = Archive(tmp_path).finding(OWN, LEAK)
+    finding.add(Sighting(night="2026-11-24-01-aaaa", engine=OWN, status=Status.NEW, log="e.oplog"))
+    for name, size in zip("abcde", (4, 2, 3, 1, 9), strict=True):
+        (finding.folder / f"{name}.oplog").write_bytes(bytes(size))
+
+    assert [path.name for path in logs_of(Archive(tmp_path).finding(OWN, LEAK))] == ["d.oplog", "b.oplog", "e.oplog"]
+
+
+def test_log_that_fails_becomes_that_of_its_finding(tmp_path):
+    """A finding that is fixed keeps its log."""
+    first = night_of(tmp_path, table(leaking)).findings[0].sighting.log
+    OpLog(LOG.header, []).save(Archive(tmp_path).finding(OWN, LEAK).folder / "0.oplog")
+
+    fixed = night_of(tmp_path, table(replay_log=FIXED)).findings[0].sighting.log
+    failed = night_of(tmp_path, table(replay_log=FAILED)).findings[0].sighting.log
+
+    assert (fixed, failed) == (first, "0.oplog")
+
+
 def test_changed_failure_is_a_finding_of_its_own(tmp_path):
     night_of(tmp_path, table(leaking))
 
@@ -85,6 +106,17 @@ def test_changed_failure_is_a_finding_of_its_own(tmp_path):
 
     assert statuses(night) == {LEAK: "changed", DOUBLE_FREE: "new"}
     assert night.exit_code == ExitCode.VIOLATED
+
+
+def test_replay_that_kills_its_process_and_does_not_repeat_is_no_finding(tmp_path):
+    """As that of a worker which was killed from outside."""
+    night_of(tmp_path, table(leaking))
+    killed = Replays(Verdict.CHANGED, ("crash/SIGKILL",), 1, 1)
+
+    night = night_of(tmp_path, table(replay_log=killed, settle=lambda finding, *_: settled(finding, failures=0)))
+
+    assert statuses(night) == {LEAK: "changed"}
+    assert night.engines[0].owed == [f"crash/SIGKILL did not repeat: a replay of {LEAK} ended with crash/SIGKILL"]
 
 
 def test_finding_that_fails_in_two_of_three_fresh_processes_is_flaky(tmp_path):
@@ -145,6 +177,20 @@ def test_file_of_the_archive_that_cannot_be_read_is_an_error_and_stays(tmp_path,
     assert DOUBLE_FREE in statuses(night)
 
 
+def test_finding_whose_summary_cannot_be_read_is_settled_beside_the_archive(tmp_path):
+    """The log is in the folder of the night, and the other failure is published."""
+    night_of(tmp_path, table(leaking))
+    summary = Archive(tmp_path).finding(OWN, LEAK).folder / "finding.json"
+    summary.write_bytes(b"{")
+
+    night = night_of(tmp_path, table(lambda *_: shard_result(LEAK, DOUBLE_FREE)))
+
+    assert (statuses(night), night.exit_code) == ({DOUBLE_FREE: "new"}, ExitCode.MISUSE)
+    assert [error.partition(": ")[0] for error in night.errors] == [str(summary)]
+    [log] = (tmp_path / "nights" / night.name / "unpublished").glob("*.oplog")
+    assert OpLog.load(log).header.expected == LEAK
+
+
 def test_release_that_no_planted_bug_fits_is_not_judged(tmp_path):
     """It is not red, but nothing shows that the laws would find a bug."""
     with_none = night_of(tmp_path, table(find_canary=Canary(engine=OWN, mutant="")))
@@ -184,107 +230,6 @@ def test_shards_are_successive_batches_of_one_campaign(tmp_path):
     assert {plan.seed for plan in plans} == {night.seed}
     assert [plan.first_run.batch for plan in plans] == [0, BATCHES, 2 * BATCHES]
     assert [plan.max_runs for plan in plans] == [32, 64, 96]
-
-
-# --- deaths
-
-
-class Killed(BaseException):
-    """The coordinator dies."""
-
-
-def dies_in_shard(ordinal: int):
-    def run_shard(plan, *_):
-        if plan.first_run.batch == ordinal * BATCHES:
-            raise Killed
-        return shard_result(LEAK)
-
-    return run_shard
-
-
-@pytest.mark.parametrize("ordinal", range(3))
-def test_night_continues_after_a_death_and_counts_nothing_twice(tmp_path, ordinal):
-    """Only the shards that had not ended run again; the result is that of a night without the death."""
-    with pytest.raises(Killed):
-        night_of(tmp_path / "a", table(dies_in_shard(ordinal)))
-    [folder] = (tmp_path / "a" / "nights").iterdir()
-    second = table(leaking)
-
-    night = night_of(tmp_path / "a", second, folder.name)
-    whole = night_of(tmp_path / "b", table(leaking), ORDER._replace(seed=night.seed))
-
-    assert second.count("run_shard") == 3 - ordinal
-    assert night.engines[0].tallies == whole.engines[0].tallies
-    assert night.shards == whole.shards
-    assert statuses(night) == statuses(whole) == {LEAK: "new"}
-
-
-def test_night_that_dies_while_it_settles_publishes_each_finding_once(tmp_path):
-    def dies(finding, *_):
-        if finding.fingerprint == DOUBLE_FREE:
-            raise Killed
-        return settled(finding)
-
-    with pytest.raises(Killed):
-        night_of(tmp_path, table(lambda *_: shard_result(LEAK, DOUBLE_FREE), settle=dies))
-    [folder] = (tmp_path / "nights").iterdir()
-    second = table()
-
-    night = night_of(tmp_path, second, folder.name)
-
-    assert [finding.fingerprint for name, finding in second.calls if name == "settle"] == [DOUBLE_FREE]
-    assert statuses(night) == {LEAK: "new", DOUBLE_FREE: "new"}
-    assert {one.summary().seen for one in Archive(tmp_path).findings([])} == {1}
-
-
-def test_shard_that_cannot_be_written_ends_the_night_and_runs_again(tmp_path):
-    """As on a full disk."""
-
-    def fills_disk(*_):
-        (tmp_path / "nights").chmod(0o755)
-        [folder] = (tmp_path / "nights").iterdir()
-        (folder / "shards").touch()  # where the folder of the journal should be
-        return shard_result()
-
-    with pytest.raises(ArchiveError, match="cannot be written"):
-        night_of(tmp_path, table(fills_disk))
-    [folder] = (tmp_path / "nights").iterdir()
-    (folder / "shards").unlink()
-
-    night = night_of(tmp_path, table(), folder.name)
-
-    assert night.engines[0].tallies.runs == 12
-
-
-def test_damaged_shard_of_the_journal_runs_again_and_is_kept(tmp_path):
-    with pytest.raises(Killed):
-        night_of(tmp_path, table(dies_in_shard(2)))
-    [folder] = (tmp_path / "nights").iterdir()
-    sorted(folder.glob("shards/*.json"))[0].write_bytes(b"{")
-    second = table(leaking)
-
-    night = night_of(tmp_path, second, folder.name)
-
-    assert second.count("run_shard") == 2
-    assert night.engines[0].tallies.runs == 12
-    assert [path.read_bytes() for path in folder.glob("shards/*.unreadable")] == [b"{"]
-    assert night.exit_code == ExitCode.MISUSE
-
-
-def test_ended_night_is_not_continued(tmp_path):
-    night = night_of(tmp_path, table())
-
-    with pytest.raises(UsageError, match="has ended; start a new night"):
-        night_of(tmp_path, table(), night.name)
-
-
-def test_phases_that_have_ended_are_not_run_again(tmp_path):
-    begun = night_of(tmp_path, table(), phases=PHASES[:2])
-    second = table()
-
-    night_of(tmp_path, second, begun.name)
-
-    assert second.count("find_canary") == 0
 
 
 # --- nodes

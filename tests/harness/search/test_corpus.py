@@ -6,8 +6,10 @@ import msgspec
 import pytest
 
 from harness.core.errors import UsageError
+from harness.core.files import write_whole
 from harness.core.oplog import Header, OpLog, OpLogError
 from harness.core.ops import Drain, Flush, Op, Step, Submit
+from harness.search import corpus
 from harness.search.campaign import Plan, Worker
 from harness.search.corpus import RareRun, digest_of, files_of, logs_of, rarest_first, write
 from harness.search.profiles import PROFILES
@@ -24,9 +26,9 @@ def rare(ops, features, steps):
     return RareRun(log_of(*ops), frozenset(features), steps)
 
 
-def worked(corpus, *, mutant=None, max_runs=1, seed=1):
+def worked(folder, *, mutant=None, max_runs=1, seed=1):
     plan = Plan(
-        "swarden", PROFILES["smoke"], seed, 1e9, max_runs=max_runs, machine="engine", mutant=mutant, corpus=corpus
+        "swarden", PROFILES["smoke"], seed, 1e9, max_runs=max_runs, machine="engine", mutant=mutant, corpus=folder
     )
     return Worker(plan, lambda _: None).work()
 
@@ -114,3 +116,30 @@ def test_corpus_that_is_too_large_is_not_read(tmp_path):
 
     with pytest.raises(UsageError, match=r"has op-logs of 134217729 bytes; want at most 134217728$"):
         digest_of(tmp_path)
+
+
+def test_log_that_another_campaign_adds_meanwhile_stays(tmp_path, monkeypatch):
+    write(tmp_path, [log_of(Step(count=1))], replaced=())
+    added = tmp_path / "0000-added.oplog"
+
+    def write_after_the_other(path, content):
+        added.write_bytes(b"theirs")
+        write_whole(path, content)
+
+    monkeypatch.setattr(corpus, "write_whole", write_after_the_other)
+    write(tmp_path, [log_of(Step(count=2))], replaced=())
+
+    assert added.read_bytes() == b"theirs"
+    assert len(files_of(tmp_path)) == 3
+
+
+def test_log_that_another_campaign_removes_meanwhile_is_skipped(tmp_path, monkeypatch):
+    """The first is gone after the folder was listed, the second after the sizes were read."""
+    (tmp_path / "0000-gone.oplog").symlink_to("nothing")
+    listed = [*files_of(tmp_path), tmp_path / "0001-gone.oplog"]
+    monkeypatch.setattr(corpus, "files_of", lambda _: listed)
+
+    write(tmp_path, [log_of(Step())], replaced=())
+
+    assert listed == [tmp_path / "0001-gone.oplog"]
+    assert len(list(tmp_path.glob("0000-*.oplog"))) == 2

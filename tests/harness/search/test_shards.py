@@ -1,32 +1,66 @@
 """Jobs of a night that drive real worker processes."""
 
+from pathlib import Path
+
+import msgspec
+import pytest
+
 from harness.core.mutant_file import VARIABLE
 from harness.core.oplog import Header, OpLog
+from harness.core.ops import Step, Submit
 from harness.core.registry import OWN
 from harness.core.replay import Verdict
+from harness.search import shards
 from harness.search.campaign import Plan
 from harness.search.profiles import PROFILES
-from harness.search.shards import TWIN_EVERY, close_lanes, find_canary, plan_of_shard, replay_with_story
+from harness.search.result import Finding
+from harness.search.shards import (
+    TWIN_EVERY,
+    close_lanes,
+    find_canary,
+    plan_of_shard,
+    replay_log,
+    replay_logs,
+    replay_with_story,
+    settle,
+)
 from harness.search.worker_process import Limits, Replays
+
+FIXED, FAILED, CHANGED = (
+    Replays(verdict, ("law",), 3, 3) for verdict in (Verdict.FIXED, Verdict.FAILED, Verdict.CHANGED)
+)
 
 MUTANTS = """
 from harness.core.mutant import Hunk, Mutant
 
 RESULT = "engine_under_test.engine:Engine.has_work"
+HEALTHY = "return self.scheduler.has_work"
+OS = "__import__('os')"
+DIES = f"return {OS}.kill({OS}.getpid(), 9)"
+IF_FIRST = f"{OS}.path.exists('{ONCE}') or open('{ONCE}', 'w') and {OS}.kill({OS}.getpid(), 9)"
+DIES_ONCE = f"return ({IF_FIRST}) and self.scheduler.has_work"
 stale = Mutant("stale", "made up", (Hunk(RESULT, "no such text", "pass"),), ("stuck",))
+dies = Mutant("dies", "made up", (Hunk(RESULT, HEALTHY, DIES),), ("stuck",))
+dies_once = Mutant("dies_once", "made up", (Hunk(RESULT, HEALTHY, DIES_ONCE),), ("stuck",))
 """
+LOG = OpLog(Header(engine=OWN, machine="engine", configs=[{}], expected="law"), [Submit(), Step()])
 
 
-def test_canary_is_the_first_mutant_that_fits_the_engine(tmp_path, monkeypatch):
-    (tmp_path / "own.py").write_text(MUTANTS)
+@pytest.fixture
+def own_mutants(tmp_path, monkeypatch):
+    (tmp_path / "own.py").write_text(f"ONCE = {str(tmp_path / 'once')!r}\n{MUTANTS}")
     monkeypatch.setenv(VARIABLE, str(tmp_path / "own.py"))
+    yield
+    close_lanes()
+
+
+@pytest.mark.usefixtures("own_mutants")
+def test_canary_is_the_first_mutant_that_fits_the_engine():
     plan = Plan(OWN, PROFILES["default"], 7, 60.0)
     limits = Limits(60.0)
-    try:
-        found = find_canary(plan, ["stale", "B46"], limits)
-        nothing = find_canary(plan, ["stale"], limits)
-    finally:
-        close_lanes()
+
+    found = find_canary(plan, ["stale", "B46"], limits)
+    nothing = find_canary(plan, ["stale"], limits)
 
     assert (found.mutant, found.law) == ("B46", "requests_are_in_one_queue")
     assert (nothing.mutant, nothing.law) == ("", "")
@@ -58,6 +92,47 @@ def test_worker_has_the_limits_of_its_job(monkeypatch):
         close_lanes()
 
     assert started == [Limits(60.0), Limits(5.0), Limits(60.0, 1 << 30)]
+
+
+@pytest.mark.parametrize(
+    ("names", "result"),
+    [
+        pytest.param("fixed failed unread", ("failed", FAILED), id="smallest-that-fails"),
+        pytest.param("fixed unread changed", ("changed", CHANGED), id="changed"),
+        pytest.param("fixed unread", ("unread", "no log"), id="cannot-be-run"),
+        pytest.param("fixed fixed", ("fixed", FIXED), id="all-pass"),
+    ],
+)
+def test_finding_is_fixed_if_all_its_logs_pass(monkeypatch, names, result):
+    """Otherwise that of its logs counts which fails."""
+    results = {"fixed": FIXED, "failed": FAILED, "changed": CHANGED, "unread": "no log"}
+    monkeypatch.setattr(shards, "replay_log", lambda content, *_: results[content.decode()])
+    logs = [(name.encode(), Path(name)) for name in names.split()]
+
+    assert replay_logs(logs, OWN, None, Limits(60.0)) == (Path(result[0]), result[1])
+
+
+@pytest.mark.usefixtures("own_mutants")
+@pytest.mark.parametrize(
+    ("mutant", "verdict", "fingerprints"),
+    [
+        pytest.param("dies_once", Verdict.FIXED, (), id="killed-from-outside"),
+        pytest.param("dies", Verdict.CHANGED, ("crash/SIGKILL",), id="by-its-log"),
+    ],
+)
+def test_log_whose_replay_dies_is_run_again_in_a_fresh_process(mutant, verdict, fingerprints):
+    replays = replay_log(LOG.to_bytes(), Path("a.oplog"), OWN, mutant, Limits(60.0))
+
+    assert isinstance(replays, Replays), replays
+    assert (replays.verdict, replays.fingerprints) == (verdict, fingerprints)
+
+
+@pytest.mark.usefixtures("own_mutants")
+def test_death_in_a_replay_that_repeats_is_confirmed():
+    header = msgspec.structs.replace(LOG.header, mutant="dies", expected="crash/SIGKILL")
+    finding = Finding("crash/SIGKILL", OpLog(header, LOG.ops), 0.0, died="a replay ended with crash/SIGKILL")
+
+    assert settle(finding, OWN, Limits(60.0)).is_confirmed
 
 
 def test_one_of_so_many_shards_has_twins():
