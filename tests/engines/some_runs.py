@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from harness.core.driver import Driver
 from harness.core.oplog import Header, OpLog
@@ -47,21 +48,30 @@ class Recorder(Listener):
 
 @dataclass(frozen=True)
 class RandomRuns:
-    """The number of runs, how often each law was evaluated, the laws that failed, and where replays differ."""
+    """The number of runs, how often each law was evaluated, the failures, and where replays differ.
+
+    A failure is a fingerprint with the configuration of its run.
+    """
 
     runs: int
     evaluated: Counter[str]
-    failed: set[str]
+    failures: list[tuple[str, dict[str, Any]]]
     diverged: list[str]
+
+    @property
+    def failed(self) -> set[str]:
+        """The laws that failed."""
+        return {fingerprint.split("/")[0] for fingerprint, _ in self.failures}
 
 
 def random_runs(engine: str, runs: int) -> RandomRuns:
     """Make random runs and replay each."""
     recorder = Recorder(target_of(engine))
     search(EngineTraffic, recorder, from_seed=1, max_runs=runs)
-    failed = {log.header.expected.split("/")[0] for log in recorder.logs if log.header.expected is not None}
+    headers = [log.header for log in recorder.logs]
+    failures = [(one.expected, dict(one.configs[0])) for one in headers if one.expected is not None]
     diverged = [place for log in recorder.logs if (place := replay(log).diverged) is not None]
-    return RandomRuns(len(recorder.logs), recorder.evaluated, failed, diverged)
+    return RandomRuns(len(recorder.logs), recorder.evaluated, failures, diverged)
 
 
 def shrunk_failure(engine: str, law: str, searches: int, path: Path) -> bool:

@@ -112,8 +112,7 @@ class VllmEngine(EnginePort):
         """reset_prefix_cache, which does nothing while a request has blocks, unless it preempts all of them."""
         if self._config.resets_running and self._is_loading:
             return False
-        self._reset(resets_running=self._config.resets_running)
-        return True
+        return self._reset(resets_running=self._config.resets_running)
 
     def clear(self) -> None:
         self._reset(resets_running=False)
@@ -158,16 +157,21 @@ class VllmEngine(EnginePort):
             self._reset(resets_running=True)
             self.log.notice(seen.Paused())
 
-    def _reset(self, *, resets_running: bool) -> None:
+    def _reset(self, *, resets_running: bool) -> bool:
+        """Whether the release has reset its cache.
+
+        A release refuses by an error if blocks wait for passes in flight; its client gets it, and the engine goes on.
+        """
         if resets_running:
             for request in self._requests.live.values():
                 if any(request.req is one for one in self.built.scheduler.running):
                     request.dropped = self._runner.last_launch
         try:
-            self.built.core.reset_prefix_cache(resets_running, False)
-        except RuntimeError:  # the client of the reset gets it, and the engine goes on
-            if not getattr(self.built.scheduler, "defer_block_free", False):
+            return bool(self.built.core.reset_prefix_cache(resets_running, False))
+        except RuntimeError:
+            if not getattr(self.built.scheduler, "deferred_frees", ()):
                 raise
+            return False
 
     def _preempted(self, original: Callable[..., None], req: Any, *args: Any, **kwargs: Any) -> None:
         self.log.notice(seen.Retracted(int(req.request_id), req.num_output_tokens, ()))

@@ -14,6 +14,7 @@ from harness.engines.foreign.target import ReleasedTarget
 from harness.engines.vllm.adapter import CODE, FAULTS, VllmEngine
 from harness.engines.vllm.boot import Release, boot
 from harness.engines.vllm.config import VllmConfig, random_config
+from harness.engines.vllm.mutants import CATALOG
 from harness.engines.vllm.releases import VLLM
 
 OPS: tuple[type[Op], ...] = (Submit, Abort, Step, Flush, Pause, Resume, Inject, Heal, Drain, Accept)
@@ -29,6 +30,8 @@ class VllmTarget(ReleasedTarget[Release]):
     defaults: Mapping[str, Any] = msgspec.to_builtins(VllmConfig())
     releases = VLLM
     config_type = VllmConfig
+    catalog = CATALOG
+    canaries = tuple([mutant.id for mutant in CATALOG])
     coupled = (("draft_len", "drafter"),)
 
     def config(self, draw: Draw) -> VllmConfig:

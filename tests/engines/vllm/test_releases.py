@@ -4,13 +4,15 @@ from tests.engines.some_runs import random_runs
 
 RUNS = 30
 EVALUATED = ("outputs_match_reference", "slots_hold_their_prefix", "cached_units_count_their_readers")
-KNOWN = {  # of docs/findings
-    "slots_hold_their_prefix",
-    "outputs_match_reference",
-    "work_makes_progress",
-    "unit_stands_in_one_table_place",
-    "drained_engine_is_empty",  # 0.20.2: a load that its client has aborted is not noticed while no other request runs
+KNOWN = {  # by release, the fingerprints of docs/findings that its runs may show
+    "0.20.2": set(),
+    "0.33.0": {"slots_hold_their_prefix/request/unwritten"},
 }
+
+
+def has_the_trigger(config):
+    """Whether a configuration can show the bug of KNOWN: it has loads in the background and a window."""
+    return config["late_loads"] and bool(config["windows"])
 
 
 def test_random_runs_fail_only_by_known_bugs_and_replay_alike(release, on_release):
@@ -18,5 +20,6 @@ def test_random_runs_fail_only_by_known_bugs_and_replay_alike(release, on_releas
 
     assert result.runs == RUNS
     assert all(result.evaluated[law] >= RUNS for law in EVALUATED)
-    assert result.failed <= KNOWN
+    assert {fingerprint for fingerprint, _ in result.failures} <= KNOWN[release]
+    assert all(has_the_trigger(config) for _, config in result.failures)
     assert result.diverged == []

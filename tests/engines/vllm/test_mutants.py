@@ -1,0 +1,27 @@
+"""Each bug that can be planted into the block pool of the newest release is detected by its op-log, which passes
+without the bug.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from harness.core.oplog import OpLog
+from harness.engines.vllm.mutants import CATALOG
+from harness.mutants.verdict import violated_laws
+
+OPLOGS = Path(__file__).parent / "mutants"
+RELEASE = "0.33.0"  # that the mutants fit
+
+
+def laws_with_and_without(mutant):
+    log = OpLog.load(OPLOGS / f"{mutant}.oplog", engine=f"vllm=={RELEASE}")
+    return violated_laws(log, mutant), violated_laws(log, None)
+
+
+@pytest.mark.parametrize("mutant", CATALOG, ids=lambda mutant: mutant.id)
+def test_planted_bug_is_detected_by_its_laws_and_nothing_fails_without_it(mutant, on_release):
+    planted, healthy = on_release(RELEASE, laws_with_and_without, mutant.id)
+
+    assert set(mutant.caught_by) <= set(planted)
+    assert healthy == []
