@@ -38,14 +38,14 @@ $(TOOLS): $(RUNTIME) tests/requirements.lock
 fuzz: $(RUNTIME)
 	@$(BIN)/swarden fuzz
 
-# One thread per process: for such small tensors more threads are slower.
+# One thread per process: for such small tensors more threads are slower.  Idle workers take tests from the others, because some tests are long.
 test: export OMP_NUM_THREADS = 1
 test: lint
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -n auto $(UNMEASURED:%=--ignore=%)
+	$(BIN)/coverage run -m pytest -n auto --dist worksteal $(UNMEASURED:%=--ignore=%)
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report
-	$(if $(UNMEASURED),$(BIN)/pytest -n auto $(UNMEASURED))
+	$(if $(UNMEASURED),$(BIN)/pytest -n auto --dist worksteal $(UNMEASURED))
 
 # The tests of other engines' targets. They need releases of these engines, which are installed in .swarden/engines.
 test-engines: export OMP_NUM_THREADS = 1

@@ -43,8 +43,8 @@ def test_planted_bug_is_found_in_one_night_and_fixed_in_the_next(tmp_path):
 
 def test_killed_night_continues_and_makes_the_runs_of_an_undisturbed_one(tmp_path):
     """kill -9 of the coordinator in mid-campaign; no worker process is left, and no run is counted twice."""
-    whole = swarden(*SMALL, "--runs", 96, "--seed", 3, "--json", cwd=tmp_path)
-    with running(*map(str, SMALL), "--archive", "b", "--runs", "96", "--seed", "3", cwd=tmp_path) as coordinator:
+    whole = swarden(*SMALL, "--runs", 64, "--seed", 3, "--json", cwd=tmp_path)
+    with running(*map(str, SMALL), "--archive", "b", "--runs", "64", "--seed", "3", cwd=tmp_path) as coordinator:
         wait_until(lambda: any(tmp_path.glob("b/nights/*/shards/*.json")))
         coordinator.send_signal(signal.SIGKILL)
         coordinator.communicate(timeout=60)
@@ -55,7 +55,7 @@ def test_killed_night_continues_and_makes_the_runs_of_an_undisturbed_one(tmp_pat
 
     figures = [json.loads(one.stdout)["engines"][0] for one in (whole, rest)]
     assert figures[0]["tallies"] == figures[1]["tallies"], rest.stderr
-    assert figures[0]["tallies"]["runs"] == 96
+    assert figures[0]["tallies"]["runs"] == 64
     assert list(folder.glob("shards/*")) == []
 
 

@@ -11,10 +11,13 @@ import msgspec
 import pytest
 
 from harness.core.registry import OWN
+from harness.nightly import traffic
 from harness.nightly.night import Coordinator, Order, begin
 from harness.nightly.phases import PHASES
 from harness.nightly.pool import local_pool, pool_of_scheduler
+from harness.search import shards
 from harness.search.archive import Archive, Night
+from harness.search.profiles import PROFILES
 from harness.search.shards import build_of
 from harness.search.worker_process import Limits
 from tests.harness.some_processes import wait_until
@@ -23,7 +26,8 @@ distributed = pytest.importorskip("distributed", reason="pip install 'swarden[da
 
 NODES = 3
 SHARDS = 5
-ORDER = Order([OWN], "swarden nightly", runs=SHARDS * 32, profile="smoke", seed=5, mutant="B18")
+RUNS = SHARDS * PROFILES["smoke"].runs_per_batch
+ORDER = Order([OWN], "swarden nightly", runs=RUNS, profile="smoke", seed=5, mutant="B18")
 
 
 @pytest.fixture
@@ -87,9 +91,11 @@ def night_on(pool, root, on_shard=lambda: None) -> Night:
     return night
 
 
-def test_lost_node_costs_its_running_shards_which_run_elsewhere(cluster, tmp_path):
+def test_lost_node_costs_its_running_shards_which_run_elsewhere(cluster, tmp_path, monkeypatch):
     """The findings are those of the same shards on this machine, and nothing is counted twice."""
     address, nodes = cluster
+    for module in (shards, traffic):
+        monkeypatch.setattr(module, "BATCHES", 1)  # short shards
 
     def lose_a_node() -> None:
         if nodes[0].poll() is None:
