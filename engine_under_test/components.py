@@ -1,8 +1,8 @@
 """Components: what the layers of one kind read of a prefix, and what follows for the pages of their pool.
 
-               a token reads             a page may go                    a node without its pages
-    Whole      every position before it  with the prefix                  is not on the device
-    Window     the last `window - 1`     when the window has passed it    is a tombstone
+                   a token reads             a page may go                    a node without its pages
+    FullAttention  every position before it  with the prefix                  is not on the device
+    SlidingWindow  the last `window - 1`     when the window has passed it    is a tombstone
 
 The rest of the engine asks a component, and never which kind it is.
 """
@@ -116,7 +116,7 @@ class Component(ABC):
         return read_len + align_up(extent.lookahead, self.page_size) + self.page_size
 
 
-class Whole(Component):
+class FullAttention(Component):
     """Layers that read the whole prefix."""
 
     leaves_tombstones = False
@@ -144,7 +144,7 @@ class Whole(Component):
         return range(start // self.page_size, end // self.page_size)
 
 
-class Window(Component):
+class SlidingWindow(Component):
     """Layers with a sliding window; the configuration makes sure that one request always fits into the pool."""
 
     leaves_tombstones = True
@@ -168,4 +168,4 @@ class Window(Component):
 
 def component_of(name: str, num_pages: int, *, window: int | None, page_size: int) -> Component:
     """The component of a pool with this window; None: its layers read the whole prefix."""
-    return (Whole if window is None else Window)(name, num_pages, page_size, window)
+    return (FullAttention if window is None else SlidingWindow)(name, num_pages, page_size, window)

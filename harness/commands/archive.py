@@ -16,7 +16,7 @@ from harness.core.oplog import OpLog, OpLogError
 from harness.core.replay import Verdict
 from harness.report.story import replay_line
 from harness.search.archive import Archive, Archived, Quarantine, Sighting, Status, write
-from harness.search.deaths import CRASH, FAULT, HANG
+from harness.search.deaths import is_death
 from harness.search.findings import write as write_log
 from harness.search.shards import replay_with_story
 from harness.search.worker_process import Limits
@@ -130,7 +130,7 @@ def import_logs(
         if name is None:
             raise UsageError(f"{path}: does not fail, and its header names no expected failure; name it there")
         found = Archive(place).finding(header.engine, name)
-        kills = {one.split("/")[0] for one in (name, *replays.fingerprints)} & {CRASH, HANG, FAULT}
+        kills = any(map(is_death, (name, *replays.fingerprints)))
         expecting = OpLog(msgspec.structs.replace(header, expected=name), log.ops, log.digests)
         copy = write_log(expecting, name, found.folder, with_test=not kills)
         if replays.story:

@@ -11,7 +11,7 @@ HANG_CPU_SECONDS = 60.0  # until a log that is run again counts as hung
 
 
 def is_death(fingerprint: str) -> bool:
-    """Whether the failure with this fingerprint kills its process."""
+    """Whether the failure with this fingerprint has killed its process."""
     return fingerprint.split("/", maxsplit=1)[0] in (CRASH, HANG, FAULT)
 
 

@@ -13,7 +13,7 @@ from engine_under_test.cache.node import Node
 from engine_under_test.cache.prefix_cache import PrefixCache
 from engine_under_test.cache.record import KVRecord
 from engine_under_test.cache.tree import RadixTree
-from engine_under_test.components import Whole, Window
+from engine_under_test.components import FullAttention, SlidingWindow
 from engine_under_test.config import EngineConfig
 from engine_under_test.engine import Engine, create_engine
 from engine_under_test.events import Event, Launched
@@ -44,7 +44,7 @@ HYBRID = EngineConfig(
     max_context_len=64,
     chunk_len=16,
 )
-FULL, SWA = Whole("full", 16, PAGE), Window("swa", 12, PAGE, WINDOW)  # the pools of HYBRID
+FULL, SWA = FullAttention("full", 16, PAGE), SlidingWindow("swa", 12, PAGE, WINDOW)  # the pools of HYBRID
 FULL_ONLY = replace(HYBRID, swa_pages=0, sliding_window=None)
 SWA_ONLY = replace(HYBRID, full_pages=0)
 UNSHARED = replace(HYBRID, prefix_sharing=False)

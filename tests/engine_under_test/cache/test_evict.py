@@ -4,7 +4,7 @@ import pytest
 
 from engine_under_test.cache.evict import evict
 from engine_under_test.cache.tree import RadixTree
-from engine_under_test.components import Whole, Window
+from engine_under_test.components import FullAttention, SlidingWindow
 from engine_under_test.events import Evicted, Removed, Tombstoned
 from tests.engine_under_test.builders import (
     HYBRID,
@@ -160,7 +160,7 @@ def test_evicted_nodes_are_reported():
 
 def test_a_branch_of_many_short_nodes_can_be_evicted():
     """One node per token, more than Python's recursion limit, all within the window."""
-    tree = RadixTree((Whole("full", 1200, 1), Window("swa", 1200, 1, 4096)), page_size=1)
+    tree = RadixTree((FullAttention("full", 1200, 1), SlidingWindow("swa", 1200, 1, 4096)), page_size=1)
     tokens = list(range(1100))
     node = tree.insert(tokens, list(range(1, 1101)), namespace=0, protected_len=0, frontiers={}).node
     for _ in tokens[1:]:

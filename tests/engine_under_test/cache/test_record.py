@@ -3,7 +3,7 @@
 import pytest
 
 from engine_under_test.cache.record import KVRecord
-from engine_under_test.components import Whole, Window
+from engine_under_test.components import FullAttention, SlidingWindow
 from engine_under_test.units import request_owner
 from tests.engine_under_test.builders import CacheBench
 
@@ -43,7 +43,7 @@ def test_a_record_continues_only_where_it_has_the_pages_of_every_window(length, 
     frontiers = {"wide": 12, "narrow": 16}
     record = KVRecord(request_owner(9), 1, receipt, 0, 24, 24, 24, frontiers, handles=[1, 2, 3, 4, 5, 6])
 
-    pools = (Whole("full", 8, 4), Window("wide", 8, 4, 7), Window("narrow", 8, 4, 3))
+    pools = (FullAttention("full", 8, 4), SlidingWindow("wide", 8, 4, 7), SlidingWindow("narrow", 8, 4, 3))
     assert record.can_continue(length, pools) is is_there
     assert [(len(handles), freed) for handles, freed in record.private_parts(4)] == [
         (3, ["wide", "narrow"]),

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine_under_test.components import Extent, Whole, Window
+from engine_under_test.components import Extent, FullAttention, SlidingWindow
 from engine_under_test.scheduler.demand import (
     Budget,
     Demand,
@@ -17,7 +17,7 @@ from engine_under_test.scheduler.demand import (
 from engine_under_test.units import align_down, num_pages, pages_between
 from tests.engine_under_test.builders import CacheBench
 
-FULL, SWA = Whole("full", 64, 4), Window("swa", 32, 4, 17)
+FULL, SWA = FullAttention("full", 64, 4), SlidingWindow("swa", 32, 4, 17)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_growth_of_a_running_request_is_bounded_by_its_window(held, new_len, loo
 def test_longest_chunk_is_the_longest_that_the_pool_can_hold(start, capacity, lookahead):
     """The pool also holds the window that the match has locked."""
     extent = Extent(start, 100, 100, 10, lookahead)
-    pool = Window("swa", capacity, 4, 17)
+    pool = SlidingWindow("swa", capacity, 4, 17)
     longest = align_down(pool.longest_chunk(extent), 4)
 
     free = capacity - num_pages(min(start, 16), 4)

@@ -64,7 +64,7 @@ class Table(Executor):
         future: Future[Any] = Future()
         try:
             future.set_result(self.answers[function.__name__](*arguments))
-        except Exception as error:
+        except Exception as error:  # an Executor keeps each error of a job
             future.set_exception(error)
         return future
 

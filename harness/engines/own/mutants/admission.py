@@ -183,7 +183,9 @@ OUTPUT_IS_FORESEEN_WHOLE = Mutant(
     id="S46",
     source="the estimate subtracts the ratio from the output length instead of multiplying by it: few requests are "
     "admitted",
-    hunks=(Hunk(f"{COMPONENTS}:Whole.demand", healthy="extent.new_len * ratio", broken="extent.new_len - ratio"),),
+    hunks=(
+        Hunk(f"{COMPONENTS}:FullAttention.demand", healthy="extent.new_len * ratio", broken="extent.new_len - ratio"),
+    ),
     caught_by=("reservations_match_planner", "admission_matches_planner"),
 )
 
