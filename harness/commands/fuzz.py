@@ -21,7 +21,7 @@ from harness.core.mutant_file import VARIABLE
 from harness.core.registry import OWN, target_of
 from harness.core.replay import planted
 from harness.core.target import ENGINE, Target
-from harness.core.twins import check_wanted
+from harness.core.twins import check_twin
 from harness.search.campaign import Plan
 from harness.search.corpus import digest_of, files_of
 from harness.search.outcome import Outcome, summary_of_engines, verdicts_of_engines
@@ -122,7 +122,7 @@ def check_engines(
         found[same] = engine
         _check_machine(target, machine, model)
         if twin is not None:
-            check_wanted(target, twin)
+            check_twin(target, twin)
         with planted(target, mutant):
             pass
 

@@ -156,7 +156,10 @@ class Target(Protocol):
         raise UsageError(f"{self.name}: its target makes no configuration of a given shape; define config_of there")
 
     def twins(self, config: Any) -> Mapping[str, Mapping[str, Any]]:
-        """Changes of settings, by name, that leave the outputs of an engine of this configuration as they are."""
+        """Changes of settings that leave the outputs of an engine of this configuration as they are.
+
+        By name; the names are those of every configuration.
+        """
         return {}
 
     def role(self, config: Any) -> str:

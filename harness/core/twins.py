@@ -61,7 +61,7 @@ def twin_for(target: Target, config: Any, wanted: str, ordinal: int) -> Twin | N
     return twin if twin.engine or target.encode(other) != target.encode(config) else None
 
 
-def check_wanted(target: Target, wanted: str) -> None:
+def check_twin(target: Target, wanted: str) -> None:
     """Raise UsageError unless `wanted` is a twin that a run of the target can have."""
     names = list(target.twins(target.decode({})))
     if wanted in names or (wanted == ALL and names):
@@ -99,11 +99,9 @@ class TwinSystem(System):
         """Both do the op; a request that only one of them takes has no twin."""
         known = [len(one.reference.expectations) for one in self._both]
         result = self._on_both(lambda one: one.do(op))
-        here, there = (
-            list(one.reference.expectations.items())[old:] for one, old in zip(self._both, known, strict=True)
-        )
-        for (request_id, _), (_, expectation) in zip(here, there, strict=False):
-            self.reference.twins[request_id] = expectation
+        here, there = (one.reference.expectations for one in self._both)
+        if len(here) > known[0] and len(there) > known[1]:
+            self.reference.twins[next(reversed(here))] = there[next(reversed(there))]
         return result
 
     @property

@@ -8,7 +8,7 @@ from harness.core.ops import Abort, Accept, Drain, Step, Submit
 from harness.core.registry import target_of
 from harness.core.replay import run_log
 from harness.core.target import Pool, Shape
-from harness.core.twins import ALL, Twin, check_wanted, twin_for
+from harness.core.twins import ALL, Twin, check_twin, twin_for
 from harness.engines.own.adapter import SwardenEngine
 
 OWN = target_of("swarden")
@@ -103,7 +103,7 @@ def test_run_without_a_valid_twin_has_none():
 
 def test_unknown_twin_is_refused_with_the_known_ones():
     with pytest.raises(UsageError, match=r"--twin: 'overlop' is no twin of swarden \(all, ample, .*\) and no engine"):
-        check_wanted(OWN, "overlop")
+        check_twin(OWN, "overlop")
 
 
 @pytest.mark.parametrize(
