@@ -6,8 +6,8 @@ listening socket, so that no other process can take its port while a process is 
 
 import signal
 import socket
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing import get_context, resource_tracker
 from multiprocessing.reduction import ForkingPickler
@@ -177,9 +177,11 @@ class ProcessPair:
 
     A process hangs if it has sent nothing to its client for `link_timeout_ms`; a pass may take longer, because a thread
     of its own sends heartbeats.  A death of the decode process ends all requests, with that reason.  A death of the
-    prefill process ends none: every request without output is submitted to the new process.  A request is ended if it
-    may have run in more than `max_forward_retries` prefill processes that died.  Transfers are served in order, so only
-    the first `max_running_requests` may have run.  All requests end if MAX_STARTS processes in a row do not start.
+    prefill process ends none: every request without output is submitted to the new process.  Transfers are served in
+    order, so only the first `max_running_requests` of them may have run in the one that died: each of these is a
+    suspect, and is submitted alone, so that no other request dies with it.  A request is ended if it may have run in
+    more than `max_forward_retries` prefill processes that died.  All requests end if MAX_STARTS processes in a row do
+    not start.
     """
 
     def __init__(self, spec: EngineSpec) -> None:
@@ -190,9 +192,11 @@ class ProcessPair:
         self._config = spec.config
         self._num_transfers = 0
         self._open: dict[int, Submit] = {}  # the requests that have not ended, by transfer id, in order
-        self._with_output: set[int] = set()  # transfer ids
+        self._with_output: set[int] = set()  # transfer ids; an end is an output, too
         self._outputs: list[Output] = []  # received, and not returned by `step` yet
-        self._num_deaths: dict[int, int] = {}  # of prefill processes that may have run a request, by transfer id
+        self._held: deque[Submit] = deque()  # not submitted to the prefill process yet: the suspects, then the others
+        self._num_deaths: dict[int, int] = {}  # of prefill processes that may have run a suspect, by transfer id
+        self._suspect = 0  # the transfer id of the last suspect that was submitted to the prefill process
         try:
             self._wait_until_started()
         except EngineError:
@@ -223,9 +227,10 @@ class ProcessPair:
         transfer_id = self._num_transfers + 1
         submit = Submit(transfer_id, [*map(index, token_ids)], sampling, index(namespace), index(priority))
         self._num_transfers = transfer_id
-        for side in (self.prefill, self.decode):
-            side.send(submit)
+        self.decode.send(submit)
         self._open[transfer_id] = submit
+        self._held.append(submit)
+        self._send_held()
         return transfer_id
 
     def abort(self, transfer_id: int) -> None:
@@ -298,12 +303,11 @@ class ProcessPair:
     def _receive(self) -> None:
         """Receive from both processes, and restart one that has failed."""
         self.prefill.receive()
-        outputs = self.decode.receive()
-        self._outputs += outputs
-        self._with_output.update(one.request_id for one in outputs if one.request_id in self._open)
+        self._add_outputs(self.decode.receive())
         for side in (self.prefill, self.decode):
             if side.failure is not None:
                 self._restart(side)
+        self._send_held()
 
     def _restart(self, side: SideProcess) -> None:
         """Start a new process.  All requests end with one of the decode side, or if several in a row do not start."""
@@ -313,25 +317,42 @@ class ProcessPair:
         if side is self.decode:
             side.send(SkipTransfers(self._num_transfers))
         if side is self.decode or is_hopeless:
-            self._outputs += [Output(transfer_id, (), reason, 0, 0) for transfer_id in self._open]
+            self._end(self._open, reason)
         if side is self.prefill and is_hopeless:
             for transfer_id in self._open:
                 self.decode.send(Abort(transfer_id))
         elif side is self.prefill:
-            self._resubmit(was_started=was_started)
+            self._hold_unserved(was_started=was_started)
 
-    def _resubmit(self, *, was_started: bool) -> None:
-        """Submit the requests without output to the new prefill process, unless too many processes died with them."""
-        without_output = [one for transfer_id, one in self._open.items() if transfer_id not in self._with_output]
-        for place, submit in enumerate(without_output):
-            may_have_run = was_started and place < self._config.max_running_requests
-            deaths = self._num_deaths[submit.transfer_id] = self._num_deaths.get(submit.transfer_id, 0) + may_have_run
+    def _add_outputs(self, outputs: Sequence[Output]) -> None:
+        self._outputs += outputs
+        self._with_output.update(one.request_id for one in outputs if one.request_id in self._open)
+
+    def _end(self, transfer_ids: Iterable[int], reason: str) -> None:
+        self._add_outputs([Output(transfer_id, (), reason, 0, 0) for transfer_id in transfer_ids])
+
+    def _hold_unserved(self, *, was_started: bool) -> None:
+        """Hold the requests without output for a new prefill process, unless too many processes died with them."""
+        held = {one.transfer_id for one in self._held}
+        unserved = [transfer_id for transfer_id in self._open if transfer_id not in self._with_output]
+        submitted = [transfer_id for transfer_id in unserved if transfer_id not in held]
+        for transfer_id in submitted[: self._config.max_running_requests] if was_started else ():
+            deaths = self._num_deaths[transfer_id] = self._num_deaths.get(transfer_id, 0) + 1
             if deaths > self._config.max_forward_retries:
-                self.decode.send(Abort(submit.transfer_id))
-                reason = f"{deaths} prefill processes died with it"
-                self._outputs.append(Output(submit.transfer_id, (), reason, 0, 0))
-            else:
+                self.decode.send(Abort(transfer_id))
+                self._end([transfer_id], f"{deaths} prefill processes died with it")
+        self._suspect, self._held = 0, deque(self._open[transfer_id] for transfer_id in unserved)
+
+    def _send_held(self) -> None:
+        """Submit what is held to the prefill process; after a suspect nothing, until that has its first output."""
+        while self._held and not self._is_unserved(self._suspect):
+            submit = self._held.popleft()
+            if self._is_unserved(submit.transfer_id):
                 self.prefill.send(submit)
+                self._suspect = submit.transfer_id if submit.transfer_id in self._num_deaths else 0
+
+    def _is_unserved(self, transfer_id: int) -> bool:
+        return transfer_id in self._open and transfer_id not in self._with_output
 
 
 def create_process_pair(
