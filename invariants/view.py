@@ -135,12 +135,15 @@ class PoolView:
 class ComponentView(NamedTuple):
     """One kind of KV that a token has: its pool, its window (None: the whole prefix is read) and its page size.
 
-    Components may share a pool.  A page size of 0 stands for the one in the engine's limits.
+    Components may share a pool.  A page size of 0 stands for the one in the engine's limits.  A component that
+    `has_states` keeps the state after a token, not the KV of each: a page holds the state after the last token computed
+    in it, and may be missing.  A token reads the state that the token before it left, so the window is 2.
     """
 
     pool: str
     window: int | None
     page_size: int = 0
+    has_states: bool = False
 
 
 class PeerMap(NamedTuple):

@@ -45,7 +45,7 @@ def window_locks_are_minimal(change: Transition) -> Evidence:
 
 
 def _locks_too_much(snapshot: Snapshot, receipt: ReceiptView) -> Evidence:
-    for index, (pool, window, _) in enumerate(snapshot.components):
+    for index, (pool, window, *_) in enumerate(snapshot.components):
         if window is not None:
             nodes = [snapshot.node_by_id.get(node) for node in receipt.covers[index]]
             locked_len = sum(len(node.key) for node in nodes if node is not None)

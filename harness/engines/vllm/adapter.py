@@ -15,8 +15,9 @@ from harness.engines.vllm.capture import VllmCapture
 from harness.engines.vllm.config import LOAD_FAILS, LOAD_FAULTS, VOCABULARY, VllmConfig
 from harness.engines.vllm.core import build
 from harness.engines.vllm.moves import Moves
+from harness.engines.vllm.passes import Pass
 from harness.engines.vllm.requests import Requests
-from harness.engines.vllm.runner import POOL, Hooks, Pass, Runner
+from harness.engines.vllm.runner import POOL, Hooks, Runner
 from invariants import reference, view
 from invariants.kinds import FinishReason
 from invariants.reuse import sharing
@@ -180,7 +181,7 @@ class VllmEngine(EnginePort):
     def _loaded(self, original: Callable[..., None], req: Any) -> None:
         """The release takes note of the end of a load; after a failure it may free the blocks."""
         original(req)
-        del self._runner.loading[int(req.request_id)]
+        del self._runner.loads.loading[int(req.request_id)]
         units = [block.block_id for block in self.built.tables[0].req_to_blocks.get(req.request_id, ())]
         if units:
             self.log.notice(seen.Loaded(int(req.request_id), req.num_computed_tokens, units))
@@ -194,12 +195,15 @@ class VllmEngine(EnginePort):
             if entry.request in admitted:
                 self.log.notice(seen.Admitted(entry.request, entry.start, entry.end, (), ()))
         self.log.notice(seen.Launched(one.launch, tuple([entry.ids for entry in one.entries])))
-        size = self._config.block_size
-        for request, start, end, tables, drafts in one.entries:
+        for entry in one.entries:
+            request, start, end, tables, drafts, _ = entry
             if drafts:
                 self.log.notice(seen.Proposed(one.launch, request, drafts))
-            for component, table in enumerate(tables):
-                pages = tuple(filter(None, table[start // size : -(-end // size)]))
+            for component, (table, group) in enumerate(zip(tables, self._config.groups, strict=True)):
+                if group.has_states:
+                    pages = self._runner.states.blocks(entry, component)
+                else:
+                    pages = tuple(filter(None, table[start // group.block_size : -(-end // group.block_size)]))
                 self.log.notice(seen.Written(one.launch, request, POOL, start, end, pages, component))
         self._moves.settle()
 

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from harness.engines.foreign.parts import Booted, Feature, Parts, parameters
 from harness.engines.foreign.stand_ins import provide_absent
@@ -31,9 +31,12 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "KVCacheGroupSpec": ("v1.kv_cache_interface:KVCacheGroupSpec",),
     "FullAttentionSpec": ("v1.kv_cache_interface:FullAttentionSpec",),
     "SlidingWindowSpec": ("v1.kv_cache_interface:SlidingWindowSpec",),
+    "MambaSpec": ("v1.kv_cache_interface:MambaSpec",),
+    "resolve_kv_cache_block_sizes": ("v1.core.kv_cache_utils:resolve_kv_cache_block_sizes",),
     "get_request_block_hasher": ("v1.core.kv_cache_utils:get_request_block_hasher",),
     "init_none_hash": ("v1.core.kv_cache_utils:init_none_hash",),
     "sha256": ("utils.hashing:sha256",),
+    "SchedulerOutput": ("v1.core.sched.output:SchedulerOutput",),
     "ModelRunnerOutput": ("v1.outputs:ModelRunnerOutput",),
     "KVConnectorOutput": ("v1.outputs:KVConnectorOutput",),
     "DraftTokenIds": ("v1.outputs:DraftTokenIds",),
@@ -44,6 +47,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "ModelRegistry": ("model_executor.models:ModelRegistry",),
     "ModelConfig": ("config:ModelConfig",),
     "CacheConfig": ("config:CacheConfig",),
+    "MambaCacheMode": ("config.cache:MambaCacheMode",),
     "SchedulerConfig": ("config:SchedulerConfig",),
     "SpeculativeConfig": ("config:SpeculativeConfig",),
     "ParallelConfig": ("config:ParallelConfig",),
@@ -78,6 +82,14 @@ FEATURES: Mapping[str, Feature] = {
     "second_runner": Feature(
         "the scheduler can talk to model runner V2: a resumed request is a new one, and preempted ones are told",
         lambda release: hasattr(release.part("VllmConfig"), "use_v2_model_runner"),
+    ),
+    "all_states": Feature(
+        'mamba_cache_mode can be "all": a state is kept for each block; since then, it is always "align"',
+        lambda release: "all" in get_args(release.part("MambaCacheMode")),
+    ),
+    "partial_hits": Feature(
+        "a hit can end inside a block of states, which is then copied for its second reader",
+        lambda release: "kv_cache_block_copies" in parameters(release.part("SchedulerOutput")),
     ),
     "watermark": Feature(
         "a share of the blocks is kept free at admission",

@@ -1,13 +1,15 @@
 """Snapshots of a vLLM engine core: facts from a walk over its tables, its free queue and its queues of requests."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from harness.engines.vllm.config import VllmConfig
 from harness.engines.vllm.core import Built
 from harness.engines.vllm.moves import CACHE, Moves, owner_of
+from harness.engines.vllm.passes import Entry, Pass
 from harness.engines.vllm.requests import Request, Requests
-from harness.engines.vllm.runner import POOL, Pass, Runner
+from harness.engines.vllm.runner import POOL, Runner
 from invariants.kinds import Place
 from invariants.limits import Limits
 from invariants.view import (
@@ -36,7 +38,8 @@ class VllmCapture:
     ) -> None:
         self._config, self._built, self._runner, self._moves = config, built, runner, moves
         self._unreported = unreported
-        self.components = tuple([ComponentView(POOL, window) for window in runner.windows])
+        self.components = tuple([ComponentView(POOL, *group) for group in config.groups])
+        self._block = math.lcm(*[group.block_size for group in config.groups])  # of all groups
         self._limits = Limits(
             config.block_size,
             config.max_running_requests,
@@ -125,9 +128,15 @@ class VllmCapture:
         """A record. The release counts the tokens of a pass as computed when it schedules the pass, and those of a
         load when the load begins.
         """
-        size, req = self._config.block_size, self._built.scheduler.requests.get(str(number))
-        units = tuple([[0 if block.is_null else block.block_id for block in blocks] for blocks in groups])
-        load = self._runner.loading.get(number)
+        req = self._built.scheduler.requests.get(str(number))
+        units = [[0 if block.is_null else block.block_id for block in blocks] for blocks in groups]
+        sizes = list(zip(self._config.groups, units, strict=True))
+        allocated = min(len(blocks) * group.block_size for group, blocks in sizes if not group.has_states)
+        for group, blocks in sizes:
+            if group.has_states:  # its table may be shorter, or have blocks for drafts behind the state
+                count = -(-allocated // group.block_size)
+                blocks[:] = [*blocks, *[0] * count][:count]
+        load = self._runner.loads.loading.get(number)
         launched = load.end if load is not None else req.num_computed_tokens if req is not None else 0
         starts = [
             entry.start
@@ -137,21 +146,22 @@ class VllmCapture:
         ]
         committed = min(starts, default=launched)
         hashed = next((index for index, block in enumerate(groups[0]) if block.block_hash is None), len(groups[0]))
+        shared = min(hashed * self._config.block_size, committed) // self._block * self._block
         is_running = req is not None and any(req is one for one in self._built.scheduler.running)
         row = number if is_running and number in self._runner.tables else 0
         return RecordView(
             Owner(REQUEST_KIND if number in requests else LOAD_KIND, number),
             row,
-            min(hashed, committed // size) * size,
+            shared,
             committed,
             launched,
-            min(map(len, units)) * size,
+            allocated,
             0,
-            units,
+            tuple(units),
             self._runner.tables[number][0] if row else (),
             0,
             0,
-            tuple([size * _leading_nulls(blocks) for blocks in units]),
+            tuple([0 if group.has_states else group.block_size * _leading_nulls(blocks) for group, blocks in sizes]),
         )
 
     def _request(self, request: Request) -> RequestView:
@@ -177,18 +187,22 @@ class VllmCapture:
         return Place.LOADING if has_blocks else Place.WAITING
 
     def _launch(self, one: Pass, requests: Requests) -> LaunchView:
-        size = self._config.block_size
-        units = []
-        for _, start, end, tables, _ in one.entries:
-            seen = []
-            for window, table in zip(self._runner.windows, tables, strict=True):
-                first = 0 if window is None else max(0, start + 1 - window) // size
-                seen.append(tuple(filter(None, table[first : -(-end // size)])))
-            units.append(tuple(seen))
+        units = [
+            tuple([self._blocks_in_use(entry, index) for index in range(len(entry.tables))]) for entry in one.entries
+        ]
         given_up = [entry.request for entry in one.entries if not requests.counts(one, entry)]
         delivered = [entry.request for entry in one.entries if requests.counts(one, entry)]
         entries = [entry.ids for entry in one.entries]
         return LaunchView(one.launch, entries, units, given_up, delivered=delivered)
+
+    def _blocks_in_use(self, entry: Entry, index: int) -> Sequence[int]:
+        """The blocks that an entry reads or writes in a group."""
+        window, size, has_states = self._config.groups[index]
+        if has_states:
+            source = entry.block(index, entry.columns.source)
+            return (*filter(None, [source]), *self._runner.states.blocks(entry, index))
+        first = 0 if window is None else max(0, entry.start + 1 - window) // size
+        return tuple(filter(None, entry.tables[index][first : -(-entry.end // size)]))
 
 
 def _leading_nulls(units: Sequence[int]) -> int:

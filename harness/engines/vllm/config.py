@@ -1,7 +1,7 @@
 """The configuration of a vLLM engine core, its draws and its limits; imports nothing of vLLM."""
 
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -21,14 +21,29 @@ LOAD_FAULTS = {
     LOAD_LATE: "a load of external KV takes four more passes",
 }
 
+NONE, ALL, ALIGN = "none", "all", "align"  # mamba_cache_mode
+STATE_WINDOW = 2  # a token reads the state that the token before it left
+
+BlockSize = Annotated[int, Meta(ge=1, le=256)]
 Window = Annotated[int, Meta(ge=1, le=65536)]
+
+
+class Group(NamedTuple):
+    """A group of layers: the tokens that one sees (None: all), the tokens of a block, and whether it has states."""
+
+    window: int | None
+    block_size: int
+    has_states: bool = False
 
 
 class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One engine core. Lengths are in tokens; a window counts the token itself, as in vLLM.
 
     `num_blocks` are the blocks of the pool without the null block.  The first group of layers has full attention; each
-    of `windows` is a further group.  `chunk_len` is max_num_batched_tokens: the tokens of one pass.  `policy` is the
+    of `windows` is a further group, with blocks of `window_block_sizes` tokens (empty: block_size).  `state_groups` are
+    groups of Mamba layers, with the mamba_cache_mode of the prefix cache: "align", or "all" with `all_states`; without
+    a prefix cache it is "none".  `match_unit` is prefix_match_unit, the tokens of a block hash (0: all block sizes have
+    that in common).  `chunk_len` is max_num_batched_tokens: the tokens of one pass.  `policy` is the
     order of the waiting requests; with "priority", a request of lower priority is preempted first.  `asynchronous`
     is the AsyncScheduler, with two passes in flight.  `second_runner` is the output for model runner V2.
     `draft_len` enables speculative decoding with as many drafts, of the kind `drafter`: "ngram" needs no memory,
@@ -37,9 +52,13 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     store has so many tokens of each prompt; with `late_loads` it loads them in the background.
     """
 
-    block_size: Annotated[int, Meta(ge=1, le=256)] = 4
+    block_size: BlockSize = 4
     num_blocks: Annotated[int, Meta(ge=2, le=MAX_BLOCKS)] = 96
     windows: tuple[Window, ...] = (5,)
+    window_block_sizes: tuple[BlockSize, ...] = ()
+    state_groups: Annotated[int, Meta(ge=0, le=4)] = 0
+    all_states: bool = False
+    match_unit: Annotated[int, Meta(ge=0, le=256)] = 0
     max_running_requests: Annotated[int, Meta(ge=1, le=1024)] = 4
     max_context_len: Annotated[int, Meta(ge=8, le=MAX_CONTEXT_LEN)] = 192
     chunk_len: Annotated[int, Meta(ge=1, le=65536)] = 8
@@ -58,6 +77,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for name, choices in {"policy": (FIRST_COME, PRIORITY), "drafter": (NGRAM, EAGLE)}.items():
             if (value := getattr(self, name)) not in choices:
                 raise InvalidConfig(f"{name} is {value!r}, want {' or '.join(map(repr, choices))}")
+        self._check_groups()
         if self.draft_len is not None and self.asynchronous:
             raise InvalidConfig("asynchronous is true with draft_len, want false: the two together are not driven")
         if self.draft_len is not None and self.chunk_len <= self.draft_len:
@@ -68,6 +88,38 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise InvalidConfig(f"chunk_len is {self.chunk_len}, want at least max_running_requests")
         if self.num_blocks < (least := least_blocks(self)):
             raise InvalidConfig(f"num_blocks is {self.num_blocks}, want at least {least} for one request")
+
+    def _check_groups(self) -> None:
+        sizes = [group.block_size for group in self.groups]
+        if len(self.window_block_sizes) not in (0, len(self.windows)):
+            raise InvalidConfig(f"window_block_sizes has {len(self.window_block_sizes)} entries, want one per window")
+        if max(sizes) % self.block_size or any(self.block_size % size and size % self.block_size for size in sizes):
+            raise InvalidConfig(f"window_block_sizes is {list(self.window_block_sizes)}, want multiples of block_size")
+        if self.match_unit and (len(sizes) == 1 or any(size % self.match_unit for size in sizes)):
+            raise InvalidConfig(f"match_unit is {self.match_unit}, want a divisor of the block sizes of several groups")
+        if self.all_states and not (self.state_groups and self.prefix_caching and self.draft_len is None):
+            raise InvalidConfig("all_states is true, want state_groups and prefix_caching with it, and no draft_len")
+        if self.state_groups and self.external_len:
+            raise InvalidConfig("external_len is set with state_groups, want 0: the two together are not driven")
+        if self.state_mode == ALIGN and self.chunk_len < max(sizes):
+            raise InvalidConfig(f"chunk_len is {self.chunk_len}, want at least the tokens of a block with state_groups")
+
+    @property
+    def state_mode(self) -> str:
+        """The mamba_cache_mode."""
+        if not self.state_groups or not self.prefix_caching:
+            return NONE
+        return ALL if self.all_states else ALIGN
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        sizes = self.window_block_sizes or (self.block_size,) * len(self.windows)
+        state = Group(STATE_WINDOW, self.max_context_len if self.state_mode == NONE else self.block_size, True)
+        return (
+            Group(None, self.block_size),
+            *map(Group, self.windows, sizes),
+            *(state,) * self.state_groups,
+        )
 
     @property
     def most_launches(self) -> int:
@@ -80,10 +132,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def shape(self) -> Shape:
-        pools = (
-            Pool("blocks", self.num_blocks),
-            *[Pool("blocks", self.num_blocks, window) for window in self.windows],
-        )
+        pools = [Pool("blocks", self.num_blocks, group.window) for group in self.groups]
         unused = [*([ACCEPT] if self.draft_len is None else []), *([] if self.late_loads else LOAD_FAULTS)]
         sizes = (self.block_size, pools, self.chunk_len, self.max_running_requests, self.max_context_len)
         return Shape(*sizes, unused=unused)
@@ -91,12 +140,17 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def least_blocks(config: VllmConfig) -> int:
     """The blocks of the longest request; a release does not start with fewer."""
-    size, context = config.block_size, config.max_context_len
-    windowed = 0
-    for window in config.windows:
-        kept = min(window - 1 + config.most_launches * config.chunk_len + 2 * (config.draft_len or 0), context)
-        windowed += -(-kept // size) + 1
-    return -(-(context + config.lookahead_len) // size) + windowed + int(config.watermark * config.num_blocks)
+    context, drafts = config.max_context_len, config.draft_len or 0
+    blocks = int(config.watermark * config.num_blocks)
+    for window, size, has_states in config.groups:
+        if has_states:
+            blocks += drafts + {NONE: 1, ALIGN: 2, ALL: -(-context // size)}[config.state_mode]
+        elif window is None:
+            blocks += -(-(context + config.lookahead_len) // size)
+        else:
+            kept = min(window - 1 + config.most_launches * config.chunk_len + 2 * drafts, context)
+            blocks += -(-kept // size) + 1
+    return blocks
 
 
 def random_config(draw: Draw, *, has: Callable[[str], bool]) -> VllmConfig:
@@ -116,18 +170,36 @@ def random_config(draw: Draw, *, has: Callable[[str], bool]) -> VllmConfig:
         second_runner=has("second_runner") and draw.one_of((False, True)),
         resets_running=draw.one_of((False, False, True)),
     )
-    match draw.one_of(("plain", "loads", "drafts", "loads")):
-        case "loads":
-            external_len = config.block_size * draw.one_of((4, 2, 8))
-            late_loads = draw.one_of((False, True, True))
-            config = msgspec.structs.replace(config, external_len=external_len, late_loads=late_loads)
-        case "drafts":
-            config = msgspec.structs.replace(
-                config,
-                asynchronous=False,
-                chunk_len=max(config.chunk_len, 2 * running, 8),
-                draft_len=draw.one_of((3, 1, 5)),
-                drafter=draw.one_of((NGRAM, EAGLE)),
-            )
+    if config.windows:
+        size = config.block_size * draw.one_of((1, 1, 2))
+        config = msgspec.structs.replace(config, window_block_sizes=(size,) * len(config.windows))
+    kind = draw.one_of(("plain", "loads", "drafts", "states", "loads", "states"))
+    if kind == "loads":
+        external_len = config.block_size * draw.one_of((4, 2, 8))
+        late_loads = draw.one_of((False, True, True))
+        config = msgspec.structs.replace(config, external_len=external_len, late_loads=late_loads)
+    if kind == "states":
+        config = _with_states(draw, config, has=has)
+    if kind == "drafts" or (config.state_groups and not config.all_states and draw.one_of((False, False, True))):
+        config = msgspec.structs.replace(
+            config,
+            asynchronous=False,
+            chunk_len=max(config.chunk_len, 2 * running, 8),
+            draft_len=draw.one_of((3, 1, 5)),
+            drafter=draw.one_of((NGRAM, EAGLE)),
+        )
     spare = draw.one_of((0, 1, 2, 4, 8, 16, 40))
     return msgspec.structs.replace(config, num_blocks=least_blocks(config) + spare)
+
+
+def _with_states(draw: Draw, config: VllmConfig, *, has: Callable[[str], bool]) -> VllmConfig:
+    """The configuration with groups of Mamba layers."""
+    sizes = (config.block_size, *config.window_block_sizes)
+    match_unit = draw.one_of((0, 0, 0, max(1, min(sizes) // 2))) if has("partial_hits") else 0
+    return msgspec.structs.replace(
+        config,
+        state_groups=draw.one_of((1, 2)),
+        all_states=config.prefix_caching and has("all_states") and draw.one_of((False, True)),
+        match_unit=match_unit if config.prefix_caching else 0,
+        chunk_len=max(config.chunk_len, *sizes),
+    )

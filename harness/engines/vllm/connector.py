@@ -91,7 +91,7 @@ def transfer_config(release: Release, config: VllmConfig) -> Any:
         kv_load_failure_policy="recompute",
         kv_connector_extra_config={
             "len": config.external_len,
-            "block_size": config.block_size,
+            "block_size": max(group.block_size for group in config.groups),
             "is_late": config.late_loads,
         },
     )

@@ -5,18 +5,25 @@ import queue
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from harness.engines.foreign.parts import known, parameters
 from harness.engines.vllm.boot import RUNNER_SWITCH, Release
-from harness.engines.vllm.config import NGRAM, VllmConfig
+from harness.engines.vllm.config import NGRAM, NONE, VllmConfig
 from harness.engines.vllm.connector import transfer_config
 
 # Methods of EngineCore that only log.
 SILENT_CONTEXTS = ("log_error_detail", "log_iteration_details", "capture_iteration_details")
 LAYER = {"num_kv_heads": 1, "head_size": 1, "use_mla": False}
+
+
+class BlockSizes(NamedTuple):
+    """The tokens to which the scheduler aligns what is computed, and those of a block hash."""
+
+    scheduled: int
+    hashed: int
 
 
 class Built(msgspec.Struct, frozen=True):
@@ -36,8 +43,10 @@ class Built(msgspec.Struct, frozen=True):
 
 def build(release: Release, config: VllmConfig, executor: Any) -> Built:
     os.environ[RUNNER_SWITCH] = str(int(config.second_runner))
-    vllm_config = _vllm_config(release, config)
-    scheduler = _scheduler(release, config, vllm_config)
+    vllm_config, groups = _vllm_config(release, config), _groups(release, config)
+    sizes = BlockSizes(*release.part("resolve_kv_cache_block_sizes")(groups, vllm_config))
+    vllm_config.cache_config.block_size = min(group.block_size for group in config.groups)
+    scheduler = _scheduler(release, config, vllm_config, groups, sizes)
     core = type("Core", (release.part("EngineCore"),), {"__init__": lambda core: None})()
     vars(core).update(
         vllm_config=vllm_config,
@@ -52,7 +61,7 @@ def build(release: Release, config: VllmConfig, executor: Any) -> Built:
         **NOT_DRIVEN,
         **dict.fromkeys(SILENT_CONTEXTS, _silent),
     )
-    hasher = _hasher(release, config, vllm_config) if config.prefix_caching or config.external_len else None
+    hasher = _hasher(release, sizes, vllm_config) if config.prefix_caching or config.external_len else None
     manager = scheduler.kv_cache_manager
     return Built(core, scheduler, manager, manager.block_pool, hasher)
 
@@ -68,12 +77,12 @@ NOT_DRIVEN = {
 }
 
 
-def _hasher(release: Release, config: VllmConfig, vllm_config: Any) -> Callable[[Any], Any]:
+def _hasher(release: Release, sizes: BlockSizes, vllm_config: Any) -> Callable[[Any], Any]:
     """The function that hashes the blocks of a request, as EngineCore.__init__ makes it."""
     make = release.part("get_request_block_hasher")
     lookahead = {"num_hash_lookahead_tokens": getattr(vllm_config, "num_hash_lookahead_tokens", 0)}
     more = {name: value for name, value in lookahead.items() if name in parameters(make)}
-    hasher: Callable[[Any], Any] = make(config.block_size, release.part("sha256"), **more)
+    hasher: Callable[[Any], Any] = make(sizes.hashed, release.part("sha256"), **more)
     return hasher
 
 
@@ -108,7 +117,14 @@ def _vllm_config(release: Release, config: VllmConfig) -> Any:
         watermark=config.watermark,
     )
     cache = release.make(
-        "CacheConfig", block_size=config.block_size, enable_prefix_caching=config.prefix_caching, cache_dtype="auto"
+        "CacheConfig",
+        block_size=config.block_size,
+        enable_prefix_caching=config.prefix_caching,
+        cache_dtype="auto",
+        mamba_cache_mode=config.state_mode,
+        mamba_block_size=config.block_size if config.state_mode != NONE else None,
+        prefix_match_unit=config.match_unit or None,
+        hash_block_size=config.match_unit or None,  # its name in older releases
     )
     whole = release.make(
         "VllmConfig",
@@ -126,14 +142,14 @@ def _vllm_config(release: Release, config: VllmConfig) -> Any:
     return whole
 
 
-def _scheduler(release: Release, config: VllmConfig, vllm_config: Any) -> Any:
+def _scheduler(release: Release, config: VllmConfig, vllm_config: Any, groups: Any, sizes: BlockSizes) -> Any:
     kind = release.part("AsyncScheduler" if config.asynchronous else "Scheduler")
     wanted = {
         "vllm_config": vllm_config,
-        "kv_cache_config": _groups(release, config),
+        "kv_cache_config": groups,
         "structured_output_manager": release.part("StructuredOutputManager")(vllm_config),
-        "block_size": config.block_size,
-        "hash_block_size": config.block_size,
+        "block_size": sizes.scheduled,
+        "hash_block_size": sizes.hashed,
         "log_stats": False,
     }
     return kind(**known(wanted, release.part("Scheduler")))
@@ -141,11 +157,17 @@ def _scheduler(release: Release, config: VllmConfig, vllm_config: Any) -> Any:
 
 def _groups(release: Release, config: VllmConfig) -> Any:
     """The groups of layers, as the release's planner would make them of a model with such layers."""
-    layer = {**LAYER, "block_size": config.block_size, "dtype": release.torch.float32}
-    specs = [
-        release.make("FullAttentionSpec", **layer),
-        *[release.make("SlidingWindowSpec", **layer, sliding_window=window) for window in config.windows],
-    ]
+    dtype = release.torch.float32
+    states = {"mamba_cache_mode": config.state_mode, "num_speculative_blocks": config.draft_len or 0}
+    specs = []
+    for window, size, has_states in config.groups:
+        if has_states:
+            spec = release.make("MambaSpec", block_size=size, shapes=((1,),), dtypes=(dtype,), **states)
+        else:
+            layer = {**LAYER, "block_size": size, "dtype": dtype}
+            windowed = {} if window is None else {"sliding_window": window}
+            spec = release.make("FullAttentionSpec" if window is None else "SlidingWindowSpec", **layer, **windowed)
+        specs.append(spec)
     groups = [
         release.make("KVCacheGroupSpec", layer_names=[f"{i}"], kv_cache_spec=spec) for i, spec in enumerate(specs)
     ]

@@ -1,11 +1,11 @@
 """Loads of KV in the background: each is written early or late, and may fail; none is ordered with the passes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from harness.core.faults import FaultPlan
-from harness.engines.vllm.config import LOAD_FAILS, LOAD_LATE
+from harness.engines.vllm.config import LOAD_FAILS, LOAD_LATE, Group
 from harness.engines.vllm.connector import Load
 
 PASSES, MORE_PASSES = 2, 4  # of the runner, empty ones too, until a load ends
@@ -28,18 +28,23 @@ class _UnderWay:
 
 
 class LateLoads:
-    """The loads under way. Every second one is written at once, as by a transfer that overtakes passes in flight."""
+    """The loads under way. Every second one is written at once, as by a transfer that overtakes passes in flight.
 
-    def __init__(self, faults: FaultPlan, block_size: int, write: Callable[[Load], None]) -> None:
-        self._faults, self._block_size, self._write = faults, block_size, write
+    `loading` has, by request, those of which the scheduler has not taken note yet that they ended.
+    """
+
+    def __init__(self, faults: FaultPlan, groups: Sequence[Group], write: Callable[[Load], None]) -> None:
+        self._faults, self._groups, self._write = faults, groups, write
         self._under_way: list[_UnderWay] = []
         self._begun = 0
+        self.loading: dict[int, Load] = {}
 
     def __bool__(self) -> bool:
         return bool(self._under_way)
 
     def begin(self, load: Load) -> None:
         self._begun += 1
+        self.loading[load.request] = load
         has_failed = LOAD_FAILS in self._faults.known and self._faults.fires(LOAD_FAILS)
         is_early = bool(self._begun % 2) and not has_failed
         if is_early:
@@ -58,7 +63,11 @@ class LateLoads:
                     self._write(one.load)
         self._under_way = [one for one in self._under_way if one.passes > 0]
         failed = [one.load for one in ended if one.has_failed]
-        tables = [table[load.start // self._block_size :] for load in failed for table in load.tables]
-        blocks = {block for table in tables for block in table if block}
+        pairs = [
+            (load.start // group.block_size, table)
+            for load in failed
+            for group, table in zip(self._groups, load.tables, strict=True)
+        ]
+        blocks = {block for first, table in pairs for block in table[first:] if block}
         rids = {str(one.load.request) for one in ended}
         return Ended(rids, {str(load.request) for load in failed}, blocks) if ended else None

@@ -1,4 +1,4 @@
-"""Bugs of the block pool, to be planted into a release.
+"""Bugs of the block pool and of the states of Mamba layers, to be planted into a release.
 
 They fit 0.33.0; a release whose text differs is told by the mutant's StaleMutant.
 """
@@ -6,6 +6,7 @@ They fit 0.33.0; a release whose text differs is told by the mutant's StaleMutan
 from harness.core.mutant import Hunk, Mutant
 
 POOL = "vllm.v1.core.block_pool:BlockPool"
+STATES = "vllm.v1.core.single_type_kv_cache_manager:MambaManager"
 
 CATALOG = (
     Mutant(
@@ -43,5 +44,11 @@ CATALOG = (
             ),
         ),
         ("cached_units_count_their_readers",),
+    ),
+    Mutant(
+        "running-state-freed",
+        "a request frees the block with the state after its last computed token, from which its next pass begins",
+        (Hunk(f"{STATES}.get_num_skipped_tokens", "return num_computed_tokens - 1", "return num_computed_tokens"),),
+        ("slots_hold_their_prefix",),
     ),
 )

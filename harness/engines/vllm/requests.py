@@ -8,7 +8,7 @@ import invariants.events as seen
 from harness.core.port import Streamed, Submission
 from harness.engines.vllm.boot import Release
 from harness.engines.vllm.config import VllmConfig
-from harness.engines.vllm.runner import Entry, Pass
+from harness.engines.vllm.passes import Entry, Pass
 from invariants.kinds import FinishReason
 
 REASONS = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH, "abort": FinishReason.ABORT}

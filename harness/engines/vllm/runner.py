@@ -14,42 +14,14 @@ from harness.engines.vllm.boot import Release
 from harness.engines.vllm.config import VOCABULARY, VllmConfig
 from harness.engines.vllm.connector import Load
 from harness.engines.vllm.loads import LateLoads
+from harness.engines.vllm.memory import Memory
+from harness.engines.vllm.passes import BlockChanges, Columns, Entry, Pass
 from harness.engines.vllm.speculation import Proposer
-from invariants.reference import TAG_MASK, namespace_tag, next_tag, sampled_token
+from harness.engines.vllm.states import States
+from invariants.reference import namespace_tag, next_tag, sampled_token
 
 POOL = "blocks"
-# The layers of another group compute another KV from the same tokens: the tags of group g are salted with g times this.
-SALT = 0x3D4D51CB1F2A6B77 & TAG_MASK
 UNKNOWN = VOCABULARY  # stands for a token that the runner has not been told
-
-
-class Entry(NamedTuple):
-    """A request of a pass: positions [start, end), and the block table of each group when it was scheduled.
-
-    The last positions are those of the `drafts`; a draft of -1 is a placeholder.
-    """
-
-    request: int
-    start: int
-    end: int
-    tables: Sequence[Sequence[int]]
-    drafts: Sequence[int] = ()
-
-    @property
-    def ids(self) -> tuple[int, int, int]:
-        return self.request, self.start, self.end - len(self.drafts)
-
-
-class Pass:
-    """A launched pass, or a call that computes nothing, with the number of the launch before it.
-
-    `known` has the tokens of the requests for which the scheduler says them again.
-    """
-
-    def __init__(self, launch: int, entries: Sequence[Entry], known: Mapping[int, Sequence[int]]) -> None:
-        self.launch, self.entries, self.known = launch, entries, known
-        self.loads: list[Load] = []  # before the pass computes
-        self.output: Any = None
 
 
 class Result(NamedTuple):
@@ -60,26 +32,6 @@ class Result(NamedTuple):
 
     def result(self, timeout: float | None = None) -> Any:
         return self.get()
-
-
-class Tags:
-    """The memory of the device: a tag per slot of each block."""
-
-    def __init__(self, num_blocks: int, block_size: int) -> None:
-        self._size = block_size
-        self._slots = [0] * (num_blocks + 1) * block_size
-
-    def get(self, group: int, table: Sequence[int], position: int) -> int:
-        """The tag of a position; 0, the tag of an unwritten slot, where the table has no block."""
-        index, offset = divmod(position, self._size)
-        tag = self._slots[table[index] * self._size + offset] if index < len(table) else 0
-        return tag ^ (SALT * group & TAG_MASK) if tag else 0
-
-    def put(self, group: int, table: Sequence[int], position: int, tag: int) -> None:
-        """Write the tag of a position; a position without a block goes to the null block, which nobody reads."""
-        index, offset = divmod(position, self._size)
-        if index < len(table) and table[index]:
-            self._slots[table[index] * self._size + offset] = tag ^ (SALT * group & TAG_MASK)
 
 
 class Hooks(NamedTuple):
@@ -96,8 +48,7 @@ class Hooks(NamedTuple):
 class Runner:
     """The executor of an engine core, with the block tables and the tokens that its scheduler has sent.
 
-    `namespaces` are those of the requests; `loading` has the loads in the background of which the scheduler has not
-    taken note yet that they ended.
+    `namespaces` are those of the requests.
     """
 
     def __init__(self, release: Release, config: VllmConfig, faults: FaultPlan, hooks: Hooks) -> None:
@@ -105,17 +56,17 @@ class Runner:
         self.tables: dict[int, list[list[int]]] = {}
         self.namespaces: dict[int, int] = {}
         self._tokens: dict[int, list[int]] = {}
-        self._tags = Tags(config.num_blocks, config.block_size)
+        self._memory = Memory(config.num_blocks, config.groups)
+        self.states = States(config, self._memory)
         self.proposer = Proposer(config.draft_len or 0, self.windows)
-        self.loads = LateLoads(faults, config.block_size, self._load)
-        self.loading: dict[int, Load] = {}
-        self._last = Pass(0, (), {})
+        self.loads = LateLoads(faults, config.groups, self._load)
+        self._last = Pass(0, (), {}, BlockChanges())
         self._queue: list[Pass] = []  # not computed yet
 
     @property
     def windows(self) -> tuple[int | None, ...]:
         """The window of each group of layers; None for full attention."""
-        return (None, *self._config.windows)
+        return tuple([group.window for group in self._config.groups])
 
     @property
     def last_launch(self) -> int:
@@ -154,6 +105,7 @@ class Runner:
         for name in ("finished_req_ids", *(["preempted_req_ids"] if self._config.second_runner else [])):
             for rid in getattr(output, name) or ():
                 self.tables.pop(int(rid), None)
+                self.states.restart(int(rid))
         starts: dict[int, int] = {}
         scheduled = {entry.request for entry in self._last.entries}
         known: dict[int, Sequence[int]] = {}
@@ -161,6 +113,7 @@ class Runner:
             request = int(new.req_id)
             starts[request] = new.num_computed_tokens
             self.tables[request] = [list(group) for group in new.block_ids]
+            self.states.restart(request)
             known[request] = list(getattr(new, "prefill_token_ids", None) or new.prompt_token_ids)
         cached = output.scheduled_cached_reqs
         for rid, start, blocks in zip(cached.req_ids, cached.num_computed_tokens, cached.new_block_ids, strict=True):
@@ -168,6 +121,7 @@ class Runner:
             starts[request] = start
             if rid in cached.resumed_req_ids:
                 self.tables[request] = [list(group) for group in blocks]
+                self.states.restart(request)
             elif blocks is not None:
                 for table, new_blocks in zip(self.tables[request], blocks, strict=True):
                     table += new_blocks
@@ -177,12 +131,16 @@ class Runner:
         for rid, count in output.num_scheduled_tokens.items():
             request, drafts = int(rid), tuple(output.scheduled_spec_decode_tokens.get(rid, ()))
             tables = [tuple(table) for table in self.tables[request]]
-            entries.append(Entry(request, starts[request], starts[request] + count, tables, drafts))
-        one = self._last = Pass(self.last_launch + bool(entries), entries, known)
+            start, end = starts[request], starts[request] + count
+            columns = self.states.columns(request, start, end, len(drafts)) if self.states.groups else Columns()
+            entries.append(Entry(request, start, end, tables, drafts, columns))
+        changes = BlockChanges(
+            getattr(output, "new_block_ids_to_zero", None) or (), getattr(output, "kv_cache_block_copies", None) or ()
+        )
+        one = self._last = Pass(self.last_launch + bool(entries), entries, known, changes)
         for load in getattr(output.kv_connector_metadata, "loads", ()):
             if load.is_late:
                 self.loads.begin(load)
-                self.loading[load.request] = load
             else:
                 one.loads.append(load)
         if entries:
@@ -201,11 +159,25 @@ class Runner:
 
     def _compute(self, one: Pass) -> None:
         self._tokens.update({request: list(tokens) for request, tokens in one.known.items()})
+        for block in one.changes.zeroed:
+            self._memory.fill(block, 0)
+        for source, target in one.changes.copied:
+            self._memory.copy(source, target)
         for load in one.loads:
             self._load(load)
+        self.states.move(one.entries)
         for entry in one.entries:
             self._write(entry)
-        sampled = [self._read(one.launch, entry) for entry in one.entries]
+        before = self.states.read(one.entries)
+        states = [
+            {
+                group: self._write_states(entry, group, before.get((entry.request, group)))
+                for group in self.states.groups
+            }
+            for entry in one.entries
+        ]
+        sampled = [self._read(one.launch, entry, tags) for entry, tags in zip(one.entries, states, strict=True)]
+        self.states.accept(one.entries, [max(0, len(tokens) - 1) for tokens in sampled])
         rids = [str(entry.request) for entry in one.entries]
         one.output = self.release.make(
             "ModelRunnerOutput",
@@ -234,24 +206,46 @@ class Runner:
         for position, token in enumerate(load.tokens):
             tag = next_tag(tag, token)
             for group, table in enumerate(load.tables if position >= load.start else ()):
-                self._tags.put(group, table, position, tag)
+                self._memory.put(group, table, position, tag)
 
     def _write(self, entry: Entry) -> None:
-        request, start, end, tables, drafts = entry
-        tokens = [*self._tokens[request], *drafts]
-        tag = self._tags.get(0, tables[0], start - 1) if start else namespace_tag(self.namespaces[request])
-        for position in range(start, end):
-            tag = next_tag(tag, tokens[position] if position < len(tokens) else UNKNOWN)
+        """Write the KV of an entry in each group, computed from that of its prefix in the first one."""
+        request, start, _, tables, *_ = entry
+        before = self._memory.get(0, tables[0], start - 1) if start else namespace_tag(self.namespaces[request])
+        for position, tag in enumerate(self._chain(entry, before), start):
             for group, table in enumerate(tables):
-                self._tags.put(group, table, position, tag)
+                if group not in self.states.groups:
+                    self._memory.put(group, table, position, tag)
 
-    def _read(self, launch: int, entry: Entry) -> list[int]:
-        """Read what an entry sees in each group. Returns the sampled tokens, or none after a part of the tokens."""
-        request, start, end, tables, drafts = entry
+    def _write_states(self, entry: Entry, group: int, before: int | None) -> "array[int]":
+        """Write the states of an entry, computed from the one before it.  Returns the tags of all, with that one."""
+        read = [] if before is None else [before]
+        tags = self._chain(entry, *(read or [namespace_tag(self.namespaces[entry.request])]))
+        self.states.write(entry, group, tags)
+        return array("q", [*read, *tags])
+
+    def _chain(self, entry: Entry, tag: int) -> list[int]:
+        """The tags of the positions of an entry after this tag; after an unwritten slot they are of no prefix."""
+        tokens = [*self._tokens[entry.request], *entry.drafts]
+        tags = []
+        for position in range(entry.start, entry.end):
+            tag = next_tag(tag, tokens[position] if position < len(tokens) else UNKNOWN)
+            tags.append(tag)
+        return tags
+
+    def _read(self, launch: int, entry: Entry, states: Mapping[int, "array[int]"]) -> list[int]:
+        """Read what an entry sees in each group; `states` are the tags of the groups with states.
+
+        Returns the sampled tokens, or none after a part of the tokens.
+        """
+        request, start, end, tables, drafts, _ = entry
         groups = []
         for group, window in enumerate(self.windows):
             first = 0 if window is None else max(0, start + 1 - window)
-            tags = array("q", [self._tags.get(group, tables[group], position) for position in range(first, end)])
+            if group in states:
+                tags = states[group]
+            else:
+                tags = array("q", [self._memory.get(group, tables[group], position) for position in range(first, end)])
             self._hooks.notice(seen.Read(launch, request, POOL, first, tags, group))
             groups.append((window, first, tags))
         tokens = self._tokens[request]

@@ -32,7 +32,11 @@ class VllmTarget(ReleasedTarget[Release]):
     config_type = VllmConfig
     catalog = CATALOG
     canaries = tuple([mutant.id for mutant in CATALOG])
-    coupled = (("draft_len", "drafter"),)
+    coupled = (
+        ("draft_len", "drafter"),
+        ("windows", "window_block_sizes"),
+        ("state_groups", "all_states", "match_unit"),
+    )
 
     def config(self, draw: Draw) -> VllmConfig:
         return random_config(draw, has=self.booted().has)
@@ -65,7 +69,7 @@ class VllmTarget(ReleasedTarget[Release]):
 
     def build(self, config: Any) -> EnginePort:
         release = self.booted()
-        for name in ("second_runner", "watermark"):
+        for name in ("second_runner", "watermark", "all_states"):
             value, default = getattr(config, name), getattr(VllmConfig(), name)
             if value != default and not release.has(name):
                 raise InvalidConfig(f"{name} is {value}, want {default} for vllm {release.text}: it has none")

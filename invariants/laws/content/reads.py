@@ -100,5 +100,5 @@ def _place(snapshot: Snapshot, read: Read, position: int) -> Ref:
     """The unit of a position that was read; its pool if the request no longer has a unit for it."""
     record = snapshot.record_by_request.get(read.request_id)
     units = record.units[read.component] if record is not None else ()
-    page = position // snapshot.limits.page_size
+    page = position // snapshot.page_sizes[read.component]
     return unit_ref(snapshot.pool(read.pool), units[page]) if page < len(units) else pool_ref(read.pool)

@@ -100,10 +100,14 @@ def shared_pages_match_tree_path(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("records",))
 def private_pages_match_frontier(change: Transition) -> Evidence:
-    """A record has all private pages, except that it has no private windowed page below its frontier."""
+    """A record has all private pages, except that it has no private windowed page below its frontier.
+
+    A component of states may lack any page.
+    """
     after = change.after
+    columns = [(index, one) for index, one in enumerate(after.components) if not one.has_states]
     for record in change.changes.records:
-        for index, (pool, window, _) in enumerate(after.components):
+        for index, (pool, window, *_) in columns:
             units, size, frontier = record.units[index], after.page_sizes[index], record.frontier_in(index)
             first = record.protected_len // size
             start = first if window is None else max(frontier // size, first)
@@ -144,7 +148,7 @@ def unit_stands_in_one_table_place(change: Transition) -> Evidence:
     after = change.after
     columns: dict[str, list[Column]] = {component.pool: [] for component in after.components}
     for record in (after.records or ()) if change.changes.records else ():
-        for component, (pool, window, _) in enumerate(after.components):
+        for component, (pool, window, *_) in enumerate(after.components):
             units, size = record.units[component], after.page_sizes[component]
             needed, shared = 0, record.protected_len // size
             if window is not None:

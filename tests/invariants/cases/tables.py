@@ -31,6 +31,7 @@ from tests.invariants.cases.handover import R2_RECORD
 # So short that its next token reads cached pages of the window.
 SHORTER = R2_RECORD._replace(allocated_len=10, frontier=4)
 FULL, SWA = (1, 2, 3, 4, 7, 8), (0, 0, 1, 2, 5, 6)
+STATES = (ComponentView("full", None), ComponentView("swa", 2, has_states=True))
 TWO_SIZES = (ComponentView("full", None), ComponentView("swa", WINDOW, page_size=8))
 
 # One pool of blocks serves two groups of layers: r1 and r2 share blocks 1 and 2; the others are private.
@@ -151,6 +152,17 @@ CASES = [
         private_pages_match_frontier,
         "unwindowed-page-missing",
         after(records=records(frontier=20, units=((1, 2, 3, 4, 0, 8), (0, 0, 1, 2, 0, 6)))),
+        found(request_ref(1), TableCode.PAGE_MISSING, component="full", start=16, end=20),
+    ),
+    healthy(
+        private_pages_match_frontier,
+        after(components=STATES, records=records(units=(FULL, (0, 0, 1, 0, 0, 6)), frontier=0)),
+        "pages-between-states-missing",
+    ),
+    broken(
+        private_pages_match_frontier,
+        "page-missing-beside-states",
+        after(components=STATES, records=records(units=((1, 2, 3, 4, 0, 8), SWA), frontier=0)),
         found(request_ref(1), TableCode.PAGE_MISSING, component="full", start=16, end=20),
     ),
     healthy(last_token_keeps_its_page),

@@ -1,0 +1,110 @@
+"""The recurrent states of Mamba layers: where a pass reads and writes them, and the copies that the worker makes.
+
+As in v1/worker/mamba_utils.py and v1/attention/backends/mamba_attn.py of the releases.  A block of a state table holds
+the state after the last token that was computed in it.  In mode "align" the running state moves to another block by a
+copy before the pass; after each draft, the state goes to a block of its own behind it.  The kernels compute all entries
+of a pass at once: a block that another entry writes is no source.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from harness.engines.vllm.config import ALIGN, NONE, VllmConfig
+from harness.engines.vllm.memory import Memory
+from harness.engines.vllm.passes import Columns, Entry
+
+
+class States:
+    """The running state of each request.
+
+    `_column` is its place in the tables when the last pass was launched.  `_accepted` is the number of drafts that the
+    last pass accepted: the state after them is so many places behind.
+    """
+
+    def __init__(self, config: VllmConfig, memory: Memory) -> None:
+        self._memory, self._mode = memory, config.state_mode
+        sizes = {index: group.block_size for index, group in enumerate(config.groups) if group.has_states}
+        self.groups, self._size = tuple(sizes), max(sizes.values(), default=1)
+        self._column: dict[int, int] = {}
+        self._accepted: dict[int, int] = {}
+
+    def restart(self, request: int) -> None:
+        """The request begins or resumes: its state is that of its last computed token."""
+        self._column.pop(request, None)
+        self._accepted.pop(request, None)
+
+    def columns(self, request: int, start: int, end: int, num_drafts: int) -> Columns:
+        """The places of the next pass, which computes [start, end); the last positions are those of drafts."""
+        if self._mode == NONE:
+            return Columns(0 if start else -1, 0, num_drafts)
+        source, last = (start - 1) // self._size, (end - 1) // self._size
+        if self._mode == ALIGN:
+            source = self._column.get(request, source)
+            self._column[request] = last
+            return Columns(source, last, last + num_drafts)
+        return Columns(source, start // self._size, last)
+
+    def blocks(self, entry: Entry, group: int) -> tuple[int, ...]:
+        """The blocks that an entry writes."""
+        columns = range(entry.columns.first, entry.columns.last + 1)
+        return tuple(filter(None, [entry.block(group, column) for column in columns]))
+
+    def move(self, entries: Sequence[Entry]) -> None:
+        """Make the copies before a pass."""
+        if self._mode == ALIGN:
+            moved = [entry for entry in entries if entry.columns.source not in (-1, entry.columns.first)]
+            places = [(entry.columns.source + self._accepted.get(entry.request, 0), entry) for entry in moved]
+            self._copy([(entry, source, entry.columns.first) for source, entry in places])
+            self._accepted.update(dict.fromkeys([entry.request for entry in moved], 0))
+
+    def read(self, entries: Sequence[Entry]) -> Mapping[tuple[int, int], int]:
+        """The tag of the state before a pass, by request and group."""
+        written = {
+            block: entry.request for entry in entries for group in self.groups for block in self.blocks(entry, group)
+        }
+        tags = {}
+        for entry in entries:
+            source, first, _ = entry.columns
+            column = (first if self._mode == ALIGN else source) + self._accepted.get(entry.request, 0)
+            for group in self.groups if source >= 0 else ():
+                block = entry.block(group, column)
+                is_own = written.get(block, entry.request) == entry.request
+                tags[entry.request, group] = self._memory.state(group, block) if is_own else 0
+        return tags
+
+    def write(self, entry: Entry, group: int, tags: Sequence[int]) -> None:
+        """Write states of an entry; `tags` are those of all its positions."""
+        _, first, last = entry.columns
+        for column in range(first, last + 1):
+            if self._mode in (ALIGN, NONE):
+                index = len(tags) - 1 - last + column
+            else:
+                index = min((column + 1) * self._size, entry.end) - 1 - entry.start
+            self._memory.put_state(group, entry.block(group, column), tags[index])
+
+    def accept(self, entries: Sequence[Entry], accepted: Sequence[int]) -> None:
+        """A pass is over, and so many drafts of each entry are right.
+
+        In mode "align", the state at the end of a block is copied to this block, if the pass went beyond it.
+        """
+        copies = []
+        for entry, count in zip(entries, accepted, strict=True):
+            computed = entry.end - len(entry.drafts)
+            whole = (computed + count) // self._size
+            source, target = entry.columns.first + whole * self._size - computed, whole - 1
+            is_at_border = self._mode == ALIGN and whole * self._size >= computed
+            if is_at_border and source != target:
+                copies.append((entry, source, target))
+            self._accepted[entry.request] = 0 if is_at_border and entry.columns.first == target else count
+        self._copy(copies)
+
+    def _copy(self, copies: Iterable[tuple[Entry, int, int]]) -> None:
+        """Copy blocks of entries, from one column to another."""
+        pairs = [
+            (entry.block(group, source), entry.block(group, target))
+            for entry, source, target in copies
+            for group in self.groups
+        ]
+        targets = [target for _, target in pairs]
+        for source, target in pairs:
+            if target and source != target:
+                self._memory.copy(source if source not in targets else 0, target)
