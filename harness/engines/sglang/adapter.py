@@ -76,7 +76,11 @@ class SglangEngine(EnginePort):
         self._enabled = Enabled(
             HostTier(release, self.built, self._forward, self.faults) if config.host_ratio is not None else None,
             Sessions(release, config, self.built, self._requests, self._notice) if config.streaming_sessions else None,
-            Speculation(release, config, self._forward, self._notice) if config.draft_len is not None else None,
+            (
+                Speculation(release, config, self.built, self._forward, self._notice)
+                if config.draft_len is not None
+                else None
+            ),
         )
         self.drafts: DraftPort | None = self._enabled.drafts
         self.sessions = self._enabled.sessions
@@ -170,6 +174,8 @@ class SglangEngine(EnginePort):
             return
         self._requests.report_changes()
         self._forward.complete(result, self._requests.unfinished)
+        if self._enabled.drafts is not None:
+            self._enabled.drafts.completed(result)
 
     def _notice(self, event: NamedTuple) -> None:
         self.log.notice(event)

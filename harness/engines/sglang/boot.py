@@ -41,6 +41,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "SamplingParams": ("sampling.sampling_params:SamplingParams",),
     "SpeculativeAlgorithm": ("speculative.spec_info:SpeculativeAlgorithm",),
     "NgramVerifyInput": ("speculative.ngram_info:NgramVerifyInput",),
+    "FutureMap": ("managers.overlap_utils:FutureMap",),
     "assign_rows": (
         "mem_cache.allocation:assign_req_to_token_pool_func",
         "speculative.triton_ops.cache_locs:assign_req_to_token_pool_func",
@@ -123,9 +124,9 @@ FEATURES: Mapping[str, Feature] = {
         "a tree core in Rust that can be told from its ids; before, the ids of locks are small numbers in one core",
         lambda release: release.version >= (0, 5, 22) and release.part("RustUnifiedTreeCore") is not None,
     ),
-    "drafts_verified_in_launch": Feature(
-        "NgramVerifyInput takes and frees the slots of drafts in the launch; since 0.5.14 a decode takes those of two",
-        lambda release: hasattr(release.part("NgramVerifyInput"), "prepare_for_verify"),
+    "overlapped_drafts": Feature(
+        "a decode takes the slots of drafts for two passes; before, NgramVerifyInput does for one, inside the launch",
+        lambda release: not hasattr(release.part("NgramVerifyInput"), "prepare_for_verify"),
     ),
     "batch_plan": Feature(
         "get_next_batch_to_run takes the running batch and returns a plan",

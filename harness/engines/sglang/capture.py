@@ -170,7 +170,7 @@ class SglangCapture:
         launched, allocated = held(kv, "kv_committed_len"), held(kv, "kv_allocated_len")
         if owner.kind == HANDOVER_KIND:
             launched = protected
-        starts = [entry.start for one in in_flight for entry in one.entries if entry.request.req is kv]
+        flying = [entry for one in in_flight for entry in one.entries if entry.request.req is kv]
         slots = self._built.memory.rows.req_to_token[row, :allocated].tolist()
         full = [slot // page for slot in slots[::page]]
         swa = [mapping[slot] // page for slot in slots[::page]]
@@ -186,8 +186,8 @@ class SglangCapture:
             owner,
             int(row) + self._row_offset,
             protected,
-            min(starts, default=launched),
-            launched,
+            min([entry.start for entry in flying], default=launched),
+            max([launched, *(entry.end for entry in flying)]),
             allocated,
             frontier,
             (full, swa),
@@ -259,7 +259,12 @@ class SglangCapture:
         given_up = [entry.request.id for entry in one.entries if not entry.is_held_by(live)]
         sessions = [entry.request.session for entry in one.entries]
         return LaunchView(
-            one.launch, [entry.ids for entry in one.entries], units, given_up, sessions if any(sessions) else ()
+            one.launch,
+            [entry.ids for entry in one.entries],
+            units,
+            given_up,
+            sessions if any(sessions) else (),
+            one.drafts,
         )
 
 

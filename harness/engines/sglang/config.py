@@ -16,9 +16,9 @@ DEFAULT_TREE, SWA_TREE, UNIFIED_TREE = "default", "swa", "unified"
 MAX_PAGES, MAX_CONTEXT_LEN = 1 << 22, 1 << 20  # as large as those of a server with pages of one token
 STATES_PER_RUNNING = 3  # MAMBA_CACHE_SIZE_MAX_RUNNING_REQUESTS_RATIO of the releases
 BOTH, PREFILL, DECODE = "null", "prefill", "decode"  # the values of --disaggregation-mode
-ALONE = {"overlap": False, "role": BOTH, "host_ratio": None, "streaming_sessions": False}
+ALONE = {"role": BOTH, "host_ratio": None, "streaming_sessions": False}
 NEEDED_BY: Mapping[str, Mapping[str, Any]] = {  # the values of other settings that a setting needs
-    "state_slots": {**ALONE, "page_size": 1},  # in the strategy no_buffer
+    "state_slots": {**ALONE, "overlap": False, "page_size": 1},  # in the strategy no_buffer
     "draft_len": {**ALONE, "mixed_batches": False, "state_slots": None},
 }
 
@@ -133,7 +133,10 @@ def random_config(draw: Draw, *, host_ratios: Sequence[float], has: Callable[[st
             state_slots=STATES_PER_RUNNING * config.max_running_requests + spare,
         )
     if draw.one_of((False, False, False, True)):
-        return msgspec.structs.replace(config, **NEEDED_BY["draft_len"], draft_len=draw.one_of((3, 1, 7)))
+        overlap = config.overlap and has("overlapped_drafts")
+        return msgspec.structs.replace(
+            config, **NEEDED_BY["draft_len"], overlap=overlap, draft_len=draw.one_of((3, 1, 7))
+        )
     return config
 
 

@@ -36,11 +36,15 @@ class Entry(NamedTuple):
 
 
 class Pass(NamedTuple):
-    """A launched pass whose result is not processed yet; `reads` are reported when it is."""
+    """A launched pass whose result is not processed yet; `reads` are reported when it is.
+
+    `drafts` are, per entry, the drafts that it computes; () if no entry has any.
+    """
 
     launch: int
     entries: Sequence[Entry]
     reads: list[seen.Read]
+    drafts: Sequence[Sequence[int]] = ()
 
 
 class TagForward:

@@ -1,6 +1,7 @@
 """Speculative decoding: the release takes, keeps and frees the slots of drafts; drafts and kernels are not its own.
 
-Before 0.5.14 its NgramVerifyInput verifies inside the launch; since then each decode takes slots for two passes.
+Before 0.5.14 its NgramVerifyInput verifies inside the launch; since then each decode takes slots for two passes, and
+the overlap loop launches the next pass before it has the result.
 """
 
 import sys
@@ -15,6 +16,7 @@ from harness.engines.sglang.boot import Release
 from harness.engines.sglang.config import SglangConfig
 from harness.engines.sglang.forward import FULL, SWA, Entry, Pass, TagForward, slots_of
 from harness.engines.sglang.memory import Memory
+from harness.engines.sglang.scheduler import Built
 from harness.engines.sglang.stand_ins import Kernel
 from invariants.reference import namespace_tag, next_tag, sampled_token
 
@@ -23,14 +25,23 @@ class Speculation:
     """Decodes with a chain of `draft_len` drafts, of which the op-log says how many are right."""
 
     def __init__(
-        self, release: Release, config: SglangConfig, forward: TagForward, notice: Callable[[NamedTuple], None]
+        self,
+        release: Release,
+        config: SglangConfig,
+        built: Built,
+        forward: TagForward,
+        notice: Callable[[NamedTuple], None],
     ) -> None:
         assert config.draft_len is not None
         self._release, self._forward, self._notice = release, forward, notice
         self._page_size, self._window = config.page_size, config.sliding_window + 1
         self._count = config.draft_len + 1  # tokens that a request computes in a pass
         self._kind = release.part("NgramVerifyInput")
-        self._verifies_in_launch = release.has("drafts_verified_in_launch")
+        self._verifies_in_launch = not release.has("overlapped_drafts")
+        self._futures: Any = None  # the lengths after a pass whose result is not processed, by row
+        if config.overlap:
+            algorithm, rows = built.scheduler.spec_algorithm, built.memory.rows
+            built.scheduler.future_map = self._futures = release.part("FutureMap")("cpu", algorithm, rows)
         self._lengths: Sequence[int] = ()
         self._turn = 0
         _replace_kernels(release)
@@ -44,6 +55,8 @@ class Speculation:
         of_decode = batch.forward_mode
         if self._verifies_in_launch:
             self._take_slots(batch)
+        if self._futures is not None:
+            self._futures.resolve_seq_lens_cpu(batch)
         self._forward.last_launch += 1
         launch, count = self._forward.last_launch, self._count
         entries = [
@@ -53,21 +66,34 @@ class Speculation:
             )
         ]
         self._notice(seen.Launched(launch, tuple([entry.ids for entry in entries])))
-        one = Pass(launch, entries, [])
+        drafted: list[Sequence[int]] = []
+        one = Pass(launch, entries, [], drafted)
+        self._forward.in_flight.append(one)
         computed = [self._compute(one, entry) for entry in entries]
-        for read in one.reads:
-            self._notice(read)
-        self._notice(seen.Completed(launch))
+        drafted += [tokens[1:] for tokens, _ in computed]
+        if self._verifies_in_launch:  # it frees the slots of rejected drafts
+            self._forward.complete(Missing(swarden_pass=one), {entry.request.id: entry.request for entry in entries})
         drafts, samples = (self._release.torch.tensor(rows) for rows in zip(*computed, strict=True))
         result = (
             self._verified(batch, drafts, samples)
             if self._verifies_in_launch
             else self._accepted(batch, drafts, samples)
         )
-        for entry, accepted, (_, sampled) in zip(entries, result.swarden_accepted, computed, strict=True):
-            self._notice(seen.Verified(launch, entry.request.id, accepted, tuple(sampled)))
+        result.swarden_verified = [
+            seen.Verified(launch, entry.request.id, accepted, tuple(sampled))
+            for entry, accepted, (_, sampled) in zip(entries, result.swarden_accepted, computed, strict=True)
+        ]
+        if self._verifies_in_launch:
+            self.completed(result)
+        else:
+            result.swarden_pass = one
         batch.forward_mode = of_decode
         return result
+
+    def completed(self, result: Any) -> None:
+        """Report the drafts of a pass whose result the scheduler processes."""
+        for event in result.swarden_verified or ():
+            self._notice(event)
 
     def prefilled(self, batch: Any, result: Any) -> None:
         """State the tokens with which the drafts of the next decode begin; releases that over-allocate want it."""
@@ -75,7 +101,7 @@ class Speculation:
             torch, number = self._release.torch, len(batch.reqs)
             tokens = torch.zeros(number, self._count, dtype=torch.int64)
             tokens[:, 0] = result.next_token_ids
-            batch.spec_info = self._next(batch.seq_lens.clone(), tokens, torch.ones(number, dtype=torch.int32))
+            self._go_on(batch, batch.seq_lens.clone(), tokens, torch.ones(number, dtype=torch.int32))
 
     def _take_slots(self, batch: Any) -> None:
         torch, number = self._release.torch, len(batch.reqs)
@@ -113,14 +139,15 @@ class Speculation:
         torch = self._release.torch
         right = drafts[:, 1:].eq(samples[:, :-1]).long().cumprod(1).sum(1)
         lens = (right + 1).to(torch.int32)
-        batch.seq_lens = batch.seq_lens + lens
-        batch.seq_lens_cpu = batch.seq_lens.clone()
-        batch.seq_lens_sum = int(batch.seq_lens.sum())
-        batch.spec_info = self._next(batch.seq_lens.clone(), samples, lens)
+        new_lens = batch.seq_lens + lens
+        if self._futures is None:
+            batch.seq_lens, batch.seq_lens_cpu = new_lens, new_lens.clone()
+            batch.seq_lens_sum = int(new_lens.sum())
+        self._go_on(batch, new_lens.clone(), samples, lens)
         return Missing(
             next_token_ids=samples.flatten(),
             accept_lens=lens,
-            new_seq_lens=batch.seq_lens,
+            new_seq_lens=new_lens,
             next_draft_input=batch.spec_info,
             speculative_num_draft_tokens=self._count,
             num_non_draft_tokens_per_req=1,
@@ -130,11 +157,17 @@ class Speculation:
             swarden_accepted=right.tolist(),
         )
 
-    def _next(self, lens: Any, tokens: Any, accept_lens: Any) -> Any:
-        """What the next decode begins with; `tokens` are (requests, count)."""
-        return self._kind(
+    def _go_on(self, batch: Any, lens: Any, tokens: Any, accept_lens: Any) -> None:
+        """State what the next decode begins with: the lengths, and `tokens` (requests, count) with their numbers.
+
+        With the overlap loop the next launch reads the lengths before the scheduler has the result.
+        """
+        batch.spec_info = self._kind(
             draft_token_num=self._count, new_seq_lens=lens, accept_tokens=tokens.flatten(), accept_lens=accept_lens
         )
+        if self._futures is not None:
+            batch.spec_info.future_indices = batch.req_pool_indices
+            self._futures.publish(batch.req_pool_indices, lens)
 
     def _compute(self, one: Pass, entry: Entry) -> tuple[list[int], list[int]]:
         """Write and read the last token and its drafts; returns these tokens, and the one sampled after each."""
@@ -155,6 +188,8 @@ class Speculation:
             )
             samples.append(sampled_token(sums, VOCABULARY))
             tokens.append(samples[-1] if number < right else (samples[-1] + 1) % VOCABULARY)
+            if number <= right:
+                request.next_tokens[end] = samples[-1]
         self._notice(seen.Proposed(one.launch, request.id, tuple(tokens[1 : self._count])))
         first = max(0, start + 1 - self._window)
         for component, (pool, slots, tags, begin) in enumerate(
@@ -174,7 +209,7 @@ def _first_of(value: Any, names: tuple[str, ...]) -> Any:
 
 def _replace_kernels(release: Release) -> None:
     """Replace the GPU kernels of the verification; what decides which slots are kept and freed stays the release's."""
-    if not release.has("drafts_verified_in_launch"):
+    if release.has("overlapped_drafts"):
         loaded = [vars(one) for name, one in sys.modules.items() if name.startswith("sglang.srt")]
         for names in loaded:
             if "assign_req_to_token_pool_func" in names:  # of release.part("assign_rows"), and where it is imported

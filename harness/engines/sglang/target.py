@@ -95,6 +95,8 @@ class SglangTarget(ReleasedTarget[Release]):
             raise InvalidConfig(
                 f"state_slots is set, want null for sglang {release.text}: the pool is not driven there"
             )
+        if config.draft_len is not None and config.overlap and not release.has("overlapped_drafts"):
+            raise InvalidConfig(f"overlap is true with draft_len, want false for sglang {release.text}")
         if config.rust_core and not release.has("rust_core"):
             raise InvalidConfig(f"rust_core is true, want false for sglang {release.text}: it has no such core here")
         return SglangEngine(release, config)

@@ -3,6 +3,7 @@
 import pytest
 
 from harness.core.driver import Checking, Driver
+from harness.core.errors import InvalidConfig
 from harness.core.ops import Accept, Drain, Op, Step, Submit
 from harness.core.registry import target_of
 from harness.core.target import ENGINE
@@ -10,20 +11,22 @@ from harness.engines.sglang import speculation
 from harness.engines.sglang.config import SglangConfig
 from invariants.catalog import catalog_of
 from invariants.events import Verified
+from tests.engines.sglang.conftest import RELEASES
 
+VERIFIED_IN_LAUNCH, OVERLAPPED = RELEASES
 OPS: tuple[Op, ...] = (
     Accept(lengths=(2, 0, 3)),
     Submit(tokens=tuple(range(1, 20)), max_new_tokens=9),
     Submit(tokens=tuple(range(1, 21)), max_new_tokens=14),
-    Step(16),
+    Step(count=8),
     Drain(),
 )
 
 
-def accepted_and_failed(version: str, writes_drafts: bool) -> tuple[set[int], set[str]]:
+def accepted_and_failed(version: str, writes_drafts: bool, overlap: bool = False) -> tuple[set[int], set[str]]:
     """The numbers of drafts that were accepted, and the laws that fail, where the model writes drafts or does not."""
     target, accepted = target_of(f"sglang=={version}"), set[int]()
-    systems = target.systems(ENGINE, [SglangConfig(draft_len=3)], "")
+    systems = target.systems(ENGINE, [SglangConfig(draft_len=3, overlap=overlap)], "")
     checking = Checking(catalog_of(target.contracts), code=target.code)
     driver = Driver(
         systems,
@@ -40,9 +43,29 @@ def accepted_and_failed(version: str, writes_drafts: bool) -> tuple[set[int], se
     return accepted, {fingerprint.split("/")[0] for fingerprint in failed}
 
 
+def drafts_in_flight(version: str) -> bool:
+    """Is a pass with drafts in flight between two steps?"""
+    target = target_of(f"sglang=={version}")
+    (system,) = target.systems(ENGINE, [SglangConfig(draft_len=3, overlap=True)], "")
+    driver = Driver([system], checking=Checking(catalog_of(target.contracts), code=target.code))
+    driver.apply(OPS[1])
+    driver.apply(Step(count=5))
+    return any(any(launch.drafts) for launch in system.capture().launches or ())
+
+
 def test_any_number_of_drafts_is_accepted(on_release, release):
     """None, some or all, as the op says; every law holds."""
     assert on_release(release, accepted_and_failed, release, True) == ({0, 2, 3}, set())
+
+
+def test_next_pass_is_launched_before_drafts_are_judged_with_overlap(on_release):
+    assert on_release(OVERLAPPED, accepted_and_failed, OVERLAPPED, True, True) == ({0, 2, 3}, set())
+    assert on_release(OVERLAPPED, drafts_in_flight, OVERLAPPED)
+
+
+def test_release_that_verifies_in_the_launch_has_no_overlap(on_release):
+    with pytest.raises(InvalidConfig, match="overlap"):
+        on_release(VERIFIED_IN_LAUNCH, accepted_and_failed, VERIFIED_IN_LAUNCH, True, True)
 
 
 def test_draft_that_was_not_written_is_told(on_release, release):

@@ -14,9 +14,9 @@ RELEASE = "0.5.23"
 PREFIX = tuple(range(1, 20))
 REUSE: tuple[Op, ...] = (
     Submit(tokens=PREFIX, max_new_tokens=2),
-    Step(8),
+    Step(count=8),
     Submit(tokens=(*PREFIX, 30), max_new_tokens=2),
-    Step(8),
+    Step(count=8),
     Drain(),
 )
 
