@@ -1,6 +1,8 @@
 """The engine reports each change of a peer map."""
 
 from collections.abc import Sequence
+from itertools import compress, starmap, zip_longest
+from operator import ne
 
 from invariants.events import Paired
 from invariants.invariant import invariant
@@ -34,11 +36,12 @@ def peers_change_only_by_pairing(change: Transition) -> Evidence:
 
 def _differing(old: Sequence[int], new: Sequence[int]) -> set[int]:
     """The indices at which two maps differ; equal blocks are skipped with one comparison."""
-    if old is new:
-        return set()
-    blocks = [range(first, first + BLOCK) for first in range(0, max(len(old), len(new)), BLOCK)]
-    unequal = [block for block in blocks if old[block.start : block.stop] != new[block.start : block.stop]]
-    return {unit for block in unequal for unit in block if _peer(old, unit) != _peer(new, unit)}
+    differing = set[int]()
+    for first in range(0, 0 if old is new else max(len(old), len(new)), BLOCK):
+        then, now = old[first : first + BLOCK], new[first : first + BLOCK]
+        if then != now:
+            differing.update(compress(range(first, first + BLOCK), starmap(ne, zip_longest(then, now, fillvalue=0))))
+    return differing
 
 
 def _peer(peers: Sequence[int], unit: int) -> int:
