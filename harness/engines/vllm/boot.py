@@ -36,7 +36,6 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "get_request_block_hasher": ("v1.core.kv_cache_utils:get_request_block_hasher",),
     "init_none_hash": ("v1.core.kv_cache_utils:init_none_hash",),
     "sha256": ("utils.hashing:sha256",),
-    "SchedulerOutput": ("v1.core.sched.output:SchedulerOutput",),
     "ModelRunnerOutput": ("v1.outputs:ModelRunnerOutput",),
     "KVConnectorOutput": ("v1.outputs:KVConnectorOutput",),
     "DraftTokenIds": ("v1.outputs:DraftTokenIds",),
@@ -86,10 +85,6 @@ FEATURES: Mapping[str, Feature] = {
     "all_states": Feature(
         'mamba_cache_mode can be "all": a state is kept for each block; since then, it is always "align"',
         lambda release: "all" in get_args(release.part("MambaCacheMode")),
-    ),
-    "partial_hits": Feature(
-        "a hit can end inside a block of states, which is then copied for its second reader",
-        lambda release: "kv_cache_block_copies" in parameters(release.part("SchedulerOutput")),
     ),
     "watermark": Feature(
         "a share of the blocks is kept free at admission",

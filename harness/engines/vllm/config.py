@@ -42,8 +42,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `num_blocks` are the blocks of the pool without the null block.  The first group of layers has full attention; each
     of `windows` is a further group, with blocks of `window_block_sizes` tokens (empty: block_size).  `state_groups` are
     groups of Mamba layers, with the mamba_cache_mode of the prefix cache: "align", or "all" with `all_states`; without
-    a prefix cache it is "none".  `match_unit` is prefix_match_unit, the tokens of a block hash (0: all block sizes have
-    that in common).  `chunk_len` is max_num_batched_tokens: the tokens of one pass.  `policy` is the
+    a prefix cache it is "none".  `chunk_len` is max_num_batched_tokens: the tokens of one pass.  `policy` is the
     order of the waiting requests; with "priority", a request of lower priority is preempted first.  `asynchronous`
     is the AsyncScheduler, with two passes in flight.  `second_runner` is the output for model runner V2.
     `draft_len` enables speculative decoding with as many drafts, of the kind `drafter`: "ngram" needs no memory,
@@ -58,7 +57,6 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     window_block_sizes: tuple[BlockSize, ...] = ()
     state_groups: Annotated[int, Meta(ge=0, le=4)] = 0
     all_states: bool = False
-    match_unit: Annotated[int, Meta(ge=0, le=256)] = 0
     max_running_requests: Annotated[int, Meta(ge=1, le=1024)] = 4
     max_context_len: Annotated[int, Meta(ge=8, le=MAX_CONTEXT_LEN)] = 192
     chunk_len: Annotated[int, Meta(ge=1, le=65536)] = 8
@@ -95,8 +93,6 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise InvalidConfig(f"window_block_sizes has {len(self.window_block_sizes)} entries, want one per window")
         if max(sizes) % self.block_size or any(self.block_size % size and size % self.block_size for size in sizes):
             raise InvalidConfig(f"window_block_sizes is {list(self.window_block_sizes)}, want multiples of block_size")
-        if self.match_unit and (len(sizes) == 1 or any(size % self.match_unit for size in sizes)):
-            raise InvalidConfig(f"match_unit is {self.match_unit}, want a divisor of the block sizes of several groups")
         if self.all_states and not (self.state_groups and self.prefix_caching and self.draft_len is None):
             raise InvalidConfig("all_states is true, want state_groups and prefix_caching with it, and no draft_len")
         if self.state_groups and self.external_len:
@@ -195,11 +191,9 @@ def random_config(draw: Draw, *, has: Callable[[str], bool]) -> VllmConfig:
 def _with_states(draw: Draw, config: VllmConfig, *, has: Callable[[str], bool]) -> VllmConfig:
     """The configuration with groups of Mamba layers."""
     sizes = (config.block_size, *config.window_block_sizes)
-    match_unit = draw.one_of((0, 0, 0, max(1, min(sizes) // 2))) if has("partial_hits") else 0
     return msgspec.structs.replace(
         config,
         state_groups=draw.one_of((1, 2)),
         all_states=config.prefix_caching and has("all_states") and draw.one_of((False, True)),
-        match_unit=match_unit if config.prefix_caching else 0,
         chunk_len=max(config.chunk_len, *sizes),
     )

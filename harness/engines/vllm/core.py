@@ -123,8 +123,6 @@ def _vllm_config(release: Release, config: VllmConfig) -> Any:
         cache_dtype="auto",
         mamba_cache_mode=config.state_mode,
         mamba_block_size=config.block_size if config.state_mode != NONE else None,
-        prefix_match_unit=config.match_unit or None,
-        hash_block_size=config.match_unit or None,  # its name in older releases
     )
     whole = release.make(
         "VllmConfig",

@@ -37,22 +37,16 @@ class Entry(NamedTuple):
         return table[index] if 0 <= index < len(table) else 0
 
 
-class BlockChanges(NamedTuple):
-    """The blocks that are zeroed before a pass, and then those that are copied, as pairs of source and target."""
-
-    zeroed: Sequence[int] = ()
-    copied: Sequence[tuple[int, int]] = ()
-
-
 class Pass:
     """A launched pass, or a call that computes nothing, with the number of the launch before it.
 
-    `known` has the tokens of the requests for which the scheduler says them again.
+    `known` has the tokens of the requests for which the scheduler says them again.  Blocks in `zeroed` are cleared
+    first.
     """
 
     def __init__(
-        self, launch: int, entries: Sequence[Entry], known: Mapping[int, Sequence[int]], changes: BlockChanges
+        self, launch: int, entries: Sequence[Entry], known: Mapping[int, Sequence[int]], zeroed: Sequence[int]
     ) -> None:
-        self.launch, self.entries, self.known, self.changes = launch, entries, known, changes
+        self.launch, self.entries, self.known, self.zeroed = launch, entries, known, zeroed
         self.loads: list[Load] = []  # before the pass computes
         self.output: Any = None

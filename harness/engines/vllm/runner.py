@@ -15,7 +15,7 @@ from harness.engines.vllm.config import VOCABULARY, VllmConfig
 from harness.engines.vllm.connector import Load
 from harness.engines.vllm.loads import LateLoads
 from harness.engines.vllm.memory import Memory
-from harness.engines.vllm.passes import BlockChanges, Columns, Entry, Pass
+from harness.engines.vllm.passes import Columns, Entry, Pass
 from harness.engines.vllm.speculation import Proposer
 from harness.engines.vllm.states import States
 from invariants.reference import namespace_tag, next_tag, sampled_token
@@ -60,7 +60,7 @@ class Runner:
         self.states = States(config, self._memory)
         self.proposer = Proposer(config.draft_len or 0, self.windows)
         self.loads = LateLoads(faults, config.groups, self._load)
-        self._last = Pass(0, (), {}, BlockChanges())
+        self._last = Pass(0, (), {}, ())
         self._queue: list[Pass] = []  # not computed yet
 
     @property
@@ -134,10 +134,8 @@ class Runner:
             start, end = starts[request], starts[request] + count
             columns = self.states.columns(request, start, end, len(drafts)) if self.states.groups else Columns()
             entries.append(Entry(request, start, end, tables, drafts, columns))
-        changes = BlockChanges(
-            getattr(output, "new_block_ids_to_zero", None) or (), getattr(output, "kv_cache_block_copies", None) or ()
-        )
-        one = self._last = Pass(self.last_launch + bool(entries), entries, known, changes)
+        zeroed = getattr(output, "new_block_ids_to_zero", None) or ()
+        one = self._last = Pass(self.last_launch + bool(entries), entries, known, zeroed)
         for load in getattr(output.kv_connector_metadata, "loads", ()):
             if load.is_late:
                 self.loads.begin(load)
@@ -159,10 +157,8 @@ class Runner:
 
     def _compute(self, one: Pass) -> None:
         self._tokens.update({request: list(tokens) for request, tokens in one.known.items()})
-        for block in one.changes.zeroed:
+        for block in one.zeroed:
             self._memory.fill(block, 0)
-        for source, target in one.changes.copied:
-            self._memory.copy(source, target)
         for load in one.loads:
             self._load(load)
         self.states.move(one.entries)

@@ -35,7 +35,7 @@ class VllmTarget(ReleasedTarget[Release]):
     coupled = (
         ("draft_len", "drafter"),
         ("windows", "window_block_sizes"),
-        ("state_groups", "all_states", "match_unit"),
+        ("state_groups", "all_states"),
     )
 
     def config(self, draw: Draw) -> VllmConfig:

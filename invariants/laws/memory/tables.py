@@ -123,12 +123,15 @@ def private_pages_match_frontier(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("records",))
 def last_token_keeps_its_page(change: Transition) -> Evidence:
-    """In every component a record has the page of its last launched token, if the next token goes to that page, too."""
+    """In every component a record has the page of its last launched token, if the next token goes to that page, too.
+
+    A component of states may lack any page.
+    """
     after = change.after
     for record in change.changes.records:
         for component, units, size in zip(after.components, record.units, after.page_sizes, strict=True):
             index, offset = divmod(record.launched_len, size)
-            if offset and (index >= len(units) or not units[index]):
+            if offset and not component.has_states and (index >= len(units) or not units[index]):
                 position = record.launched_len - 1
                 yield found(
                     owner_ref(record.owner),

@@ -59,26 +59,16 @@ def test_states_of_all_blocks_serve_a_later_request_in_the_release_that_keeps_th
     assert cached == [0, 12]
 
 
-def test_hit_ends_inside_a_block_of_states_where_hashes_are_finer(on_release):
-    changes = {"block_size": 8, "match_unit": 4, "num_blocks": 120}
-
-    outputs, expected, cached = on_release("0.33.0", served_twice, "vllm==0.33.0", changes)
-
-    assert outputs == [expected, expected]
-    assert cached == [0, 12]
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"window_block_sizes": (8, 8)}, "window_block_sizes has 2 entries, want one per window"),
         ({"window_block_sizes": (6,)}, r"window_block_sizes is \[6\], want multiples of block_size"),
-        ({"match_unit": 3}, "match_unit is 3, want a divisor of the block sizes of several groups"),
         ({"all_states": True}, "all_states is true, want state_groups"),
         ({"state_groups": 1, "external_len": 8}, "external_len is set with state_groups, want 0"),
         ({"state_groups": 1, "block_size": 16}, "chunk_len is 8, want at least the tokens of a block"),
     ],
-    ids=["sizes", "multiple", "match-unit", "all-states", "connector", "chunk"],
+    ids=["sizes", "multiple", "all-states", "connector", "chunk"],
 )
 def test_configuration_that_is_not_driven_is_refused_with_the_setting(changes, message):
     with pytest.raises(InvalidConfig, match=message):

@@ -166,6 +166,11 @@ CASES = [
         found(request_ref(1), TableCode.PAGE_MISSING, component="full", start=16, end=20),
     ),
     healthy(last_token_keeps_its_page),
+    healthy(
+        last_token_keeps_its_page,
+        after(components=STATES, records=records(units=(FULL, (0, 0, 1, 2, 5, 0)))),
+        "state-after-the-last-token-elsewhere",
+    ),
     broken(
         last_token_keeps_its_page,
         "page-of-the-last-token-missing",
