@@ -11,6 +11,7 @@ from harness.engines.sglang.memory import row_len
 from harness.engines.sglang.moves import free_units
 from harness.engines.sglang.nodes import SwaNodes, TreeWalk, UnifiedNodes
 from harness.engines.sglang.requests import SPARE_TOKENS, Request, held, max_request_len
+from harness.engines.sglang.rust_core import core_of, uncompared
 from harness.engines.sglang.scheduler import Built
 from harness.engines.sglang.sessions import Sessions
 from harness.engines.sglang.speculation import Speculation
@@ -98,6 +99,8 @@ class SglangCapture:
             *(() if self._host is None else self._host.views(nodes)),
             *self._state_pools(live),
         )
+        with uncompared(core_of(self._built.memory.tree)):  # a difference is a failure of the turn that made it
+            counters = self._counters()
         return Snapshot(
             step,
             self._limits,
@@ -108,7 +111,7 @@ class SglangCapture:
             tuple(receipts),
             tuple(records),
             tuple([self._request(request, places[request.id]) for request in live.values()]),
-            self._counters(),
+            counters,
             tuple([self._launch(one, live) for one in in_flight]),
             bool(scheduler._engine_paused),
             host_pools=() if self._host is None else HOST_POOLS,

@@ -4,6 +4,7 @@ The Rust core shows no nodes, so the Python core serves the engine and is captur
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from harness.engines.sglang.boot import Release
 
 PAIR_OF_CORES = "swarden"  # the name of the pair of cores in the registry of a release
 FIRST_ID = 5 * 10**10  # of the nodes of Python cores; no size is as large, so that an id is known by its value
+SIZES = ("full_evictable_size", "swa_evictable_size", "full_protected_size", "swa_protected_size")
 UNDRAINED = ("device_frees", "host_frees", "cache_actions")  # a result must not be dropped with these
 
 
@@ -52,14 +54,11 @@ class Cores:
 
     def _both(self, name: str, python: Callable[..., Any], rust: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
-            if self._is_called:  # by a part of the Python core; the Rust core calls its own
+            if self._is_called:  # by a part of the Python core, where the Rust core calls its own; or for a snapshot
                 return python(*args, **kwargs)
             rust_args, rust_kwargs = self._translated(args), self._translated(kwargs)
-            vars(self)["_is_called"] = True
-            try:
+            with uncompared(self):
                 result = python(*args, **kwargs)
-            finally:
-                vars(self)["_is_called"] = False
             answer = rust(*rust_args, **rust_kwargs)
             mine, its = self._comparable(result), self._comparable(answer)
             for field in UNDRAINED:
@@ -110,6 +109,30 @@ class Cores:
         if isinstance(mine, tuple) and isinstance(its, tuple) and len(mine) == len(its):
             return tuple(map(self._paired, mine, its))
         return mine
+
+
+def core_of(tree: Any) -> Any:
+    """The core of a tree; None for a tree without one."""
+    return getattr(tree, "tree_core", None)
+
+
+@contextmanager
+def uncompared(core: Any) -> Iterator[None]:
+    """Calls to a tree core are made to the Python core only."""
+    is_pair = isinstance(core, Cores)
+    if is_pair:
+        vars(core)["_is_called"] = True
+    try:
+        yield
+    finally:
+        if is_pair:
+            vars(core)["_is_called"] = False
+
+
+def compare_sizes(core: Any) -> None:
+    """Raise CoresDifferError where two cores count different tokens as evictable or protected."""
+    for name in SIZES if isinstance(core, Cores) else ():
+        getattr(core, name)()
 
 
 def _is_id(value: Any) -> bool:

@@ -15,6 +15,7 @@ from harness.engines.sglang.boot import Release
 from harness.engines.sglang.config import BOTH, DECODE, PREFILL, SglangConfig
 from harness.engines.sglang.link import replace_network
 from harness.engines.sglang.memory import Memory, memory_of, server_args_of, set_environment
+from harness.engines.sglang.rust_core import compare_sizes, core_of
 from harness.engines.sglang.streams import Devices
 
 # Methods of the scheduler that only inform others or measure; none of them moves KV.
@@ -127,11 +128,12 @@ def build(
 
 
 def turn(scheduler: Any) -> None:
-    """One turn of the release's own event loop."""
+    """One turn of the release's own event loop; then two tree cores must count alike."""
     scheduler.swarden_turns = 0
     loop = LOOPS[scheduler.disaggregation_mode.value, bool(scheduler.enable_overlap)]
     with Devices.stream(scheduler.schedule_stream), suppress(TurnEnded):
         loop(scheduler)
+    compare_sizes(core_of(scheduler.tree_cache))
 
 
 def _outliving_turns(name: str) -> property:

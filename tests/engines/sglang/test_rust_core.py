@@ -16,10 +16,10 @@ PREFIX = tuple(range(1, 20))
 LONG = tuple(range(100, 130))
 REUSE: tuple[Op, ...] = (
     Submit(tokens=PREFIX, max_new_tokens=2),
-    Step(8),
+    Step(count=8),
     Submit(tokens=(*PREFIX, 30), max_new_tokens=2),
     Submit(tokens=LONG, max_new_tokens=2),
-    Step(8),
+    Step(count=8),
     Drain(),
 )
 
