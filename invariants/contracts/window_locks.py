@@ -45,16 +45,16 @@ def window_locks_are_minimal(change: Transition) -> Evidence:
 
 
 def _locks_too_much(snapshot: Snapshot, receipt: ReceiptView) -> Evidence:
-    for index, (pool, window, *_) in enumerate(snapshot.components):
-        if window is not None:
+    for index, component in enumerate(snapshot.components):
+        if component.window is not None:
             nodes = [snapshot.node_by_id.get(node) for node in receipt.covers[index]]
             locked_len = sum(len(node.key) for node in nodes if node is not None)
-            most = tail_len(window, snapshot.page_sizes[index])
+            most = tail_len(component.window, snapshot.page_sizes[index])
             if locked_len > most:
                 yield found(
                     owner_ref(receipt.holder),
                     WindowLockCode.TOO_MUCH_LOCKED,
-                    component=pool,
+                    component=component.pool,
                     locked_len=locked_len,
                     most=most,
                 )

@@ -90,6 +90,6 @@ class PairWatch:
         if event.prefix_len:
             yield "transfer_behind_a_cached_prefix"
         page_size = change.after.limits.page_size
-        windowed = [pool for pool, window, *_ in change.after.components if window is not None]
+        windowed = [component.pool for component in change.after.components if component.window is not None]
         if any(event.length > change.after.pool(pool).capacity * page_size for pool in windowed):
             yield "longer_than_the_windowed_pool"

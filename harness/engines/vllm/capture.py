@@ -38,8 +38,9 @@ class VllmCapture:
     ) -> None:
         self._config, self._built, self._runner, self._moves = config, built, runner, moves
         self._unreported = unreported
-        self.components = tuple([ComponentView(POOL, *group) for group in config.groups])
-        self._block = math.lcm(*[group.block_size for group in config.groups])  # of all groups
+        self._groups = config.groups
+        self.components = tuple([ComponentView(POOL, *group) for group in self._groups])
+        self._block = math.lcm(*[group.block_size for group in self._groups])  # of all groups
         self._limits = Limits(
             config.block_size,
             config.max_running_requests,
@@ -130,7 +131,7 @@ class VllmCapture:
         """
         req = self._built.scheduler.requests.get(str(number))
         units = [[0 if block.is_null else block.block_id for block in blocks] for blocks in groups]
-        sizes = list(zip(self._config.groups, units, strict=True))
+        sizes = list(zip(self._groups, units, strict=True))
         allocated = min(len(blocks) * group.block_size for group, blocks in sizes if not group.has_states)
         for group, blocks in sizes:
             if group.has_states:  # its table may be shorter, or have blocks for drafts behind the state
@@ -197,7 +198,7 @@ class VllmCapture:
 
     def _blocks_in_use(self, entry: Entry, index: int) -> Sequence[int]:
         """The blocks that an entry reads or writes in a group."""
-        window, size, has_states = self._config.groups[index]
+        window, size, has_states = self._groups[index]
         if has_states:
             source = entry.block(index, entry.columns.source)
             return (*filter(None, [source]), *self._runner.states.blocks(entry, index))

@@ -107,7 +107,8 @@ def private_pages_match_frontier(change: Transition) -> Evidence:
     after = change.after
     columns = [(index, one) for index, one in enumerate(after.components) if not one.has_states]
     for record in change.changes.records:
-        for index, (pool, window, *_) in columns:
+        for index, component in columns:
+            pool, window = component.pool, component.window
             units, size, frontier = record.units[index], after.page_sizes[index], record.frontier_in(index)
             first = record.protected_len // size
             start = first if window is None else max(frontier // size, first)
@@ -151,12 +152,12 @@ def unit_stands_in_one_table_place(change: Transition) -> Evidence:
     after = change.after
     columns: dict[str, list[Column]] = {component.pool: [] for component in after.components}
     for record in (after.records or ()) if change.changes.records else ():
-        for component, (pool, window, *_) in enumerate(after.components):
-            units, size = record.units[component], after.page_sizes[component]
+        for index, component in enumerate(after.components):
+            units, size = record.units[index], after.page_sizes[index]
             needed, shared = 0, record.protected_len // size
-            if window is not None:
-                needed = min(first_needed_page(next_position(record), window, size), shared)
-            columns[pool].append(Column(record.owner, component, shared, needed, units[needed:]))
+            if component.window is not None:
+                needed = min(first_needed_page(next_position(record), component.window, size), shared)
+            columns[component.pool].append(Column(record.owner, index, shared, needed, units[needed:]))
     for pool, of_pool in columns.items():
         if not _are_apart(of_pool):
             yield from _collisions(after.pool(pool), of_pool)

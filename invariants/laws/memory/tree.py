@@ -119,7 +119,7 @@ def _malformed(snapshot: Snapshot) -> Evidence:
 
 
 def _wrong_pages(snapshot: Snapshot, index: int) -> Evidence:
-    pool, window, *_ = snapshot.components[index]
+    pool, window = snapshot.components[index].pool, snapshot.components[index].window
     for node in snapshot.nodes or ():
         units, live = node.units[index], node.live[index]
         if not live and window is None and not _is_copied(node, index):
