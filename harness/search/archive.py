@@ -55,6 +55,7 @@ class Status(StrEnum):
 
 
 FAILING = (Status.NEW, Status.KNOWN, Status.REOPENED, Status.CHANGED, Status.FLAKY)
+URGENCY = [*FAILING, Status.ERROR, Status.FIXED]  # the worst first
 
 
 class Sighting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -249,7 +250,7 @@ class Archived:
     def status(self) -> Status:
         """The worst status of the last night."""
         last = [one.status for one in self.sightings if one.night == self.sightings[-1].night]
-        return min(last, key=[*FAILING, Status.ERROR, Status.FIXED].index, default=Status.NEW)
+        return min(last, key=URGENCY.index, default=Status.NEW)
 
     def status_before(self, night: str, engine: str) -> Status | None:
         """The status of the finding before a night: on this engine, or on any other if it was never replayed on it."""
