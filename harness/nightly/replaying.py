@@ -109,6 +109,7 @@ def publish(night: Coordinator, archived: Archived, sighting: Sighting) -> None:
         fingerprint=archived.fingerprint,
         sighting=sighting,
         quarantine=archived.quarantine,
+        was_open=archived.status_before(night.night.name, sighting.engine) not in (None, Status.FIXED),
     )
     before = night.finding(sighting.engine, archived.fingerprint)
     night.night.findings = [one for one in night.night.findings if one is not before] + [published]

@@ -110,12 +110,13 @@ class FindingSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FindingOfNight(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding as night.json has it; `folder` is its name in `findings/`."""
+    """A finding as night.json has it; `folder` is its name in `findings/`, `was_open` its state before the night."""
 
     folder: str
     fingerprint: str
     sighting: Sighting
     quarantine: Quarantine | None = None
+    was_open: bool = False
 
     def is_quarantined(self, night: str) -> bool:
         """Whether the finding is in quarantine in that night."""
@@ -189,7 +190,8 @@ class Night(msgspec.Struct, kw_only=True):
     """night.json: the settings of a night, and its results so far.  `exit_code` is None until it has ended.
 
     `seed` is that of the campaigns; `profile` names their lengths and floors.  `minutes` limits the random traffic, and
-    `runs` the runs of each engine.  `workers` is the number of shards that run at a time.
+    `runs` the runs of each engine.  In a gate, findings that were open before do not make the night red.  `workers` is
+    the number of shards that run at a time.
     `started` and `ended` are times in UTC.  `not_ended` has a line for each earlier night that has died with shards.
     """
 
@@ -202,6 +204,7 @@ class Night(msgspec.Struct, kw_only=True):
     minutes: float | None = None
     runs: int | None = None
     mutant: str | None = None
+    is_gate: bool = False
     workers: int = 1
     started: str
     ended: str = ""
