@@ -69,10 +69,11 @@ def show(fingerprint: FingerprintArgument, place: ArchiveOption = ARCHIVE, as_js
         words = "quarantined until" if put.is_active(_today()) else "quarantine ended on"
         OUT.print(f"{words} {put.until}: {put.reason}", markup=False)
     for one in found.sightings:
+        release = one.engine if "==" in one.engine else f"{one.engine} {one.version}"
         replays = f", failed {one.failures} of {one.runs} runs" if one.runs else ""
         traffic = f", {one.times} times in random traffic" if one.times else ""
         why = f", {one.why}" if one.why else ""
-        OUT.print(f"{one.night}: {one.status.value} on {one.engine} {one.version}{replays}{traffic}{why}", markup=False)
+        OUT.print(f"{one.night}: {one.status.value} on {release}{replays}{traffic}{why}", markup=False)
     story = found.log.with_suffix(".txt") if found.log is not None else None
     if story is not None and story.exists():
         print_piece(story.read_text(errors="replace"))

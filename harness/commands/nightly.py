@@ -43,6 +43,7 @@ def nightly(
     seed: Annotated[int | None, typer.Option(min=0, help="seed of the traffic; a new one by default")] = None,
     profile: Annotated[str, typer.Option(help="smoke, default or nightly")] = "nightly",
     mutant: Annotated[str | None, typer.Option(help="plant the bug with this id, to try the setup")] = None,
+    gate: Annotated[bool, typer.Option("--gate", help="for a pull request: findings open before are not red")] = False,
     resume: Annotated[Path | None, typer.Option(help="continue the night in this folder, ARCHIVE/nights/NAME")] = None,
     scheduler: Annotated[str | None, typer.Option(help="address of a Dask scheduler, such as tcp://host:8786")] = None,
     memory_gib: Annotated[float, typer.Option("--memory", min=0, help="GiB of each worker; 0: no limit")] = MEMORY_GIB,
@@ -58,12 +59,11 @@ def nightly(
     if profile not in PROFILES:
         raise UsageError(f"--profile: {profile!r} is not one of {', '.join(PROFILES)}")
     if resume is None:
-        engines = engine or [OWN]
-        check_engines(engines, None, None, mutant)
+        check_engines(engines := engine or [OWN], None, None, mutant)
         command = shlex.join(["swarden", *sys.argv[1:]])
         limit = PROFILES[profile].minutes if (minutes, runs) == (None, None) else minutes
         place = Archive(archive)
-        night = begin(place, Order(engines, command, limit, runs, profile, seed, mutant))
+        night = begin(place, Order(engines, command, limit, runs, profile, seed, mutant, gate))
         for line in night.not_ended:
             ERR.print(line, markup=False)
     else:

@@ -9,7 +9,6 @@ from itertools import islice
 from traceback import walk_tb
 from types import FrameType
 
-from invariants.view import Owner
 from invariants.violation import Violation
 
 MAX_SLUG_LEN = 120
@@ -18,14 +17,21 @@ NESTED = re.compile(r"\.<locals>\.<.*$")  # a comprehension or a lambda is part 
 
 
 def fingerprint(violation: Violation) -> str:
-    """The law, the kind of its subject, the code, and the kinds of the owners among the values.
+    """The law, the kind of its subject, and the code, as in `unit_has_one_owner/swa page/free_in_use`.
 
-    As in `unit_has_one_owner/swa page/free_in_use/free+tree`.
+    The owners are no part of it: which owner a bug meets depends on the traffic.
     """
     subject = " ".join(filter(None, (violation.subject.pool, violation.subject.kind)))
-    owners = {owner.kind for value in violation.values.values() for owner in _owners_in(value)}
-    parts = (violation.law, subject, str(violation.code.value), "+".join(sorted(owners)))
-    return "/".join(part for part in parts if part)
+    return f"{violation.law}/{subject}/{violation.code.value}"
+
+
+def current_fingerprint(name: str) -> str:
+    """The fingerprint with this name, or with the longer name of an earlier build, which ends with kinds of owners.
+
+    As in `unit_has_one_owner/swa page/free_in_use/free+tree`.  The functions in the name of an error have a dot.
+    """
+    parts = name.split("/")
+    return "/".join(parts[:3]) if len(parts) == 4 and "." not in parts[3] else name
 
 
 def fingerprints(violations: Iterable[Violation]) -> list[str]:
@@ -48,12 +54,6 @@ def fingerprint_of_error(error: BaseException, package: str) -> str:
 def slug(name: str) -> str:
     """A fingerprint as a file name."""
     return re.sub(r"[^A-Za-z0-9_.+-]+", "-", name)[:MAX_SLUG_LEN].strip("-.")
-
-
-def _owners_in(value: object) -> Iterable[Owner]:
-    if isinstance(value, Owner):
-        return [value]
-    return [one for one in value if isinstance(one, Owner)] if isinstance(value, list | tuple) else []
 
 
 def module_of(frame: FrameType) -> str:

@@ -24,6 +24,7 @@ import msgspec
 
 from harness.core.errors import InvalidConfig, UsageError
 from harness.core.files import EVERYBODY, read_whole, write_whole
+from harness.core.fingerprint import current_fingerprint
 from harness.core.limits import MAX_ENGINES, MAX_LINE_BYTES, MAX_LINES, MAX_OPLOG_BYTES, MAX_TOKENS
 from harness.core.ops import AnyOp, Op, name_of, num_own_tokens
 from harness.core.registry import OWN, UnknownEngine, target_at, target_of
@@ -217,6 +218,8 @@ def _header(line: Line, engine: str | None) -> Header:
         header = msgspec.convert(raw, Header)
     except msgspec.ValidationError as error:
         raise _invalid(line, "the header", raw, error) from error
+    if header.expected is not None:
+        header = msgspec.structs.replace(header, expected=current_fingerprint(header.expected))
     try:
         target = header.target if engine is None else target_of(engine)
     except UnknownEngine as error:

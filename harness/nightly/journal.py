@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness.core.fingerprint import slug
+from harness.core.fingerprint import current_fingerprint, slug
 from harness.core.oplog import OpLog
 from harness.search.archive import ArchiveError, ShardRecord, read, save
 from harness.search.corpus import RareRun
@@ -32,7 +32,7 @@ class FindingFile(msgspec.Struct, frozen=True, kw_only=True):
 
     def finding(self, path: Path, engine: str) -> Finding:
         log = OpLog.parse(self.log.encode(), path, engine=engine)
-        return Finding(self.fingerprint, log, self.found_cpu_seconds, died=self.died)
+        return Finding(current_fingerprint(self.fingerprint), log, self.found_cpu_seconds, died=self.died)
 
 
 class RareFile(msgspec.Struct, frozen=True, kw_only=True):

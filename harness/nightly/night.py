@@ -105,6 +105,7 @@ class Order(NamedTuple):
     profile: str = "nightly"
     seed: int | None = None
     mutant: str | None = None
+    is_gate: bool = False
 
 
 def begin(archive: Archive, order: Order) -> Night:
@@ -122,6 +123,7 @@ def begin(archive: Archive, order: Order) -> Night:
         minutes=order.minutes,
         runs=order.runs,
         mutant=order.mutant,
+        is_gate=order.is_gate,
         started=f"{now:%Y-%m-%dT%H:%M:%SZ}",
         engines=[_engine_of_night(engine) for engine in order.engines],
         not_ended=[*_lines_of(archive, [one for one in earlier if one.exit_code is None])],

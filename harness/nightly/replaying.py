@@ -14,6 +14,7 @@ from harness.nightly.events import Finding as FindingEvent
 from harness.nightly.night import Coordinator
 from harness.nightly.pool import Job
 from harness.search.archive import Archived, FindingOfNight, Sighting, Status, name_of_engine
+from harness.search.renamed import rename_findings
 from harness.search.shards import replay_logs
 from harness.search.worker_process import Replays
 
@@ -31,7 +32,8 @@ class Subject(NamedTuple):
 
 
 def replay(night: Coordinator) -> str:
-    """Replay the archive; the text of the phase's line."""
+    """Replay the archive, under its names of today; the text of the phase's line."""
+    rename_findings(night.archive, night.night.errors)
     for subject, (path, replays) in night.jobs(_jobs(night)):
         publish(night, subject.archived, _sighting(night, subject, path, replays))
     counts = Counter(one.sighting.status for one in night.night.findings)
@@ -107,6 +109,7 @@ def publish(night: Coordinator, archived: Archived, sighting: Sighting) -> None:
         fingerprint=archived.fingerprint,
         sighting=sighting,
         quarantine=archived.quarantine,
+        was_open=archived.status_before(night.night.name, sighting.engine) not in (None, Status.FIXED),
     )
     before = night.finding(sighting.engine, archived.fingerprint)
     night.night.findings = [one for one in night.night.findings if one is not before] + [published]

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 from harness.core.exit_codes import ExitCode
 from harness.core.printable import printable
 from harness.nightly.night import Coordinator
-from harness.nightly.verdict import code_of, exit_code_of, red_reasons, verdict_of
+from harness.nightly.verdict import code_of, excuse_of, exit_code_of, red_reasons, verdict_of
 from harness.search.archive import EngineOfNight, FindingOfNight, Night, Status, write
 
 ORDER = [
@@ -75,10 +75,8 @@ def _sorted(findings: Iterable[FindingOfNight]) -> list[FindingOfNight]:
 
 
 def _row(night: Night, finding: FindingOfNight) -> Sequence[str]:
-    seen, quarantine = finding.sighting, finding.quarantine
-    status = seen.status.value
-    if quarantine is not None and finding.is_quarantined(night.name):
-        status += f" (quarantined until {quarantine.until}: {quarantine.reason})"
+    seen, excuse = finding.sighting, excuse_of(night, finding)
+    status = f"{seen.status.value} ({excuse})" if excuse else seen.status.value
     log = f"findings/{finding.folder}/{seen.log}" if seen.log else seen.why
     return status, seen.engine, finding.fingerprint, str(seen.times), log
 
@@ -107,15 +105,15 @@ def _plain(text: str) -> str:
 
 
 def junit(night: Night) -> str:
-    """A test case for each finding, canary and engine; a finding in quarantine is skipped."""
+    """A test case for each finding, canary and engine; an excused finding is skipped."""
     suites = ElementTree.Element("testsuites", name=f"swarden nightly {night.name}")
     for engine in night.engines:
         suite = ElementTree.SubElement(suites, "testsuite", name=engine.engine, time=f"{engine.seconds:.3f}")
         for one in _sorted(one for one in night.findings if one.sighting.engine == engine.engine):
             case = _case(suite, one.folder, one.fingerprint)
             told = f"{one.sighting.status.value}: {one.fingerprint} {one.sighting.why}".strip()
-            if one.is_quarantined(night.name) and one.quarantine is not None:
-                _add(case, "skipped", f"{told}; in quarantine until {one.quarantine.until}: {one.quarantine.reason}")
+            if excuse := excuse_of(night, one):
+                _add(case, "skipped", f"{told}; {excuse}")
             elif code_of(one) is not ExitCode.CLEAN:
                 _add(case, "error" if one.sighting.status is Status.ERROR else "failure", told)
         for canary in (one for one in night.canaries if one.engine == engine.engine and one.mutant):

@@ -10,12 +10,20 @@ NO_VERDICT = {ExitCode.MISUSE: "not readable"}
 
 
 def exit_code_of(night: Night) -> ExitCode:
-    """The exit code: a finding in quarantine, and one that is fixed, change nothing."""
+    """The exit code: an excused finding, and one that is fixed, change nothing."""
     codes = [ExitCode.MISUSE] * bool(night.errors)
     codes += [ExitCode.NONDETERMINISTIC for one in night.engines if one.diverged]
     codes += [ExitCode.RED] * bool(red_reasons(night))
-    codes += [code_of(one) for one in night.findings if not one.is_quarantined(night.name)]
+    codes += [code_of(one) for one in night.findings if not excuse_of(night, one)]
     return worst(codes)
+
+
+def excuse_of(night: Night, finding: FindingOfNight) -> str:
+    """The reason for which a finding does not make the night red; "" if there is none."""
+    if finding.quarantine is not None and finding.is_quarantined(night.name):
+        return f"quarantined until {finding.quarantine.until}: {finding.quarantine.reason}"
+    is_known = finding.was_open and finding.sighting.status is not Status.FIXED
+    return "open before this change" if night.is_gate and is_known else ""
 
 
 def red_reasons(night: Night) -> list[str]:
@@ -36,7 +44,7 @@ def verdict_of(night: Night) -> str:
 
 
 def code_of(finding: FindingOfNight) -> ExitCode:
-    """The exit code of a finding that is not in quarantine."""
+    """The exit code of a finding without an excuse."""
     match finding.sighting.status:
         case Status.FIXED:
             return ExitCode.CLEAN

@@ -55,6 +55,7 @@ class Status(StrEnum):
 
 
 FAILING = (Status.NEW, Status.KNOWN, Status.REOPENED, Status.CHANGED, Status.FLAKY)
+URGENCY = [*FAILING, Status.ERROR, Status.FIXED]  # the worst first
 
 
 class Sighting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -109,12 +110,13 @@ class FindingSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FindingOfNight(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding as night.json has it; `folder` is its name in `findings/`."""
+    """A finding as night.json has it; `folder` is its name in `findings/`, `was_open` its state before the night."""
 
     folder: str
     fingerprint: str
     sighting: Sighting
     quarantine: Quarantine | None = None
+    was_open: bool = False
 
     def is_quarantined(self, night: str) -> bool:
         """Whether the finding is in quarantine in that night."""
@@ -188,7 +190,8 @@ class Night(msgspec.Struct, kw_only=True):
     """night.json: the settings of a night, and its results so far.  `exit_code` is None until it has ended.
 
     `seed` is that of the campaigns; `profile` names their lengths and floors.  `minutes` limits the random traffic, and
-    `runs` the runs of each engine.  `workers` is the number of shards that run at a time.
+    `runs` the runs of each engine.  In a gate, findings that were open before do not make the night red.  `workers` is
+    the number of shards that run at a time.
     `started` and `ended` are times in UTC.  `not_ended` has a line for each earlier night that has died with shards.
     """
 
@@ -201,6 +204,7 @@ class Night(msgspec.Struct, kw_only=True):
     minutes: float | None = None
     runs: int | None = None
     mutant: str | None = None
+    is_gate: bool = False
     workers: int = 1
     started: str
     ended: str = ""
@@ -249,7 +253,7 @@ class Archived:
     def status(self) -> Status:
         """The worst status of the last night."""
         last = [one.status for one in self.sightings if one.night == self.sightings[-1].night]
-        return min(last, key=[*FAILING, Status.ERROR, Status.FIXED].index, default=Status.NEW)
+        return min(last, key=URGENCY.index, default=Status.NEW)
 
     def status_before(self, night: str, engine: str) -> Status | None:
         """The status of the finding before a night: on this engine, or on any other if it was never replayed on it."""

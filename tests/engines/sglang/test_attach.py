@@ -16,7 +16,7 @@ from tests.engines.sglang.some_server import use_after_free
 
 ROOT = Path(__file__).parents[3]
 SERVER = Path(__file__).with_name("some_server.py")
-USE_AFTER_FREE = "unit_has_one_owner/full page/free_in_use/free+request"
+USE_AFTER_FREE = "unit_has_one_owner/full page/free_in_use"
 NODES_IN_PYTHON = {"SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND": "python"}  # a census reads the nodes of the tree
 LOOPS = {"event_loop_normal": (), "event_loop_overlap": ("--overlap",)}
 LEVELS = {"sums": "pools_conserve_units/full pool/too_many", "audit": USE_AFTER_FREE, "census": USE_AFTER_FREE}

@@ -36,6 +36,9 @@ from tests.harness.nightly.some_nights import (
     table,
 )
 
+GATE = ORDER._replace(is_gate=True)
+FLAKY = Replays(Verdict.FLAKY, (LEAK,), 2, 3)
+
 
 def test_finding_is_new_then_known_then_fixed_then_reopened(tmp_path):
     """Its summary counts the three nights in which it failed."""
@@ -154,6 +157,29 @@ def test_finding_in_quarantine_does_not_make_a_night_red_until_its_date(tmp_path
     night = night_of(tmp_path, table(leaking, replay_log=FAILED))
 
     assert (statuses(night), night.exit_code) == ({LEAK: "known"}, code)
+
+
+@pytest.mark.parametrize(
+    ("replay_log", "before", "code"),
+    [
+        pytest.param(FAILED, FAILED, ExitCode.CLEAN, id="known"),
+        pytest.param(FLAKY, FAILED, ExitCode.CLEAN, id="flaky-and-open-before"),
+        pytest.param(FAILED, FIXED, ExitCode.VIOLATED, id="reopened"),
+    ],
+)
+def test_gate_is_red_only_for_findings_that_were_not_open(tmp_path, replay_log, before, code):
+    for answers in (table(leaking), table(replay_log=before)):
+        night_of(tmp_path, answers)
+
+    assert night_of(tmp_path, table(replay_log=replay_log), GATE).exit_code == code
+
+
+def test_gate_is_red_for_a_new_finding_beside_a_known_one(tmp_path):
+    night_of(tmp_path, table(leaking))
+
+    night = night_of(tmp_path, table(lambda *_: shard_result(LEAK, DOUBLE_FREE), replay_log=FAILED), GATE)
+
+    assert (statuses(night), night.exit_code) == ({LEAK: "known", DOUBLE_FREE: "new"}, ExitCode.VIOLATED)
 
 
 def test_night_that_misses_its_canary_is_red(tmp_path):

@@ -1,0 +1,53 @@
+"""Archived findings of an earlier build get the fingerprints of this build."""
+
+from harness.core.fingerprint import slug
+from harness.search.archive import Archive, Archived, Quarantine, Sighting, Status
+from harness.search.renamed import rename_findings
+
+NAME = "unit_has_one_owner/swa page/free_in_use"
+OF_TREE, OF_REQUEST = f"{NAME}/free+tree", f"{NAME}/free+request"
+FIRST, SECOND = "2026-11-24-01-aaaa", "2026-11-25-01-bbbb"
+
+
+def seen(archive: Archive, name: str, *statuses: Status) -> Archived:
+    """A finding with an op-log, seen in the first nights."""
+    found = archive.finding("swarden", name)
+    log = f"{slug(name)}.oplog"
+    for night, status in zip((FIRST, SECOND), statuses, strict=False):
+        found.add(Sighting(night=night, engine="swarden", status=status, fingerprints=[name], log=log))
+    (found.folder / log).write_text(name)
+    return found
+
+
+def test_names_of_one_bug_become_one_finding_with_the_logs_the_nights_and_the_quarantine_of_both(tmp_path):
+    """In a night that saw both, its status is the worse one."""
+    archive, quarantine = Archive(tmp_path), Quarantine(reason="known upstream", until="2099-12-31")
+    seen(archive, OF_REQUEST, Status.NEW, Status.KNOWN).put_in_quarantine(quarantine)
+    seen(archive, OF_TREE, Status.NEW, Status.FIXED)
+    errors: list[str] = []
+
+    rename_findings(archive, errors)
+
+    [found] = archive.findings(errors)
+    assert (found.engine, found.fingerprint, found.quarantine) == ("swarden", NAME, quarantine)
+    assert [(one.status, one.fingerprints) for one in found.sightings] == [
+        (Status.NEW, [NAME]),
+        (Status.KNOWN, [NAME]),
+    ]
+    assert sorted(path.read_text() for path in found.folder.glob("*.oplog")) == sorted((OF_REQUEST, OF_TREE))
+    assert found.log is not None
+    assert found.log.exists()
+    assert errors == []
+
+
+def test_finding_with_a_damaged_file_keeps_its_name_and_is_told(tmp_path):
+    archive = Archive(tmp_path)
+    errors: list[str] = []
+    damaged = seen(archive, OF_TREE, Status.NEW).folder / "quarantine.json"
+    damaged.write_text("{")
+
+    rename_findings(archive, errors)
+
+    assert [error.partition(": ")[0] for error in errors] == [str(damaged)]
+    assert [one.fingerprint for one in archive.findings([])] == [OF_TREE]
+    assert damaged.exists()
