@@ -109,7 +109,7 @@ class PrefixCache:
             record.handles[: end // self._page_size],
             namespace=namespace,
             protected_len=record.protected_len,
-            frontiers=record.frontiers,
+            absent=record.absent,
         )
         self._execute(insertion, record)
         if self._observer:

@@ -1,13 +1,13 @@
 """A KV record: cursors and pages of one row, a value that moves whole from owner to owner."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from engine_under_test.cache.locks import LockReceipt
 from engine_under_test.components import Component
 from engine_under_test.pools.request_table import RequestTable
-from engine_under_test.units import Owner, align_up
+from engine_under_test.units import Owner, align_up, borders, overlap
 
 
 @dataclass(slots=True)
@@ -45,6 +45,11 @@ class KVRecord:
         return self.frontiers.get(pool, 0)
 
     @property
+    def absent(self) -> Mapping[str, Sequence[range]]:
+        """By pool, the spans in which the record has no pages."""
+        return {pool: [range(frontier)] for pool, frontier in self.frontiers.items()}
+
+    @property
     def highest_frontier(self) -> int:
         return max(self.frontiers.values(), default=0)
 
@@ -53,8 +58,12 @@ class KVRecord:
         return all(self.frontier(pool.name) <= pool.read_from(length) for pool in pools)
 
     def private_parts(self, page_size: int) -> Iterator[tuple[list[int], list[str]]]:
-        """The private handles in order, each part with the pools in which its pages are freed."""
-        first, end = self.protected_len // page_size, align_up(self.allocated_len, page_size) // page_size
-        borders = {pool: min(max(frontier // page_size, first), end) for pool, frontier in self.frontiers.items()}
-        for begin, stop in pairwise([first, *sorted(borders.values()), end]):
-            yield self.handles[begin:stop], [pool for pool, border in borders.items() if border > begin]
+        """The private handles in order, each part with the pools in which it has no pages."""
+        return self.parts(self.protected_len, align_up(self.allocated_len, page_size), page_size=page_size)
+
+    def parts(self, start: int, end: int, *, page_size: int) -> Iterator[tuple[list[int], list[str]]]:
+        """The handles of [start, end) in order, each part with the pools in which it has no pages."""
+        absent = self.absent
+        for begin, stop in pairwise(borders(chain.from_iterable(absent.values()), start, end)):
+            lacks = [pool for pool, spans in absent.items() if overlap(spans, begin, stop)]
+            yield self.handles[begin // page_size : stop // page_size], lacks

@@ -135,9 +135,10 @@ class Custody:
         first, end = record.frontier(pool) // page_size, frontier // page_size
         border = min(max(first, record.protected_len // page_size), end)
         record.receipt = self._cache.slide(record.receipt, {pool: frontier})
-        shared = ledgers.without(pool, record.handles[first:border])
-        private = ledgers.free_alone(pool, record.handles[border:end], owner=record.owner, cause=FreeCause.SLID)
-        record.write(self._memory.table, first, shared + private)
+        for handles, lacks in record.parts(border * page_size, frontier, page_size=page_size):
+            if pool not in lacks:
+                ledgers.free_alone(pool, handles, owner=record.owner, cause=FreeCause.SLID)
+        record.write(self._memory.table, first, ledgers.without(pool, record.handles[first:end]))
         if self._observer:
             self._observer.notice(Slid(request.id, record.frontier(pool), frontier))
         record.frontiers[pool] = frontier

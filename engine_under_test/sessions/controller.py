@@ -12,7 +12,7 @@ from engine_under_test.ports import Observer
 from engine_under_test.reasons import FreeCause
 from engine_under_test.request import Request
 from engine_under_test.sessions.session import Session
-from engine_under_test.units import num_pages
+from engine_under_test.units import align_up, num_pages
 
 
 class Sessions:
@@ -150,9 +150,11 @@ class Sessions:
         |..... kept ......|length
         |page |page |page |begun page, kept|page, free|
         """
-        border = num_pages(length, self._memory.page_size)
-        freed, record.handles = record.handles[border:], record.handles[:border]
-        self._memory.ledgers.free(freed, owner=record.owner, cause=FreeCause.CUT, after=record.last_launch)
+        page_size, ledgers = self._memory.page_size, self._memory.ledgers
+        kept_end, end = align_up(length, page_size), align_up(record.allocated_len, page_size)
+        for handles, lacks in record.parts(kept_end, end, page_size=page_size):
+            ledgers.free(handles, owner=record.owner, cause=FreeCause.CUT, after=record.last_launch, lacks=lacks)
+        del record.handles[kept_end // page_size :]
         record.committed_len = record.launched_len = record.allocated_len = length
 
     def _exceeds_share(self, records: Sequence[KVRecord]) -> bool:
