@@ -14,8 +14,7 @@ TAIL_IS_OVERWRITTEN = Mutant(
     hunks=(
         Hunk(
             f"{SESSIONS}._cut",
-            healthy="self._memory.ledgers.free(freed, owner=record.owner, cause=FreeCause.CUT, "
-            "after=record.last_launch)",
+            healthy="ledgers.free(handles, owner=record.owner, cause=FreeCause.CUT, after=record.last_launch, lacks=lacks)",
             broken="pass",
         ),
     ),
