@@ -16,12 +16,13 @@ class KVRecord:
 
         0 ........ protected_len ........ committed_len ...... launched_len .... allocated_len
         |the tree's, under receipt|private, KV written|private, in flight|private, unused    |
-                                  |..pages in a pool freed|frontier in that pool
+                                  |..pages in a pool freed|frontier in that pool  |hole|
 
     `handles` name a page per `page_size` tokens of [0, allocated_len).  The tree owns the pages before protected_len;
-    the owner of the record must free the rest, in each pool from its frontier on.  Passes up to `last_launch` read and
-    write these pages.  Tokens in flight are committed when their pass has been processed.  `row` is 0 while a session
-    keeps the record.
+    the owner of the record must free the rest, in each pool from its frontier on, but for `holes`, in which no page was
+    taken.  Passes up to `last_launch` read and write these pages; the last position that any of them wrote is before
+    `written_len`.  Tokens in flight are committed when their pass has been processed.  `row` is 0 while a session keeps
+    the record.
     """
 
     owner: Owner
@@ -34,6 +35,8 @@ class KVRecord:
     frontiers: dict[str, int] = field(default_factory=dict)
     last_launch: int = 0
     handles: list[int] = field(default_factory=list)
+    holes: dict[str, list[range]] = field(default_factory=dict)
+    written_len: int = 0
 
     def write(self, table: RequestTable, first: int, handles: Sequence[int]) -> None:
         """Set handles from page index `first` on, here and in the row that the forward reads."""
@@ -47,7 +50,10 @@ class KVRecord:
     @property
     def absent(self) -> Mapping[str, Sequence[range]]:
         """By pool, the spans in which the record has no pages."""
-        return {pool: [range(frontier)] for pool, frontier in self.frontiers.items()}
+        absent = {pool: [range(frontier)] for pool, frontier in self.frontiers.items()}
+        for pool, holes in self.holes.items():
+            absent.setdefault(pool, []).extend(holes)
+        return absent
 
     @property
     def highest_frontier(self) -> int:
@@ -55,7 +61,24 @@ class KVRecord:
 
     def can_continue(self, length: int, pools: Sequence[Component]) -> bool:
         """Does the record still have every page that the token at `length` reads?"""
-        return all(self.frontier(pool.name) <= pool.read_from(length) for pool in pools)
+        return all(
+            self.frontier(pool.name) <= (first := pool.read_from(length))
+            and pool.retains(length, written_len=self.written_len)
+            and not overlap(self.holes.get(pool.name, ()), max(first, self.protected_len), length)
+            for pool in pools
+        )
+
+    def skip(self, pool: str, indices: Sequence[int], first: int, stop: int, *, page_size: int) -> None:
+        """Record holes in a pool: of the page indices [first, stop), all but `indices`, which are in order."""
+        for before, index in pairwise([first - 1, *indices, stop]):
+            if index > before + 1:
+                self.holes.setdefault(pool, []).append(range((before + 1) * page_size, index * page_size))
+
+    def forget_holes(self, start: int, end: int) -> None:
+        """Forget the parts of holes outside of [start, end), where the record has no pages of its own."""
+        for pool, holes in self.holes.items():
+            parts = [range(max(hole.start, start), min(hole.stop, end)) for hole in holes]
+            self.holes[pool] = [part for part in parts if part]
 
     def private_parts(self, page_size: int) -> Iterator[tuple[list[int], list[str]]]:
         """The private handles in order, each part with the pools in which it has no pages."""

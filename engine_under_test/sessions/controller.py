@@ -66,7 +66,9 @@ class Sessions:
     def kept_len(self, request: Request) -> int:
         """How many tokens of a waiting turn can be reused from the KV of its session."""
         session = self.by_id.get(request.session)
-        return 0 if session is None else session.kept_len(request.tokens, self._memory.pools)
+        if session is None:
+            return 0
+        return session.kept_len(request.tokens, self._memory.pools, page_size=self._memory.page_size)
 
     def lend(self, request: Request) -> KVRecord:
         """Move the record to an admitted turn, cut to the reused tokens and with a new row."""
@@ -155,6 +157,7 @@ class Sessions:
         for handles, lacks in record.parts(kept_end, end, page_size=page_size):
             ledgers.free(handles, owner=record.owner, cause=FreeCause.CUT, after=record.last_launch, lacks=lacks)
         del record.handles[kept_end // page_size :]
+        record.forget_holes(0, kept_end)
         record.committed_len = record.launched_len = record.allocated_len = length
 
     def _exceeds_share(self, records: Sequence[KVRecord]) -> bool:

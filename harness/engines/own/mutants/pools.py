@@ -89,8 +89,8 @@ STORAGE_OF_ANOTHER_POOLS_SIZE = Mutant(
     hunks=(
         Hunk(
             "engine_under_test.pools.kv_store:KVStore.__init__",
-            healthy="shape = (*outer, spec.num_pages + 1, page_size, *inner)",
-            broken="shape = (*outer, min(one.num_pages for one in pools) + 1, page_size, *inner)",
+            healthy="shape = (*outer, spec.num_pages + 1, spec.slots or page_size, *inner)",
+            broken="shape = (*outer, min(one.num_pages for one in pools) + 1, spec.slots or page_size, *inner)",
         ),
     ),
     caught_by=("IndexError", "RuntimeError"),
