@@ -146,5 +146,5 @@ class Custody:
                 ledgers.free_alone(pool, handles, owner=record.owner, cause=FreeCause.SLID)
         record.write(self._memory.table, first, ledgers.without(pool, record.handles[first:end]))
         if self._observer:
-            self._observer.notice(Slid(request.id, record.frontier(pool), frontier))
+            self._observer.notice(Slid(request.id, record.frontier(pool), frontier, pool))
         record.frontiers[pool] = frontier
