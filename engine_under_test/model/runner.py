@@ -159,6 +159,8 @@ def fitted(config: EngineConfig, spec: ModelSpec, *, source: str) -> EngineConfi
     Without a number of windowed pages it gets the most that all running requests need, plus one chunk of a prompt.
     Raises ConfigError, naming `source` and the key, for a value that does not fit the model.
     """
+    if config.state_pages:
+        raise ConfigError(f"{source}: layer_types: no layer is recurrent; remove state_pages")
     kinds = {layer.is_sliding for layer in spec.layers}
     context_len = min(config.max_context_len, spec.max_context_len)
     config = replace(config, max_context_len=context_len)
