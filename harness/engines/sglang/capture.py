@@ -106,14 +106,14 @@ class SglangCapture:
             self._limits,
             self._components,
             pools,
-            (PeerMap("full", "swa", mapping, page),),
-            tuple(nodes),
-            tuple(receipts),
-            tuple(records),
-            tuple([self._request(request, places[request.id]) for request in live.values()]),
-            counters,
-            tuple([self._launch(one, live) for one in in_flight]),
-            bool(scheduler._engine_paused),
+            peer_maps=(PeerMap("full", "swa", mapping, page),),
+            nodes=tuple(nodes),
+            receipts=tuple(receipts),
+            records=tuple(records),
+            requests=tuple([self._request(request, places[request.id]) for request in live.values()]),
+            counters=counters,
+            launches=tuple([self._launch(one, live) for one in in_flight]),
+            is_paused=bool(scheduler._engine_paused),
             host_pools=() if self._host is None else HOST_POOLS,
             sessions=self._session_views(live, records),
             unreported=self._unreported,
@@ -186,17 +186,17 @@ class SglangCapture:
         node, root = lock[0], self._root
         bottom = getattr(node, "swarden_id", 0) if node is not None and node is not root else 0
         record = RecordView(
-            owner,
-            int(row) + self._row_offset,
-            protected,
-            min([entry.start for entry in flying], default=launched),
-            max([launched, *(entry.end for entry in flying)]),
-            allocated,
-            frontier,
-            (full, swa),
-            full,
-            receipt,
-            bottom,
+            owner=owner,
+            row=int(row) + self._row_offset,
+            protected_len=protected,
+            committed_len=min([entry.start for entry in flying], default=launched),
+            launched_len=max([launched, *(entry.end for entry in flying)]),
+            allocated_len=allocated,
+            frontier=frontier,
+            units=(full, swa),
+            table=full,
+            receipt=receipt,
+            node=bottom,
         )
         return record, ReceiptView(receipt, owner, bottom, self._covers(*lock))
 
@@ -228,13 +228,13 @@ class SglangCapture:
     def _request(self, request: Request, place: Place) -> RequestView:
         req = request.req
         return RequestView(
-            request.id,
-            place,
-            request.namespace,
-            len(req.origin_input_ids),
-            0 if request.awaits_its_first_pass else len(req.output_ids),
-            req.sampling_params.max_new_tokens,
-            req.priority if getattr(req, "priority", None) is not None else 0,
+            id=request.id,
+            place=place,
+            namespace=request.namespace,
+            prompt_len=len(req.origin_input_ids),
+            num_outputs=0 if request.awaits_its_first_pass else len(req.output_ids),
+            max_new_tokens=req.sampling_params.max_new_tokens,
+            priority=req.priority if getattr(req, "priority", None) is not None else 0,
             session=0 if request.is_refused else request.session,
         )
 
@@ -262,12 +262,12 @@ class SglangCapture:
         given_up = [entry.request.id for entry in one.entries if not entry.is_held_by(live)]
         sessions = [entry.request.session for entry in one.entries]
         return LaunchView(
-            one.launch,
-            [entry.ids for entry in one.entries],
-            units,
-            given_up,
-            sessions if any(sessions) else (),
-            one.drafts,
+            launch=one.launch,
+            entries=[entry.ids for entry in one.entries],
+            units=units,
+            given_up=given_up,
+            sessions=sessions if any(sessions) else (),
+            drafts=one.drafts,
         )
 
 
@@ -296,11 +296,11 @@ def limits_of(config: SglangConfig, max_request_len: int) -> Limits:
     """A frontier lags by a page, by the steps between two slides, and by the interval of the eviction."""
     lag = max(config.page_size, config.sliding_window) + config.window_eviction_interval
     return Limits(
-        config.page_size,
-        config.max_running_requests,
-        max_request_len,
-        config.chunk_len,
-        2 * config.page_size + lag,
+        page_size=config.page_size,
+        max_running_requests=config.max_running_requests,
+        max_context_len=max_request_len,
+        chunk_len=config.chunk_len,
+        window_slack=2 * config.page_size + lag,
         most_launches=2 if config.overlap else 1,
         reuses_in_launch_order=True,
         spare_len=SPARE_TOKENS + 1,

@@ -20,6 +20,7 @@ BUGS = {  # by op-log: the first release that has the bug, and the first that ha
     "write-back-unlocks-node": ("0.5.12", "0.5.13"),
     "write-back-without-host-page": ("0.5.12", "0.5.13"),
     "lock-released-below-split": ("0.5.12", "0.5.13"),
+    "write-back-refused-by-host": ("0.5.13", "0.5.17"),
     "load-back-loses-its-host-pages": ("0.5.13", "0.5.14"),
     "load-queued-without-its-request": ("0.5.12", "0.5.23"),
     "load-races-pass-in-flight": ("0.5.14", "0.5.19"),
