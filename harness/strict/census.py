@@ -28,7 +28,7 @@ class Census:
     def __init__(self) -> None:
         self._events: list[NamedTuple] = []
         self._num_steps = 0
-        self._idle_steps = IdleSteps()
+        self.idle_steps = IdleSteps()
         self.is_due = False  # a check at the next step, although there is no event
 
     @property
@@ -54,6 +54,12 @@ class Census:
         }
         return handlers_by_event | {StepBegan: self.step_began, StepEnded: self.step_ended}
 
+    def start_over(self, num_steps: int) -> None:
+        """Take the present state, unchecked, as the one before step `num_steps`."""
+        self._num_steps = num_steps
+        self._events.clear()
+        self._transitions.start_over(self._take_snapshot())
+
     def submitted(self, _event: Submitted) -> None:
         """Note that a request arrived; a submission has no other event."""
         self.is_due = True
@@ -66,9 +72,9 @@ class Census:
 
     def step_ended(self, _event: StepEnded) -> Sequence[Violation]:
         if not self._engine.has_work or awaits_another(self._engine):
-            self._idle_steps.restart()
+            self.idle_steps.restart()
         elif not self._engine.scheduler.is_paused:
-            self._idle_steps.note(self._events)
+            self.idle_steps.note(self._events)
         return self._check(When.STEP)
 
     def evidence(self) -> Evidence:
@@ -77,7 +83,7 @@ class Census:
     def _check(self, when: When) -> Sequence[Violation]:
         events, self._events = self._events, []
         after = self._take_snapshot()
-        return self._transitions.check(when, events, after, steps_without_forward=self._idle_steps.count)
+        return self._transitions.check(when, events, after, steps_without_forward=self.idle_steps.count)
 
     def _take_snapshot(self) -> Snapshot:
         outside = {pool: self._outside.holdings(pool) for pool in self._pools}

@@ -18,7 +18,7 @@ def locked_windows_are_live(change: Transition) -> Evidence:
 
     The lock of a backup or load may cover tombstones.
     """
-    has_same_receipts = change.after.receipts is change.before.receipts
+    has_same_receipts = "receipts" in change.changes.unchanged
     nodes = change.changes.nodes if has_same_receipts or not change.after.copy_jobs else change.after.nodes or ()
     for index, component in enumerate(change.after.components):
         if component.window is not None:
