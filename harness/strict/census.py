@@ -12,20 +12,21 @@ from harness.strict.check import Handler
 from harness.strict.evidence import Evidence
 from harness.strict.outside import Outside
 from harness.strict.transitions import Transitions
-from invariants.catalog import ALL, Tally
+from invariants.catalog import ALL, Catalog, Tally
 from invariants.transition import When
 from invariants.view import Snapshot
 from invariants.violation import Violation
 
 
 class Census:
-    """Checks all invariants over each step, and over the client calls between two steps.
+    """Checks the invariants of a catalogue over each step, and over the client calls between two steps.
 
     There is no reference, so no output is compared.  The cost is a walk over the whole engine each step, and a second
     walk if a client call came before the step.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, catalog: Catalog = ALL) -> None:
+        self._catalog = catalog
         self._events: list[NamedTuple] = []
         self._num_steps = 0
         self.idle_steps = IdleSteps()
@@ -48,7 +49,7 @@ class Census:
         self._engine, self._outside = engine, outside
         self._pools = [ledger.name for ledger in engine.memory.ledgers.ledgers]
         self._capture = EngineCapture(engine)
-        self._transitions = Transitions(ALL, self._take_snapshot())
+        self._transitions = Transitions(self._catalog, self._take_snapshot())
         handlers_by_event = dict.fromkeys(TRANSLATION, lambda event: self.note(translated(event))) | {
             Submitted: self.submitted
         }

@@ -9,9 +9,13 @@ from harness.strict.census import Census
 from harness.strict.check import Handler
 from harness.strict.evidence import Evidence
 from harness.strict.outside import Outside
+from invariants.catalog import ALL, Catalog
+from invariants.laws.memory.moves import padding_unit_is_never_moved, units_move_only_by_their_owner
 from invariants.violation import Violation
 
 UNITS_PER_STEP = 1024  # walked on average
+AUDITED = frozenset({padding_unit_is_never_moved, units_move_only_by_their_owner})
+NOT_AUDITED = Catalog(one for one in ALL.invariants if one not in AUDITED)
 
 
 def interval_of(engine: Engine, units_per_step: int = UNITS_PER_STEP) -> int:
@@ -30,13 +34,13 @@ class SampledCensus:
     def __init__(self, units_per_step: int = UNITS_PER_STEP) -> None:
         self.interval = 1
         self._units_per_step = units_per_step
-        self._census = Census()
         self._audit = Audit()
         self._num_steps = 0
         self._is_sampled = False  # a sampled step is in progress
 
     def attach(self, engine: Engine, outside: Outside) -> Mapping[type, Handler]:
         self.interval = interval_of(engine, self._units_per_step)
+        self._census = Census(ALL if self.interval == 1 else NOT_AUDITED)
         of_census = self._census.attach(engine, outside)
         if self.interval == 1:
             return of_census
