@@ -11,7 +11,18 @@ from operator import attrgetter, is_
 from invariants.derived import Derived
 from invariants.view import NodeView, PeerMap, PoolView, RecordView, Snapshot
 
-PARTS = ("pools", "peer_maps", "nodes", "receipts", "records", "requests", "counters")
+PARTS = (
+    "pools",
+    "peer_maps",
+    "nodes",
+    "receipts",
+    "records",
+    "requests",
+    "counters",
+    "launches",
+    "copy_jobs",
+    "sessions",
+)
 PLACE = slice(NodeView._fields.index("units"))  # of a node: its id, its parent and its tokens
 SHAPE = slice(NodeView._fields.index("locks"))  # and its units, and where it is live
 BELOW_THE_LENGTHS = slice(RecordView._fields.index("committed_len"))  # of a record: its owner, row and protected_len
