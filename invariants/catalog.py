@@ -2,9 +2,10 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
+from operator import itemgetter
 from pkgutil import walk_packages
 from typing import NamedTuple
 
@@ -74,9 +75,6 @@ CAUSES_FIRST = (
 )  # modules that are not in this list come last
 
 
-MOST_CASES = 4096  # in the cache of a catalogue
-
-
 def collected() -> Iterator[Invariant]:
     """The invariants of all modules of this package, within a module in the order of definition."""
     found = sorted(module.name for module in walk_packages(invariants.__path__, f"{invariants.__name__}."))
@@ -101,27 +99,33 @@ class Counts:
 
 
 class Check(NamedTuple):
-    """An invariant that is due: its name, its condition if it has one, and its generator of violations."""
+    """An invariant to evaluate: its place in the catalogue, its name, its condition, its generator of violations."""
 
+    place: int
     name: str
     given: Given | None
     find: Callable[[Transition], Evidence]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Due:
-    """The invariants of a kind of transition: those to check, those that still hold, those that are not applicable."""
+class Group:
+    """Invariants that are due together: after one of the events `on`, or each time if it is empty.
 
-    checks: tuple[Check, ...]
-    unchanged: tuple[str, ...]
-    not_applicable: tuple[str, ...]
+    If it `reads` any parts, and all are the same as when they were checked, the invariants still hold.  Those
+    of which the engine lacks a part are in `not_applicable`, by name.
+    """
+
+    on: frozenset[type]
+    reads: frozenset[str]
+    checks: list[Check] = field(default_factory=list)
+    not_applicable: list[str] = field(default_factory=list)
 
 
 class Tally(Mapping[str, Counts]):
-    """The counts by invariant, from the number of transitions of each kind."""
+    """The counts by invariant, from the number of transitions in which each group was due."""
 
     def __init__(self) -> None:
-        self.transitions: Counter[Due] = Counter()
+        self.due: Counter[Group] = Counter()
         self.withheld: Counter[str] = Counter()  # by invariant, the times that its `given` was false: not applicable
 
     def __getitem__(self, name: str) -> Counts:
@@ -140,10 +144,10 @@ class Tally(Mapping[str, Counts]):
     @property
     def _counts(self) -> dict[str, Counts]:
         counts: defaultdict[str, Counts] = defaultdict(Counts)
-        for due, times in self.transitions.items():
-            for name in (*due.unchanged, *(one.name for one in due.checks)):
-                counts[name].evaluated += times
-            for name in due.not_applicable:
+        for group, times in self.due.items():
+            for check in group.checks:
+                counts[check.name].evaluated += times
+            for name in group.not_applicable:
                 counts[name].not_applicable += times
         for name, times in self.withheld.items():
             counts[name].evaluated -= times
@@ -151,83 +155,51 @@ class Tally(Mapping[str, Counts]):
         return dict(counts)
 
 
-class Case(NamedTuple):
-    """The properties of a transition that decide which invariants are due."""
-
-    moment: When
-    kinds: frozenset[type]
-    missing: frozenset[str]
-    unchanged: frozenset[str]
-
-
-class Candidates(NamedTuple):
-    """The invariants that may be due at one moment, for an engine that lacks certain parts.
-
-    Those that need a missing part are in `not_applicable`, by name, with the types of events after which they are due;
-    without types they are due each time.
-    """
-
-    applicable: Sequence[Invariant]
-    not_applicable: Sequence[tuple[str, frozenset[type]]]
-
-
 class Catalog:
     """Invariants in the order in which their violations are reported."""
 
     def __init__(self, invariants: Iterable[Invariant]) -> None:
         self.invariants = tuple(invariants)
-        self._on = frozenset[type]().union(*(one.on for one in self.invariants))
-        self._due: dict[Case, Due] = {}
-        self._candidates: dict[tuple[When, frozenset[str]], Candidates] = {}
+        self._groups: dict[tuple[When, frozenset[str]], Sequence[Group]] = {}  # by moment and missing parts
 
     def check(self, change: Transition, tally: Tally) -> list[Violation]:
         """Every violation of every invariant that is due, in the order of the catalogue; counts them in `tally`."""
-        found: list[Violation] = []
-        kinds = self._on.intersection(change.by_type)
-        due = self._due_in(Case(change.when, kinds, change.after.missing, change.changes.unchanged))
-        tally.transitions[due] += 1
-        for name, given, find in due.checks:
-            if given is None or given(change):
-                for broken in find(change):
-                    found.append(Violation(name, *broken))
-            else:
-                tally.withheld[name] += 1
-        return found
+        found: list[tuple[int, Violation]] = []
+        kinds, unchanged, due = frozenset(change.by_type), change.changes.unchanged, tally.due
+        for group in self._groups_at(change.when, change.after.missing):
+            if group.on and group.on.isdisjoint(kinds):
+                continue
+            due[group] += 1
+            if group.reads and group.reads <= unchanged:
+                continue
+            for place, name, given, find in group.checks:
+                if given is None or given(change):
+                    for broken in find(change):
+                        found.append((place, Violation(name, *broken)))
+                else:
+                    tally.withheld[name] += 1
+        return [violation for _, violation in sorted(found, key=itemgetter(0))]
 
-    def _due_in(self, case: Case) -> Due:
-        """The invariants that are due in a case, from a cache."""
-        due = self._due.get(case)
-        if due is None:
-            if len(self._due) >= MOST_CASES:
-                self._due.clear()
-            key = (case.moment, case.missing)
-            if key not in self._candidates:
-                self._candidates[key] = _candidates(*key, self.invariants)
-            due = self._due[case] = _due(case, self._candidates[key])
-        return due
+    def _groups_at(self, moment: When, missing: frozenset[str]) -> Sequence[Group]:
+        groups = self._groups.get((moment, missing))
+        if groups is None:
+            groups = self._groups[moment, missing] = _groups(moment, missing, self.invariants)
+        return groups
 
 
-def _candidates(moment: When, missing: frozenset[str], invariants: Iterable[Invariant]) -> Candidates:
+def _groups(moment: When, missing: frozenset[str], invariants: Iterable[Invariant]) -> Sequence[Group]:
     """An invariant of events that the engine never reports is not applicable, whatever events there are."""
-    applicable: list[Invariant] = []
-    not_applicable: list[tuple[str, frozenset[type]]] = []
-    for one in invariants:
+    groups: dict[tuple[frozenset[type], frozenset[str]], Group] = {}
+    for place, one in enumerate(invariants):
         if one.when in (When.OP, moment):
-            if one.on and missing.issuperset([kind.__name__ for kind in one.on]):
-                not_applicable.append((one.name, frozenset()))
-            elif not one.needs.isdisjoint(missing):
-                not_applicable.append((one.name, one.on))
+            is_silent = bool(one.on) and missing.issuperset([kind.__name__ for kind in one.on])
+            key = (frozenset[type]() if is_silent else one.on, one.reads)
+            group = groups.setdefault(key, Group(*key))
+            if is_silent or not one.needs.isdisjoint(missing):
+                group.not_applicable.append(one.name)
             else:
-                applicable.append(one)
-    return Candidates(applicable, not_applicable)
-
-
-def _due(case: Case, candidates: Candidates) -> Due:
-    due = [one for one in candidates.applicable if not (one.on and one.on.isdisjoint(case.kinds))]
-    held = [one.name for one in due if one.reads and one.reads <= case.unchanged]
-    checks = [Check(one.name, one.given, one.find) for one in due if not (one.reads and one.reads <= case.unchanged)]
-    lacking = [name for name, on in candidates.not_applicable if not (on and on.isdisjoint(case.kinds))]
-    return Due(tuple(checks), tuple(held), tuple(lacking))
+                group.checks.append(Check(place, one.name, one.given, one.find))
+    return tuple(groups.values())
 
 
 ALL = Catalog(collected())

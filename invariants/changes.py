@@ -1,4 +1,4 @@
-"""The parts of a state that differ from the state before, which was checked: only they must be checked.
+"""The parts of a state that differ from an earlier one, which was checked: only they must be checked.
 
 A capture returns the same object for each part that did not change, so a comparison with `is` is enough.
 A part that is not proven to be as correct as before is checked again.
@@ -11,7 +11,18 @@ from operator import attrgetter, is_
 from invariants.derived import Derived
 from invariants.view import NodeView, PeerMap, PoolView, RecordView, Snapshot
 
-PARTS = ("pools", "peer_maps", "nodes", "receipts", "records", "requests", "counters")
+PARTS = (
+    "pools",
+    "peer_maps",
+    "nodes",
+    "receipts",
+    "records",
+    "requests",
+    "counters",
+    "launches",
+    "copy_jobs",
+    "sessions",
+)
 PLACE = slice(NodeView._fields.index("units"))  # of a node: its id, its parent and its tokens
 SHAPE = slice(NodeView._fields.index("locks"))  # and its units, and where it is live
 BELOW_THE_LENGTHS = slice(RecordView._fields.index("committed_len"))  # of a record: its owner, row and protected_len
@@ -22,19 +33,19 @@ _NONE: frozenset[str] = frozenset()
 
 
 class Changes:
-    """The parts that may be wrong after a step or operation: all, unless the state before is known to be right."""
+    """The parts that may be wrong after a step or operation: all, unless an earlier state is known to be right."""
 
-    def __init__(self, before: Snapshot, after: Snapshot, *, before_is_right: bool) -> None:
-        self._before = before
+    def __init__(self, checked: Snapshot | None, after: Snapshot) -> None:
+        self._checked = checked or after
         self._after = after
-        # With other limits or parts, the checks of the state before were not those of now.
+        # With other limits or parts, the checks of the earlier state were not those of now.
         # Of two nodes with one id, it is unknown which was there before.
         self.checks_all = not (
-            before_is_right
-            and before.limits == after.limits
-            and before.components == after.components
-            and before.missing == after.missing
-            and (after.nodes is before.nodes or len(after.node_by_id) == len(after.nodes or ()))
+            checked is not None
+            and checked.limits == after.limits
+            and checked.components == after.components
+            and checked.missing == after.missing
+            and (after.nodes is checked.nodes or len(after.node_by_id) == len(after.nodes or ()))
         )
 
     @Derived
@@ -42,12 +53,12 @@ class Changes:
         """The parts that are the same objects as in the checked state."""
         if self.checks_all:
             return _NONE
-        return frozenset(compress(PARTS, map(is_, _parts_of(self._before), _parts_of(self._after))))
+        return frozenset(compress(PARTS, map(is_, _parts_of(self._checked), _parts_of(self._after))))
 
     @Derived
     def pools(self) -> Sequence[PoolView]:
         """The pools that differ."""
-        before, after = self._before.pools, self._after.pools
+        before, after = self._checked.pools, self._after.pools
         if self.checks_all or len(before) != len(after):
             return after
         return [pool for pool, checked in zip(after, before, strict=True) if pool is not checked]
@@ -58,7 +69,7 @@ class Changes:
         maps = self._after.peer_maps or ()
         if self.checks_all:
             return maps
-        checked, changed = self._before.peer_maps or (), {pool.name for pool in self.pools}
+        checked, changed = self._checked.peer_maps or (), {pool.name for pool in self.pools}
         return [
             one
             for index, one in enumerate(maps)
@@ -71,18 +82,18 @@ class Changes:
         nodes = self._after.nodes or ()
         if self.checks_all:
             return nodes
-        if nodes is self._before.nodes:
+        if nodes is self._checked.nodes:
             return ()
-        checked = self._before.node_by_id
+        checked = self._checked.node_by_id
         return [node for node in nodes if checked.get(node.id) is not node]
 
     @Derived
     def former_nodes(self) -> Sequence[NodeView]:
         """The earlier versions of `nodes`, and the nodes that were removed since."""
-        if self.checks_all or self._after.nodes is self._before.nodes:
+        if self.checks_all or self._after.nodes is self._checked.nodes:
             return ()
         ids = {node.id for node in self.nodes} | self._gone
-        return [node for node in self._before.nodes or () if node.id in ids]
+        return [node for node in self._checked.nodes or () if node.id in ids]
 
     @Derived
     def reshaped(self) -> Sequence[NodeView]:
@@ -105,7 +116,7 @@ class Changes:
         records = self._after.records or ()
         if self.checks_all or not records or len(set(self._after.page_sizes)) > 1:
             return records
-        checked = {record.owner: record for record in self._before.records or ()}
+        checked = {record.owner: record for record in self._checked.records or ()}
         moved, suspect, changed = self._reshaped_or_gone, self._other_receipts, []
         page_size, max_context_len = self._after.page_sizes[0], self._after.limits.max_context_len
         for record in records:
@@ -116,7 +127,7 @@ class Changes:
                 or not is_same_or_longer(earlier, record, page_size, max_context_len)
                 or (
                     moved
-                    and not moved.isdisjoint([record.node, *[node.parent for node in self._before.path(record.node)]])
+                    and not moved.isdisjoint([record.node, *[node.parent for node in self._checked.path(record.node)]])
                 )
             ):
                 changed.append(record)
@@ -125,7 +136,7 @@ class Changes:
     @Derived
     def _other_receipts(self) -> set[int]:
         """The ids of receipts that are new, were returned, or differ."""
-        before, after = self._before, self._after
+        before, after = self._checked, self._after
         if before.receipts is after.receipts:
             return set()
         ids = before.receipt_by_id.keys() | after.receipt_by_id.keys()
@@ -133,9 +144,9 @@ class Changes:
 
     @Derived
     def _gone(self) -> set[int]:
-        if self._after.nodes is self._before.nodes:
+        if self._after.nodes is self._checked.nodes:
             return set()
-        return self._before.node_by_id.keys() - self._after.node_by_id.keys()
+        return self._checked.node_by_id.keys() - self._after.node_by_id.keys()
 
     @Derived
     def _reshaped_or_gone(self) -> set[int]:
@@ -146,7 +157,7 @@ class Changes:
         """The nodes that are new, or differ in some of these fields."""
         if self.checks_all or not self.nodes:
             return self.nodes
-        checked = self._before.node_by_id
+        checked = self._checked.node_by_id
         return [
             node for node in self.nodes if (earlier := checked.get(node.id)) is None or earlier[fields] != node[fields]
         ]

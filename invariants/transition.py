@@ -46,8 +46,8 @@ class Transition:
     """One step or operation: the state before, the events, the state after.
 
     `reference` has the expected tokens, which the harness keeps apart from the engine.  `steps_without_forward` counts
-    the consecutive steps up to this one in which work waited and nothing was computed.  `before_is_checked`: `before`
-    was the `after` of a transition without violations, so an object that is in both states is not checked again.
+    the consecutive steps up to this one in which work waited and nothing was computed.  `checked` is the `after` of
+    an earlier transition without violations, often `before`: an object that is in both states is not checked again.
     """
 
     before: Snapshot
@@ -56,7 +56,7 @@ class Transition:
     when: When = When.STEP
     reference: Reference = field(default_factory=Reference)
     steps_without_forward: int = 0
-    before_is_checked: bool = False
+    checked: Snapshot | None = None
 
     def once(self, find: "Callable[[Transition], ValueT]") -> ValueT:
         """The result of `find(self)`, computed once for all invariants that need it."""
@@ -79,8 +79,8 @@ class Transition:
 
     @Derived
     def changes(self) -> Changes:
-        """The parts of the state after that must be checked; all of them, unless the state before was checked."""
-        return Changes(self.before, self.after, before_is_right=self.before_is_checked)
+        """The parts of the state after that must be checked; all of them, unless an earlier state was checked."""
+        return Changes(self.checked, self.after)
 
     @Derived
     def tree_events(self) -> list[NamedTuple]:

@@ -7,9 +7,11 @@ from typing import NamedTuple
 
 from engine_under_test.config import EngineConfig
 from engine_under_test.events import Event
+from engine_under_test.strict import CENSUS
 from harness.bench.load import PAGES, Load, Served, config_of
 from harness.strict.checker import StrictChecker, audit, census, sums
 from harness.strict.content import Content
+from harness.strict.sampled import interval_of
 
 
 def content_at(share: float) -> Callable[..., StrictChecker]:
@@ -20,7 +22,7 @@ def content_at(share: float) -> Callable[..., StrictChecker]:
 CHECKERS: dict[str, Callable[..., StrictChecker]] = {
     "sums": sums,
     "audit": audit,
-    "census": census,
+    CENSUS: census,
     **{f"content {share}": content_at(share) for share in (0.01, 0.1, 1)},
 }
 CPU_SECONDS = 10.0  # per level
@@ -35,7 +37,7 @@ class Overhead:
     """The CPU time of a level: its share of the step time, and microseconds per step.
 
     `events_us` is the cost of emitting events, which is no cost of the check.  The figures are medians over blocks of
-    the same steps, because other load of the machine disturbs some blocks.
+    the same steps, because other load of the machine disturbs some blocks; a block has one walk of the census at least.
     """
 
     level: str
@@ -78,17 +80,18 @@ def measure(
     for served in all_served:
         served.run(WARM_STEPS)
     assert checked.num_running == load.running, f"{checked.num_running} run, want {load.running}"
+    steps = max(BLOCK_STEPS, interval_of(checked.engine)) if level == CENSUS else BLOCK_STEPS
     blocks: list[Block] = []
     while sum(block.checked for block in blocks) < cpu_seconds or len(blocks) < LEAST_BLOCKS:
         for served in all_served if len(blocks) % 2 else reversed(all_served):
-            served.run(BLOCK_STEPS)
+            served.run(steps)
         blocks.append(Block(plain.cpu_seconds, observed.cpu_seconds, checked.cpu_seconds))
     share = median(1 - block.observed / block.checked for block in blocks)
-    step_us = median(block.checked for block in blocks) / BLOCK_STEPS * 1e6
-    events_us = median(block.observed - block.plain for block in blocks) / BLOCK_STEPS * 1e6
+    step_us = median(block.checked for block in blocks) / steps * 1e6
+    events_us = median(block.observed - block.plain for block in blocks) / steps * 1e6
     pages = sum(pool.num_pages for pool in config.pools)
     seconds = sum(block.checked for block in blocks)
-    return Overhead(level, share, share * step_us, events_us, step_us, len(blocks) * BLOCK_STEPS, seconds, pages)
+    return Overhead(level, share, share * step_us, events_us, step_us, len(blocks) * steps, seconds, pages)
 
 
 def measure_all(levels: Sequence[str] = tuple(CHECKERS), *, cpu_seconds: float = CPU_SECONDS) -> list[Overhead]:

@@ -136,6 +136,7 @@ class Driver:
         self._keep = keep
         self._observe = observe
         self._last = [system.capture() for system in systems]
+        self._checked: list[Snapshot | None] = [None] * len(systems)
         self._history = History()
         self._digest = Digest()
 
@@ -215,14 +216,10 @@ class Driver:
             when,
             system.reference,
             system.steps_without_forward,
-            before_is_checked=self._checking.every == 1 and self._is_last_checked(index),
+            checked=self._checked[index],
         )
         self._check(index, change)
         return result
-
-    def _is_last_checked(self, index: int) -> bool:
-        """Whether the last transition was of this system, so that the state before the next one was checked."""
-        return bool(self._history.moments) and self.acting_system == index
 
     def _check(self, index: int, change: Transition) -> None:
         origins = self.systems[index].log.origins
@@ -244,6 +241,8 @@ class Driver:
                 violations=violations,
                 op=self.ops[-1],
             )
+        else:
+            self._checked[index] = change.after
 
     def _drain(self) -> bool:
         """Heal all faults, finish all requests within a bound, clear the caches, and check that every unit is free.

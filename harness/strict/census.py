@@ -12,23 +12,24 @@ from harness.strict.check import Handler
 from harness.strict.evidence import Evidence
 from harness.strict.outside import Outside
 from harness.strict.transitions import Transitions
-from invariants.catalog import ALL, Tally
+from invariants.catalog import ALL, Catalog, Tally
 from invariants.transition import When
 from invariants.view import Snapshot
 from invariants.violation import Violation
 
 
 class Census:
-    """Checks all invariants over each step, and over the client calls between two steps.
+    """Checks the invariants of a catalogue over each step, and over the client calls between two steps.
 
     There is no reference, so no output is compared.  The cost is a walk over the whole engine each step, and a second
     walk if a client call came before the step.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, catalog: Catalog = ALL) -> None:
+        self._catalog = catalog
         self._events: list[NamedTuple] = []
         self._num_steps = 0
-        self._idle_steps = IdleSteps()
+        self.idle_steps = IdleSteps()
         self.is_due = False  # a check at the next step, although there is no event
 
     @property
@@ -48,11 +49,17 @@ class Census:
         self._engine, self._outside = engine, outside
         self._pools = [ledger.name for ledger in engine.memory.ledgers.ledgers]
         self._capture = EngineCapture(engine)
-        self._transitions = Transitions(ALL, self._take_snapshot())
+        self._transitions = Transitions(self._catalog, self._take_snapshot())
         handlers_by_event = dict.fromkeys(TRANSLATION, lambda event: self.note(translated(event))) | {
             Submitted: self.submitted
         }
         return handlers_by_event | {StepBegan: self.step_began, StepEnded: self.step_ended}
+
+    def start_over(self, num_steps: int) -> None:
+        """Take the present state, unchecked, as the one before step `num_steps`."""
+        self._num_steps = num_steps
+        self._events.clear()
+        self._transitions.start_over(self._take_snapshot())
 
     def submitted(self, _event: Submitted) -> None:
         """Note that a request arrived; a submission has no other event."""
@@ -66,9 +73,9 @@ class Census:
 
     def step_ended(self, _event: StepEnded) -> Sequence[Violation]:
         if not self._engine.has_work or awaits_another(self._engine):
-            self._idle_steps.restart()
+            self.idle_steps.restart()
         elif not self._engine.scheduler.is_paused:
-            self._idle_steps.note(self._events)
+            self.idle_steps.note(self._events)
         return self._check(When.STEP)
 
     def evidence(self) -> Evidence:
@@ -77,7 +84,7 @@ class Census:
     def _check(self, when: When) -> Sequence[Violation]:
         events, self._events = self._events, []
         after = self._take_snapshot()
-        return self._transitions.check(when, events, after, steps_without_forward=self._idle_steps.count)
+        return self._transitions.check(when, events, after, steps_without_forward=self.idle_steps.count)
 
     def _take_snapshot(self) -> Snapshot:
         outside = {pool: self._outside.holdings(pool) for pool in self._pools}

@@ -22,7 +22,11 @@ class Transitions:
         self.last = first
         self._catalog = catalog
         self._history: deque[Moment] = deque(maxlen=MAX_MOMENTS)
-        self._is_last_clean = False
+        self._checked: Snapshot | None = None
+
+    def start_over(self, first: Snapshot) -> None:
+        """Check the next transition from another state."""
+        self.last = first
 
     def check(
         self, when: When, events: Sequence[NamedTuple], after: Snapshot, *, steps_without_forward: int = 0
@@ -35,10 +39,10 @@ class Transitions:
             after,
             when,
             steps_without_forward=steps_without_forward,
-            before_is_checked=self._is_last_clean,
+            checked=self._checked,
         )
         violations = self._catalog.check(change, self.tally)
-        self._is_last_clean = not violations
+        self._checked = None if violations else after
         return violations
 
     def evidence(self) -> Evidence:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from invariants.invariant import invariant
+from invariants.invariant import invariant, state_invariant
 from invariants.transition import Transition, When
 from invariants.view import HANDOVER_KIND, REQUEST_KIND, RecordView
 from invariants.violation import Code, Evidence, found, owner_ref
@@ -14,7 +14,7 @@ class FootprintCode(Code):
     TOO_FAR_BEHIND = "too_far_behind"
 
 
-@invariant(When.OP, needs=("records",))
+@state_invariant(needs=("records",), reads=("records",))
 def allocation_is_within_lookahead(change: Transition) -> Evidence:
     """Beyond its launched tokens a record has at most the pages for its lookahead.
 

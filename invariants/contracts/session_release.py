@@ -1,8 +1,8 @@
 """A session releases everything but its written KV at the end of a turn, and closes when asked to."""
 
-from invariants.invariant import invariant
+from invariants.invariant import state_invariant
 from invariants.laws.lifecycle.sessions import session_ref
-from invariants.transition import Transition, When
+from invariants.transition import Transition
 from invariants.view import SESSION_KIND
 from invariants.violation import Code, Evidence, found
 
@@ -13,7 +13,7 @@ class SessionReleaseCode(Code):
     STILL_OPEN = "still_open"
 
 
-@invariant(When.OP, needs=("sessions", "records"))
+@state_invariant(needs=("sessions", "records"), reads=("records",))
 def idle_sessions_keep_only_written_kv(change: Transition) -> Evidence:
     """The record of an idle session has no row; its launched_len and allocated_len equal its committed_len."""
     for record in change.after.records or ():
@@ -32,7 +32,7 @@ def idle_sessions_keep_only_written_kv(change: Transition) -> Evidence:
             )
 
 
-@invariant(When.OP, needs=("sessions",))
+@state_invariant(needs=("sessions",), reads=("sessions",))
 def closing_sessions_close_after_their_turn(change: Transition) -> Evidence:
     """A session that is to be closed is closed as soon as it has no turn."""
     for session in change.after.sessions or ():

@@ -1,7 +1,7 @@
 """Locks in a windowed component cover only live nodes, and only the pages that are read."""
 
-from invariants.invariant import invariant, state_invariant
-from invariants.transition import Transition, When
+from invariants.invariant import state_invariant
+from invariants.transition import Transition
 from invariants.view import COPY_JOB_KINDS, NodeView, ReceiptView, Snapshot
 from invariants.violation import Code, Evidence, found, node_ref, owner_ref
 from invariants.windows import tail_len
@@ -18,7 +18,7 @@ def locked_windows_are_live(change: Transition) -> Evidence:
 
     The lock of a backup or load may cover tombstones.
     """
-    has_same_receipts = change.after.receipts is change.before.receipts
+    has_same_receipts = "receipts" in change.changes.unchanged
     nodes = change.changes.nodes if has_same_receipts or not change.after.copy_jobs else change.after.nodes or ()
     for index, component in enumerate(change.after.components):
         if component.window is not None:
@@ -32,7 +32,7 @@ def locked_windows_are_live(change: Transition) -> Evidence:
                     )
 
 
-@invariant(When.OP, needs=("nodes", "receipts", "records", "windowed"))
+@state_invariant(needs=("nodes", "receipts", "records", "windowed"), reads=("nodes", "receipts", "records"))
 def window_locks_are_minimal(change: Transition) -> Evidence:
     """In a windowed component the lock of a record covers no more tokens than the next token reads, in whole pages.
 

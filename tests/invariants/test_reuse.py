@@ -11,7 +11,7 @@ from tests.invariants.builders import AFTER
 def test_equal_snapshot_shares_every_part():
     shared = sharing(AFTER, deepcopy(AFTER))
 
-    assert Changes(AFTER, shared, before_is_right=True).unchanged == {*PARTS}
+    assert Changes(AFTER, shared).unchanged == {*PARTS}
 
 
 def test_only_the_node_and_the_pool_that_changed_are_new():
@@ -24,6 +24,6 @@ def test_only_the_node_and_the_pool_that_changed_are_new():
     shared = sharing(AFTER, after)
 
     assert shared == after
-    changes = Changes(AFTER, shared, before_is_right=True)
+    changes = Changes(AFTER, shared)
     assert changes.unchanged == {*PARTS} - {"nodes", "pools"}
     assert (list(changes.nodes), list(changes.pools)) == ([changed[0]], [changed[1]])

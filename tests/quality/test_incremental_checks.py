@@ -77,7 +77,7 @@ def check_both_ways(change: Transition):
     """The violations and counts of a full check, and those of an incremental check."""
     tallies = Tally(), Tally()
     full = ALL.check(change, tallies[0])
-    incremental = ALL.check(replace(change, before_is_checked=True), tallies[1])
+    incremental = ALL.check(replace(change, checked=change.before), tallies[1])
     return (full, tallies[0]), (incremental, tallies[1])
 
 

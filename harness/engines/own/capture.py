@@ -21,6 +21,7 @@ class EngineCapture:
         self._limits = limits_of(engine.config)
         self._requests: tuple[RequestView, ...] = ()
         self._launches: tuple[LaunchView, ...] = ()
+        self._sessions: tuple[SessionView, ...] = ()
 
     def capture(self, *, step: int, outside: Outside, now_ms: int | None = None) -> Snapshot:
         engine, walk = self._engine, self._walk
@@ -30,6 +31,7 @@ class EngineCapture:
         flights = engine.scheduler.pipeline.flights
         self._launches = same_or_new(self._launches, tuple([launch_view(flight, custody) for flight in flights]))
         self._requests = same_or_new(self._requests, tuple(_request_views(engine, now_ms)))
+        self._sessions = same_or_new(self._sessions, _session_views(custody.sessions))
         return Snapshot(
             step,
             self._limits,
@@ -45,7 +47,7 @@ class EngineCapture:
             engine.scheduler.is_paused,
             walk.copy_jobs,
             walk.host_pools,
-            _session_views(custody.sessions),
+            self._sessions,
         )
 
 

@@ -1,7 +1,7 @@
 """Streaming sessions: their turns, and the KV that they keep between turns."""
 
 from invariants.events import Finished, GivenUp, Kept, Lent, TurnRefused
-from invariants.invariant import invariant
+from invariants.invariant import invariant, state_invariant
 from invariants.kinds import Place
 from invariants.laws.content.outputs import tokens_are_known
 from invariants.transition import Transition, When
@@ -57,7 +57,7 @@ def session_has_one_turn(change: Transition) -> Evidence:
             yield found(session_ref(session.id), SessionCode.TURN_LOST, turn=request_ref(session.turn))
 
 
-@invariant(When.OP, needs=("sessions", "records"))
+@state_invariant(needs=("sessions", "records"), reads=("sessions", "records"))
 def kept_records_match_their_sessions(change: Transition) -> Evidence:
     """A session keeps a record only if it is open and its turn has none; kept_len is its length, 0 without a record."""
     after = change.after

@@ -50,8 +50,8 @@ def free_counters_match_pools(change: Transition) -> Evidence:
 
 
 def _checked_counters(change: Transition) -> Counters:
-    """The counters before, if they were checked against the nodes before; else NO_COUNTERS."""
-    counters = change.before.counters
+    """The counters that were checked against the nodes of that time; else NO_COUNTERS."""
+    counters = change.checked.counters if change.checked is not None else None
     return NO_COUNTERS if change.changes.checks_all or counters is None else counters
 
 

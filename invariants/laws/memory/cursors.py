@@ -7,8 +7,8 @@
 The next pass computes from launched_len on.  Other laws check the reads of passes in flight.
 """
 
-from invariants.invariant import invariant
-from invariants.transition import Transition, When
+from invariants.invariant import state_invariant
+from invariants.transition import Transition
 from invariants.view import REQUEST_KIND
 from invariants.violation import Code, Evidence, found, owner_ref
 from invariants.windows import first_needed_page, next_position
@@ -23,7 +23,7 @@ class CursorCode(Code):
     FRONTIER_IN_WINDOW = "frontier_in_window"
 
 
-@invariant(When.OP, needs=("records",))
+@state_invariant(needs=("records",), reads=("records",))
 def cursors_are_ordered(change: Transition) -> Evidence:
     """0 <= protected_len <= committed_len <= launched_len <= allocated_len, and 0 <= frontier <= allocated_len."""
     for record in change.changes.records:
@@ -42,7 +42,7 @@ def cursors_are_ordered(change: Transition) -> Evidence:
                 yield found(owner_ref(record.owner), CursorCode.FRONTIER_OUT_OF_RANGE, **lens)
 
 
-@invariant(When.OP, needs=("records", "launches"))
+@state_invariant(needs=("records", "launches"), reads=("records", "launches"))
 def launched_tokens_are_in_flight(change: Transition) -> Evidence:
     """Passes in flight compute exactly the tokens between committed_len and launched_len, without gap or overlap."""
     after = change.after
@@ -65,7 +65,7 @@ def launched_tokens_are_in_flight(change: Transition) -> Evidence:
                 )
 
 
-@invariant(When.OP, needs=("records",))
+@state_invariant(needs=("records",), reads=("records",))
 def cursors_are_page_aligned(change: Transition) -> Evidence:
     """A record shares whole pages and frees whole pages: protected_len and frontier are page boundaries."""
     after = change.after
@@ -90,7 +90,7 @@ def cursors_are_page_aligned(change: Transition) -> Evidence:
                 )
 
 
-@invariant(When.OP, needs=("records", "windowed"))
+@state_invariant(needs=("records", "windowed"), reads=("records",))
 def frontiers_spare_the_window(change: Transition) -> Evidence:
     """A record's frontier is at most the start of the first page that its next token reads."""
     after = change.after

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from invariants.invariant import invariant, state_invariant
-from invariants.transition import Transition, When
+from invariants.invariant import state_invariant
+from invariants.transition import Transition
 from invariants.view import BACKUP_KIND, LOAD_KIND, TREE_KIND, CopyJobView, NodeView, Owner, Snapshot
 from invariants.violation import Code, Evidence, found, node_ref, owner_ref, unit_ref
 
@@ -46,7 +46,7 @@ def cached_nodes_are_reachable(change: Transition) -> Evidence:
                 yield found(node_ref(node.id), HostCode.PREFIX_GONE, component=component, parent=node_ref(parent.id))
 
 
-@invariant(When.OP, needs=("nodes", "receipts", "copy_jobs"))
+@state_invariant(needs=("nodes", "receipts", "copy_jobs"), reads=("pools", "nodes", "receipts", "copy_jobs"))
 def copies_keep_both_ends(change: Transition) -> Evidence:
     """Until a copy between device and host ends, the tree owns the units it reads, and the copy the units it writes.
 

@@ -140,7 +140,7 @@ def locked_nodes_stay_live(change: Transition) -> Evidence:
             yield from _died_under_lock(change, earlier, node)
 
 
-@invariant(When.OP, needs=("nodes", "receipts", "records"))
+@state_invariant(needs=("nodes", "receipts", "records"), reads=("nodes", "receipts", "records"))
 def locks_cover_pages_read(change: Transition) -> Evidence:
     """The lock of a record covers all nodes that its next token reads.
 

@@ -42,12 +42,11 @@ def free_units_have_no_peer(change: Transition) -> Evidence:
     for peers in change.changes.peer_maps:
         from_pool, to_pool = change.after.pool(peers.from_pool), change.after.pool(peers.to_pool)
         by_unit = peers.by_unit()
-        released = [unit for unit in chain(from_pool.free, _fenced(from_pool)) if unit < len(by_unit)]
-        if any(map(by_unit.__getitem__, released)):
-            for unit in released:
-                if by_unit[unit]:
-                    owner, peer = from_pool.owner_of[unit], unit_ref(to_pool, by_unit[unit])
-                    yield paired_while_released(unit_ref(from_pool, unit), peer, is_free=owner == FREE)
+        paired = set(compress(range(len(by_unit)), by_unit))
+        if not paired.isdisjoint(chain(from_pool.free, _fenced(from_pool))):
+            for unit in filter(paired.__contains__, chain(from_pool.free, _fenced(from_pool))):
+                owner, peer = from_pool.owner_of[unit], unit_ref(to_pool, by_unit[unit])
+                yield paired_while_released(unit_ref(from_pool, unit), peer, is_free=owner == FREE)
 
 
 @state_invariant(needs=("peer_maps",), reads=("peer_maps", "pools"))

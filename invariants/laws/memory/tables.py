@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from itertools import chain, count, repeat
 from typing import NamedTuple
 
-from invariants.invariant import invariant
-from invariants.transition import Transition, When
+from invariants.invariant import state_invariant
+from invariants.transition import Transition
 from invariants.view import NodeView, Owner, PoolView
 from invariants.violation import Code, Evidence, found, node_ref, owner_ref, unit_ref
 from invariants.windows import first_needed_page, next_position
@@ -39,7 +39,7 @@ class Column(NamedTuple):
     units: Sequence[int]
 
 
-@invariant(When.OP, needs=("records",))
+@state_invariant(needs=("records",), reads=("records",))
 def rows_match_their_records(change: Transition) -> Evidence:
     """A record has an entry per page in each component, and its row lists those of the first one, in order.
 
@@ -63,7 +63,7 @@ def rows_match_their_records(change: Transition) -> Evidence:
             yield found(owner_ref(record.owner), TableCode.STALE_ROW, row=record.row, **entry)
 
 
-@invariant(When.OP, needs=("records", "nodes"))
+@state_invariant(needs=("records", "nodes"), reads=("records", "nodes"))
 def shared_pages_match_tree_path(change: Transition) -> Evidence:
     """The shared part of a record is as long as the path from a root to its node, and on the pages of these nodes.
 
@@ -98,7 +98,7 @@ def shared_pages_match_tree_path(change: Transition) -> Evidence:
                             yield found(unit, TableCode.NOT_ON_THE_PATH, record=record_ref, index=place, cached=cached)
 
 
-@invariant(When.OP, needs=("records",))
+@state_invariant(needs=("records",), reads=("records",))
 def private_pages_match_frontier(change: Transition) -> Evidence:
     """A record has all private pages, except that it has no private windowed page below its frontier.
 
@@ -122,7 +122,7 @@ def private_pages_match_frontier(change: Transition) -> Evidence:
                 yield found(owner_ref(record.owner), TableCode.KEPT_BELOW_FRONTIER, **kept, frontier=frontier)
 
 
-@invariant(When.OP, needs=("records",))
+@state_invariant(needs=("records",), reads=("records",))
 def last_token_keeps_its_page(change: Transition) -> Evidence:
     """In every component a record has the page of its last launched token, if the next token goes to that page, too.
 
@@ -142,7 +142,7 @@ def last_token_keeps_its_page(change: Transition) -> Evidence:
                 )
 
 
-@invariant(When.OP, needs=("records",))
+@state_invariant(needs=("records",), reads=("records",))
 def unit_stands_in_one_table_place(change: Transition) -> Evidence:
     """A unit is in one component only, at one page index, and in the private part of one record at most.
 

@@ -73,8 +73,8 @@ def _has_whole_pages(snapshot: Snapshot, node: NodeView) -> bool:
 def _has_twins(snapshot: Snapshot, parents: set[int]) -> bool:
     """Do two children of one of these nodes start with the same page?"""
     page_size = snapshot.limits.page_size
-    families = [family for family in map(snapshot.children.get, parents) if family is not None and len(family) > 1]
-    return any(len({(one.namespace, *one.key[:page_size]) for one in family}) != len(family) for family in families)
+    children = [node for node in snapshot.nodes or () if node.parent in parents]
+    return len({(one.parent, one.namespace, *one.key[:page_size]) for one in children}) != len(children)
 
 
 def _has_pages_if_live(node: NodeView, windows: Sequence[int | None]) -> bool:

@@ -1,0 +1,81 @@
+"""The census of pools that are too large to be walked at each step."""
+
+from functools import partial
+
+import pytest
+
+from engine_under_test.engine import Engine
+from engine_under_test.errors import AccountingError
+from engine_under_test.ports import Ports
+from engine_under_test.sampling import SamplingParams
+from engine_under_test.strict import VARIABLE
+from engine_under_test.units import request_owner
+from fakes.clock import FakeClock
+from fakes.forward import FakeForward
+from harness.engines.own.adapter import ReferenceModel
+from harness.strict import checker
+from harness.strict.checker import LOGS, StrictChecker
+from harness.strict.sampled import SampledCensus, interval_of
+from tests.harness.strict.some_traffic import CONFIGS, served, some_config, talk, traffic
+
+UNITS_PER_STEP = 10  # of 30 units, so every third step is walked
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def attached(census: SampledCensus, **settings: object) -> Engine:
+    watcher = StrictChecker(census, reports=False)
+    engine = Engine(some_config(**settings), Ports(FakeForward(ReferenceModel()), FakeClock(), watcher))
+    watcher.attach(engine)
+    return engine
+
+
+def walked() -> Engine:
+    """An engine with one request, after its first walk: the third step."""
+    engine = attached(SampledCensus(UNITS_PER_STEP))
+    engine.submit(range(12), SamplingParams(20))
+    for _ in range(3):
+        engine.step()
+    return engine
+
+
+@pytest.mark.parametrize("draw", [traffic, talk])
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_healthy_engine_has_no_violation(config, draw, monkeypatch):
+    monkeypatch.setenv(VARIABLE, "census")
+    monkeypatch.setattr(checker, "SampledCensus", partial(SampledCensus, UNITS_PER_STEP))
+
+    served(config, draw(1))
+
+    assert not LOGS.exists()
+
+
+def test_wrong_free_is_found_between_two_walks():
+    """The audit of each step finds it when it happens."""
+    engine = walked()
+
+    with pytest.raises(AccountingError, match="freed by request r2"):
+        engine.memory.ledgers.anchor.free([20], owner=request_owner(2), cause="finished", after=0)
+
+
+def test_wrong_state_is_found_by_the_next_walk():
+    """No event tells of a lock that is counted twice."""
+    engine = walked()
+    [node] = [node for root in engine.cache.tree.roots.values() for node in root.children.values()]
+    node.locks[0] += 1
+
+    engine.step()
+    engine.step()
+
+    with pytest.raises(AccountingError, match="node_locks_match_receipts"):
+        engine.step()
+
+
+@pytest.mark.parametrize(("pages", "interval"), [(1023, 1), (1024, 2), (65_536, 128)])
+def test_interval_grows_with_the_pools(pages, interval):
+    engine = attached(SampledCensus(), full_pages=pages, swa_pages=pages)
+
+    assert interval_of(engine) == interval
