@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import torch
 
 from engine_under_test.model.attention import Scoring, attention, visible
-from engine_under_test.model.spec import ModelSpec
+from engine_under_test.model.recurrent import Recurrence
+from engine_under_test.model.spec import LayerKind, ModelSpec
 from engine_under_test.ports import ForwardBatch, PageSpan, PoolPages
 from engine_under_test.units import num_pages
 
@@ -47,21 +48,24 @@ class PoolPass:
     groups: Sequence[Group]
 
 
-class PagedAttention:
-    """Attention of one pass: each layer writes its keys and values to slots, then reads them through the pages.
+class PagedCache:
+    """The cache of one pass: each layer writes its keys and values to slots, then reads them through the pages.
 
     Slots that no query sees are read as zeros: they may have any content, and a mask does not stop NaN.
     """
 
     def __init__(self, spec: ModelSpec, batch: ForwardBatch) -> None:
-        passes = {pool.window is not None: _pool_pass(batch, pool) for pool in batch.pools}
-        counts = {False: 0, True: 0}
+        passes = {kind_of(pool.window): _pool_pass(batch, pool) for pool in batch.pools}
+        counts = dict.fromkeys(LayerKind, 0)
         self._layers: list[tuple[PoolPass, int]] = []
         for layer in spec.layers:
-            self._layers.append((passes[layer.is_sliding], counts[layer.is_sliding]))
-            counts[layer.is_sliding] += 1
+            self._layers.append((passes[layer.kind], counts[layer.kind]))
+            counts[layer.kind] += 1
 
-    def __call__(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scoring: Scoring) -> torch.Tensor:
+    def recur(self, layer: int, x: torch.Tensor, recurrence: Recurrence) -> torch.Tensor:
+        raise AssertionError(f"layer {layer} is recurrent, and the engine has no pool of states")
+
+    def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scoring: Scoring) -> torch.Tensor:
         """The attention output, in q's shape, (tokens, heads, head_dim); k and v are (tokens, kv_heads, head_dim)."""
         pool, index = self._layers[layer]
         kv = pool.kv[index]
@@ -83,6 +87,11 @@ class PagedAttention:
         queries = q.reshape(group.batch, -1, heads, head_dim).transpose(1, 2)
         attended = attention(queries, keys, values, mask=group.mask, scoring=scoring)
         return attended.transpose(1, 2).reshape(-1, heads, head_dim)
+
+
+def kind_of(window: int | None) -> LayerKind:
+    """The kind of the layers of a pool with this window."""
+    return LayerKind.FULL if window is None else LayerKind.SLIDING
 
 
 def _pool_pass(batch: ForwardBatch, pool: PoolPages) -> PoolPass:

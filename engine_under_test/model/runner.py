@@ -11,9 +11,9 @@ from engine_under_test.config import EngineConfig, PoolSpec, least_windowed_page
 from engine_under_test.errors import ConfigError
 from engine_under_test.model.checkpoint import load_decoder, model_name
 from engine_under_test.model.decoder import Decoder
-from engine_under_test.model.paged import PagedAttention
+from engine_under_test.model.paged import PagedCache, kind_of
 from engine_under_test.model.sampler import sample, uniform
-from engine_under_test.model.spec import ModelSpec
+from engine_under_test.model.spec import LayerKind, ModelSpec
 from engine_under_test.ports import Computed, ForwardBatch, ForwardEntry, ForwardFailed, LogitsSpan, SlotLayout
 from engine_under_test.units import num_pages
 
@@ -55,7 +55,7 @@ class ModelForward:
     def layout(self, pool: PoolSpec) -> SlotLayout:
         """Keys and values of every layer of the pool."""
         spec = self.decoder.spec
-        layers = sum(layer.is_sliding == (pool.window is not None) for layer in spec.layers)
+        layers = sum(layer.kind is kind_of(pool.window) for layer in spec.layers)
         return SlotLayout(self.decoder.dtype, (layers, 2), (spec.num_kv_heads, spec.head_dim), self.decoder.device)
 
     def launch(self, batch: ForwardBatch) -> None:
@@ -94,7 +94,7 @@ class ModelForward:
         hidden = decoder.hidden(
             self._token_ids(batch),
             torch.tensor(positions, device=device),
-            PagedAttention(decoder.spec, batch),
+            PagedCache(decoder.spec, batch),
             None if len(wanted) == len(positions) else torch.tensor(wanted, dtype=torch.int64, device=device),
         )
         logits = decoder.logits(hidden)
@@ -159,10 +159,12 @@ def fitted(config: EngineConfig, spec: ModelSpec, *, source: str) -> EngineConfi
     Without a number of windowed pages it gets the most that all running requests need, plus one chunk of a prompt.
     Raises ConfigError, naming `source` and the key, for a value that does not fit the model.
     """
-    kinds = {layer.is_sliding for layer in spec.layers}
+    kinds = {layer.kind for layer in spec.layers}
+    if LayerKind.RECURRENT in kinds:
+        raise ConfigError(f"{source}: architectures: some layers are recurrent, and the engine has no pool of states")
     context_len = min(config.max_context_len, spec.max_context_len)
     config = replace(config, max_context_len=context_len)
-    if True not in kinds:
+    if LayerKind.SLIDING not in kinds:
         if config.swa_pages:
             raise ConfigError(f"{source}: sliding_window: no layer has one; remove swa_pages and sliding_window")
         return config
@@ -171,7 +173,7 @@ def fitted(config: EngineConfig, spec: ModelSpec, *, source: str) -> EngineConfi
         raise ConfigError(
             f"{source}: sliding_window: {window}, but the configuration has {config.sliding_window}; remove it"
         )
-    if False in kinds and not config.full_pages:
+    if LayerKind.FULL in kinds and not config.full_pages:
         raise ConfigError(f"{source}: layer_types: some layers read the whole prefix; set full_pages")
     assert window is not None, "a layer is sliding, and the model has no window"
     chunk_len = min(config.chunk_len or context_len, context_len)
@@ -180,7 +182,7 @@ def fitted(config: EngineConfig, spec: ModelSpec, *, source: str) -> EngineConfi
     try:
         return replace(
             config,
-            full_pages=config.full_pages if False in kinds else 0,
+            full_pages=config.full_pages if LayerKind.FULL in kinds else 0,
             swa_pages=config.swa_pages or most_swa_pages,
             sliding_window=window,
         )

@@ -14,7 +14,7 @@ import torch
 from engine_under_test.config import EngineConfig
 from engine_under_test.engine import create_engine
 from engine_under_test.events import Event, Launched, Paused, Recovered, Retracted, Tombstoned
-from engine_under_test.model.tiny import TINY
+from engine_under_test.model.tiny import RECURRENT, TINY
 from engine_under_test.ports import Ports
 from engine_under_test.request import Generation
 from engine_under_test.sampling import SamplingParams
@@ -52,6 +52,7 @@ class Oracle(NamedTuple):
     params=[
         (family, window)
         for family, values in TINY.items()
+        if family not in RECURRENT
         for window in (WINDOWS if "sliding_window" in values else (None,))
     ],
     ids=lambda value: f"{value[0]}-window-{value[1]}",

@@ -7,6 +7,7 @@ import torch
 
 from engine_under_test.config import EngineConfig
 from engine_under_test.model.decoder import dense_logits
+from engine_under_test.model.spec import LayerKind
 from engine_under_test.strict import LEVELS, VARIABLE
 from harness.core.ops import Abort, Drain, Inject, Recipe, Step, Submit
 from harness.engines.own.models import MODELS, VOCABULARY, tiny_model
@@ -107,7 +108,8 @@ def test_model_is_cached_per_window():
 def test_layers_of_a_model_match_the_pools(config, slides):
     spec = tiny_model("tiny-mistral", config).decoder.spec
 
-    assert ([layer.is_sliding for layer in spec.layers], spec.sliding_window) == (slides, config.sliding_window)
+    assert [layer.kind is LayerKind.SLIDING for layer in spec.layers] == slides
+    assert spec.sliding_window == config.sliding_window
 
 
 @pytest.mark.parametrize("model", MODELS)
