@@ -1,13 +1,15 @@
 """Components: what the layers of one kind read of a prefix, and what follows for the pages of their pool.
 
                    a token reads             a page may go                    a node without its pages
-    FullAttention  every position before it  with the prefix                  is not on the device
-    SlidingWindow  the last `window - 1`     when the window has passed it    is a tombstone
+    FullAttention   every position before it  with the prefix                  is not on the device
+    SlidingWindow   the last `window - 1`     when the window has passed it    is a tombstone
+    RecurrentState  the state before it       when the state has passed it     is a tombstone
 
 The rest of the engine asks a component, and never which kind it is.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
@@ -15,6 +17,7 @@ from engine_under_test.units import align_down, align_up, lookback, num_pages, p
 from engine_under_test.window import tail_len, window_frontier
 
 UNBOUNDED = 1 << 62  # more tokens than any prefix has
+STATE_WINDOW = 2  # a token reads the state that the token before it left
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,8 @@ class Component(ABC):
 
     leaves_tombstones: bool  # can a cached node lose these pages, and keep others?
     chunk_reserve: int  # pages that a chunk leaves free, unless its request is alone
+    slots = 0  # states of a page; 0: a page has the KV of each of its tokens
+    kept_states = 0  # the newest positions after which a pass stores the state
 
     def __init__(self, name: str, num_pages: int, page_size: int, window: int | None = None) -> None:
         self.name = name
@@ -70,6 +75,23 @@ class Component(ABC):
     @abstractmethod
     def lasting_pages(self, start: int, end: int) -> range:
         """The indices of the whole pages of [start, end) that a reader needs after every longer prefix too."""
+
+    def taken(self, first: int, stop: int, *, end: int) -> Sequence[int]:
+        """Of the page indices [first, stop), those at which a request takes a page that computes up to `end`."""
+        return range(first, stop)
+
+    def firm(self, extent: Extent) -> int:
+        """Pages that the stretch of an extent takes."""
+        first, stop = num_pages(extent.start, self.page_size), num_pages(extent.end, self.page_size)
+        return len(self.taken(first, stop, end=extent.end))
+
+    def chunk_capacity(self, count: int, *, slack: int) -> int:
+        """Tokens of a chunk that fit into `count` pages and the `slack` of a begun page."""
+        return count * self.page_size + slack
+
+    def retains(self, length: int, *, written_len: int) -> bool:
+        """Can a request go on at `length`, after passes that wrote up to `written_len`, if it has the pages?"""
+        return True
 
     def read_from(self, position: int) -> int:
         """The first position that the token at `position` reads."""
@@ -166,6 +188,53 @@ class SlidingWindow(Component):
         return range(0)
 
 
+class RecurrentState(SlidingWindow):
+    """Recurrent layers: a page has the states after some of its tokens, and the pages of most tokens are never taken.
+
+    A state is kept like the KV of a window of two tokens: the state after a position stands in the page of that
+    position.  A request takes pages for the end of what it computes, from the last page boundary on, and for
+    checkpoints every `interval` tokens (None: no checkpoints).
+
+    A pass stores the state at each page boundary that it passes and has a page for, and after each of its last
+    `kept_states` positions: after a rejected draft, or a cut, the request goes on from one of these.
+    """
+
+    def __init__(self, name: str, num_pages: int, page_size: int, *, slots: int, interval: int | None) -> None:
+        super().__init__(name, num_pages, page_size, STATE_WINDOW)
+        self.slots = min(slots, page_size)
+        self.kept_states = slots - 1
+        self._interval = interval
+
+    def demand(self, extent: Extent, *, ratio: float) -> int:
+        sparse = self.firm(extent) + num_pages(self._headroom(extent), self.page_size)
+        return min(super().demand(extent, ratio=ratio), sparse)
+
+    def taken(self, first: int, stop: int, *, end: int) -> Sequence[int]:
+        kept_from = max(first, self.frontier(end) // self.page_size)
+        return [*self._checkpoints(first, min(kept_from, stop)), *range(kept_from, stop)]
+
+    def chunk_capacity(self, count: int, *, slack: int) -> int:
+        """Two pages for the end, and one for each checkpoint; or a page for each of its tokens."""
+        dense = super().chunk_capacity(count, slack=slack)
+        if count < 2:
+            return dense
+        return UNBOUNDED if self._interval is None else max(dense, (count - 2) * self._interval)
+
+    def longest_chunk(self, extent: Extent) -> int:
+        locked = num_pages(min(extent.start, self._seen), self.page_size)
+        free = self.num_pages - locked - num_pages(self._headroom(extent), self.page_size)
+        return max(super().longest_chunk(extent), self.chunk_capacity(free, slack=0))
+
+    def retains(self, length: int, *, written_len: int) -> bool:
+        """The state before `length` is at a page boundary, or was stored and is not overwritten."""
+        return length % self.page_size == 0 or length > written_len - self.kept_states
+
+    def _checkpoints(self, first: int, stop: int) -> Sequence[int]:
+        if self._interval is None:
+            return ()
+        return [index for index in range(first, stop) if (index + 1) * self.page_size % self._interval == 0]
+
+
 def component_of(name: str, num_pages: int, *, window: int | None, page_size: int) -> Component:
-    """The component of a pool with this window; None: its layers read the whole prefix."""
+    """The component of a pool of KV with this window; None: its layers read the whole prefix."""
     return (FullAttention if window is None else SlidingWindow)(name, num_pages, page_size, window)

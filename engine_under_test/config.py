@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from reprlib import repr as shortened
 from typing import Any, NamedTuple
 
-from engine_under_test.components import Component, component_of
+from engine_under_test.components import STATE_WINDOW, Component, RecurrentState, component_of
 from engine_under_test.errors import ConfigError
 from engine_under_test.limits import (
     MAX_CONTEXT_LEN,
@@ -21,15 +21,27 @@ PAGE_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 PAGE_REUSES = ("lifo", "fifo")
 WAITING_ORDERS = ("fcfs", "lpm")
 ROLES = ("both", "prefill", "decode")
+PAGE_COUNTS = (
+    "full_pages",
+    "swa_pages",
+    "state_pages",
+    "host_full_pages",
+    "host_swa_pages",
+    "host_state_pages",
+)
 HOST_POLICIES = ("write_through", "write_through_selective", "write_back")
 
 
 class PoolSpec(NamedTuple):
-    """One KV pool: usable pages, and the window of its layers (None: the whole prefix)."""
+    """One KV pool: usable pages, and the window of its layers (None: the whole prefix).
+
+    A page of a pool of recurrent states has `slots` states; in any other pool, with 0, a slot for each of its tokens.
+    """
 
     name: str
     num_pages: int
     window: int | None
+    slots: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +52,10 @@ class EngineConfig:
     configurations).  A pool of 0 pages does not exist.  By `page_reuse` the next page to take is the one freed last
     ("lifo") or first ("fifo").  Pages that leave the window are freed once they are `window_eviction_interval` tokens
     or more.  Without `prefix_sharing` nothing is cached.
+
+    Recurrent layers keep `state_pages` pages of `state_slots` states each.  A request has pages for its newest states,
+    and for checkpoints every `state_interval` tokens of its input (None: no checkpoints); a prefix is cached for these
+    layers only up to such a state.
 
     Waiting requests are admitted by priority, then by `waiting_order`: first come, first served ("fcfs") or the longest
     cached prefix first ("lpm").  A batch computes at most `chunk_len` tokens of prompts (None: no limit).  With
@@ -56,9 +72,9 @@ class EngineConfig:
     is overwritten, so that a stale read of it shows in the output.  With `checksum_transfers` an engine sends a
     checksum of each page over its link, and keeps one of each page that it swaps out, for a checker to compare.
 
-    Each pool may have a pool on the host, of `host_full_pages` and `host_swa_pages`.  By `host_policy` a cached node is
-    copied there at once, at its first match, or at its eviction.  Copies are loaded if that saves
-    `load_back_threshold` tokens, or if windowed pages are missing.
+    Each pool may have a pool on the host, of `host_full_pages`, `host_swa_pages` and `host_state_pages`.  By
+    `host_policy` a cached node is copied there at once, at its first match, or at its eviction.  Copies are loaded if
+    that saves `load_back_threshold` tokens, or if windowed pages or states are missing.
 
     Idle sessions keep at most `idle_session_share` of each pool.  A session is closed after `session_timeout_ms`
     without use (None: never).
@@ -78,6 +94,9 @@ class EngineConfig:
     full_pages: int = 256
     swa_pages: int = 0
     sliding_window: int | None = None
+    state_pages: int = 0
+    state_slots: int = 3
+    state_interval: int | None = None
     max_running_requests: int = 16
     max_context_len: int = 4096
     chunk_len: int | None = 512
@@ -97,6 +116,7 @@ class EngineConfig:
     checksum_transfers: bool = False
     host_full_pages: int = 0
     host_swa_pages: int = 0
+    host_state_pages: int = 0
     host_policy: str = "write_through"
     load_back_threshold: int = 10
     idle_session_share: float = 0.5
@@ -117,6 +137,7 @@ class EngineConfig:
         self._check_counts()
         self._check_link()
         self._check_window()
+        self._check_states()
         self._check_host()
         check_size([self])
 
@@ -126,29 +147,27 @@ class EngineConfig:
         specs = (
             PoolSpec("full", self.full_pages, None),
             PoolSpec("swa", self.swa_pages, self.sliding_window),
+            PoolSpec("state", self.state_pages, STATE_WINDOW, min(self.state_slots, self.page_size)),
         )
         return tuple(spec for spec in specs if spec.num_pages)
 
     @property
     def components(self) -> tuple[Component, ...]:
         """What the layers of each of `pools` read; in the same order."""
-        return tuple(
-            component_of(name, num_pages, window=window, page_size=self.page_size)
-            for name, num_pages, window in self.pools
-        )
+        return tuple(map(self._component, self.pools))
 
     @property
     def host_pools(self) -> tuple[PoolSpec, ...]:
         """The pools of the host tier, one for each of `pools` and in their order; () if there is no host tier."""
-        sizes = {"full": self.host_full_pages, "swa": self.host_swa_pages}
-        specs = [PoolSpec(f"host {spec.name}", sizes[spec.name], spec.window) for spec in self.pools]
+        sizes = {"full": self.host_full_pages, "swa": self.host_swa_pages, "state": self.host_state_pages}
+        specs = [spec._replace(name=f"host {spec.name}", num_pages=sizes[spec.name]) for spec in self.pools]
         return tuple(spec for spec in specs if spec.num_pages)
 
     def for_side(self, role: str) -> "EngineConfig":
         """The configuration of one side: prefill without drafts, decode without pools on the host."""
         if role == "prefill":
             return replace(self, role=role, lookahead_tokens=0, draft_tokens=0)
-        return replace(self, role=role, host_full_pages=0, host_swa_pages=0)
+        return replace(self, role=role, host_full_pages=0, host_swa_pages=0, host_state_pages=0)
 
     @property
     def most_launches(self) -> int:
@@ -173,6 +192,12 @@ class EngineConfig:
     def to_mapping(self) -> dict[str, Any]:
         return asdict(self)
 
+    def _component(self, spec: PoolSpec) -> Component:
+        if spec.slots:
+            slots, interval = self.state_slots, self.state_interval
+            return RecurrentState(spec.name, spec.num_pages, self.page_size, slots=slots, interval=interval)
+        return component_of(spec.name, spec.num_pages, window=spec.window, page_size=self.page_size)
+
     def _check_choices(self) -> None:
         for name, choices in (
             ("page_size", PAGE_SIZES),
@@ -192,10 +217,8 @@ class EngineConfig:
         _check_count("max_context_len", self.max_context_len, 2, most=MAX_CONTEXT_LEN)
         _check_count("max_recorded_ops", self.max_recorded_ops, 1, most=MAX_RECORDED_OPS)
         for name, least in (
-            ("full_pages", 0),
-            ("swa_pages", 0),
-            ("host_full_pages", 0),
-            ("host_swa_pages", 0),
+            *[(name, 0) for name in PAGE_COUNTS],
+            ("state_slots", 2),
             ("load_back_threshold", 1),
             ("max_running_requests", 1),
             ("window_eviction_interval", 1),
@@ -207,11 +230,17 @@ class EngineConfig:
             ("reserved_decode_tokens", 0),
         ):
             _check_count(name, getattr(self, name), least)
-        optional = (("chunk_len", 1), ("request_timeout_ms", 1), ("preemption_threshold", 0), ("session_timeout_ms", 1))
+        optional = (
+            ("chunk_len", 1),
+            ("state_interval", 1),
+            ("request_timeout_ms", 1),
+            ("preemption_threshold", 0),
+            ("session_timeout_ms", 1),
+        )
         for name, least in optional:
             if (count := getattr(self, name)) is not None:
                 _check_count(name, count, least)
-        for name in ("full_pages", "swa_pages", "host_full_pages", "host_swa_pages"):
+        for name in PAGE_COUNTS:
             if (pages := getattr(self, name)) * self.page_size > MAX_POOL_TOKENS:
                 raise ConfigError(
                     f"{name}: {pages} pages of {self.page_size} tokens; want at most {MAX_POOL_TOKENS} tokens"
@@ -256,12 +285,39 @@ class EngineConfig:
                 f"and page_size {self.page_size}; want at least {self.least_swa_pages}"
             )
 
+    def _check_states(self) -> None:
+        if not self.state_pages:
+            return
+        if not self.full_pages:
+            raise ConfigError(
+                f"state_pages: {self.state_pages} with full_pages 0; states belong to pages of the whole prefix, so "
+                "give full_pages"
+            )
+        least = least_state_pages(self.page_size, lookahead_tokens=self.lookahead_tokens)
+        if self.state_pages < least:
+            raise ConfigError(
+                f"state_pages: {self.state_pages} cannot hold one request with page_size {self.page_size}; "
+                f"want at least {least}"
+            )
+        kept = max(1 + self.draft_tokens, self.most_launches)
+        if self.state_slots <= kept:
+            raise ConfigError(
+                f"state_slots: {self.state_slots} with draft_tokens {self.draft_tokens} and {self.most_launches} "
+                f"passes in flight; want at least {kept + 1}, so that a request can go on before any of them"
+            )
+        if self.state_interval is not None and self.state_interval % self.page_size:
+            raise ConfigError(
+                f"state_interval: {self.state_interval} is no multiple of page_size {self.page_size}, "
+                "at whose multiples checkpoints are"
+            )
+
     def _check_host(self) -> None:
-        if not self.host_full_pages and not self.host_swa_pages:
+        if not self.host_full_pages and not self.host_swa_pages and not self.host_state_pages:
             return
         for name, pages, host_pages in (
             ("full_pages", self.full_pages, self.host_full_pages),
             ("swa_pages", self.swa_pages, self.host_swa_pages),
+            ("state_pages", self.state_pages, self.host_state_pages),
         ):
             if bool(pages) != bool(host_pages):
                 raise ConfigError(
@@ -289,6 +345,11 @@ def least_windowed_pages(window: int, page_size: int, *, lookahead_tokens: int) 
     return kept // page_size + 2 + num_pages(lookahead_tokens, page_size)
 
 
+def least_state_pages(page_size: int, *, lookahead_tokens: int) -> int:
+    """The most pages of states that one request needs at one time, beside its checkpoints."""
+    return least_windowed_pages(STATE_WINDOW, page_size, lookahead_tokens=lookahead_tokens)
+
+
 def check_size(configs: Sequence[EngineConfig]) -> None:
     """Raises ConfigError if engines of these configurations, which run at the same time, have too many units."""
     units = entries = 0
@@ -297,7 +358,7 @@ def check_size(configs: Sequence[EngineConfig]) -> None:
         units += rows + sum(pool.num_pages for pool in (*config.pools, *config.host_pools))
         entries += rows * num_pages(config.max_context_len, config.page_size)
     for names, found, most in (
-        ("full_pages, swa_pages, host_full_pages, host_swa_pages and max_running_requests", units, MAX_UNITS),
+        ("the pages of all pools, those on the host too, and max_running_requests", units, MAX_UNITS),
         ("max_running_requests times the pages of max_context_len", entries, MAX_TABLE_ENTRIES),
     ):
         if found > most:

@@ -178,11 +178,12 @@ class Unlocked(NamedTuple):
 
 
 class Slid(NamedTuple):
-    """A request released its windowed pages below `frontier`, which was at `before`."""
+    """A request released its pages of a windowed pool below `frontier`, which was at `before`."""
 
     request_id: int
     before: int
     frontier: int
+    pool: str = ""  # "": of every windowed pool
 
 
 class Rejected(NamedTuple):

@@ -38,7 +38,10 @@ class Backing(Protocol):
 
 
 class SlotLayout(NamedTuple):
-    """The slots of one pool: its storage is (*outer, pages + 1, page_size, *inner) of `dtype` on `device`."""
+    """The slots of one pool: its storage is (*outer, pages + 1, slots, *inner) of `dtype` on `device`.
+
+    A slot has the KV of one token, in a pool of states one state of a request.
+    """
 
     dtype: torch.dtype
     outer: tuple[int, ...] = ()
@@ -82,13 +85,26 @@ class PageSpan(NamedTuple):
     num_pages: int
 
 
+class StateSlots(NamedTuple):
+    """The states of one entry: recurrent layers start from slot `read`, and store their state after each position of
+    `positions`, in ascending order, in the slot of `slots` at the same place.
+
+    A slot is page * slots of a page + place.  An entry that starts at 0 starts from the initial state, and `read` is 0.
+    """
+
+    read: int
+    positions: Sequence[int]
+    slots: Sequence[int]
+
+
 @dataclass(frozen=True, slots=True)
 class PoolPages:
     """The pages that the layers of one pool read and write in one forward pass.
 
-    `kv` is the pool's storage, (…, pages + 1, page_size, …) with the padding page first; the model chooses the other
+    `kv` is the pool's storage, (…, pages + 1, slots, …) with the padding page first; the model chooses the other
     dimensions.  `pages` is (N,) int64, each entry's pages in order of position, from the page of the first position in
-    its window.
+    its window.  In a pool of recurrent states a page may be missing (0), and `states` has an item for each entry; all
+    slots are read before any is written.  In a pool of KV `states` is empty.
     """
 
     name: str
@@ -96,6 +112,8 @@ class PoolPages:
     kv: torch.Tensor
     pages: torch.Tensor
     spans: list[PageSpan]
+    states: Sequence[StateSlots] = ()
+    num_slots: int = 0  # states of a page; 0 in a pool of KV
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,10 @@
 """Arithmetic of tokens, pages and owners.
 
 Lengths and positions are in tokens; pages hold `page_size` tokens.  The slot of a position is
-page * page_size + offset.
+page * page_size + offset.  A span is a range of positions in whole pages.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 
@@ -57,6 +57,17 @@ def pages_between(start: int, end: int, page_size: int) -> int:
 def lookback(window: int) -> int:
     """The number of earlier tokens that a token reads; `window` counts the token itself too."""
     return window - 1
+
+
+def borders(spans: Iterable[range], start: int, end: int) -> list[int]:
+    """The positions at which [start, end) enters or leaves a span, between `start` and `end` themselves."""
+    inside = {border for span in spans for border in (span.start, span.stop) if start < border < end}
+    return [start, *sorted(inside), end]
+
+
+def overlap(spans: Iterable[range], start: int, end: int) -> bool:
+    """Is a position of [start, end) in a span?"""
+    return any(max(span.start, start) < min(span.stop, end) for span in spans)
 
 
 def common_len(one: Sequence[int], other: Sequence[int]) -> int:

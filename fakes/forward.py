@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import torch
 
-from engine_under_test.ports import Computed, ForwardBatch, PoolPages, PoolSpec, SlotLayout
+from engine_under_test.ports import Computed, ForwardBatch, ForwardEntry, PoolPages, PoolSpec, SlotLayout
 from fakes.places import slot_of, written_pages, written_slots
 
 
@@ -90,6 +90,9 @@ class FakeForward:
         tags = self._new_tags(batch, pages_by_pool[0])
         sums = []
         for component, (pool, pages) in enumerate(zip(batch.pools, pages_by_pool, strict=True)):
+            if pool.states:
+                sums.append(self._run_states(batch, component, pages))
+                continue
             _write(batch, pool, pages, tags)
             if self._note:
                 self._note_written(batch, component, pages)
@@ -111,15 +114,45 @@ class FakeForward:
             for entry, span in zip(batch.entries, pool.spans, strict=True)
         ]
         stored = pool.kv.numpy().reshape(-1)[before].tolist()
-        next_tag, tags = self._model.next_tag, array("q")
+        tags = array("q")
         for entry, tag in zip(batch.entries, stored, strict=True):
-            if not entry.start:
-                tag = self._model.namespace_tag(entry.namespace)
-            known = [*entry.tokens, *self._sampled[entry.request_id]] if entry.follows else entry.tokens
-            for token in known:
-                tag = next_tag(tag, token)
-                tags.append(tag)
+            tags.extend(self._chain(entry, tag)[1:])
         return tags
+
+    def _chain(self, entry: ForwardEntry, stored: int) -> list[int]:
+        """The tag before the computed positions, which is `stored` unless they start at 0, and the tag of each."""
+        next_tag = self._model.next_tag
+        tag = stored if entry.start else self._model.namespace_tag(entry.namespace)
+        chain = [tag]
+        known = [*entry.tokens, *self._sampled[entry.request_id]] if entry.follows else entry.tokens
+        for token in known:
+            tag = next_tag(tag, token)
+            chain.append(tag)
+        return chain
+
+    def _run_states(self, batch: ForwardBatch, component: int, pages: list[int]) -> list[list[int]]:
+        """Chain each entry's tags to the state that it starts from, and store some of them.
+
+        Returns the sum of the last two tags at each position that samples: that is what a window of two tokens shows.
+        """
+        pool = batch.pools[component]
+        stored = pool.kv.numpy().reshape(-1)
+        read = stored[[states.read for states in pool.states]].tolist()
+        chains = [self._chain(entry, tag) for entry, tag in zip(batch.entries, read, strict=True)]
+        for entry, states, chain, tag in zip(batch.entries, pool.states, chains, read, strict=True):
+            stored[list(states.slots)] = [chain[position + 1 - entry.start] for position in states.positions]
+            if self._note:
+                before = array("q", [tag] if entry.start else [])
+                self._note(Read(batch.launch, entry.request_id, pool.name, max(0, entry.start - 1), before, component))
+        if self._note:
+            self._note_written(batch, component, pages)
+        return [
+            [
+                chain[end - entry.start] + (chain[end - 1 - entry.start] if end > 1 else 0)
+                for end in range(entry.end - entry.num_samples + 1, entry.end + 1)
+            ]
+            for entry, chain in zip(batch.entries, chains, strict=True)
+        ]
 
     def _note_written(self, batch: ForwardBatch, component: int, pages: list[int]) -> None:
         assert self._note, "there is no observer"

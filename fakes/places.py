@@ -13,7 +13,9 @@ def slot_of(pages: Sequence[int], span: PageSpan, position: int, page_size: int)
 
 
 def written_slots(batch: ForwardBatch, pool: PoolPages, pages: Sequence[int]) -> "array[int]":
-    """The slots of all computed positions, entry by entry."""
+    """The slots of all computed positions, or of all stored states, entry by entry."""
+    if pool.states:
+        return array("q", [slot for of_entry in pool.states for slot in of_entry.slots])
     page_size, slots = batch.page_size, array("q")
     for entry, span in zip(batch.entries, pool.spans, strict=True):
         for begin in (entry.start, *range(entry.start - entry.start % page_size + page_size, entry.end, page_size)):
@@ -24,6 +26,8 @@ def written_slots(batch: ForwardBatch, pool: PoolPages, pages: Sequence[int]) ->
 
 def written_pages(batch: ForwardBatch, pool: PoolPages, pages: Sequence[int]) -> list[tuple[int, ...]]:
     """The pages that each entry writes, in order."""
+    if pool.states:
+        return [tuple(dict.fromkeys(slot // pool.num_slots for slot in of_entry.slots)) for of_entry in pool.states]
     written = []
     for entry, span in zip(batch.entries, pool.spans, strict=True):
         first = span.begin + (entry.start - span.first_position) // batch.page_size

@@ -71,5 +71,12 @@ class UnsteadyForward:
 
 def _only(batch: ForwardBatch, kept: Sequence[int]) -> ForwardBatch:
     """The batch with the kept entries only; the pages of the others stay in the list."""
-    pools = [replace(pool, spans=[pool.spans[index] for index in kept]) for pool in batch.pools]
+    pools = [
+        replace(
+            pool,
+            spans=[pool.spans[index] for index in kept],
+            states=[pool.states[index] for index in kept if pool.states],
+        )
+        for pool in batch.pools
+    ]
     return replace(batch, entries=[batch.entries[index] for index in kept], pools=pools)

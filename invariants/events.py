@@ -154,6 +154,7 @@ class Slid(NamedTuple):
     request_id: int
     before: int
     frontier: int
+    pool: str = ""  # "": of every windowed pool
 
 
 class Rejected(NamedTuple):

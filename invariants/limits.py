@@ -44,6 +44,7 @@ class Limits(NamedTuple):
     role: str = BOTH  # which part of each request the engine serves
     spare_len: int = 0  # free positions behind its prompt that a request must have when it arrives
     ms_per_step: int = 0  # the clock advances by this much when a step begins
+    state_interval: int | None = None  # tokens between checkpoints of recurrent states; None: no checkpoints
 
 
 PRIORITY = "priority"  # the highest first

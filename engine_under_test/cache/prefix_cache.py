@@ -109,7 +109,7 @@ class PrefixCache:
             record.handles[: end // self._page_size],
             namespace=namespace,
             protected_len=record.protected_len,
-            frontiers=record.frontiers,
+            absent=record.absent,
         )
         self._execute(insertion, record)
         if self._observer:
@@ -117,6 +117,7 @@ class PrefixCache:
         old, record.receipt = record.receipt, self._desk.lock(insertion.node)
         self._desk.unlock(old)
         record.protected_len = end
+        record.forget_holes(end, record.allocated_len)
 
     def extend(self, record: KVRecord, match: Match) -> None:
         """Extend a record that has computed nothing yet to a longer match, which a load made."""

@@ -1,13 +1,13 @@
 """A KV record: cursors and pages of one row, a value that moves whole from owner to owner."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from engine_under_test.cache.locks import LockReceipt
 from engine_under_test.components import Component
 from engine_under_test.pools.request_table import RequestTable
-from engine_under_test.units import Owner, align_up
+from engine_under_test.units import Owner, align_up, borders, overlap
 
 
 @dataclass(slots=True)
@@ -16,12 +16,13 @@ class KVRecord:
 
         0 ........ protected_len ........ committed_len ...... launched_len .... allocated_len
         |the tree's, under receipt|private, KV written|private, in flight|private, unused    |
-                                  |..pages in a pool freed|frontier in that pool
+                                  |..pages in a pool freed|frontier in that pool  |hole|
 
     `handles` name a page per `page_size` tokens of [0, allocated_len).  The tree owns the pages before protected_len;
-    the owner of the record must free the rest, in each pool from its frontier on.  Passes up to `last_launch` read and
-    write these pages.  Tokens in flight are committed when their pass has been processed.  `row` is 0 while a session
-    keeps the record.
+    the owner of the record must free the rest, in each pool from its frontier on, but for `holes`, in which no page was
+    taken.  Passes up to `last_launch` read and write these pages; the last position that any of them wrote is before
+    `written_len`.  Tokens in flight are committed when their pass has been processed.  `row` is 0 while a session keeps
+    the record.
     """
 
     owner: Owner
@@ -34,6 +35,8 @@ class KVRecord:
     frontiers: dict[str, int] = field(default_factory=dict)
     last_launch: int = 0
     handles: list[int] = field(default_factory=list)
+    holes: dict[str, list[range]] = field(default_factory=dict)
+    written_len: int = 0
 
     def write(self, table: RequestTable, first: int, handles: Sequence[int]) -> None:
         """Set handles from page index `first` on, here and in the row that the forward reads."""
@@ -45,16 +48,45 @@ class KVRecord:
         return self.frontiers.get(pool, 0)
 
     @property
+    def absent(self) -> Mapping[str, Sequence[range]]:
+        """By pool, the spans in which the record has no pages."""
+        absent = {pool: [range(frontier)] for pool, frontier in self.frontiers.items()}
+        for pool, holes in self.holes.items():
+            absent.setdefault(pool, []).extend(holes)
+        return absent
+
+    @property
     def highest_frontier(self) -> int:
         return max(self.frontiers.values(), default=0)
 
     def can_continue(self, length: int, pools: Sequence[Component]) -> bool:
         """Does the record still have every page that the token at `length` reads?"""
-        return all(self.frontier(pool.name) <= pool.read_from(length) for pool in pools)
+        return all(
+            self.frontier(pool.name) <= (first := pool.read_from(length))
+            and pool.retains(length, written_len=self.written_len)
+            and not overlap(self.holes.get(pool.name, ()), max(first, self.protected_len), length)
+            for pool in pools
+        )
+
+    def skip(self, pool: str, indices: Sequence[int], first: int, stop: int, *, page_size: int) -> None:
+        """Record holes in a pool: of the page indices [first, stop), all but `indices`, which are in order."""
+        for before, index in pairwise([first - 1, *indices, stop]):
+            if index > before + 1:
+                self.holes.setdefault(pool, []).append(range((before + 1) * page_size, index * page_size))
+
+    def forget_holes(self, start: int, end: int) -> None:
+        """Forget the parts of holes outside of [start, end), where the record has no pages of its own."""
+        for pool, holes in self.holes.items():
+            parts = [range(max(hole.start, start), min(hole.stop, end)) for hole in holes]
+            self.holes[pool] = [part for part in parts if part]
 
     def private_parts(self, page_size: int) -> Iterator[tuple[list[int], list[str]]]:
-        """The private handles in order, each part with the pools in which its pages are freed."""
-        first, end = self.protected_len // page_size, align_up(self.allocated_len, page_size) // page_size
-        borders = {pool: min(max(frontier // page_size, first), end) for pool, frontier in self.frontiers.items()}
-        for begin, stop in pairwise([first, *sorted(borders.values()), end]):
-            yield self.handles[begin:stop], [pool for pool, border in borders.items() if border > begin]
+        """The private handles in order, each part with the pools in which it has no pages."""
+        return self.parts(self.protected_len, align_up(self.allocated_len, page_size), page_size=page_size)
+
+    def parts(self, start: int, end: int, *, page_size: int) -> Iterator[tuple[list[int], list[str]]]:
+        """The handles of [start, end) in order, each part with the pools in which it has no pages."""
+        absent = self.absent
+        for begin, stop in pairwise(borders(chain.from_iterable(absent.values()), start, end)):
+            lacks = [pool for pool, spans in absent.items() if overlap(spans, begin, stop)]
+            yield self.handles[begin // page_size : stop // page_size], lacks

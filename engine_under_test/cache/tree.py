@@ -6,7 +6,7 @@ release, and the prefix cache frees them.
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import compress, pairwise
+from itertools import chain, compress, pairwise
 from operator import gt, not_
 from typing import NamedTuple
 
@@ -15,15 +15,24 @@ from engine_under_test.cache.node import HostSide, Node
 from engine_under_test.components import Component
 from engine_under_test.events import Dropped, Recovered, Split, Stored, Uprooted
 from engine_under_test.ports import Observer
+from engine_under_test.units import borders, overlap
 
 Pools = tuple[str, ...]
 
 
 class Incoming(NamedTuple):
-    """The pages of an insertion, a handle for each, and per component the position below which they are freed."""
+    """The pages of an insertion, a handle for each, and per component the spans without pages."""
 
     handles: Sequence[int]
-    frontiers: Sequence[int]
+    absent: Sequence[Sequence[range]]
+
+    def has(self, start: int, end: int) -> list[bool]:
+        """Per component, are there pages for all of [start, end)?"""
+        return [not overlap(spans, start, end) for spans in self.absent]
+
+    def parts(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """The parts of [start, end), each with or without pages as a whole, in every component."""
+        return pairwise(borders(chain.from_iterable(self.absent), start, end))
 
 
 class TakeOver(NamedTuple):
@@ -130,17 +139,18 @@ class RadixTree:
         *,
         namespace: int,
         protected_len: int,
-        frontiers: Mapping[str, int],
+        absent: Mapping[str, Sequence[range]],
     ) -> Insertion:
         """Publish `key`, whole pages long, held by `handles`.
 
-        The giver shares [0, protected_len) already.  Its pages in [protected_len, frontier) of a pool are freed.
+        The giver shares [0, protected_len) already.  Behind it, it has no pages of a pool in the spans of `absent`.
         All lengths are multiples of the page size.
         """
         assert len(key) == len(handles) * self.page_size, f"{len(key)} tokens on {len(handles)} pages"
-        for pool, frontier in frontiers.items():
-            assert frontier % self.page_size == 0, f"{pool} frontier {frontier} inside a page"
-        incoming = Incoming(handles, [frontiers.get(component.name, 0) for component in self.components])
+        for pool, spans in absent.items():
+            for border in chain.from_iterable((span.start, span.stop) for span in spans):
+                assert border % self.page_size == 0, f"{pool} span ends at {border}, inside a page"
+        incoming = Incoming(handles, [absent.get(component.name, ()) for component in self.components])
         node = self.root(namespace)
         result = Insertion(node, shared=protected_len // self.page_size)
         path = []
@@ -232,18 +242,18 @@ class RadixTree:
 
         In each component in which the node has no pages:
 
-            frontier at or before the start    |node gets the incoming pages|
-            frontier inside                    |none        |gets them      |   split at the frontier
-            frontier at or behind the end      |none                        |
+            no span overlaps the range      |node gets the incoming pages|
+            a span covers a part            |none        |gets them      |   split at its border
+            a span covers all               |none                        |
 
         Returns the lowest node of the range and the nodes split off above it.
         """
         above = []
-        for frontier in sorted({one for one, live in zip(incoming.frontiers, node.live, strict=True) if not live}):
-            if node.start < frontier < node.end:
-                above.append(self.split(node, frontier - node.start))
+        lacking = [spans for spans, live in zip(incoming.absent, node.live, strict=True) if not live]
+        for border in borders(chain.from_iterable(lacking), node.start, node.end)[1:-1]:
+            above.append(self.split(node, border - node.start))
         for one in (*above, node):
-            given = [frontier <= one.start for frontier in incoming.frontiers]
+            given = incoming.has(one.start, one.end)
             gained = [is_given and not live for is_given, live in zip(given, one.live, strict=True)]
             if any(gained):
                 self._recover(one, incoming, given, gained, result)
@@ -263,9 +273,11 @@ class RadixTree:
         is_restored = not node.is_on_device and node.has_copy
         keeps = node.is_on_device and (node.is_locked or any(map(gt, node.live, given)))
         if keeps:
-            lacks = self.lacking(map(gt, given, gained))
             gains = self.lacking(map(not_, gained))
-            result.taken_over.append(TakeOver(node.handles, handles, gains, lacks))
+            for begin, stop in incoming.parts(node.start, node.end):
+                part = slice((begin - node.start) // self.page_size, (stop - node.start) // self.page_size)
+                lacks = self.lacking(map(gt, incoming.has(begin, stop), gained))
+                result.taken_over.append(TakeOver(node.handles[part], handles[part], gains, lacks))
         else:
             if node.is_on_device:
                 result.displaced.setdefault(self.lacking(node.live), []).extend(node.handles)
@@ -278,24 +290,25 @@ class RadixTree:
 
     def _return_duplicates(self, node: Node, incoming: Incoming, result: Insertion) -> None:
         """Return incoming duplicates, which the giver must free."""
-        start, end = max(node.start, result.shared * self.page_size), node.end
-        borders = {start, end, *(min(max(frontier, start), end) for frontier in incoming.frontiers)}
-        for begin, stop in pairwise(sorted(borders)):
-            lacks = self.lacking(frontier <= begin for frontier in incoming.frontiers)
+        for begin, stop in incoming.parts(max(node.start, result.shared * self.page_size), node.end):
+            lacks = self.lacking(incoming.has(begin, stop))
             handles = incoming.handles[begin // self.page_size : stop // self.page_size]
             result.duplicates.setdefault(lacks, []).extend(handles)
 
     def _extend(self, parent: Node, key: Sequence[int], incoming: Incoming, result: Insertion) -> list[Node]:
-        """Add nodes for tokens that the tree lacks; in each component: |dead, up to the frontier|live|live tail|."""
+        """Add nodes for tokens that the tree lacks; in each component: |dead|live|dead ...|live|live tail|."""
         start, end = parent.end, len(key)
-        live_from = [min(max(start, frontier), end) for frontier in incoming.frontiers]
-        tails = [max(first, end - tail_len) for first, tail_len in zip(live_from, self.tail_lens, strict=True)]
+        cuts = {start, end}
+        for spans, tail_len in zip(incoming.absent, self.tail_lens, strict=True):
+            own = borders(spans, start, end)
+            first_live = next((begin for begin in own[:-1] if not overlap(spans, begin, begin + 1)), end)
+            cuts.update(own, [max(first_live, end - tail_len)])
         added = []
-        for begin, stop in pairwise(sorted({start, end, *live_from, *tails})):
+        for begin, stop in pairwise(sorted(cuts)):
             handles = list(incoming.handles[begin // self.page_size : stop // self.page_size])
             parent = self._new_node(parent, begin, list(key[begin:stop]), handles)
-            for index, first in enumerate(live_from):
-                if begin >= first:
+            for index, is_given in enumerate(incoming.has(begin, stop)):
+                if is_given:
                     self.set_live(parent, index, live=True)
             result.adopted += handles
             added.append(parent)

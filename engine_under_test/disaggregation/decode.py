@@ -1,6 +1,6 @@
 """The decode side: it reserves pages for a prompt, receives the prompt's KV, and runs the request from there."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -220,7 +220,7 @@ class DecodeSide(Side):
             self._notice(
                 Matched(request.id, request.namespace, tuple(request.tokens), match.length, tuple(match.handles))
             )
-        record = self._reserve(incoming, match, need)
+        record = self._reserve(incoming, match, due)
         if record is None:
             return False
         among = self._queue if incoming.swapped_out is None else self._swapped_out
@@ -258,7 +258,7 @@ class DecodeSide(Side):
         kept = {pool.name: num_active * pool.net_growth(reserve) for pool in self._memory.pools}
         return all(need[pool] + to_lock[pool] + kept[pool] <= budget.available(pool) for pool in need)
 
-    def _reserve(self, incoming: Incoming, match: Match, need: Need) -> KVRecord | None:
+    def _reserve(self, incoming: Incoming, match: Match, due: Mapping[str, range]) -> KVRecord | None:
         """A record with a row and all pages; None, with nothing taken, where a pool refuses.
 
         |the tree's, under receipt|no pages in a pool up to its|..... tail .....|
@@ -271,10 +271,12 @@ class DecodeSide(Side):
         for pool, frontier in frontiers.items():
             border = frontier // memory.page_size
             shared = memory.ledgers.without(pool, shared[:border]) + shared[border:]
+        need = {pool: len(pages) for pool, pages in due.items()}
         self._scheduler.custody.evict(need)
-        count = num_pages(length, memory.page_size) - match.length // memory.page_size
+        first, stop = match.length // memory.page_size, num_pages(length, memory.page_size)
+        places = {pool: range(pages.start - first, pages.stop - first) for pool, pages in due.items()}
         try:
-            handles = memory.ledgers.take(count, owner=owner, need=need)
+            handles = memory.ledgers.take(stop - first, owner=owner, places=places)
         except PoolExhausted:
             self._cache.unlock(receipt)
             return None

@@ -14,6 +14,7 @@ import torch
 from engine_under_test.model.attention import Scoring, attention, visible
 from engine_under_test.model.recurrent import Recurrence
 from engine_under_test.model.spec import LayerKind, ModelSpec
+from engine_under_test.model.states import state_pass
 from engine_under_test.ports import ForwardBatch, PageSpan, PoolPages
 from engine_under_test.units import num_pages
 
@@ -55,19 +56,25 @@ class PagedCache:
     """
 
     def __init__(self, spec: ModelSpec, batch: ForwardBatch) -> None:
-        passes = {kind_of(pool.window): _pool_pass(batch, pool) for pool in batch.pools}
+        pools = {kind_of(pool.window, num_slots=pool.num_slots): pool for pool in batch.pools}
+        kinds = {layer.kind for layer in spec.layers}
+        self._kv = {kind: _pool_pass(batch, pools[kind]) for kind in kinds - {LayerKind.RECURRENT}}
+        self._states = {kind: state_pass(batch, pools[kind]) for kind in kinds & {LayerKind.RECURRENT}}
         counts = dict.fromkeys(LayerKind, 0)
-        self._layers: list[tuple[PoolPass, int]] = []
+        self._layers: list[tuple[LayerKind, int]] = []  # the kind of each layer, and its place in the pool
         for layer in spec.layers:
-            self._layers.append((passes[layer.kind], counts[layer.kind]))
+            self._layers.append((layer.kind, counts[layer.kind]))
             counts[layer.kind] += 1
 
     def recur(self, layer: int, x: torch.Tensor, recurrence: Recurrence) -> torch.Tensor:
-        raise AssertionError(f"layer {layer} is recurrent, and the engine has no pool of states")
+        """The output of a recurrence, (tokens, width); x is (tokens, inputs)."""
+        kind, index = self._layers[layer]
+        return self._states[kind].recur(index, x, recurrence)
 
     def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scoring: Scoring) -> torch.Tensor:
         """The attention output, in q's shape, (tokens, heads, head_dim); k and v are (tokens, kv_heads, head_dim)."""
-        pool, index = self._layers[layer]
+        kind, index = self._layers[layer]
+        pool = self._kv[kind]
         kv = pool.kv[index]
         by_slot = kv.view(2, -1, *k.shape[1:])
         by_slot[0].index_copy_(0, pool.slots, k)
@@ -89,8 +96,10 @@ class PagedCache:
         return attended.transpose(1, 2).reshape(-1, heads, head_dim)
 
 
-def kind_of(window: int | None) -> LayerKind:
-    """The kind of the layers of a pool with this window."""
+def kind_of(window: int | None, *, num_slots: int) -> LayerKind:
+    """The kind of the layers of a pool with this window, and this number of states a page."""
+    if num_slots:
+        return LayerKind.RECURRENT
     return LayerKind.FULL if window is None else LayerKind.SLIDING
 
 

@@ -39,8 +39,8 @@ class Recurrence:
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, core: Core) -> None:
         """`weight` is (channels, 1, taps), as in a checkpoint, the last tap for the newest token."""
-        self._weight = weight
-        self._bias = bias
+        self._weight = weight.squeeze(1)
+        self._bias = 0.0 if bias is None else bias
         self._core = core
 
     def __call__(self, x: torch.Tensor, state: torch.Tensor | None, asked: Sequence[int]) -> Recurred:
@@ -50,15 +50,16 @@ class Recurrence:
         token before the first one; None at the start of the sequences.  `asked` are indices of tokens, in order.
         """
         batch = len(x)
-        channels, _, taps = self._weight.shape
+        channels, taps = self._weight.shape
         tail_size, dtype = (taps - 1) * channels, working_dtype(x.dtype)
         if state is None:
             tail, kept = x.new_zeros(batch, taps - 1, channels), None
         else:
             tail, kept = state[:, :tail_size].view(batch, taps - 1, channels).to(x.dtype), state[:, tail_size:]
         padded = torch.cat((tail, x[..., :channels]), dim=1)
-        convolved = functional.conv1d(padded.transpose(1, 2), self._weight, self._bias, groups=channels)
-        out, states = self._core(convolved.transpose(1, 2), x[..., channels:], kept, asked)
+        # For a few tokens conv1d takes longer.
+        convolved = (padded.unfold(1, taps, 1) * self._weight).sum(3) + self._bias
+        out, states = self._core(convolved, x[..., channels:], kept, asked)
         # After token t the last inputs are padded[t + 1] to padded[t + taps - 1].
         tails = padded.unfold(1, taps - 1, 1)[:, [token + 1 for token in asked]].transpose(2, 3).flatten(2)
         return Recurred(out, torch.cat((tails.to(dtype), states.to(dtype)), dim=2))

@@ -10,10 +10,11 @@ from engine_under_test.ports import SlotLayout
 
 
 class KVStore:
-    """One (*outer, pages + 1, page_size, *inner) tensor per pool, zeros at first; page 0 is the padding page.
+    """One (*outer, pages + 1, slots, *inner) tensor per pool, zeros at first; page 0 is the padding page.
 
-    The model defines the content of a slot.  A freed page keeps its content until the next write, as on a GPU, unless
-    it is poisoned.  Host memory `is_pinned` if a GPU copies to and from it asynchronously.
+    A page has a slot for each of its tokens, or as many as its pool says.  The model defines the content of a slot.  A
+    freed page keeps its content until the next write, as on a GPU, unless it is poisoned.  Host memory `is_pinned` if a
+    GPU copies to and from it asynchronously.
     """
 
     def __init__(
@@ -29,7 +30,7 @@ class KVStore:
         self._layouts = {spec.name: layout(spec) for spec in pools}
         for spec in pools:
             dtype, outer, inner, device = self._layouts[spec.name]
-            shape = (*outer, spec.num_pages + 1, page_size, *inner)
+            shape = (*outer, spec.num_pages + 1, spec.slots or page_size, *inner)
             try:
                 self._kv[spec.name] = torch.zeros(shape, dtype=dtype, device=device, pin_memory=is_pinned)
             except RuntimeError as error:

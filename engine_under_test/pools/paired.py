@@ -15,6 +15,7 @@ from engine_under_test.ports import Observer
 from engine_under_test.units import Owner
 
 Need = Mapping[str, int]  # pages by pool
+Places = Mapping[str, Sequence[int]]  # indices of pages, by pool
 
 NO_PAGE = 0  # the padding page; as a peer or a handle it means that there is no page
 
@@ -47,20 +48,21 @@ class PairedLedgers:
         """The handles without their pages in `pool`: NO_PAGE for each if it is the anchor."""
         return [NO_PAGE] * len(handles) if pool == self.anchor.name else list(handles)
 
-    def take(self, count: int, *, owner: Owner, need: Need | None = None) -> list[int]:
+    def take(self, count: int, *, owner: Owner, places: Places | None = None) -> list[int]:
         """Take `count` pages in every pool, or none in any: raises PoolExhausted for the short pool.
 
-        If `need` is given, each pool has pages for its last `need` handles only.  Handles without a page of the anchor
-        are NO_PAGE.
+        If `places` are given, each pool has pages at these places of [0, count) only.  Handles without a page of the
+        anchor are NO_PAGE.
         """
-        counts = need or {ledger.name: count for ledger in self.ledgers}
+        places = places or {ledger.name: range(count) for ledger in self.ledgers}
         for ledger in self.ledgers:
-            ledger.check(counts[ledger.name], owner=owner)
-        handles = self.anchor.take_checked(counts[self.anchor.name], owner=owner)
-        handles = [NO_PAGE] * (count - len(handles)) + handles
+            ledger.check(len(places[ledger.name]), owner=owner)
+        handles, of_anchor = [NO_PAGE] * count, places[self.anchor.name]
+        for place, page in zip(of_anchor, self.anchor.take_checked(len(of_anchor), owner=owner), strict=True):
+            handles[place] = page
         for follower in self.followers:
-            pages = follower.take_checked(counts[follower.name], owner=owner)
-            self._pair(follower, handles[count - len(pages) :], pages)
+            pages = follower.take_checked(len(places[follower.name]), owner=owner)
+            self._pair(follower, [handles[place] for place in places[follower.name]], pages)
         return handles
 
     def take_apart(self, need: Need, *, owner: Owner) -> dict[str, list[int]]:

@@ -24,7 +24,6 @@ from engine_under_test.scheduler.demand import (
     Budget,
     Demand,
     Held,
-    chunk_capacity,
     decode_pages,
     demand_of,
     fitting_end,
@@ -187,10 +186,13 @@ class Admission:
             wish = self._wish_without_load(request, wish.match, budget)
         extent, demand = wish.extent, wish.demand
         if not budget.fits(demand.total, besides=wish.to_lock):
-            pages = min(budget.available(pool) - pinned for pool, pinned in wish.to_lock.items())
-            if not alone or pages <= 0:
+            most = min(
+                pool.chunk_capacity(budget.available(pool.name) - wish.to_lock[pool.name], slack=0)
+                for pool in self._memory.pools
+            )
+            if not alone or most <= 0:
                 return None
-            extent = self._extent(request, extent.start, most=min(budget.tokens, pages * self._config.page_size))
+            extent = self._extent(request, extent.start, most=min(budget.tokens, most))
             demand = self._demand(extent, ratio=0.0)
         record = self._sessions.lend(request) if wish.kept_len else self._open_record(request, wish.match)
         return self._reserve(request, record, extent, demand, budget)
@@ -272,19 +274,13 @@ class Admission:
         return Extent(start, end, input_len, new_len, lookahead)
 
     def _demand(self, extent: Extent, *, ratio: float) -> Demand:
-        return demand_of(extent, self._memory.pools, page_size=self._config.page_size, ratio=ratio)
+        return demand_of(extent, self._memory.pools, ratio=ratio)
 
     def _chunk_capacity(self, record: KVRecord, budget: Budget, *, with_reserve: bool) -> int:
         """The most tokens that a begun request can compute next, limited by the pool with the fewest pages."""
-        page_size = self._config.page_size
-        slack = -record.allocated_len % page_size
+        slack = -record.allocated_len % self._config.page_size
         return min(
-            chunk_capacity(
-                budget.available(pool.name),
-                slack=slack,
-                page_size=page_size,
-                reserve=pool.chunk_reserve if with_reserve else 0,
-            )
+            pool.chunk_capacity(budget.available(pool.name) - pool.chunk_reserve * with_reserve, slack=slack)
             for pool in self._memory.pools
         )
 

@@ -10,9 +10,9 @@ import torch
 from engine_under_test.cache.record import KVRecord
 from engine_under_test.components import Component
 from engine_under_test.pools.memory import KVMemory
-from engine_under_test.ports import ForwardBatch, ForwardEntry, PageSpan, PoolPages
+from engine_under_test.ports import ForwardBatch, ForwardEntry, PageSpan, PoolPages, StateSlots
 from engine_under_test.request import Request
-from engine_under_test.units import num_pages
+from engine_under_test.units import align_up, num_pages
 
 
 class Running(NamedTuple):
@@ -87,4 +87,25 @@ def _pool_pages(memory: KVMemory, pool: Component, entries: Sequence[Entry], row
         handles += row[first:] if first else row
     pages = array("q", memory.ledgers.pages_of(pool.name, handles))
     kv = memory.store.kv(pool.name)
-    return PoolPages(pool.name, pool.window, kv, torch.frombuffer(pages, dtype=torch.int64), spans)
+    states = [state_slots(pool, pages, *one) for one in zip(entries, spans, strict=True)] if pool.slots else ()
+    return PoolPages(pool.name, pool.window, kv, torch.frombuffer(pages, dtype=torch.int64), spans, states, pool.slots)
+
+
+def state_slots(pool: Component, pages: Sequence[int], entry: Entry, span: PageSpan) -> StateSlots:
+    """The slots of an entry's states: the state after a position stands in its page, at its place modulo the slots.
+
+    |... first_position ...start - 1|start .... page end| ... no page ... |page end .. last positions|end
+                             ^ read              ^ stored                      ^ stored  ^ ^ ^ stored
+    """
+
+    def slot(position: int) -> int:
+        page = pages[span.begin + (position - span.first_position) // pool.page_size]
+        return page * pool.slots + position % pool.slots if page else 0
+
+    start, reach, page_size = entry.start, entry.reach, pool.page_size
+    page_ends = range(align_up(start + 1, page_size) - 1, reach, page_size)
+    newest = range(max(start, reach - pool.kept_states), reach)
+    positions = sorted({*page_ends, *newest})
+    stored = [(position, slot(position)) for position in positions]
+    kept = [one for one in stored if one[1] or one[0] >= entry.end - 1]
+    return StateSlots(slot(start - 1) if start else 0, [one[0] for one in kept], [one[1] for one in kept])

@@ -58,17 +58,23 @@ class Custody:
         assert request.id not in self._records, f"request {request.id} has a record already"
         self._records[request.id] = record
 
-    def grow(self, record: KVRecord, length: int) -> None:
-        """Take pages for `length` tokens, evicting unlocked pages if needed; raises PoolExhausted with no page taken.
+    def grow(self, record: KVRecord, length: int, *, end: int) -> None:
+        """Take pages for `length` tokens, of which those up to `end` are computed next.
 
-        |......... allocated_len|. begun page .|new pages, taken in every pool ...|length
+        Evicts unlocked pages if needed; raises PoolExhausted with no page taken.
+
+        |......... allocated_len|. begun page .|new pages, and in some pools holes ....|end ... length
         """
-        page_size = self._memory.page_size
+        page_size, pools = self._memory.page_size, self._memory.pools
         count = pages_between(record.allocated_len, length, page_size)
         if count:
-            self.evict({pool.name: count for pool in self._memory.pools})
-            handles = self._memory.ledgers.take(count, owner=record.owner)
-            record.write(self._memory.table, len(record.handles), handles)
+            first = len(record.handles)
+            taken = {pool.name: pool.taken(first, first + count, end=end) for pool in pools}
+            self.evict({pool: len(indices) for pool, indices in taken.items()})
+            places = {pool: [index - first for index in indices] for pool, indices in taken.items()}
+            record.write(self._memory.table, first, self._memory.ledgers.take(count, owner=record.owner, places=places))
+            for pool, indices in taken.items():
+                record.skip(pool, indices, first, first + count, page_size=page_size)
         record.allocated_len = length
 
     def evict(self, need: Need) -> Need:
@@ -135,9 +141,10 @@ class Custody:
         first, end = record.frontier(pool) // page_size, frontier // page_size
         border = min(max(first, record.protected_len // page_size), end)
         record.receipt = self._cache.slide(record.receipt, {pool: frontier})
-        shared = ledgers.without(pool, record.handles[first:border])
-        private = ledgers.free_alone(pool, record.handles[border:end], owner=record.owner, cause=FreeCause.SLID)
-        record.write(self._memory.table, first, shared + private)
+        for handles, lacks in record.parts(border * page_size, frontier, page_size=page_size):
+            if pool not in lacks:
+                ledgers.free_alone(pool, handles, owner=record.owner, cause=FreeCause.SLID)
+        record.write(self._memory.table, first, ledgers.without(pool, record.handles[first:end]))
         if self._observer:
-            self._observer.notice(Slid(request.id, record.frontier(pool), frontier))
+            self._observer.notice(Slid(request.id, record.frontier(pool), frontier, pool))
         record.frontiers[pool] = frontier

@@ -18,14 +18,14 @@ class Demand:
     total: Need
 
 
-def demand_of(extent: Extent, pools: Sequence[Component], *, page_size: int, ratio: float) -> Demand:
+def demand_of(extent: Extent, pools: Sequence[Component], *, ratio: float) -> Demand:
     """The demand of one stretch; `ratio` scales the output tokens that are still to come.
 
     The firm part is the exact pages of the stretch, in every pool.
     """
-    firm = pages_between(extent.start, extent.end, page_size)
-    total = {pool.name: max(firm, pool.demand(extent, ratio=ratio)) for pool in pools}
-    return Demand(dict.fromkeys(total, firm), total)
+    firm = {pool.name: pool.firm(extent) for pool in pools}
+    total = {pool.name: max(firm[pool.name], pool.demand(extent, ratio=ratio)) for pool in pools}
+    return Demand(firm, total)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +59,6 @@ def fitting_end(start: int, input_len: int, *, most: int, page_size: int) -> int
     end = min(input_len, start + most)
     aligned = align_down(end, page_size)
     return aligned if end < input_len and aligned > start else end
-
-
-def chunk_capacity(available: int, *, slack: int, page_size: int, reserve: int) -> int:
-    """Tokens that fit into `available` pages and the `slack` of a begun page, without `reserve` pages."""
-    return available * page_size + slack - reserve * page_size
 
 
 class Budget:

@@ -59,6 +59,7 @@ class Pipeline:
         batch = forward_batch(self._memory, self._launch, entries)
         for entry in entries:
             entry.record.launched_len = entry.end
+            entry.record.written_len = max(entry.record.written_len, entry.reach)
             entry.record.last_launch = self._launch
         self.flights.append(Flight(entries, batch))
         if self._observer:

@@ -241,7 +241,7 @@ class Scheduler:
     def _take_pages(self, entry: Entry, length: int) -> bool:
         """Take the pages of an entry; a request without free pages despite its reservation is requeued."""
         try:
-            self.custody.grow(entry.record, length)
+            self.custody.grow(entry.record, length, end=entry.end)
         except PoolExhausted as exhausted:
             request = entry.request
             self._notice(RanOut(request.id, exhausted.pool, exhausted.want, exhausted.free))

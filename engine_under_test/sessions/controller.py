@@ -12,7 +12,7 @@ from engine_under_test.ports import Observer
 from engine_under_test.reasons import FreeCause
 from engine_under_test.request import Request
 from engine_under_test.sessions.session import Session
-from engine_under_test.units import num_pages
+from engine_under_test.units import align_up, num_pages
 
 
 class Sessions:
@@ -66,7 +66,9 @@ class Sessions:
     def kept_len(self, request: Request) -> int:
         """How many tokens of a waiting turn can be reused from the KV of its session."""
         session = self.by_id.get(request.session)
-        return 0 if session is None else session.kept_len(request.tokens, self._memory.pools)
+        if session is None:
+            return 0
+        return session.kept_len(request.tokens, self._memory.pools, page_size=self._memory.page_size)
 
     def lend(self, request: Request) -> KVRecord:
         """Move the record to an admitted turn, cut to the reused tokens and with a new row."""
@@ -150,9 +152,12 @@ class Sessions:
         |..... kept ......|length
         |page |page |page |begun page, kept|page, free|
         """
-        border = num_pages(length, self._memory.page_size)
-        freed, record.handles = record.handles[border:], record.handles[:border]
-        self._memory.ledgers.free(freed, owner=record.owner, cause=FreeCause.CUT, after=record.last_launch)
+        page_size, ledgers = self._memory.page_size, self._memory.ledgers
+        kept_end, end = align_up(length, page_size), align_up(record.allocated_len, page_size)
+        for handles, lacks in record.parts(kept_end, end, page_size=page_size):
+            ledgers.free(handles, owner=record.owner, cause=FreeCause.CUT, after=record.last_launch, lacks=lacks)
+        del record.handles[kept_end // page_size :]
+        record.forget_holes(0, kept_end)
         record.committed_len = record.launched_len = record.allocated_len = length
 
     def _exceeds_share(self, records: Sequence[KVRecord]) -> bool:

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from engine_under_test.cache.record import KVRecord
 from engine_under_test.components import Component
-from engine_under_test.units import Owner, common_len, session_owner
+from engine_under_test.units import Owner, align_down, common_len, session_owner
 
 
 @dataclass(slots=True, eq=False)
@@ -28,11 +29,12 @@ class Session:
     def owner(self) -> Owner:
         return session_owner(self.id)
 
-    def kept_len(self, prompt: Sequence[int], pools: Sequence[Component]) -> int:
+    def kept_len(self, prompt: Sequence[int], pools: Sequence[Component], *, page_size: int) -> int:
         """How many tokens of a prompt the record already has; the last prompt token is always computed.
 
-        The record is cut to the end of the prompt, or to where the prompt differs.  The result is 0 if the cut would
-        lose pages of the tree, or if the record lacks pages that the next token reads:
+        The record is cut to the end of the prompt, or to where the prompt differs, or to a page boundary before that
+        at which some recurrent state is kept.  The result is 0 if the cut would lose pages of the tree, or if the
+        record lacks pages that the next token reads:
 
             |the tree's |private          |committed_len
                    |..pages of a window gone..|frontier
@@ -41,5 +43,8 @@ class Session:
         if self.record is None:
             return 0
         length = common_len(prompt[:-1], self.tokens)
-        is_there = self.record.protected_len <= length and self.record.can_continue(length, pools)
-        return length if is_there else 0
+        page_ends = range(align_down(length, page_size), self.record.protected_len - 1, -page_size)
+        for end in chain([length], page_ends):
+            if self.record.protected_len <= end and self.record.can_continue(end, pools):
+                return end
+        return 0

@@ -7,7 +7,8 @@ from math import ceil
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from engine_under_test.config import HOST_POLICIES, EngineConfig
+from engine_under_test.components import STATE_WINDOW
+from engine_under_test.config import HOST_POLICIES, EngineConfig, least_windowed_pages
 from engine_under_test.units import align_up, lookback, num_pages
 from harness.search.scenes import TIMEOUT_MS
 
@@ -15,6 +16,9 @@ PAGE_SIZES = (4, 1, 2, 16, 4, 2, 64)
 WINDOWS = (4, 2, 8, 3, 5, 17, 40)
 POOL_TOKENS = (64, 48, 96, 64, 32, 128, 256)
 SPARE_SWA_PAGES = (2, 0, 4, 1, 12, 40)
+SPARE_STATE_PAGES = (4, 0, 1, 2, 12, 40)
+STATE_INTERVALS = (None, 2, 1, 4)  # in pages
+MOST_LAUNCHES = 2  # in flight, with overlap
 KINDS = ("both", "both", "both", "both", "swa", "swa", "full")
 MAX_CONTEXT_LEN = 384
 LOOKAHEADS = (0, 0, 1, 2, 5)
@@ -84,8 +88,31 @@ def with_drafts(draw: DrawFn, configs: SearchStrategy[EngineConfig]) -> EngineCo
     return replace(config, draft_tokens=max(0, config.lookahead_tokens - num_free))
 
 
+@st.composite
+def with_states(draw: DrawFn, configs: SearchStrategy[EngineConfig]) -> EngineConfig:
+    """A third of the configurations with a full pool get a pool of states, with few spare pages and slots."""
+    config = draw(configs)
+    spare, interval = draw(st.sampled_from(SPARE_STATE_PAGES)), draw(st.sampled_from(STATE_INTERVALS))
+    spare_slots = draw(st.sampled_from((0, 1, 3)))
+    if not config.full_pages or draw(st.sampled_from((False, False, True))) is False:
+        return config
+    least = least_windowed_pages(STATE_WINDOW, config.page_size, lookahead_tokens=config.lookahead_tokens)
+    return replace(
+        config,
+        state_pages=least + spare,
+        state_slots=max(1 + config.draft_tokens, MOST_LAUNCHES) + 1 + spare_slots,
+        state_interval=interval and interval * config.page_size,
+        host_state_pages=ceil((least + spare) * config.host_full_pages / config.full_pages),
+    )
+
+
 def on_host(config: EngineConfig, ratio: float) -> EngineConfig:
     """The configuration with host pools of `ratio` times the device pages. The swa pool holds at least one window."""
     min_swa_pages = num_pages(lookback(config.sliding_window), config.page_size) if config.sliding_window else 0
     swa_pages = max(min_swa_pages, ceil(config.swa_pages * ratio))
-    return replace(config, host_full_pages=ceil(config.full_pages * ratio), host_swa_pages=swa_pages)
+    return replace(
+        config,
+        host_full_pages=ceil(config.full_pages * ratio),
+        host_swa_pages=swa_pages,
+        host_state_pages=ceil(config.state_pages * ratio),
+    )

@@ -34,6 +34,7 @@ def limits_of(config: EngineConfig) -> Limits:
         timeout_ms=config.request_timeout_ms,
         role=config.role,
         ms_per_step=LINKED_MS_PER_STEP if config.role != "both" else 0,
+        state_interval=config.state_interval,
     )
 
 

@@ -69,7 +69,9 @@ class MemoryWalk:
     """The views of the newest walk. A view shares no list that the engine changes in place."""
 
     def __init__(self, memory: KVMemory, tree: RadixTree) -> None:
-        self.components = tuple(ComponentView(pool.name, pool.window) for pool in memory.pools)
+        self.components = tuple(
+            ComponentView(pool.name, pool.window, has_states=bool(pool.slots)) for pool in memory.pools
+        )
         self.pools: tuple[PoolView, ...] = ()
         self.peer_maps: tuple[PeerMap, ...] = ()
         self.nodes: tuple[NodeView, ...] = ()
@@ -81,6 +83,11 @@ class MemoryWalk:
         self._known_nodes: dict[int, KnownNode] = {}
         self._known_records: dict[tuple[str, int], KnownRecord] = {}
         self._known_receipts: dict[int, KnownReceipt] = {}
+
+    @property
+    def _slides_apart(self) -> bool:
+        """Does each of several windows of a record have its own frontier?"""
+        return len([one for one in self.components if one.window is not None]) > 1
 
     @property
     def host_pools(self) -> list[str]:
@@ -195,11 +202,12 @@ class MemoryWalk:
             record.committed_len,
             record.launched_len,
             record.allocated_len,
-            frontier if (frontier := record.highest_frontier) > record.protected_len else 0,
+            0 if (is_apart := self._slides_apart) else _private_frontier(record, record.highest_frontier),
             units,
             self._memory.table.read(record.row, 0, len(record.handles) if record.row else 0),
             record.receipt.id,
             node_id(record.receipt.node),
+            [_private_frontier(record, record.frontier(one.pool)) for one in self.components] if is_apart else (),
         )
 
     def _holdings_of(self, view: RecordView) -> KnownRecord:
@@ -255,6 +263,11 @@ class MemoryWalk:
 def node_id(node: Node) -> int:
     """The id of a node in a snapshot: 0 for a root."""
     return node.id if node.in_tree else 0
+
+
+def _private_frontier(record: KVRecord, frontier: int) -> int:
+    """A frontier in a snapshot: 0 if it is not in the private pages."""
+    return frontier if frontier > record.protected_len else 0
 
 
 def _differing(old: Sequence[int], new: Sequence[int]) -> Iterator[int]:

@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from invariants.view import ComponentView
-from invariants.windows import lookback
+from invariants.windows import lookback, window_frontier
 
 Pages = dict[str, int]  # by pool
+STATE_PAGES = 2  # that the end of a stretch takes for states: the last whole page, and a begun one
+UNLIMITED = 1 << 62  # tokens
 
 
 class Need(NamedTuple):
@@ -31,20 +33,21 @@ class Prefill(NamedTuple):
 
 
 class Decode(NamedTuple):
-    """A running request: KV of `launched_len` tokens, pages for `allocated_len`, windowed pages from `kept_from` on."""
+    """A running request: KV of `launched_len` tokens, pages for `allocated_len`, by component from `kept_from` on."""
 
     launched_len: int
     allocated_len: int
-    kept_from: int
+    kept_from: Sequence[int]
     estimated_len: int
     lookahead: int
 
 
 class Pager(NamedTuple):
-    """Counts pages of `page_size` tokens for the components."""
+    """Counts pages of `page_size` tokens for the components; states have checkpoints every `state_interval` tokens."""
 
     page_size: int
     components: Sequence[ComponentView]
+    state_interval: int | None = None
 
     def up(self, length: int) -> int:
         """Pages for `length` tokens."""
@@ -57,12 +60,12 @@ class Pager(NamedTuple):
     def of_stretch(self, prefill: Prefill, end: int) -> Need:
         """Firm: [start, end).  Demand: the whole input, the estimated output and the lookahead.
 
-        In a windowed pool the demand is the longer of the stretch and the window, plus a page and the lookahead.  The
-        last token is sampled and never computed.
+        In a windowed pool the demand is the longer of the stretch and the window, plus a page and the lookahead.  Of
+        states it is only what the stretch takes, plus those.  The last token is sampled and never computed.
         """
-        now, need = self.new(prefill.start, end), Need({}, {})
+        need = Need({}, {})
         for component in self.components:
-            pool, window = component.pool, component.window
+            pool, window, now = component.pool, component.window, self.taken(component, prefill.start, end)
             if window is None:
                 longest = (
                     prefill.input_len + prefill.lookahead + (prefill.estimated_len - 1 if prefill.estimated_len else 0)
@@ -71,8 +74,28 @@ class Pager(NamedTuple):
             else:
                 beyond = end - prefill.start - lookback(window)
                 later = self.up((beyond if beyond > 0 else 0) + self.held_in(window, prefill))
+                if component.has_states:
+                    later = min(later, now + self.up(self.held_in(window, prefill)))
             need.firm[pool], need.demand[pool] = now, later if later > now else now
         return need
+
+    def taken(self, component: ComponentView, start: int, end: int) -> int:
+        """Pages that [start, end) takes: of states only those that no window passes at `end`, and at checkpoints."""
+        if not component.has_states or component.window is None:
+            return self.new(start, end)
+        kept_from, size = window_frontier(end, component.window, self.page_size), self.page_size
+        pages = range(self.up(start) * size, self.up(end) * size, size)
+        return sum(page >= kept_from or self._is_checkpoint(page + size) for page in pages)
+
+    def capacity(self, component: ComponentView, pages: int, spare_len: int) -> int:
+        """The tokens of a stretch for which so many pages suffice, and the rest of a begun page."""
+        dense = pages * self.page_size + spare_len
+        if not component.has_states or pages < STATE_PAGES:
+            return dense
+        return UNLIMITED if self.state_interval is None else max(dense, (pages - STATE_PAGES) * self.state_interval)
+
+    def _is_checkpoint(self, position: int) -> bool:
+        return self.state_interval is not None and position % self.state_interval == 0
 
     def held_in(self, window: int, prefill: Prefill) -> int:
         """The tokens of a decoding request within a window, plus a partly filled page and the lookahead."""
@@ -86,9 +109,11 @@ class Pager(NamedTuple):
         for component in self.components:
             pool, window = component.pool, component.window
             if window is not None:
-                locked = self.up(min(prefill.start, lookback(window)))
-                available = (capacities[pool] - locked) * self.page_size
-                lengths.append(max(self.page_size, available + lookback(window) - self.held_in(window, prefill)))
+                locked, held = self.up(min(prefill.start, lookback(window))), self.held_in(window, prefill)
+                pages = capacities[pool] - locked
+                lengths.append(max(self.page_size, pages * self.page_size + lookback(window) - held))
+                if component.has_states:
+                    lengths[-1] = max(lengths[-1], self.capacity(component, pages - self.up(held), 0))
         return min([prefill.input_len - prefill.start, *lengths])
 
     def of_decode(self, decode: Decode) -> Need:
@@ -96,11 +121,11 @@ class Pager(NamedTuple):
         page_size, launched, allocated = self.page_size, decode.launched_len, decode.allocated_len
         now = max(0, self.new(allocated, launched + 1 + decode.lookahead))
         need = Need({}, {})
-        for component in self.components:
+        for component, kept_from in zip(self.components, decode.kept_from, strict=True):
             pool, window = component.pool, component.window
             end = launched + decode.estimated_len + decode.lookahead
             if window is not None:
-                filled = decode.kept_from + lookback(window) + page_size * (1 + self.up(decode.lookahead))
+                filled = kept_from + lookback(window) + page_size * (1 + self.up(decode.lookahead))
                 end = min(end, max(filled, allocated))
             need.firm[pool], need.demand[pool] = now, max(now, self.new(allocated, end))
         return need

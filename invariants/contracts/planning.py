@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import takewhile
 from math import ceil
-from operator import sub
 from typing import NamedTuple
 
 from invariants.contracts.demands import Decode, Need, Pager, Prefill
@@ -131,14 +130,14 @@ class Planner:
         assert before.counters is not None, "counters are needed"
         assert before.counters.exact_ratio is not None, "the ratio is needed"
         self.before = before
-        self.pager = Pager(limits.page_size, before.components)
+        self.pager = Pager(limits.page_size, before.components, limits.state_interval)
         self.ratio = before.counters.exact_ratio
         self.free = _free_after(before, moved)
         self.evictable = dict(before.counters.evictable)
         self.reserved = Counter[str]()
         self.estimated = Counter[str]()
         self.locks = Counter[tuple[int, int]]()  # what the step added, by (component, unit); less than 0: removed
-        self.slid = {event.request_id: event.frontier for event in moved if isinstance(event, Slid)}
+        self.slid = {(event.request_id, event.pool): event.frontier for event in moved if isinstance(event, Slid)}
         self.num_rows = sum(len(pool.free) for pool in before.pools if pool.unit == "row")
         self.budget = NO_LIMIT if limits.chunk_len is None else limits.chunk_len
         self._unlock_slid_pages()
@@ -166,11 +165,12 @@ class Planner:
         record = self.before.record_by_request[request.id]
         page_size = self.before.limits.page_size
         spare_len = self.pager.up(record.allocated_len) * page_size - record.allocated_len
-        lengths = [self.available(component.pool) * page_size + spare_len for component in self.before.components]
-        reserves = [RESERVE_PAGES * page_size if component.window else 0 for component in self.before.components]
-        most = min(map(sub, lengths, reserves))
+        pages = [(component, self.available(component.pool)) for component in self.before.components]
+        most = min(
+            self.pager.capacity(one, count - RESERVE_PAGES * bool(one.window), spare_len) for one, count in pages
+        )
         if most <= 0 and self.is_alone:
-            most = min(lengths)
+            most = min(self.pager.capacity(one, count, spare_len) for one, count in pages)
         most = min(most, self.budget)
         if most <= 0:
             return None
@@ -194,12 +194,13 @@ class Planner:
         need = self.pager.of_stretch(prefill, end)
         taken = Counter(self.before.components[component].pool for component, _ in locked)
         if any(need.demand[pool] + taken[pool] + self.estimated[pool] > self.available(pool) for pool in need.demand):
-            pages = min(self.available(pool) - taken[pool] for pool in need.demand)
-            if not (first and self.is_alone) or pages <= 0:
+            lengths = [
+                self.pager.capacity(one, self.available(one.pool) - taken[one.pool], 0)
+                for one in self.before.components
+            ]
+            if not (first and self.is_alone) or min(lengths) <= 0:
                 return None
-            end = self.pager.cut(
-                prefill.start, prefill.input_len, min(self.budget, pages * self.before.limits.page_size)
-            )
+            end = self.pager.cut(prefill.start, prefill.input_len, min(self.budget, *lengths))
             need = self.pager.of_stretch(prefill._replace(estimated_len=0), end)
         self.locks.update(locked)
         self.evictable = {pool: count - taken[pool] for pool, count in self.evictable.items()}
@@ -243,7 +244,10 @@ class Planner:
 
     def _decode(self, request: RequestView) -> Decode:
         record = self.before.record_by_request[request.id]
-        kept_from = max(self.slid.get(request.id, record.frontier), record.protected_len)
+        kept_from = [
+            max(self.slid.get((request.id, component.pool), record.frontier_in(index)), record.protected_len)
+            for index, component in enumerate(self.before.components)
+        ]
         estimated_len, lookahead = self._estimated_len(request), self.before.limits.lookahead_len
         return Decode(record.launched_len, record.allocated_len, kept_from, estimated_len, lookahead)
 
@@ -278,15 +282,15 @@ class Planner:
 
     def _unlock_slid_pages(self) -> None:
         """Remove the locks on the pages that slid out of a window."""
-        for request_id, frontier in self.slid.items():
+        components = {component.pool: index for index, component in enumerate(self.before.components)}
+        for (request_id, pool), frontier in self.slid.items():
             receipt = self.before.receipt_by_id[self.before.record_by_request[request_id].receipt]
-            for index, component in enumerate(self.before.components):
-                pool, is_windowed = component.pool, component.window is not None
-                for node in map(self.before.node_by_id.__getitem__, receipt.covers[index] if is_windowed else ()):
-                    for unit in node.units[index][: max(0, frontier - node.start) // self.before.limits.page_size]:
-                        self.locks[index, unit] -= 1
-                        if unit and not node.locks[index] + self.locks[index, unit]:
-                            self.evictable[pool] += 1
+            index = components[pool]
+            for node in map(self.before.node_by_id.__getitem__, receipt.covers[index]):
+                for unit in node.units[index][: max(0, frontier - node.start) // self.before.limits.page_size]:
+                    self.locks[index, unit] -= 1
+                    if unit and not node.locks[index] + self.locks[index, unit]:
+                        self.evictable[pool] += 1
 
     def _take(self, stretch: Stretch) -> Stretch:
         self._reserve(stretch.need)

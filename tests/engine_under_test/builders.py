@@ -153,7 +153,7 @@ class CacheBench:
 
     def compute(self, request: Request, end: int) -> None:
         record = self.custody.record(request)
-        self.custody.grow(record, end)
+        self.custody.grow(record, end, end=end)
         record.launched_len = record.committed_len = end
 
     def slide(self, request: Request) -> None:

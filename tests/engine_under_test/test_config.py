@@ -108,14 +108,12 @@ REFUSALS = [
     (
         "many pages of one token",
         {"page_size": 1, "full_pages": 1 << 19},
-        "full_pages, swa_pages, host_full_pages, host_swa_pages and max_running_requests: 524304 in all; "
-        "want at most 524288",
+        "the pages of all pools, those on the host too, and max_running_requests: 524304 in all; want at most 524288",
     ),
     (
         "many rows",
         {"max_running_requests": 1 << 19, "max_context_len": 2},
-        "full_pages, swa_pages, host_full_pages, host_swa_pages and max_running_requests: 524544 in all; "
-        "want at most 524288",
+        "the pages of all pools, those on the host too, and max_running_requests: 524544 in all; want at most 524288",
     ),
     (
         "a wide request table",
@@ -169,7 +167,7 @@ def test_unknown_field_raises_with_the_known_fields():
 
     assert str(caught.value) == (
         "pages: no such field; the fields are checksum_transfers, chunk_len, draft_tokens, full_pages, "
-        "host_full_pages, host_policy, "
+        "host_full_pages, host_policy, host_state_pages, "
         "host_swa_pages, idle_session_share, link_buffer_bytes, link_frame_bytes, link_retry_ms, link_timeout_ms, "
         "load_back_threshold, lookahead_tokens, "
         "max_context_len, "
@@ -177,7 +175,7 @@ def test_unknown_field_raises_with_the_known_fields():
         "max_forward_retries, max_recorded_ops, max_running_requests, mixed_batches, new_token_ratio, "
         "new_token_ratio_decay_steps, new_token_ratio_floor, overlap, page_reuse, page_size, poison_freed_pages, "
         "preemption_threshold, prefix_sharing, request_timeout_ms, reserved_decode_tokens, role, "
-        "session_timeout_ms, sliding_window, swa_pages, "
+        "session_timeout_ms, sliding_window, state_interval, state_pages, state_slots, swa_pages, "
         "waiting_order, "
         "window_eviction_interval"
     )

@@ -51,14 +51,14 @@ def test_stretch_ends_with_the_input_or_with_a_page_if_possible(most, end):
 
 def test_decode_with_a_full_window_needs_no_further_windowed_page():
     """Pages from position 20 on are kept: pages of new tokens replace those that leave the window."""
-    full_window = Decode(launched_len=39, allocated_len=40, kept_from=20, estimated_len=50, lookahead=0)
+    full_window = Decode(launched_len=39, allocated_len=40, kept_from=(0, 20), estimated_len=50, lookahead=0)
 
     assert PAGER.of_decode(full_window) == Need({"full": 0, "swa": 0}, {"full": 13, "swa": 0})
-    assert PAGER.of_decode(full_window._replace(kept_from=24)).demand["swa"] == 1
+    assert PAGER.of_decode(full_window._replace(kept_from=(0, 24))).demand["swa"] == 1
 
 
 def test_decode_takes_the_pages_of_its_next_token_and_of_the_lookahead():
-    at_the_border = Decode(launched_len=40, allocated_len=40, kept_from=36, estimated_len=1, lookahead=0)
+    at_the_border = Decode(launched_len=40, allocated_len=40, kept_from=(0, 36), estimated_len=1, lookahead=0)
 
     assert PAGER.of_decode(at_the_border).firm == {"full": 1, "swa": 1}
     assert PAGER.of_decode(at_the_border._replace(lookahead=4)).firm == {"full": 2, "swa": 2}

@@ -29,10 +29,15 @@ class Load(NamedTuple):
 
     def on(self, config: EngineConfig) -> EngineConfig:
         """The configuration with the settings and pool sizes of this load."""
-        full_pages, swa_pages = config.full_pages * self.times, config.swa_pages * self.times
         if not self.settings.get("prefix_sharing", True):
-            config = replace(config, host_full_pages=0, host_swa_pages=0)
-        config = replace(config, full_pages=full_pages, swa_pages=swa_pages, **self.settings)
+            config = replace(config, host_full_pages=0, host_swa_pages=0, host_state_pages=0)
+        config = replace(
+            config,
+            full_pages=config.full_pages * self.times,
+            swa_pages=config.swa_pages * self.times,
+            state_pages=config.state_pages * self.times,
+            **self.settings,
+        )
         return on_host(config, 2) if self.needs_host and not config.host_pools else config
 
 

@@ -33,7 +33,7 @@ def tiny_model(name: str, config: EngineConfig) -> TinyModel:
 
     Each pool of the engine has layers that read it.  The weights are the same in each call.
     """
-    kinds = tuple(kind_of(pool.window) for pool in config.pools)
+    kinds = tuple(kind_of(pool.window, num_slots=pool.slots) for pool in config.pools)
     model = _made(MODELS[name], kinds, config.sliding_window)
     model.decoder.reserve(config.max_context_len)
     return model

@@ -63,8 +63,9 @@ class OwnTarget(Target):
     canaries = ("B18", "B20", "B43", "B45", "B46", "S4")
     defaults: Mapping[str, Any] = EngineConfig().to_mapping()
     coupled = (
-        ("host_full_pages", "host_swa_pages"),
+        ("host_full_pages", "host_swa_pages", "host_state_pages"),
         ("swa_pages", "sliding_window", "host_swa_pages"),
+        ("state_pages", "host_state_pages"),
     )  # one setting of a group can be invalid without the others
     catalog = CATALOG
     kept = ("role", "link_retry_ms", "link_timeout_ms")  # the machine needs the role; the times limit a drain
@@ -84,10 +85,9 @@ class OwnTarget(Target):
             raise InvalidConfig(str(error)) from error
 
     def shape(self, config: Any) -> Shape:
-        pools = [Pool("full", config.full_pages), Pool("swa", config.swa_pages, config.sliding_window)]
         return Shape(
             config.page_size,
-            [pool for pool in pools if pool.units],
+            [Pool(pool.name, pool.num_pages, pool.window) for pool in config.pools],
             config.chunk_len,
             config.max_running_requests,
             config.max_context_len,
@@ -111,9 +111,13 @@ class OwnTarget(Target):
         )
 
     def twins(self, config: Any) -> Mapping[str, Mapping[str, Any]]:
-        no_host = {"host_full_pages": 0, "host_swa_pages": 0}
+        no_host = {"host_full_pages": 0, "host_swa_pages": 0, "host_state_pages": 0}
         return {
-            "ample": {"full_pages": 4 * config.full_pages, "swa_pages": 4 * config.swa_pages},
+            "ample": {
+                "full_pages": 4 * config.full_pages,
+                "swa_pages": 4 * config.swa_pages,
+                "state_pages": 4 * config.state_pages,
+            },
             "uncached": {"prefix_sharing": False, **no_host},
             "no-host": no_host,
             "whole-prompts": {"chunk_len": None},

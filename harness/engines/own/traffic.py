@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
 from engine_under_test.config import EngineConfig
-from harness.components.configurations import configurations, with_drafts, with_sessions
+from harness.components.configurations import configurations, with_drafts, with_sessions, with_states
 from harness.core.ops import (
     Abort,
     Accept,
@@ -24,7 +24,7 @@ from harness.search.scenes import TIMEOUT_MS, contests, crowds, delays, pauses, 
 
 CLOCK_JUMPS_MS = (1, TIMEOUT_MS, 60, 40, 1000, 7_200_000)
 HOST_RATIOS = (0, 0, 2, 0.5)  # host pages per device page; mostly no host
-CONFIGURATIONS = with_drafts(with_sessions(configurations(host_ratios=HOST_RATIOS)))
+CONFIGURATIONS = with_states(with_drafts(with_sessions(configurations(host_ratios=HOST_RATIOS))))
 
 TRAFFICS: tuple[Traffic, ...] = (
     ("submit",) * 5 + ("step",) * 5 + ("abort", "advance_clock", "delay", "flush", "trouble"),
@@ -112,7 +112,7 @@ class EngineTraffic(Machine):
         self.apply(AdvanceClock(ms=ms))
         self.step_some(count)
 
-    @rule(pool=st.integers(0, 1), pages=st.sampled_from(PRESSURE_PAGES), count=st.integers(0, 2))
+    @rule(pool=st.integers(0, 2), pages=st.sampled_from(PRESSURE_PAGES), count=st.integers(0, 2))
     def pressure(self, pool: int, pages: int, count: int) -> None:
         self.apply(Pressure(pool=pool, pages=pages))
         self.step_some(count)
@@ -172,7 +172,7 @@ def ops_of(
         case "drain":
             return (Drain(),)
         case "pressure":
-            return (Pressure(pool=draw(st.integers(0, 1)), pages=draw(st.sampled_from(PRESSURE_PAGES))),)
+            return (Pressure(pool=draw(st.integers(0, 2)), pages=draw(st.sampled_from(PRESSURE_PAGES))),)
         case "pause":
             return draw(pauses())
         case "trouble":

@@ -42,7 +42,8 @@ def slots_hold_their_prefix(change: Transition) -> Evidence:
         )
         if expected is None:
             continue
-        drafts = change.drafts.get((event.launch, event.request_id), ())
+        is_before = change.after.components[event.component].has_states  # a state is from before all drafts
+        drafts = () if is_before else change.drafts.get((event.launch, event.request_id), ())
         wanted = expected.tags_of(event.start, event.start + len(event.tags), drafts)
         if event.tags != wanted:
             yield from _wrong_content(change, event, wanted)
@@ -56,7 +57,9 @@ def slots_hold_their_prefix(change: Transition) -> Evidence:
 
 @invariant(When.OP, on=(Read, Compared), given=reads_are_reported)
 def reads_cover_the_window(change: Transition) -> Evidence:
-    """A pass reads all tokens that its entries see: the whole prefix, or the tokens within the window.
+    """A pass reads all tokens that its entries see: the whole prefix, or the tokens within the window, or a state.
+
+    Of states it reads the one before the first token that it computes.
 
     Discarded results are not checked, nor are passes that report no read in this step: they may have read before.
     """
@@ -70,6 +73,7 @@ def reads_cover_the_window(change: Transition) -> Evidence:
             for index, component in enumerate(change.after.components):
                 read = reads.get((one.launch, request, index))
                 first = 0 if component.window is None else max(0, start - lookback(component.window))
+                end = start if component.has_states else end
                 want = {"pool": component.pool, "want_start": first, "want_end": end}
                 if read is None:
                     yield found(request_ref(request), ReadCode.NOT_READ, **want)

@@ -162,7 +162,7 @@ def test_a_branch_of_many_short_nodes_can_be_evicted():
     """One node per token, more than Python's recursion limit, all within the window."""
     tree = RadixTree((FullAttention("full", 1200, 1), SlidingWindow("swa", 1200, 1, 4096)), page_size=1)
     tokens = list(range(1100))
-    node = tree.insert(tokens, list(range(1, 1101)), namespace=0, protected_len=0, frontiers={}).node
+    node = tree.insert(tokens, list(range(1, 1101)), namespace=0, protected_len=0, absent={}).node
     for _ in tokens[1:]:
         tree.split(node, 1)
 

@@ -43,7 +43,7 @@ def test_a_lock_inside_a_node_covers_its_upper_part():
 
 def test_a_lock_counts_tombstones_as_covered():
     tree = RadixTree((FULL, SWA), page_size=PAGE)
-    leaf = tree.insert(KEY[:8], [1, 2], namespace=0, protected_len=0, frontiers={"swa": 4}).node
+    leaf = tree.insert(KEY[:8], [1, 2], namespace=0, protected_len=0, absent={"swa": [range(4)]}).node
 
     LockDesk(tree).lock(leaf)
 
@@ -143,7 +143,7 @@ def test_with_swa_pages_only_the_leaf_of_a_slid_receipt_can_be_evicted():
 
 def test_receipt_of_a_removed_node_raises():
     tree = RadixTree((FULL,), page_size=PAGE)
-    leaf = tree.insert(KEY[:8], [1, 2], namespace=0, protected_len=0, frontiers={}).node
+    leaf = tree.insert(KEY[:8], [1, 2], namespace=0, protected_len=0, absent={}).node
     receipt = LockDesk(tree).lock(leaf)
     leaf.locks[0] = 0
     tree.remove(leaf)
@@ -157,7 +157,7 @@ def test_receipt_of_a_removed_node_raises():
 
 def test_unlock_of_a_node_without_locks_raises():
     tree = RadixTree((FULL,), page_size=PAGE)
-    leaf = tree.insert(KEY[:8], [1, 2], namespace=0, protected_len=0, frontiers={}).node
+    leaf = tree.insert(KEY[:8], [1, 2], namespace=0, protected_len=0, absent={}).node
     desk = LockDesk(tree)
     receipt = desk.lock(leaf)
     leaf.locks[0] = 0

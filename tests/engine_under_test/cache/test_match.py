@@ -29,7 +29,7 @@ def tree_of(*places: str, components=HYBRID) -> RadixTree:
     tree = RadixTree(components, page_size=PAGE)
     for end in range(1, len(places) + 1):
         handles, shared_len = list(range(1, end + 1)), (end - 1) * PAGE
-        tree.insert(KEY[: end * PAGE], handles, namespace=0, protected_len=shared_len, frontiers={})
+        tree.insert(KEY[: end * PAGE], handles, namespace=0, protected_len=shared_len, absent={})
     for node, place in zip(nodes_of(tree), places, strict=True):
         live, _, copied = place.partition("host:")
         for index, component in enumerate(components):
@@ -72,7 +72,7 @@ def test_longest_prefix_has_all_pages_that_a_reader_needs(components, places, de
 
 def test_a_prefix_may_end_inside_a_node():
     tree = RadixTree(HYBRID, page_size=PAGE)
-    node = tree.insert(KEY[:8], [1, 2], namespace=0, protected_len=0, frontiers={}).node
+    node = tree.insert(KEY[:8], [1, 2], namespace=0, protected_len=0, absent={}).node
 
     assert longest(tree, tree.walk(KEY[:4], 0), on_device) == Boundary(node, 4)
 
@@ -106,8 +106,8 @@ def test_missing_pages_are_needed_and_not_on_the_device(places, length, missing)
 )
 def test_only_needed_pages_of_a_long_node_are_missing(length, missing):
     tree = RadixTree(HYBRID, page_size=PAGE)
-    node = tree.insert(KEY[:8], [1, 2], namespace=0, protected_len=0, frontiers={}).node
-    upper = tree.insert(KEY[:16], [1, 2, 3, 4], namespace=0, protected_len=8, frontiers={}).node
+    node = tree.insert(KEY[:8], [1, 2], namespace=0, protected_len=0, absent={}).node
+    upper = tree.insert(KEY[:16], [1, 2, 3, 4], namespace=0, protected_len=8, absent={}).node
     for one in (node, upper):
         for component in range(2):
             tree.set_live(one, component, live=False)

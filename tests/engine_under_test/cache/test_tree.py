@@ -23,7 +23,7 @@ def tree_of(components=HYBRID, observer=None) -> RadixTree:
 def insert(tree: RadixTree, handles, *, key=KEY, protected_len: int = 0, frontier: int = 0) -> Insertion:
     """Insert the first tokens of `key`, as many as the handles hold."""
     tokens = key[: len(handles) * PAGE]
-    return tree.insert(tokens, handles, namespace=0, protected_len=protected_len, frontiers={"swa": frontier})
+    return tree.insert(tokens, handles, namespace=0, protected_len=protected_len, absent={"swa": [range(frontier)]})
 
 
 def page_lists(insertion: Insertion) -> dict[str, list[int]]:
@@ -239,12 +239,12 @@ def test_a_node_is_split_only_between_its_pages(length, message):
     ("key", "frontier", "message"),
     [
         pytest.param(KEY[:7], 0, "7 tokens on 2 pages", id="less than its pages"),
-        pytest.param(KEY[:8], 2, "swa frontier 2 inside a page", id="frontier inside a page"),
+        pytest.param(KEY[:8], 2, "swa span ends at 2, inside a page", id="frontier inside a page"),
     ],
 )
 def test_only_whole_pages_are_inserted(key, frontier, message):
     with pytest.raises(AssertionError) as caught:
-        tree_of().insert(key, PAGES[:2], namespace=0, protected_len=0, frontiers={"swa": frontier})
+        tree_of().insert(key, PAGES[:2], namespace=0, protected_len=0, absent={"swa": [range(frontier)]})
 
     assert str(caught.value).splitlines()[0] == message
 

@@ -18,7 +18,7 @@ ALL = {0, 1}  # components
 def insert(tree: RadixTree, handles, *, protected_len: int = 0, frontier: int = 0) -> Insertion:
     """Insert the first tokens of KEY, as many as the handles hold."""
     tokens = KEY[: len(handles) * PAGE]
-    return tree.insert(tokens, handles, namespace=0, protected_len=protected_len, frontiers={"swa": frontier})
+    return tree.insert(tokens, handles, namespace=0, protected_len=protected_len, absent={"swa": [range(frontier)]})
 
 
 def tree_with_copies(*num_pages: int, components=HYBRID) -> RadixTree:

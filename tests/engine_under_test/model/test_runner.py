@@ -51,7 +51,7 @@ def checkpoint(tmp_path_factory) -> Path:
 def test_fitted_configuration_has_the_pools_of_the_layers(family, given, pools):
     config = fitted(replace(BARE, **given), tiny_spec(family), source="config.json")
 
-    assert [tuple(pool) for pool in config.pools] == pools
+    assert [pool[:3] for pool in config.pools] == pools
 
 
 def test_model_without_sliding_layers_has_one_pool():

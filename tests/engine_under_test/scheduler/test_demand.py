@@ -9,7 +9,6 @@ from engine_under_test.scheduler.demand import (
     Budget,
     Demand,
     Held,
-    chunk_capacity,
     demand_of,
     fitting_end,
     growth_of,
@@ -49,7 +48,7 @@ def test_a_begun_page_is_not_taken_again(start, end, pages):
     ],
 )
 def test_firm_pages_are_exact_and_the_estimate_comes_on_top(extent, ratio, firm, total):
-    demand = demand_of(extent, (FULL, SWA), page_size=4, ratio=ratio)
+    demand = demand_of(extent, (FULL, SWA), ratio=ratio)
 
     assert (demand.firm, demand.total) == ({"full": firm, "swa": firm}, total)
 
@@ -104,19 +103,6 @@ def test_longest_chunk_is_the_longest_that_the_pool_can_hold(start, capacity, lo
 )
 def test_a_chunk_ends_with_the_input_or_on_a_page_boundary(start, input_len, most, end):
     assert fitting_end(start, input_len, most=most, page_size=4) == end
-
-
-@pytest.mark.parametrize(
-    ("available", "slack", "reserve", "capacity"),
-    [
-        pytest.param(1, 36, 1, 36, id="100 tokens less a page"),
-        pytest.param(1, 0, 1, 0, id="64 tokens less a page: parked"),
-        pytest.param(0, 36, 1, -28, id="less than a page"),
-        pytest.param(1, 36, 0, 100, id="nothing in reserve"),
-    ],
-)
-def test_chunk_capacity_excludes_the_reserve(available, slack, reserve, capacity):
-    assert chunk_capacity(available, slack=slack, page_size=64, reserve=reserve) == capacity
 
 
 def budget_over(bench: CacheBench) -> Budget:

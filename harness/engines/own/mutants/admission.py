@@ -6,7 +6,7 @@ ADMISSION = "engine_under_test.scheduler.admission:Admission"
 COMPONENTS = "engine_under_test.components"
 DEMAND = "engine_under_test.scheduler.demand"
 ENGINE = "engine_under_test.engine:Engine"
-ESCAPE = "if not alone or pages <= 0:"
+ESCAPE = "if not alone or most <= 0:"
 
 CHUNK_BEYOND_THE_ROOM = Mutant(
     id="B30",
@@ -110,8 +110,8 @@ BEGUN_PAGES_COUNT_AS_WHOLE = Mutant(
     hunks=(
         Hunk(
             f"{DEMAND}:demand_of",
-            healthy="firm = pages_between(extent.start, extent.end, page_size)",
-            broken="firm = (extent.end - extent.start) // page_size",
+            healthy="firm = {pool.name: pool.firm(extent) for pool in pools}",
+            broken="firm = {pool.name: (extent.end - extent.start) // pool.page_size for pool in pools}",
         ),
     ),
     caught_by=("reservations_cover_taken_units", "reserved_units_never_run_out"),

@@ -12,7 +12,7 @@ in_a_pair = partial(Mutant, machine="pd")
 WHOLE_PROMPT_TAKEN_FOR_DECODE = in_a_pair(
     id="B73",
     source="sglang pulls 24036 and 24857: the decode side took windowed pages for the whole prompt",
-    hunks=(Hunk(f"{DECODE}._reserve", healthy="need=need", broken="need=None"),),
+    hunks=(Hunk(f"{DECODE}._reserve", healthy="places=places", broken="places=None"),),
     caught_by=(
         "reserved_pages_cover_the_prompt",
         "decode_reserves_only_missing_pages",

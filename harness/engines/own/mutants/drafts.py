@@ -57,8 +57,8 @@ UNALIGNED_CLAMP = Mutant(
     hunks=(
         Hunk(
             "engine_under_test.sessions.session:Session.kept_len",
-            healthy="self.record.protected_len <= length and self.record.can_continue(length, pools)",
-            broken="self.record.protected_len <= length",
+            healthy="self.record.protected_len <= end and self.record.can_continue(end, pools)",
+            broken="self.record.protected_len <= end",
         ),
         Hunk(
             "engine_under_test.sessions.controller:Sessions._cut",

@@ -198,8 +198,8 @@ COMES_BACK_WITH_DEAD_WINDOWS = Mutant(
     hunks=(
         Hunk(
             "engine_under_test.cache.tree:RadixTree._merge",
-            healthy="frontier <= one.start for",
-            broken="frontier <= one.start or not one.is_on_device for",
+            healthy="given = incoming.has(one.start, one.end)",
+            broken="given = [is_given or not one.is_on_device for is_given in incoming.has(one.start, one.end)]",
         ),
     ),
     caught_by=("live_nodes_hold_their_pages",),

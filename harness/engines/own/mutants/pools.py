@@ -13,11 +13,12 @@ PEERS_OUTLIVE_THEIR_PAGES = Mutant(
         Hunk(f"{PAIRED}._free_peers", healthy=CLEARED, broken="pass"),
         Hunk(
             f"{PAIRED}.take",
-            healthy="self._pair(follower, handles[count - len(pages) :], pages)",
+            healthy="self._pair(follower, [handles[place] for place in places[follower.name]], pages)",
             broken=(
-                "peers = self.pages_of(follower.name, handles)[count - len(pages):]\n        "
+                "paired = [handles[place] for place in places[follower.name]]\n        "
+                "peers = self.pages_of(follower.name, paired)\n        "
                 "kept = [old or new for old, new in zip(peers[:-1], pages)] + pages[-1:]\n        "
-                "self._pair(follower, handles[count - len(pages) :], kept)"
+                "self._pair(follower, paired, kept)"
             ),
         ),
     ),
@@ -64,8 +65,8 @@ TWO_PAGES_SHARE_A_PEER = Mutant(
     hunks=(
         Hunk(
             f"{PAIRED}.take",
-            healthy="self._pair(follower, handles[count - len(pages) :], pages)",
-            broken="self._pair(follower, handles[count - len(pages) :], [*pages[:1], *pages[:-1]])",
+            healthy="self._pair(follower, [handles[place] for place in places[follower.name]], pages)",
+            broken="self._pair(follower, [handles[place] for place in places[follower.name]], pages[:1] + pages[:-1])",
         ),
     ),
     caught_by=("peers_are_unique_and_live", "held_follower_units_are_peers", "units_move_only_by_their_owner"),
@@ -88,8 +89,8 @@ STORAGE_OF_ANOTHER_POOLS_SIZE = Mutant(
     hunks=(
         Hunk(
             "engine_under_test.pools.kv_store:KVStore.__init__",
-            healthy="shape = (*outer, spec.num_pages + 1, page_size, *inner)",
-            broken="shape = (*outer, min(one.num_pages for one in pools) + 1, page_size, *inner)",
+            healthy="shape = (*outer, spec.num_pages + 1, spec.slots or page_size, *inner)",
+            broken="shape = (*outer, min(one.num_pages for one in pools) + 1, spec.slots or page_size, *inner)",
         ),
     ),
     caught_by=("IndexError", "RuntimeError"),

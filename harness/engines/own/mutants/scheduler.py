@@ -177,8 +177,8 @@ HANDLES_OUTLIVE_THE_LOCK = Mutant(
     hunks=(
         Hunk(
             f"{CUSTODY}._slide",
-            healthy="shared = ledgers.without(pool, record.handles[first:border])",
-            broken="shared = record.handles[first:border]",
+            healthy="ledgers.without(pool, record.handles[first:end])",
+            broken="record.handles[first:border] + ledgers.without(pool, record.handles[border:end])",
         ),
     ),
     caught_by=("units_move_only_by_their_owner", "unit_has_one_owner", "AccountingError"),
@@ -203,8 +203,8 @@ ONE_PAGE_OF_THE_WINDOW_STAYS = Mutant(
     hunks=(
         Hunk(
             f"{CUSTODY}._slide",
-            healthy="ledgers.free_alone(pool, record.handles[border:end], ",
-            broken="ledgers.free_alone(pool, record.handles[border : end - 1], ",
+            healthy="ledgers.free_alone(pool, handles, ",
+            broken="ledgers.free_alone(pool, handles[:-1], ",
         ),
     ),
     caught_by=("live_nodes_hold_their_pages", "private_pages_match_frontier"),

@@ -14,8 +14,8 @@ TAIL_IS_OVERWRITTEN = Mutant(
     hunks=(
         Hunk(
             f"{SESSIONS}._cut",
-            healthy="self._memory.ledgers.free(freed, owner=record.owner, cause=FreeCause.CUT, "
-            "after=record.last_launch)",
+            healthy="ledgers.free(handles, owner=record.owner, cause=FreeCause.CUT, after=record.last_launch, "
+            "lacks=lacks)",
             broken="pass",
         ),
     ),
@@ -27,8 +27,8 @@ FRONTIER_OUTLIVES_A_TRIM = Mutant(
     hunks=(
         Hunk(
             f"{SESSION}.kept_len",
-            healthy="self.record.protected_len <= length and self.record.can_continue(length, pools)",
-            broken="self.record.protected_len <= length",
+            healthy="self.record.protected_len <= end and self.record.can_continue(end, pools)",
+            broken="self.record.protected_len <= end",
         ),
     ),
     caught_by=(

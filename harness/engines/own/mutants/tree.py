@@ -12,8 +12,8 @@ KEY_AND_FRONTIER_IN_DIFFERENT_UNITS = Mutant(
     hunks=(
         Hunk(
             f"{CACHE}.publish",
-            healthy="frontiers=record.frontiers,",
-            broken="frontiers={pool: max(0, one - self._page_size) for pool, one in record.frontiers.items()},",
+            healthy="absent=record.absent,",
+            broken="absent={pool: [range(max(0, one - self._page_size))] for pool, one in record.frontiers.items()},",
         ),
     ),
     caught_by=("live_nodes_hold_their_pages", "published_prefixes_match", "AccountingError"),
@@ -40,7 +40,7 @@ RECOVERY_OVER_A_LOCKED_NODE = Mutant(
 FRONTIER_IS_NOT_TOLD = Mutant(
     id="B24",
     source="sglang pulls 23259 and 36909: an unfinished request was published without its frontier, dead pages as live",
-    hunks=(Hunk(f"{CACHE}.publish", healthy="frontiers=record.frontiers,", broken="frontiers={},"),),
+    hunks=(Hunk(f"{CACHE}.publish", healthy="absent=record.absent,", broken="absent={},"),),
     caught_by=("live_nodes_hold_their_pages", "published_prefixes_match", "AccountingError"),
 )
 
