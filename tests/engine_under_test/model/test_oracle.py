@@ -21,6 +21,7 @@ from engine_under_test.sampling import SamplingParams
 from tests.engine_under_test.builders import EventLog, hold, release_held
 from tests.engine_under_test.model.checkpoints import oracle_logits, some_tokens, write_checkpoint
 
+WINDOW_KEYS = ("sliding_window", "attention_window_size")
 WINDOWS, PAGES, CHUNKS = (8, 13), (1, 4, 16), (3, 7, 64)
 NEW_TOKENS = 20
 TIE = 1e-4  # with a smaller distance between the two likeliest tokens either is right
@@ -40,28 +41,33 @@ class Expected(NamedTuple):
 
 
 class Oracle(NamedTuple):
-    """A checkpoint, the window of its sliding layers (None: it has none), and the expected output of each prompt."""
+    """A checkpoint, the window of its sliding layers (None: it has none), and the expected output of each prompt.
+
+    A recurrent one has a pool of states.
+    """
 
     directory: str
     window: int | None
+    is_recurrent: bool
     expected: list[Expected]
 
 
 @pytest.fixture(
     scope="module",
     params=[
-        (family, window)
+        (family, key, window)
         for family, values in TINY.items()
-        if family not in RECURRENT
-        for window in (WINDOWS if "sliding_window" in values else (None,))
+        for key in [next((key for key in WINDOW_KEYS if key in values), None)]
+        for window in (WINDOWS if key else (None,))
     ],
-    ids=lambda value: f"{value[0]}-window-{value[1]}",
+    ids=lambda value: f"{value[0]}-window-{value[2]}",
 )
 def oracle(request, tmp_path_factory) -> Oracle:
-    family, window = request.param
+    family, key, window = request.param
     directory = tmp_path_factory.mktemp(family)
-    model = write_checkpoint(directory, family, **({} if window is None else {"sliding_window": window}))
-    return Oracle(str(directory), window, [expected_of(model, prompt) for prompt in (*PROMPTS, UNRELATED)])
+    model = write_checkpoint(directory, family, **({key: window} if key else {}))
+    expected = [expected_of(model, prompt) for prompt in (*PROMPTS, UNRELATED)]
+    return Oracle(str(directory), window, family in RECURRENT, expected)
 
 
 def expected_of(model: Any, prompt: list[int]) -> Expected:
@@ -151,12 +157,14 @@ def served(oracle: Oracle, config: EngineConfig) -> Run:
     return run
 
 
-def config_of(window: int | None, page_size: int, chunk_len: int) -> EngineConfig:
+def config_of(oracle: Oracle, page_size: int, chunk_len: int) -> EngineConfig:
     return EngineConfig(
         page_size=page_size,
         full_pages=400 // page_size,
-        swa_pages=400 // page_size if window else 0,
-        sliding_window=window,
+        swa_pages=400 // page_size if oracle.window else 0,
+        sliding_window=oracle.window,
+        state_pages=400 // page_size if oracle.is_recurrent else 0,
+        state_interval=16,
         chunk_len=chunk_len,
         max_context_len=256,
         mixed_batches=True,
@@ -177,7 +185,7 @@ def is_tie(logits: torch.Tensor) -> bool:
 
 @pytest.mark.parametrize(("page_size", "chunk_len"), list(product(PAGES, CHUNKS)))
 def test_tokens_and_logits_equal_those_of_transformers(oracle, page_size, chunk_len):
-    run = served(oracle, config_of(oracle.window, page_size, chunk_len))
+    run = served(oracle, config_of(oracle, page_size, chunk_len))
 
     assert min(run.count(Retracted) + run.count(Paused), run.mixed_passes) > 0
     assert oracle.window is None or min(run.count(Tombstoned), run.count(Recovered)) > 0
