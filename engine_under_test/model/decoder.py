@@ -105,16 +105,16 @@ class WholeSequence:
 
 
 def make_mlp(tensors: LayerTensors) -> GatedMlp | MixtureOfExperts:
+    mlp, has_bias = tensors.names.mlp, tensors.spec.mlp.bias
     if tensors.spec.mlp.num_experts:
-        router = Linear(tensors["mlp.router.weight"], tensors["mlp.router.bias"])
+        router = Linear(tensors[f"{mlp}.router.weight"], tensors[f"{mlp}.router.bias"])
         # In checkpoints the columns of gate and up alternate.
         gate_up, bias = (
             torch.cat((stored[..., ::2], stored[..., 1::2]), dim=-1)
-            for stored in (tensors["mlp.experts.gate_up_proj"], tensors["mlp.experts.gate_up_proj_bias"])
+            for stored in (tensors[f"{mlp}.experts.gate_up_proj"], tensors[f"{mlp}.experts.gate_up_proj_bias"])
         )
-        down = (tensors["mlp.experts.down_proj"], tensors["mlp.experts.down_proj_bias"])
+        down = (tensors[f"{mlp}.experts.down_proj"], tensors[f"{mlp}.experts.down_proj_bias"])
         return MixtureOfExperts(tensors.spec.mlp, ExpertWeights(router, gate_up, bias, *down))
-    mlp, has_bias = tensors.names.mlp, tensors.spec.mlp.bias
     gate_and_up = tensors.linear(f"{mlp}.gate_proj", f"{mlp}.up_proj", has_bias=has_bias)
     return GatedMlp(tensors.spec.mlp, gate_and_up, tensors.linear(f"{mlp}.down_proj", has_bias=has_bias))
 

@@ -205,4 +205,5 @@ class Mamba2Mixer:
         if rows is not None:
             recurred, gate = recurred[rows], gate[rows]
         gated = recurred * functional.silu(gate)
-        return self._output(self._norm(gated.view(len(gated), self._spec.num_groups, -1)).flatten(1))
+        by_group = gated.view(len(gated), self._spec.num_groups, self._spec.width // self._spec.num_groups)
+        return self._output(self._norm(by_group).flatten(1))

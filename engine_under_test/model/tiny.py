@@ -140,7 +140,7 @@ TINY: dict[str, dict[str, Any]] = {
         **GATED,
         "attn_layer_indices": [1],
         "mamba_n_heads": 8,
-        "mamba_d_head": 16,
+        "mamba_d_head": "auto",
         "mamba_n_groups": 2,
         "mamba_d_state": 16,
     },

@@ -25,36 +25,36 @@ class LayerNorms(NamedTuple):
     after_mlp: str | None
 
 
+# The same name has another meaning in another family.
+LAYER_NORMS = {
+    NormPlacement.BEFORE: LayerNorms("input_layernorm", None, "post_attention_layernorm", None),
+    NormPlacement.AROUND: LayerNorms(
+        "input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm"
+    ),
+    NormPlacement.AFTER: LayerNorms(None, "post_attention_layernorm", None, "post_feedforward_layernorm"),
+    NormPlacement.PARALLEL: LayerNorms("input_layernorm", None, None, None),
+}
+
+
 class TensorNames(NamedTuple):
     """The names that differ between families: of the final norm, and of the parts of a layer within it."""
 
     norms: LayerNorms
     final_norm: str = "model.norm.weight"
     attention: str = "self_attn"
-    recurrent: str = ""
+    recurrent: str = "recurrent"
     mlp: str = "mlp"
 
 
-# The same name has another meaning in another family.
 NAMES = {
-    NormPlacement.BEFORE: TensorNames(LayerNorms("input_layernorm", None, "post_attention_layernorm", None)),
-    NormPlacement.AROUND: TensorNames(
-        LayerNorms(
-            "input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm"
-        )
-    ),
-    NormPlacement.AFTER: TensorNames(LayerNorms(None, "post_attention_layernorm", None, "post_feedforward_layernorm")),
-    NormPlacement.PARALLEL: TensorNames(LayerNorms("input_layernorm", None, None, None)),
-}
-NAMES_OF_RECURRENT = {
-    RgLruSpec: TensorNames(
+    "RecurrentGemmaForCausalLM": TensorNames(
         LayerNorms("temporal_pre_norm", None, "channel_pre_norm", None),
         final_norm="model.final_norm.weight",
         attention="temporal_block",
         recurrent="temporal_block",
         mlp="mlp_block",
     ),
-    Mamba2Spec: TensorNames(
+    "BambaForCausalLM": TensorNames(
         LayerNorms("input_layernorm", None, "pre_ff_layernorm", None),
         final_norm="model.final_layernorm.weight",
         recurrent="mamba",
@@ -64,7 +64,7 @@ NAMES_OF_RECURRENT = {
 
 
 def names_of(spec: ModelSpec) -> TensorNames:
-    return NAMES[spec.norm_placement] if spec.recurrence is None else NAMES_OF_RECURRENT[type(spec.recurrence)]
+    return NAMES.get(spec.architecture) or TensorNames(LAYER_NORMS[spec.norm_placement])
 
 
 def layer_prefix(index: int) -> str:

@@ -10,10 +10,10 @@ from engine_under_test.config import EngineConfig
 from engine_under_test.model.decoder import Decoder, random_decoder
 from engine_under_test.model.paged import kind_of
 from engine_under_test.model.spec import LayerKind, LayerSpec, ModelSpec
-from engine_under_test.model.tiny import RECURRENT, TINY, tiny_spec
+from engine_under_test.model.tiny import TINY, tiny_spec
 from harness.engines.own.without_cache import WithoutCache
 
-MODELS = {f"tiny-{family}": family for family in TINY if family not in RECURRENT}
+MODELS = {f"tiny-{family}": family for family in TINY}
 WEIGHTS_SEED = 7
 NUM_LAYERS = 3
 # Token ids of prompts differ by multiples of 64. Modulo a larger prime they still differ.
@@ -47,8 +47,16 @@ def _made(family: str, kinds: tuple[LayerKind, ...], window: int | None) -> Tiny
 
 
 def _with_layers(spec: ModelSpec, kinds: tuple[LayerKind, ...], window: int | None) -> ModelSpec:
-    """Layers of each kind in turn, the last kind first. A kind that the family lacks has the rope of the other."""
-    ropes = {layer.kind: layer.rope for layer in spec.layers}
+    """Layers of each kind in turn, the last kind first.
+
+    A kind of attention that the family lacks has the rope of the other; a recurrence that it lacks is that of Griffin.
+    """
+    ropes = {layer.kind: layer.rope for layer in spec.layers if layer.kind is not LayerKind.RECURRENT}
+    other = next(iter(ropes.values()))
     turns = [kinds[-1 - index % len(kinds)] for index in range(NUM_LAYERS)]
-    layers = [LayerSpec(index, kind, ropes.get(kind, spec.layers[0].rope)) for index, kind in enumerate(turns)]
-    return replace(spec, layers=tuple(layers), sliding_window=window)
+    layers = [
+        LayerSpec(index, kind, None if kind is LayerKind.RECURRENT else ropes.get(kind, other))
+        for index, kind in enumerate(turns)
+    ]
+    recurrence = spec.recurrence or tiny_spec("recurrent-gemma").recurrence
+    return replace(spec, layers=tuple(layers), sliding_window=window, recurrence=recurrence)
