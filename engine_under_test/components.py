@@ -215,7 +215,7 @@ class RecurrentState(SlidingWindow):
 
     def chunk_capacity(self, count: int, *, slack: int) -> int:
         """Two pages for the end, and one for each checkpoint; or a page for each of its tokens."""
-        dense = super().chunk_capacity(count, slack=slack)
+        dense = count * self.page_size + slack
         if count < 2:
             return dense
         return UNBOUNDED if self._interval is None else max(dense, (count - 2) * self._interval)
