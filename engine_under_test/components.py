@@ -44,6 +44,7 @@ class Component(ABC):
 
     leaves_tombstones: bool  # can a cached node lose these pages, and keep others?
     chunk_reserve: int  # pages that a chunk leaves free, unless its request is alone
+    is_sparse = False  # does a request take pages at some places only?  Then a cached prefix has pages at few places
     slots = 0  # states of a page; 0: a page has the KV of each of its tokens
     kept_states = 0  # the newest positions after which a pass stores the state
 
@@ -199,6 +200,8 @@ class RecurrentState(SlidingWindow):
     `kept_states` positions: after a rejected draft, or a cut, the request goes on from one of these.
     """
 
+    is_sparse = True
+
     def __init__(self, name: str, num_pages: int, page_size: int, *, slots: int, interval: int | None) -> None:
         super().__init__(name, num_pages, page_size, STATE_WINDOW)
         self.slots = min(slots, page_size)
@@ -215,7 +218,7 @@ class RecurrentState(SlidingWindow):
 
     def chunk_capacity(self, count: int, *, slack: int) -> int:
         """Two pages for the end, and one for each checkpoint; or a page for each of its tokens."""
-        dense = super().chunk_capacity(count, slack=slack)
+        dense = count * self.page_size + slack
         if count < 2:
             return dense
         return UNBOUNDED if self._interval is None else max(dense, (count - 2) * self._interval)

@@ -293,7 +293,7 @@ class EngineConfig:
                 f"state_pages: {self.state_pages} with full_pages 0; states belong to pages of the whole prefix, so "
                 "give full_pages"
             )
-        least = least_windowed_pages(STATE_WINDOW, self.page_size, lookahead_tokens=self.lookahead_tokens)
+        least = least_state_pages(self.page_size, lookahead_tokens=self.lookahead_tokens)
         if self.state_pages < least:
             raise ConfigError(
                 f"state_pages: {self.state_pages} cannot hold one request with page_size {self.page_size}; "
@@ -343,6 +343,11 @@ def least_windowed_pages(window: int, page_size: int, *, lookahead_tokens: int) 
     """The most pages of a windowed pool that one request needs at one time."""
     kept = align_up(max(lookback(window), page_size), page_size)
     return kept // page_size + 2 + num_pages(lookahead_tokens, page_size)
+
+
+def least_state_pages(page_size: int, *, lookahead_tokens: int) -> int:
+    """The most pages of states that one request needs at one time, beside its checkpoints."""
+    return least_windowed_pages(STATE_WINDOW, page_size, lookahead_tokens=lookahead_tokens)
 
 
 def check_size(configs: Sequence[EngineConfig]) -> None:

@@ -34,13 +34,14 @@ def shape_of(memory: KVMemory, pool: str, count: int) -> tuple[int, ...]:
 
 
 def terms_of(memory: KVMemory) -> str:
-    """The page layout, which must be the same on both sides: page size, pools, windows, dtype and shape of a slot."""
+    """The page layout, which must be the same on both sides: page size, pools, windows, slots, and their content."""
     pools = []
     for pool in memory.pools:
         kv, page_dim = memory.store.kv(pool.name), memory.store.page_dim(pool.name)
         shape = (*kv.shape[:page_dim], *kv.shape[page_dim + 2 :])
         window = f" with window {pool.window}" if pool.window else ""
-        pools.append(f"{pool.name}{window} of {str(kv.dtype).removeprefix('torch.')} {list(shape)} a token")
+        content = f"{str(kv.dtype).removeprefix('torch.')} {list(shape)}"
+        pools.append(f"{pool.name}{window} of {content} {f'in {pool.slots} states' if pool.slots else 'a token'}")
     return f"pages of {memory.page_size} tokens, {', '.join(pools)}"
 
 

@@ -112,6 +112,7 @@ class Backups:
                 if is_whole and node in beside:
                     spared.append(node)
                     continue
+                going.pop(node, None)  # the last node that loses pages is the last that was chosen
                 going[node] = gone | (set(range(len(free))) if is_whole else {component})
                 if is_whole:
                     candidates.plan_drop(node)

@@ -78,6 +78,13 @@ class ConfigFile:
             raise self.refusal(key, f"is {shortened(value)}; want true or false")
         return value
 
+    def items(self, key: str, *, what: str) -> list[Any]:
+        """A list; `what` names its items for the message."""
+        value = self.raw(key)
+        if not isinstance(value, list):
+            raise self.refusal(key, f"is {shortened(value)}; want a list of {what}")
+        return value
+
     def choice(self, key: str, choices: Mapping[str, object]) -> str:
         value = self.raw(key)
         if not isinstance(value, str) or value not in choices:

@@ -1,38 +1,16 @@
-"""The decoder: from token ids and positions to logits.  The caller stores the keys and values."""
-
-from collections.abc import Mapping
-from typing import Protocol
+"""The decoder: from token ids and positions to logits.  The caller stores the keys, the values and the states."""
 
 import torch
 from torch.nn import functional
 
 from engine_under_test.model.attention import Scoring, attention, visible
-from engine_under_test.model.layers import (
-    ExpertWeights,
-    GatedMlp,
-    LayerNorm,
-    Linear,
-    MixtureOfExperts,
-    RmsNorm,
-    halves_to_pairs,
-    rotate,
-    rotation_table,
-    working_dtype,
-)
-from engine_under_test.model.spec import ModelSpec, NormKind, NormPlacement, QKNorm
-from engine_under_test.model.weights import EMBEDDING, FINAL_NORM, HEAD, LAYER_NORMS, layer_prefix, random_tensors
+from engine_under_test.model.layers import ExpertWeights, GatedMlp, Linear, MixtureOfExperts, rotation_table
+from engine_under_test.model.mixers import LayerCache, LayerTensors, Tensors, make_mixer, make_norm
+from engine_under_test.model.recurrent import Recurrence
+from engine_under_test.model.spec import LayerKind, ModelSpec, NormPlacement
+from engine_under_test.model.weights import EMBEDDING, HEAD, names_of, random_tensors
 
-Norm = RmsNorm | LayerNorm
-Tensors = Mapping[str, torch.Tensor]
 MIN_CONTEXT_LEN = 1024  # rotations that every decoder has; `reserve` adds more
-
-
-class Attend(Protocol):
-    """Stores the keys and values of new tokens, and computes their attention over all stored ones."""
-
-    def __call__(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scoring: Scoring) -> torch.Tensor:
-        """q is (n, heads, head_dim), k and v (n, kv_heads, head_dim), normed and rotated; returns q's shape."""
-        ...
 
 
 class Decoder:
@@ -46,7 +24,7 @@ class Decoder:
         self.spec = spec
         self._embedding = tensors[EMBEDDING]
         self._head = tensors[EMBEDDING if spec.tied_embeddings else HEAD]
-        self._norm = make_norm(tensors[FINAL_NORM], spec)
+        self._norm = make_norm(tensors[names_of(spec).final_norm], spec)
         self._layers = [DecoderLayer(LayerTensors(tensors, spec, layer.index)) for layer in spec.layers]
         self._ropes = [None if layer.rope is None else spec.ropes.index(layer.rope) for layer in spec.layers]
         # Rounded to the dtype of the weights, as in training.
@@ -71,7 +49,7 @@ class Decoder:
             ]
 
     def hidden(
-        self, token_ids: torch.Tensor, positions: torch.Tensor, attend: Attend, rows: torch.Tensor | None = None
+        self, token_ids: torch.Tensor, positions: torch.Tensor, cache: LayerCache, rows: torch.Tensor | None = None
     ) -> torch.Tensor:
         """The state of each token after the final norm: (n, hidden_size), or (m, hidden_size) with `rows`, (m,) int64.
 
@@ -83,7 +61,7 @@ class Decoder:
         rotations = [table.index_select(0, positions).unsqueeze(1) for table in self._rotations]
         last = self._layers[-1]
         for layer, rope in zip(self._layers, self._ropes, strict=True):
-            x = layer(x, None if rope is None else rotations[rope], attend, rows if layer is last else None)
+            x = layer(x, None if rope is None else rotations[rope], cache, rows if layer is last else None)
         return self._norm(x)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
@@ -103,145 +81,71 @@ def random_decoder(spec: ModelSpec, seed: int, dtype: torch.dtype) -> Decoder:
 
 def dense_logits(decoder: Decoder, token_ids: torch.Tensor) -> torch.Tensor:
     """Logits at each token of one sequence, (n, vocab_size), without a cache: the reference for paged runs."""
-    spec = decoder.spec
     decoder.reserve(len(token_ids))
     positions = torch.arange(len(token_ids), device=decoder.device)
-    masks = {
-        is_sliding: visible(positions, positions, spec.sliding_window if is_sliding else None)[None, None]
-        for is_sliding in (False, True)
-    }
+    return decoder.logits(decoder.hidden(token_ids, positions, WholeSequence(decoder.spec, positions)))
 
-    def attend(layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scoring: Scoring) -> torch.Tensor:
+
+class WholeSequence:
+    """Keeps nothing: all tokens of one sequence are computed at once."""
+
+    def __init__(self, spec: ModelSpec, positions: torch.Tensor) -> None:
+        self._layers = spec.layers
+        self._masks = {kind: visible(positions, positions, spec.window_of(kind))[None, None] for kind in LayerKind}
+
+    def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scoring: Scoring) -> torch.Tensor:
         q, k, v = (part.transpose(0, 1).unsqueeze(0) for part in (q, k, v))
-        return attention(q, k, v, mask=masks[spec.layers[layer].is_sliding], scoring=scoring)[0].transpose(0, 1)
+        return attention(q, k, v, mask=self._masks[self._layers[layer].kind], scoring=scoring)[0].transpose(0, 1)
 
-    return decoder.logits(decoder.hidden(token_ids, positions, attend))
+    def recur(self, layer: int, x: torch.Tensor, recurrence: Recurrence) -> torch.Tensor:
+        return recurrence(x.unsqueeze(0), None, ()).out[0]
 
 
 # --- a layer
 
 
-class LayerTensors:
-    """The tensors of one layer of a checkpoint, by their names within the layer."""
-
-    def __init__(self, tensors: Tensors, spec: ModelSpec, index: int) -> None:
-        self._tensors = tensors
-        self._prefix = layer_prefix(index)
-        self.spec = spec
-        self.index = index
-
-    def __getitem__(self, name: str) -> torch.Tensor:
-        return self._tensors[self._prefix + name]
-
-    def norm(self, name: str | None) -> Norm | None:
-        return None if name is None else make_norm(self[f"{name}.weight"], self.spec)
-
-
-def make_norm(weight: torch.Tensor, spec: ModelSpec) -> Norm:
-    weight = weight.to(working_dtype(weight.dtype)) + spec.one_plus_weight
-    return LayerNorm(weight, spec.norm_eps) if spec.norm_kind is NormKind.LAYER else RmsNorm(weight, spec.norm_eps)
-
-
 def make_mlp(tensors: LayerTensors) -> GatedMlp | MixtureOfExperts:
+    mlp, has_bias = tensors.names.mlp, tensors.spec.mlp.bias
     if tensors.spec.mlp.num_experts:
-        router = Linear(tensors["mlp.router.weight"], tensors["mlp.router.bias"])
+        router = Linear(tensors[f"{mlp}.router.weight"], tensors[f"{mlp}.router.bias"])
         # In checkpoints the columns of gate and up alternate.
         gate_up, bias = (
             torch.cat((stored[..., ::2], stored[..., 1::2]), dim=-1)
-            for stored in (tensors["mlp.experts.gate_up_proj"], tensors["mlp.experts.gate_up_proj_bias"])
+            for stored in (tensors[f"{mlp}.experts.gate_up_proj"], tensors[f"{mlp}.experts.gate_up_proj_bias"])
         )
-        down = (tensors["mlp.experts.down_proj"], tensors["mlp.experts.down_proj_bias"])
+        down = (tensors[f"{mlp}.experts.down_proj"], tensors[f"{mlp}.experts.down_proj_bias"])
         return MixtureOfExperts(tensors.spec.mlp, ExpertWeights(router, gate_up, bias, *down))
-    gate_up = torch.cat([tensors["mlp.gate_proj.weight"], tensors["mlp.up_proj.weight"]])
-    return GatedMlp(tensors.spec.mlp, gate_up, tensors["mlp.down_proj.weight"])
+    gate_and_up = tensors.linear(f"{mlp}.gate_proj", f"{mlp}.up_proj", has_bias=has_bias)
+    return GatedMlp(tensors.spec.mlp, gate_and_up, tensors.linear(f"{mlp}.down_proj", has_bias=has_bias))
 
 
 class DecoderLayer:
-    """Attention, then an MLP, or both in parallel; each adds to the residual stream."""
+    """A mixer, then an MLP, or both in parallel; each adds to the residual stream."""
 
     def __init__(self, tensors: LayerTensors) -> None:
-        norms = LAYER_NORMS[tensors.spec.norm_placement]
-        self._attention = SelfAttention(tensors)
+        norms = tensors.names.norms
+        self._mixer = make_mixer(tensors)
         self._mlp = make_mlp(tensors)
         self._parallel = tensors.spec.norm_placement is NormPlacement.PARALLEL
-        self._before_attention = tensors.norm(norms.before_attention)
-        self._after_attention = tensors.norm(norms.after_attention)
+        self._before_mixer = tensors.norm(norms.before_mixer)
+        self._after_mixer = tensors.norm(norms.after_mixer)
         self._before_mlp = tensors.norm(norms.before_mlp)
         self._after_mlp = tensors.norm(norms.after_mlp)
 
     def __call__(
-        self, x: torch.Tensor, rotations: torch.Tensor | None, attend: Attend, rows: torch.Tensor | None
+        self, x: torch.Tensor, rotations: torch.Tensor | None, cache: LayerCache, rows: torch.Tensor | None
     ) -> torch.Tensor:
         """x and the result are (n, hidden_size); in the last layer the result may be of `rows` only."""
-        normed = self._before_attention(x) if self._before_attention else x
-        attended = self._attention(normed, rotations, attend, rows)
+        normed = self._before_mixer(x) if self._before_mixer else x
+        mixed = self._mixer(normed, rotations, cache, rows)
         if rows is not None:
             x, normed = x[rows], normed[rows]
         if self._parallel:
-            return attended.add_(x).add_(self._mlp(normed))
-        if self._after_attention:
-            attended = self._after_attention(attended)
-        x = attended.add_(x)
+            return mixed.add_(x).add_(self._mlp(normed))
+        if self._after_mixer:
+            mixed = self._after_mixer(mixed)
+        x = mixed.add_(x)
         computed = self._mlp(self._before_mlp(x) if self._before_mlp else x)
         if self._after_mlp:
             computed = self._after_mlp(computed)
         return computed.add_(x)
-
-
-class SelfAttention:
-    """Projects to q, k and v, normalizes and rotates q and k, attends, and projects back."""
-
-    def __init__(self, tensors: LayerTensors) -> None:
-        spec = self._spec = tensors.spec
-        self._index = tensors.index
-        self._qk_size = (spec.num_heads + spec.num_kv_heads) * spec.head_dim
-        self._qkv = self._stacked(tensors)
-        output_bias = tensors["self_attn.o_proj.bias"] if spec.output_bias else None
-        self._output = Linear(tensors["self_attn.o_proj.weight"], output_bias)
-        self._norms = self._qk_norms(tensors)
-        sinks = tensors["self_attn.sinks"] if spec.has_sinks else None
-        self._scoring = Scoring(spec.attention_scale, spec.attention_softcap, sinks)
-
-    def _stacked(self, tensors: LayerTensors) -> Linear:
-        """One projection for q, k and v."""
-        parts = {
-            kind: [self._in_pairs(tensors[f"self_attn.{name}_proj.{kind}"]) for name in ("q", "k")]
-            + [tensors[f"self_attn.v_proj.{kind}"]]
-            for kind in (("weight", "bias") if self._spec.qkv_bias else ("weight",))
-        }
-        stacked = {kind: torch.cat(of_kind) for kind, of_kind in parts.items()}
-        return Linear(stacked["weight"], stacked.get("bias"))
-
-    def _in_pairs(self, rows: torch.Tensor) -> torch.Tensor:
-        return rows if self._spec.rope_interleaved else halves_to_pairs(rows, self._spec.head_dim)
-
-    def _qk_norms(self, tensors: LayerTensors) -> list[Norm]:
-        """One norm for each head of q and k, or one for q and one for k, or none."""
-        spec = self._spec
-        if spec.qk_norm is QKNorm.NONE:
-            return []
-        q, k = (self._in_pairs(tensors[f"self_attn.{name}_norm.weight"]) for name in ("q", "k"))
-        if spec.qk_norm is QKNorm.HEAD:
-            q, k = q.expand(spec.num_heads, -1), k.expand(spec.num_kv_heads, -1)
-            return [make_norm(torch.cat((q, k)), spec)]
-        return [make_norm(q, spec), make_norm(k, spec)]
-
-    def __call__(
-        self, x: torch.Tensor, rotations: torch.Tensor | None, attend: Attend, rows: torch.Tensor | None
-    ) -> torch.Tensor:
-        """The attention output of x, (n, hidden_size), or of its `rows`.  Without rotations q and k are not rotated."""
-        spec = self._spec
-        qkv = self._qkv(x)
-        qk, v = qkv[:, : self._qk_size], qkv[:, self._qk_size :].view(len(x), -1, spec.head_dim)
-        if spec.qk_norm is QKNorm.PROJECTION:
-            q_size = spec.num_heads * spec.head_dim
-            norm_q, norm_k = self._norms
-            qk = torch.cat((norm_q(qk[:, :q_size]), norm_k(qk[:, q_size:])), dim=1)
-        qk = qk.view(len(x), -1, spec.head_dim)
-        if spec.qk_norm is QKNorm.HEAD:
-            qk = self._norms[0](qk)
-        if rotations is not None:
-            qk = rotate(qk, rotations)
-        q, k = qk[:, : spec.num_heads], qk[:, spec.num_heads :]
-        attended = attend(self._index, q, k, v, self._scoring).flatten(1)
-        return self._output(attended if rows is None else attended[rows])

@@ -1,6 +1,6 @@
 """A small model that proposes draft tokens for a large one."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -8,16 +8,19 @@ import torch
 from engine_under_test.model.attention import Scoring, attention, visible
 from engine_under_test.model.checkpoint import load_decoder
 from engine_under_test.model.decoder import Decoder
+from engine_under_test.model.recurrent import Recurrence
 from engine_under_test.model.runner import usable_device, usable_dtype
+from engine_under_test.model.spec import LayerKind, ModelSpec
 from engine_under_test.ports import Wanted
 from engine_under_test.units import common_len
 
 MIN_CAPACITY = 64  # tokens
 CHUNK_LEN = 512  # tokens of a prompt in one pass
+KEPT_STATES = 32  # the newest; rejected drafts beyond them cost a pass over the sequence
 
 
 class DraftContext:
-    """The KV of one sequence: its `tokens`, with their keys and values in every layer.
+    """What the layers keep of one sequence: its `tokens`, with their keys and values, and the states after the last.
 
     The KV is (layers, 2, capacity, kv_heads, head_dim).  It is outside the engine's pools, and is never shared.
     """
@@ -26,11 +29,12 @@ class DraftContext:
         self.tokens: list[int] = []
         self._decoder = decoder
         self._kv = torch.empty(self._shape(0), dtype=decoder.dtype, device=decoder.device)
+        self._states: dict[int, dict[int, torch.Tensor]] = {}  # by position, then by layer
 
     def next_token(self, tokens: Sequence[int]) -> int:
-        """The likeliest token after `tokens`; only tokens without KV are computed."""
+        """The likeliest token after `tokens`; only tokens that are not known are computed."""
         self._reserve(len(tokens))
-        known = common_len(self.tokens, tokens[:-1])
+        known = self._resumed_at(common_len(self.tokens, tokens[:-1]))
         while True:
             end = min(len(tokens), known + CHUNK_LEN)
             hidden = self._compute(tokens[known:end], known)
@@ -39,25 +43,22 @@ class DraftContext:
                 return int(self._decoder.logits(hidden)[0].argmax())
             known = end
 
+    def _resumed_at(self, known: int) -> int:
+        """The first position to compute, if the tokens before `known` are those of the sequence."""
+        if self._decoder.spec.recurrence is None:
+            return known
+        self._states = {position: states for position, states in self._states.items() if position < known}
+        return max(self._states, default=-1) + 1
+
     def _compute(self, new: Sequence[int], start: int) -> torch.Tensor:
-        """Compute the KV of new tokens; the state of the last one, (1, hidden_size)."""
+        """Compute new tokens; the hidden state of the last one, (1, hidden_size)."""
         device, spec, end = self._decoder.device, self._decoder.spec, start + len(new)
-        positions, keys = torch.arange(start, end, device=device), torch.arange(end, device=device)
-        masks = {
-            is_sliding: visible(positions, keys, spec.sliding_window if is_sliding else None)[None, None]
-            for is_sliding in {layer.is_sliding for layer in spec.layers}
-        }
-
-        def attend(layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scoring: Scoring) -> torch.Tensor:
-            kv = self._kv[layer]
-            kv[0, start:end], kv[1, start:end] = k, v
-            queries = q.transpose(0, 1).unsqueeze(0)
-            seen = kv[:, :end].transpose(1, 2).unsqueeze(1)
-            mask = masks[spec.layers[layer].is_sliding]
-            return attention(queries, seen[0], seen[1], mask=mask, scoring=scoring)[0].transpose(0, 1)
-
+        positions = torch.arange(start, end, device=device)
         last = torch.tensor([len(new) - 1], device=device)
-        return self._decoder.hidden(torch.tensor(list(new), device=device), positions, attend, last)
+        before = self._states.get(start - 1, {})
+        self._states = {position: {} for position in range(max(start, end - KEPT_STATES), end)}
+        cache = DraftPass(spec, self._kv[:, :, :end], before, self._states, positions)
+        return self._decoder.hidden(torch.tensor(list(new), device=device), positions, cache, last)
 
     def _reserve(self, length: int) -> None:
         """Make space for `length` tokens.  The capacity doubles, so that the KV is copied seldom."""
@@ -72,6 +73,42 @@ class DraftContext:
     def _shape(self, capacity: int) -> tuple[int, ...]:
         spec = self._decoder.spec
         return (len(spec.layers), 2, capacity, spec.num_kv_heads, spec.head_dim)
+
+
+class DraftPass:
+    """The cache of one pass over the newest tokens of a context, at `positions`.
+
+    `kv` ends with these tokens.  `before` has the states before them, by layer; `after` receives those after the
+    positions that it has.
+    """
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        kv: torch.Tensor,
+        before: Mapping[int, torch.Tensor],
+        after: dict[int, dict[int, torch.Tensor]],
+        positions: torch.Tensor,
+    ) -> None:
+        self._layers, self._kv, self._before, self._after = spec.layers, kv, before, after
+        self._start = kv.shape[2] - len(positions)
+        keys = torch.arange(kv.shape[2], device=kv.device)
+        self._masks = {kind: visible(positions, keys, spec.window_of(kind))[None, None] for kind in LayerKind}
+
+    def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scoring: Scoring) -> torch.Tensor:
+        kv = self._kv[layer]
+        kv[0, self._start :], kv[1, self._start :] = k, v
+        seen = kv.transpose(1, 2).unsqueeze(1)
+        queries, mask = q.transpose(0, 1).unsqueeze(0), self._masks[self._layers[layer].kind]
+        return attention(queries, seen[0], seen[1], mask=mask, scoring=scoring)[0].transpose(0, 1)
+
+    def recur(self, layer: int, x: torch.Tensor, recurrence: Recurrence) -> torch.Tensor:
+        before = self._before.get(layer)
+        asked = [position - self._start for position in self._after]
+        recurred = recurrence(x.unsqueeze(0), None if before is None else before.unsqueeze(0), asked)
+        for states, state in zip(self._after.values(), recurred.states[0], strict=True):
+            states[layer] = state
+        return recurred.out[0]
 
 
 class DraftModel:

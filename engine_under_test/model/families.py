@@ -1,15 +1,23 @@
 """The model families: how to read a ModelSpec from the config.json of each."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from reprlib import repr as shortened
 from typing import Any
 
-from engine_under_test.limits import MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS
-from engine_under_test.model.config_file import FULL, SLIDING, ConfigFile
-from engine_under_test.model.layers import ACTIVATIONS
-from engine_under_test.model.rope_config import rope_of
-from engine_under_test.model.spec import LayerSpec, MlpSpec, ModelSpec, NormKind, NormPlacement, QKNorm
+import torch
+
+from engine_under_test.limits import MAX_CONTEXT_LEN
+from engine_under_test.model.config_file import ConfigFile
+from engine_under_test.model.recurrent_config import bamba_kinds, mamba2_of, recurrent_gemma_kinds, rg_lru_of
+from engine_under_test.model.spec import (
+    LayerKind,
+    Mamba2Spec,
+    NormKind,
+    NormPlacement,
+    QKNorm,
+    RgLruSpec,
+)
 
 # --- the keys of a config.json
 
@@ -44,7 +52,6 @@ FIXED: dict[str, Any] = {
     "chunk_size_feed_forward": 0,
     "is_causal": True,
     "is_encoder_decoder": False,
-    "partial_rotary_factor": 1.0,
     "use_bidirectional_attention": False,
 }
 # Further keys that every family reads, with the default of transformers.
@@ -88,6 +95,19 @@ GPT_OSS_YARN: dict[str, Any] = {
 }
 
 
+def unscaled(_hidden_size: int) -> float:
+    return 1.0
+
+
+def root(hidden_size: int) -> float:
+    return math.sqrt(hidden_size)
+
+
+def root_in_bfloat16(hidden_size: int) -> float:
+    rounded: float = torch.tensor(math.sqrt(hidden_size), dtype=torch.bfloat16).item()
+    return rounded
+
+
 @dataclass(frozen=True, slots=True)
 class Family:
     """The properties of an architecture that its config.json does not have.
@@ -95,8 +115,10 @@ class Family:
     `defaults`, `fixed`, `harmless`: as DEFAULTS, FIXED and HARMLESS, for this family.  Any other key is an error.
     `full_every`: where the file lists no layer types, and has no `sliding_window_pattern`, each n-th layer is full.
     With 0 all are full, or, if the file uses a sliding window, all are sliding (from `max_window_layers` on).
-    `rope_by_type`: sliding and full layers have different rotary embeddings.
-    `qkv_bias`, `output_bias`: None where the file has them.
+    `kinds`, `recurrence`: how to read the kinds of the layers, and the recurrence, where some layers are recurrent.
+    `head_dim_is_derived`: any other than hidden_size / num_attention_heads is an error.  An MLP has
+    intermediate_size / `intermediate_divisor` units.  `rope_by_type`: sliding and full layers have different rotary
+    embeddings.  `qkv_bias`, `output_bias`, `mlp_bias`: None where the file has them.
     """
 
     model_type: str
@@ -104,9 +126,16 @@ class Family:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     harmless: frozenset[str] = frozenset()
     full_every: int = 0
+    kinds: Callable[[ConfigFile, int], list[LayerKind]] | None = None
+    recurrence: Callable[[ConfigFile], RgLruSpec | Mamba2Spec] | None = None
+    window_key: str = "sliding_window"
+    final_softcap_key: str = "final_logit_softcapping"
     norm_eps_key: str = "rms_norm_eps"
     activation_key: str = "hidden_act"
-    scales_embeddings: bool = False
+    embedding_scale: Callable[[int], float] = unscaled
+    head_dim_is_derived: bool = False
+    intermediate_divisor: int = 1
+    rotated_share: float = 1.0
     has_sinks: bool = False
     has_experts: bool = False
     rope_by_type: bool = False
@@ -114,6 +143,7 @@ class Family:
     rope_interleaved: bool = False
     qkv_bias: bool | None = None
     output_bias: bool | None = None
+    mlp_bias: bool | None = None
     norm_kind: NormKind = NormKind.RMS
     norm_placement: NormPlacement = NormPlacement.BEFORE
     one_plus_weight: bool = False
@@ -127,7 +157,7 @@ FAMILIES = {
         harmless=frozenset({"hidden_act", "sliding_window_size"}),
         full_every=2,
         activation_key="hidden_activation",
-        scales_embeddings=True,
+        embedding_scale=root,
         norm_placement=NormPlacement.AROUND,
         one_plus_weight=True,
     ),
@@ -142,7 +172,7 @@ FAMILIES = {
         },
         harmless=frozenset({"hidden_act", "_sliding_window_pattern"}),
         activation_key="hidden_activation",
-        scales_embeddings=True,
+        embedding_scale=root,
         rope_by_type=True,
         norm_placement=NormPlacement.AROUND,
         one_plus_weight=True,
@@ -221,140 +251,64 @@ FAMILIES = {
     "LlamaForCausalLM": Family(
         "llama",
         GATED | {"attention_bias": False, "eos_token_id": 2},
+        mlp_bias=False,
         fixed={"mlp_bias": False, "rope_interleaved": False, "is_llama_config": True},
         full_every=1,
     ),
+    "RecurrentGemmaForCausalLM": Family(
+        "recurrent_gemma",
+        DEFAULTS
+        | {
+            "attention_bias": False,
+            "attention_window_size": 2048,
+            "block_types": ["recurrent", "recurrent", "attention"],
+            "conv1d_width": 4,
+            "hidden_activation": "gelu_pytorch_tanh",
+            "logits_soft_cap": 30.0,
+            "lru_width": None,
+            "max_position_embeddings": MAX_CONTEXT_LEN,
+            "rms_norm_eps": 1e-6,
+            "tie_word_embeddings": True,
+            "eos_token_id": 1,
+        },
+        harmless=frozenset({"w_init_variance_scale", "final_w_init_variance_scale"}),
+        kinds=recurrent_gemma_kinds,
+        recurrence=rg_lru_of,
+        window_key="attention_window_size",
+        final_softcap_key="logits_soft_cap",
+        activation_key="hidden_activation",
+        embedding_scale=root_in_bfloat16,
+        head_dim_is_derived=True,
+        intermediate_divisor=2,
+        rotated_share=0.5,
+        output_bias=True,
+        mlp_bias=True,
+        one_plus_weight=True,
+    ),
+    "BambaForCausalLM": Family(
+        "bamba",
+        GATED
+        | {
+            "num_key_value_heads": 8,
+            "rms_norm_eps": 1e-5,
+            "attention_bias": False,
+            "attn_layer_indices": None,
+            "mamba_conv_bias": True,
+            "mamba_d_conv": 4,
+            "mamba_d_head": "auto",
+            "mamba_d_state": 256,
+            "mamba_expand": 2,
+            "mamba_n_groups": 1,
+            "mamba_n_heads": 128,
+            "mamba_proj_bias": False,
+            "mlp_bias": False,
+            "eos_token_id": 2,
+        },
+        # Other limits of dt apply to prompts only in transformers.
+        fixed={"time_step_limit": [0.0, math.inf]},
+        harmless=frozenset({"mamba_chunk_size", "num_logits_to_keep", "z_loss_coefficient"}),
+        kinds=bamba_kinds,
+        recurrence=mamba2_of,
+        rotated_share=0.5,
+    ),
 }
-
-
-def spec_of(values: Mapping[str, Any], source: str = "config.json") -> ModelSpec:
-    """The spec that a config.json's `values` describe; raises CheckpointError, naming `source` and the key."""
-    config = ConfigFile(values, source)
-    architecture = _architecture(config)
-    family = FAMILIES[architecture]
-    _check_supported(config, architecture)
-    config = config.with_defaults(family.defaults)
-    hidden_size, num_heads = config.count("hidden_size"), config.count("num_attention_heads", most=MAX_HEADS)
-    head_dim = _head_dim(config)
-    layers = _layers(config, family)
-    biased = config.flag("attention_bias", default=False)
-    scale_of = config.number("query_pre_attn_scalar") if config.has("query_pre_attn_scalar") else float(head_dim)
-    return ModelSpec(
-        architecture=architecture,
-        vocab_size=config.count("vocab_size"),
-        hidden_size=hidden_size,
-        num_heads=num_heads,
-        num_kv_heads=_num_kv_heads(config),
-        head_dim=head_dim,
-        layers=layers,
-        sliding_window=config.count("sliding_window") if any(layer.is_sliding for layer in layers) else None,
-        max_context_len=config.count("max_position_embeddings"),
-        mlp=_mlp(config, family),
-        attention_scale=scale_of**-0.5,
-        norm_eps=config.number(family.norm_eps_key),
-        attention_softcap=_softcap(config, "attn_logit_softcapping"),
-        final_softcap=_softcap(config, "final_logit_softcapping"),
-        logit_scale=config.number("logit_scale") if config.has("logit_scale") else 1.0,
-        embedding_scale=hidden_size**0.5 if family.scales_embeddings else 1.0,
-        has_sinks=family.has_sinks,
-        norm_kind=family.norm_kind,
-        norm_placement=family.norm_placement,
-        one_plus_weight=family.one_plus_weight,
-        qk_norm=family.qk_norm,
-        qkv_bias=biased if family.qkv_bias is None else family.qkv_bias,
-        output_bias=biased if family.output_bias is None else family.output_bias,
-        rope_interleaved=family.rope_interleaved,
-        tied_embeddings=config.flag("tie_word_embeddings", default=False),
-        bos_token_id=next(iter(config.token_ids("bos_token_id")), None),
-        eos_token_ids=config.token_ids("eos_token_id"),
-    )
-
-
-def _architecture(config: ConfigFile) -> str:
-    named = config.raw("architectures")
-    supported = ", ".join(FAMILIES)
-    if not isinstance(named, list) or len(named) != 1 or str(named[0]) not in FAMILIES:
-        raise config.refusal("architectures", f"is {shortened(named)}; want one of {supported}")
-    return str(named[0])
-
-
-def _check_supported(config: ConfigFile, architecture: str) -> None:
-    family = FAMILIES[architecture]
-    if config.raw("model_type") != family.model_type:
-        wanted = f"want {family.model_type}, the type of {architecture}"
-        raise config.refusal("model_type", f"is {shortened(config.raw('model_type'))}; {wanted}")
-    if "quantization_config" in config:
-        raise config.refusal("quantization_config", "is not supported; want weights that are not quantized")
-    read = {*REQUIRED, *family.defaults, *HARMLESS, *family.harmless}
-    config.refuse_others(read, {**FIXED, **family.fixed}, reader=architecture)
-
-
-def _head_dim(config: ConfigFile) -> int:
-    derived = config.count("hidden_size") // config.count("num_attention_heads", most=MAX_HEADS)
-    head_dim = config.count("head_dim") if "head_dim" in config else derived
-    if head_dim % 2 or not 2 <= head_dim <= MAX_HEAD_DIM:
-        raise config.refusal(
-            "head_dim", f"is {head_dim}; want an even number from 2 to {MAX_HEAD_DIM}, for rotation in pairs"
-        )
-    return head_dim
-
-
-def _num_kv_heads(config: ConfigFile) -> int:
-    num_heads = config.count("num_attention_heads", most=MAX_HEADS)
-    num_kv_heads = config.count("num_key_value_heads") if "num_key_value_heads" in config else num_heads
-    if num_heads % num_kv_heads:
-        raise config.refusal("num_key_value_heads", f"is {num_kv_heads}; want a divisor of {num_heads} heads")
-    return num_kv_heads
-
-
-def _softcap(config: ConfigFile, key: str) -> float | None:
-    return config.number(key) if key in config else None
-
-
-def _mlp(config: ConfigFile, family: Family) -> MlpSpec:
-    activation = config.choice(family.activation_key, ACTIVATIONS)
-    intermediate_size = config.count("intermediate_size")
-    if not family.has_experts:
-        return MlpSpec(activation, intermediate_size)
-    num_experts, num_taken = config.count("num_local_experts"), config.count("num_experts_per_tok")
-    if num_taken > num_experts:
-        raise config.refusal("num_experts_per_tok", f"is {num_taken}; want at most num_local_experts, {num_experts}")
-    limit, alpha = config.number("swiglu_limit"), config.number("swiglu_alpha")
-    return MlpSpec(activation, intermediate_size, num_experts, num_taken, limit, alpha)
-
-
-# --- layers
-
-
-def _layers(config: ConfigFile, family: Family) -> tuple[LayerSpec, ...]:
-    layer_types = _layer_types(config, family)
-    ropes = {
-        layer_type: rope_of(config, layer_type, by_type=family.rope_by_type)
-        for layer_type in dict.fromkeys(layer_types)
-        if layer_type == SLIDING or family.rope_on_full
-    }
-    return tuple(
-        LayerSpec(index, layer_type == SLIDING, ropes.get(layer_type)) for index, layer_type in enumerate(layer_types)
-    )
-
-
-def _layer_types(config: ConfigFile, family: Family) -> list[str]:
-    num_layers = config.count("num_hidden_layers", most=MAX_LAYERS)
-    if "layer_types" not in config:
-        return [SLIDING if _slides(config, family, index) else FULL for index in range(num_layers)]
-    listed = config.raw("layer_types")
-    if not isinstance(listed, list) or len(listed) != num_layers or not set(map(str, listed)) <= {SLIDING, FULL}:
-        raise config.refusal("layer_types", f"is {shortened(listed)}; want {num_layers} entries of {SLIDING} or {FULL}")
-    if SLIDING in listed and not config.flag("use_sliding_window", default=True):
-        raise config.refusal("use_sliding_window", "is not true, though layer_types has sliding layers; fix either")
-    return listed
-
-
-def _slides(config: ConfigFile, family: Family, index: int) -> bool:
-    """Is this layer sliding?  For a file that does not list the layer types."""
-    full_every = config.count("sliding_window_pattern") if config.has("sliding_window_pattern") else family.full_every
-    if full_every:
-        return (index + 1) % full_every != 0
-    if "sliding_window" not in config or not config.flag("use_sliding_window", default=True):
-        return False
-    return not config.has("max_window_layers") or index >= config.count("max_window_layers", least=0)

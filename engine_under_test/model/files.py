@@ -44,7 +44,7 @@ def read_json(directory: Path, name: str) -> dict[str, Any]:
     if len(content) > MAX_JSON_BYTES:
         raise CheckpointError(f"{path}: is larger than {MAX_JSON_BYTES} bytes; {REMEDY}")
     try:
-        values = json.loads(content.decode())
+        values = json.loads(content.decode(), object_hook=_number_or_object)
     except RecursionError as error:
         raise too_deep from error
     except ValueError as error:
@@ -58,3 +58,9 @@ def read_json(directory: Path, name: str) -> dict[str, Any]:
     if level:
         raise too_deep
     return values
+
+
+def _number_or_object(read: dict[str, Any]) -> Any:
+    """transformers writes a number that JSON does not have as an object."""
+    number = read.get("__float__")
+    return float(number) if number in ("Infinity", "-Infinity", "NaN") and len(read) == 1 else read

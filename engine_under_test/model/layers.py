@@ -66,8 +66,9 @@ class Linear(NamedTuple):
 
 
 def inverse_frequencies(rope: RopeSpec, head_dim: int, dtype: torch.dtype) -> torch.Tensor:
-    """The angle by which each pair turns from one position to the next, in radians: (head_dim / 2,)."""
-    exponents = torch.arange(0, head_dim, 2, dtype=dtype) / head_dim
+    """The angle by which each rotated pair turns from one position to the next, in radians: (rotated_dim / 2,)."""
+    rotated_dim = rope.rotated_dim(head_dim)
+    exponents = torch.arange(0, rotated_dim, 2, dtype=dtype) / rotated_dim
     frequencies = 1.0 / rope.theta**exponents
     return SCALINGS[rope.rope_type](rope, frequencies)
 
@@ -112,10 +113,14 @@ SCALINGS: dict[str, Callable[[RopeSpec, torch.Tensor], torch.Tensor]] = {
 
 
 def rotation_table(rope: RopeSpec, head_dim: int, context_len: int, dtype: torch.dtype) -> torch.Tensor:
-    """The rotation of each pair at each position, as complex numbers: (context_len, head_dim / 2)."""
+    """The rotation of each pair at each position, as complex numbers: (context_len, head_dim / 2).
+
+    It is 1 for the pairs that are not rotated, the last ones.
+    """
     dtype = working_dtype(dtype)
     angles = torch.outer(torch.arange(context_len, dtype=dtype), inverse_frequencies(rope, head_dim, dtype))
-    return torch.polar(torch.full_like(angles, rope.attention_factor), angles)
+    rotated = torch.polar(torch.full_like(angles, rope.attention_factor), angles)
+    return functional.pad(rotated, (0, head_dim // 2 - rotated.shape[1]), value=1.0)
 
 
 def rotate(x: torch.Tensor, rotations: torch.Tensor) -> torch.Tensor:
@@ -128,13 +133,15 @@ def rotate(x: torch.Tensor, rotations: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(torch.view_as_complex(pairs) * rotations).view(tokens, heads, head_dim).to(x.dtype)
 
 
-def halves_to_pairs(rows: torch.Tensor, head_dim: int) -> torch.Tensor:
+def halves_to_pairs(rows: torch.Tensor, head_dim: int, rotated_dim: int) -> torch.Tensor:
     """Reorder rows, (heads * head_dim, …), from pairs across the two halves of a head to pairs of neighbours.
 
-    Scores are sums over the dimensions of a head, so an order that q and k share does not change them.
+    Only the first `rotated_dim` rows of a head are in pairs.  Scores are sums over the dimensions of a head, so an
+    order that q and k share does not change them.
     """
-    halves = rows.reshape(-1, 2, head_dim // 2, *rows.shape[1:])
-    return halves.transpose(1, 2).reshape(rows.shape)
+    order = torch.arange(head_dim, device=rows.device)
+    order[:rotated_dim] = order[:rotated_dim].view(2, -1).t().flatten()
+    return rows.reshape(-1, head_dim, *rows.shape[1:])[:, order].reshape(rows.shape)
 
 
 # --- MLPs
@@ -146,16 +153,16 @@ WORK_PER_CALL = 1 << 19
 class GatedMlp:
     """down(activation(gate(x)) * up(x))."""
 
-    def __init__(self, spec: MlpSpec, gate_up: torch.Tensor, down: torch.Tensor) -> None:
-        """`gate_up` is (2 * intermediate_size, hidden_size), gate first; `down` is (hidden_size, intermediate_size)."""
+    def __init__(self, spec: MlpSpec, gate_up: Linear, down: Linear) -> None:
+        """`gate_up` has 2 * intermediate_size outputs, the gate's first."""
         self._activation = ACTIVATIONS[spec.activation]
         self._gate_up = gate_up
         self._down = down
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """x and the result are (n, hidden_size)."""
-        gate, up = functional.linear(x, self._gate_up).chunk(2, dim=-1)
-        return functional.linear(self._activation(gate).mul_(up), self._down)
+        gate, up = self._gate_up(x).chunk(2, dim=-1)
+        return self._down(self._activation(gate).mul_(up))
 
 
 class ExpertWeights(NamedTuple):

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 import torch
 
 from engine_under_test.model.attention import Scoring, attention, visible
-from engine_under_test.model.spec import ModelSpec
+from engine_under_test.model.recurrent import Recurrence
+from engine_under_test.model.spec import LayerKind, ModelSpec
+from engine_under_test.model.states import state_pass
 from engine_under_test.ports import ForwardBatch, PageSpan, PoolPages
 from engine_under_test.units import num_pages
 
@@ -47,23 +49,32 @@ class PoolPass:
     groups: Sequence[Group]
 
 
-class PagedAttention:
-    """Attention of one pass: each layer writes its keys and values to slots, then reads them through the pages.
+class PagedCache:
+    """The cache of one pass: each layer writes its keys and values to slots, then reads them through the pages.
 
     Slots that no query sees are read as zeros: they may have any content, and a mask does not stop NaN.
     """
 
     def __init__(self, spec: ModelSpec, batch: ForwardBatch) -> None:
-        passes = {pool.window is not None: _pool_pass(batch, pool) for pool in batch.pools}
-        counts = {False: 0, True: 0}
-        self._layers: list[tuple[PoolPass, int]] = []
+        pools = {kind_of(pool.window, num_slots=pool.num_slots): pool for pool in batch.pools}
+        kinds = {layer.kind for layer in spec.layers}
+        self._kv = {kind: _pool_pass(batch, pools[kind]) for kind in kinds - {LayerKind.RECURRENT}}
+        self._states = {kind: state_pass(batch, pools[kind]) for kind in kinds & {LayerKind.RECURRENT}}
+        counts = dict.fromkeys(LayerKind, 0)
+        self._layers: list[tuple[LayerKind, int]] = []  # the kind of each layer, and its place in the pool
         for layer in spec.layers:
-            self._layers.append((passes[layer.is_sliding], counts[layer.is_sliding]))
-            counts[layer.is_sliding] += 1
+            self._layers.append((layer.kind, counts[layer.kind]))
+            counts[layer.kind] += 1
 
-    def __call__(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scoring: Scoring) -> torch.Tensor:
+    def recur(self, layer: int, x: torch.Tensor, recurrence: Recurrence) -> torch.Tensor:
+        """The output of a recurrence, (tokens, width); x is (tokens, inputs)."""
+        kind, index = self._layers[layer]
+        return self._states[kind].recur(index, x, recurrence)
+
+    def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scoring: Scoring) -> torch.Tensor:
         """The attention output, in q's shape, (tokens, heads, head_dim); k and v are (tokens, kv_heads, head_dim)."""
-        pool, index = self._layers[layer]
+        kind, index = self._layers[layer]
+        pool = self._kv[kind]
         kv = pool.kv[index]
         by_slot = kv.view(2, -1, *k.shape[1:])
         by_slot[0].index_copy_(0, pool.slots, k)
@@ -83,6 +94,13 @@ class PagedAttention:
         queries = q.reshape(group.batch, -1, heads, head_dim).transpose(1, 2)
         attended = attention(queries, keys, values, mask=group.mask, scoring=scoring)
         return attended.transpose(1, 2).reshape(-1, heads, head_dim)
+
+
+def kind_of(window: int | None, *, num_slots: int) -> LayerKind:
+    """The kind of the layers of a pool with this window, and this number of states a page."""
+    if num_slots:
+        return LayerKind.RECURRENT
+    return LayerKind.FULL if window is None else LayerKind.SLIDING
 
 
 def _pool_pass(batch: ForwardBatch, pool: PoolPages) -> PoolPass:

@@ -16,20 +16,19 @@ READ = frozenset(
         *("low_freq_factor", "high_freq_factor"),
     )
 )
-FIXED: Mapping[str, Any] = {"partial_rotary_factor": 1.0}
 UNSCALED: Mapping[str, Any] = {"rope_type": "default"}
 
 
-def rope_of(config: ConfigFile, layer_type: str, *, by_type: bool) -> RopeSpec:
+def rope_of(config: ConfigFile, layer_type: str, *, by_type: bool, rotated_share: float) -> RopeSpec:
     """The rotary embedding of layers of `layer_type`; raises CheckpointError.
 
-    `by_type`: sliding and full layers have different ones.
+    `by_type`: sliding and full layers have different ones.  `rotated_share` is that of the family.
     """
     parameters = _parameters_of(config, layer_type) if by_type else _parameters_of_all(config)
-    parameters.refuse_others(READ, FIXED, reader="a rotary embedding")
+    parameters.refuse_others(READ, {"partial_rotary_factor": rotated_share}, reader="a rotary embedding")
     theta_key = "rope_local_base_freq" if layer_type == SLIDING and config.has("rope_local_base_freq") else "rope_theta"
     theta = parameters.number("rope_theta") if "rope_theta" in parameters else config.number(theta_key)
-    rope = RopeSpec(theta, _rope_type(parameters))
+    rope = RopeSpec(theta, _rope_type(parameters), rotated_share=rotated_share)
     if rope.rope_type == "default":
         return rope
     rope = rope._replace(factor=parameters.number("factor"))

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import torch
 
-from engine_under_test.config import EngineConfig, PoolSpec, least_windowed_pages
+from engine_under_test.config import EngineConfig, PoolSpec, least_state_pages, least_windowed_pages
 from engine_under_test.errors import ConfigError
 from engine_under_test.model.checkpoint import load_decoder, model_name
 from engine_under_test.model.decoder import Decoder
-from engine_under_test.model.paged import PagedAttention
+from engine_under_test.model.layers import working_dtype
+from engine_under_test.model.paged import PagedCache, kind_of
 from engine_under_test.model.sampler import sample, uniform
-from engine_under_test.model.spec import ModelSpec
+from engine_under_test.model.spec import LayerKind, ModelSpec
 from engine_under_test.ports import Computed, ForwardBatch, ForwardEntry, ForwardFailed, LogitsSpan, SlotLayout
 from engine_under_test.units import num_pages
 
@@ -53,10 +54,13 @@ class ModelForward:
         return self.decoder.spec.vocab_size
 
     def layout(self, pool: PoolSpec) -> SlotLayout:
-        """Keys and values of every layer of the pool."""
-        spec = self.decoder.spec
-        layers = sum(layer.is_sliding == (pool.window is not None) for layer in spec.layers)
-        return SlotLayout(self.decoder.dtype, (layers, 2), (spec.num_kv_heads, spec.head_dim), self.decoder.device)
+        """Keys and values, or the states, of every layer of the pool."""
+        spec, device = self.decoder.spec, self.decoder.device
+        layers = sum(layer.kind is kind_of(pool.window, num_slots=pool.slots) for layer in spec.layers)
+        if pool.slots:
+            assert spec.recurrence is not None, "the engine has a pool of states, and no layer is recurrent"
+            return SlotLayout(working_dtype(self.decoder.dtype), (layers,), (spec.recurrence.state_size,), device)
+        return SlotLayout(self.decoder.dtype, (layers, 2), (spec.num_kv_heads, spec.head_dim), device)
 
     def launch(self, batch: ForwardBatch) -> None:
         """Run a pass.  It fails if the device is out of memory, or if it follows a failed pass."""
@@ -94,7 +98,7 @@ class ModelForward:
         hidden = decoder.hidden(
             self._token_ids(batch),
             torch.tensor(positions, device=device),
-            PagedAttention(decoder.spec, batch),
+            PagedCache(decoder.spec, batch),
             None if len(wanted) == len(positions) else torch.tensor(wanted, dtype=torch.int64, device=device),
         )
         logits = decoder.logits(hidden)
@@ -156,38 +160,49 @@ def usable_device(name: str) -> torch.device:
 def fitted(config: EngineConfig, spec: ModelSpec, *, source: str) -> EngineConfig:
     """The configuration with the model's window, at most its context length, and exactly the pools of its layers.
 
-    Without a number of windowed pages it gets the most that all running requests need, plus one chunk of a prompt.
+    Without a number of windowed pages it gets the most that all running requests need, plus one chunk of a prompt;
+    without one of pages of states, the most that all running requests need, and the checkpoints of one context.
     Raises ConfigError, naming `source` and the key, for a value that does not fit the model.
     """
-    if config.state_pages:
+    kinds = {layer.kind for layer in spec.layers}
+    config = replace(config, max_context_len=min(config.max_context_len, spec.max_context_len))
+    if LayerKind.SLIDING not in kinds and config.swa_pages:
+        raise ConfigError(f"{source}: sliding_window: no layer has one; remove swa_pages and sliding_window")
+    if LayerKind.RECURRENT not in kinds and config.state_pages:
         raise ConfigError(f"{source}: layer_types: no layer is recurrent; remove state_pages")
-    kinds = {layer.is_sliding for layer in spec.layers}
-    context_len = min(config.max_context_len, spec.max_context_len)
-    config = replace(config, max_context_len=context_len)
-    if True not in kinds:
-        if config.swa_pages:
-            raise ConfigError(f"{source}: sliding_window: no layer has one; remove swa_pages and sliding_window")
-        return config
-    window = spec.sliding_window
-    if config.sliding_window not in (None, window):
+    if spec.sliding_window is not None and config.sliding_window not in (None, spec.sliding_window):
         raise ConfigError(
-            f"{source}: sliding_window: {window}, but the configuration has {config.sliding_window}; remove it"
+            f"{source}: sliding_window: {spec.sliding_window}, but the configuration has {config.sliding_window}; "
+            "remove it"
         )
-    if False in kinds and not config.full_pages:
+    if LayerKind.FULL in kinds and not config.full_pages:
         raise ConfigError(f"{source}: layer_types: some layers read the whole prefix; set full_pages")
-    assert window is not None, "a layer is sliding, and the model has no window"
-    chunk_len = min(config.chunk_len or context_len, context_len)
-    least = least_windowed_pages(window, config.page_size, lookahead_tokens=config.lookahead_tokens)
-    most_swa_pages = least * config.max_running_requests + num_pages(chunk_len, config.page_size)
+    if LayerKind.RECURRENT in kinds and not config.full_pages:
+        raise ConfigError(f"{source}: layer_types: states belong to pages of the whole prefix; set full_pages")
     try:
         return replace(
             config,
-            full_pages=config.full_pages if False in kinds else 0,
-            swa_pages=config.swa_pages or most_swa_pages,
-            sliding_window=window,
+            full_pages=config.full_pages if kinds != {LayerKind.SLIDING} else 0,
+            swa_pages=_swa_pages(config, spec.sliding_window) if LayerKind.SLIDING in kinds else 0,
+            sliding_window=spec.sliding_window,
+            state_pages=_state_pages(config) if LayerKind.RECURRENT in kinds else 0,
         )
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from error
+
+
+def _swa_pages(config: EngineConfig, window: int | None) -> int:
+    assert window is not None, "a layer is sliding, and the model has no window"
+    chunk_len = min(config.chunk_len or config.max_context_len, config.max_context_len)
+    least = least_windowed_pages(window, config.page_size, lookahead_tokens=config.lookahead_tokens)
+    most = least * config.max_running_requests + num_pages(chunk_len, config.page_size)
+    return config.swa_pages or most
+
+
+def _state_pages(config: EngineConfig) -> int:
+    least = least_state_pages(config.page_size, lookahead_tokens=config.lookahead_tokens)
+    checkpoints = num_pages(config.max_context_len, config.state_interval) if config.state_interval else 0
+    return config.state_pages or least * config.max_running_requests + checkpoints
 
 
 def _returns(entry: ForwardEntry) -> bool:

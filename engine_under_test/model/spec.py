@@ -32,11 +32,20 @@ class QKNorm(StrEnum):
     PROJECTION = "projection"
 
 
+class LayerKind(StrEnum):
+    """How a layer mixes tokens: attention to the whole prefix, attention to a window, or a recurrence."""
+
+    FULL = "full"
+    SLIDING = "sliding"
+    RECURRENT = "recurrent"
+
+
 class RopeSpec(NamedTuple):
     """One rotary embedding.  Fields that its type does not use keep their defaults.
 
-    `factor` stretches positions, `attention_factor` scales the rotated vectors.  `original_len` is the context length
-    in tokens that a stretched model was first trained on.
+    `rotated_share` is the part of each head that is rotated, from its first dimension.  `factor` stretches positions,
+    `attention_factor` scales the rotated vectors.  `original_len` is the context length in tokens that a stretched
+    model was first trained on.
     Source: arXiv 2104.09864 (default), 2306.15595 (linear), 2309.00071 (yarn); llama3 as Llama 3.1 published it.
     """
 
@@ -50,21 +59,82 @@ class RopeSpec(NamedTuple):
     truncate: bool = True
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
+    rotated_share: float = 1.0
+
+    def rotated_dim(self, head_dim: int) -> int:
+        """The number of rotated dimensions of a head."""
+        return int(head_dim * self.rotated_share)
 
 
 @dataclass(frozen=True, slots=True)
 class LayerSpec:
-    """One layer: whether it sees a window or the whole prefix, and its rotary embedding (None: none)."""
+    """One layer: its kind, and its rotary embedding (None: none)."""
 
     index: int
-    is_sliding: bool
+    kind: LayerKind
     rope: RopeSpec | None
+
+
+class RgLruSpec(NamedTuple):
+    """A real-gated linear recurrent unit behind a causal convolution, as in Griffin (arXiv 2402.19427, section 2.4).
+
+    The unit has `width` channels; its gates are matrices of `num_blocks` blocks on the diagonal.  The convolution has
+    `conv_len` taps.  `activation` is that of the other branch.
+    """
+
+    width: int
+    num_blocks: int
+    conv_len: int
+    activation: str
+
+    @property
+    def conv_width(self) -> int:
+        """The number of channels of the convolution."""
+        return self.width
+
+    @property
+    def state_size(self) -> int:
+        """The number of values of a layer's state: the last inputs of the convolution, and one for each channel."""
+        return self.conv_len * self.width
+
+
+class Mamba2Spec(NamedTuple):
+    """A selective state space with a scalar decay for each head, as in Mamba 2 (arXiv 2405.21060).
+
+    Each head has `head_dim` channels with `state_dim` values each; the heads of a group have the same input and output
+    projections of their state.  The convolution has `conv_len` taps, and is followed by `activation`.
+    """
+
+    num_heads: int
+    head_dim: int
+    num_groups: int
+    state_dim: int
+    conv_len: int
+    activation: str
+    conv_bias: bool = True
+    projection_bias: bool = False
+
+    @property
+    def width(self) -> int:
+        """The number of channels of all heads."""
+        return self.num_heads * self.head_dim
+
+    @property
+    def conv_width(self) -> int:
+        """The number of channels of the convolution: the heads' input, and both projections of the state."""
+        return self.width + 2 * self.num_groups * self.state_dim
+
+    @property
+    def state_size(self) -> int:
+        """The number of values of a layer's state: the last inputs of the convolution, and the heads' states."""
+        return (self.conv_len - 1) * self.conv_width + self.width * self.state_dim
 
 
 class MlpSpec(NamedTuple):
     """One gated MLP, or `num_experts` of them, of which each token uses `experts_per_token`.
 
-    Experts clamp both halves at `limit`, and their gate is sigmoid(`alpha` x).
+    Experts clamp both halves at `limit`, and their gate is sigmoid(`alpha` x).  They always have biases; `bias` is for
+    a single MLP.
     """
 
     activation: str
@@ -73,6 +143,7 @@ class MlpSpec(NamedTuple):
     experts_per_token: int = 0
     limit: float = 7.0
     alpha: float = 1.702
+    bias: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +151,9 @@ class ModelSpec:
     """A decoder's shape and semantics, read from a checkpoint's config.json.
 
     `sliding_window` counts the tokens that a position of a sliding layer sees, itself included (as in Hugging Face
-    configurations); None where no layer slides.  A softcap is None where there is none.  `one_plus_weight`: a norm
-    multiplies by 1 + its weight.  `rope_interleaved`: pairs of neighbours are rotated, not pairs across two halves.
+    configurations); None where no layer slides.  `recurrence` is that of every recurrent layer.  A softcap is None
+    where there is none.  `one_plus_weight`: a norm multiplies by 1 + its weight.  `rope_interleaved`: pairs of
+    neighbours are rotated, not pairs across two halves.
     """
 
     architecture: str
@@ -96,6 +168,7 @@ class ModelSpec:
     mlp: MlpSpec
     attention_scale: float
     norm_eps: float
+    recurrence: RgLruSpec | Mamba2Spec | None = None
     attention_softcap: float | None = None
     final_softcap: float | None = None
     logit_scale: float = 1.0
@@ -116,3 +189,7 @@ class ModelSpec:
     def ropes(self) -> tuple[RopeSpec, ...]:
         """The distinct rotary embeddings, in the order in which layers first use them."""
         return tuple(dict.fromkeys(layer.rope for layer in self.layers if layer.rope is not None))
+
+    def window_of(self, kind: LayerKind) -> int | None:
+        """The tokens that a position of an attention layer of `kind` sees, itself included; None for all."""
+        return self.sliding_window if kind is LayerKind.SLIDING else None

@@ -3,12 +3,14 @@
 Where the family has both, some layers are sliding and some are full.
 """
 
+from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 from engine_under_test.errors import CheckpointError
 from engine_under_test.model.config_file import FULL, SLIDING
-from engine_under_test.model.families import spec_of
-from engine_under_test.model.spec import ModelSpec
+from engine_under_test.model.spec import LayerKind, LayerSpec, ModelSpec
+from engine_under_test.model.spec_config import spec_of
 
 COMMON: dict[str, Any] = {
     "vocab_size": 128,
@@ -121,14 +123,46 @@ TINY: dict[str, dict[str, Any]] = {
         **GATED,
         "rope_parameters": LLAMA3,
     },
+    "recurrent-gemma": {
+        "architectures": ["RecurrentGemmaForCausalLM"],
+        "model_type": "recurrent_gemma",
+        **ROOT_MEAN_SQUARE,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "attention_window_size": 8,
+        "block_types": ["recurrent", "attention"],
+        "lru_width": 48,
+        "conv1d_width": 4,
+        "logits_soft_cap": 30.0,
+    },
+    "bamba": {
+        "architectures": ["BambaForCausalLM"],
+        "model_type": "bamba",
+        **GATED,
+        "attn_layer_indices": [1],
+        "mamba_n_heads": 8,
+        "mamba_d_head": "auto",
+        "mamba_n_groups": 2,
+        "mamba_d_state": 16,
+    },
 }
+RECURRENT = ("recurrent-gemma", "bamba")  # the families with recurrent layers
 
 
 def tiny_config(family: str, **changes: Any) -> dict[str, Any]:
     """The content of a config.json of `family`, a key of TINY, with `changes`."""
     if family not in TINY:
         raise CheckpointError(f"model: {family!r} is not known; want one of {', '.join(TINY)}")
-    return COMMON | TINY[family] | changes
+    return deepcopy(COMMON | TINY[family] | changes)
+
+
+def tiny_spec_of_all_kinds() -> ModelSpec:
+    """A made-up model: the recurrence of a RecurrentGemma beside both kinds of attention."""
+    spec = tiny_spec("recurrent-gemma", num_hidden_layers=4)
+    rope = spec.ropes[0]
+    kinds = (LayerKind.RECURRENT, LayerKind.FULL, LayerKind.SLIDING, LayerKind.RECURRENT)
+    ropes = {LayerKind.RECURRENT: None}
+    layers = (LayerSpec(index, kind, ropes.get(kind, rope)) for index, kind in enumerate(kinds))
+    return replace(spec, layers=tuple(layers))
 
 
 def tiny_spec(family: str, **changes: Any) -> ModelSpec:

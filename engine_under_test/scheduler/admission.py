@@ -266,7 +266,14 @@ class Admission:
         return Entry(request, record, extent.start, extent.end, completes_input=extent.end == extent.input_len)
 
     def _extent(self, request: Request, start: int, *, most: int) -> Extent:
+        """At most `most` tokens from `start` on; a chunk ends where the request leaves the prefixes that are cached.
+
+        Otherwise no state would be cached there, and the next request that branches off there would find none.
+        """
         input_len = len(request.tokens)
+        if any(pool.is_sparse for pool in self._memory.pools):
+            branch = self._cache.known_len(request.tokens, request.namespace)
+            most = min(most, branch - start) if branch > start else most
         end = fitting_end(start, input_len, most=most, page_size=self._config.page_size)
         new_len = min(request.tokens_left, self._config.max_estimated_new_tokens)
         # A request whose only output token is sampled by its prefill is never decoded.

@@ -100,7 +100,7 @@ def with_states(draw: DrawFn, configs: SearchStrategy[EngineConfig]) -> EngineCo
     return replace(
         config,
         state_pages=least + spare,
-        state_slots=max(1 + config.draft_tokens, MOST_LAUNCHES) + 1 + spare_slots,
+        state_slots=max(1 + config.lookahead_tokens, MOST_LAUNCHES) + 1 + spare_slots,
         state_interval=interval and interval * config.page_size,
         host_state_pages=ceil((least + spare) * config.host_full_pages / config.full_pages),
     )

@@ -1,6 +1,7 @@
 """What passes read and write: each slot that is read has the KV of its request's prefix, in the bytes of the write."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,6 +15,13 @@ from harness.strict.prefixes import Prefixes
 from harness.strict.slots import Ints, SlotTable
 from harness.strict.tables import Tables
 from invariants.events import PrefixesCompared, WrongSlot
+
+
+class WrittenSlots(NamedTuple):
+    """The slots that a pass writes for an entry, and the place of each one's position among those computed."""
+
+    places: Ints
+    slots: Ints
 
 
 class PassContent:
@@ -47,8 +55,8 @@ class PassContent:
         for pool in flight.batch.pools:
             self._compare(flight, pool, ends)
             table = self._tables.by_pool[pool.name]
-            for slots in _written(flight, everything, pool, table.page_size):
-                table.tags[slots] = 0
+            for written in _written(flight, everything, pool, table.page_size):
+                table.tags[written.slots] = 0
         self._passes[event.launch] = flight
 
     def completed(self, event: events.Completed) -> None:
@@ -58,19 +66,27 @@ class PassContent:
         if event.launch in self._failed or not kept:
             self._failed.discard(event.launch)
             return
-        tags = np.concatenate([self._prefixes.written(flight.entries[index]) for index in kept])
+        tags = [self._prefixes.written(flight.entries[index]) for index in kept]
         for pool in flight.batch.pools:
             table = self._tables.by_pool[pool.name]
-            table.record(np.concatenate([*_written(flight, kept, pool, table.page_size)]), tags)
+            written = [*_written(flight, kept, pool, table.page_size)]
+            table.record(
+                np.concatenate([one.slots for one in written]),
+                np.concatenate([of_entry[one.places] for of_entry, one in zip(tags, written, strict=True)]),
+            )
 
     def _compare(self, flight: Flight, pool: PoolPages, ends: Sequence[int]) -> None:
         """Compare what the pass reads in one pool, before the position in `ends` of each entry."""
         launch, table, pages = flight.batch.launch, self._tables.by_pool[pool.name], _numbers(pool)
         slots, wrong = [], []
-        for entry, span, end in zip(flight.entries, pool.spans, ends, strict=True):
+        for index, (entry, end) in enumerate(zip(flight.entries, ends, strict=True)):
             first = 0 if pool.window is None else max(0, entry.start - lookback(pool.window))
-            read = sampled(range(first, end), entry.start + entry.request.id, self._period)
-            of_entry = _slots(pages, span, read, table.page_size)
+            if pool.states:
+                read = np.arange(first, end)
+                of_entry = np.full(len(read), pool.states[index].read)
+            else:
+                read = sampled(range(first, end), entry.start + entry.request.id, self._period)
+                of_entry = _slots(pages, pool.spans[index], read, table.page_size)
             differing = (table.tags[of_entry] != self._prefixes.tags(entry)[read]).nonzero()[0]
             if len(differing):
                 wrong.append(self._wrong_slot(entry, table, int(read[differing[0]]), int(of_entry[differing[0]])))
@@ -89,12 +105,17 @@ def sampled(positions: range, turn: int, period: int) -> Ints:
     return np.arange(positions.start + (turn - positions.start) % period, positions.stop, period)
 
 
-def _written(flight: Flight, indices: Sequence[int], pool: PoolPages, page_size: int) -> Iterator[Ints]:
-    """The slots that a pass writes for some of its entries."""
+def _written(flight: Flight, indices: Sequence[int], pool: PoolPages, page_size: int) -> Iterator[WrittenSlots]:
+    """What a pass writes for some of its entries."""
     pages = _numbers(pool)
     for index in indices:
         entry = flight.entries[index]
-        yield _slots(pages, pool.spans[index], np.arange(entry.start, entry.reach), page_size)
+        if pool.states:
+            positions, slots = (np.array(one, np.int64) for one in pool.states[index][1:])
+        else:
+            positions = np.arange(entry.start, entry.reach)
+            slots = _slots(pages, pool.spans[index], positions, page_size)
+        yield WrittenSlots(positions - entry.start, slots)
 
 
 def _numbers(pool: PoolPages) -> Ints:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from engine_under_test.components import Component
 from engine_under_test.events import Finished, Submitted
 from engine_under_test.request import Request
 from engine_under_test.scheduler.batch import Entry
@@ -33,12 +34,20 @@ class Prefixes:
         assert len(expected.tags) >= entry.end, f"request {entry.request.id}: {len(expected.tags)} tags of {entry.end}"
         return np.array(expected.tags_of(entry.start, entry.reach, entry.drafts))
 
-    def filled(self, request: Request, places: Sequence[int], page_size: int) -> Ints:
-        """The tags of whole pages of a request, by their page indices; 0 behind its tokens."""
-        expected, tags = self._known(request), np.zeros((len(places), page_size), np.int64)
+    def filled(self, request: Request, places: Sequence[int], component: Component) -> Ints:
+        """The tags of whole pages of a request, by their page indices; 0 behind its tokens.
+
+        Of a page of states, only the one from which the request goes on is known.
+        """
+        expected, page_size = self._known(request), component.page_size
+        tags = np.zeros((len(places), component.slots or page_size), np.int64)
+        last = (len(request.tokens) - 1 if request.num_outputs else request.prompt_len) - 1
         for line, place in zip(tags, places, strict=True):
             known = expected.tags[place * page_size : (place + 1) * page_size]
-            line[: len(known)] = known
+            if not component.slots:
+                line[: len(known)] = known
+            elif last // page_size == place:
+                line[last % component.slots] = expected.tags[last]
         return tags.reshape(-1)
 
     def holders(self, tag: int) -> tuple[int, ...]:

@@ -125,7 +125,12 @@ class Sums:
 
 def _released_len(records: Sequence[KVRecord], pool: KVPool) -> int:
     """The tokens of which records have no private page in a pool."""
-    return sum([max(record.protected_len, record.frontier(pool.ledger.name)) for record in records])
+    total = 0
+    for record in records:
+        released = max(record.protected_len, record.frontier(pool.ledger.name))
+        holes = record.holes.get(pool.ledger.name, ())
+        total += released + sum([max(0, hole.stop - max(hole.start, released)) for hole in holes])
+    return total
 
 
 def _num_fenced(ledger: Ledger) -> int:

@@ -147,6 +147,10 @@ class Planner:
             self._reserve(self.pager.of_decode(self._decode(one)))
 
     @property
+    def has_states(self) -> bool:
+        return any(component.has_states for component in self.before.components)
+
+    @property
     def is_alone(self) -> bool:
         """Is there no running request, no pass in flight and no transfer that could release pages?"""
         transfers = [one for one in self.before.records or () if one.owner.kind == HANDOVER_KIND]
@@ -160,7 +164,7 @@ class Planner:
         """The free and evictable pages that are not reserved."""
         return self.free[pool] + self.evictable[pool] - self.reserved[pool]
 
-    def plan_chunk(self, request: RequestView) -> Stretch | None:
+    def plan_chunk(self, request: RequestView, tokens: Sequence[int]) -> Stretch | None:
         """The next stretch of a request between chunks, as far as each pool has pages for it."""
         record = self.before.record_by_request[request.id]
         page_size = self.before.limits.page_size
@@ -175,7 +179,7 @@ class Planner:
         if most <= 0:
             return None
         prefill = self._prefill(request, record.launched_len)
-        end = self.pager.cut(prefill.start, prefill.input_len, most)
+        end = self.pager.cut(prefill.start, prefill.input_len, min(most, self._branch_len(request, tokens, prefill)))
         return self._take(Stretch(prefill.start, end, self.pager.of_stretch(prefill, end)))
 
     def plan_new(self, request: RequestView, tokens: Sequence[int], *, first: bool) -> Stretch | None:
@@ -187,7 +191,8 @@ class Planner:
             return None
         cached = tokens[: self.match_len(request, tokens)]
         prefill, locked = self._prefill(request, len(cached)), self._to_lock(request.namespace, cached)
-        whole = self.pager.cut(prefill.start, prefill.input_len, self.budget) - prefill.start
+        budget = min(self.budget, self._branch_len(request, tokens, prefill))
+        whole = self.pager.cut(prefill.start, prefill.input_len, budget) - prefill.start
         capacities = {pool.name: pool.capacity for pool in self.before.pools}
         most = min(whole, self.pager.longest_at_once(prefill, capacities))
         end = self.pager.cut(prefill.start, prefill.input_len, most)
@@ -200,7 +205,7 @@ class Planner:
             ]
             if not (first and self.is_alone) or min(lengths) <= 0:
                 return None
-            end = self.pager.cut(prefill.start, prefill.input_len, min(self.budget, *lengths))
+            end = self.pager.cut(prefill.start, prefill.input_len, min(budget, *lengths))
             need = self.pager.of_stretch(prefill._replace(estimated_len=0), end)
         self.locks.update(locked)
         self.evictable = {pool: count - taken[pool] for pool, count in self.evictable.items()}
@@ -230,6 +235,13 @@ class Planner:
         if self.before.copy_jobs is not None and reachable_len(self.before, request.namespace, usable) != length:
             raise Unpredictable  # a load from the host would extend the prefix
         return length
+
+    def _branch_len(self, request: RequestView, tokens: Sequence[int], prefill: Prefill) -> int:
+        """The tokens up to the end of the prefix that is in the tree, at which a state is cached; else no limit."""
+        if not self.has_states:
+            return NO_LIMIT
+        known = len(list(cached_pages(self.before, request.namespace, tokens))) * self.before.limits.page_size
+        return known - prefill.start if known > prefill.start else NO_LIMIT
 
     def _continues(self, request: RequestView) -> bool:
         """Has a request a token to compute beyond the passes in flight, other than its last?"""
@@ -330,7 +342,7 @@ def _plans(planner: Planner, tokens_of: Tokens) -> Iterator[tuple[RequestView, C
     requests = planner.before.requests or ()
     chunked = [request for request in requests if request.place == Place.CHUNKED]
     for request in chunked:
-        yield request, partial(planner.plan_chunk, request)
+        yield request, partial(planner.plan_chunk, request, _input(request, tokens_of) if planner.has_states else ())
     for index, request in enumerate(_queue(planner, tokens_of)):
         first = not chunked and not index
         yield request, partial(planner.plan_new, request, _input(request, tokens_of), first=first)

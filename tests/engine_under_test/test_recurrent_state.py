@@ -137,6 +137,17 @@ def test_a_cached_prefix_has_states_at_its_end_and_at_checkpoints():
     assert serving.engine.cache.match(KEY[:9], 0).length == 8
 
 
+def test_a_chunk_ends_where_a_prompt_leaves_a_cached_one():
+    """So the third prompt with these tokens starts from a state there, though the first prompt had none."""
+    serving = Serving(replace(RECURRENT, state_interval=None, chunk_len=None))
+    serving.serve(KEY, max_new_tokens=0)
+
+    served = [serving.serve([*KEY[:14], token, 1, 2], max_new_tokens=1).cached_tokens for token in (7, 8)]
+
+    assert served == [0, 12]
+    assert serving.passes[1:3] == [((2, 0, 12),), ((2, 12, 17),)]
+
+
 @pytest.mark.parametrize(
     "config",
     [

@@ -67,8 +67,8 @@ class SwardenEngine(EnginePort):
     def __init__(self, config: EngineConfig, model: str = "", link: Link | None = None) -> None:
         self.log = EventLog(judged, code=CODE)
         self.drafts: DraftPort | None = None
-        if model:  # the tiny models have no recurrent layers
-            config = replace(config, state_pages=0, host_state_pages=0, poison_freed_pages=True)
+        if model:
+            config = replace(config, poison_freed_pages=True)
         known = [fault for fault in FAULTS if link is not None or fault not in BETWEEN_ENGINES]
         self.faults = FaultPlan(known, on_fire=lambda fault: self.log.notice(seen.Fired(fault)))
         self._clock = FakeClock()

@@ -8,7 +8,8 @@ import torch
 
 from engine_under_test.config import EngineConfig
 from engine_under_test.model.decoder import Decoder, random_decoder
-from engine_under_test.model.spec import LayerSpec, ModelSpec
+from engine_under_test.model.paged import kind_of
+from engine_under_test.model.spec import LayerKind, LayerSpec, ModelSpec
 from engine_under_test.model.tiny import TINY, tiny_spec
 from harness.engines.own.without_cache import WithoutCache
 
@@ -32,25 +33,30 @@ def tiny_model(name: str, config: EngineConfig) -> TinyModel:
 
     Each pool of the engine has layers that read it.  The weights are the same in each call.
     """
-    kinds = tuple(pool.window is not None for pool in config.pools)
+    kinds = tuple(kind_of(pool.window, num_slots=pool.slots) for pool in config.pools)
     model = _made(MODELS[name], kinds, config.sliding_window)
     model.decoder.reserve(config.max_context_len)
     return model
 
 
 @cache
-def _made(family: str, kinds: tuple[bool, ...], window: int | None) -> TinyModel:
+def _made(family: str, kinds: tuple[LayerKind, ...], window: int | None) -> TinyModel:
     spec = _with_layers(tiny_spec(family, **SIZES), kinds, window)
     decoder = random_decoder(spec, WEIGHTS_SEED, torch.float64)
     return TinyModel(decoder, WithoutCache(decoder))
 
 
-def _with_layers(spec: ModelSpec, kinds: tuple[bool, ...], window: int | None) -> ModelSpec:
-    """Layers of each kind in turn, the last kind first. A kind that the family lacks has the rope of the other."""
-    ropes = {layer.is_sliding: layer.rope for layer in spec.layers}
+def _with_layers(spec: ModelSpec, kinds: tuple[LayerKind, ...], window: int | None) -> ModelSpec:
+    """Layers of each kind in turn, the last kind first.
+
+    A kind of attention that the family lacks has the rope of the other; a recurrence that it lacks is that of Griffin.
+    """
+    ropes = {layer.kind: layer.rope for layer in spec.layers if layer.kind is not LayerKind.RECURRENT}
+    other = next(iter(ropes.values()))
     turns = [kinds[-1 - index % len(kinds)] for index in range(NUM_LAYERS)]
     layers = [
-        LayerSpec(index, is_sliding, ropes.get(is_sliding, spec.layers[0].rope))
-        for index, is_sliding in enumerate(turns)
+        LayerSpec(index, kind, None if kind is LayerKind.RECURRENT else ropes.get(kind, other))
+        for index, kind in enumerate(turns)
     ]
-    return replace(spec, layers=tuple(layers), sliding_window=window)
+    recurrence = spec.recurrence or tiny_spec("recurrent-gemma").recurrence
+    return replace(spec, layers=tuple(layers), sliding_window=window, recurrence=recurrence)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from engine_under_test.config import EngineConfig
-from harness.components.configurations import configurations, with_drafts
+from harness.components.configurations import configurations, with_drafts, with_states
 from harness.core.ops import Abort, AdvanceClock, Drain, Flush, Inject, Op, Pressure, Recipe, Step, Submit
 from harness.engines.own.faults import BETWEEN_ENGINES
 from harness.engines.own.loads import Load
@@ -47,7 +47,7 @@ KINDS = (
 @st.composite
 def sides(draw: st.DrawFn, load: Load) -> tuple[EngineConfig, EngineConfig]:
     """The prefill and the decode configuration of a pair: one model, but separate pools and batch settings."""
-    config = load.on(draw(configurations(host_ratios=(0, 0, 2))))
+    config = load.on(draw(with_states(configurations(host_ratios=(0, 0, 2)))))
     linked = replace(config, link_retry_ms=3, link_timeout_ms=draw(st.sampled_from(LINK_TIMEOUTS_MS)))
     prefill = linked.for_side("prefill")
     times = draw(st.sampled_from(TIMES))
@@ -55,6 +55,7 @@ def sides(draw: st.DrawFn, load: Load) -> tuple[EngineConfig, EngineConfig]:
         linked.for_side("decode"),
         full_pages=config.full_pages * times,
         swa_pages=config.swa_pages * draw(st.sampled_from((1, times))),
+        state_pages=config.state_pages * draw(st.sampled_from((1, times))),
         max_running_requests=draw(st.sampled_from((4, 2, 8, 1))),
         prefix_sharing=draw(st.sampled_from((True, True, False))),
         overlap=draw(st.booleans()),
@@ -87,7 +88,7 @@ def pair_ops(draw: st.DrawFn, load: Load, faults: tuple[str, ...]) -> tuple[Op, 
         case "abort":
             ops = (Abort(request=draw(ordinals())),)
         case "pressure":
-            ops = (Pressure(pool=draw(st.integers(0, 1)), pages=draw(st.sampled_from(PRESSURE_PAGES))),)
+            ops = (Pressure(pool=draw(st.integers(0, 2)), pages=draw(st.sampled_from(PRESSURE_PAGES))),)
         case "flush":
             ops = (Flush(),)
         case "pause":

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from engine_under_test.units import align_up
 from harness.engines.own.pair_probes import PairWatch
+from harness.engines.own.state_probes import STATE_PROBES, StateWatch
 from harness.engines.own.talk_probes import TALK_PROBES, SessionWatch
 from invariants import events as seen
 from invariants.kinds import FinishReason, Place
@@ -34,6 +35,7 @@ class ProbeWatch:
         self._requeued: set[int] = set()
         self._sessions = SessionWatch()
         self._pairs = PairWatch()
+        self._states = StateWatch()
 
     def look(self, change: Transition) -> None:
         """Add the probes that `change` reaches."""
@@ -41,6 +43,7 @@ class ProbeWatch:
         self._admitted.clear()
         self.seen.update(self._sessions.look(change))
         self.seen.update(self._pairs.look(change))
+        self.seen.update(self._states.look(change))
         for event in change.events:
             handler = HANDLERS.get(type(event))
             if handler is not None:
@@ -281,4 +284,5 @@ ENGINE_PROBES = {
     "node_split_while_it_is_copied": "a node was split while a backup or load of it was in flight",
     "second_pool_refused": "a pool other than the first refused an allocation although it had enough free pages",
     **TALK_PROBES,
+    **STATE_PROBES,
 }

@@ -6,6 +6,8 @@ import torch
 
 from engine_under_test.model.attention import Scoring
 from engine_under_test.model.decoder import Decoder
+from engine_under_test.model.recurrent import Recurrence
+from engine_under_test.model.spec import ModelSpec
 
 MAX_CACHED = 20_000  # prefixes, each with a vector of the vocabulary size
 
@@ -14,7 +16,7 @@ class WithoutCache:
     """The logits of sequences, each computed from its first token on.
 
     The attention mask and the attention are implemented here independently of the engine.  Only the decoder around them
-    is shared.  Logits are cached by prefix, because runs repeat prefixes.
+    and the recurrences are shared.  Logits are cached by prefix, because runs repeat prefixes.
     """
 
     def __init__(self, decoder: Decoder) -> None:
@@ -64,17 +66,27 @@ class WithoutCache:
         lines, longest = len(sequences), max(map(len, sequences))
         token_ids = torch.tensor([[*tokens, *[0] * (longest - len(tokens))] for tokens in sequences])
         positions = torch.arange(longest)
-        distance = positions[:, None] - positions[None, :]
-        spec = self._decoder.spec
-        window = longest if spec.sliding_window is None else spec.sliding_window
-
-        def attend(layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scoring: Scoring) -> torch.Tensor:
-            is_hidden = (distance < 0) | (distance >= (window if spec.layers[layer].is_sliding else longest))
-            parts = [part.view(lines, longest, *part.shape[1:]) for part in (q, k, v)]
-            return _attended(*parts, is_hidden=is_hidden, scoring=scoring).flatten(0, 1)
-
-        logits = self._decoder.logits(self._decoder.hidden(token_ids.flatten(), positions.repeat(lines), attend))
+        cache = PaddedSequences(self._decoder.spec, lines, longest)
+        logits = self._decoder.logits(self._decoder.hidden(token_ids.flatten(), positions.repeat(lines), cache))
         return logits.view(lines, longest, -1)
+
+
+class PaddedSequences:
+    """Keeps nothing: `lines` sequences of `longest` tokens are computed at once."""
+
+    def __init__(self, spec: ModelSpec, lines: int, longest: int) -> None:
+        self._spec = spec
+        self._shape = (lines, longest)
+        self._distance = torch.arange(longest)[:, None] - torch.arange(longest)[None, :]
+
+    def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scoring: Scoring) -> torch.Tensor:
+        window = self._spec.window_of(self._spec.layers[layer].kind) or len(self._distance)
+        is_hidden = (self._distance < 0) | (self._distance >= window)
+        parts = [part.view(*self._shape, *part.shape[1:]) for part in (q, k, v)]
+        return _attended(*parts, is_hidden=is_hidden, scoring=scoring).flatten(0, 1)
+
+    def recur(self, layer: int, x: torch.Tensor, recurrence: Recurrence) -> torch.Tensor:
+        return recurrence(x.view(*self._shape, -1), None, ()).out.flatten(0, 1)
 
 
 def _attended(

@@ -10,6 +10,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging
 
 from engine_under_test.model.tiny import tiny_config
+from engine_under_test.model.weights import RANDOM_MEANS
 
 logging.disable_progress_bar()
 
@@ -29,7 +30,8 @@ def _random_model(config: Any) -> Any:
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             drawn = torch.randn(parameter.shape, generator=generator) * DEVIATION
-            parameter.copy_(drawn + parameter if "norm" in name else drawn)
+            mean = parameter if "norm" in name else RANDOM_MEANS.get(name.rpartition(".")[2], 0.0)
+            parameter.copy_(drawn + mean)
     return model
 
 

@@ -3,6 +3,7 @@
 A key with the value ABSENT is omitted.  A quarter of the files have one unusual value.
 """
 
+import math
 from random import Random
 from typing import Any
 
@@ -45,6 +46,7 @@ ACTIVATIONS = ["silu", "gelu", "gelu_pytorch_tanh", ABSENT]
 ROOT_MEAN_SQUARE = {"rms_norm_eps": [1e-6, 1e-5, 1e-2, ABSENT]}
 BIAS = {"attention_bias": [False, True, ABSENT]}
 SLIDES = {WINDOW: [8, 13, 5]}
+HALF_ROTATED = {"partial_rotary_factor": [ABSENT, ABSENT, 0.5, 0.5, None]}
 GEMMA = {
     **ROOT_MEAN_SQUARE,
     **BIAS,
@@ -109,7 +111,43 @@ OWN: dict[str, dict[str, list[Any]]] = {
         "rope_interleaved": [ABSENT, False],
         "is_llama_config": [ABSENT, True],
     },
+    "recurrent_gemma": {
+        **ROOT_MEAN_SQUARE,
+        **BIAS,
+        "num_hidden_layers": [2, 3, 4, 7],
+        "hidden_activation": ACTIVATIONS,
+        "attention_window_size": [8, 13, 5],
+        "block_types": [["recurrent", "attention"], ["attention", "recurrent", "recurrent"], ["recurrent"], ABSENT],
+        "lru_width": [ABSENT, None, 72, 144],
+        "conv1d_width": [4, 2, ABSENT],
+        "logits_soft_cap": [30.0, 2.0, ABSENT],
+        "w_init_variance_scale": [0.01, ABSENT],
+        "final_w_init_variance_scale": [ABSENT, 0.1],
+        "max_position_embeddings": [ABSENT, 256],
+        **HALF_ROTATED,
+    },
+    "bamba": {
+        **ROOT_MEAN_SQUARE,
+        **BIAS,
+        "hidden_act": ACTIVATIONS,
+        "attn_layer_indices": [[1], [0, 1], [], None, ABSENT],
+        **HALF_ROTATED,
+        "mamba_n_heads": [8, 4, 2],
+        "mamba_d_head": ["auto", ABSENT],
+        "mamba_n_groups": [1, 2, ABSENT],
+        "mamba_d_state": [16, 8],
+        "mamba_d_conv": [4, 2, ABSENT],
+        "mamba_expand": [2, 1, ABSENT],
+        "mamba_chunk_size": [256, 16, ABSENT],
+        "mamba_conv_bias": [True, False, ABSENT],
+        "mamba_proj_bias": [False, True, ABSENT],
+        "mlp_bias": [False, True, ABSENT],
+        "num_logits_to_keep": [1, ABSENT],
+        "z_loss_coefficient": [0.0, 0.1, ABSENT],
+        "time_step_limit": [ABSENT, [0.0, math.inf]],
+    },
 }
+NO_LAYER_TYPES = ("llama", "recurrent_gemma", "bamba")
 ARCHITECTURES = {
     "gemma2": "Gemma2ForCausalLM",
     "gemma3_text": "Gemma3ForCausalLM",
@@ -120,6 +158,8 @@ ARCHITECTURES = {
     "cohere2": "Cohere2ForCausalLM",
     "olmo3": "Olmo3ForCausalLM",
     "llama": "LlamaForCausalLM",
+    "recurrent_gemma": "RecurrentGemmaForCausalLM",
+    "bamba": "BambaForCausalLM",
 }
 UNUSUAL: dict[str, list[Any]] = {
     PATTERN: [2, 3, 1, None],
@@ -159,6 +199,15 @@ UNUSUAL: dict[str, list[Any]] = {
     "rope_theta": [None, 100.0],
     "layer_norm_eps": [1e-2],
     "text_config": [{"hidden_size": 64}],
+    "attn_layer_indices": [[9], [True], "1"],
+    "block_types": [None, ["recurrent", "full"]],
+    "conv1d_width": [1, None],
+    "lru_width": [7],
+    "mamba_d_head": [16, None],
+    "mamba_n_groups": [3],
+    "mamba_d_conv": [1],
+    "time_step_limit": [[0.0, 0.1], None],
+    "sliding_window_size": [9],
     "id2label": [{"0": "no", "1": "yes"}],
     "output_hidden_states": [True],
 }
@@ -194,10 +243,10 @@ def drawn_config(random: Random, model_type: str) -> dict[str, Any]:
     values |= {key: random.choice(of_key) for key, of_key in (USUAL | OWN[model_type]).items()}
     hidden_size, heads, kv_heads, head_dim = random.choice(SHAPES)
     values |= {"hidden_size": hidden_size, "num_attention_heads": heads, "num_key_value_heads": kv_heads}
-    values["head_dim"] = head_dim
+    values["head_dim"] = ABSENT if model_type == "recurrent_gemma" and random.random() < 0.9 else head_dim
     if head_dim is ABSENT and "query_pre_attn_scalar" in values:
         values["query_pre_attn_scalar"] = ABSENT  # the default of 256 would make scores, and their noise, large
-    if model_type != "llama":
+    if model_type not in NO_LAYER_TYPES:
         kinds = (SLIDING, FULL) if values.get("use_sliding_window", True) is True else (FULL,)
         values[LAYER_TYPES] = _layer_types(random, values["num_hidden_layers"], kinds)
     values |= _rope(random, model_type)
@@ -218,6 +267,8 @@ def _layer_types(random: Random, num_layers: int, kinds: tuple[str, ...]) -> Any
 def _rope(random: Random, model_type: str) -> dict[str, Any]:
     """The new keys, the old keys, both, or neither, and mixtures of them."""
     by_type = model_type in ("gemma3_text", "olmo3")
+    if model_type == "recurrent_gemma" and random.random() < 0.8:  # it has the default type only
+        return {"rope_theta": random.choice(THETAS)}
     if random.random() < 0.06:
         by_type = not by_type
     new, old, theta, original_len = random.choices(

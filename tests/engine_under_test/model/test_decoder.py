@@ -11,7 +11,7 @@ from engine_under_test.model.attention import attention, visible
 from engine_under_test.model.checkpoint import load_decoder
 from engine_under_test.model.config_file import FULL, SLIDING
 from engine_under_test.model.decoder import Decoder, dense_logits, random_decoder
-from engine_under_test.model.tiny import LLAMA3, TINY, by_type, tiny_config, tiny_spec
+from engine_under_test.model.tiny import LLAMA3, TINY, by_type, tiny_config, tiny_spec, tiny_spec_of_all_kinds
 from engine_under_test.model.weights import random_tensors
 from tests.engine_under_test.model.checkpoints import CPU, oracle_logits, some_tokens, write_checkpoint
 
@@ -20,6 +20,14 @@ YARN = {"rope_type": "yarn", "rope_theta": 500_000.0, "factor": 8.0, "original_m
 LINEAR = by_type(sliding_theta=1e4, full_theta=1e6) | {FULL: {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0}}
 
 WINDOWED = [family for family, values in TINY.items() if "sliding_window" in values]
+RECURRENT_GEMMA_2B = {
+    "hidden_size": 80,  # whose root is rounded to bfloat16
+    "num_attention_heads": 10,
+    "num_key_value_heads": 1,
+    "lru_width": None,
+    "block_types": ["recurrent", "recurrent", "attention"],
+    "num_hidden_layers": 5,
+}
 SMOLLM2 = {"hidden_size": 144, "num_attention_heads": 9, "num_key_value_heads": 3, "tie_word_embeddings": True}
 
 
@@ -59,6 +67,12 @@ def test_prompt_logits_equal_those_of_transformers(tmp_path, family, window):
         pytest.param("olmo3", {"layer_types": [FULL, SLIDING, SLIDING]}, id="full-first-olmo3"),
         pytest.param("llama", {}, id="llama"),
         pytest.param("llama", {"attention_bias": True, "head_dim": 32, "num_key_value_heads": 1}, id="biased-llama"),
+        pytest.param("recurrent-gemma", {}, id="recurrent-gemma"),
+        pytest.param("recurrent-gemma", RECURRENT_GEMMA_2B, id="recurrent-gemma with the shapes of 2b"),
+        pytest.param("recurrent-gemma", {"attention_bias": True, "conv1d_width": 2}, id="biased-recurrent-gemma"),
+        pytest.param("bamba", {}, id="bamba"),
+        pytest.param("bamba", {"attn_layer_indices": None, "mamba_n_groups": 1, "mamba_d_conv": 2}, id="mamba-only"),
+        pytest.param("bamba", {"mamba_conv_bias": False, "mamba_proj_bias": True, "mlp_bias": True}, id="biased-bamba"),
         pytest.param("llama", SMOLLM2 | {"rope_parameters": {"rope_theta": 1e5}}, id="smollm2"),
     ],
 )
@@ -68,7 +82,7 @@ def test_logits_of_a_changed_config_equal_those_of_transformers(tmp_path, family
     assert distance_from(model, tmp_path, some_tokens(50)) < 1e-4
 
 
-@pytest.mark.parametrize("family", ["gemma3", "gpt-oss", "cohere2"])
+@pytest.mark.parametrize("family", ["gemma3", "gpt-oss", "cohere2", "recurrent-gemma", "bamba"])
 def test_logits_beyond_the_reserved_context_equal_those_of_transformers(tmp_path, family):
     model = write_checkpoint(tmp_path, family)
 
@@ -134,25 +148,49 @@ def edit_config(directory, **changes):
 
 
 class GrowingCache:
-    """Stores the keys and values of one sequence in each layer, and attends over all of them."""
+    """Stores the keys and values of one sequence in each layer, and its last state."""
 
     def __init__(self, spec):
         self._spec = spec
         self._kept: list[list[tuple[torch.Tensor, torch.Tensor]]] = [[] for _ in spec.layers]
+        self._states: list[torch.Tensor | None] = [None for _ in spec.layers]
 
-    def __call__(self, layer, q, k, v, scoring):
+    def attend(self, layer, q, k, v, scoring):
         self._kept[layer].append((k, v))
         keys, values = (torch.cat(parts).transpose(0, 1)[None] for parts in zip(*self._kept[layer], strict=True))
-        window = self._spec.sliding_window if self._spec.layers[layer].is_sliding else None
         positions = torch.arange(keys.shape[2])
-        mask = visible(positions[-len(q) :], positions, window)[None, None]
+        mask = visible(positions[-len(q) :], positions, self._spec.window_of(self._spec.layers[layer].kind))[None, None]
         return attention(q.transpose(0, 1)[None], keys, values, mask=mask, scoring=scoring)[0].transpose(0, 1)
+
+    def recur(self, layer, x, recurrence):
+        recurred = recurrence(x[None], self._states[layer], [len(x) - 1])
+        self._states[layer] = recurred.states[:, 0]
+        return recurred.out[0]
+
+
+class TwoCaches:
+    """The first `length` tokens of a pass are of one sequence, the others of another."""
+
+    def __init__(self, spec, length):
+        self._caches = (GrowingCache(spec), GrowingCache(spec))
+        self._parts = (slice(length), slice(length, None))
+
+    def attend(self, layer, q, k, v, scoring):
+        both = zip(self._caches, self._parts, strict=True)
+        return torch.cat([cache.attend(layer, q[part], k[part], v[part], scoring) for cache, part in both])
+
+    def recur(self, layer, x, recurrence):
+        both = zip(self._caches, self._parts, strict=True)
+        return torch.cat([cache.recur(layer, x[part], recurrence) for cache, part in both])
+
+
+SPECS = {family: tiny_spec(family) for family in TINY} | {"all kinds": tiny_spec_of_all_kinds()}
 
 
 @pytest.mark.parametrize("chunk_len", [1, 7, 40])
-@pytest.mark.parametrize("family", TINY)
-def test_logits_of_a_prompt_in_chunks_equal_those_of_the_whole_prompt(family, chunk_len):
-    decoder, token_ids = random_decoder(tiny_spec(family), 0, DOUBLE), some_tokens(40)
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+def test_logits_of_a_prompt_in_chunks_equal_those_of_the_whole_prompt(spec, chunk_len):
+    decoder, token_ids = random_decoder(spec, 0, DOUBLE), some_tokens(40)
     cache = GrowingCache(decoder.spec)
 
     hidden = [
@@ -164,17 +202,12 @@ def test_logits_of_a_prompt_in_chunks_equal_those_of_the_whole_prompt(family, ch
     torch.testing.assert_close(logits, dense_logits(decoder, token_ids), rtol=0, atol=1e-11)
 
 
-@pytest.mark.parametrize("family", TINY)
-def test_logits_of_two_sequences_in_one_pass_equal_those_alone(family):
-    decoder, first, second = random_decoder(tiny_spec(family), 0, DOUBLE), some_tokens(20), some_tokens(13, seed=1)
-    caches = [GrowingCache(decoder.spec), GrowingCache(decoder.spec)]
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+def test_logits_of_two_sequences_in_one_pass_equal_those_alone(spec):
+    decoder, first, second = random_decoder(spec, 0, DOUBLE), some_tokens(20), some_tokens(13, seed=1)
+    positions = torch.cat((torch.arange(20), torch.arange(13)))
 
-    def attend(layer, q, k, v, scoring):
-        of_first = caches[0](layer, q[:20], k[:20], v[:20], scoring)
-        of_second = caches[1](layer, q[20:], k[20:], v[20:], scoring)
-        return torch.cat((of_first, of_second))
-
-    hidden = decoder.hidden(torch.cat((first, second)), torch.cat((torch.arange(20), torch.arange(13))), attend)
+    hidden = decoder.hidden(torch.cat((first, second)), positions, TwoCaches(spec, 20))
 
     expected = torch.cat((dense_logits(decoder, first), dense_logits(decoder, second)))
     torch.testing.assert_close(decoder.logits(hidden), expected, rtol=0, atol=1e-11)

@@ -40,15 +40,16 @@ def drafts_of(proposer: DraftModel, tokens: list[int], *, most: int = 4) -> list
     return drafts
 
 
-@pytest.mark.parametrize("family", ["gemma3", "mistral", "gpt-oss"])
+@pytest.mark.parametrize("family", ["gemma3", "mistral", "gpt-oss", "bamba"])
 def test_drafts_are_the_likeliest_tokens_of_the_model(family):
     model = decoder(family)
 
     assert drafts_of(DraftModel(model), PROMPTS[1]) == greedy_tokens(model, PROMPTS[1], 4)
 
 
-def test_drafts_of_a_growing_request_equal_those_without_a_cache():
-    model = decoder()
+@pytest.mark.parametrize("family", ["gemma3", "recurrent-gemma"])
+def test_drafts_of_a_growing_request_equal_those_without_a_cache(family):
+    model = decoder(family)
     proposer = DraftModel(model)
     tokens = list(PROMPTS[1])
     for step in range(MIN_CAPACITY):
@@ -68,6 +69,19 @@ def test_drafts_of_a_long_prompt_in_chunks_equal_those_without_a_cache(monkeypat
         tokens += drafts
 
     assert tokens[1018:] == greedy_tokens(decoder(max_position_embeddings=2048), tokens[:1018], 9)
+
+
+@pytest.mark.parametrize("kept", [1, 3, 32])
+def test_drafts_after_a_rejection_equal_those_without_a_cache(monkeypatch, kept):
+    """Without a state at the last common token the sequence is computed anew."""
+    monkeypatch.setattr(draft, "KEPT_STATES", kept)
+    model, tokens = decoder("recurrent-gemma"), PROMPTS[1]
+    proposer = DraftModel(model)
+    for _ in range(3):
+        drafts = drafts_of(proposer, tokens)
+        tokens = [*tokens, drafts[0], drafts[1], 100]
+
+    assert drafts_of(proposer, tokens) == greedy_tokens(model, tokens, 4)
 
 
 def test_forgotten_request_starts_anew():

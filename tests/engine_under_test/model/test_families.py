@@ -7,8 +7,8 @@ from transformers import AutoConfig
 
 from engine_under_test.errors import CheckpointError
 from engine_under_test.model.config_file import FULL, SLIDING
-from engine_under_test.model.families import spec_of
-from engine_under_test.model.spec import LayerSpec, RopeSpec
+from engine_under_test.model.spec import LayerKind, LayerSpec, RopeSpec
+from engine_under_test.model.spec_config import spec_of
 from engine_under_test.model.tiny import tiny_config, tiny_spec
 from tests.engine_under_test.model.published import PUBLISHED
 
@@ -34,7 +34,7 @@ def old(family, **written):
 
 
 def kinds(spec):
-    return [(layer.is_sliding, layer.rope) for layer in spec.layers]
+    return [(layer.kind is LayerKind.SLIDING, layer.rope) for layer in spec.layers]
 
 
 def test_old_gemma3_has_two_thetas_and_scales_its_full_layers_only():
@@ -67,7 +67,7 @@ def test_old_gemma3_has_two_thetas_and_scales_its_full_layers_only():
 def test_layer_types_without_a_list_follow_the_pattern_of_the_family(family, slides):
     spec = old(family, num_hidden_layers=6)
 
-    assert [layer.is_sliding for layer in spec.layers] == slides
+    assert [layer.kind is LayerKind.SLIDING for layer in spec.layers] == slides
 
 
 def test_old_gpt_oss_has_its_yarn_in_rope_scaling():
@@ -86,7 +86,10 @@ def test_old_olmo3_stretches_its_full_layers_only():
 
     spec = old("olmo3", layer_types=[SLIDING, FULL, SLIDING], rope_theta=5e5, rope_scaling=scaling)
 
-    local, whole = (True, RopeSpec(5e5)), (False, RopeSpec(5e5, "yarn", 8.0, 1.25, 8192))
+    local, whole = (
+        (True, RopeSpec(5e5)),
+        (False, RopeSpec(5e5, "yarn", 8.0, 1.25, 8192)),
+    )
     assert kinds(spec) == [local, whole, local]
 
 
@@ -100,7 +103,7 @@ def test_qwen_without_sliding_layers_has_no_window(family):
 def test_full_layers_of_cohere2_have_no_rotary_embedding():
     spec = tiny_spec("cohere2")
 
-    assert spec.layers[1] == LayerSpec(1, False, None)
+    assert spec.layers[1] == LayerSpec(1, LayerKind.FULL, None)
     assert spec.ropes == (RopeSpec(10_000.0),)
 
 
@@ -137,6 +140,30 @@ def test_list_of_end_tokens_is_read():
         ("gemma3", {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
         ("gemma3", {"attention_bias": "yes"}, "attention_bias"),
         ("gemma3", {"eos_token_id": "</s>"}, "eos_token_id"),
+        ("recurrent-gemma", {"block_types": []}, "block_types"),
+        ("recurrent-gemma", {"block_types": "recurrent"}, "block_types"),
+        ("recurrent-gemma", {"block_types": ["recurrent", ["attention"]]}, "block_types"),
+        ("recurrent-gemma", {"num_hidden_layers": 201}, "block_types"),
+        ("recurrent-gemma", {"lru_width": 50}, "lru_width"),
+        ("recurrent-gemma", {"lru_width": 1 << 30}, "lru_width"),
+        ("recurrent-gemma", {"lru_width": 1 << 23}, "conv1d_width"),
+        ("recurrent-gemma", {"conv1d_width": 1}, "conv1d_width"),
+        ("recurrent-gemma", {"conv1d_width": 1000}, "conv1d_width"),
+        ("recurrent-gemma", {"head_dim": 32}, "head_dim"),
+        ("recurrent-gemma", {"num_attention_heads": 32}, "head_dim"),
+        ("recurrent-gemma", {"attention_window_size": 0}, "attention_window_size"),
+        ("recurrent-gemma", {"partial_rotary_factor": 1.0}, "partial_rotary_factor"),
+        ("bamba", {"attn_layer_indices": [3]}, "attn_layer_indices"),
+        ("bamba", {"attn_layer_indices": [[]]}, "attn_layer_indices"),
+        ("bamba", {"attn_layer_indices": 1}, "attn_layer_indices"),
+        ("bamba", {"mamba_n_heads": 7}, "mamba_n_heads"),
+        ("bamba", {"mamba_n_heads": 2048}, "mamba_n_heads"),
+        ("bamba", {"mamba_d_head": 32}, "mamba_d_head"),
+        ("bamba", {"mamba_d_head": []}, "mamba_d_head"),
+        ("bamba", {"mamba_n_groups": 3}, "mamba_n_groups"),
+        ("bamba", {"mamba_d_state": 2048}, "mamba_d_state"),
+        ("bamba", {"mamba_expand": 1 << 24, "mamba_d_head": "auto"}, "mamba_d_state"),
+        ("bamba", {"time_step_limit": [0.0, 0.1]}, "time_step_limit"),
         ("gpt-oss", {"num_experts_per_tok": 5}, "num_experts_per_tok"),
         ("qwen2", {"rope_parameters": {}, "rope_theta": None}, "rope_theta"),
         ("olmo3", {"rope_theta": 10000.0}, "rope_theta"),

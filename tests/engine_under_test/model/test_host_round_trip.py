@@ -11,7 +11,7 @@ from engine_under_test.events import LoadPlanned
 from engine_under_test.host.copier import HostCopier
 from engine_under_test.model.decoder import Decoder, random_decoder
 from engine_under_test.model.runner import ModelForward, fitted
-from engine_under_test.model.tiny import tiny_spec
+from engine_under_test.model.tiny import tiny_spec, tiny_spec_of_all_kinds
 from engine_under_test.ports import HostStore, Ports
 from engine_under_test.request import Generation
 from engine_under_test.sampling import SamplingParams
@@ -22,14 +22,13 @@ from tests.engine_under_test.builders import EventLog
 from tests.engine_under_test.model.checkpoints import some_tokens
 
 CLOSE = 1e-10
-PAGE = 4
+PAGE, NUM_PAGES = 4, 60
 PROMPT = some_tokens(37, seed=1).tolist()
 PROMPTS = [PROMPT, PROMPT[:22] + some_tokens(9, seed=2).tolist(), PROMPT[:13]]
 WITHOUT_HOST = EngineConfig(
     page_size=PAGE,
-    full_pages=60,
-    swa_pages=60,
-    sliding_window=8,
+    full_pages=NUM_PAGES,
+    state_interval=PAGE,
     max_running_requests=2,
     max_context_len=128,
     chunk_len=16,
@@ -39,25 +38,37 @@ SAMPLING = SamplingParams(8, return_logits=True)
 POLICIES = ("write_through", "write_through_selective", "write_back")
 
 
-@pytest.fixture(scope="module", params=["gemma3", "gpt-oss", "mistral"])
+SPECS = {family: tiny_spec(family) for family in ("gemma3", "gpt-oss", "mistral", "recurrent-gemma", "bamba")}
+SPECS["all kinds"] = tiny_spec_of_all_kinds()
+
+
+@pytest.fixture(scope="module", params=SPECS)
 def decoder(request) -> Decoder:
-    return random_decoder(tiny_spec(request.param), 1, torch.float64)
+    return random_decoder(SPECS[request.param], 1, torch.float64)
+
+
+def config_of(decoder: Decoder, config: EngineConfig) -> EngineConfig:
+    """The configuration with as many pages in each pool of the model."""
+    config = fitted(config, decoder.spec, source="tiny")
+    swa_pages, state_pages = (NUM_PAGES if pages else 0 for pages in (config.swa_pages, config.state_pages))
+    return replace(config, swa_pages=swa_pages, state_pages=state_pages)
 
 
 def engine_of(decoder: Decoder, config: EngineConfig, ports: Ports | None = None) -> Engine:
     ports = replace(ports or Ports(), forward=ModelForward(decoder))
-    return Engine(fitted(config, decoder.spec, source="tiny"), ports)
+    return Engine(config_of(decoder, config), ports)
 
 
 def engine_with_host(
     decoder: Decoder, policy: str = "write_through", *, log: EventLog | None = None, store: HostStore | None = None
 ) -> Engine:
     """An engine with twice as many pages on the host as on the device."""
-    device = fitted(WITHOUT_HOST, decoder.spec, source="tiny")
+    device = config_of(decoder, WITHOUT_HOST)
     config = replace(
         device,
         host_full_pages=2 * device.full_pages,
         host_swa_pages=2 * device.swa_pages,
+        host_state_pages=2 * device.state_pages,
         host_policy=policy,
         load_back_threshold=1,
     )

@@ -11,7 +11,7 @@ from engine_under_test.config import EngineConfig
 from engine_under_test.engine import Engine
 from engine_under_test.model.decoder import Decoder, dense_logits, random_decoder
 from engine_under_test.model.runner import ModelForward, fitted
-from engine_under_test.model.tiny import TINY, tiny_spec
+from engine_under_test.model.tiny import TINY, tiny_spec, tiny_spec_of_all_kinds
 from engine_under_test.ports import Ports
 from engine_under_test.request import Generation
 from engine_under_test.sampling import SamplingParams
@@ -51,9 +51,12 @@ DRAWN = SamplingParams(NEW_TOKENS, temperature=0.8, top_p=0.9, top_k=40, seed=3,
 GREEDY = SamplingParams(NEW_TOKENS, return_logits=True)
 
 
-@pytest.fixture(scope="module", params=TINY)
+SPECS = {family: tiny_spec(family) for family in TINY} | {"all kinds": tiny_spec_of_all_kinds()}
+
+
+@pytest.fixture(scope="module", params=SPECS)
 def decoder(request) -> Decoder:
-    return random_decoder(tiny_spec(request.param), 1, torch.float64)
+    return random_decoder(SPECS[request.param], 1, torch.float64)
 
 
 def engine_of(decoder: Decoder, config: EngineConfig) -> Engine:

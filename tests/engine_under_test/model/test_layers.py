@@ -79,17 +79,18 @@ def test_scores_of_rotated_vectors_depend_on_the_distance_only():
     torch.testing.assert_close(near[0], near[-1], rtol=0, atol=1e-12)
 
 
-def test_reordered_rows_give_the_scores_of_rotated_halves():
-    q, k = drawn(6, 3, 16), drawn(6, 3, 16, seed=1)
-    table = rotation_table(RopeSpec(10_000.0), 16, 6, DOUBLE).unsqueeze(1)
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_reordered_rows_give_the_scores_of_rotated_halves(share):
+    q, k, rotated_dim = drawn(6, 3, 16), drawn(6, 3, 16, seed=1), int(16 * share)
+    table = rotation_table(RopeSpec(10_000.0, rotated_share=share), 16, 6, DOUBLE).unsqueeze(1)
 
     def rotated_halves(x):
-        first, second = x.chunk(2, dim=-1)
-        cos, sin = table.real, table.imag
-        return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+        first, second, rest = x.tensor_split((rotated_dim // 2, rotated_dim), dim=-1)
+        cos, sin = (part[..., : rotated_dim // 2] for part in (table.real, table.imag))
+        return torch.cat((first * cos - second * sin, second * cos + first * sin, rest), dim=-1)
 
     def rotated_pairs(x):
-        reordered = halves_to_pairs(x.flatten(1).t(), 16).t().contiguous().unflatten(1, (3, 16))
+        reordered = halves_to_pairs(x.flatten(1).t(), 16, rotated_dim).t().contiguous().unflatten(1, (3, 16))
         return rotate(reordered, table)
 
     expected = torch.einsum("qhd,khd->hqk", rotated_halves(q), rotated_halves(k))
@@ -135,7 +136,7 @@ def test_scaled_frequencies_equal_those_of_transformers(rope):
 def test_gated_mlp_equals_its_definition(activation, function):
     x, gate, up, down = drawn(5, 8), drawn(12, 8, seed=1), drawn(12, 8, seed=2), drawn(8, 12, seed=3)
 
-    out = GatedMlp(MlpSpec(activation, 12), torch.cat((gate, up)), down)(x)
+    out = GatedMlp(MlpSpec(activation, 12), Linear(torch.cat((gate, up))), Linear(down))(x)
 
     expected = linear(function(linear(x, gate)) * linear(x, up), down)
     torch.testing.assert_close(out, expected, rtol=0, atol=1e-12)

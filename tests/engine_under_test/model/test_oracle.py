@@ -4,8 +4,10 @@ Each run forces chunks, mixed batches, prefix hits, tombstoned and recomputed wi
 asserted before the outputs.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -13,14 +15,17 @@ import torch
 
 from engine_under_test.config import EngineConfig
 from engine_under_test.engine import create_engine
-from engine_under_test.events import Event, Launched, Paused, Recovered, Retracted, Tombstoned
-from engine_under_test.model.tiny import TINY
-from engine_under_test.ports import Ports
+from engine_under_test.events import Event, Launched, LoadPlanned, Paused, Recovered, Retracted, Tombstoned, Verified
+from engine_under_test.model.checkpoint import read_spec
+from engine_under_test.model.runner import fitted
+from engine_under_test.model.tiny import RECURRENT, TINY
+from engine_under_test.ports import Ports, Proposer, Wanted
 from engine_under_test.request import Generation
 from engine_under_test.sampling import SamplingParams
 from tests.engine_under_test.builders import EventLog, hold, release_held
 from tests.engine_under_test.model.checkpoints import oracle_logits, some_tokens, write_checkpoint
 
+WINDOW_KEYS = ("sliding_window", "attention_window_size")
 WINDOWS, PAGES, CHUNKS = (8, 13), (1, 4, 16), (3, 7, 64)
 NEW_TOKENS = 20
 TIE = 1e-4  # with a smaller distance between the two likeliest tokens either is right
@@ -40,27 +45,33 @@ class Expected(NamedTuple):
 
 
 class Oracle(NamedTuple):
-    """A checkpoint, the window of its sliding layers (None: it has none), and the expected output of each prompt."""
+    """A checkpoint, the window of its sliding layers (None: it has none), and the expected output of each prompt.
+
+    A recurrent one has a pool of states.
+    """
 
     directory: str
     window: int | None
+    is_recurrent: bool
     expected: list[Expected]
 
 
 @pytest.fixture(
     scope="module",
     params=[
-        (family, window)
+        (family, key, window)
         for family, values in TINY.items()
-        for window in (WINDOWS if "sliding_window" in values else (None,))
+        for key in [next((key for key in WINDOW_KEYS if key in values), None)]
+        for window in (WINDOWS if key else (None,))
     ],
-    ids=lambda value: f"{value[0]}-window-{value[1]}",
+    ids=lambda value: f"{value[0]}-window-{value[2]}",
 )
 def oracle(request, tmp_path_factory) -> Oracle:
-    family, window = request.param
+    family, key, window = request.param
     directory = tmp_path_factory.mktemp(family)
-    model = write_checkpoint(directory, family, **({} if window is None else {"sliding_window": window}))
-    return Oracle(str(directory), window, [expected_of(model, prompt) for prompt in (*PROMPTS, UNRELATED)])
+    model = write_checkpoint(directory, family, **({key: window} if key else {}))
+    expected = [expected_of(model, prompt) for prompt in (*PROMPTS, UNRELATED)]
+    return Oracle(str(directory), window, family in RECURRENT, expected)
 
 
 def expected_of(model: Any, prompt: list[int]) -> Expected:
@@ -74,9 +85,10 @@ def expected_of(model: Any, prompt: list[int]) -> Expected:
 class Run:
     """An engine with a checkpoint, and its requests with the number of their prompt."""
 
-    def __init__(self, oracle: Oracle, config: EngineConfig) -> None:
+    def __init__(self, oracle: Oracle, config: EngineConfig, proposer: Proposer | None = None) -> None:
         self.log = EventLog()
-        self.engine = create_engine(config, checkpoint=oracle.directory, ports=Ports(observer=self.log))
+        ports = Ports(observer=self.log, proposer=proposer)
+        self.engine = create_engine(config, checkpoint=oracle.directory, ports=ports)
         self.served: list[tuple[int, Generation]] = []
         self._prompts = [expected.prompt for expected in oracle.expected]
         self._alive: dict[int, Generation] = {}
@@ -133,9 +145,30 @@ class Run:
         return lengths.count({1, 2})
 
 
-def served(oracle: Oracle, config: EngineConfig) -> Run:
+class PartlyRight:
+    """Proposes the output of transformers, with a wrong token in some drafts."""
+
+    def __init__(self, oracle: Oracle) -> None:
+        self._outputs = [[*one.prompt, *one.token_ids] for one in oracle.expected]
+
+    def propose(self, wanted: Sequence[Wanted]) -> list[list[int]]:
+        return [self._drafts(list(one.tokens), one.most) for one in wanted]
+
+    def forget(self, request_id: int) -> None:
+        """It has no state."""
+
+    def _drafts(self, tokens: list[int], most: int) -> list[int]:
+        for output in self._outputs:
+            if output[: len(tokens)] == tokens:
+                drafts = output[len(tokens) : len(tokens) + most]
+                wrong = len(tokens) % 4  # of at most 3 drafts: in each fourth step all are right
+                return [token + (index == wrong) for index, token in enumerate(drafts)]
+        return []
+
+
+def served(oracle: Oracle, config: EngineConfig, proposer: Proposer | None = None) -> Run:
     """Requests that are retracted; one with another prefix that evicts windows; the first requests again."""
-    run = Run(oracle, config)
+    run = Run(oracle, config, proposer)
     run.submit(0, 1, 2, 3)
     run.until(lambda: len(run.engine.scheduler.running) > 1)
     run.retract()
@@ -150,12 +183,14 @@ def served(oracle: Oracle, config: EngineConfig) -> Run:
     return run
 
 
-def config_of(window: int | None, page_size: int, chunk_len: int) -> EngineConfig:
+def config_of(oracle: Oracle, page_size: int, chunk_len: int) -> EngineConfig:
     return EngineConfig(
         page_size=page_size,
         full_pages=400 // page_size,
-        swa_pages=400 // page_size if window else 0,
-        sliding_window=window,
+        swa_pages=400 // page_size if oracle.window else 0,
+        sliding_window=oracle.window,
+        state_pages=400 // page_size if oracle.is_recurrent else 0,
+        state_interval=16,
         chunk_len=chunk_len,
         max_context_len=256,
         mixed_batches=True,
@@ -176,11 +211,34 @@ def is_tie(logits: torch.Tensor) -> bool:
 
 @pytest.mark.parametrize(("page_size", "chunk_len"), list(product(PAGES, CHUNKS)))
 def test_tokens_and_logits_equal_those_of_transformers(oracle, page_size, chunk_len):
-    run = served(oracle, config_of(oracle.window, page_size, chunk_len))
+    run = served(oracle, config_of(oracle, page_size, chunk_len))
 
     assert min(run.count(Retracted) + run.count(Paused), run.mixed_passes) > 0
     assert oracle.window is None or min(run.count(Tombstoned), run.count(Recovered)) > 0
     assert max(generation.cached_tokens for _, generation in run.served) >= page_size
+    expect_those_of_transformers(run, oracle)
+
+
+def test_tokens_and_logits_with_drafts_equal_those_of_transformers(oracle):
+    config = replace(config_of(oracle, 4, 7), draft_tokens=3, lookahead_tokens=3, state_slots=5)
+
+    run = served(oracle, config, PartlyRight(oracle))
+
+    assert {verified.num_accepted for verified in run.log.of(Verified)} == {0, 1, 2, 3}
+    expect_those_of_transformers(run, oracle)
+
+
+def test_tokens_and_logits_with_restored_pages_equal_those_of_transformers(oracle):
+    config = fitted(config_of(oracle, 4, 7), read_spec(Path(oracle.directory)), source="config.json")
+    sizes = {f"host_{name}": 2 * getattr(config, name) for name in ("full_pages", "swa_pages", "state_pages")}
+
+    run = served(oracle, replace(config, **sizes, load_back_threshold=1))
+
+    assert run.count(LoadPlanned) > 0
+    expect_those_of_transformers(run, oracle)
+
+
+def expect_those_of_transformers(run: Run, oracle: Oracle) -> None:
     for number, generation in run.served:
         expected = oracle.expected[number]
         same = first_difference(expected, generation)

@@ -66,6 +66,16 @@ CONFIGS = {
     "session timeout": some_config(session_timeout_ms=40),
     "write-through": some_config(host_full_pages=40, host_swa_pages=20, load_back_threshold=1),
     "write-back": some_config(host_full_pages=12, host_swa_pages=6, host_policy="write_back", load_back_threshold=1),
+    "states": some_config(state_pages=5),
+    "states with checkpoints, overlapped": some_config(state_pages=8, state_interval=8, overlap=True),
+    "states, write-back": some_config(
+        state_pages=5,
+        host_full_pages=12,
+        host_swa_pages=6,
+        host_state_pages=4,
+        host_policy="write_back",
+        load_back_threshold=1,
+    ),
     "swa only, write-back": some_config(full_pages=0, host_swa_pages=8, host_policy="write_back"),
 }
 

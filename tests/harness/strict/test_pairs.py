@@ -1,7 +1,10 @@
 """The strict check of a pair: pages held for the other side are no leak."""
 
+from collections.abc import Callable
+
 import pytest
 
+from engine_under_test.config import EngineConfig
 from engine_under_test.pair import Pair, create_pair
 from engine_under_test.ports import Ports
 from engine_under_test.sampling import SamplingParams
@@ -18,10 +21,15 @@ def fake_ports() -> Ports:
 
 
 @pytest.fixture(params=LEVELS)
-def pair(request, monkeypatch, tmp_path) -> Pair:
+def pair_of(request, monkeypatch, tmp_path) -> Callable[[EngineConfig], Pair]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(VARIABLE, request.param)
-    return create_pair(some_config(max_running_requests=3), ports=(fake_ports(), fake_ports()))
+    return lambda config: create_pair(config, ports=(fake_ports(), fake_ports()))
+
+
+@pytest.fixture
+def pair(pair_of: Callable[[EngineConfig], Pair]) -> Pair:
+    return pair_of(some_config(max_running_requests=3))
 
 
 def step(pair: Pair, count: int) -> None:
@@ -29,8 +37,11 @@ def step(pair: Pair, count: int) -> None:
         pair.step()
 
 
-def test_healthy_pair_has_no_violation(pair):
+@pytest.mark.parametrize("settings", [{}, {"state_pages": 6, "state_interval": 8}], ids=["KV", "states"])
+def test_healthy_pair_has_no_violation(pair_of, settings):
     """A violation would raise."""
+    pair = pair_of(some_config(max_running_requests=3, **settings))
+
     generations = pair.generate(PROMPTS, SamplingParams(9))
 
     assert [one.finish_reason for one in generations] == ["length"] * len(PROMPTS)

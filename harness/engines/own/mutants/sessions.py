@@ -1,7 +1,6 @@
 """Bugs of streaming sessions."""
 
 from harness.core.mutant import Hunk, Mutant
-from harness.mutants.unplanted import Waiting
 
 SESSION = "engine_under_test.sessions.session:Session"
 SESSIONS = "engine_under_test.sessions.controller:Sessions"
@@ -94,11 +93,6 @@ SESSIONS_WITHOUT_BOUND = Mutant(
         Hunk(f"{SESSIONS}._exceeds_share", healthy="return any(", broken="return False and any("),
     ),
     caught_by=("work_makes_progress", "oom_abort_only_if_alone"),
-)
-STATE_REFERENCES_STAY_WITH_THE_REQUEST = Waiting(
-    "B71",
-    "sglang release 0.5.15: references to recurrent state stayed with the request after a save",
-    "recurrent state",
 )
 TWO_TURNS_AT_ONCE = Mutant(
     id="S150",

@@ -1,5 +1,6 @@
 """Tiny models behind the port: results with pages equal the results without a cache."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
@@ -18,6 +19,9 @@ BOTH = EngineConfig(
 )
 FULL = EngineConfig(page_size=4, full_pages=24, chunk_len=7, mixed_batches=True)
 SWA = EngineConfig(page_size=2, full_pages=0, swa_pages=14, sliding_window=8, chunk_len=7)
+STATES = replace(FULL, state_pages=12, state_interval=8, draft_tokens=2, lookahead_tokens=2, state_slots=4)
+THREE = replace(BOTH, state_pages=12, state_interval=BOTH.page_size)
+CONFIGS = {"both": BOTH, "full": FULL, "swa": SWA, "states": STATES, "all three": THREE}
 LONG = Submit(recipe=Recipe(path=(0, 1, 2), stretch=7), max_new_tokens=12)
 OPS = (
     LONG,
@@ -41,9 +45,7 @@ def driven(model, config, *ops):
     return driver, events
 
 
-@pytest.mark.parametrize(
-    "config", [pytest.param(BOTH, id="both"), pytest.param(FULL, id="full"), pytest.param(SWA, id="swa")]
-)
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 @pytest.mark.parametrize("model", MODELS)
 def test_logits_of_a_healthy_engine_equal_those_without_a_cache(model, config):
     """The run has chunks, a failed pass, shared prefixes and an abort."""
@@ -73,17 +75,18 @@ def test_laws_about_tags_do_not_apply_to_a_model_and_those_about_logits_do():
         assert (tally[name].evaluated > 0, tally[name].not_applicable) == (True, 0)
 
 
+@pytest.mark.parametrize("config", [BOTH, THREE], ids=["both", "all three"])
 @pytest.mark.parametrize("level", LEVELS)
-def test_strict_check_of_a_model_run_finds_no_violation(monkeypatch: pytest.MonkeyPatch, level):
+def test_strict_check_of_a_model_run_finds_no_violation(monkeypatch: pytest.MonkeyPatch, level, config):
     monkeypatch.setenv(VARIABLE, level)
 
-    driver, _ = driven("tiny-gemma3", BOTH, *OPS)
+    driver, _ = driven("tiny-gemma3", config, *OPS)
 
     assert driver.failure is None
 
 
 def test_two_runs_of_the_same_ops_have_equal_digests():
-    first, second = (driven("tiny-gpt-oss", BOTH, *OPS)[0].digests for _ in range(2))
+    first, second = (driven("tiny-gpt-oss", THREE, *OPS)[0].digests for _ in range(2))
 
     assert len(first) == len(OPS)
     assert first == second
@@ -97,23 +100,26 @@ def test_model_is_cached_per_window():
 
 
 @pytest.mark.parametrize(
-    ("config", "slides"),
+    ("config", "kinds"),
     [
-        pytest.param(BOTH, [True, False, True], id="both"),
-        pytest.param(FULL, [False] * 3, id="full"),
-        pytest.param(SWA, [True] * 3, id="swa"),
+        pytest.param(BOTH, ["sliding", "full", "sliding"], id="both"),
+        pytest.param(FULL, ["full"] * 3, id="full"),
+        pytest.param(SWA, ["sliding"] * 3, id="swa"),
+        pytest.param(STATES, ["recurrent", "full", "recurrent"], id="states"),
+        pytest.param(THREE, ["recurrent", "sliding", "full"], id="all three"),
     ],
 )
-def test_layers_of_a_model_match_the_pools(config, slides):
+def test_layers_of_a_model_match_the_pools(config, kinds):
     spec = tiny_model("tiny-mistral", config).decoder.spec
 
-    assert ([layer.is_sliding for layer in spec.layers], spec.sliding_window) == (slides, config.sliding_window)
+    assert [layer.kind for layer in spec.layers] == kinds
+    assert spec.sliding_window == config.sliding_window
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_padded_batch_without_a_cache_equals_the_decoder_alone(model):
     """The two implementations of attention share no code."""
-    decoder, without_cache = tiny_model(model, BOTH)
+    decoder, without_cache = tiny_model(model, THREE)
     sequences = [[(5 * place + 7 * index) % VOCABULARY for place in range(9 + 8 * index)] for index in range(3)]
 
     without_cache.remember(sequences)

@@ -1,0 +1,178 @@
+"""Bugs of recurrent states: pages, slots, cached states, drafts, copies and transfers."""
+
+from functools import partial
+
+from harness.core.mutant import Hunk, Mutant
+
+STATE = "engine_under_test.components:RecurrentState"
+SLOTS = "engine_under_test.scheduler.batch:state_slots"
+CONTENT = ("slots_hold_their_prefix", "outputs_match_reference")
+in_a_pair = partial(Mutant, machine="pd")
+
+STATES_OF_A_SESSION_LEAK = Mutant(
+    id="B71",
+    source="sglang release 0.5.15 and pull 23496: the states of a session were not freed when it released its KV",
+    hunks=(
+        Hunk(
+            "engine_under_test.cache.departures:Departures.release",
+            healthy="lacks=freed",
+            broken="lacks=[*freed, 'state'] if record.owner.kind == 'session' else freed",
+        ),
+        Hunk("engine_under_test.pools.paired:PairedLedgers._check_no_peers", healthy="if page:", broken="if False:"),
+    ),
+    caught_by=("unit_has_one_owner", "drained_engine_is_empty", "free_units_have_no_peer"),
+)
+
+INCOMPLETE_STATE_IS_CACHED = Mutant(
+    id="S180",
+    source="vllm pull 34587: a block was cached whose state did not cover all of its tokens, after a chunked prefill",
+    hunks=(Hunk(SLOTS, healthy="positions = sorted({*page_ends, *newest})", broken="positions = newest"),),
+    caught_by=CONTENT,
+)
+
+STATE_OF_A_FAILED_START_LEAKS = Mutant(
+    id="S181",
+    source="sglang pulls 12693, 16067 and 21404: a state that was taken for a request leaked when the request did not "
+    "start, or was aborted",
+    hunks=(
+        Hunk(
+            "engine_under_test.cache.record:KVRecord.private_parts",
+            healthy="return self.parts(",
+            broken="self.skip('state', [], self.allocated_len // page_size, self.allocated_len // page_size + 1, "
+            "page_size=page_size)\n    return self.parts(",
+        ),
+    ),
+    caught_by=("unit_has_one_owner", "AccountingError"),
+)
+
+LOOKAHEAD_HAS_NO_STATES = Mutant(
+    id="S182",
+    source="vllm pull 57605: the pages of states for the lookahead were not taken, and a stale entry was written",
+    hunks=(
+        Hunk(
+            f"{STATE}.taken",
+            healthy="range(kept_from, stop)",
+            broken="range(kept_from, min(stop, num_pages(end, self.page_size)))",
+        ),
+    ),
+    caught_by=(*CONTENT, "writes_go_to_private_units"),
+)
+
+STATE_KEEPS_REJECTED_DRAFTS = Mutant(
+    id="S183",
+    source="tpu-inference pull 3178: the next pass started from the state after the last draft, rejected ones included",
+    hunks=(
+        Hunk(
+            SLOTS,
+            healthy="slot(start - 1) if start else 0",
+            broken="slot(min(max(start, entry.record.written_len), num_pages(start, page_size) * page_size) - 1) "
+            "if start else 0",
+        ),
+    ),
+    caught_by=CONTENT,
+)
+
+ONLY_THE_LAST_STATE_IS_KEPT = Mutant(
+    id="S184",
+    source="vllm issue 53912: with speculation and prefix caching a state was kept for the last draft only",
+    hunks=(Hunk(SLOTS, healthy="max(start, reach - pool.kept_states)", broken="reach - 1"),),
+    caught_by=(*CONTENT, "AccountingError"),
+)
+
+LOADED_STATE_IS_OF_ANOTHER_PREFIX = Mutant(
+    id="S185",
+    source="sglang issue 39830: after a hit on the host the request went on from the state of another request",
+    hunks=(
+        Hunk(
+            "engine_under_test.host.copy_jobs:CopyJobs.begin",
+            healthy="copies.append(",
+            broken="if to_host or pool.name != 'state': copies.append(",
+        ),
+    ),
+    caught_by=(*CONTENT, "copies_equal_their_source"),
+)
+
+CACHED_STATE_IS_CLEARED = in_a_pair(
+    id="S186",
+    source="sglang pull 32995: the state that was transferred was cleared before the first decode",
+    hunks=(
+        Hunk(
+            SLOTS,
+            healthy="slot(start - 1) if start else 0",
+            broken="slot(start - 1) if entry.record.last_launch else 0",
+        ),
+    ),
+    caught_by=(*CONTENT, "reads_cover_the_window"),
+)
+
+STATE_INDEX_IN_OTHER_UNITS = Mutant(
+    id="S187",
+    source="vllm issue 53142 and pull 55601: after a hit the index of the state was counted in blocks of another size",
+    hunks=(
+        Hunk(
+            SLOTS,
+            healthy="(position - span.first_position) // pool.page_size",
+            broken="(position - span.first_position) // max(1, pool.page_size // 2)",
+        ),
+    ),
+    caught_by=(*CONTENT, "writes_go_to_private_units", "IndexError"),
+)
+
+CHUNK_COUNTS_NO_STATES = Mutant(
+    id="S188",
+    source="sglang pull 36770: a chunk was computed for whose state no slot was free or evictable",
+    hunks=(
+        Hunk(f"{STATE}.chunk_capacity", healthy="if count < 2:", broken="if False:"),
+        Hunk(
+            f"{STATE}.chunk_capacity",
+            healthy="UNBOUNDED if self._interval is None else max(dense, (count - 2) * self._interval)",
+            broken="UNBOUNDED",
+        ),
+    ),
+    caught_by=(
+        "reserved_units_never_run_out",
+        "reservations_cover_taken_units",
+        "admission_matches_planner",
+        "reservations_match_planner",
+    ),
+)
+
+NO_STATE_AT_THE_LAST_PAGE_BOUNDARY = Mutant(
+    id="S189",
+    source="vllm issues 43587 and 45238: the only state of a prompt was behind its last whole block, and never matched",
+    hunks=(
+        Hunk(
+            f"{STATE}.taken",
+            healthy="self.frontier(end) // self.page_size",
+            broken="(end - 1) // self.page_size",
+        ),
+    ),
+    caught_by=("published_prefixes_match", "reservations_match_planner", "admission_matches_planner", *CONTENT),
+)
+
+CACHED_STATE_ADVANCES = Mutant(
+    id="S190",
+    source="vllm-mlx pull 744: a request that started from a cached state advanced that state in place",
+    hunks=(
+        Hunk(
+            SLOTS,
+            healthy="[one[1] for one in kept])",
+            broken="[slot(start - 1) if place == 0 and start == entry.record.protected_len and start else one[1] "
+            "for place, one in enumerate(kept)])",
+        ),
+    ),
+    caught_by=("writes_go_to_private_units", *CONTENT),
+)
+
+STATE_IS_CACHED_BEFORE_IT_IS_WRITTEN = Mutant(
+    id="S191",
+    source="vllm pull 56525: a state was cached when its chunk was scheduled, and matched before the chunk had run",
+    hunks=(
+        Hunk(
+            "engine_under_test.scheduler.scheduler:Scheduler._process",
+            healthy="self.custody.publish(request, end=record.committed_len)",
+            broken="self.custody.publish(request, end=record.launched_len)",
+        ),
+    ),
+    caught_by=("cursors_are_ordered", *CONTENT, "AssertionError", "AccountingError"),
+)
