@@ -8,11 +8,11 @@ from typing import NamedTuple, TypeVar
 
 from invariants import events as seen
 from invariants.changes import Changes
-from invariants.derived import Derived
+from invariants.derived import Derived, inherit
 from invariants.ownership import Misplaced, misplaced_units
 from invariants.passes import PASS_EVENTS, Landing, landings
 from invariants.reference import Expectation, Reference
-from invariants.view import RequestView, Snapshot
+from invariants.view import INDEXES, RequestView, Snapshot
 
 NOT_OF_THE_TREE = frozenset(
     {
@@ -57,6 +57,9 @@ class Transition:
     reference: Reference = field(default_factory=Reference)
     steps_without_forward: int = 0
     checked: Snapshot | None = None
+
+    def __post_init__(self) -> None:
+        inherit(self.before, self.after, INDEXES)
 
     def once(self, find: "Callable[[Transition], ValueT]") -> ValueT:
         """The result of `find(self)`, computed once for all invariants that need it."""
