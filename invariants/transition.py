@@ -91,9 +91,9 @@ class Transition:
         return [event for event in self.events if type(event) not in NOT_OF_THE_TREE]
 
     @Derived
-    def pass_events(self) -> list[NamedTuple]:
+    def pass_events(self) -> Sequence[NamedTuple]:
         """The events that decide which requests hold KV and which results of passes are valid, in order."""
-        return [event for event in self.events if type(event) in PASS_EVENTS]
+        return self.in_order(*PASS_EVENTS)
 
     @Derived
     def admitted(self) -> set[int]:
@@ -160,3 +160,10 @@ class Transition:
     def events_of(self, kind: type[EventT]) -> list[EventT]:
         """The events of one type, in order."""
         return self.by_type.get(kind, [])  # type: ignore[return-value]  # grouped by exactly this type
+
+    def in_order(self, *kinds: type[NamedTuple]) -> Sequence[NamedTuple]:
+        """The events of these types, in order."""
+        came = frozenset(kinds).intersection(self.by_type)
+        if len(came) > 1:
+            return [event for event in self.events if type(event) in came]
+        return self.by_type[next(iter(came))] if came else ()
