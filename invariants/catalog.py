@@ -5,6 +5,7 @@ from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
+from itertools import chain
 from operator import itemgetter
 from pkgutil import walk_packages
 from typing import NamedTuple
@@ -121,11 +122,20 @@ class Group:
     not_applicable: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Groups:
+    """The groups of one moment, for an engine that lacks certain parts: those `always` due, and those by event."""
+
+    always: Sequence[Group]
+    after: Mapping[type, Sequence[Group]]
+
+
 class Tally(Mapping[str, Counts]):
     """The counts by invariant, from the number of transitions in which each group was due."""
 
     def __init__(self) -> None:
-        self.due: Counter[Group] = Counter()
+        self.moments: Counter[Groups] = Counter()  # the transitions for which the groups `always` were due
+        self.due: Counter[Group] = Counter()  # the transitions for which a group was due because of its events
         self.withheld: Counter[str] = Counter()  # by invariant, the times that its `given` was false: not applicable
 
     def __getitem__(self, name: str) -> Counts:
@@ -144,7 +154,8 @@ class Tally(Mapping[str, Counts]):
     @property
     def _counts(self) -> dict[str, Counts]:
         counts: defaultdict[str, Counts] = defaultdict(Counts)
-        for group, times in self.due.items():
+        always = [(group, times) for groups, times in self.moments.items() for group in groups.always]
+        for group, times in [*always, *self.due.items()]:
             for check in group.checks:
                 counts[check.name].evaluated += times
             for name in group.not_applicable:
@@ -160,16 +171,16 @@ class Catalog:
 
     def __init__(self, invariants: Iterable[Invariant]) -> None:
         self.invariants = tuple(invariants)
-        self._groups: dict[tuple[When, frozenset[str]], Sequence[Group]] = {}  # by moment and missing parts
+        self._groups: dict[tuple[When, frozenset[str]], Groups] = {}  # by moment and missing parts
 
     def check(self, change: Transition, tally: Tally) -> list[Violation]:
         """Every violation of every invariant that is due, in the order of the catalogue; counts them in `tally`."""
         found: list[tuple[int, Violation]] = []
-        kinds, unchanged, due = frozenset(change.by_type), change.changes.unchanged, tally.due
-        for group in self._groups_at(change.when, change.after.missing):
-            if group.on and group.on.isdisjoint(kinds):
-                continue
-            due[group] += 1
+        groups, unchanged = self._groups_at(change.when, change.after.missing), change.changes.unchanged
+        due = list(dict.fromkeys(chain.from_iterable([groups.after.get(kind, ()) for kind in change.by_type])))
+        tally.moments[groups] += 1
+        tally.due.update(due)
+        for group in chain(groups.always, due):
             if group.reads and group.reads <= unchanged:
                 continue
             for place, name, given, find in group.checks:
@@ -180,14 +191,14 @@ class Catalog:
                     tally.withheld[name] += 1
         return [violation for _, violation in sorted(found, key=itemgetter(0))]
 
-    def _groups_at(self, moment: When, missing: frozenset[str]) -> Sequence[Group]:
+    def _groups_at(self, moment: When, missing: frozenset[str]) -> Groups:
         groups = self._groups.get((moment, missing))
         if groups is None:
             groups = self._groups[moment, missing] = _groups(moment, missing, self.invariants)
         return groups
 
 
-def _groups(moment: When, missing: frozenset[str], invariants: Iterable[Invariant]) -> Sequence[Group]:
+def _groups(moment: When, missing: frozenset[str], invariants: Iterable[Invariant]) -> Groups:
     """An invariant of events that the engine never reports is not applicable, whatever events there are."""
     groups: dict[tuple[frozenset[type], frozenset[str]], Group] = {}
     for place, one in enumerate(invariants):
@@ -199,7 +210,11 @@ def _groups(moment: When, missing: frozenset[str], invariants: Iterable[Invarian
                 group.not_applicable.append(one.name)
             else:
                 group.checks.append(Check(place, one.name, one.given, one.find))
-    return tuple(groups.values())
+    after: defaultdict[type, list[Group]] = defaultdict(list)
+    for group in groups.values():
+        for kind in group.on:
+            after[kind].append(group)
+    return Groups([group for group in groups.values() if not group.on], dict(after))
 
 
 ALL = Catalog(collected())

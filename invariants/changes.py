@@ -42,8 +42,8 @@ class Changes:
         # Of two nodes with one id, it is unknown which was there before.
         self.checks_all = not (
             checked is not None
-            and checked.limits == after.limits
-            and checked.components == after.components
+            and (after.limits is checked.limits or after.limits == checked.limits)
+            and after.components == checked.components
             and checked.missing == after.missing
             and (after.nodes is checked.nodes or len(after.node_by_id) == len(after.nodes or ()))
         )

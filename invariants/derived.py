@@ -13,6 +13,8 @@ class Derived(Generic[RecordT, ValueT]):
     The value is kept in the instance's dictionary, where attribute look-up finds it before this descriptor.
     """
 
+    part = ""  # the field that the value depends on, if it depends on no other
+
     def __init__(self, find: Callable[[RecordT], ValueT]) -> None:
         self._find = find
         self._name = find.__name__
@@ -21,3 +23,33 @@ class Derived(Generic[RecordT, ValueT]):
     def __get__(self, record: RecordT, kind: type[RecordT]) -> ValueT:
         value = record.__dict__[self._name] = self._find(record)
         return value
+
+
+def index_of(part: str) -> Callable[[Callable[[RecordT], ValueT]], Derived[RecordT, ValueT]]:
+    """A Derived that depends on one field of the record: `inherit` passes its value on with that field."""
+
+    def made(find: Callable[[RecordT], ValueT]) -> Derived[RecordT, ValueT]:
+        derived = Derived(find)
+        derived.part = part
+        return derived
+
+    return made
+
+
+def indexes_by_part(kind: type) -> dict[str, list[str]]:
+    """The names of the indexes of a class, by the field that they depend on."""
+    found: dict[str, list[str]] = {}
+    for name, value in vars(kind).items():
+        if isinstance(value, Derived) and value.part:
+            found.setdefault(value.part, []).append(name)
+    return found
+
+
+def inherit(earlier: object, later: object, indexes: dict[str, list[str]]) -> None:
+    """Take over what is known of `earlier` for the fields that are the same objects in `later`."""
+    known, own = earlier.__dict__, later.__dict__
+    for part, names in indexes.items():
+        if known[part] is own[part]:
+            for name in names:
+                if name in known:
+                    own[name] = known[name]

@@ -8,11 +8,11 @@ from typing import NamedTuple, TypeVar
 
 from invariants import events as seen
 from invariants.changes import Changes
-from invariants.derived import Derived
+from invariants.derived import Derived, inherit
 from invariants.ownership import Misplaced, misplaced_units
 from invariants.passes import PASS_EVENTS, Landing, landings
 from invariants.reference import Expectation, Reference
-from invariants.view import RequestView, Snapshot
+from invariants.view import INDEXES, RequestView, Snapshot
 
 NOT_OF_THE_TREE = frozenset(
     {
@@ -58,6 +58,9 @@ class Transition:
     steps_without_forward: int = 0
     checked: Snapshot | None = None
 
+    def __post_init__(self) -> None:
+        inherit(self.before, self.after, INDEXES)
+
     def once(self, find: "Callable[[Transition], ValueT]") -> ValueT:
         """The result of `find(self)`, computed once for all invariants that need it."""
         memo = self._memo
@@ -88,9 +91,9 @@ class Transition:
         return [event for event in self.events if type(event) not in NOT_OF_THE_TREE]
 
     @Derived
-    def pass_events(self) -> list[NamedTuple]:
+    def pass_events(self) -> Sequence[NamedTuple]:
         """The events that decide which requests hold KV and which results of passes are valid, in order."""
-        return [event for event in self.events if type(event) in PASS_EVENTS]
+        return self.in_order(*PASS_EVENTS)
 
     @Derived
     def admitted(self) -> set[int]:
@@ -157,3 +160,10 @@ class Transition:
     def events_of(self, kind: type[EventT]) -> list[EventT]:
         """The events of one type, in order."""
         return self.by_type.get(kind, [])  # type: ignore[return-value]  # grouped by exactly this type
+
+    def in_order(self, *kinds: type[NamedTuple]) -> Sequence[NamedTuple]:
+        """The events of these types, in order."""
+        came = frozenset(kinds).intersection(self.by_type)
+        if len(came) > 1:
+            return [event for event in self.events if type(event) in came]
+        return self.by_type[next(iter(came))] if came else ()

@@ -12,7 +12,7 @@ from itertools import chain, compress, repeat
 from operator import itemgetter
 from typing import NamedTuple
 
-from invariants.derived import Derived
+from invariants.derived import Derived, index_of, indexes_by_part
 from invariants.limits import Limits
 
 
@@ -359,7 +359,7 @@ class Snapshot:
     def pool(self, name: str) -> PoolView:
         return self.pool_by_name[name]
 
-    @Derived
+    @index_of("pools")
     def pool_by_name(self) -> dict[str, PoolView]:
         return {pool.name: pool for pool in self.pools}
 
@@ -373,7 +373,7 @@ class Snapshot:
         """The page size of each component."""
         return _page_sizes(self.components, self.limits.page_size)
 
-    @Derived
+    @index_of("pools")
     def has_fences(self) -> bool:
         return any(pool.fenced for pool in self.pools)
 
@@ -405,36 +405,36 @@ class Snapshot:
         )
         return _missing(tuple([part is None for part in parts]), self.unreported)
 
-    @Derived
+    @index_of("nodes")
     def node_by_id(self) -> dict[int, NodeView]:
         return {node.id: node for node in self.nodes or ()}
 
-    @Derived
+    @index_of("records")
     def record_by_request(self) -> dict[int, RecordView]:
         return {record.owner.id: record for record in self.records or () if record.owner.kind == "request"}
 
-    @Derived
+    @index_of("records")
     def transfer_records(self) -> dict[int, RecordView]:
         """The records of transfers between engines, by request."""
         return {record.owner.id: record for record in self.records or () if record.owner.kind == HANDOVER_KIND}
 
-    @Derived
+    @index_of("requests")
     def request_by_id(self) -> dict[int, RequestView]:
         return {request.id: request for request in self.requests or ()}
 
-    @Derived
+    @index_of("sessions")
     def session_by_id(self) -> dict[int, SessionView]:
         return {session.id: session for session in self.sessions or ()}
 
-    @Derived
+    @index_of("launches")
     def launch_by_id(self) -> dict[int, LaunchView]:
         return {view.launch: view for view in self.launches or ()}
 
-    @Derived
+    @index_of("receipts")
     def receipt_by_id(self) -> dict[int, ReceiptView]:
         return {receipt.id: receipt for receipt in self.receipts or ()}
 
-    @Derived
+    @index_of("receipts")
     def fence_receipts(self) -> list[ReceiptView]:
         """The locks that released records left to a fence, until a launch has completed."""
         return [receipt for receipt in self.receipts or () if receipt.holder.kind == FENCE_KIND]
@@ -444,12 +444,12 @@ class Snapshot:
         receipts = [receipt for receipt in self.receipts or () if receipt.holder in holders]
         return set(chain.from_iterable([receipt.covers[component] for receipt in receipts]))
 
-    @Derived
+    @index_of("receipts")
     def covered(self) -> set[int]:
         """The ids of the nodes that any receipt covers in any component."""
         return set(chain.from_iterable(chain.from_iterable(receipt.covers for receipt in self.receipts or ())))
 
-    @Derived
+    @index_of("nodes")
     def children(self) -> dict[int, list[NodeView]]:
         """Nodes by parent id; children of roots under 0."""
         children: dict[int, list[NodeView]] = {}
@@ -457,7 +457,7 @@ class Snapshot:
             children.setdefault(node.parent, []).append(node)
         return children
 
-    @Derived
+    @index_of("nodes")
     def _paths(self) -> dict[int, Sequence[NodeView]]:
         return {}
 
@@ -472,3 +472,6 @@ class Snapshot:
                 node = nodes.get(node.parent)
             path = self._paths[node_id] = tuple(above)
         return path
+
+
+INDEXES = indexes_by_part(Snapshot)

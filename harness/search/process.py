@@ -8,7 +8,7 @@ from hypothesis.configuration import set_hypothesis_home_dir
 from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 
-YOUNG_OBJECTS = 50_000  # between two collections: a run keeps its history, and little of it is garbage
+YOUNG_OBJECTS = 200_000  # between two collections: a run keeps its history, and little of it is garbage
 OLDER_EVERY = 2  # collections of a generation between two of the next older one
 
 

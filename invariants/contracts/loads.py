@@ -76,14 +76,17 @@ def loads_are_reserved_once(change: Transition) -> Evidence:
 def joined_loads_bring_all_missing_pages(change: Transition) -> Evidence:
     """A load that another request joins restores all pages that this request lacks up to its start.
 
-    Otherwise the request computes tokens whose KV the host has.  Compared with the tree before the step, so only up to
-    the first event that changes the tree's content.
+    Otherwise the request computes tokens whose KV the host has.  The load may have begun in the same step.  Compared
+    with the tree before the step, so only up to the first event that changes the tree's content.
     """
     before = change.before
     loads = {view.id: [len(units) for units in view.here] for view in before.copy_jobs or () if not view.to_host}
     for event in change.events:
         if isinstance(event, CHANGES_CONTENT):
             break
+        if isinstance(event, CopyBegan) and not event.to_host:
+            brought = {pool: len(here) for pool, here, _ in event.pages}
+            loads[event.job] = [brought.get(component.pool, 0) for component in before.components]
         request = before.request_by_id.get(event.request_id) if isinstance(event, LoadPlanned) else None
         if isinstance(event, LoadPlanned) and request is not None and event.job in loads:
             lacking = _lacking(before, request.namespace, change.reference.tokens_of(request.id)[: event.length])

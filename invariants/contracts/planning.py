@@ -132,7 +132,7 @@ class Planner:
         self.before = before
         self.pager = Pager(limits.page_size, before.components, limits.state_interval)
         self.ratio = before.counters.exact_ratio
-        self.free = _free_after(before, moved)
+        self.free = _free_after(before, moved) if moved else {pool.name: len(pool.free) for pool in before.pools}
         self.evictable = dict(before.counters.evictable)
         self.reserved = Counter[str]()
         self.estimated = Counter[str]()

@@ -29,7 +29,7 @@ def reservations_cover_taken_units(change: Transition) -> Evidence:
     """An admitted request takes no more units of any pool in a step than were reserved for it."""
     pools = {component.pool for component in change.after.components}
     firm: dict[int, dict[str, int]] = {}
-    for event in change.events:
+    for event in change.in_order(Admitted, Taken, Freed):
         if isinstance(event, Admitted):
             pages = firm.setdefault(event.request_id, {})
             for pool, count in event.firm:
@@ -53,9 +53,9 @@ def reserved_units_never_run_out(change: Transition) -> Evidence:
     although enough units are free, and a shortage while a backup that began in this step is in progress.
     """
     backups = set[int]()  # in progress, of those that began in this step
-    for event in change.events:
-        if isinstance(event, CopyBegan) and event.to_host:
-            backups.add(event.job)
+    for event in change.in_order(CopyBegan, CopyEnded, RanOut, Refused):
+        if isinstance(event, CopyBegan):
+            backups.update([event.job] if event.to_host else [])
         elif isinstance(event, CopyEnded):
             backups.discard(event.job)
         elif isinstance(event, (RanOut, Refused)) and event.want > event.free and not backups:

@@ -9,7 +9,7 @@ from engine_under_test.sessions.controller import Sessions
 from harness.components.limits import counters_of, limits_of
 from harness.components.memory_walk import MemoryWalk, Outside
 from invariants.reuse import same_or_new
-from invariants.view import LaunchView, RequestView, SessionView, Snapshot
+from invariants.view import Counters, LaunchView, RequestView, SessionView, Snapshot
 
 
 class EngineCapture:
@@ -22,6 +22,7 @@ class EngineCapture:
         self._requests: tuple[RequestView, ...] = ()
         self._launches: tuple[LaunchView, ...] = ()
         self._sessions: tuple[SessionView, ...] = ()
+        self._counters: Counters | None = None
 
     def capture(self, *, step: int, outside: Outside, now_ms: int | None = None) -> Snapshot:
         engine, walk = self._engine, self._walk
@@ -32,6 +33,8 @@ class EngineCapture:
         self._launches = same_or_new(self._launches, tuple([launch_view(flight, custody) for flight in flights]))
         self._requests = same_or_new(self._requests, tuple(_request_views(engine, now_ms)))
         self._sessions = same_or_new(self._sessions, _session_views(custody.sessions))
+        counters = counters_of(engine.memory, engine.cache.tree, ratio=engine.scheduler.ratio.value)
+        self._counters = same_or_new(self._counters, counters)
         return Snapshot(
             step,
             self._limits,
@@ -42,7 +45,7 @@ class EngineCapture:
             walk.receipts,
             walk.records,
             self._requests,
-            counters_of(engine.memory, engine.cache.tree, ratio=engine.scheduler.ratio.value),
+            self._counters,
             self._launches,
             engine.scheduler.is_paused,
             walk.copy_jobs,

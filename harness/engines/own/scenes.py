@@ -31,7 +31,10 @@ def intruders(draw: st.DrawFn, config: EngineConfig) -> tuple[Op, ...]:
 
 @st.composite
 def returns(draw: st.DrawFn, load: Load, config: EngineConfig, faults: tuple[str, ...]) -> tuple[Op, ...]:
-    """Requests for a prompt whose device pages may be evicted by then, perhaps among others; some may be aborted."""
+    """Requests for a prompt whose device pages may be evicted by then, perhaps among others; some may be aborted.
+
+    They may ask for a part of the prompt first.
+    """
     first = msgspec.structs.replace(draw(submissions(load)), recipe=draw(recipes()), namespace=0)
     other_submits = draw(st.lists(submissions(load), min_size=1, max_size=3))
     other_submits = [msgspec.structs.replace(one, namespace=3 + index) for index, one in enumerate(other_submits)]
@@ -39,9 +42,18 @@ def returns(draw: st.DrawFn, load: Load, config: EngineConfig, faults: tuple[str
     eviction_ops: tuple[Op, ...] = (first, Step(count=4), *other_submits, Step(count=draw(st.sampled_from((8, 2, 4)))))
     if draw(st.sampled_from((True, True, False))):
         prompts, eviction_ops = draw(evicted_prompts(first, config))
-    twice = (prompts[0], prompts[0])
+    whole, other = prompts[0], other_submits[0]
+    part = msgspec.structs.replace(whole, recipe=msgspec.structs.replace(whole.recipe, path=whole.recipe.path[:-1]))
     again = draw(
-        st.sampled_from((prompts, twice, (*twice, other_submits[0]), (other_submits[0], *prompts, other_submits[-1])))
+        st.sampled_from(
+            (
+                prompts,
+                (whole, whole),
+                (part, whole),
+                (whole, whole, other),
+                (other, *prompts, other_submits[-1]),
+            )
+        )
     )
     slow, fails = Inject(fault="host.slow", count=draw(st.integers(3, 16))), Inject(fault="host.fails", count=2)
     host_faults = ((slow,), (fails,), (slow,)) if config.host_pools else ()

@@ -120,11 +120,12 @@ def units_in_flight_are_pinned(change: Transition) -> Evidence:
     this or a later pass, or its session or another turn of the session owns it.
     """
     after = change.after
+    owners_of = [after.pool(component.pool).owner_of for component in after.components] if after.launches else []
     for view in after.launches or ():
         for place, columns in enumerate(view.units):
             permitted = _permitted_owners(after, view, place)
             for index, units in enumerate(columns):
-                owners = set(map(after.pool(after.components[index].pool).owner_of.get, units)) - permitted
+                owners = set(map(owners_of[index].get, units)) - permitted
                 if owners and not _are_locked(after, view, place, index, owners):
                     yield from _unpinned(after, view, place, index, units)
 

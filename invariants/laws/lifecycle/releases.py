@@ -26,7 +26,7 @@ def retracted_requests_hold_nothing(change: Transition) -> Evidence:
     report admissions, only requests that wait (Place WAITING or LINKED) are checked.
     """
     released: dict[int, str] = {}
-    for event in change.events:
+    for event in change.in_order(Retracted, Preempted, RanOut, GaveWay, Failed, Admitted, LoadPlanned):
         if isinstance(event, (Retracted, Preempted, RanOut, GaveWay)):
             released[event.request_id] = type(event).__name__
         elif isinstance(event, Failed):

@@ -83,7 +83,7 @@ def turns_continue_on_kept_pages(change: Transition) -> Evidence:
     """
     page_size = change.after.limits.page_size
     kept = {record.owner: record for record in change.before.records or ()}
-    for event in change.events:
+    for event in change.in_order(Kept, Lent):
         if isinstance(event, Kept):
             kept.pop(Owner(SESSION_KIND, event.session), None)
         elif isinstance(event, Lent):
@@ -148,7 +148,7 @@ def idle_sessions_keep_their_kv(change: Transition) -> Evidence:
 
 def _sessions_of_reported_kv(change: Transition) -> set[int]:
     """The sessions whose KV a turn took or left, or that released it."""
-    return {event.session for event in change.events if isinstance(event, (Lent, Kept, GivenUp))}
+    return {event.session for event in change.in_order(Lent, Kept, GivenUp) if isinstance(event, (Lent, Kept, GivenUp))}
 
 
 def _is_cut_by_its_turn(change: Transition, before: SessionView, after: SessionView) -> bool:

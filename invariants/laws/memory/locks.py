@@ -133,9 +133,8 @@ def receipts_match_records(change: Transition) -> Evidence:
 @invariant(When.OP, needs=("nodes", "receipts"))
 def locked_nodes_stay_live(change: Transition) -> Evidence:
     """A node keeps its pages of a component as long as the same receipt covers it there."""
-    before = change.before.node_by_id
     for node in change.changes.nodes:
-        earlier = before.get(node.id)
+        earlier = change.before.node_by_id.get(node.id)
         if earlier is not None and earlier.live != node.live:
             yield from _died_under_lock(change, earlier, node)
 

@@ -40,6 +40,7 @@ ADMITTED = Admitted(2, 8, 16, (("full", 2), ("swa", 2)), (("full", 3), ("swa", 3
 R3_JOINS = PLANNED._replace(request_id=3, firm=(("full", 0), ("swa", 0)))
 R2_JOINS = R3_JOINS._replace(request_id=2)
 WITHOUT_N3 = replace(COPYING, nodes=with_node(COPYING, 3, units=((0, 0), (0, 0)), live=(False, False)))
+WITHOUT_N3_BEFORE = replace(BEFORE_COPYING, nodes=WITHOUT_N3.nodes)
 TOMBSTONE_N1 = replace(COPYING, nodes=with_node(COPYING, 1, units=((1, 2), (0, 0)), live=(True, False)))
 LONG_LOAD = CopyBegan(2, to_host=False, pages=(("full", (8, 9, 10, 11), (5, 6, 8, 9)), ("swa", (7, 8), (3, 4))))
 INPUT_IS_LOADED_PREFIX = replace(
@@ -137,6 +138,14 @@ CASES = [
         "pages-before-the-load-missing",
         while_copying(R2_JOINS, before=WITHOUT_N3),
         found(request_ref(2), LoadCode.JOINED_TOO_SHORT, load=Ref("load", 2), pool="full", brings=2, lacks=4),
+    ),
+    healthy(joined_loads_bring_all_missing_pages, beginning(LOAD_BEGAN, PLANNED, R3_JOINS), "began-in-the-step"),
+    broken(
+        joined_loads_bring_all_missing_pages,
+        "began-in-the-step-and-misses-pages",
+        replace(beginning(LOAD_BEGAN._replace(pages=LOAD_BEGAN.pages[:1]), R2_JOINS), before=WITHOUT_N3_BEFORE),
+        found(request_ref(2), LoadCode.JOINED_TOO_SHORT, load=Ref("load", 2), pool="full", brings=2, lacks=4),
+        found(request_ref(2), LoadCode.JOINED_TOO_SHORT, load=Ref("load", 2), pool="swa", brings=0, lacks=2),
     ),
     healthy(loaded_prefixes_are_used, COPYING_ENDS),
     healthy(
