@@ -33,7 +33,9 @@ def attributes(
         **_initial_state(release),
         **ONE_RANK,
         **_beside_the_scheduler(),
-        "tp_worker": SimpleNamespace(is_hybrid_swa=True, model_runner=_model_runner(release, config)),
+        "tp_worker": SimpleNamespace(
+            is_hybrid_swa=config.sliding_window is not None, model_runner=_model_runner(release, config)
+        ),
     }
 
 
@@ -51,7 +53,8 @@ def _limits(config: SglangConfig) -> dict[str, Any]:
     full = config.full_pages * config.page_size
     return {
         "page_size": config.page_size,
-        "is_hybrid_swa": True,
+        "is_hybrid_swa": config.sliding_window is not None,
+        "is_hybrid_ssm": config.state_slots is not None,
         "full_tokens_per_layer": full,
         "swa_tokens_per_layer": config.swa_pages * config.page_size,
         "max_total_num_tokens": full,

@@ -59,6 +59,12 @@ PARTS: Mapping[str, tuple[str, ...]] = {
         "mem_cache.allocator.swa:SWATokenToKVPoolAllocator",
         "mem_cache.swa_memory_pool:SWATokenToKVPoolAllocator",
     ),
+    "FullKVPool": ("mem_cache.memory_pool:MHATokenToKVPool",),
+    "FullAllocator": (
+        "mem_cache.allocator.token:TokenToKVPoolAllocator",
+        "mem_cache.allocator:TokenToKVPoolAllocator",
+    ),
+    "MambaRadixCache": ("mem_cache.mamba_radix_cache:MambaRadixCache",),
     "SWARadixCache": ("mem_cache.swa_radix_cache:SWARadixCache",),
     "UnifiedRadixCache": ("mem_cache.unified_radix_cache:UnifiedRadixCache",),
     "ComponentType": (

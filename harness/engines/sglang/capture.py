@@ -1,21 +1,22 @@
 """Snapshots of an SGLang scheduler: facts from a walk over its tree, tables and queues, and its own counters."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import methodcaller
 from typing import Any, NamedTuple
 
 from harness.engines.sglang.boot import Release
 from harness.engines.sglang.config import DECODE, SglangConfig
 from harness.engines.sglang.forward import Pass
 from harness.engines.sglang.host_tier import HOST_POOLS, HostTier
-from harness.engines.sglang.memory import row_len
+from harness.engines.sglang.memory import row_len, sub_allocators
 from harness.engines.sglang.moves import free_units
-from harness.engines.sglang.nodes import SwaNodes, TreeWalk, UnifiedNodes
+from harness.engines.sglang.nodes import MambaNodes, Nodes, SwaNodes, TreeWalk, UnifiedNodes
 from harness.engines.sglang.requests import SPARE_TOKENS, Request, held, max_request_len
 from harness.engines.sglang.rust_core import core_of, uncompared
 from harness.engines.sglang.scheduler import Built
 from harness.engines.sglang.sessions import Sessions
 from harness.engines.sglang.speculation import Speculation
-from harness.engines.sglang.states import states_of
+from harness.engines.sglang.states import STATE_POOL, STATE_WINDOW, States, slot_of, states_of
 from harness.engines.sglang.transfers import TransferQueues
 from invariants.kinds import Place
 from invariants.limits import Limits
@@ -42,6 +43,20 @@ MILLION = 1_000_000
 SESSION_RECEIPTS = 1 << 32  # added to the id of a session for that of its lock
 
 
+class TreeCounters(NamedTuple):
+    """The tree's counters of the tokens, or states, of one pool."""
+
+    evictable: Callable[[Any], Any]
+    protected: Callable[[Any], Any]
+
+
+TREE_COUNTERS: Mapping[str, TreeCounters] = {
+    "full": TreeCounters(methodcaller("full_evictable_size"), methodcaller("full_protected_size")),
+    "swa": TreeCounters(methodcaller("swa_evictable_size"), methodcaller("swa_protected_size")),
+    STATE_POOL: TreeCounters(methodcaller("mamba_evictable_size"), methodcaller("mamba_protected_size")),
+}
+
+
 class Enabled(NamedTuple):
     """The parts of an engine that its configuration may disable."""
 
@@ -65,20 +80,20 @@ class SglangCapture:
         self._unreported = unreported
         self._host, self._sessions, _ = enabled
         self._limits = limits_of(config, max_request_len(release, config))
-        self._components = (ComponentView("full", None), ComponentView("swa", config.sliding_window + 1))
+        self._components = components_of(config)
         self._row_offset = 0 if release.has("first_row_is_padding") else 1
         self._queues = TransferQueues(built.scheduler)
-        self._tree = nodes_of(release, built.memory.tree)
+        self._tree = nodes_of(release, config, built.memory.tree)
         self._walk = TreeWalk(self._tree, config.page_size, built.namespace_of, self._host)
 
     def capture(self, step: int, live: Mapping[int, Request], in_flight: Sequence[Pass]) -> Snapshot:
-        scheduler, (rows, allocator, _) = self._built[:2]
-        page, config = self._config.page_size, self._config
-        mapping = allocator.full_to_swa_index_mapping[:-1].tolist()
+        scheduler, memory = self._built[:2]
+        rows, mapping = memory.rows, [] if memory.mapping is None else memory.mapping[:-1].tolist()
         walked = self._walk.walk(self._root, mapping)
         nodes = [known.view for known in walked]
-        held_full, held_swa = [
-            [held for known in walked if (held := known.holdings[index]) is not None] for index in (0, 1)
+        held_by_pool: list[list[Holding]] = [
+            [holding for known in walked if (holding := known.holdings[index]) is not None]
+            for index in range(len(self._components))
         ]
         held_rows, records, receipts = [], [], list(self._copy_receipts())
         places = self._places(live)
@@ -86,18 +101,19 @@ class SglangCapture:
             record, receipt = self._record(holder, mapping, in_flight)
             records.append(record)
             receipts.append(receipt)
-            private = -(-record.protected_len // page)
-            held_full.append(Holding(record.owner, record.units[0][private:], False))
-            held_swa.append(Holding(record.owner, [unit for unit in record.units[1][private:] if unit], False))
+            for component, holdings, units in zip(self._components, held_by_pool, record.units, strict=True):
+                if not component.has_states:
+                    private = units[-(-record.protected_len // self._config.page_size) :]
+                    holdings.append(Holding(record.owner, [unit for unit in private if unit], False))
             held_rows.append(Holding(record.owner, (record.row,), False))
+        if self._states is not None:  # a request has a state before it has a row, too
+            slots = [(number, slot_of(request.req)) for number, request in live.items()]
+            held_by_pool[-1] += [Holding(Owner(REQUEST_KIND, number), (slot,), False) for number, slot in slots if slot]
         free_rows = [int(row) + self._row_offset for row in _listed(rows.free_slots)]
-        full, swa = allocator.full_attn_allocator, allocator.swa_attn_allocator
         pools = (
-            PoolView("full", "page", config.full_pages, free_units(full), (), held_full),
-            PoolView("swa", "page", config.swa_pages, free_units(swa), (), held_swa),
+            *self._pools(held_by_pool),
             PoolView("rows", "row", rows.size + getattr(rows, "pre_alloc_size", 0), free_rows, (), held_rows),
             *(() if self._host is None else self._host.views(nodes)),
-            *self._state_pools(live),
         )
         with uncompared(core_of(self._built.memory.tree)):  # a difference is a failure of the turn that made it
             counters = self._counters()
@@ -106,7 +122,7 @@ class SglangCapture:
             self._limits,
             self._components,
             pools,
-            peer_maps=(PeerMap("full", "swa", mapping, page),),
+            peer_maps=(PeerMap("full", "swa", mapping, self._config.page_size),) if mapping else (),
             nodes=tuple(nodes),
             receipts=tuple(receipts),
             records=tuple(records),
@@ -119,23 +135,34 @@ class SglangCapture:
             unreported=self._unreported,
         )
 
-    def _state_pools(self, live: Mapping[int, Request]) -> Iterator[PoolView]:
-        """The pool of recurrent states, if there is one. It is no component: it has a unit per node, not per page."""
-        states, capacity = states_of(self._built.memory.rows), self._config.state_slots
-        if states is not None and capacity is not None:
-            nodes = below(self._root)
-            yield states.pool(capacity, [(node.swarden_id, *self._tree.state(node)) for node in nodes], live)
+    def _pools(self, holdings: Sequence[Sequence[Holding]]) -> Iterator[PoolView]:
+        """The pool of each component; `holdings` are those of each."""
+        free = [free_units(pool) for pool in sub_allocators(self._built.memory.allocator)]
+        sizes = [("page", pool.units) for pool in self._config.shape.pools]
+        if self._states is not None:
+            free.append(self._states.free())
+            sizes.append(("slot", self._config.state_slots or 0))
+        for component, (unit, size), units, of_pool in zip(self._components, sizes, free, holdings, strict=True):
+            yield PoolView(component.pool, unit, size, units, (), of_pool)
 
     def _counters(self) -> Counters:
-        allocator, tree, scheduler, page = *self._built.memory[1:], self._built.scheduler, self._config.page_size
+        tree, scheduler, page = self._built.memory.tree, self._built.scheduler, self._config.page_size
         has_tracker = self._release.part("NewTokenRatioTracker") is not None
         ratio = scheduler.new_token_ratio_tracker.current if has_tracker else scheduler.new_token_ratio
+        available = [pool.available_size() // page for pool in sub_allocators(self._built.memory.allocator)]
+        if self._states is not None:
+            available.append(self._states.num_available())
+        names = [component.pool for component in self._components]
         return Counters(
-            {"full": allocator.full_available_size() // page, "swa": allocator.swa_available_size() // page},
-            {"full": int(tree.full_evictable_size()) // page, "swa": int(tree.swa_evictable_size()) // page},
-            {"full": int(tree.full_protected_size()) // page, "swa": int(tree.swa_protected_size()) // page},
-            int(ratio * MILLION),
+            free=dict(zip(names, available, strict=True)),
+            evictable={name: int(TREE_COUNTERS[name].evictable(tree)) // page for name in names},
+            protected={name: int(TREE_COUNTERS[name].protected(tree)) // page for name in names},
+            new_token_ratio=int(ratio * MILLION),
         )
+
+    @property
+    def _states(self) -> States | None:
+        return states_of(self._built.memory.rows)
 
     @property
     def _root(self) -> Any:
@@ -176,29 +203,50 @@ class SglangCapture:
         flying = [entry for one in in_flight for entry in one.entries if entry.request.req is kv]
         slots = self._built.memory.rows.req_to_token[row, :allocated].tolist()
         full = [slot // page for slot in slots[::page]]
-        swa = [mapping[slot] // page for slot in slots[::page]]
+        units = [full]
+        if mapping:
+            units.append([mapping[slot] // page for slot in slots[::page]])
         frontier = self._tree.frontier(kv)
         if self._config.role == DECODE:  # it takes only the windowed pages that the next token reads
-            frontier = max(frontier, page * next((index for index, unit in enumerate(swa) if unit), 0))
+            frontier = max(frontier, page * next((index for index, unit in enumerate(units[-1]) if unit), 0))
         if frontier <= protected:  # the release lifts it to the protected length, and freed nothing below that
             frontier = 0
         lock = self._tree.lock(locker, self._tree.last_node(locker, tree), tree)
         node, root = lock[0], self._root
         bottom = getattr(node, "swarden_id", 0) if node is not None and node is not root else 0
+        launched = max([launched, *(entry.end for entry in flying)])
+        if self._states is not None:
+            units.append(self._states_of(kv, node if bottom else None, protected, launched, len(full)))
         record = RecordView(
             owner=owner,
             row=int(row) + self._row_offset,
             protected_len=protected,
             committed_len=min([entry.start for entry in flying], default=launched),
-            launched_len=max([launched, *(entry.end for entry in flying)]),
+            launched_len=launched,
             allocated_len=allocated,
             frontier=frontier,
-            units=(full, swa),
+            units=tuple(units),
             table=full,
             receipt=receipt,
             node=bottom,
         )
-        return record, ReceiptView(receipt, owner, bottom, self._covers(*lock))
+        covers = self._covers(*lock)
+        if self._states is not None:
+            has_lock = bottom and lock[2] and self._tree.covers_state(node, locker)
+            covers = (*covers, [bottom] if has_lock else [])
+        return record, ReceiptView(receipt, owner, bottom, covers)
+
+    def _states_of(self, req: Any, node: Any, protected: int, launched: int, count: int) -> list[int]:
+        """The states of a record, one per page: that of the node in which its shared part ends, and its own.
+
+        Its own is that after the last token.  While all tokens are shared it is a copy, and has no page here.
+        """
+        states = [0] * count
+        if node is not None:
+            states[protected - 1 : protected] = self._tree.state(node) or [0]
+        if launched > protected:
+            states[launched - 1] = slot_of(req)
+        return states
 
     def _copy_receipts(self) -> Iterator[ReceiptView]:
         """The locks on nodes that are being copied; their ids are negative, to differ from those of requests."""
@@ -207,7 +255,7 @@ class SglangCapture:
             covers = self._covers(node, mark, True, lock)
             yield ReceiptView(-2 * number - (kind == LOAD_KIND), Owner(kind, number), number, covers)
 
-    def _covers(self, node: Any, mark: Any, is_windowed: bool, lock: Any = None) -> tuple[list[int], list[int]]:
+    def _covers(self, node: Any, mark: Any, is_windowed: bool, lock: Any = None) -> tuple[Sequence[int], ...]:
         """The nodes that dec_lock_ref will unlock: up to the root, and in the window up to the node with its mark.
 
         A `lock` names nodes that its release passes over.  The node with which sessions say "no lock" has no parent.
@@ -223,7 +271,7 @@ class SglangCapture:
                 swa.append(number)
             is_windowed = is_windowed and not (mark and self._tree.mark(node) == mark)
             node = node.parent
-        return full, swa
+        return (full, swa) if self._config.sliding_window is not None else (full,)
 
     def _request(self, request: Request, place: Place) -> RequestView:
         req = request.req
@@ -259,6 +307,9 @@ class SglangCapture:
             tuple([tuple(dict.fromkeys(slot // page for slot in slots if slot)) for slots in entry.slots])
             for entry in one.entries
         ]
+        if self._states is not None:
+            states = [(self._states.slot(entry.row),) for entry in one.entries]
+            units = [(*of_entry, state) for of_entry, state in zip(units, states, strict=True)]
         given_up = [entry.request.id for entry in one.entries if not entry.is_held_by(live)]
         sessions = [entry.request.session for entry in one.entries]
         return LaunchView(
@@ -271,16 +322,18 @@ class SglangCapture:
         )
 
 
-def below(root: Any) -> list[Any]:
-    """The release's nodes below a root, each before its children."""
-    nodes = [*root.children.values()]
-    for node in nodes:
-        nodes += node.children.values()
-    return nodes
+def nodes_of(release: Release, config: SglangConfig, tree: Any) -> Nodes:
+    has_window, has_states = config.sliding_window is not None, config.state_slots is not None
+    if release.is_unified(tree):
+        return UnifiedNodes(release, has_window=has_window, has_states=has_states)
+    return SwaNodes(release) if has_window else MambaNodes(release)
 
 
-def nodes_of(release: Release, tree: Any) -> UnifiedNodes | SwaNodes:
-    return UnifiedNodes(release) if release.is_unified(tree) else SwaNodes(release)
+def components_of(config: SglangConfig) -> tuple[ComponentView, ...]:
+    """The components: full attention, a window and recurrent states, as far as the configuration has them."""
+    of_kv = tuple([ComponentView(pool.name, pool.window) for pool in config.shape.pools])
+    states = ComponentView(STATE_POOL, STATE_WINDOW, has_states=True)
+    return of_kv if config.state_slots is None else (*of_kv, states)
 
 
 class Holder(NamedTuple):
@@ -294,7 +347,7 @@ class Holder(NamedTuple):
 
 def limits_of(config: SglangConfig, max_request_len: int) -> Limits:
     """A frontier lags by a page, by the steps between two slides, and by the interval of the eviction."""
-    lag = max(config.page_size, config.sliding_window) + config.window_eviction_interval
+    lag = max(config.page_size, config.sliding_window or 0) + config.window_eviction_interval
     return Limits(
         page_size=config.page_size,
         max_running_requests=config.max_running_requests,

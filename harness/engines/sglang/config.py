@@ -26,6 +26,8 @@ NEEDED_BY: Mapping[str, Mapping[str, Any]] = {  # the values of other settings t
 class SglangConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One scheduler. Lengths are in tokens; `sliding_window` counts the earlier tokens that are read, as in SGLang.
 
+    Without a `sliding_window` the model has full attention and recurrent states, and no pool of `swa_pages`.
+
     `tree` is the prefix tree: the one that the release uses by default, SWARadixCache ("swa") or UnifiedRadixCache
     ("unified").  `preemption_threshold` enables priority scheduling.  `releases_early` and `splits_leaves` are the
     release's SGLANG_OPT_* switches for windowed locks and leaves.  `host_ratio` enables the hierarchical cache, and is
@@ -41,7 +43,7 @@ class SglangConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     page_size: Annotated[int, Meta(ge=1, le=256)] = 1
     full_pages: Annotated[int, Meta(ge=2, le=MAX_PAGES)] = 64
     swa_pages: Annotated[int, Meta(ge=2, le=MAX_PAGES)] = 40
-    sliding_window: Annotated[int, Meta(ge=1, le=65536)] = 4
+    sliding_window: Annotated[int, Meta(ge=1, le=65536)] | None = 4
     max_running_requests: Annotated[int, Meta(ge=1, le=1024)] = 4
     max_context_len: Annotated[int, Meta(ge=8, le=MAX_CONTEXT_LEN)] = 384
     chunk_len: Annotated[int, Meta(ge=1, le=65536)] = 8
@@ -84,6 +86,8 @@ class SglangConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             for name, value in needed.items() if getattr(self, setting) is not None else ():
                 if (found := getattr(self, name)) != value:
                     raise InvalidConfig(f"{name} is {found!r} with {setting}, want {value!r}")
+        if self.sliding_window is None and (self.state_slots is None or self.tree == SWA_TREE):
+            raise InvalidConfig(f"sliding_window is null, want state_slots with it, and a tree other than {SWA_TREE!r}")
         if self.host_ratio is not None and self.tree == SWA_TREE:
             raise InvalidConfig(f"host_ratio is set with tree {SWA_TREE!r}, want {UNIFIED_TREE!r} or {DEFAULT_TREE!r}")
         if self.chunk_len % self.page_size:
@@ -102,16 +106,20 @@ class SglangConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def shape(self) -> Shape:
-        pools = (Pool("full", self.full_pages), Pool("swa", self.swa_pages, self.sliding_window + 1))
+        window = self.sliding_window
+        of_window = () if window is None else (Pool("swa", self.swa_pages, window + 1),)
+        pools = (Pool("full", self.full_pages), *of_window)
         sizes = (self.page_size, pools, self.chunk_len, self.max_running_requests, self.max_context_len)
         return Shape(*sizes, sessions_rewind=False)
 
 
-def least_swa_pages(page_size: int, window: int, chunk_len: int) -> int:
-    """The pages of the smallest SWA pool with which every request can run.
+def least_swa_pages(page_size: int, window: int | None, chunk_len: int) -> int:
+    """The pages of the smallest SWA pool with which every request can run; 0 without a window.
 
     A request has a chunk and a window, and `PrefillAdder.add_one_req` wants more than max(chunk, window) + page free.
     """
+    if window is None:
+        return 0
     return -(-(max(chunk_len, window) + chunk_len + window + 2 * page_size) // page_size)
 
 
@@ -128,6 +136,7 @@ def random_config(draw: Draw, *, host_ratios: Sequence[float], has: Callable[[st
         return msgspec.structs.replace(
             config,
             **NEEDED_BY["state_slots"],
+            sliding_window=draw.one_of((config.sliding_window, None)),
             full_pages=max(40, config.full_pages),
             swa_pages=least_swa_pages(1, config.sliding_window, config.chunk_len) + spare,
             state_slots=STATES_PER_RUNNING * config.max_running_requests + spare,

@@ -11,19 +11,17 @@ from harness.engines.sglang.boot import Release
 from harness.engines.sglang.config import SglangConfig
 from harness.engines.sglang.memory import Memory
 from harness.engines.sglang.requests import Request, held
-from harness.engines.sglang.states import States, states_of
+from harness.engines.sglang.states import STATE_POOL, STATE_WINDOW, States, states_of
 from invariants.reference import namespace_tag, next_tag, sampled_token
-
-FULL, SWA = 0, 1
 
 
 class Entry(NamedTuple):
-    """Positions [start, end) of a request in a pass, and the slots of [0, end) in both pools at its launch."""
+    """Positions [start, end) of a request in a pass, and the slots of [0, end) in each pool of KV at its launch."""
 
     request: Request
     start: int
     end: int
-    slots: tuple[Sequence[int], Sequence[int]]
+    slots: Sequence[Sequence[int]]
     row: int
 
     def is_held_by(self, live: Mapping[int, Request]) -> bool:
@@ -53,10 +51,10 @@ class TagForward:
     """
 
     def __init__(self, release: Release, config: SglangConfig, notice: Callable[[NamedTuple], None]) -> None:
-        page = config.page_size
+        page, pools = config.page_size, config.shape.pools
         self.release, self._notice = release, notice
-        self._page_size, self._window = page, config.sliding_window + 1
-        self.tags = ([0] * (config.full_pages + 1) * page, [0] * (config.swa_pages + 1) * page)
+        self._page_size, self._pools = page, pools
+        self.tags = tuple([[0] * (pool.units + 1) * page for pool in pools])
         self.last_launch = 0
         self.in_flight: list[Pass] = []
 
@@ -70,10 +68,10 @@ class TagForward:
         states = states_of(memory.rows)
         if states is not None:
             states.prepare(batch)
-        for entry in entries:
-            self._write(launched.launch, entry, states)
+        written = [self._write(launched.launch, entry, states) for entry in entries]
         torch = self.release.torch
-        tokens = torch.tensor([self._read(launched, entry) for entry in entries], dtype=torch.int64)
+        read = [self._read(launched, entry, tags) for entry, tags in zip(entries, written, strict=True)]
+        tokens = torch.tensor(read, dtype=torch.int64)
         batch.output_ids = tokens
         return Missing(
             next_token_ids=tokens,
@@ -97,33 +95,48 @@ class TagForward:
             if not entry.is_held_by(unfinished):
                 self._notice(seen.Discarded(done.launch, entry.request.id))
 
-    def _write(self, launch: int, entry: Entry, states: States | None) -> None:
-        full, swa = self.tags
-        request, start, end, (places, windowed), row = entry
+    def _write(self, launch: int, entry: Entry, states: States | None) -> "array[int] | None":
+        """Write the tags of an entry; returns the tag of its state before the pass and those after each token."""
+        full, *others = self.tags
+        request, start, end, (places, *windowed), row = entry
         tag = full[places[start - 1]] if start else namespace_tag(request.namespace)
+        of_state = None
         if states is not None:  # a pass computes from the state; a cleared one is of no token
-            tag = states.tag(row) or namespace_tag(request.namespace)
-        for token, place, other in zip(request.tokens(start, end), places[start:], windowed[start:], strict=True):
-            tag = full[place] = next_tag(tag, token)
-            if other:
-                swa[other] = tag
-        if states is not None:
-            states.set_tag(row, tag)
-        for component, (pool, slots) in enumerate((("full", places), ("swa", windowed))):
+            before = states.tag(row)
+            tag, of_state = before or namespace_tag(request.namespace), array("q", [before] if start else [])
+        tags = array("q")
+        for token in request.tokens(start, end):
+            tags.append(tag := next_tag(tag, token))
+        for place, tag in zip(places[start:], tags, strict=True):
+            full[place] = tag
+        for pool, slots in zip(others, windowed, strict=True):
+            for slot, tag in zip(slots[start:], tags, strict=True):
+                if slot:
+                    pool[slot] = tag
+        for component, (of_pool, slots) in enumerate(zip(self._pools, entry.slots, strict=True)):
             pages = tuple(dict.fromkeys(slot // self._page_size for slot in slots[start:]))
-            self._notice(seen.Written(launch, request.id, pool, start, end, pages, component))
+            self._notice(seen.Written(launch, request.id, of_pool.name, start, end, pages, component))
+        if states is not None and of_state is not None:
+            states.set_tag(row, tags[-1])
+            of_state += tags
+            written = states.slot(row), len(self._pools)
+            self._notice(seen.Written(launch, request.id, STATE_POOL, start, end, written[:1], written[1]))
+        return of_state
 
-    def _read(self, one: Pass, entry: Entry) -> int:
-        """Read the tags of an entry in both pools; returns the token sampled from them."""
-        full, swa = self.tags
-        request, start, end, (places, windowed), _ = entry
-        read = array("q", [full[place] for place in places])
-        first = max(0, start + 1 - self._window)
-        in_window = array("q", [swa[place] for place in windowed[first:]])
-        one.reads.append(seen.Read(one.launch, request.id, "full", 0, read, FULL))
-        one.reads.append(seen.Read(one.launch, request.id, "swa", first, in_window, SWA))
-        last = max(0, end - self._window)
-        token = sampled_token((sum(read), sum(in_window[last - first :])), VOCABULARY)
+    def _read(self, one: Pass, entry: Entry, of_state: "array[int] | None") -> int:
+        """Read the tags of an entry in each pool; returns the token sampled from them."""
+        request, start, end, places, _ = entry
+        sums = []
+        for component, (pool, tags, slots) in enumerate(zip(self._pools, self.tags, places, strict=True)):
+            first, last = (0, 0) if pool.window is None else (max(0, start + 1 - pool.window), end - pool.window)
+            read = array("q", [tags[slot] for slot in slots[first:]])
+            one.reads.append(seen.Read(one.launch, request.id, pool.name, first, read, component))
+            sums.append(sum(read[max(0, last - first) :]))
+        if of_state is not None:
+            first = max(0, start + 1 - STATE_WINDOW)
+            one.reads.append(seen.Read(one.launch, request.id, STATE_POOL, first, of_state, len(self._pools)))
+            sums.append(sum(of_state[-STATE_WINDOW:]))
+        token = sampled_token(tuple(sums), VOCABULARY)
         request.next_tokens[end] = token
         return token
 
@@ -147,7 +160,9 @@ def _ranges(batch: Any) -> list[tuple[int, int]]:
     return [(end - 1, end) for end in batch.seq_lens.tolist()]
 
 
-def slots_of(memory: Memory, row: int, end: int) -> tuple[list[int], list[int]]:
-    """The slots of positions [0, end) of a row, in both pools."""
+def slots_of(memory: Memory, row: int, end: int) -> Sequence[Sequence[int]]:
+    """The slots of positions [0, end) of a row, in each pool of KV."""
     slots = memory.rows.req_to_token[row, :end]
-    return slots.tolist(), memory.allocator.full_to_swa_index_mapping[slots.long()].tolist()
+    if memory.mapping is None:
+        return (slots.tolist(),)
+    return slots.tolist(), memory.mapping[slots.long()].tolist()

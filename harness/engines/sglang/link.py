@@ -27,7 +27,7 @@ DELAY_POLLS = 3
 class End(NamedTuple):
     """The memory of one side, as far as a transfer reads or writes it."""
 
-    tags: tuple[list[int], list[int]]
+    tags: Sequence[list[int]]
     buffers: Any
     page_size: int
     faults: FaultPlan

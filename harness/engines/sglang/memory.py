@@ -22,22 +22,34 @@ PREALLOCATED_PER_RUNNING = 2  # rows of a decode side for requests in a transfer
 
 
 class Memory(NamedTuple):
-    """The request table, the allocator of both pools, and the prefix tree."""
+    """The request table, the allocator of the pools of KV, and the prefix tree."""
 
     rows: Any
     allocator: Any
     tree: Any
+
+    @property
+    def mapping(self) -> Any:
+        """The windowed slot of each slot, as a tensor; None without a window."""
+        return getattr(self.allocator, "full_to_swa_index_mapping", None)
 
 
 def memory_of(release: Release, config: SglangConfig, server_args: Any, notice: Callable[[NamedTuple], None]) -> Memory:
     """The memory of an engine; the allocators are watched before a tree keeps their methods."""
     rows = rows_with_states(release, config) if config.state_slots is not None else _rows(release, config)
     allocator = _allocator(release, config)
-    watch("full", allocator.full_attn_allocator, notice)
-    watch("swa", allocator.swa_attn_allocator, notice)
+    for name, pool in zip(("full", "swa"), sub_allocators(allocator), strict=False):
+        watch(name, pool, notice)
     if config.state_slots is not None:
         watch(STATE_POOL, rows.mamba_allocator, notice)
     return Memory(rows, allocator, _tree(release, config, server_args, rows, allocator))
+
+
+def sub_allocators(allocator: Any) -> tuple[Any, ...]:
+    """The allocators of the pools of KV: full attention, and the window if there is one."""
+    if not hasattr(allocator, "full_attn_allocator"):
+        return (allocator,)
+    return allocator.full_attn_allocator, allocator.swa_attn_allocator
 
 
 def row_len(config: SglangConfig) -> int:
@@ -135,6 +147,8 @@ def _be_the_only_rank(release: Release) -> None:
 
 def _allocator(release: Release, config: SglangConfig) -> Any:
     page, torch = config.page_size, release.torch
+    if config.sliding_window is None:
+        return _plain_allocator(release, config.full_pages)
     sizes = {"size": config.full_pages * page, "size_swa": config.swa_pages * page, "page_size": page}
     of_pool = {
         "dtype": torch.float32,
@@ -150,12 +164,25 @@ def _allocator(release: Release, config: SglangConfig) -> Any:
     return release.part("Allocator")(**sizes, dtype=torch.float32, device=DEVICE, kvcache=pool, need_sort=False)
 
 
+def _plain_allocator(release: Release, num_slots: int) -> Any:
+    """The allocator of full attention alone, with pages of one token."""
+    dtype = release.torch.float32
+    of_pool = {"size": num_slots, "page_size": 1, "dtype": dtype, "head_num": 1, "head_dim": 2, "layer_num": 1}
+    pool = release.part("FullKVPool")(**of_pool, device=DEVICE, enable_memory_saver=False)
+    return release.part("FullAllocator")(size=num_slots, dtype=dtype, device=DEVICE, kvcache=pool, need_sort=False)
+
+
 def _tree(release: Release, config: SglangConfig, server_args: Any, rows: Any, allocator: Any) -> Any:
     kinds = {SWA_TREE: "SWARadixCache", UNIFIED_TREE: "UnifiedRadixCache"}
     is_absent = config.role == DECODE  # a decode side caches no prefixes
     has_host_tier = config.host_ratio is not None
     has_states = config.state_slots is not None
-    name = "UnifiedRadixCache" if has_host_tier or has_states else kinds.get(config.tree, release.trees[0])
+    name = kinds.get(config.tree, release.trees[0])
+    if config.sliding_window is None:
+        name = kinds.get(config.tree, "MambaRadixCache")
+        name = name if release.part(name) is not None else "UnifiedRadixCache"
+    elif has_host_tier or has_states:
+        name = "UnifiedRadixCache"
     if is_absent and release.part("SWAChunkCache") is not None:
         name = "SWAChunkCache"
     kind, init_params = release.part(name), release.part("CacheInitParams")
@@ -172,8 +199,9 @@ def _tree(release: Release, config: SglangConfig, server_args: Any, rows: Any, a
     beside: dict[str, Any] = {}
     if name == "UnifiedRadixCache":
         components = release.part("ComponentType")
+        of_window = () if config.sliding_window is None else (components.SWA,)
         of_states = (components.MAMBA,) if has_states else ()
-        both = {"tree_components": (components.FULL, components.SWA, *of_states)}
+        both = {"tree_components": (components.FULL, *of_window, *of_states)}
         (of_cache if "tree_components" in parameters(init_params) else beside).update(both)
     if config.rust_core:
         register(release)

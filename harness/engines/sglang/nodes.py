@@ -1,6 +1,7 @@
 """What a release keeps in the nodes of its prefix tree, and in the locks on them.
 
-A windowed lock covers the nodes from its own up to the one with its mark, a uuid (`swa_uuid_for_lock`).
+A windowed lock covers the nodes from its own up to the one with its mark, a uuid (`swa_uuid_for_lock`).  A node has at
+most one recurrent state, that after its last token, and a lock covers that of its own node only.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,12 +14,15 @@ from invariants.view import TREE_KIND, Holding, NodeView, Owner
 
 
 class Parts(NamedTuple):
-    """A node's slots in both pools (0 for none), and per pool whether it is live and how many locks it has."""
+    """A node's slots in each pool of KV (0 for none), and per component whether it is live and how many locks it has.
 
-    slots: Sequence[int]
-    windowed: Sequence[int]
-    live: tuple[bool, bool]
-    locks: tuple[int, int]
+    `state` is the slot of its recurrent state, if it has any; None without a pool of states.
+    """
+
+    slots: tuple[Sequence[int], ...]
+    live: tuple[bool, ...]
+    locks: tuple[int, ...]
+    state: Sequence[int] | None = None
 
 
 class Known(NamedTuple):
@@ -34,7 +38,7 @@ class TreeWalk:
 
     def __init__(
         self,
-        nodes: "SwaNodes | UnifiedNodes",
+        nodes: "Nodes",
         page_size: int,
         namespace_of: Callable[[str | None], int],
         host: HostTier | None,
@@ -62,9 +66,11 @@ class TreeWalk:
         return found
 
     def _new(self, number: int, facts: tuple[Any, ...]) -> Known:
-        parent, extra_key, start, key, (slots, windowed, live, locks), (copies, pins) = facts
+        parent, extra_key, start, key, (slots, live, locks, state), (copies, pins) = facts
         page = self._page_size
-        units = ([slot // page for slot in slots[::page]], [slot // page for slot in windowed[::page]])
+        units = tuple([[slot // page for slot in of_pool[::page]] for of_pool in slots])
+        if state is not None:  # with pages of one token
+            units = (*units, [*[0] * (len(key) - len(state)), *state])
         namespace, owner, holdings = self._namespace_of(extra_key), Owner(TREE_KIND, number), list[Holding | None]()
         for pages, count in zip(units, locks, strict=True):
             live_units = [unit for unit in pages if unit]
@@ -82,10 +88,13 @@ class SwaNodes:
 
     def parts(self, node: Any, mapping: Sequence[int]) -> Parts:
         slots, locks = node.value.tolist(), (node.full_lock_ref, node.swa_lock_ref)
-        return Parts(slots, [mapping[slot] for slot in slots], (True, not node.swa_tombstone), locks)
+        return Parts((slots, [mapping[slot] for slot in slots]), (True, not node.swa_tombstone), locks)
 
-    def state(self, node: Any) -> tuple[Sequence[int], int]:
-        raise NotImplementedError("SWARadixCache holds no recurrent states")
+    def state(self, node: Any) -> Sequence[int]:
+        return ()
+
+    def covers_state(self, node: Any, locker: Any) -> bool:
+        return False
 
     def frontier(self, req: Any) -> int:
         return _frontier_in(req, self._swa)
@@ -108,24 +117,56 @@ class SwaNodes:
         return node.swa_uuid
 
 
+class MambaNodes(SwaNodes):
+    """The nodes and locks of MambaRadixCache, which has recurrent states in place of a window."""
+
+    def parts(self, node: Any, mapping: Sequence[int]) -> Parts:
+        state, locks = self.state(node), (node.full_lock_ref, node.mamba_lock_ref)
+        return Parts((node.value.tolist(),), (True, bool(state)), locks, state)
+
+    def state(self, node: Any) -> Sequence[int]:
+        return () if node.mamba_value is None else node.mamba_value.tolist()
+
+    def frontier(self, req: Any) -> int:
+        return 0
+
+    def lock(self, req: Any, node: Any, tree: Any) -> tuple[Any, Any, bool]:
+        return node, None, True
+
+    def covers_state(self, node: Any, locker: Any) -> bool:
+        """A lock covers the state that its node had then; the state stays, so it is the one that it has now."""
+        return node.mamba_value is not None
+
+    def mark(self, node: Any) -> Any:
+        return None
+
+
 class UnifiedNodes:
     """The nodes and locks of UnifiedRadixCache; newer releases name a node by its id, and a lock has a receipt."""
 
-    def __init__(self, release: Release) -> None:
+    def __init__(self, release: Release, *, has_window: bool, has_states: bool) -> None:
         components = release.part("ComponentType")
         self._full, self._swa, self._state = components.FULL, components.SWA, components.MAMBA
+        self._of_kv = (self._full, self._swa) if has_window else (self._full,)
+        self._has_states = has_states
 
     def parts(self, node: Any, mapping: Sequence[int]) -> Parts:
-        both = node.component_data[self._full], node.component_data[self._swa]
+        data = [node.component_data[component] for component in self._of_kv]
         none = [0] * len(node.key)
-        slots, windowed = [none if one.value is None else one.value.tolist() for one in both]
-        live = (both[0].value is not None, both[1].value is not None)
-        return Parts(slots, windowed, live, (both[0].lock_ref, both[1].lock_ref))
+        slots = tuple([none if one.value is None else one.value.tolist() for one in data])
+        if self._has_states:
+            data.append(node.component_data[self._state])
+        live, locks = tuple([one.value is not None for one in data]), tuple([one.lock_ref for one in data])
+        return Parts(slots, live, locks, self.state(node) if self._has_states else None)
 
-    def state(self, node: Any) -> tuple[Sequence[int], int]:
-        """The slots of its recurrent state (one or none), and its locks."""
-        data = node.component_data[self._state]
-        return () if data.value is None else data.value.tolist(), data.lock_ref
+    def state(self, node: Any) -> Sequence[int]:
+        """The slot of its recurrent state, if it has any."""
+        value = node.component_data[self._state].value
+        return () if value is None else value.tolist()
+
+    def covers_state(self, node: Any, locker: Any) -> bool:
+        """Does a lock cover the state of its node?  Receipts (from 0.5.20 on) cover a node without a state, too."""
+        return getattr(locker, "lock", None) is not None or node.component_data[self._state].value is not None
 
     def frontier(self, req: Any) -> int:
         return _frontier_in(req, self._swa)
@@ -158,6 +199,9 @@ class UnifiedNodes:
 
     def mark(self, node: Any) -> Any:
         return getattr(node.component_data[self._swa], "metadata", {}).get("uuid")
+
+
+Nodes = SwaNodes | UnifiedNodes
 
 
 def _frontier_in(req: Any, windowed: Any) -> int:

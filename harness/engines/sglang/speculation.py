@@ -14,7 +14,7 @@ from harness.engines.foreign.stand_ins import Missing
 from harness.engines.sglang.attributes import VOCABULARY
 from harness.engines.sglang.boot import Release
 from harness.engines.sglang.config import SglangConfig
-from harness.engines.sglang.forward import FULL, SWA, Entry, Pass, TagForward, slots_of
+from harness.engines.sglang.forward import Entry, Pass, TagForward, slots_of
 from harness.engines.sglang.memory import Memory
 from harness.engines.sglang.scheduler import Built
 from harness.engines.sglang.stand_ins import Kernel
@@ -33,6 +33,7 @@ class Speculation:
         notice: Callable[[NamedTuple], None],
     ) -> None:
         assert config.draft_len is not None
+        assert config.sliding_window is not None
         self._release, self._forward, self._notice = release, forward, notice
         self._page_size, self._window = config.page_size, config.sliding_window + 1
         self._count = config.draft_len + 1  # tokens that a request computes in a pass
@@ -198,7 +199,7 @@ class Speculation:
             pages = tuple(dict.fromkeys(slot // self._page_size for slot in slots[start:]))
             self._notice(seen.Written(one.launch, request.id, pool, start, start + self._count, pages, component))
             read = array("q", [tags[place] for place in slots[begin:]])
-            one.reads.append(seen.Read(one.launch, request.id, pool, begin, read, (FULL, SWA)[component]))
+            one.reads.append(seen.Read(one.launch, request.id, pool, begin, read, component))
         return list(tokens[: self._count]), samples
 
 

@@ -1,16 +1,15 @@
 """The pool of recurrent states: one slot per request and per node that caches a state, with a tag in each slot."""
 
-from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from harness.engines.foreign.parts import known
 from harness.engines.sglang.boot import Release
 from harness.engines.sglang.config import SglangConfig
-from harness.engines.sglang.requests import Request, held
-from invariants.view import REQUEST_KIND, TREE_KIND, Holding, Owner, PoolView
+from harness.engines.sglang.requests import held
 
 DEVICE = "cpu"
 STATE_POOL = "state"
+STATE_WINDOW = 2  # a token reads the state that the token before it left
 
 
 def rows_with_states(release: Release, config: SglangConfig) -> Any:
@@ -61,29 +60,31 @@ class States:
             self._rows.mamba_pool.copy_from(batch.mamba_cow_src_indices, batch.mamba_cow_dst_indices)
 
     def tag(self, row: int) -> int:
-        return int(self._tags[self._slot(row)])
+        return int(self._tags[self.slot(row)])
 
     def set_tag(self, row: int, tag: int) -> None:
-        self._tags[self._slot(row)] = tag
+        self._tags[self.slot(row)] = tag
 
     @property
     def _tags(self) -> Any:
         return self._rows.mamba_pool.mamba_cache.temporal[0, :, 0, 0, 0]
 
-    def _slot(self, row: int) -> int:
+    def slot(self, row: int) -> int:
         return int(self._rows.req_index_to_mamba_index_mapping[row])
 
-    def pool(
-        self, capacity: int, of_nodes: Iterable[tuple[int, Sequence[int], int]], live: Mapping[int, Request]
-    ) -> PoolView:
-        """The pool; `of_nodes` are the id of a node, its slots and its locks."""
-        holdings = [Holding(Owner(TREE_KIND, node), slots, True, locks) for node, slots, locks in of_nodes if slots]
-        for request in live.values():
-            slot = held(request.req, "mamba_pool_idx")
-            if slot is not None:
-                holdings.append(Holding(Owner(REQUEST_KIND, request.id), (int(slot),), False))
-        free = self._rows.mamba_allocator.free_slots.tolist()
-        return PoolView(STATE_POOL, "slot", capacity, free, (), holdings)
+    def free(self) -> list[int]:
+        free: list[int] = self._rows.mamba_allocator.free_slots.tolist()
+        return free
+
+    def num_available(self) -> int:
+        """The release's own count of the free slots."""
+        return int(self._rows.mamba_allocator.available_size())
+
+
+def slot_of(req: Any) -> int:
+    """The slot of the state of a request; 0 if it has none."""
+    slot = held(req, "mamba_pool_idx")
+    return 0 if slot is None else int(slot)
 
 
 def states_of(rows: Any) -> States | None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from invariants.invariant import state_invariant
 from invariants.transition import Transition
-from invariants.view import NodeView, Snapshot
+from invariants.view import ComponentView, NodeView, Snapshot
 from invariants.violation import Code, Evidence, found, node_ref
 
 
@@ -44,12 +44,13 @@ def tree_is_well_formed(change: Transition) -> Evidence:
 def live_nodes_hold_their_pages(change: Transition) -> Evidence:
     """A node has all pages of each live component and none of a tombstone; a copy on the host is complete.
 
-    A node is a tombstone only in a component with a window, or in one of which the host has a copy.
+    A node is a tombstone only in a component with a window, or in one of which the host has a copy.  Of a live
+    component of states it has at least the last page: a prefix that ends there is continued from that state.
     """
-    windows = [component.window for component in change.after.components]
+    components = change.after.components
     nodes = change.changes.nodes if change.after.host_pools else change.changes.reshaped
-    if not all(_has_pages_if_live(node, windows) for node in nodes):
-        for index in range(len(windows)):
+    if not all(_has_pages_if_live(node, components) for node in nodes):
+        for index in range(len(components)):
             yield from _wrong_pages(change.after, index)
 
 
@@ -77,11 +78,16 @@ def _has_twins(snapshot: Snapshot, parents: set[int]) -> bool:
     return len({(one.parent, one.namespace, *one.key[:page_size]) for one in children}) != len(children)
 
 
-def _has_pages_if_live(node: NodeView, windows: Sequence[int | None]) -> bool:
+def _has_pages_if_live(node: NodeView, components: Sequence[ComponentView]) -> bool:
     return not any(_is_partial(copies, units) for copies, units in zip(node.copies, node.units, strict=False)) and all(
-        all(units) if live else (window is not None or _is_copied(node, index)) and not any(units)
-        for index, (units, live, window) in enumerate(zip(node.units, node.live, windows, strict=True))
+        _has_pages(one, units) if live else (one.window is not None or _is_copied(node, index)) and not any(units)
+        for index, (units, live, one) in enumerate(zip(node.units, node.live, components, strict=True))
     )
+
+
+def _has_pages(component: ComponentView, units: Sequence[int]) -> bool:
+    """Has a node all pages that a live node needs?"""
+    return bool(units[-1]) if component.has_states else all(units)
 
 
 def _is_partial(copies: Sequence[int], units: Sequence[int]) -> bool:
@@ -119,12 +125,13 @@ def _malformed(snapshot: Snapshot) -> Evidence:
 
 
 def _wrong_pages(snapshot: Snapshot, index: int) -> Evidence:
-    pool, window = snapshot.components[index].pool, snapshot.components[index].window
+    component = snapshot.components[index]
+    pool, window = component.pool, component.window
     for node in snapshot.nodes or ():
         units, live = node.units[index], node.live[index]
         if not live and window is None and not _is_copied(node, index):
             yield found(node_ref(node.id), TreeCode.TOMBSTONE_WITHOUT_WINDOW, component=pool)
-        elif live and not all(units):
+        elif live and not _has_pages(component, units):
             yield found(node_ref(node.id), TreeCode.LIVE_WITHOUT_PAGES, component=pool, pages=tuple(units))
         elif not live and any(units):
             yield found(node_ref(node.id), TreeCode.TOMBSTONE_WITH_PAGES, component=pool, pages=tuple(units))

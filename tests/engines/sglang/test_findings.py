@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.core.errors import InvalidConfig
 from harness.core.releases import parsed
 from tests.engines.some_laws import law_of, laws_of
 
@@ -20,6 +21,7 @@ BUGS = {  # by op-log: the first release that has the bug, and the first that ha
     "write-back-unlocks-node": ("0.5.12", "0.5.13"),
     "write-back-without-host-page": ("0.5.12", "0.5.13"),
     "lock-released-below-split": ("0.5.12", "0.5.13"),
+    "pause-keeps-batch-full": ("0.5.13", "0.5.17"),
     "write-back-refused-by-host": ("0.5.13", "0.5.17"),
     "load-back-loses-its-host-pages": ("0.5.13", "0.5.14"),
     "load-queued-without-its-request": ("0.5.12", "0.5.23"),
@@ -58,7 +60,11 @@ def test_finding_fails_only_on_the_releases_that_have_it(name, on_release, relea
     has_bug = parsed(first) <= parsed(release) and (fixed is None or parsed(release) < parsed(fixed))
     engine = f"sglang=={release}"
 
-    assert (law_of(path, engine) in on_release(release, laws_of, path, engine)) is has_bug
+    try:
+        laws = on_release(release, laws_of, path, engine)
+    except InvalidConfig:  # the release has not the part that has the bug
+        laws = set()
+    assert (law_of(path, engine) in laws) is has_bug
 
 
 def test_every_op_log_is_of_a_known_bug():

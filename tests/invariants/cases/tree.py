@@ -8,6 +8,7 @@ from tests.invariants.host_builders import COPYING, COPYING_CONTINUES, COPYING_E
 
 ALL_NODES = AFTER.nodes or ()
 
+STATES = (ComponentView("full", None), ComponentView("swa", 2, has_states=True))
 COARSE = (ComponentView("full", None, page_size=8), ComponentView("swa", WINDOW))
 ONE_PAGE = ((1,), (0, 0)), ((3,), (1, 2)), ((5,), (3, 4))
 COARSE_NODES = tuple(node._replace(units=units) for node, units in zip(ALL_NODES, ONE_PAGE, strict=True))
@@ -96,6 +97,17 @@ CASES = [
         "tombstone-without-a-window",
         after(nodes=nodes(3, units=((0, 0), (3, 4)), live=(False, True))),
         found(node_ref(3), TreeCode.TOMBSTONE_WITHOUT_WINDOW, component="full"),
+    ),
+    healthy(
+        live_nodes_hold_their_pages,
+        after(components=STATES, nodes=nodes(3, units=((5, 6), (0, 4)))),
+        "one-state-after-the-last-token",
+    ),
+    broken(
+        live_nodes_hold_their_pages,
+        "no-state-after-the-last-token",
+        after(components=STATES, nodes=nodes(3, units=((5, 6), (3, 0)))),
+        found(node_ref(3), TreeCode.LIVE_WITHOUT_PAGES, component="swa", pages=(3, 0)),
     ),
     healthy(live_nodes_hold_their_pages, COPYING_CONTINUES, "only-on-the-host"),
     healthy(live_nodes_hold_their_pages, COPYING_ENDS, "on-device-and-host"),

@@ -62,7 +62,7 @@ class Audit(Check):
     def __init__(self, release: Release, config: SglangConfig, built: Built) -> None:
         self._built, self._page = built, config.page_size
         self._sums = Sums(release, config, built)
-        self._nodes = nodes_of(release, built.memory.tree)
+        self._nodes = nodes_of(release, config, built.memory.tree)
         self._tables = (OwnerTable("full", "page", config.full_pages), OwnerTable("swa", "page", config.swa_pages))
         self._places: tuple[dict[int, Place], dict[int, Place]] = ({}, {})
         self._known: dict[int, Known] = {}

@@ -44,7 +44,7 @@ class Sums(Check):
 
     def __init__(self, release: Release, config: SglangConfig, built: Built) -> None:
         self._config, self._built = config, built
-        self._nodes = nodes_of(release, built.memory.tree)
+        self._nodes = nodes_of(release, config, built.memory.tree)
 
     def turn_ended(self, events: Sequence[NamedTuple]) -> Sequence[Violation]:
         held_pages = [self._held(req) for req in holders(self._built.scheduler)]
