@@ -75,10 +75,13 @@ class Expectation:
             self.sums.append(total)
 
     def tags_of(self, start: int, end: int, drafts: Sequence[int] = ()) -> "array[int]":
-        """The tags of [start, end), where the last tokens are `drafts` instead of the output's tokens."""
-        if not drafts:
-            return self.tags[start:end]
+        """The tags of [start, end), where the last tokens are `drafts` instead of the output's tokens.
+
+        Without those behind the last known token.
+        """
         border = max(0, end - len(drafts))
+        if not drafts or border > len(self.tags):
+            return self.tags[start:end]
         tags = self.tags[start:border]
         tag = self.tags[border - 1] if border else namespace_tag(self.namespace)
         for position, token in enumerate(drafts, start=border):

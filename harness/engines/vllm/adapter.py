@@ -14,10 +14,11 @@ from harness.engines.vllm.boot import Release
 from harness.engines.vllm.capture import VllmCapture
 from harness.engines.vllm.config import LOAD_FAILS, LOAD_FAULTS, VOCABULARY, VllmConfig
 from harness.engines.vllm.core import build
+from harness.engines.vllm.device import POOL
 from harness.engines.vllm.moves import Moves
 from harness.engines.vllm.passes import Pass
 from harness.engines.vllm.requests import Requests
-from harness.engines.vllm.runner import POOL, Hooks, Runner
+from harness.engines.vllm.runner import Hooks, Runner
 from invariants import reference, view
 from invariants.kinds import FinishReason
 from invariants.reuse import sharing
@@ -69,7 +70,7 @@ class VllmEngine(EnginePort):
         self._requests = Requests(release, config, self.log.notice)
         self.built = build(release, config, self._runner)
         self._moves = Moves(self.built, self.log.notice, self._requests.__contains__)
-        self.drafts: DraftPort | None = self._runner.proposer if config.draft_len is not None else None
+        self.drafts: DraftPort | None = self._runner.device.proposer if config.draft_len is not None else None
         self._pause = Pause.NONE
         scheduler = self.built.scheduler
         scheduler._preempt_request = partial(self._preempted, scheduler._preempt_request)
@@ -79,7 +80,7 @@ class VllmEngine(EnginePort):
         self._after = self._found()
 
     def reference(self) -> reference.Reference:
-        return reference.Reference(VOCABULARY, self._runner.windows)
+        return reference.Reference(VOCABULARY, self._runner.device.windows)
 
     @property
     def has_work(self) -> bool:
@@ -87,7 +88,7 @@ class VllmEngine(EnginePort):
 
     def submit(self, submission: Submission) -> int:
         number, req = self._requests.new(submission, self.built.hasher)
-        self._runner.namespaces[number] = submission.namespace
+        self._runner.device.namespaces[number] = submission.namespace
         if req is not None:
             self.built.core.add_request(req)
         return number
@@ -188,11 +189,9 @@ class VllmEngine(EnginePort):
         else:
             self.log.notice(seen.Retracted(int(req.request_id), req.num_output_tokens, ()))
 
-    def _launched(self, one: Pass, output: Any) -> None:
-        admitted = {int(new.req_id) for new in output.scheduled_new_reqs}
-        admitted.update(map(int, output.scheduled_cached_reqs.resumed_req_ids))
+    def _launched(self, one: Pass) -> None:
         for entry in one.entries:
-            if entry.request in admitted:
+            if entry.request in one.admitted:
                 self.log.notice(seen.Admitted(entry.request, entry.start, entry.end, (), ()))
         self.log.notice(seen.Launched(one.launch, tuple([entry.ids for entry in one.entries])))
         for entry in one.entries:
@@ -201,7 +200,7 @@ class VllmEngine(EnginePort):
                 self.log.notice(seen.Proposed(one.launch, request, drafts))
             for component, (table, group) in enumerate(zip(tables, self._config.groups, strict=True)):
                 if group.has_states:
-                    pages = self._runner.states.blocks(entry, component)
+                    pages = self._runner.device.states.blocks(entry, component)
                 else:
                     pages = tuple(filter(None, table[start // group.block_size : -(-end // group.block_size)]))
                 self.log.notice(seen.Written(one.launch, request, POOL, start, end, pages, component))

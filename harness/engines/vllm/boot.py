@@ -82,6 +82,10 @@ FEATURES: Mapping[str, Feature] = {
         "the scheduler can talk to model runner V2: a resumed request is a new one, and preempted ones are told",
         lambda release: hasattr(release.part("VllmConfig"), "use_v2_model_runner"),
     ),
+    "second_runner_ngrams": Feature(
+        "model runner V2 verifies drafts of n-grams",
+        lambda release: hasattr(release.part("SpeculativeConfig"), "use_ngram"),
+    ),
     "all_states": Feature(
         'mamba_cache_mode can be "all": a state is kept for each block; since then, it is always "align"',
         lambda release: "all" in get_args(release.part("MambaCacheMode")),
@@ -152,5 +156,6 @@ def _load(version: str, folders: tuple[Path, ...]) -> Release:
         warnings.simplefilter("ignore")
         importlib.import_module("torch").set_num_threads(1)
         importlib.import_module("vllm.v1.engine.core")
+        vars(sys.modules["vllm.config.vllm"])["HAS_TRITON"] = True  # of the kernels of model runner V2
         logging.disable(logging.CRITICAL)
         return Release(version)

@@ -6,10 +6,11 @@ from typing import Any
 
 from harness.engines.vllm.config import VllmConfig
 from harness.engines.vllm.core import Built
+from harness.engines.vllm.device import POOL
 from harness.engines.vllm.moves import CACHE, Moves, owner_of
 from harness.engines.vllm.passes import Entry, Pass
 from harness.engines.vllm.requests import Request, Requests
-from harness.engines.vllm.runner import POOL, Runner
+from harness.engines.vllm.runner import Runner
 from invariants.kinds import Place
 from invariants.limits import Limits
 from invariants.view import (
@@ -139,42 +140,45 @@ class VllmCapture:
                 blocks[:] = [*blocks, *[0] * count][:count]
         load = self._runner.loads.loading.get(number)
         launched = load.end if load is not None else req.num_computed_tokens if req is not None else 0
-        starts = [
-            entry.start
+        entries = [
+            entry
             for one in in_flight
             for entry in one.entries
             if requests.counts(one, entry) and entry.request == number
         ]
-        committed = min(starts, default=launched)
+        committed = min([entry.start for entry in entries], default=launched)
+        launched = max([entry.end - len(entry.drafts) for entry in entries], default=launched)
         hashed = next((index for index, block in enumerate(groups[0]) if block.block_hash is None), len(groups[0]))
         shared = min(hashed * self._config.block_size, committed) // self._block * self._block
         is_running = req is not None and any(req is one for one in self._built.scheduler.running)
         row = number if is_running and number in self._runner.tables else 0
         return RecordView(
-            Owner(REQUEST_KIND if number in requests else LOAD_KIND, number),
-            row,
-            shared,
-            committed,
-            launched,
-            allocated,
-            0,
-            tuple(units),
-            self._runner.tables[number][0] if row else (),
-            0,
-            0,
-            tuple([0 if group.has_states else group.block_size * _leading_nulls(blocks) for group, blocks in sizes]),
+            owner=Owner(REQUEST_KIND if number in requests else LOAD_KIND, number),
+            row=row,
+            protected_len=shared,
+            committed_len=committed,
+            launched_len=launched,
+            allocated_len=allocated,
+            frontier=0,
+            units=tuple(units),
+            table=self._runner.tables[number][0] if row else (),
+            receipt=0,
+            node=0,
+            frontiers=tuple(
+                [0 if group.has_states else group.block_size * _leading_nulls(blocks) for group, blocks in sizes]
+            ),
         )
 
     def _request(self, request: Request) -> RequestView:
         req = request.req
         return RequestView(
-            request.id,
-            self._place(req),
-            request.namespace,
-            req.num_prompt_tokens,
-            req.num_output_tokens,
-            req.max_tokens,
-            -req.priority,
+            id=request.id,
+            place=self._place(req),
+            namespace=request.namespace,
+            prompt_len=req.num_prompt_tokens,
+            num_outputs=req.num_output_tokens,
+            max_new_tokens=req.max_tokens,
+            priority=-req.priority,
         )
 
     def _place(self, req: Any) -> Place:
@@ -194,14 +198,15 @@ class VllmCapture:
         given_up = [entry.request for entry in one.entries if not requests.counts(one, entry)]
         delivered = [entry.request for entry in one.entries if requests.counts(one, entry)]
         entries = [entry.ids for entry in one.entries]
-        return LaunchView(one.launch, entries, units, given_up, delivered=delivered)
+        drafts = [entry.drafts for entry in one.entries] if any(entry.drafts for entry in one.entries) else ()
+        return LaunchView(one.launch, entries, units, given_up, drafts=drafts, delivered=delivered)
 
     def _blocks_in_use(self, entry: Entry, index: int) -> Sequence[int]:
         """The blocks that an entry reads or writes in a group."""
         window, size, has_states = self._groups[index]
         if has_states:
             source = entry.block(index, entry.columns.source)
-            return (*filter(None, [source]), *self._runner.states.blocks(entry, index))
+            return (*filter(None, [source]), *self._runner.device.states.blocks(entry, index))
         first = 0 if window is None else max(0, entry.start + 1 - window) // size
         return tuple(filter(None, entry.tables[index][first : -(-entry.end // size)]))
 

@@ -76,8 +76,6 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if (value := getattr(self, name)) not in choices:
                 raise InvalidConfig(f"{name} is {value!r}, want {' or '.join(map(repr, choices))}")
         self._check_groups()
-        if self.draft_len is not None and self.asynchronous:
-            raise InvalidConfig("asynchronous is true with draft_len, want false: the two together are not driven")
         if self.draft_len is not None and self.chunk_len <= self.draft_len:
             raise InvalidConfig(f"chunk_len is {self.chunk_len}, want more than draft_len {self.draft_len}")
         if self.late_loads and not self.external_len:
@@ -95,6 +93,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise InvalidConfig(f"window_block_sizes is {list(self.window_block_sizes)}, want multiples of block_size")
         if self.all_states and not (self.state_groups and self.prefix_caching and self.draft_len is None):
             raise InvalidConfig("all_states is true, want state_groups and prefix_caching with it, and no draft_len")
+        if self.state_groups and self.asynchronous and self.draft_len is not None:
+            raise InvalidConfig("asynchronous and draft_len are set with state_groups: the three are not driven")
         if self.state_groups and self.external_len:
             raise InvalidConfig("external_len is set with state_groups, want 0: the two together are not driven")
         if self.state_mode == ALIGN and self.chunk_len < max(sizes):
@@ -179,11 +179,13 @@ def random_config(draw: Draw, *, has: Callable[[str], bool]) -> VllmConfig:
     if kind == "drafts" or (config.state_groups and not config.all_states and draw.one_of((False, False, True))):
         config = msgspec.structs.replace(
             config,
-            asynchronous=False,
+            asynchronous=config.asynchronous and not config.state_groups,
             chunk_len=max(config.chunk_len, 2 * running, 8),
             draft_len=draw.one_of((3, 1, 5)),
             drafter=draw.one_of((NGRAM, EAGLE)),
         )
+    if config.draft_len is not None and config.second_runner and not has("second_runner_ngrams"):
+        config = msgspec.structs.replace(config, drafter=EAGLE)
     spare = draw.one_of((0, 1, 2, 4, 8, 16, 40))
     return msgspec.structs.replace(config, num_blocks=least_blocks(config) + spare)
 

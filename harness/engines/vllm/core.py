@@ -16,6 +16,7 @@ from harness.engines.vllm.connector import transfer_config
 
 # Methods of EngineCore that only log.
 SILENT_CONTEXTS = ("log_error_detail", "log_iteration_details", "capture_iteration_details")
+NGRAM_GPU = "ngram_gpu"  # the n-grams that a release combines with asynchronous scheduling
 LAYER = {"num_kv_heads": 1, "head_size": 1, "use_mla": False}
 
 
@@ -98,7 +99,7 @@ def _speculative_config(release: Release, config: VllmConfig) -> Any:
         target_model_config=release.model_config,
         target_parallel_config=release.make("ParallelConfig"),
     )
-    speculative.method = config.drafter
+    speculative.method = NGRAM_GPU if config.asynchronous and config.drafter == NGRAM else config.drafter
     return speculative
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import invariants.events as seen
 from harness.engines.vllm.core import Built
-from harness.engines.vllm.runner import POOL
+from harness.engines.vllm.device import POOL
 from invariants.view import FENCE, FREE, LOAD_KIND, REQUEST_KIND, TREE_KIND, Owner
 
 CACHE = Owner(TREE_KIND)

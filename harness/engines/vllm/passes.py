@@ -1,9 +1,12 @@
 """The passes that a scheduler launches."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from harness.engines.vllm.connector import Load
+
+PLACEHOLDER = -1  # a draft that is not proposed yet
 
 
 class Columns(NamedTuple):
@@ -17,7 +20,7 @@ class Columns(NamedTuple):
 class Entry(NamedTuple):
     """A request of a pass: positions [start, end), and the block table of each group when it was scheduled.
 
-    The last positions are those of the `drafts`; a draft of -1 is a placeholder.
+    The last positions are those of the `drafts`.
     """
 
     request: int
@@ -36,17 +39,26 @@ class Entry(NamedTuple):
         table = self.tables[group]
         return table[index] if 0 <= index < len(table) else 0
 
+    def behind(self, num_rejected: int, drafts: Sequence[int]) -> "Entry":
+        """This entry when the pass before it has rejected so many drafts, with the drafts that were proposed since."""
+        start, end = self.start - num_rejected, self.end - num_rejected
+        return self._replace(start=start, end=end, drafts=drafts)
 
+
+@dataclass(eq=False)
 class Pass:
     """A launched pass, or a call that computes nothing, with the number of the launch before it.
 
-    `known` has the tokens of the requests for which the scheduler says them again.  Blocks in `zeroed` are cleared
-    first.
+    `known` has the tokens of the requests for which the scheduler says them again.  Requests in `admitted` begin or
+    resume.  Entries of requests in `waiting` depend on the drafts of a pass that is not computed yet.  Blocks in
+    `zeroed` are cleared first, then `loads` are written.
     """
 
-    def __init__(
-        self, launch: int, entries: Sequence[Entry], known: Mapping[int, Sequence[int]], zeroed: Sequence[int]
-    ) -> None:
-        self.launch, self.entries, self.known, self.zeroed = launch, entries, known, zeroed
-        self.loads: list[Load] = []  # before the pass computes
-        self.output: Any = None
+    launch: int
+    entries: Sequence[Entry]
+    known: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    admitted: Collection[int] = ()
+    waiting: set[int] = field(default_factory=set)
+    zeroed: Sequence[int] = ()
+    loads: list[Load] = field(default_factory=list)
+    output: Any = None

@@ -13,7 +13,7 @@ from harness.core.target import ENGINE, Draw, MachineSpec, Shape
 from harness.engines.foreign.target import ReleasedTarget
 from harness.engines.vllm.adapter import CODE, FAULTS, VllmEngine
 from harness.engines.vllm.boot import Release, boot
-from harness.engines.vllm.config import VllmConfig, random_config
+from harness.engines.vllm.config import NGRAM, VllmConfig, random_config
 from harness.engines.vllm.mutants import CATALOG
 from harness.engines.vllm.releases import VLLM
 
@@ -73,4 +73,7 @@ class VllmTarget(ReleasedTarget[Release]):
             value, default = getattr(config, name), getattr(VllmConfig(), name)
             if value != default and not release.has(name):
                 raise InvalidConfig(f"{name} is {value}, want {default} for vllm {release.text}: it has none")
+        has_ngrams = config.draft_len is not None and config.drafter == NGRAM
+        if has_ngrams and config.second_runner and not release.has("second_runner_ngrams"):
+            raise InvalidConfig(f"second_runner is true with ngram drafts, want false for vllm {release.text}")
         return VllmEngine(release, config)

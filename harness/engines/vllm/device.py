@@ -1,0 +1,122 @@
+"""A stand-in for the device: its memory has one tag per slot, and its model computes passes from these tags."""
+
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import invariants.events as seen
+from harness.engines.vllm.config import VOCABULARY, VllmConfig
+from harness.engines.vllm.connector import Load
+from harness.engines.vllm.memory import Memory
+from harness.engines.vllm.passes import Entry, Pass
+from harness.engines.vllm.speculation import Proposer
+from harness.engines.vllm.states import States
+from invariants.reference import namespace_tag, next_tag, sampled_token
+
+POOL = "blocks"
+UNKNOWN = VOCABULARY  # stands for a token that the runner has not been told, or a draft that was not proposed
+
+
+class Device:
+    """The memory of the device, and the model that computes passes in it; `namespaces` are those of the requests."""
+
+    def __init__(self, config: VllmConfig, notice: Callable[[NamedTuple], None]) -> None:
+        self._notice = notice
+        self.windows = tuple([group.window for group in config.groups])  # None for full attention
+        self.namespaces: dict[int, int] = {}
+        self._tokens: dict[int, list[int]] = {}
+        self._drafts: dict[int, Sequence[int]] = {}
+        self.memory = Memory(config.num_blocks, config.groups)
+        self.states = States(config, self.memory)
+        self.proposer = Proposer(config.draft_len or 0, self.windows)
+
+    def compute(self, one: Pass) -> list[list[int]]:
+        """Write and read what a pass computes. Returns the sampled tokens of each entry."""
+        self._tokens.update({request: list(tokens) for request, tokens in one.known.items()})
+        for block in one.zeroed:
+            self.memory.fill(block, 0)
+        for load in one.loads:
+            self.load(load)
+        self.states.move(one.entries)
+        for entry in one.entries:
+            self._write(entry)
+        before = self.states.read(one.entries)
+        states = [
+            {
+                group: self._write_states(entry, group, before.get((entry.request, group)))
+                for group in self.states.groups
+            }
+            for entry in one.entries
+        ]
+        sampled = [self._read(one.launch, entry, tags) for entry, tags in zip(one.entries, states, strict=True)]
+        self.states.accept(one.entries, [max(0, len(tokens) - 1) for tokens in sampled])
+        for entry, tokens in zip(one.entries, sampled, strict=True):
+            if tokens:
+                namespace = self.namespaces[entry.request]
+                self._drafts[entry.request] = self.proposer.drafts(namespace, self._tokens[entry.request])
+        return sampled
+
+    def drafts(self, request: int) -> Sequence[int]:
+        """The drafts that were proposed last for a request."""
+        return self._drafts.get(request, ())
+
+    def load(self, load: Load) -> None:
+        """Write KV that comes from outside."""
+        tag = namespace_tag(self.namespaces[load.request])
+        for position, token in enumerate(load.tokens):
+            tag = next_tag(tag, token)
+            for group, table in enumerate(load.tables if position >= load.start else ()):
+                self.memory.put(group, table, position, tag)
+
+    def _write(self, entry: Entry) -> None:
+        """Write the KV of an entry in each group, computed from that of its prefix in the first one."""
+        request, start, _, tables, *_ = entry
+        before = self.memory.get(0, tables[0], start - 1) if start else namespace_tag(self.namespaces[request])
+        for position, tag in enumerate(self._chain(entry, before), start):
+            for group, table in enumerate(tables):
+                if group not in self.states.groups:
+                    self.memory.put(group, table, position, tag)
+
+    def _write_states(self, entry: Entry, group: int, before: int | None) -> "array[int]":
+        """Write the states of an entry, computed from the one before it.  Returns the tags of all, with that one."""
+        read = [] if before is None else [before]
+        tags = self._chain(entry, *(read or [namespace_tag(self.namespaces[entry.request])]))
+        self.states.write(entry, group, tags)
+        return array("q", [*read, *tags])
+
+    def _chain(self, entry: Entry, tag: int) -> list[int]:
+        """The tags of the positions of an entry after this tag; after an unwritten slot they are of no prefix."""
+        tokens = [*self._tokens[entry.request], *entry.drafts]
+        tags = []
+        for position in range(entry.start, entry.end):
+            tag = next_tag(tag, tokens[position] if position < len(tokens) else UNKNOWN)
+            tags.append(tag)
+        return tags
+
+    def _read(self, launch: int, entry: Entry, states: Mapping[int, "array[int]"]) -> list[int]:
+        """Read what an entry sees in each group; `states` are the tags of the groups with states.
+
+        Returns the sampled tokens, or none after a part of the tokens.
+        """
+        request, start, end, tables, drafts, _ = entry
+        groups = []
+        for group, window in enumerate(self.windows):
+            first = 0 if window is None else max(0, start + 1 - window)
+            if group in states:
+                tags = states[group]
+            else:
+                tags = array("q", [self.memory.get(group, tables[group], position) for position in range(first, end)])
+            self._notice(seen.Read(launch, request, POOL, first, tags, group))
+            groups.append((window, first, tags))
+        tokens = self._tokens[request]
+        if end < len(tokens):
+            return []
+        sampled = []
+        for last in range(end - len(drafts), end + 1):
+            sums = [sum(tags[max(0, last - (window or last)) - first : last - first]) for window, first, tags in groups]
+            sampled.append(sampled_token(sums, VOCABULARY))
+        accepted = next((index for index, draft in enumerate(drafts) if draft != sampled[index]), len(drafts))
+        if drafts:
+            self._notice(seen.Verified(launch, request, accepted, tuple(sampled)))
+        tokens += sampled[: accepted + 1]
+        return sampled[: accepted + 1]
