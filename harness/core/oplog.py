@@ -276,7 +276,7 @@ def _check_configs(line: Line, header: Header, target: Target) -> None:
         raise line.error(what, "correct the configurations")
     if header.twin is not None:
         try:
-            twin_of(target, decoded, header.twin)
+            twin_of(target, decoded, header.twin, header.model)
         except UsageError as error:
             raise line.error(f"the twin: {error}", "correct it") from error
     if len(decoded) > 1:

@@ -13,7 +13,7 @@ from harness.core.mutant_file import mutant_of
 from harness.core.oplog import Header, OpLog
 from harness.core.ops import Inject
 from harness.core.target import Target
-from harness.core.twins import TwinSystem, twin_of
+from harness.core.twins import TwinSystem, system_of_twin
 from invariants.catalog import catalog_of
 from invariants.transition import Transition
 
@@ -104,8 +104,9 @@ def driver_of(
     target = header.target
     systems = target.systems(header.machine, [target.decode(config) for config in header.configs], header.model)
     if header.twin is not None:
-        other, config = twin_of(target, [target.decode(config) for config in header.configs], header.twin)
-        systems = [TwinSystem(*systems, *other.systems(header.machine, [config], header.model))]
+        configs = [target.decode(config) for config in header.configs]
+        [first] = systems
+        systems = [TwinSystem(first, system_of_twin(target, configs, header.twin, header.model))]
     checking = Checking(catalog_of(target.contracts), code=target.code)
     return Driver(systems, checking=checking, keep=keep, observe=observe)
 

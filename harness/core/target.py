@@ -155,10 +155,10 @@ class Target(Protocol):
         """A configuration of this shape with defaults for the rest, for recorded traffic and benchmarks."""
         raise UsageError(f"{self.name}: its target makes no configuration of a given shape; define config_of there")
 
-    def twins(self, config: Any) -> Mapping[str, Mapping[str, Any]]:
+    def twins(self, config: Any) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         """Changes of settings that leave the outputs of an engine of this configuration as they are.
 
-        By name; the names are those of every configuration.
+        By name; the names are those of every configuration.  Two changes are those of two linked engines.
         """
         return {}
 

@@ -1,6 +1,6 @@
 """Twins: a second engine that gets the same ops and must give the same outputs.
 
-It is the same engine with another setting that clients must not notice, or another engine.
+It is the same engine with another setting that clients must not notice, a linked pair of it, or another engine.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,10 +10,11 @@ import msgspec
 
 from harness.core.errors import InvalidConfig, UsageError
 from harness.core.event_log import EventLog
+from harness.core.linked import JoinedSystem
 from harness.core.ops import Op
 from harness.core.registry import target_of
 from harness.core.system import System
-from harness.core.target import Target
+from harness.core.target import ENGINE, Target
 from invariants.view import Snapshot
 
 ALL = "all"  # every twin of the target in turn
@@ -22,28 +23,60 @@ ValueT = TypeVar("ValueT")
 
 
 class Twin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The second engine: `engine` is NAME or NAME==VERSION, "" for the same; `settings` are changes, as JSON."""
+    """The second engine: `engine` is NAME or NAME==VERSION, "" for the same; `settings` are changes, as JSON.
+
+    `linked` are the changes of a further engine to which it is linked, as a prefill/decode pair.
+    """
 
     engine: str = ""
     settings: dict[str, Any] = {}
+    linked: dict[str, Any] = {}
 
     def __str__(self) -> str:
         settings = ", ".join(f"{name} {value}" for name, value in self.settings.items())
-        return " with ".join(filter(None, (self.engine, settings)))
+        linked = ", ".join(f"{name} {value}" for name, value in self.linked.items())
+        return " linked to ".join(filter(None, (" with ".join(filter(None, (self.engine, settings))), linked)))
 
 
-def twin_of(target: Target, configs: Sequence[Any], twin: Twin) -> tuple[Target, Any]:
-    """The target and the configuration of the second engine; raises UsageError if it cannot be built."""
+class TwinEngines(NamedTuple):
+    """The engine of a twin, or the linked ones, with the machine that drives them."""
+
+    target: Target
+    machine: str
+    configs: list[Any]
+
+
+def twin_of(target: Target, configs: Sequence[Any], twin: Twin, model: str) -> TwinEngines:
+    """The engines of a twin; raises UsageError if they cannot be built."""
     if len(configs) > 1:
         raise UsageError(f"a twin belongs to one engine, not to {len(configs)}")
+    if twin.linked and model:
+        raise InvalidConfig("linked engines run no model")
     other = target_of(twin.engine) if twin.engine else target
     if target.process and other.process:
         raise UsageError(f"two engines of {target.process} cannot be in one process; name another engine")
     config = other.config_of(target.shape(configs[0])) if twin.engine else configs[0]
-    return other, other.decode({**other.encode(config), **twin.settings})
+    if not twin.linked:
+        return TwinEngines(other, ENGINE, [other.decode({**other.encode(config), **twin.settings})])
+    sides = [other.decode({**other.encode(config), **changed}) for changed in (twin.settings, twin.linked)]
+    roles = [other.role(side) for side in sides]
+    machine = next((name for name, spec in other.machines.items() if [*spec.roles] == roles), None)
+    if machine is None:
+        raise InvalidConfig(
+            f"{other.name} links no engines with the roles {', '.join(role or 'both' for role in roles)}"
+        )
+    other.check_linked(sides)
+    return TwinEngines(other, machine, sides)
 
 
-def twin_for(target: Target, config: Any, wanted: str, ordinal: int) -> Twin | None:
+def system_of_twin(target: Target, configs: Sequence[Any], twin: Twin, model: str) -> System:
+    """A new system for the twin of an engine with this configuration; linked engines are one system."""
+    other, machine, decoded = twin_of(target, configs, twin, model)
+    systems = other.systems(machine, decoded, model)
+    return JoinedSystem(systems, other.machines[machine].ops) if twin.linked else systems[0]
+
+
+def twin_for(target: Target, config: Any, wanted: str, ordinal: int, *, model: str = "") -> Twin | None:
     """The twin of a run: `wanted` is another engine, the name of a twin of the target, or ALL.
 
     With ALL the twins take turns, by the ordinal of the run.  None if an engine of this configuration has no such twin.
@@ -53,12 +86,13 @@ def twin_for(target: Target, config: Any, wanted: str, ordinal: int) -> Twin | N
     if not names:
         return None
     name = names[ordinal % len(names)]
-    twin = Twin(settings=dict(named[name])) if name in named else Twin(engine=wanted)
+    first, *linked = map(dict, named.get(name, [{}]))
+    twin = Twin(engine="" if name in named else wanted, settings=first, linked=linked[0] if linked else {})
     try:
-        _, other = twin_of(target, [config], twin)
+        others = twin_of(target, [config], twin, model).configs
     except InvalidConfig:
         return None
-    return twin if twin.engine or target.encode(other) != target.encode(config) else None
+    return twin if twin.engine or [*map(target.encode, others)] != [target.encode(config)] else None
 
 
 def check_twin(target: Target, wanted: str) -> None:
@@ -68,7 +102,7 @@ def check_twin(target: Target, wanted: str) -> None:
         return
     try:
         target_of(wanted).check_environment()
-        twin_of(target, [target.decode({})], Twin(engine=wanted))
+        twin_of(target, [target.decode({})], Twin(engine=wanted), "")
     except InvalidConfig:  # of another shape than the default
         return
     except UsageError as error:

@@ -185,7 +185,8 @@ class Worker(Listener):
     def _twin(self, header: Header, run: int) -> Twin | None:
         if self.plan.twin is None or header.machine != ENGINE:
             return None
-        return twin_for(self.target, self.target.decode(header.configs[0]), self.plan.twin, run)
+        config = self.target.decode(header.configs[0])
+        return twin_for(self.target, config, self.plan.twin, run, model=header.model)
 
     def _observe(self, change: Transition) -> None:
         self._beat(self.next_run)

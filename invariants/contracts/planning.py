@@ -8,35 +8,13 @@ waiting requests, no step is predicted.
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import takewhile
 from math import ceil
 from typing import NamedTuple
 
 from invariants.contracts.demands import Decode, Need, Pager, Prefill
-from invariants.events import (
-    Admitted,
-    Compared,
-    Completed,
-    Evicted,
-    Failed,
-    Fired,
-    Freed,
-    Invited,
-    Late,
-    Launched,
-    LetGo,
-    Matched,
-    Paired,
-    Parked,
-    Read,
-    Removed,
-    Slid,
-    Split,
-    Taken,
-    Tombstoned,
-    Written,
-)
-from invariants.kinds import FreeCause, Place
+from invariants.contracts.predictable import before_planning, is_predictable
+from invariants.events import Admitted, Slid
+from invariants.kinds import Place
 from invariants.limits import LONGEST_MATCH
 from invariants.passes import FreeUnits
 from invariants.prefixes import cached_pages, longest_prefix, reachable_len
@@ -47,10 +25,6 @@ from invariants.windows import tail_len
 MOST_WAITING = 32  # with more waiting requests, a step is not predicted: it would take too long
 RESERVE_PAGES = 1  # left free in a windowed pool by the next chunk, unless its request is alone (sglang pull 23174)
 NO_LIMIT = 1 << 60  # of the tokens that a step prefills
-BY_PLANNING = (Matched, Admitted, Parked, Taken, Tombstoned, Removed, Evicted, Launched)
-BY_RESULTS = (Written, Read, Compared, Completed, Late, Failed)
-BETWEEN_ENGINES = frozenset({Invited, LetGo})  # caused by messages of another engine, before the planning of a step
-
 Tokens = Callable[[int], Sequence[int]]
 
 
@@ -86,8 +60,8 @@ def verdicts(before: Snapshot, events: Sequence[NamedTuple], tokens_of: Tokens) 
     has_no_row = Place.CHUNKED not in places and not any(pool.free for pool in before.pools if pool.unit == "row")
     if places <= {Place.RUNNING} or (has_no_row and not admitted):
         return []
-    moved = _before_planning(events)
-    if not _is_predictable(before, events, len(moved)):
+    moved = before_planning(events)
+    if not is_predictable(before, events, len(moved)):
         return []
     if has_no_row:  # then nothing can be admitted
         return [Verdict(event.request_id, _stretch(event), None) for event in admitted[:1]]
@@ -110,8 +84,8 @@ def rivalry(before: Snapshot, events: Sequence[NamedTuple], tokens_of: Tokens) -
         return None
     if {request.place for request in before.requests or ()} != {Place.RUNNING, Place.WAITING}:
         return None  # a request between chunks continues first
-    moved = _before_planning(events)
-    if not _is_predictable(before, events, len(moved)):
+    moved = before_planning(events)
+    if not is_predictable(before, events, len(moved)):
         return None
     try:
         planner = Planner(before, moved)
@@ -315,15 +289,6 @@ class Planner:
             self.estimated[pool] += need.demand[pool] - count
 
 
-def _is_predictable(before: Snapshot, events: Sequence[NamedTuple], num_moved: int) -> bool:
-    """Is the ratio known, with no copy, no KV of a session and no message, and does the planning come first?"""
-    is_ratio_known = before.counters is not None and before.counters.exact_ratio is not None
-    if not is_ratio_known or before.copy_jobs or not BETWEEN_ENGINES.isdisjoint(map(type, events)):
-        return False
-    is_loading = Place.LOADING in [request.place for request in before.requests or ()]
-    return not (is_loading or _keeps_session_kv(before)) and _begins_with_planning(before, events[num_moved:])
-
-
 def _verdicts(planner: Planner, admitted: list[Admitted], tokens_of: Tokens) -> Iterator[Verdict]:
     """The requests between chunks, then the waiting ones, until one does not fit or is cut."""
     for request, plan in _plans(planner, tokens_of):
@@ -370,37 +335,6 @@ def _input(request: RequestView, tokens_of: Tokens) -> Sequence[int]:
 
 def _stretch(event: Admitted) -> Stretch:
     return Stretch(event.start, event.end, Need(dict(event.firm), dict(event.demand)))
-
-
-def _before_planning(events: Sequence[NamedTuple]) -> list[NamedTuple]:
-    """The events up to the last one that moves a window, faults of the link to another engine included."""
-    moved = list(takewhile(lambda event: isinstance(event, Fired) or _moves_a_window(event), events))
-    while moved and isinstance(moved[-1], Fired):
-        moved.pop()
-    return moved
-
-
-def _moves_a_window(event: NamedTuple) -> bool:
-    return isinstance(event, (Slid, Split, Paired)) or (isinstance(event, Freed) and event.cause == FreeCause.SLID)
-
-
-def _keeps_session_kv(snapshot: Snapshot) -> bool:
-    """Does a session keep KV?  Its next turn may use the KV, or the engine may release it for other requests."""
-    return any(session.kept_len for session in snapshot.sessions or ())
-
-
-def _begins_with_planning(before: Snapshot, events: Sequence[NamedTuple]) -> bool:
-    """Do these events begin with the planning of a batch, faults ignored?
-
-    A plan that admits nothing has no events, so those of results may come first.  If requests may be preempted, they
-    prove nothing, because the engine may have waited for results before it planned.
-    """
-    if before.is_paused or len(before.launches or ()) >= before.limits.most_launches:
-        return False
-    first = next((event for event in events if not isinstance(event, Fired)), None)
-    if first is None or isinstance(first, BY_PLANNING):
-        return True
-    return before.limits.preemption_threshold is None and isinstance(first, BY_RESULTS)
 
 
 def _free_after(before: Snapshot, moved: Sequence[NamedTuple]) -> dict[str, int]:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import torch
 
-from engine_under_test.config import EngineConfig, check_size
+from engine_under_test.config import EngineConfig, check_size, least_windowed_pages
 from engine_under_test.errors import ConfigError
 from engine_under_test.strict import setting_of
 from harness.components.host.system import HOST_OPS, HostSystem
@@ -40,6 +40,25 @@ PART_TRAFFIC = (
     "harness.components.ledger.machine:LedgerTraffic",
     "harness.components.tree.machine:TreeTraffic",
 )
+
+
+LINK = {"link_retry_ms": 3, "link_timeout_ms": 200}  # so that a drain waits no longer for a lost side
+
+
+def _long_window(config: EngineConfig) -> dict[str, Any]:
+    """The windowed pool in place of the full one, and with a window that no sequence leaves; {} with a window."""
+    if config.swa_pages:
+        return {}
+    window = config.max_context_len
+    pages = config.full_pages + least_windowed_pages(window, config.page_size, lookahead_tokens=config.lookahead_tokens)
+    host_pages = pages if config.host_full_pages else 0
+    return {
+        "full_pages": 0,
+        "swa_pages": pages,
+        "sliding_window": window,
+        "host_full_pages": 0,
+        "host_swa_pages": host_pages,
+    }
 
 
 class OwnTarget(Target):
@@ -110,21 +129,22 @@ class OwnTarget(Target):
             chunk_len=shape.chunk_len,
         )
 
-    def twins(self, config: Any) -> Mapping[str, Mapping[str, Any]]:
+    def twins(self, config: Any) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         no_host = {"host_full_pages": 0, "host_swa_pages": 0, "host_state_pages": 0}
         return {
-            "ample": {
-                "full_pages": 4 * config.full_pages,
-                "swa_pages": 4 * config.swa_pages,
-                "state_pages": 4 * config.state_pages,
-            },
-            "uncached": {"prefix_sharing": False, **no_host},
-            "no-host": no_host,
-            "whole-prompts": {"chunk_len": None},
-            "page-chunks": {"chunk_len": config.page_size},
-            "overlap": {"overlap": not config.overlap},
-            "mixed": {"mixed_batches": not config.mixed_batches},
-            "no-drafts": {"draft_tokens": 0},
+            "ample": [{pages: 4 * getattr(config, pages) for pages in ("full_pages", "swa_pages", "state_pages")}],
+            "uncached": [{"prefix_sharing": False, **no_host}],
+            "no-host": [no_host],
+            "whole-prompts": [{"chunk_len": None}],
+            "page-chunks": [{"chunk_len": config.page_size}],
+            "overlap": [{"overlap": not config.overlap}],
+            "mixed": [{"mixed_batches": not config.mixed_batches}],
+            "no-drafts": [{"draft_tokens": 0}],
+            "long-window": [_long_window(config)],
+            "disaggregated": [
+                {"role": "prefill", "lookahead_tokens": 0, "draft_tokens": 0, **LINK},
+                {"role": "decode", **no_host, **LINK},
+            ],
         }
 
     def role(self, config: Any) -> str:

@@ -72,7 +72,7 @@ def test_a_slide_frees_the_private_pages_below_the_frontier():
 
     bench.slide(request)
 
-    assert (bench.free, bench.log.of(Slid)) == ({"full": 10, "swa": 9}, [Slid(request.id, 0, 12)])
+    assert (bench.free, bench.log.of(Slid)) == ({"full": 10, "swa": 9}, [Slid(request.id, 0, 12, "swa")])
 
 
 def test_slide_over_shared_pages_unlocks_them():

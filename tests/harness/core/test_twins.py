@@ -1,5 +1,7 @@
 """Twins: two engines that get the same ops, and the comparison of their outputs."""
 
+from typing import Any
+
 import pytest
 
 from harness.core.errors import InvalidConfig, UsageError
@@ -12,7 +14,7 @@ from harness.core.twins import ALL, Twin, check_twin, twin_for
 from harness.engines.own.adapter import SwardenEngine
 
 OWN = target_of("swarden")
-CONFIG = {"page_size": 4, "full_pages": 12, "swa_pages": 8, "sliding_window": 6, "chunk_len": 8}
+CONFIG: dict[str, Any] = {"page_size": 4, "full_pages": 12, "swa_pages": 8, "sliding_window": 6, "chunk_len": 8}
 OPS = [Submit(tokens=(1, 2, 3, 4, 5), max_new_tokens=6), Submit(tokens=(1, 2, 3, 9), max_new_tokens=3), Step(), Drain()]
 
 
@@ -25,11 +27,20 @@ def names():
     return list(OWN.twins(OWN.decode(CONFIG)))
 
 
-@pytest.mark.parametrize("name", names())
-def test_healthy_engine_agrees_with_each_of_its_twins(name):
-    settings = dict(OWN.twins(OWN.decode(CONFIG))[name])
+FULL: dict[str, Any] = {"swa_pages": 0, "sliding_window": None, "lookahead_tokens": 2, "draft_tokens": 2}
+WITH_TWINS = [
+    *((name, CONFIG) for name in names() if name not in ("no-host", "no-drafts", "long-window")),
+    *((name, CONFIG | FULL) for name in ("long-window", "no-drafts", "disaggregated")),
+    ("no-host", CONFIG | {"host_full_pages": 12, "host_swa_pages": 8}),
+]
 
-    assert failure_with(Twin(settings=settings)) is None
+
+@pytest.mark.parametrize(("name", "config"), WITH_TWINS)
+def test_healthy_engine_agrees_with_each_of_its_twins(name, config):
+    twin = twin_for(OWN, OWN.decode(config), name, 0)
+
+    assert twin is not None
+    assert failure_with(twin, **config) is None
 
 
 class OtherToken(SwardenEngine):
@@ -41,19 +52,27 @@ class OtherToken(SwardenEngine):
 
 @pytest.fixture
 def _another_second_engine(monkeypatch):
-    """The second engine of each run is OtherToken."""
+    """Each engine of a run but the first is OtherToken."""
     built = []
 
-    def build(config, *_):
+    def build(config, *_, **link):
         built.append(config)
-        return (SwardenEngine, OtherToken)[len(built) == 2](config)
+        return (SwardenEngine, OtherToken)[len(built) > 1](config, **link)
 
-    monkeypatch.setattr("harness.engines.own.target.SwardenEngine", build)
+    for module in ("target", "pair_system"):
+        monkeypatch.setattr(f"harness.engines.own.{module}.SwardenEngine", build)
 
 
 @pytest.mark.usefixtures("_another_second_engine")
-def test_other_output_of_the_twin_is_a_violation_of_the_first_engine():
-    failure = failure_with(Twin())
+@pytest.mark.parametrize(
+    "twin",
+    [
+        pytest.param(Twin(), id="another-setting"),
+        pytest.param(Twin(settings={"role": "prefill"}, linked={"role": "decode"}), id="disaggregated"),
+    ],
+)
+def test_other_output_of_the_twin_is_a_violation_of_the_first_engine(twin):
+    failure = failure_with(twin)
 
     assert failure is not None
     assert failure.fingerprint == "twins_agree/request/other_token"
@@ -74,7 +93,7 @@ def test_twin_of_a_run_is_the_wanted_one_and_all_take_turns():
     turns = [twin_for(OWN, config, ALL, ordinal) for ordinal in range(len(names()))]
     assert [one.settings for one in turns if one] == [
         dict(settings)
-        for settings in OWN.twins(config).values()
+        for settings, *_ in OWN.twins(config).values()
         if OWN.decode(CONFIG | dict(settings)) != config  # no twin if nothing changes
     ]
 
@@ -110,6 +129,7 @@ def test_unknown_twin_is_refused_with_the_known_ones():
     ("twin", "message"),
     [
         (b'{"settings":{"page_size":3}}', "the twin: page_size: 3 is not one of"),
+        (b'{"linked":{"page_size":4}}', "the twin: swarden links no engines with the roles both, both"),
         (b'{"engine":"no-such-engine"}', "the twin: .*no-such-engine"),
         (b'{"setting":{}}', "the header: "),
     ],
