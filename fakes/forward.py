@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import torch
 
-from engine_under_test.ports import Computed, ForwardBatch, ForwardEntry, PoolPages, PoolSpec, SlotLayout
+from engine_under_test.ports import Computed, ForwardBatch, PoolPages, PoolSpec, SlotLayout
 from fakes.places import slot_of, written_pages, written_slots
 
 
@@ -87,7 +87,7 @@ class FakeForward:
     def _run(self, batch: ForwardBatch) -> dict[int, list[int]]:
         """Write, read and sample; returns the next tokens by request."""
         pages_by_pool = [pool.pages.tolist() for pool in batch.pools]
-        tags = self._new_tags(batch, pages_by_pool[0])
+        tags = self._new_tags(batch, _stored_before(batch, pages_by_pool[0]))
         sums = []
         for component, (pool, pages) in enumerate(zip(batch.pools, pages_by_pool, strict=True)):
             if pool.states:
@@ -106,53 +106,40 @@ class FakeForward:
             if entry.num_samples
         }
 
-    def _new_tags(self, batch: ForwardBatch, pages: Sequence[int]) -> "array[int]":
-        """The tags of all computed positions, chained to the tag before them in the first pool."""
-        pool, page_size = batch.pools[0], batch.page_size
-        before = [
-            slot_of(pages, span, max(entry.start - 1, 0), page_size)
-            for entry, span in zip(batch.entries, pool.spans, strict=True)
-        ]
-        stored = pool.kv.numpy().reshape(-1)[before].tolist()
-        tags = array("q")
+    def _new_tags(self, batch: ForwardBatch, stored: Sequence[int]) -> "array[int]":
+        """The tags of all computed positions, chained to the tag that is stored before them."""
+        next_tag, tags = self._model.next_tag, array("q")
         for entry, tag in zip(batch.entries, stored, strict=True):
-            tags.extend(self._chain(entry, tag)[1:])
+            if not entry.start:
+                tag = self._model.namespace_tag(entry.namespace)
+            known = [*entry.tokens, *self._sampled[entry.request_id]] if entry.follows else entry.tokens
+            for token in known:
+                tag = next_tag(tag, token)
+                tags.append(tag)
         return tags
-
-    def _chain(self, entry: ForwardEntry, stored: int) -> list[int]:
-        """The tag before the computed positions, which is `stored` unless they start at 0, and the tag of each."""
-        next_tag = self._model.next_tag
-        tag = stored if entry.start else self._model.namespace_tag(entry.namespace)
-        chain = [tag]
-        known = [*entry.tokens, *self._sampled[entry.request_id]] if entry.follows else entry.tokens
-        for token in known:
-            tag = next_tag(tag, token)
-            chain.append(tag)
-        return chain
 
     def _run_states(self, batch: ForwardBatch, component: int, pages: list[int]) -> list[list[int]]:
         """Chain each entry's tags to the state that it starts from, and store some of them.
 
         Returns the sum of the last two tags at each position that samples: that is what a window of two tokens shows.
         """
-        pool = batch.pools[component]
-        stored = pool.kv.numpy().reshape(-1)
+        pool, sums = batch.pools[component], []
+        stored, first = pool.kv.numpy().reshape(-1), 0
         read = stored[[states.read for states in pool.states]].tolist()
-        chains = [self._chain(entry, tag) for entry, tag in zip(batch.entries, read, strict=True)]
-        for entry, states, chain, tag in zip(batch.entries, pool.states, chains, read, strict=True):
-            stored[list(states.slots)] = [chain[position + 1 - entry.start] for position in states.positions]
+        tags = self._new_tags(batch, read)
+        for entry, states, before in zip(batch.entries, pool.states, read, strict=True):
+            start, length = entry.start, entry.end - entry.start
+            seen = array("q", [before] if start else [])
+            of_entry = seen + tags[first : first + length]
+            first, offset = first + length, len(seen) - start
+            stored[list(states.slots)] = [of_entry[offset + position] for position in states.positions]
+            ends = range(offset + entry.end - entry.num_samples + 1, offset + entry.end + 1)
+            sums.append([sum(of_entry[max(0, end - 2) : end]) for end in ends])
             if self._note:
-                before = array("q", [tag] if entry.start else [])
-                self._note(Read(batch.launch, entry.request_id, pool.name, max(0, entry.start - 1), before, component))
+                self._note(Read(batch.launch, entry.request_id, pool.name, max(0, start - 1), seen, component))
         if self._note:
             self._note_written(batch, component, pages)
-        return [
-            [
-                chain[end - entry.start] + (chain[end - 1 - entry.start] if end > 1 else 0)
-                for end in range(entry.end - entry.num_samples + 1, entry.end + 1)
-            ]
-            for entry, chain in zip(batch.entries, chains, strict=True)
-        ]
+        return sums
 
     def _note_written(self, batch: ForwardBatch, component: int, pages: list[int]) -> None:
         assert self._note, "there is no observer"
@@ -180,6 +167,17 @@ class FakeForward:
                 read = array("q", tags[base + start : base + entry.end].tobytes())
                 self._note(Read(batch.launch, entry.request_id, pool.name, start, read, component))
         return totals
+
+
+def _stored_before(batch: ForwardBatch, pages: Sequence[int]) -> list[int]:
+    """The tag in the first pool before the computed positions of each entry."""
+    pool, page_size = batch.pools[0], batch.page_size
+    before = [
+        slot_of(pages, span, max(entry.start - 1, 0), page_size)
+        for entry, span in zip(batch.entries, pool.spans, strict=True)
+    ]
+    stored: list[int] = pool.kv.numpy().reshape(-1)[before].tolist()
+    return stored
 
 
 def _write(batch: ForwardBatch, pool: PoolPages, pages: list[int], tags: "array[int]") -> None:

@@ -68,6 +68,14 @@ class KVRecord:
             for pool in pools
         )
 
+    def held(self, pool: str, first: int, end: int, *, page_size: int) -> list[int]:
+        """The handles of the page indices [first, end) that have a page in a pool, from its frontier on."""
+        handles, holes = self.handles[first:end], self.holes.get(pool)
+        if not holes:
+            return handles
+        starts = range(first * page_size, end * page_size, page_size)
+        return [one for one, start in zip(handles, starts, strict=True) if not overlap(holes, start, start + page_size)]
+
     def skip(self, pool: str, indices: Sequence[int], first: int, stop: int, *, page_size: int) -> None:
         """Record holes in a pool: of the page indices [first, stop), all but `indices`, which are in order."""
         for before, index in pairwise([first - 1, *indices, stop]):

@@ -51,18 +51,19 @@ class PairedLedgers:
     def take(self, count: int, *, owner: Owner, places: Places | None = None) -> list[int]:
         """Take `count` pages in every pool, or none in any: raises PoolExhausted for the short pool.
 
-        If `places` are given, each pool has pages at these places of [0, count) only.  Handles without a page of the
-        anchor are NO_PAGE.
+        A pool in `places` has pages at these places of [0, count) only.  Handles without a page of the anchor are
+        NO_PAGE.
         """
-        places = places or {ledger.name: range(count) for ledger in self.ledgers}
+        everywhere, places = range(count), places or {}
         for ledger in self.ledgers:
-            ledger.check(len(places[ledger.name]), owner=owner)
-        handles, of_anchor = [NO_PAGE] * count, places[self.anchor.name]
+            ledger.check(len(places.get(ledger.name, everywhere)), owner=owner)
+        handles, of_anchor = [NO_PAGE] * count, places.get(self.anchor.name, everywhere)
         for place, page in zip(of_anchor, self.anchor.take_checked(len(of_anchor), owner=owner), strict=True):
             handles[place] = page
         for follower in self.followers:
-            pages = follower.take_checked(len(places[follower.name]), owner=owner)
-            self._pair(follower, [handles[place] for place in places[follower.name]], pages)
+            paired = [handles[place] for place in places.get(follower.name, everywhere)]
+            pages = follower.take_checked(len(paired), owner=owner)
+            self._pair(follower, paired, pages)
         return handles
 
     def take_apart(self, need: Need, *, owner: Owner) -> dict[str, list[int]]:

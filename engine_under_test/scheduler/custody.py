@@ -69,8 +69,8 @@ class Custody:
         count = pages_between(record.allocated_len, length, page_size)
         if count:
             first = len(record.handles)
-            taken = {pool.name: pool.taken(first, first + count, end=end) for pool in pools}
-            self.evict({pool: len(indices) for pool, indices in taken.items()})
+            taken = {pool.name: pool.taken(first, first + count, end=end) for pool in pools if pool.is_sparse}
+            self.evict({pool.name: len(taken.get(pool.name, range(count))) for pool in pools})
             places = {pool: [index - first for index in indices] for pool, indices in taken.items()}
             record.write(self._memory.table, first, self._memory.ledgers.take(count, owner=record.owner, places=places))
             for pool, indices in taken.items():
@@ -141,9 +141,8 @@ class Custody:
         first, end = record.frontier(pool) // page_size, frontier // page_size
         border = min(max(first, record.protected_len // page_size), end)
         record.receipt = self._cache.slide(record.receipt, {pool: frontier})
-        for handles, lacks in record.parts(border * page_size, frontier, page_size=page_size):
-            if pool not in lacks:
-                ledgers.free_alone(pool, handles, owner=record.owner, cause=FreeCause.SLID)
+        private = record.held(pool, border, end, page_size=page_size)
+        ledgers.free_alone(pool, private, owner=record.owner, cause=FreeCause.SLID)
         record.write(self._memory.table, first, ledgers.without(pool, record.handles[first:end]))
         if self._observer:
             self._observer.notice(Slid(request.id, record.frontier(pool), frontier, pool))

@@ -85,11 +85,6 @@ class MemoryWalk:
         self._known_receipts: dict[int, KnownReceipt] = {}
 
     @property
-    def _slides_apart(self) -> bool:
-        """Does each of several windows of a record have its own frontier?"""
-        return len([one for one in self.components if one.window is not None]) > 1
-
-    @property
     def host_pools(self) -> list[str]:
         return [pool.name for pool in self._memory.host.pools] if self._memory.host else []
 
@@ -195,6 +190,10 @@ class MemoryWalk:
         return self._holdings_of(view)
 
     def _record_view(self, record: KVRecord, units: tuple[Sequence[int], ...], owner: Owner) -> RecordView:
+        components, frontier = self.components, record.highest_frontier
+        frontiers: tuple[int, ...] = ()
+        if len(components) - (components[0].window is None) > 1:  # each of several windows has its own frontier
+            frontier, frontiers = 0, tuple([_private_frontier(record, one.pool) for one in components])
         return RecordView(
             owner,
             record.row,
@@ -202,12 +201,12 @@ class MemoryWalk:
             record.committed_len,
             record.launched_len,
             record.allocated_len,
-            0 if (is_apart := self._slides_apart) else _private_frontier(record, record.highest_frontier),
+            frontier if frontier > record.protected_len else 0,
             units,
             self._memory.table.read(record.row, 0, len(record.handles) if record.row else 0),
             record.receipt.id,
             node_id(record.receipt.node),
-            [_private_frontier(record, record.frontier(one.pool)) for one in self.components] if is_apart else (),
+            frontiers,
         )
 
     def _holdings_of(self, view: RecordView) -> KnownRecord:
@@ -265,8 +264,9 @@ def node_id(node: Node) -> int:
     return node.id if node.in_tree else 0
 
 
-def _private_frontier(record: KVRecord, frontier: int) -> int:
-    """A frontier in a snapshot: 0 if it is not in the private pages."""
+def _private_frontier(record: KVRecord, pool: str) -> int:
+    """The frontier in a pool, as a snapshot has it: 0 if it is not in the private pages."""
+    frontier = record.frontier(pool)
     return frontier if frontier > record.protected_len else 0
 
 

@@ -13,9 +13,8 @@ PEERS_OUTLIVE_THEIR_PAGES = Mutant(
         Hunk(f"{PAIRED}._free_peers", healthy=CLEARED, broken="pass"),
         Hunk(
             f"{PAIRED}.take",
-            healthy="self._pair(follower, [handles[place] for place in places[follower.name]], pages)",
+            healthy="self._pair(follower, paired, pages)",
             broken=(
-                "paired = [handles[place] for place in places[follower.name]]\n        "
                 "peers = self.pages_of(follower.name, paired)\n        "
                 "kept = [old or new for old, new in zip(peers[:-1], pages)] + pages[-1:]\n        "
                 "self._pair(follower, paired, kept)"
@@ -65,8 +64,8 @@ TWO_PAGES_SHARE_A_PEER = Mutant(
     hunks=(
         Hunk(
             f"{PAIRED}.take",
-            healthy="self._pair(follower, [handles[place] for place in places[follower.name]], pages)",
-            broken="self._pair(follower, [handles[place] for place in places[follower.name]], pages[:1] + pages[:-1])",
+            healthy="self._pair(follower, paired, pages)",
+            broken="self._pair(follower, paired, pages[:1] + pages[:-1])",
         ),
     ),
     caught_by=("peers_are_unique_and_live", "held_follower_units_are_peers", "units_move_only_by_their_owner"),

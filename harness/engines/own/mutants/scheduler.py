@@ -203,8 +203,8 @@ ONE_PAGE_OF_THE_WINDOW_STAYS = Mutant(
     hunks=(
         Hunk(
             f"{CUSTODY}._slide",
-            healthy="ledgers.free_alone(pool, handles, ",
-            broken="ledgers.free_alone(pool, handles[:-1], ",
+            healthy="ledgers.free_alone(pool, private, ",
+            broken="ledgers.free_alone(pool, private[:-1], ",
         ),
     ),
     caught_by=("live_nodes_hold_their_pages", "private_pages_match_frontier"),
