@@ -49,11 +49,6 @@ class PrefixCache:
         farther = reach if reach and reach.length > length else None
         return Match(node, length, self._handles(node, length), farther)
 
-    def known_len(self, tokens: Sequence[int], namespace: int) -> int:
-        """The length of the prefix of `tokens`, in whole pages, that the tree knows, with whatever pages it has."""
-        path = self.tree.walk(list(tokens), namespace) if self._sharing else ()
-        return sum(length for _, length in path)
-
     def pages_to_lock(self, match: Match, *, frontiers: Mapping[str, int] = NO_FRONTIERS) -> dict[str, int]:
         """Evictable pages that locks on `match`, and on its reach, would protect; changes nothing.
 

@@ -8,11 +8,11 @@ waiting requests, no step is predicted.
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import takewhile
 from math import ceil
 from typing import NamedTuple
 
 from invariants.contracts.demands import Decode, Need, Pager, Prefill
+from invariants.contracts.moved_windows import before_planning, free_after
 from invariants.events import (
     Admitted,
     Compared,
@@ -20,25 +20,21 @@ from invariants.events import (
     Evicted,
     Failed,
     Fired,
-    Freed,
     Invited,
     Late,
     Launched,
     LetGo,
     Matched,
-    Paired,
     Parked,
     Read,
     Removed,
     Slid,
-    Split,
     Taken,
     Tombstoned,
     Written,
 )
-from invariants.kinds import FreeCause, Place
+from invariants.kinds import Place
 from invariants.limits import LONGEST_MATCH
-from invariants.passes import FreeUnits
 from invariants.prefixes import cached_pages, longest_prefix, reachable_len
 from invariants.transition import Transition
 from invariants.view import HANDOVER_KIND, RequestView, Snapshot
@@ -86,7 +82,7 @@ def verdicts(before: Snapshot, events: Sequence[NamedTuple], tokens_of: Tokens) 
     has_no_row = Place.CHUNKED not in places and not any(pool.free for pool in before.pools if pool.unit == "row")
     if places <= {Place.RUNNING} or (has_no_row and not admitted):
         return []
-    moved = _before_planning(events)
+    moved = before_planning(events)
     if not _is_predictable(before, events, len(moved)):
         return []
     if has_no_row:  # then nothing can be admitted
@@ -110,7 +106,7 @@ def rivalry(before: Snapshot, events: Sequence[NamedTuple], tokens_of: Tokens) -
         return None
     if {request.place for request in before.requests or ()} != {Place.RUNNING, Place.WAITING}:
         return None  # a request between chunks continues first
-    moved = _before_planning(events)
+    moved = before_planning(events)
     if not _is_predictable(before, events, len(moved)):
         return None
     try:
@@ -132,7 +128,7 @@ class Planner:
         self.before = before
         self.pager = Pager(limits.page_size, before.components, limits.state_interval)
         self.ratio = before.counters.exact_ratio
-        self.free = _free_after(before, moved)
+        self.free = free_after(before, moved)
         self.evictable = dict(before.counters.evictable)
         self.reserved = Counter[str]()
         self.estimated = Counter[str]()
@@ -372,18 +368,6 @@ def _stretch(event: Admitted) -> Stretch:
     return Stretch(event.start, event.end, Need(dict(event.firm), dict(event.demand)))
 
 
-def _before_planning(events: Sequence[NamedTuple]) -> list[NamedTuple]:
-    """The events up to the last one that moves a window, faults of the link to another engine included."""
-    moved = list(takewhile(lambda event: isinstance(event, Fired) or _moves_a_window(event), events))
-    while moved and isinstance(moved[-1], Fired):
-        moved.pop()
-    return moved
-
-
-def _moves_a_window(event: NamedTuple) -> bool:
-    return isinstance(event, (Slid, Split, Paired)) or (isinstance(event, Freed) and event.cause == FreeCause.SLID)
-
-
 def _keeps_session_kv(snapshot: Snapshot) -> bool:
     """Does a session keep KV?  Its next turn may use the KV, or the engine may release it for other requests."""
     return any(session.kept_len for session in snapshot.sessions or ())
@@ -401,10 +385,3 @@ def _begins_with_planning(before: Snapshot, events: Sequence[NamedTuple]) -> boo
     if first is None or isinstance(first, BY_PLANNING):
         return True
     return before.limits.preemption_threshold is None and isinstance(first, BY_RESULTS)
-
-
-def _free_after(before: Snapshot, moved: Sequence[NamedTuple]) -> dict[str, int]:
-    free_units = FreeUnits(before)
-    for event in moved:
-        free_units.apply(event)
-    return free_units.free
