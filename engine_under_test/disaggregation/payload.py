@@ -70,7 +70,7 @@ def all_pages_due(memory: KVMemory, *, prefix_len: int, length: int) -> dict[str
 
 def pieces(memory: KVMemory, pool: str, due: range, *, max_bytes: int) -> Iterator[range]:
     """Page indices of one pool, split so that each piece has at most `max_bytes` of content and MOST_PAGES."""
-    size = min(MOST_PAGES, max_bytes // memory.store.page_bytes(pool))
+    size = min(MOST_PAGES, max_bytes // max(1, memory.store.page_bytes(pool)))
     for start in range(due.start, due.stop, size):
         yield range(start, min(start + size, due.stop))
 

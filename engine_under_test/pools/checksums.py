@@ -25,7 +25,8 @@ def page_sums(kv: torch.Tensor, page_dim: int) -> torch.Tensor:
 
 def _sums(kv: torch.Tensor, dim: int) -> torch.Tensor:
     rows = kv.movedim(dim, 0).reshape(kv.shape[dim], -1).contiguous().view(torch.uint8)
-    words = pad(rows, (0, -rows.shape[1] % WORD_BYTES)).view(torch.int64)
+    size = rows.shape[1]  # 0 in a pool that no layer reads
+    words = pad(rows, (0, max(WORD_BYTES - size, -size % WORD_BYTES))).view(torch.int64)
     return (words * _factors(words.shape[1], kv.device)).sum(1)
 
 

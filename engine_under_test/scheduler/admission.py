@@ -272,8 +272,7 @@ class Admission:
         """
         input_len = len(request.tokens)
         if any(pool.is_sparse for pool in self._memory.pools):
-            path = self._cache.tree.walk(request.tokens, request.namespace)  # whatever pages it has
-            branch = sum(length for _, length in path)
+            branch = sum(length for _, length in self._cache.tree.walk(request.tokens, request.namespace))
             most = min(most, branch - start) if branch > start else most
         end = fitting_end(start, input_len, most=most, page_size=self._config.page_size)
         new_len = min(request.tokens_left, self._config.max_estimated_new_tokens)

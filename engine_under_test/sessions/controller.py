@@ -170,7 +170,8 @@ class Sessions:
         page_size, count = self._memory.page_size, 0
         for record in records:
             first = max(record.frontier(pool.name), record.protected_len - pool.tail_len)
-            count += num_pages(record.allocated_len, page_size) - first // page_size
+            holes = [range(max(hole.start, first), hole.stop) for hole in record.holes.get(pool.name, ())]
+            count += num_pages(record.allocated_len, page_size) - first // page_size - sum(map(len, holes)) // page_size
         return count
 
     def _notice(self, event: Event) -> None:

@@ -87,8 +87,7 @@ def generate(
         max_running_requests=1,
         max_context_len=max(2, min(most, spec.max_context_len)),
         chunk_len=chunk_len,
-        lookahead_tokens=draft_tokens,
-        draft_tokens=draft_tokens,
+        **_draft_settings(draft_tokens),
         **_link_settings(link_timeout_ms, disaggregated=disaggregated),
     )
     sampling = SamplingParams(max_new_tokens, spec.eos_token_ids, temperature, top_p, top_k, seed)
@@ -107,6 +106,11 @@ def _configured(checkpoint: Path, **settings: Any) -> EngineConfig:
     except ConfigError as error:
         source = f"{checkpoint / 'config.json'}: " if "sliding_window" in str(error) else ""
         raise UsageError(f"{source}{error}") from error
+
+
+def _draft_settings(count: int) -> dict[str, int]:
+    """Recurrent layers keep a state for each draft, for the tokens before and after them, and one more."""
+    return {"lookahead_tokens": count, "draft_tokens": count, "state_slots": count + 3}
 
 
 def _link_settings(timeout_ms: int | None, *, disaggregated: bool) -> dict[str, int]:

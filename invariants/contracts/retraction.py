@@ -149,13 +149,14 @@ def _decode_need(change: Transition, gone: Set[int]) -> dict[str, int]:
 def _dead_pages_kept(change: Transition, subject: Ref, short: Sequence[str]) -> Iterator[Found]:
     """The records that keep pages that were out of their window before the step."""
     page_size = change.before.limits.page_size
-    for component in change.before.components:
+    for index, component in enumerate(change.before.components):
         pool, window = component.pool, component.window
         for request_id, record in change.after.record_by_request.items() if pool in short else ():
             earlier = change.before.record_by_request.get(request_id)
             if window is None or earlier is None or earlier.row != record.row:
                 continue
             dead_below = window_frontier(earlier.committed_len, window, page_size)
-            if dead_below > max(record.frontier, record.protected_len):
-                values = {"holder": owner_ref(record.owner), "dead_below": dead_below, "frontier": record.frontier}
+            frontier = record.frontier_in(index)
+            if dead_below > max(frontier, record.protected_len):
+                values = {"holder": owner_ref(record.owner), "dead_below": dead_below, "frontier": frontier}
                 yield found(subject, RetractionCode.DEAD_PAGES_KEPT, pool=pool, **values)

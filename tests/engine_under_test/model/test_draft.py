@@ -1,5 +1,7 @@
 """A draft model proposes its own likeliest tokens, and does not change the output."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -105,8 +107,8 @@ def test_unsupported_request_gets_no_drafts(tokens):
 
 
 def generated(model: Decoder, sampling: SamplingParams, *, proposer: Proposer | None = None, **changes):
-    config = EngineConfig(page_size=4, full_pages=60, max_running_requests=3, max_context_len=128, **changes)
-    config = fitted(config, model.spec, source="config.json")
+    config = EngineConfig(page_size=4, full_pages=60, max_running_requests=3, max_context_len=128, state_slots=6)
+    config = fitted(replace(config, **changes), model.spec, source="config.json")
     model.reserve(config.max_context_len)
     engine = create_engine(config, ports=Ports(ModelForward(model), proposer=proposer))
     return engine.generate(PROMPTS, sampling)
@@ -115,14 +117,15 @@ def generated(model: Decoder, sampling: SamplingParams, *, proposer: Proposer | 
 @pytest.mark.parametrize("overlap", [False, True], ids=["plain", "overlapped"])
 @pytest.mark.parametrize("sampling", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize("seed", [7, 8], ids=["the same model", "another one"])
-def test_outputs_are_the_same_without_drafts(seed, sampling, overlap):
-    model = decoder()
+@pytest.mark.parametrize("family", ["gemma3", "recurrent-gemma"])
+def test_outputs_are_the_same_without_drafts(family, seed, sampling, overlap):
+    model = decoder(family)
     plain = generated(model, sampling)
 
     drafted = generated(
         model,
         sampling,
-        proposer=DraftModel(decoder(seed=seed)),
+        proposer=DraftModel(decoder(family, seed)),
         overlap=overlap,
         draft_tokens=3,
         lookahead_tokens=3,

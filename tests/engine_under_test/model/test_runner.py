@@ -46,6 +46,11 @@ def checkpoint(tmp_path_factory) -> Path:
             id="explicit values",
         ),
         pytest.param("mistral", {}, [("swa", 44, 8)], id="no full layer"),
+        pytest.param(
+            "recurrent-gemma", {}, [("full", 40, None), ("swa", 44, 8), ("state", 9, 2)], id="no full layer, recurrent"
+        ),
+        pytest.param("bamba", {"state_interval": 8}, [("full", 40, None), ("state", 25, 2)], id="checkpoints"),
+        pytest.param("bamba", {"state_pages": 5}, [("full", 40, None), ("state", 5, 2)], id="explicit states"),
     ],
 )
 def test_fitted_configuration_has_the_pools_of_the_layers(family, given, pools):
@@ -86,6 +91,16 @@ def test_context_is_at_most_that_of_the_model():
             {"swa_pages": 9, "sliding_window": 8},
             "sliding_window: no layer has one",
             id="a window that no layer has",
+        ),
+        pytest.param("gemma3", {"state_pages": 9}, "layer_types: no layer is recurrent", id="states of no layer"),
+        pytest.param(
+            "recurrent-gemma",
+            {"full_pages": 0, "swa_pages": 14, "sliding_window": 8},
+            "layer_types: states belong to pages of the whole prefix",
+            id="no pages for states",
+        ),
+        pytest.param(
+            "bamba", {"draft_tokens": 4, "lookahead_tokens": 4}, "state_slots: 3 with draft_tokens 4", id="few slots"
         ),
     ],
 )

@@ -46,6 +46,12 @@ def test_checksums_of_many_slots_do_not_depend_on_the_split():
     assert sums[-1:].tolist() == slot_sums(kv, 0, torch.tensor([MOST_SLOTS + 2])).tolist()
 
 
+def test_slots_without_content_have_equal_checksums():
+    kv = torch.empty(0, 2, 6, 3)
+
+    assert slot_sums(kv, 2, SLOTS).unique().shape == (1,)
+
+
 def test_page_checksum_covers_all_slots_of_the_page():
     kv = torch.randn(2, 3, 4, 5)  # outer, pages, page_size, inner
     before = page_sums(kv, 1)

@@ -31,6 +31,10 @@ def checkpoint(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def answer(checkpoint) -> str:
+    return answer_of(checkpoint)
+
+
+def answer_of(checkpoint: Path) -> str:
     """The text that transformers generates for the prompt."""
     tokenizer = Tokenizer(checkpoint)
     prompt = tokenizer.encode(PROMPT)
@@ -92,6 +96,19 @@ def test_two_engines_generate_the_text_of_one(checkpoint, answer, given):
     result = json.loads(run.stdout)
     assert (result["text"], result["finish_reason"]) == (answer, "length")
     assert sorted(result["pools"]) == ([] if "--over-tcp" in given else SIDES)
+
+
+@pytest.mark.parametrize("family", ["recurrent-gemma", "bamba"])
+def test_recurrent_model_generates_the_text_of_transformers(tmp_path, family):
+    """With drafts and the strict check.  A RecurrentGemma has no layer that reads the full pool."""
+    vocab_size = write_tokenizer(tmp_path)
+    write_checkpoint(tmp_path, family, vocab_size=vocab_size)
+
+    run = generate(tmp_path, "--page-size", 4, "--draft-tokens", 2, "--json", SWARDEN_STRICT_MEM_CHECK="content")
+
+    result = json.loads(run.stdout)
+    assert (run.returncode, result["text"]) == (0, answer_of(tmp_path)), run.stderr
+    assert 0 < result["pools"]["state"]["peak"] <= result["pools"]["state"]["pages"]
 
 
 def test_strict_check_of_the_environment_has_no_violation(checkpoint, answer):

@@ -195,7 +195,7 @@ BROKEN_HEADERS = [
     (
         "engines that are large together",
         HEADER.replace("{}", ",".join(['{"full_pages":300000}'] * 2)),
-        ":1: the engines: full_pages, swa_pages, host_full_pages, host_swa_pages and max_running_requests: "
+        ":1: the engines: the pages of all pools, those on the host too, and max_running_requests: "
         "600032 in all; want at most 524288; correct the configurations",
     ),
     (

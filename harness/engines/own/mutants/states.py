@@ -20,7 +20,12 @@ STATES_OF_A_SESSION_LEAK = Mutant(
         ),
         Hunk("engine_under_test.pools.paired:PairedLedgers._check_no_peers", healthy="if page:", broken="if False:"),
     ),
-    caught_by=("unit_has_one_owner", "drained_engine_is_empty", "free_units_have_no_peer"),
+    caught_by=(
+        "unit_has_one_owner",
+        "drained_engine_is_empty",
+        "free_units_have_no_peer",
+        "live_nodes_hold_their_pages",
+    ),
 )
 
 INCOMPLETE_STATE_IS_CACHED = Mutant(
