@@ -18,7 +18,7 @@ from harness.core.ops import (
 from harness.engines.own.faults import WITHIN_AN_ENGINE
 from harness.engines.own.loads import LOADS, Load, Traffic
 from harness.engines.own.scenes import first_acceptances, outlasts, returns, rewinds
-from harness.search.draws import PRESSURE_PAGES, acceptances, fault_sets, ordinals, step_counts, troubles
+from harness.search.draws import PRESSURE_PAGES, acceptances, fault_sets, options, ordinals, step_counts, troubles
 from harness.search.machine import Machine
 from harness.search.scenes import TIMEOUT_MS, contests, crowds, delays, pauses, submissions, talks
 
@@ -144,7 +144,7 @@ def ops_of(
     draw: st.DrawFn, traffic: Traffic, load: Load, config: EngineConfig, faults: tuple[str, ...]
 ) -> tuple[Op, ...]:
     """An op, or a sequence of ops, of a kind drawn with the weights of the traffic and the load."""
-    match draw(st.sampled_from(traffic + load.also)):
+    match draw(options(*traffic, *load.also)):
         case "submit":
             return (draw(submissions(load)),)
         case "crowd":
@@ -164,7 +164,7 @@ def ops_of(
         case "abort":
             return (Abort(request=draw(ordinals())),)
         case "advance_clock":
-            return (AdvanceClock(ms=draw(st.sampled_from(CLOCK_JUMPS_MS))),)
+            return (AdvanceClock(ms=draw(options(*CLOCK_JUMPS_MS))),)
         case "delay":
             return draw(delays(load))
         case "flush":
@@ -172,7 +172,7 @@ def ops_of(
         case "drain":
             return (Drain(),)
         case "pressure":
-            return (Pressure(pool=draw(st.integers(0, 1)), pages=draw(st.sampled_from(PRESSURE_PAGES))),)
+            return (Pressure(pool=draw(st.integers(0, 1)), pages=draw(options(*PRESSURE_PAGES))),)
         case "pause":
             return draw(pauses())
         case "trouble":
