@@ -10,6 +10,7 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 from engine_under_test.components import STATE_WINDOW
 from engine_under_test.config import HOST_POLICIES, EngineConfig, least_windowed_pages
 from engine_under_test.units import align_up, lookback, num_pages
+from harness.search.draws import options
 from harness.search.scenes import TIMEOUT_MS
 
 PAGE_SIZES = (4, 1, 2, 16, 4, 2, 64)
@@ -36,47 +37,47 @@ def configurations(
     host_ratios: Sequence[float] = (0,),
 ) -> EngineConfig:
     """Small pools, so that rare states are common. The window is below, at, above or no multiple of the page size."""
-    page_size = draw(st.sampled_from(page_sizes))
-    window = draw(st.sampled_from(WINDOWS))
-    kind = draw(st.sampled_from(kinds))
-    full_pages = max(4, draw(st.sampled_from(POOL_TOKENS)) // page_size) + draw(st.integers(0, 3))
-    lookahead_tokens = draw(st.sampled_from(LOOKAHEADS))
+    page_size = draw(options(*page_sizes))
+    window = draw(options(*WINDOWS))
+    kind = draw(options(*kinds))
+    full_pages = max(4, draw(options(*POOL_TOKENS)) // page_size) + draw(st.integers(0, 3))
+    lookahead_tokens = draw(options(*LOOKAHEADS))
     kept = align_up(max(lookback(window), page_size), page_size) // page_size
-    swa_pages = kept + 2 + num_pages(lookahead_tokens, page_size) + draw(st.sampled_from(SPARE_SWA_PAGES))
-    ratio = draw(st.sampled_from((0.1, 0.01, 0.7, 0.01, 1.0)))
-    chunk_len = draw(st.sampled_from((3 * page_size, None, page_size, 3 * page_size + 1, 7)))
+    swa_pages = kept + 2 + num_pages(lookahead_tokens, page_size) + draw(options(*SPARE_SWA_PAGES))
+    ratio = draw(options(0.1, 0.01, 0.7, 0.01, 1.0))
+    chunk_len = draw(options(3 * page_size, None, page_size, 3 * page_size + 1, 7))
     config = EngineConfig(
         page_size=page_size,
         full_pages=full_pages if kind != "swa" else 0,
         swa_pages=swa_pages if kind != "full" else 0,
         sliding_window=window if kind != "full" else None,
-        max_running_requests=draw(st.sampled_from((4, 2, 3, 4, 8, 1))),
+        max_running_requests=draw(options(4, 2, 3, 4, 8, 1)),
         max_context_len=MAX_CONTEXT_LEN,
         chunk_len=chunk_len,
-        waiting_order=draw(st.sampled_from(("fcfs", "lpm"))),
-        page_reuse=draw(st.sampled_from(("lifo", "fifo"))),
-        prefix_sharing=draw(st.sampled_from(sharing)),
-        overlap=draw(st.sampled_from((False, True, True))),
+        waiting_order=draw(options("fcfs", "lpm")),
+        page_reuse=draw(options("lifo", "fifo")),
+        prefix_sharing=draw(options(*sharing)),
+        overlap=draw(options(False, True, True)),
         mixed_batches=draw(st.booleans()),
         lookahead_tokens=lookahead_tokens,
-        preemption_threshold=draw(st.sampled_from((None, 0, 0, 1))),
-        max_forward_retries=draw(st.sampled_from((2, 0, 1))),
-        request_timeout_ms=draw(st.sampled_from((None, TIMEOUT_MS))),
-        window_eviction_interval=draw(st.sampled_from((1, page_size, 2 * page_size, LONG_INTERVAL))),
+        preemption_threshold=draw(options(None, 0, 0, 1)),
+        max_forward_retries=draw(options(2, 0, 1)),
+        request_timeout_ms=draw(options(None, TIMEOUT_MS)),
+        window_eviction_interval=draw(options(1, page_size, 2 * page_size, LONG_INTERVAL)),
         new_token_ratio=ratio,
         new_token_ratio_floor=min(ratio, 0.098),
     )
     if tuple(host_ratios) != (0,):
-        policy, threshold = draw(st.sampled_from(HOST_POLICIES)), draw(st.sampled_from((1, 10)))
+        policy, threshold = draw(options(*HOST_POLICIES)), draw(options(1, 10))
         config = replace(config, host_policy=policy, load_back_threshold=threshold)
-    host_ratio = draw(st.sampled_from(host_ratios))
+    host_ratio = draw(options(*host_ratios))
     return on_host(config, host_ratio) if host_ratio and config.prefix_sharing else config
 
 
 @st.composite
 def with_sessions(draw: DrawFn, configs: SearchStrategy[EngineConfig]) -> EngineConfig:
     """Idle sessions may keep all, half or a tenth of the pages. Most have no timeout and stay until eviction."""
-    share, timeout_ms = draw(st.sampled_from(IDLE_SHARES)), draw(st.sampled_from((None, None, TIMEOUT_MS)))
+    share, timeout_ms = draw(options(*IDLE_SHARES)), draw(options(None, None, TIMEOUT_MS))
     return replace(draw(configs), idle_session_share=share, session_timeout_ms=timeout_ms)
 
 
@@ -84,7 +85,7 @@ def with_sessions(draw: DrawFn, configs: SearchStrategy[EngineConfig]) -> Engine
 def with_drafts(draw: DrawFn, configs: SearchStrategy[EngineConfig]) -> EngineConfig:
     """Draft tokens: mostly as many as the lookahead of the configuration allows."""
     config = draw(configs)
-    num_free = draw(st.sampled_from((0, 1, config.lookahead_tokens)))
+    num_free = draw(options(0, 1, config.lookahead_tokens))
     return replace(config, draft_tokens=max(0, config.lookahead_tokens - num_free))
 
 

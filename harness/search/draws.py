@@ -1,6 +1,8 @@
 """Hypothesis strategies for ops: recipes, faults and small numbers. The simplest choice comes first."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from functools import cache, lru_cache
+from typing import TypeVar
 
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
@@ -10,24 +12,46 @@ from harness.core.ops import Accept, Heal, Inject, Op, Recipe, Step
 
 PRESSURE_PAGES = (0, 1, 3, 10)
 BRANCH_CHOICES = (0, 0, 0, 1, 2)  # mostly 0, so that prompts share long prefixes
+MOST_OPTIONS = 4096  # kept strategies
 OUTAGE = 1000  # crossings; more than a few steps have, so that the fault is still armed when it is healed
 
+OptionT = TypeVar("OptionT", bound=Hashable)
 
+
+def options(*values: OptionT) -> SearchStrategy[OptionT]:
+    """One of these values, drawn from a strategy that is made once.
+
+    Hypothesis validates each new strategy object before it draws from it, which costs more than the draw.
+    """
+    return _options(*values)
+
+
+@lru_cache(MOST_OPTIONS, typed=True)
+def _options(*values: OptionT) -> SearchStrategy[OptionT]:
+    return st.sampled_from(values)
+
+
+ZERO = st.just(0)
+PATHS = st.lists(st.sampled_from(BRANCH_CHOICES), min_size=1, max_size=6)
+
+
+@cache
 @st.composite
 def recipes(draw: DrawFn) -> Recipe:
     """Paths of 1 to 6 choices, with stretches around multiples of pages and windows."""
     continues = draw(st.integers(0, 15))
     return Recipe(
-        path=tuple(draw(st.lists(st.sampled_from(BRANCH_CHOICES), min_size=1, max_size=6))),
-        stretch=draw(st.sampled_from((4, 1, 3, 5, 8, 16))),
+        path=tuple(draw(PATHS)),
+        stretch=draw(options(4, 1, 3, 5, 8, 16)),
         cut=draw(st.integers(0, 4)),
         continues=continues - 8 if continues >= 8 else None,
     )
 
 
+@lru_cache(MOST_OPTIONS)
 def rarely(strategy: SearchStrategy[int]) -> SearchStrategy[int]:
     """0 in three of four draws."""
-    return st.integers(0, 3).flatmap(lambda coin: strategy if coin == 3 else st.just(0))
+    return st.integers(0, 3).flatmap(lambda coin: strategy if coin == 3 else ZERO)
 
 
 def ordinals() -> SearchStrategy[int]:
@@ -35,17 +59,20 @@ def ordinals() -> SearchStrategy[int]:
     return st.integers(0, 7)
 
 
+@cache
 def step_counts() -> SearchStrategy[int]:
     """Mostly few steps, so that new requests arrive while others run."""
     return st.sampled_from((1, 2, 1, 4, MAX_STEPS_PER_OP))
 
 
+@cache
 def acceptances() -> SearchStrategy[Accept]:
     """Accepted draft tokens per proposal: all, none, alternating or random; sometimes no drafts at all."""
     lengths = st.lists(st.integers(0, 5), min_size=1, max_size=3).map(tuple)
     return st.one_of(st.sampled_from(((5,), (0,), (5, 0), ())), lengths).map(lambda drawn: Accept(lengths=drawn))
 
 
+@cache
 def stop_sets() -> SearchStrategy[tuple[int, ...]]:
     """Mostly no stop tokens; otherwise a quarter or an eighth of the tokens that the stand-in model can generate."""
     return st.sampled_from(((), tuple(range(0, 64, 4)), (), (), tuple(range(0, 64, 8))))
@@ -66,10 +93,10 @@ def troubles(draw: DrawFn, faults: Sequence[str]) -> tuple[Op, ...]:
     """
     if not faults:
         return (Step(),)
-    fault = draw(st.sampled_from(faults))
-    skip, count = draw(st.sampled_from((0, 1, 0, 2, 5))), draw(st.sampled_from((1, 1, 2, 3, OUTAGE)))
+    fault = draw(options(*faults))
+    skip, count = draw(options(0, 1, 0, 2, 5)), draw(options(1, 1, 2, 3, OUTAGE))
     inject = Inject(fault=fault, skip=skip, count=count)
     if count < OUTAGE:
         return (inject,)
-    healed = draw(st.sampled_from((fault, None)))
+    healed = draw(options(fault, None))
     return inject, Step(count=draw(st.integers(1, 4))), Heal(fault=healed)

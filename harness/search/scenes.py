@@ -1,13 +1,14 @@
 """Requests, and short sequences of ops that reach states which single random ops rarely reach."""
 
 from collections.abc import Sequence
+from functools import cache
 from typing import NamedTuple, Protocol
 
 import msgspec
 from hypothesis import strategies as st
 
 from harness.core.ops import Abort, AdvanceClock, CloseSession, Op, OpenSession, Pause, Resume, Step, Submit, Turn
-from harness.search.draws import ordinals, rarely, recipes, stop_sets
+from harness.search.draws import options, ordinals, rarely, recipes, stop_sets
 
 TIMEOUT_MS = 100  # the request timeout that traffic configures and advances the clock by
 REWINDS = (0, 0, 1, 5, 13, 30)  # tokens
@@ -31,14 +32,19 @@ class RequestMix(NamedTuple):
     priorities: Sequence[int] = (0, 0, 0, 1, 2, -1)
 
 
-@st.composite
-def submissions(draw: st.DrawFn, load: Load) -> Submit:
+def submissions(load: Load) -> st.SearchStrategy[Submit]:
     """A request with a prompt from a recipe."""
+    return _submissions(tuple(load.outputs), tuple(load.priorities))
+
+
+@cache
+@st.composite
+def _submissions(draw: st.DrawFn, outputs: tuple[int, ...], priorities: tuple[int, ...]) -> Submit:
     return Submit(
         recipe=draw(recipes()),
-        max_new_tokens=draw(st.sampled_from(load.outputs)),
+        max_new_tokens=draw(options(*outputs)),
         stop=draw(stop_sets()),
-        priority=draw(st.sampled_from(load.priorities)),
+        priority=draw(options(*priorities)),
         namespace=draw(rarely(st.integers(1, 2))),
     )
 
@@ -49,13 +55,13 @@ def crowds(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
     crowd = draw(st.lists(submissions(load), min_size=2, max_size=4))
     if draw(st.booleans()):
         crowd = [msgspec.structs.replace(one, recipe=crowd[0].recipe, namespace=0) for one in crowd]
-    return *crowd, Step(count=draw(st.sampled_from((4, 8))))
+    return *crowd, Step(count=draw(options(4, 8)))
 
 
 @st.composite
 def contests(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
     """Some running requests, sometimes with one prompt, and a later one with a higher priority than most of them."""
-    least = draw(st.sampled_from(CONTEST_PRIORITIES))
+    least = draw(options(*CONTEST_PRIORITIES))
     many = draw(st.lists(submissions(RequestMix(load.outputs, (least, least + 1, least + 2))), min_size=2, max_size=4))
     if draw(st.integers(0, 2)) == 2:
         many = [msgspec.structs.replace(one, recipe=many[0].recipe, namespace=0) for one in many]
@@ -73,12 +79,12 @@ def talks(draw: st.DrawFn, load: Load, *, rewinds: bool = True) -> tuple[Op, ...
     turn = Turn(
         session=draw(st.integers(0, 3)),
         recipe=draw(recipes()),
-        rewind=draw(st.sampled_from(REWINDS)) if rewinds else 0,
-        max_new_tokens=draw(st.sampled_from(load.outputs)),
+        rewind=draw(options(*REWINDS)) if rewinds else 0,
+        max_new_tokens=draw(options(*load.outputs)),
         stop=draw(stop_sets()),
-        priority=draw(st.sampled_from(load.priorities)),
+        priority=draw(options(*load.priorities)),
     )
-    rewinding = Turn(session=turn.session, rewind=draw(st.sampled_from((9, 13, 22))), max_new_tokens=1)
+    rewinding = Turn(session=turn.session, rewind=draw(options(9, 13, 22)), max_new_tokens=1)
     disturbances = (
         (),
         (),
@@ -87,7 +93,7 @@ def talks(draw: st.DrawFn, load: Load, *, rewinds: bool = True) -> tuple[Op, ...
         (CloseSession(session=turn.session),),
         *((Step(count=8), Step(count=8), rewinding),) * (2 * rewinds),
     )
-    before, after = Step(count=draw(st.sampled_from((8, 4, 1)))), Step(count=draw(st.sampled_from((8, 1))))
+    before, after = Step(count=draw(options(8, 4, 1))), Step(count=draw(options(8, 1)))
     disturbance = draw(st.sampled_from(disturbances))
     return *opens, turn, before, *disturbance, *((after,) if disturbance else ())
 

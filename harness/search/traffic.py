@@ -24,7 +24,16 @@ from harness.core.ops import (
     name_of,
 )
 from harness.core.target import ENGINE, Draw, Shape
-from harness.search.draws import PRESSURE_PAGES, acceptances, fault_sets, ordinals, rarely, step_counts, troubles
+from harness.search.draws import (
+    PRESSURE_PAGES,
+    acceptances,
+    fault_sets,
+    options,
+    ordinals,
+    rarely,
+    step_counts,
+    troubles,
+)
 from harness.search.machine import Machine
 from harness.search.scenes import TIMEOUT_MS, RequestMix, contests, crowds, pauses, submissions, talks
 
@@ -93,7 +102,7 @@ class EngineTraffic(Machine):
 
     @rule(data=st.data())
     def act(self, data: st.DataObject) -> None:
-        self.apply_all(data.draw(ops_of(data.draw(st.sampled_from(self.kinds)), self)))
+        self.apply_all(data.draw(ops_of(data.draw(options(*self.kinds)), self)))
 
 
 @st.composite
@@ -101,7 +110,7 @@ def ops_of(draw: st.DrawFn, kind: str, run: EngineTraffic) -> tuple[Op, ...]:
     """The ops of one kind: one op, or a short sequence."""
     match kind:
         case "submit":
-            return (draw(prompts(run)), *draw(st.sampled_from(((), (Step(),), (Step(count=2),)))))
+            return (draw(prompts(run)), *draw(options((), (Step(),), (Step(count=2),))))
         case "crowd":
             return draw(crowds(run.load))
         case "contest":
@@ -111,14 +120,14 @@ def ops_of(draw: st.DrawFn, kind: str, run: EngineTraffic) -> tuple[Op, ...]:
         case "abort":
             return (Abort(request=draw(ordinals())),)
         case "advance_clock":
-            return (AdvanceClock(ms=draw(st.sampled_from(CLOCK_JUMPS_MS))),)
+            return (AdvanceClock(ms=draw(options(*CLOCK_JUMPS_MS))),)
         case "flush":
             return (Flush(),)
         case "drain":
             return (Drain(),) if draw(st.integers(0, 3)) == 3 else (Step(),)
         case "pressure":
             pools = max(1, len(run.shape.pools))
-            return (Pressure(pool=draw(st.integers(0, pools - 1)), pages=draw(st.sampled_from(PRESSURE_PAGES))),)
+            return (Pressure(pool=draw(st.integers(0, pools - 1)), pages=draw(options(*PRESSURE_PAGES))),)
         case "pause":
             return draw(pauses())
         case "talk":
@@ -138,7 +147,7 @@ def prompts(draw: st.DrawFn, run: EngineTraffic) -> Submit:
     if draw(st.booleans()):
         return request
     lengths = [run.shape.page_size, run.shape.chunk_len or 0, *[pool.window or 0 for pool in run.shape.pools]]
-    stretch = draw(st.sampled_from([length for length in lengths if length])) + draw(st.integers(-1, 1))
+    stretch = draw(options(*filter(None, lengths))) + draw(st.integers(-1, 1))
     path = request.recipe.path[: draw(st.integers(1, 3))]
     stretch = max(1, min(stretch, run.shape.max_context_len // (2 * len(path))))
     return msgspec.structs.replace(request, recipe=Recipe(path=path, stretch=stretch, cut=request.recipe.cut))
@@ -151,7 +160,7 @@ def long_prompts(draw: st.DrawFn, run: EngineTraffic) -> Submit:
     Only long prompts use its namespace, so it matches no cached prefix of another kind of request.
     """
     units = min((pool.units for pool in run.shape.pools), default=16)
-    max_new_tokens = draw(st.sampled_from((1, 4, 16)))
+    max_new_tokens = draw(options(1, 4, 16))
     length = min(units * run.shape.page_size - draw(st.integers(0, 3)), run.shape.max_context_len - max_new_tokens - 1)
     recipe = Recipe(path=(3,), stretch=max(1, length))
     return Submit(recipe=recipe, max_new_tokens=max_new_tokens, namespace=3 + draw(rarely(st.integers(1, 2))))

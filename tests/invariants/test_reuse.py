@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from invariants.changes import PARTS, Changes
 from invariants.reuse import sharing
+from invariants.transition import Transition
 from tests.invariants.builders import AFTER
 
 
@@ -12,6 +13,16 @@ def test_equal_snapshot_shares_every_part():
     shared = sharing(AFTER, deepcopy(AFTER))
 
     assert Changes(AFTER, shared).unchanged == {*PARTS}
+
+
+def test_state_inherits_the_indexes_of_the_parts_that_it_shares():
+    before = replace(AFTER)
+    known = before.node_by_id, before.record_by_request
+
+    after = Transition(before, (), replace(AFTER, records=())).after
+
+    assert after.node_by_id is known[0]
+    assert after.record_by_request == {} != known[1]
 
 
 def test_only_the_node_and_the_pool_that_changed_are_new():

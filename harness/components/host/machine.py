@@ -8,7 +8,7 @@ from hypothesis.stateful import initialize, rule
 from engine_under_test.config import EngineConfig
 from harness.components.configurations import configurations
 from harness.core.ops import Ack, Drain, Evict, Fetch, Flush, Heal, Inject, Insert, Lock, Op, Pressure, Recipe, Unlock
-from harness.search.draws import ordinals, rarely, recipes
+from harness.search.draws import options, ordinals, rarely, recipes
 from harness.search.machine import Machine
 
 KINDS = (
@@ -38,7 +38,7 @@ def returns(draw: st.DrawFn) -> tuple[Op, ...]:
 @st.composite
 def host_ops(draw: st.DrawFn) -> tuple[Op, ...]:
     """Ops on prefixes that mostly share their beginning; most prefixes have a host copy."""
-    match draw(st.sampled_from(KINDS)):
+    match draw(options(*KINDS)):
         case "insert":
             namespace = draw(rarely(st.just(1)))
             return (Insert(recipe=draw(recipes()), namespace=namespace, dead=draw(st.integers(0, 6))),)
@@ -52,13 +52,13 @@ def host_ops(draw: st.DrawFn) -> tuple[Op, ...]:
         case "unlock":  # two, so that the locks do not accumulate
             return Unlock(receipt=draw(ordinals())), Unlock(receipt=draw(ordinals()))
         case "pressure":
-            return (Pressure(pool=draw(st.integers(0, 1)), pages=draw(st.sampled_from((0, 1, 3)))),)
+            return (Pressure(pool=draw(st.integers(0, 1)), pages=draw(options(0, 1, 3))),)
         case "trouble":
-            fault, skip, count = draw(st.sampled_from(FAULTS)), draw(st.integers(0, 2)), draw(st.sampled_from((1, 3)))
-            ops, begun = draw(returns()), draw(st.sampled_from((4, 4, 4, 0)))  # mostly after every page was backed up
+            fault, skip, count = draw(options(*FAULTS)), draw(st.integers(0, 2)), draw(options(1, 3))
+            ops, begun = draw(returns()), draw(options(4, 4, 4, 0))  # mostly after every page was backed up
             return *ops[:begun], Inject(fault=fault, skip=skip, count=count), *ops[begun:], Heal()
         case _:
-            return Insert(recipe=draw(recipes())), draw(st.sampled_from((Flush(), Drain())))
+            return Insert(recipe=draw(recipes())), draw(options(Flush(), Drain()))
 
 
 class HostTraffic(Machine):

@@ -6,6 +6,7 @@ from hypothesis.stateful import initialize, rule
 from engine_under_test.config import EngineConfig
 from harness.components.configurations import configurations
 from harness.core.ops import Complete, Drain, Free, Give, Op, Pressure, Take, TakeOver
+from harness.search.draws import options
 from harness.search.machine import Machine
 
 KINDS = (
@@ -34,19 +35,19 @@ def take_overs(draw: st.DrawFn) -> tuple[Op, ...]:
 def ledger_ops(draw: st.DrawFn) -> tuple[Op, ...]:
     """Ops of few owners, so that their pages interact."""
     owner = draw(st.integers(0, 3))
-    match draw(st.sampled_from(KINDS)):
+    match draw(options(*KINDS)):
         case "take":
             return (Take(owner=owner, count=draw(st.integers(1, 5))),)
         case "give":
             to = (owner + draw(st.integers(1, 3))) % 4
             return Take(owner=owner), Give(owner=owner, to=to, count=draw(st.integers(1, 6)))
         case "free":
-            part, fenced = draw(st.sampled_from(PARTS)), draw(st.integers(0, 3)) > 0
+            part, fenced = draw(options(*PARTS)), draw(st.integers(0, 3)) > 0
             return (Free(owner=owner, count=draw(st.integers(1, 4)), part=part, fenced=fenced),)
         case "take_over":
             return draw(take_overs())
         case "pressure":
-            return (Pressure(pool=draw(st.integers(0, 1)), pages=draw(st.sampled_from((0, 1, 3)))),)
+            return (Pressure(pool=draw(st.integers(0, 1)), pages=draw(options(0, 1, 3))),)
         case "fence":
             return Take(owner=owner), Free(owner=owner, fenced=True), Complete()
         case _:

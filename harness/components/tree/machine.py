@@ -6,7 +6,7 @@ from hypothesis.stateful import initialize, rule
 from engine_under_test.config import EngineConfig
 from harness.components.configurations import configurations
 from harness.core.ops import Drain, Evict, Flush, Insert, Lock, Op, Pressure, Recipe, Slide, Unlock
-from harness.search.draws import ordinals, rarely, recipes
+from harness.search.draws import options, ordinals, rarely, recipes
 from harness.search.machine import Machine
 
 KINDS = (*("insert",) * 12, *("visit",) * 4, *("lock",) * 3, *("unlock",) * 6, *("evict",) * 2, "pressure", "flush")
@@ -27,7 +27,7 @@ def visits(draw: st.DrawFn) -> tuple[Op, ...]:
 @st.composite
 def tree_ops(draw: st.DrawFn) -> tuple[Op, ...]:
     """Ops on prefixes that mostly share their beginning."""
-    match draw(st.sampled_from(KINDS)):
+    match draw(options(*KINDS)):
         case "insert":
             return (Insert(recipe=draw(recipes()), namespace=_namespace(draw), dead=draw(st.integers(0, 6))),)
         case "visit":
@@ -39,9 +39,9 @@ def tree_ops(draw: st.DrawFn) -> tuple[Op, ...]:
         case "evict":
             return (Evict(need=(draw(st.integers(1, 8)), draw(st.integers(0, 8)))),)
         case "pressure":
-            return (Pressure(pool=draw(st.integers(0, 1)), pages=draw(st.sampled_from((0, 1, 3)))),)
+            return (Pressure(pool=draw(st.integers(0, 1)), pages=draw(options(0, 1, 3))),)
         case _:
-            return (draw(st.sampled_from((Flush(), Flush(), Drain()))),)
+            return (draw(options(Flush(), Flush(), Drain())),)
 
 
 def _namespace(draw: st.DrawFn) -> int:

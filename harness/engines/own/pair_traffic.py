@@ -11,7 +11,7 @@ from harness.components.configurations import configurations, with_drafts, with_
 from harness.core.ops import Abort, AdvanceClock, Drain, Flush, Inject, Op, Pressure, Recipe, Step, Submit
 from harness.engines.own.faults import BETWEEN_ENGINES
 from harness.engines.own.loads import Load
-from harness.search.draws import PRESSURE_PAGES, acceptances, fault_sets, ordinals, step_counts, troubles
+from harness.search.draws import PRESSURE_PAGES, acceptances, fault_sets, options, ordinals, step_counts, troubles
 from harness.search.machine import Machine
 from harness.search.scenes import pauses, submissions
 
@@ -48,18 +48,18 @@ KINDS = (
 def sides(draw: st.DrawFn, load: Load) -> tuple[EngineConfig, EngineConfig]:
     """The prefill and the decode configuration of a pair: one model, but separate pools and batch settings."""
     config = load.on(draw(with_states(configurations(host_ratios=(0, 0, 2)))))
-    linked = replace(config, link_retry_ms=3, link_timeout_ms=draw(st.sampled_from(LINK_TIMEOUTS_MS)))
+    linked = replace(config, link_retry_ms=3, link_timeout_ms=draw(options(*LINK_TIMEOUTS_MS)))
     prefill = linked.for_side("prefill")
-    times = draw(st.sampled_from(TIMES))
+    times = draw(options(*TIMES))
     decode = replace(
         linked.for_side("decode"),
         full_pages=config.full_pages * times,
-        swa_pages=config.swa_pages * draw(st.sampled_from((1, times))),
-        state_pages=config.state_pages * draw(st.sampled_from((1, times))),
-        max_running_requests=draw(st.sampled_from((4, 2, 8, 1))),
-        prefix_sharing=draw(st.sampled_from((True, True, False))),
+        swa_pages=config.swa_pages * draw(options(1, times)),
+        state_pages=config.state_pages * draw(options(1, times)),
+        max_running_requests=draw(options(4, 2, 8, 1)),
+        prefix_sharing=draw(options(True, True, False)),
         overlap=draw(st.booleans()),
-        reserved_decode_tokens=draw(st.sampled_from(RESERVES)),
+        reserved_decode_tokens=draw(options(*RESERVES)),
     )
     if decode.swa_pages and draw(st.integers(0, 2)) == 2:
         decode = replace(decode, swa_pages=decode.least_swa_pages)
@@ -69,9 +69,9 @@ def sides(draw: st.DrawFn, load: Load) -> tuple[EngineConfig, EngineConfig]:
 @st.composite
 def pair_ops(draw: st.DrawFn, load: Load, faults: tuple[str, ...]) -> tuple[Op, ...]:
     """Ops of clients, and faults of both sides."""
-    side = draw(st.sampled_from((DECODE, PREFILL)))
+    side = draw(options(DECODE, PREFILL))
     ops: tuple[Op, ...]
-    match draw(st.sampled_from(KINDS)):
+    match draw(options(*KINDS)):
         case "submit":
             ops = (draw(submissions(load)),)
         case "crowd":
@@ -88,7 +88,7 @@ def pair_ops(draw: st.DrawFn, load: Load, faults: tuple[str, ...]) -> tuple[Op, 
         case "abort":
             ops = (Abort(request=draw(ordinals())),)
         case "pressure":
-            ops = (Pressure(pool=draw(st.integers(0, 2)), pages=draw(st.sampled_from(PRESSURE_PAGES))),)
+            ops = (Pressure(pool=draw(st.integers(0, 2)), pages=draw(options(*PRESSURE_PAGES))),)
         case "flush":
             ops = (Flush(),)
         case "pause":
@@ -96,7 +96,7 @@ def pair_ops(draw: st.DrawFn, load: Load, faults: tuple[str, ...]) -> tuple[Op, 
         case "trouble":
             ops = draw(troubles(faults))
         case "clock":
-            ops = (AdvanceClock(ms=draw(st.sampled_from((1, 3, 15, 100)))),)
+            ops = (AdvanceClock(ms=draw(options(1, 3, 15, 100))),)
         case "drain":
             return (Drain(),)
         case _:
@@ -108,22 +108,22 @@ def pair_ops(draw: st.DrawFn, load: Load, faults: tuple[str, ...]) -> tuple[Op, 
 def follow_ups(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
     """A prompt, the steps to serve it, and a prompt with the same prefix, which may be cached on both sides."""
     first = draw(submissions(load))
-    recipe = msgspec.structs.replace(first.recipe, stretch=draw(st.sampled_from((1, 2, 5, 9))))
+    recipe = msgspec.structs.replace(first.recipe, stretch=draw(options(1, 2, 5, 9)))
     again = msgspec.structs.replace(first, recipe=recipe)
     longer = Submit(recipe=Recipe(path=(*first.recipe.path, 0), stretch=first.recipe.stretch), max_new_tokens=2)
     serve = (Step(engine=DECODE, count=2), Step(engine=PREFILL, count=4), Step(engine=DECODE, count=8))
     refused = (Inject(engine=DECODE, fault="pool.refuses", skip=draw(st.integers(0, 1))),) * (
         draw(st.integers(0, 4)) == 4
     )
-    return first, *serve, draw(st.sampled_from((longer, again))), *refused, *draw(turns())
+    return first, *serve, draw(options(longer, again)), *refused, *draw(turns())
 
 
 @st.composite
 def mishaps(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
     """A fault during the transfer of a prompt, or during the reservation for it."""
-    submit, side = draw(submissions(load)), draw(st.sampled_from((PREFILL, DECODE)))
-    fault, skip = draw(st.sampled_from((*BETWEEN_ENGINES, "pool.refuses"))), draw(st.sampled_from((0, 1, 2, 3)))
-    inject = Inject(engine=side, fault=fault, skip=skip, count=draw(st.sampled_from((1, 1, 2, 6))))
+    submit, side = draw(submissions(load)), draw(options(PREFILL, DECODE))
+    fault, skip = draw(options(*BETWEEN_ENGINES, "pool.refuses")), draw(options(0, 1, 2, 3))
+    inject = Inject(engine=side, fault=fault, skip=skip, count=draw(options(1, 1, 2, 6)))
     early = draw(st.booleans())
     invited = (Step(engine=DECODE), Step(engine=PREFILL)) if early else (Step(engine=DECODE),)
     return submit, *invited, inject, *draw(turns()), *draw(turns())
@@ -132,7 +132,7 @@ def mishaps(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
 @st.composite
 def turns(draw: st.DrawFn) -> tuple[Op, ...]:
     """Steps of both sides in turns."""
-    counts = draw(st.lists(st.sampled_from((1, 1, 2, 4)), min_size=1, max_size=4))
+    counts = draw(st.lists(options(1, 1, 2, 4), min_size=1, max_size=4))
     return tuple(Step(engine=side, count=count) for count in counts for side in (DECODE, PREFILL))
 
 
@@ -144,7 +144,7 @@ class PairTraffic(Machine):
     load = LOADS[0]
     faults: tuple[str, ...] = ()
 
-    @initialize(load=st.sampled_from(LOADS), faults=fault_sets(FAULTS), data=st.data())
+    @initialize(load=options(*LOADS), faults=fault_sets(FAULTS), data=st.data())
     def configure(self, load: Load, faults: tuple[str, ...], data: st.DataObject) -> None:
         prefill, decode = data.draw(sides(load))
         self.load, self.faults = load, faults

@@ -9,7 +9,7 @@ from engine_under_test.config import EngineConfig
 from harness.core.limits import MAX_STEPS_PER_OP
 from harness.core.ops import Abort, CloseSession, Inject, Op, OpenSession, Pause, Recipe, Resume, Step, Submit, Turn
 from harness.engines.own.loads import Load
-from harness.search.draws import acceptances, recipes, stop_sets, troubles
+from harness.search.draws import acceptances, options, recipes, stop_sets, troubles
 from harness.search.scenes import submissions
 
 MAX_STEP_OPS = 4  # Step ops in a row
@@ -22,8 +22,8 @@ def intruders(draw: st.DrawFn, config: EngineConfig) -> tuple[Op, ...]:
 
     Its output may take the remaining pages too.
     """
-    most = draw(st.sampled_from((1, 16)))
-    pages = _pages_for_one(config) - draw(st.sampled_from((1, 3)))
+    most = draw(options(1, 16))
+    pages = _pages_for_one(config) - draw(options(1, 3))
     length = max(1, min(pages * config.page_size, config.max_context_len - most - 1) - config.lookahead_tokens)
     steps = _steps(_num_chunks(length, config) + most + 1)
     return Submit(recipe=Recipe(path=(3,), stretch=length), namespace=3, max_new_tokens=most), *steps
@@ -39,8 +39,8 @@ def returns(draw: st.DrawFn, load: Load, config: EngineConfig, faults: tuple[str
     other_submits = draw(st.lists(submissions(load), min_size=1, max_size=3))
     other_submits = [msgspec.structs.replace(one, namespace=3 + index) for index, one in enumerate(other_submits)]
     prompts: tuple[Submit, ...] = (first,)
-    eviction_ops: tuple[Op, ...] = (first, Step(count=4), *other_submits, Step(count=draw(st.sampled_from((8, 2, 4)))))
-    if draw(st.sampled_from((True, True, False))):
+    eviction_ops: tuple[Op, ...] = (first, Step(count=4), *other_submits, Step(count=draw(options(8, 2, 4))))
+    if draw(options(True, True, False)):
         prompts, eviction_ops = draw(evicted_prompts(first, config))
     whole, other = prompts[0], other_submits[0]
     part = msgspec.structs.replace(whole, recipe=msgspec.structs.replace(whole.recipe, path=whole.recipe.path[:-1]))
@@ -62,7 +62,7 @@ def returns(draw: st.DrawFn, load: Load, config: EngineConfig, faults: tuple[str
     if trouble == (slow,):  # during the load, when the earlier requests have ended
         aborts = (Abort(request=draw(st.integers(0, 2))),) * min(2, len(again))
         interruptions = draw(st.sampled_from((aborts, aborts, (Pause(), Resume()), ())))
-    return *eviction_ops, *trouble, *again, Step(), *interruptions, Step(count=draw(st.sampled_from((8, 1, 3))))
+    return *eviction_ops, *trouble, *again, Step(), *interruptions, Step(count=draw(options(8, 1, 3)))
 
 
 @st.composite
@@ -73,10 +73,8 @@ def evicted_prompts(draw: st.DrawFn, first: Submit, config: EngineConfig) -> tup
     """
     stretch, path = max(first.recipe.stretch, config.page_size), (*first.recipe.path, 0, 0)
     first = msgspec.structs.replace(first, recipe=Recipe(path=path[:4], stretch=stretch, cut=first.recipe.cut))
-    prompts = tuple(
-        msgspec.structs.replace(first, namespace=index) for index in range(draw(st.sampled_from((1, 2, 1))))
-    )
-    times, most = 2 if config.host_policy == "write_through_selective" else 1, draw(st.sampled_from((1, 2)))
+    prompts = tuple(msgspec.structs.replace(first, namespace=index) for index in range(draw(options(1, 2, 1))))
+    times, most = 2 if config.host_policy == "write_through_selective" else 1, draw(options(1, 2))
     eviction_ops = [
         (msgspec.structs.replace(one, max_new_tokens=most), Step(count=MAX_STEPS_PER_OP)) * times for one in prompts
     ]
@@ -86,14 +84,14 @@ def evicted_prompts(draw: st.DrawFn, first: Submit, config: EngineConfig) -> tup
 @st.composite
 def outlasts(draw: st.DrawFn, config: EngineConfig) -> tuple[Op, ...]:
     """Two requests fill a pool. One ends soon; the other grows into its pages, whose backups are slow."""
-    most, slow = draw(st.sampled_from((16, 40))), Inject(fault="host.slow", count=draw(st.integers(3, 16)))
+    most, slow = draw(options(16, 40)), Inject(fault="host.slow", count=draw(st.integers(3, 16)))
     pages, left = _pages_for_one(config), draw(st.integers(3, 8)) + config.lookahead_tokens
     first = draw(st.integers(max(1, pages // 4), max(1, pages // 2)))
     lengths = [
         max(1, min(count * config.page_size - left, config.max_context_len - most - 1))
         for count in (first, pages - first)
     ]
-    outputs = (draw(st.sampled_from((1, 2, 4))), most)
+    outputs = (draw(options(1, 2, 4)), most)
     both = [
         Submit(recipe=Recipe(path=(2,), stretch=length), namespace=3 + place, max_new_tokens=new_tokens)
         for place, (length, new_tokens) in enumerate(zip(lengths, outputs, strict=True))
@@ -122,13 +120,13 @@ def _pages_for_one(config: EngineConfig) -> int:
 @st.composite
 def rewinds(draw: st.DrawFn, load: Load, config: EngineConfig) -> tuple[Op, ...]:
     """A turn of a new session whose window slides far, and a turn that rewinds a little or much more than a window."""
-    most = draw(st.sampled_from(load.outputs))
+    most = draw(options(*load.outputs))
     far = (config.sliding_window or 0) + config.page_size
-    recipe = Recipe(path=(draw(st.sampled_from((0, 1))),), stretch=far + draw(st.integers(0, 8)))
+    recipe = Recipe(path=(draw(options(0, 1)),), stretch=far + draw(st.integers(0, 8)))
     turn = Turn(recipe=recipe, max_new_tokens=most, stop=draw(stop_sets()))
-    back = Turn(rewind=far + draw(st.sampled_from(BEYOND_THE_WINDOW)), max_new_tokens=draw(st.sampled_from((1, 4))))
+    back = Turn(rewind=far + draw(options(*BEYOND_THE_WINDOW)), max_new_tokens=draw(options(1, 4)))
     steps = (Step(count=MAX_STEPS_PER_OP),) * draw(st.integers(3, 4))
-    return OpenSession(), turn, *steps, back, Step(count=draw(st.sampled_from((4, 2)))), CloseSession()
+    return OpenSession(), turn, *steps, back, Step(count=draw(options(4, 2))), CloseSession()
 
 
 @st.composite

@@ -18,7 +18,7 @@ from harness.core.ops import (
 from harness.engines.own.faults import WITHIN_AN_ENGINE
 from harness.engines.own.loads import LOADS, Load, Traffic
 from harness.engines.own.scenes import first_acceptances, outlasts, returns, rewinds
-from harness.search.draws import PRESSURE_PAGES, acceptances, fault_sets, ordinals, step_counts, troubles
+from harness.search.draws import PRESSURE_PAGES, acceptances, fault_sets, options, ordinals, step_counts, troubles
 from harness.search.machine import Machine
 from harness.search.scenes import TIMEOUT_MS, contests, crowds, delays, pauses, submissions, talks
 
@@ -52,7 +52,7 @@ class EngineTraffic(Machine):
     @initialize(
         config=CONFIGURATIONS,
         faults=fault_sets(WITHIN_AN_ENGINE),
-        load=st.sampled_from(LOADS),
+        load=options(*LOADS),
         data=st.data(),
     )
     def configure(self, config: EngineConfig, faults: tuple[str, ...], load: Load, data: st.DataObject) -> None:
@@ -107,12 +107,12 @@ class EngineTraffic(Machine):
     def step(self, count: int) -> None:
         self.step_some(count)
 
-    @rule(ms=st.sampled_from(CLOCK_JUMPS_MS), count=st.integers(0, 2))
+    @rule(ms=options(*CLOCK_JUMPS_MS), count=st.integers(0, 2))
     def advance_clock(self, ms: int, count: int) -> None:
         self.apply(AdvanceClock(ms=ms))
         self.step_some(count)
 
-    @rule(pool=st.integers(0, 2), pages=st.sampled_from(PRESSURE_PAGES), count=st.integers(0, 2))
+    @rule(pool=st.integers(0, 2), pages=options(*PRESSURE_PAGES), count=st.integers(0, 2))
     def pressure(self, pool: int, pages: int, count: int) -> None:
         self.apply(Pressure(pool=pool, pages=pages))
         self.step_some(count)
@@ -144,7 +144,7 @@ def ops_of(
     draw: st.DrawFn, traffic: Traffic, load: Load, config: EngineConfig, faults: tuple[str, ...]
 ) -> tuple[Op, ...]:
     """An op, or a sequence of ops, of a kind drawn with the weights of the traffic and the load."""
-    match draw(st.sampled_from(traffic + load.also)):
+    match draw(options(*traffic, *load.also)):
         case "submit":
             return (draw(submissions(load)),)
         case "crowd":
@@ -164,7 +164,7 @@ def ops_of(
         case "abort":
             return (Abort(request=draw(ordinals())),)
         case "advance_clock":
-            return (AdvanceClock(ms=draw(st.sampled_from(CLOCK_JUMPS_MS))),)
+            return (AdvanceClock(ms=draw(options(*CLOCK_JUMPS_MS))),)
         case "delay":
             return draw(delays(load))
         case "flush":
@@ -172,7 +172,7 @@ def ops_of(
         case "drain":
             return (Drain(),)
         case "pressure":
-            return (Pressure(pool=draw(st.integers(0, 2)), pages=draw(st.sampled_from(PRESSURE_PAGES))),)
+            return (Pressure(pool=draw(st.integers(0, 2)), pages=draw(options(*PRESSURE_PAGES))),)
         case "pause":
             return draw(pauses())
         case "trouble":
@@ -191,8 +191,8 @@ class WeightedEngineTraffic(Machine):
     @initialize(
         config=CONFIGURATIONS,
         faults=fault_sets(WITHIN_AN_ENGINE),
-        traffic=st.sampled_from(TRAFFICS),
-        load=st.sampled_from(LOADS),
+        traffic=options(*TRAFFICS),
+        load=options(*LOADS),
     )
     def configure(self, config: EngineConfig, faults: tuple[str, ...], traffic: Traffic, load: Load) -> None:
         config = load.on(config)

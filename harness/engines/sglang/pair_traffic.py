@@ -8,7 +8,7 @@ from harness.core.faults import CLIENT_FAULTS
 from harness.core.ops import Abort, Drain, Flush, Inject, Op, Recipe, Step, Submit
 from harness.engines.sglang.config import DECODE, PREFILL, SglangConfig, least_swa_pages, plain_config
 from harness.engines.sglang.link import FAULTS as LINK_FAULTS
-from harness.search.draws import fault_sets, ordinals, step_counts, troubles
+from harness.search.draws import fault_sets, options, ordinals, step_counts, troubles
 from harness.search.machine import Machine
 from harness.search.scenes import RequestMix, crowds, pauses, submissions
 from harness.search.traffic import OUTPUT_LENS, HypothesisDraw
@@ -70,7 +70,7 @@ class PairTraffic(Machine):
     @initialize(data=st.data())
     def configure(self, data: st.DataObject) -> None:
         self.faults = data.draw(fault_sets([*CLIENT_FAULTS, *LINK_FAULTS]))
-        self.load = RequestMix(data.draw(st.sampled_from(OUTPUT_LENS)))
+        self.load = RequestMix(data.draw(options(*OUTPUT_LENS)))
         self.begin(sides(HypothesisDraw(data)))
 
     @rule(data=st.data())
@@ -81,9 +81,9 @@ class PairTraffic(Machine):
 @st.composite
 def pair_ops(draw: st.DrawFn, run: PairTraffic) -> tuple[Op, ...]:
     """Ops of clients, and faults of both sides."""
-    side = draw(st.sampled_from((DECODE_SIDE, PREFILL_SIDE)))
+    side = draw(options(DECODE_SIDE, PREFILL_SIDE))
     ops: tuple[Op, ...]
-    match draw(st.sampled_from(KINDS)):
+    match draw(options(*KINDS)):
         case "submit":
             ops = (draw(submissions(run.load)),)
         case "crowd":
@@ -93,7 +93,7 @@ def pair_ops(draw: st.DrawFn, run: PairTraffic) -> tuple[Op, ...]:
         case "long":
             return *draw(long_prompts(run)), *draw(turns())
         case "mishap":
-            submit, fault = draw(submissions(run.load)), draw(st.sampled_from(tuple(LINK_FAULTS)))
+            submit, fault = draw(submissions(run.load)), draw(options(*LINK_FAULTS))
             return submit, Inject(engine=PREFILL_SIDE, fault=fault), *draw(turns()), *draw(turns())
         case "abort":
             ops = (Abort(request=draw(ordinals())),)
@@ -114,7 +114,7 @@ def pair_ops(draw: st.DrawFn, run: PairTraffic) -> tuple[Op, ...]:
 def long_prompts(draw: st.DrawFn, run: PairTraffic) -> tuple[Op, ...]:
     """A prompt that a pool of the prefill side can just hold, or just not; it matches no prefix of the others."""
     config = run.configs[PREFILL_SIDE]
-    units = draw(st.sampled_from((config.swa_pages, config.full_pages)))
-    length = units * config.page_size + draw(st.sampled_from((1, 0, -1, -8)))
+    units = draw(options(config.swa_pages, config.full_pages))
+    length = units * config.page_size + draw(options(1, 0, -1, -8))
     recipe = Recipe(path=(3,), stretch=max(1, min(length, config.max_context_len // 2)))
-    return (Submit(recipe=recipe, max_new_tokens=draw(st.sampled_from((1, 4, 16))), namespace=3),)
+    return (Submit(recipe=recipe, max_new_tokens=draw(options(1, 4, 16)), namespace=3),)
