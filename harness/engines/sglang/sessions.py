@@ -129,9 +129,8 @@ class Sessions(SessionPort):
     @property
     def slots(self) -> Iterator[Slot]:
         """The slots of sessions that keep KV."""
-        for name, slot in self._kept.slots.items():
-            if held(slot, "req_pool_idx") is not None:
-                yield Slot(int(name), slot)
+        for name, slot in slots_of(self._kept).items():
+            yield Slot(int(name), slot)
 
     def views(self, live: Sequence[Request], kept: dict[int, int]) -> Iterator[SessionView]:
         """The open sessions; `kept` are the lengths of the KV of those that no turn has now."""
@@ -170,3 +169,8 @@ class Sessions(SessionPort):
             self._lendable.discard(int(name))
             self._notice(seen.GivenUp(int(name), CLOSED))
         release(name)
+
+
+def slots_of(kept: Any) -> dict[str, Any]:
+    """The slots of sessions that keep KV, by name, of the release's object that has them."""
+    return {name: slot for name, slot in kept.slots.items() if held(slot, "req_pool_idx") is not None}

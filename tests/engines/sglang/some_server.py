@@ -29,6 +29,7 @@ from harness.engines.sglang.requests import held
 
 WINDOW, CONTEXT_LEN, VOCABULARY = 8, 4096, 64
 NUM_OUTPUTS_AT_BUG = 4
+TURNS_OF_A_TURN = 20  # of the event loop, for a turn of a session
 MODEL = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
@@ -52,6 +53,7 @@ DEFAULTS = {
     "chunk": 16,
     "new-tokens": 6,
     "scale": 1,  # of the lengths of prompts
+    "sessions": 0,  # streaming sessions, of which each request is a turn
 }
 
 
@@ -85,6 +87,7 @@ def server_args_of(release: Release, options: argparse.Namespace) -> Any:
         pp_max_micro_batch_size=options.running,
         disable_overlap_schedule=not options.overlap,
         disable_cuda_graph=True,
+        enable_streaming_session=bool(options.sessions),
     )
     release.part("publish_server_args")(args)
     return args
@@ -203,9 +206,15 @@ def attributes(options: argparse.Namespace) -> Mapping[str, Any]:
 
 
 def traffic(release: Release, options: argparse.Namespace) -> Iterator[list[Any]]:
-    """The messages of each turn: a request in every second turn; they share prefixes, and some are aborted."""
+    """The messages of each turn: a request in every second turn; they share prefixes, and some are aborted.
+
+    A turn of a session begins when the turn before it has ended, and the sessions are closed in the end.
+    """
     messages: Any = import_module("sglang.srt.managers.io_struct")
     params: Any = import_module("sglang.srt.sampling.sampling_params").SamplingParams
+    sessions = [f"session {number}" for number in range(options.sessions)]
+    opened = {"capacity_of_str_len": 0, "streaming": True, "timeout": None}
+    yield [messages.OpenSessionReqInput(session_id=name, **opened) for name in sessions]
     for number in range(1, options.requests + 1):
         shared = [1 + token % 50 for token in range(8 * options.scale * (number % 4))]
         own = [(number * 13 + token) % 60 for token in range(options.scale * (5 + number % 11))]
@@ -221,10 +230,14 @@ def traffic(release: Release, options: argparse.Namespace) -> Iterator[list[Any]
             "top_logprobs_num": 0,
             "stream": False,
         }
+        if sessions:
+            of_request["session_params"] = messages.SessionParams(id=sessions[number % len(sessions)])
         wanted = signature(messages.TokenizedGenerateReqInput).parameters.values()
         absent = dict.fromkeys([one.name for one in wanted if one.default is one.empty])
         yield [messages.TokenizedGenerateReqInput(**(absent | of_request))]
-        yield [messages.AbortReq(rid=f"{number:08d}")] if number % 5 == 0 else []
+        yield [messages.AbortReq(rid=f"{number:08d}")] if number % 5 == 0 and not sessions else []
+        yield from [[]] * (TURNS_OF_A_TURN if sessions else 0)
+    yield [messages.CloseSessionReqInput(session_id=name) for name in sessions]
 
 
 @contextmanager

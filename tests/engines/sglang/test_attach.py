@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[3]
 SERVER = Path(__file__).with_name("some_server.py")
 USE_AFTER_FREE = "unit_has_one_owner/full page/free_in_use"
 NODES_IN_PYTHON = {"SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND": "python"}  # a census reads the nodes of the tree
+SESSIONS = ("--sessions", "3", "--requests", "9", "--slots", "2048")
 LOOPS = {"event_loop_normal": (), "event_loop_overlap": ("--overlap",)}
 LEVELS = {"sums": "pools_conserve_units/full pool/too_many", "audit": USE_AFTER_FREE, "census": USE_AFTER_FREE}
 
@@ -92,3 +93,23 @@ def test_use_after_free_is_logged_and_the_server_goes_on_until_its_own_idle_chec
     logged, ended = done.stderr.find("owned by free and request r1"), done.stderr.find("ValueError: pool memory leak")
     assert 0 < logged < ended, done.stderr
     assert len(list(tmp_path.glob("*.oplog"))) == 2  # of the first violation, and of the error
+
+
+@pytest.mark.parametrize("level", ["sums", "audit"])
+def test_sessions_hold_their_pages_between_two_turns(level, serve):
+    done = serve(level, *SESSIONS)
+
+    assert (done.returncode, done.stdout) == (0, "served 9 requests"), done.stderr
+    assert "attached to the scheduler, level " + level in done.stderr
+    assert "capacity" not in done.stderr
+
+
+def test_use_after_free_in_a_session_is_raised(serve):
+    done = serve("audit", "--bug", *SESSIONS, on_violation="raise")
+
+    assert done.returncode == 1
+    assert "MemoryViolation: unit_has_one_owner" in done.stderr, done.stderr
+
+
+def test_census_names_the_sessions_that_it_does_not_know(serve):
+    assert "not attached to the scheduler: it has streaming sessions" in serve("census", *SESSIONS).stderr

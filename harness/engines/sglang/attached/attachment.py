@@ -91,6 +91,8 @@ class Attachment:
             self._has_inputs = True
             request = Request(self._requests.next_id(), req, self._built.namespace_of(req.extra_key))
             self._recorder.submitted(self._requests.add(request))
+            if getattr(req, "session", None) is not None:
+                self._recorder.lose("turns of sessions, which are recorded as requests of their own")
 
     def aborting(self, message: Any) -> None:
         """Requests are about to be aborted by the beginning of their id, or all."""

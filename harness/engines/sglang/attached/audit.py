@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import invariants.events as seen
 from harness.core.driver import Moment
 from harness.engines.sglang.attached.check import Check
-from harness.engines.sglang.attached.live import holders
+from harness.engines.sglang.attached.live import Holders, inner_tree
 from harness.engines.sglang.attached.sums import Sums
 from harness.engines.sglang.boot import Release
 from harness.engines.sglang.capture import nodes_of
@@ -18,7 +18,7 @@ from harness.engines.sglang.requests import held
 from harness.engines.sglang.scheduler import Built
 from harness.strict.evidence import Evidence
 from harness.strict.owners import TREE, OwnerTable, misplaced, moved_without_event, wrongly_owned_unit
-from invariants.view import FREE, REQUEST_KIND, Owner
+from invariants.view import FREE, Owner
 from invariants.violation import Violation
 
 MAX_MOVES = 20_000  # kept for the history of a violation
@@ -39,7 +39,7 @@ class Known:
 class Place(NamedTuple):
     """The record that was the last to hold a page, and the page's ordinal in it."""
 
-    request: int
+    owner: Owner
     ordinal: int
 
 
@@ -62,10 +62,10 @@ class Audit(Check):
     def __init__(self, release: Release, config: SglangConfig, built: Built) -> None:
         self._built, self._page = built, config.page_size
         self._sums = Sums(release, config, built)
-        self._nodes = nodes_of(release, config, built.memory.tree)
+        self._nodes, self._holders = nodes_of(release, config, inner_tree(built.memory.tree)), Holders(built)
         self._tables = (OwnerTable("full", "page", config.full_pages), OwnerTable("swa", "page", config.swa_pages))
         self._places: tuple[dict[int, Place], dict[int, Place]] = ({}, {})
-        self._known: dict[int, Known] = {}
+        self._known: dict[Owner, Known] = {}
         self._freed: list[FreedPage] = []  # in this turn
         self._moves: deque[tuple[int, NamedTuple]] = deque(maxlen=MAX_MOVES)
         self._found: list[Violation] = []
@@ -77,10 +77,10 @@ class Audit(Check):
 
     def turn_ended(self, events: Sequence[NamedTuple]) -> Sequence[Violation]:
         self._follow(events)
-        running = {req.swarden.id: req for req in holders(self._built.scheduler)}
-        for number in self._known.keys() - running.keys():
-            self._forget(self._known.pop(number))
-        self._read(running)
+        holders = self._holders.now()
+        for owner in self._known.keys() - holders.keys():
+            self._forget(self._known.pop(owner))
+        self._read(holders)
         found, self._found = [*self._found, *self._freed_in_use(), *self._moved_unseen()], []
         found += self._sums.turn_ended(())
         self._turn += 1
@@ -113,8 +113,8 @@ class Audit(Check):
         by_owner: dict[Owner, list[int]] = {}
         for unit in units:
             place = self._places[pool].get(unit)
-            if place is not None and place.request in self._known:
-                self._freed.append(FreedPage(pool, unit, place, self._known[place.request]))
+            if place is not None and place.owner in self._known:
+                self._freed.append(FreedPage(pool, unit, place, self._known[place.owner]))
             owner = Owner(*table.owners[unit]) if 0 < unit <= table.capacity else UNKNOWN
             by_owner.setdefault(UNKNOWN if owner == FREE else owner, []).append(unit)
         for owner, freed_units in by_owner.items():
@@ -128,38 +128,38 @@ class Audit(Check):
             kept = [unit for unit in pages if unit and table.owners[unit] == known.owner]
             table.move(kept, known.owner, TREE)
 
-    def _read(self, running: dict[int, Any]) -> None:
+    def _read(self, holders: dict[Owner, Any]) -> None:
         """Read the new pages of all records at once; of a record with another prefix or row, all pages."""
         rows: list[int] = []
         firsts: list[int] = []
-        spans: list[tuple[int, Known, int]] = []
+        spans: list[tuple[Known, int]] = []
         page = self._page
-        for number, req in running.items():
-            row, protected = held(req, "req_pool_idx"), held(req, "cache_protected_len")
-            num_pages = -(-held(req, "kv_allocated_len") // page)
-            known = self._known.get(number)
+        for owner, kv in holders.items():
+            row, protected = held(kv, "req_pool_idx"), held(kv, "cache_protected_len")
+            num_pages = -(-held(kv, "kv_allocated_len") // page)
+            known = self._known.get(owner)
             if known is None or (known.row, known.protected) != (row, protected) or len(known.pages[FULL]) > num_pages:
                 if known is not None:
                     self._forget(known)
-                known = self._known[number] = Known(Owner(REQUEST_KIND, number), row, protected)
-            known.live = (0, max(protected, self._nodes.frontier(req)) // page)
+                known = self._known[owner] = Known(owner, row, protected)
+            known.live = (0, max(protected, self._nodes.frontier(kv)) // page)
             start = len(known.pages[FULL])
             if start < num_pages:
                 rows += [row] * (num_pages - start)
                 firsts += range(start * page, num_pages * page, page)
-                spans.append((number, known, num_pages - start))
+                spans.append((known, num_pages - start))
         if not spans:
             return
         slots = self._built.memory.rows.req_to_token[rows, firsts].long()
         windowed = self._built.memory.allocator.full_to_swa_index_mapping[slots]
         units = ((slots // page).tolist(), (windowed // page).tolist())
         begin = 0
-        for number, known, count in spans:
+        for known, count in spans:
             for pool in (FULL, SWA):
-                self._add(number, known, pool, units[pool][begin : begin + count])
+                self._add(known, pool, units[pool][begin : begin + count])
             begin += count
 
-    def _add(self, number: int, known: Known, pool: int, units: list[int]) -> None:
+    def _add(self, known: Known, pool: int, units: list[int]) -> None:
         """Let a record, or the tree below its protected length, own further pages of a pool."""
         table, pages, places = self._tables[pool], known.pages[pool], self._places[pool]
         num_protected = known.protected // self._page
@@ -169,10 +169,10 @@ class Audit(Check):
             if not unit or index < known.live[pool]:
                 continue
             owner, before = TREE if index < num_protected else known.owner, table.owners[unit]
-            places[unit] = Place(number, index)
+            places[unit] = Place(known.owner, index)
             if before == FREE:
                 self._found.append(wrongly_owned_unit(table, unit, [FREE, owner]))
-            elif owner != TREE and before[0] == REQUEST_KIND and before[1] in self._known and before != owner:
+            elif owner != TREE and before in self._known and before != owner:
                 self._found.append(wrongly_owned_unit(table, unit, [before, owner]))
             else:
                 table.move([unit], before, owner)
@@ -183,7 +183,7 @@ class Audit(Check):
         for pool, unit, place, known in self._freed:
             pages = known.pages[pool]
             if (
-                self._known.get(place.request) is known
+                self._known.get(place.owner) is known
                 and known.live[pool] <= place.ordinal < len(pages)
                 and pages[place.ordinal] == unit
             ):

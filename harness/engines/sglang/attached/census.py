@@ -33,6 +33,9 @@ class Census(Check):
     """
 
     def __init__(self, release: Release, config: SglangConfig, built: Built, requests: Requests) -> None:
+        server_args = getattr(built.scheduler, "server_args", None)
+        if getattr(server_args, "enable_streaming_session", False):
+            raise UnknownScheduler("it has streaming sessions, which level census does not know; choose level audit")
         self._built, self._requests = built, requests
         self._in_flight: list[Pass] = []
         self._num_turns = self._num_launches = 0

@@ -11,8 +11,11 @@ from harness.engines.sglang.config import FIRST_COME, LONGEST_PREFIX, SWA_TREE, 
 from harness.engines.sglang.memory import Memory
 from harness.engines.sglang.requests import held
 from harness.engines.sglang.scheduler import Built
+from harness.engines.sglang.sessions import slots_of
+from invariants.view import REQUEST_KIND, SESSION_KIND, Owner
 
 TREES = {"SWARadixCache": SWA_TREE, "UnifiedRadixCache": UNIFIED_TREE}
+SESSIONS = "StreamingSession"  # puts sessions around a tree, in releases whose tree has none
 SUB_ALLOCATORS = ("TokenToKVPoolAllocator", "PagedTokenToKVPoolAllocator")
 ORDERS = (FIRST_COME, LONGEST_PREFIX)
 
@@ -30,8 +33,8 @@ def built_of(release: Release, scheduler: Any) -> Built:
     for part, known in (("ReqToTokenPool", memory.rows), ("Allocator", memory.allocator)):
         if type(known) is not release.part(part):
             raise UnknownScheduler(f"its {type(known).__name__} is not known; sliding-window models are checked")
-    if type(memory.tree).__name__ not in TREES:
-        raise UnknownScheduler(f"its {type(memory.tree).__name__} is not known; {' and '.join(TREES)} are")
+    if (name := type(inner_tree(memory.tree)).__name__) not in TREES:
+        raise UnknownScheduler(f"its {name} is not known; {' and '.join(TREES)} are")
     for pool in (memory.allocator.full_attn_allocator, memory.allocator.swa_attn_allocator):
         if type(pool).__name__ not in SUB_ALLOCATORS:
             raise UnknownScheduler(f"its {type(pool).__name__} is not known")
@@ -82,7 +85,7 @@ def config_of(release: Release, built: Built) -> SglangConfig:
             max_context_len=scheduler.max_req_len + 1,
             chunk_len=-(-scheduler.max_req_len // page) * page if chunk is None else chunk,
             max_prefill_tokens=scheduler.max_prefill_tokens,
-            tree=TREES[type(tree).__name__],
+            tree=TREES[type(inner_tree(tree)).__name__],
             overlap=scheduler.enable_overlap,
             mixed_batches=scheduler.is_mixed_chunk,
             waiting_order=scheduler.schedule_policy if scheduler.schedule_policy in ORDERS else FIRST_COME,
@@ -111,10 +114,36 @@ def _setting(release: Release, name: str, default: Any) -> Any:
     return default if setting is None else setting.get()
 
 
-def holders(scheduler: Any) -> list[Any]:
-    """The requests that the scheduler reaches and that have a row of the request table."""
-    found = {id(req): req for req in (*scheduler.running_batch.reqs, *_of_last_pass(scheduler))}
-    return [req for req in found.values() if held(req, "req_pool_idx") is not None]
+class Holders:
+    """The owners of rows of the request table, and the release's objects that have their KV.
+
+    They are the requests that the scheduler reaches, and the sessions that keep KV while no turn runs on it.
+    """
+
+    def __init__(self, built: Built) -> None:
+        self._scheduler, self._tree = built.scheduler, built.memory.tree
+        self._number_of = _numbering()  # of a session
+
+    def now(self) -> dict[Owner, Any]:
+        reqs = {id(req): req for req in (*self._scheduler.running_batch.reqs, *_of_last_pass(self._scheduler))}
+        with_rows = [req for req in reqs.values() if held(req, "req_pool_idx") is not None]
+        rows = {held(req, "req_pool_idx") for req in with_rows}
+        found = {Owner(REQUEST_KIND, req.swarden.id): req for req in with_rows}
+        for name, slot in kept_slots(self._tree).items():
+            if held(slot, "req_pool_idx") not in rows:
+                found[Owner(SESSION_KIND, self._number_of(name))] = slot
+        return found
+
+
+def inner_tree(tree: Any) -> Any:
+    """The tree itself, without the sessions around it."""
+    return tree.inner if type(tree).__name__ == SESSIONS else tree
+
+
+def kept_slots(tree: Any) -> dict[str, Any]:
+    """The KV that streaming sessions keep, by their names."""
+    kept = tree if type(tree).__name__ == SESSIONS else getattr(tree, "session", None)
+    return {} if kept is None else slots_of(kept)
 
 
 def reachable(scheduler: Any) -> set[int]:
@@ -130,7 +159,7 @@ def _of_last_pass(scheduler: Any) -> list[Any]:
 def use_watched_methods(tree: Any, allocator: Any) -> None:
     """Let the components of a tree call the watched methods of the allocators; some have kept the original ones."""
     pools = (allocator.full_attn_allocator, allocator.swa_attn_allocator)
-    components = getattr(tree, "components", {})
+    components = getattr(inner_tree(tree), "components", {})
     for component in components.values() if isinstance(components, dict) else components:
         for name, value in list(vars(component).items()):
             if isinstance(value, MethodType) and value.__self__ in pools:

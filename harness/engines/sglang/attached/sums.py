@@ -7,21 +7,21 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from harness.engines.sglang.attached.check import Check
-from harness.engines.sglang.attached.live import holders
+from harness.engines.sglang.attached.live import Holders, inner_tree
 from harness.engines.sglang.boot import Release
 from harness.engines.sglang.capture import nodes_of
 from harness.engines.sglang.config import SglangConfig
 from harness.engines.sglang.requests import held
 from harness.engines.sglang.scheduler import Built
 from invariants.laws.memory.pools import pools_conserve_units, unbalanced
-from invariants.view import REQUEST_KIND, TREE_KIND, Holding, Owner, PoolView
+from invariants.view import TREE_KIND, Holding, Owner, PoolView
 from invariants.violation import Violation
 
 
 class Held(NamedTuple):
-    """The private pages of one request."""
+    """The private pages of one request or session."""
 
-    request: Any
+    owner: Owner
     full: int
     swa: int
 
@@ -44,10 +44,10 @@ class Sums(Check):
 
     def __init__(self, release: Release, config: SglangConfig, built: Built) -> None:
         self._config, self._built = config, built
-        self._nodes = nodes_of(release, config, built.memory.tree)
+        self._nodes, self._holders = nodes_of(release, config, inner_tree(built.memory.tree)), Holders(built)
 
     def turn_ended(self, events: Sequence[NamedTuple]) -> Sequence[Violation]:
-        held_pages = [self._held(req) for req in holders(self._built.scheduler)]
+        held_pages = [self._held(owner, kv) for owner, kv in self._holders.now().items()]
         rows = self._built.memory.rows
         full, swa = self._terms()
         counts = {
@@ -81,11 +81,11 @@ class Sums(Check):
             ),
         )
 
-    def _held(self, req: Any) -> Held:
+    def _held(self, owner: Owner, kv: Any) -> Held:
         page = self._config.page_size
-        pages, protected = -(-held(req, "kv_allocated_len") // page), held(req, "cache_protected_len")
-        frontier = max(protected, self._nodes.frontier(req))
-        return Held(req, pages - protected // page, pages - frontier // page)
+        pages, protected = -(-held(kv, "kv_allocated_len") // page), held(kv, "cache_protected_len")
+        frontier = max(protected, self._nodes.frontier(kv))
+        return Held(owner, pages - protected // page, pages - frontier // page)
 
 
 def _view(terms: Terms, held_pages: Sequence[Held]) -> PoolView:
@@ -97,7 +97,7 @@ def _view(terms: Terms, held_pages: Sequence[Held]) -> PoolView:
     ]
     for one in held_pages:
         count = {"full": one.full, "swa": one.swa}.get(terms.name, 1)
-        holdings.append(Holding(Owner(REQUEST_KIND, one.request.swarden.id), range(count), cached=False))
+        holdings.append(Holding(one.owner, range(count), cached=False))
     return PoolView(
         terms.name, "row" if terms.name == "rows" else "page", terms.capacity, range(terms.free), (), holdings
     )
