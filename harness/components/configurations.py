@@ -91,11 +91,11 @@ def with_drafts(draw: DrawFn, configs: SearchStrategy[EngineConfig]) -> EngineCo
 
 @st.composite
 def with_states(draw: DrawFn, configs: SearchStrategy[EngineConfig]) -> EngineConfig:
-    """A third of the configurations with a full pool get a pool of states, with few spare pages and slots."""
+    """Half of the configurations with a full pool get a pool of states, with few spare pages and slots."""
     config = draw(configs)
     spare, interval = draw(st.sampled_from(SPARE_STATE_PAGES)), draw(st.sampled_from(STATE_INTERVALS))
     spare_slots = draw(st.sampled_from((0, 1, 3)))
-    if not config.full_pages or draw(st.sampled_from((False, False, True))) is False:
+    if not draw(st.booleans()) or not config.full_pages:
         return config
     least = least_windowed_pages(STATE_WINDOW, config.page_size, lookahead_tokens=config.lookahead_tokens)
     return replace(

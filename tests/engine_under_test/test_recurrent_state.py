@@ -7,12 +7,13 @@ import pytest
 
 from engine_under_test.cache.record import KVRecord
 from engine_under_test.components import UNBOUNDED, Extent, FullAttention, RecurrentState
-from engine_under_test.events import CopyEnded, Recovered, Tombstoned
+from engine_under_test.events import CopyBegan, CopyEnded, Recovered, Tombstoned
 from engine_under_test.ports import StateSlots
 from engine_under_test.sampling import SamplingParams
 from engine_under_test.scheduler.batch import Entry, forward_batch
 from engine_under_test.units import request_owner
 from tests.engine_under_test.builders import HYBRID, CacheBench, Serving, node_spans
+from tests.engine_under_test.host.bench import ManualStore
 from tests.engine_under_test.host.serving import serving_with_host
 
 RECURRENT = replace(HYBRID, state_pages=9, state_interval=8, full_pages=30, poison_freed_pages=True)
@@ -146,6 +147,43 @@ def test_a_chunk_ends_where_a_prompt_leaves_a_cached_one():
 
     assert served == [0, 12]
     assert serving.passes[1:3] == [((2, 0, 12),), ((2, 12, 17),)]
+
+
+def test_a_request_starts_from_a_state_that_a_backup_reads():
+    """It reads the tree's page and writes its own, so the copy is of the cached state."""
+    store = ManualStore()
+    serving = serving_with_host(HOSTED, store)
+    first = serving.submit(KEY[:9], max_new_tokens=1)
+    while not serving.reason(first):
+        serving.step()
+    assert store.begun
+
+    second = serving.submit(KEY[:12], max_new_tokens=6)
+    while not serving.reason(second):
+        serving.step()
+    store.ends_on_poll = True
+    serving.run()
+
+    assert serving.received[second].cached_tokens == 8
+    assert serving.tokens(second) == serving.expected(KEY[:12], max_new_tokens=6)
+    host = serving.engine.host
+    assert host is not None
+    host.make_room({pool.name: pool.num_pages for pool in HOSTED.pools})
+    assert serving.serve(KEY[:12], max_new_tokens=6).tokens == serving.expected(KEY[:12], max_new_tokens=6)
+    assert [event.to_host for event in serving.log.of(CopyBegan)][-1] is False
+
+
+def test_a_state_alone_is_loaded_for_a_prefix_whose_other_pages_are_cached():
+    serving = serving_with_host(HOSTED)
+    serving.serve(KEY[:9], max_new_tokens=1)
+    serving.serve(KEY[:20], max_new_tokens=1)
+    serving.engine.cache.evict({"state": 1})  # the state at 8, as 16 is the end of a branch
+
+    served = serving.serve([*KEY[:8], 1, 2], max_new_tokens=6)
+
+    [load] = [event for event in serving.log.of(CopyBegan) if not event.to_host]
+    assert [pool for pool, _, _ in load.pages] == ["state"]
+    assert (served.cached_tokens, served.tokens) == (8, serving.expected([*KEY[:8], 1, 2], max_new_tokens=6))
 
 
 @pytest.mark.parametrize(
