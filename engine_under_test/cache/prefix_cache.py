@@ -42,20 +42,12 @@ class PrefixCache:
         """
         if not self._sharing:
             return Match(self.tree.nowhere, 0, [])
-        path = self._path(tokens, namespace)
+        usable = align_down(max(0, len(tokens) - 1), self._page_size)
+        path = list(self.tree.walk(list(tokens[:usable]), namespace))
         node, length = longest(self.tree, path, on_device)
         reach = longest(self.tree, path, on_either) if self._has_host else None
         farther = reach if reach and reach.length > length else None
         return Match(node, length, self._handles(node, length), farther)
-
-    def match_len(self, tokens: Sequence[int], namespace: int) -> int:
-        """The length of a match; costs less than the match, which also names its pages."""
-        return longest(self.tree, self._path(tokens, namespace), on_device).length if self._sharing else 0
-
-    def _path(self, tokens: Sequence[int], namespace: int) -> list[tuple[Node, int]]:
-        """The nodes of all whole pages of `tokens` but its last token, each with the number of common tokens."""
-        usable = align_down(max(0, len(tokens) - 1), self._page_size)
-        return list(self.tree.walk(list(tokens[:usable]), namespace))
 
     def pages_to_lock(self, match: Match, *, frontiers: Mapping[str, int] = NO_FRONTIERS) -> dict[str, int]:
         """Evictable pages that locks on `match`, and on its reach, would protect; changes nothing.

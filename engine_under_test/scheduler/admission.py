@@ -117,7 +117,7 @@ class Admission:
         """The waiting requests, in the order of admission."""
         if self._config.waiting_order == "fcfs":
             return waiting.in_order()
-        return waiting.in_order(lambda request: self._cache.match_len(request.tokens, request.namespace))
+        return waiting.in_order(lambda request: self.match(request).length)
 
     def decode_need(self, running: Sequence[Running]) -> Need:
         """Pages that one decode step of these requests takes from every pool."""

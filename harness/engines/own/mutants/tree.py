@@ -114,7 +114,7 @@ NAMESPACES_SHARE = Mutant(
 WHOLE_PROMPT_MATCHES = Mutant(
     id="S11",
     source="a match up to the last token: nothing is left to compute, so nothing can be sampled",
-    hunks=(Hunk(f"{CACHE}._path", healthy="len(tokens) - 1", broken="len(tokens)"),),
+    hunks=(Hunk(f"{CACHE}.match", healthy="len(tokens) - 1", broken="len(tokens)"),),
     caught_by=(
         "passes_compute_each_request_once",
         "passes_prefill_within_chunk_len",
