@@ -60,6 +60,11 @@ class LinkedSystem(EngineSystem):
         return super()._step()
 
 
+def joined(systems: Sequence[System], ops: Sequence[type[Op]]) -> System:
+    """One system of the linked sides of a pair, or the only system; `ops` are those of its machine."""
+    return JoinedSystem(systems, ops) if len(systems) > 1 else systems[0]
+
+
 class JoinedSystem(System):
     """The sides of a pair as one system, for a client that knows one engine; its outputs are those of the last side.
 

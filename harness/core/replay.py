@@ -106,7 +106,8 @@ def driver_of(
     if header.twin is not None:
         configs = [target.decode(config) for config in header.configs]
         [first] = systems
-        systems = [TwinSystem(first, system_of_twin(target, configs, header.twin, header.model))]
+        second = system_of_twin(target, configs, header.twin, model=header.model, mutant=header.mutant)
+        systems = [TwinSystem(first, second)]
     checking = Checking(catalog_of(target.contracts), code=target.code)
     return Driver(systems, checking=checking, keep=keep, observe=observe)
 

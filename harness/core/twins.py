@@ -10,9 +10,10 @@ import msgspec
 
 from harness.core.errors import InvalidConfig, UsageError
 from harness.core.event_log import EventLog
-from harness.core.linked import JoinedSystem
+from harness.core.linked import joined
 from harness.core.ops import Op
 from harness.core.registry import target_of
+from harness.core.remote import Build, RemoteSystem, boot
 from harness.core.system import System
 from harness.core.target import ENGINE, Target
 from invariants.view import Snapshot
@@ -53,8 +54,6 @@ def twin_of(target: Target, configs: Sequence[Any], twin: Twin, model: str) -> T
     if twin.linked and model:
         raise InvalidConfig("linked engines run no model")
     other = target_of(twin.engine) if twin.engine else target
-    if target.process and other.process:
-        raise UsageError(f"two engines of {target.process} cannot be in one process; name another engine")
     config = other.config_of(target.shape(configs[0])) if twin.engine else configs[0]
     if not twin.linked:
         return TwinEngines(other, ENGINE, [other.decode({**other.encode(config), **twin.settings})])
@@ -69,11 +68,31 @@ def twin_of(target: Target, configs: Sequence[Any], twin: Twin, model: str) -> T
     return TwinEngines(other, machine, sides)
 
 
-def system_of_twin(target: Target, configs: Sequence[Any], twin: Twin, model: str) -> System:
-    """A new system for the twin of an engine with this configuration; linked engines are one system."""
+def system_of_twin(
+    target: Target, configs: Sequence[Any], twin: Twin, *, model: str, mutant: str | None
+) -> System | RemoteSystem:
+    """A new system for the twin of an engine with this configuration; linked engines are one system.
+
+    If a process can hold only one of the two, it is in a process of its own, where the mutant is planted too if the
+    engine is the same.
+    """
     other, machine, decoded = twin_of(target, configs, twin, model)
-    systems = other.systems(machine, decoded, model)
-    return JoinedSystem(systems, other.machines[machine].ops) if twin.linked else systems[0]
+    if target.process and other.process:
+        encoded = [other.encode(config) for config in decoded]
+        return RemoteSystem(Build(_release(other), machine, encoded, model, None if twin.engine else mutant))
+    return joined(other.systems(machine, decoded, model), other.machines[machine].ops)
+
+
+def boot_twin(target: Target, wanted: str, mutant: str | None) -> None:
+    """Start the process of the twin if it needs one of its own: importing a serving engine takes seconds."""
+    is_same = wanted in (ALL, *target.twins(target.decode({})))
+    other = target if is_same else target_of(wanted)
+    if target.process and other.process:
+        boot(_release(other), mutant if is_same else None)
+
+
+def _release(target: Target) -> str:
+    return f"{target.name}=={target.version()}"
 
 
 def twin_for(target: Target, config: Any, wanted: str, ordinal: int, *, model: str = "") -> Twin | None:
@@ -116,7 +135,7 @@ class TwinSystem(System):
     An error of either ends the run.  The outputs are compared by a law, `twins_agree`.
     """
 
-    def __init__(self, first: System, second: System) -> None:
+    def __init__(self, first: System, second: System | RemoteSystem) -> None:
         self._both = (first, second)
         self._first = first
         self.reference = first.reference
@@ -158,11 +177,12 @@ class TwinSystem(System):
     def take_events(self) -> list[NamedTuple]:
         return self._first.take_events()
 
-    def _on_both(self, act: Callable[[System], ValueT]) -> ValueT:
+    def _on_both(self, act: Callable[[System | RemoteSystem], ValueT]) -> ValueT:
         """Act on the first system and then on the second, whose events are dropped; returns the first result."""
         first, second = self._both
         result = act(first)
         act(second)
-        second.capture()  # some ports tell the owners of units in events from the last capture
-        second.take_events()
+        if not isinstance(second, RemoteSystem):
+            second.capture()  # some ports tell the owners of units in events from the last capture
+            second.take_events()
         return result

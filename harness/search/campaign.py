@@ -22,7 +22,7 @@ from harness.core.registry import target_of
 from harness.core.replay import driver_of, log_of, planted, replay
 from harness.core.running_log import RunningLog
 from harness.core.target import ENGINE, Target, Watch
-from harness.core.twins import Twin, twin_for
+from harness.core.twins import Twin, boot_twin, twin_for
 from harness.search.corpus import CorpusLog, Part, RareRun, Share, logs_of
 from harness.search.features import Features
 from harness.search.known import CONFIRMATIONS, KnownFailures
@@ -125,7 +125,7 @@ class Worker(Listener):
         self._beat = heartbeat
         self._running = running
         self._known = KnownFailures(plan.known)
-        boot_s = _seconds_of(self.target.prepare_process)
+        boot_s = _seconds_of(self._boot)
         self._run = Run(Header(engine=plan.engine, configs=[{}]), self.target.watch(), Features())
         self._corpus = _share_of(plan)
         self._started = StartTime(time.monotonic(), time.process_time(), boot_s)
@@ -181,6 +181,12 @@ class Worker(Listener):
         if self._running is not None:
             self._running.begin(header)
         return driver_of(header, keep=KEPT, observe=self._observe)
+
+    def _boot(self) -> None:
+        """Import the engine, and its twin if that has a process of its own."""
+        self.target.prepare_process()
+        if self.plan.twin is not None:
+            boot_twin(self.target, self.plan.twin, self.plan.mutant)
 
     def _twin(self, header: Header, run: int) -> Twin | None:
         if self.plan.twin is None or header.machine != ENGINE:

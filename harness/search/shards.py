@@ -38,8 +38,8 @@ from harness.search.workers import WorkerGroup
 
 BATCHES = 4  # of a shard
 TWIN_EVERY = 4  # one shard of so many
-CANARY_S = 300.0  # until a planted bug counts as missed
-CANARY_RUNS = 2000  # of the same
+CANARY_RUNS = 2000  # until a planted bug counts as missed
+CANARY_S = 3600.0  # of the same; a machine that is busy with other work makes a few hundred runs in five minutes
 CANARY_SEEDS = 5  # of a hunt whose failures are the engine's own
 BADNESS = (Verdict.FIXED, None, Verdict.CHANGED, Verdict.FLAKY, Verdict.FAILED)  # None: the log cannot be run
 FRESH = 3  # processes in which a finding must fail before it is published

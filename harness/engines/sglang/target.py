@@ -48,6 +48,15 @@ class SglangTarget(ReleasedTarget[Release]):
         release = self.booted()
         return random_config(draw, host_ratios=release.host_ratios, has=release.has)
 
+    def twins(self, config: Any) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+        return {
+            "ample": [{"full_pages": 4 * config.full_pages, "swa_pages": 4 * config.swa_pages}],
+            "no-host": [{"host_ratio": None}],
+            "whole-prompts": [{"chunk_len": config.max_context_len}],
+            "overlap": [{"overlap": not config.overlap} if config.draft_len is None else {}],
+            "mixed": [{"mixed_batches": not config.mixed_batches}],
+        }
+
     def shape(self, config: Any) -> Shape:
         shape: Shape = config.shape
         return shape

@@ -38,6 +38,15 @@ class VllmTarget(ReleasedTarget[Release]):
         ("state_groups", "all_states"),
     )
 
+    def twins(self, config: Any) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+        return {
+            "ample": [{"num_blocks": 4 * config.num_blocks}],
+            "uncached": [{"prefix_caching": False}],
+            "whole-prompts": [{"chunk_len": config.max_context_len}],
+            "asynchronous": [{"asynchronous": not config.asynchronous}],
+            "no-drafts": [{"draft_len": None}],
+        }
+
     def config(self, draw: Draw) -> VllmConfig:
         return random_config(draw, has=self.booted().has)
 

@@ -1,0 +1,182 @@
+"""A system in a process of its own: a twin of an engine of which a process can hold only one.
+
+The messages are pickled, between two processes of one program.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import cache
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from threading import Thread
+from typing import Any, NamedTuple, NoReturn
+
+from harness.core.linked import joined
+from harness.core.mutant_file import mutant_of
+from harness.core.ops import Op
+from harness.core.registry import target_of
+from harness.core.system import System
+from invariants.reference import Expectation, Reference
+
+
+class Build(NamedTuple):
+    """The system to build: `configs` are in their JSON form, `mutant` is planted into the whole process."""
+
+    engine: str
+    machine: str
+    configs: list[dict[str, Any]]
+    model: str
+    mutant: str | None
+
+
+class Reply(NamedTuple):
+    """The state of the system after a call; `expectations` are those that have changed."""
+
+    result: bool
+    has_work: bool
+    drain_bound: int
+    expectations: dict[int, Expectation]
+
+
+class TwinFailed(RuntimeError):
+    """The process of a twin has died, or has raised an error that cannot be sent."""
+
+
+class RemoteSystem:
+    """A system in another process, as its clients see it: no snapshots and no events; its errors are raised here."""
+
+    def __init__(self, build: Build) -> None:
+        self.reference = Reference()
+        self._process = _process_of(build.engine, build.mutant)
+        self._last = self._call("build", build)
+
+    @property
+    def has_work(self) -> bool:
+        return self._last.has_work
+
+    @property
+    def drain_bound(self) -> int:
+        return self._last.drain_bound
+
+    def do(self, op: Op) -> bool:
+        return self._call("do", op).result
+
+    def heal(self) -> None:
+        self._call("heal")
+
+    def clear(self) -> None:
+        self._call("clear")
+
+    def _call(self, name: str, *arguments: Any) -> Reply:
+        self._last = self._process.call(name, *arguments)
+        self.reference.expectations.update(self._last.expectations)
+        return self._last
+
+
+def boot(engine: str, mutant: str | None) -> None:
+    """Start the process for the twins of an engine, which imports the engine."""
+    _process_of(engine, mutant).call("boot", engine)
+
+
+class _Process:
+    """The process, as its parent sees it: it ends when its standard input is closed."""
+
+    def __init__(self) -> None:
+        self._connection, theirs = Pipe()
+        command = [sys.executable, "-P", "-c", f"from {__name__} import serve; serve({theirs.fileno()})"]
+        self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=2, pass_fds=[theirs.fileno()])
+        theirs.close()
+
+    def call(self, name: str, *arguments: Any) -> Reply:
+        """Raises the error that the call raised; an interrupted call ends the process."""
+        with ExitStack() as unless_answered:
+            unless_answered.callback(self._end)
+            try:
+                self._connection.send((name, arguments))
+                reply = self._connection.recv()
+            except (EOFError, OSError) as error:
+                raise TwinFailed(f"the process of the twin ended in {name}") from error
+            unless_answered.pop_all()
+        if isinstance(reply, Exception):
+            raise reply
+        assert isinstance(reply, Reply), f"{reply!r} is not a reply"
+        return reply
+
+    def _end(self) -> None:
+        self._child.kill()
+        with self._child, self._connection:  # closes the pipes
+            self._child.wait()
+        _process_of.cache_clear()
+
+
+@cache
+def _process_of(_engine: str, _mutant: str | None) -> _Process:
+    """The process for the twins of an engine with this mutant, as importing a serving engine takes seconds."""
+    return _Process()
+
+
+# --- in the process
+
+
+class _Server:
+    """The system of the last build."""
+
+    def __init__(self) -> None:
+        self._planted = ExitStack()
+        self._system: System | None = None
+        self._sent: dict[int, tuple[int, str | None]] = {}
+
+    def build(self, build: Build) -> None:
+        target = target_of(build.engine)
+        target.prepare_process()
+        if build.mutant is not None:
+            self._planted.enter_context(mutant_of(target, build.mutant).planted())
+        self._sent.clear()
+        configs = [target.decode(config) for config in build.configs]
+        self._system = joined(target.systems(build.machine, configs, build.model), target.machines[build.machine].ops)
+
+    def call(self, name: str, arguments: tuple[Any, ...]) -> Reply:
+        if name == "boot":
+            target_of(*arguments).prepare_process()
+            return Reply(result=True, has_work=False, drain_bound=0, expectations={})
+        if name == "build":
+            self.build(*arguments)
+        system = self._system
+        assert system is not None, f"{name} before build"
+        calls: dict[str, Callable[..., object]] = {"do": system.do, "heal": system.heal, "clear": system.clear}
+        result = calls[name](*arguments) if name in calls else True
+        system.capture()  # some ports tell the owners of units in events from the last capture
+        system.take_events()
+        found = {one: (len(own.tokens), own.reason) for one, own in system.reference.expectations.items()}
+        changed = {
+            one: system.reference.expectations[one] for one, seen in found.items() if self._sent.get(one) != seen
+        }
+        self._sent = found
+        return Reply(bool(result), system.has_work, system.drain_bound, changed)
+
+
+def serve(descriptor: int) -> None:
+    """Answer the calls that come through this end of a pipe, until the parent ends."""
+    Thread(target=_end_with_parent, daemon=True).start()
+    connection, server = Connection(descriptor), _Server()
+    while True:
+        try:
+            name, arguments = connection.recv()
+        except EOFError:
+            return
+        try:
+            reply: Reply | Exception = server.call(name, arguments)
+        except Exception as error:
+            reply = error
+        try:
+            connection.send(reply)
+        except (TypeError, AttributeError):  # an error with parts that cannot be pickled
+            connection.send(TwinFailed(repr(reply)))
+
+
+def _end_with_parent() -> NoReturn:
+    sys.stdin.buffer.read()
+    os._exit(1)

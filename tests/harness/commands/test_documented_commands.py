@@ -1,0 +1,125 @@
+"""The commands in the fenced blocks of README.md and docs/ run, shortened, in a folder with the files they name."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from glob import glob
+from pathlib import Path
+
+import pytest
+
+from harness.core.oplog import OpLog
+from harness.nightly.night import Order, begin
+from harness.search.archive import Archive, Sighting, Status
+from harness.search.findings import write
+from tests.engine_under_test.model.checkpoints import write_checkpoint
+from tests.engine_under_test.model.tokenizers import write_tokenizer
+from tests.harness.traces.some_traces import row, write_trace
+from tests.test_docs import FENCED, PAGES, REMARK
+
+ROOT = Path(__file__).parents[3]
+B18 = ROOT / "tests" / "quality" / "oplogs" / "B18.oplog"
+COMMAND = re.compile(r"((?:[A-Z_]+=\S+ )*)((?:swarden|pytest|make|pip|dask) .*)")
+SKIPPED = {  # a part of a command: the reason for which it does not run here
+    "sglang": "needs a release of SGLang; tests/engines runs with two",
+    "vllm": "needs a release of vLLM; tests/engines runs with several",
+    " --install": "downloads releases",
+    "bisect": "needs two releases; test_bisect runs it on two builds of an engine",
+    "blockserve": "needs the package of tests/your_engine; test_your_engine installs and drives it",
+    "tcp://": "needs the machines of a cluster; test_cluster runs one on loopback",
+    "dask ": "starts a process of a cluster that does not end",
+    "pip ": "installs packages",
+    "make ": "runs these tests, or installs packages",
+    "swarden bench": "takes minutes; test_bench runs its parts",
+    "mutants matrix": "replays the op-logs of all bugs; tests/quality compares its page",
+    "mutants sample": "changes an engine for minutes; test_sample runs it",
+}
+WORDS = {"N": "3", "K": "8", "[ID…]": "B46", "FILE.oplog…": "FILE.oplog"}
+SHORTER = {  # options behind those of the page, of which the last counts
+    "fuzz": "--runs 2 --workers 1",
+    "fuzz --exhaustive": "--exhaustive 1",
+    "nightly": "--runs 2 --minutes 0.01 --workers 1",
+    "mutants run": "--seeds 1",
+    "trace": "--limit 2 --scale 8",
+    "generate": "--max-new-tokens 2",
+}
+MISUSE, FAULT, INTERRUPTED = 2, 70, 130
+
+
+def commands_of(text: str) -> list[str]:
+    """The commands in the fenced blocks, without their remarks."""
+    lines = [REMARK.sub("", line.strip()) for block in FENCED.findall(text) for line in block.splitlines()]
+    return [line for line in lines if COMMAND.fullmatch(line)]
+
+
+COMMANDS = sorted({line for page in PAGES for line in commands_of(page.read_text())})
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory) -> Path:
+    """A small checkpoint with its tokenizer."""
+    folder = Path(tmp_path_factory.mktemp("checkpoint"))
+    write_checkpoint(folder, "gemma3", vocab_size=write_tokenizer(folder))
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path, checkpoint: Path) -> Path:
+    """A folder with every file that the pages name: SMALL and DIR are checkpoints, and DIR is an archive, too."""
+    log = OpLog.load(B18)
+    archive = Archive(tmp_path / ".swarden" / "archive")
+    found = archive.finding("swarden", "FINGERPRINT")
+    path = write(log, "FINGERPRINT", found.folder)
+    found.add(Sighting(night="2026-11-24-01-aaaa", engine="swarden", status=Status.NEW, log=path.name))
+    night = begin(archive, Order(["swarden"], "swarden nightly", minutes=0.01, runs=2, profile="smoke"))
+    (archive.nights_folder / "NAME").symlink_to(archive.nights_folder / night.name)
+    write(log, "NAME", tmp_path / ".swarden" / "findings")
+    for name in ("FILE.oplog", "found.oplog", "tests/quality/oplogs/B18.oplog", "tests/oplogs/B18.oplog"):
+        log.save(tmp_path / name)
+    write_trace(tmp_path / "FILE", [row([0, 1], output_length=4)])
+    (tmp_path / "FILE.py").write_text(
+        "from harness.engines.own.mutants.catalog import BY_ID\nfrom dataclasses import replace\n"
+        "MINE = replace(BY_ID['B46'], id='MINE')\n"
+    )
+    for name in ("DIR", "SMALL"):
+        shutil.copytree(checkpoint, tmp_path / name)
+    (tmp_path / "DIR" / "findings").symlink_to(archive.findings_folder)
+    return tmp_path
+
+
+def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command, with the words of this folder in place of the page's, shortened."""
+    settings, command = COMMAND.fullmatch(line).groups()  # type: ignore[union-attr]  # COMMANDS match
+    words = [WORDS.get(word, word) for word in shlex.split(command)]
+    words = [one for word in words for one in (sorted(glob(word, root_dir=folder)) if "*" in word else [word])]
+    fitting = [beginning for beginning in SHORTER if " ".join(words[1:]).startswith(beginning)]
+    words += SHORTER[max(fitting, key=len)].split() if fitting else []
+    environment = dict(one.split("=") for one in settings.split())
+    if words[0] == "pytest":
+        words = [sys.executable, "-m", "pytest", *words[1:]]
+    else:
+        words = [sys.executable, "-c", "from harness.cli import main; main()", *words[1:]]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"} | environment
+    return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_command_of_the_documentation_runs(line, folder):
+    """It ends by itself, prints something, and is neither misused nor a fault; a finding is a result like any other."""
+    for part, reason in SKIPPED.items():
+        if part in line:
+            pytest.skip(reason)
+
+    done = run(line, folder)
+
+    assert done.returncode not in (MISUSE, FAULT, INTERRUPTED), done.stderr
+    assert done.returncode >= 0
+    assert done.stdout, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_each_reason_to_skip_fits_a_command_of_the_pages():
+    assert [part for part in SKIPPED if not any(part in line for line in COMMANDS)] == []

@@ -1,0 +1,45 @@
+"""A system in a process of its own: what its clients see of it."""
+
+import pytest
+
+from harness.core.errors import InvalidConfig
+from harness.core.ops import Pressure, Step, Submit
+from harness.core.registry import target_of
+from harness.core.remote import Build, RemoteSystem, TwinFailed, _process_of
+
+OWN = target_of("swarden")
+ENGINE = f"swarden=={OWN.version()}"
+CONFIG = {"page_size": 4, "full_pages": 12}
+OPS = [Submit(tokens=(1, 2, 3, 4, 5), max_new_tokens=3), Submit(tokens=(1, 2, 9), max_new_tokens=2), *[Step()] * 6]
+
+
+def build(**config):
+    return Build(ENGINE, "engine", [CONFIG | config], "", None)
+
+
+def test_outputs_are_those_of_the_system_in_this_process():
+    """Also of a second system in the same process, which has none of the requests of the first."""
+    [local] = OWN.systems("engine", [OWN.decode(CONFIG)], "")
+    results = [local.do(op) for op in OPS]
+
+    for _ in range(2):
+        remote = RemoteSystem(build())
+        assert [remote.do(op) for op in OPS] == results
+        assert remote.reference.expectations == local.reference.expectations
+        assert (remote.has_work, remote.drain_bound) == (local.has_work, local.drain_bound)
+
+
+def test_error_in_the_process_is_raised_here_and_the_process_goes_on():
+    with pytest.raises(InvalidConfig, match="page_size: 3 is not one of"):
+        RemoteSystem(build(page_size=3))
+
+    assert RemoteSystem(build()).do(Pressure(pages=1))
+
+
+def test_death_of_the_process_is_an_error_and_the_next_system_has_a_new_one():
+    remote = RemoteSystem(build())
+    _process_of(ENGINE, None)._child.kill()
+
+    with pytest.raises(TwinFailed, match="the process of the twin ended in do"):
+        remote.do(Step())
+    assert RemoteSystem(build()).do(OPS[0])
