@@ -1,12 +1,15 @@
 """What passes read and write: each slot that is read has the KV of its request's prefix, in the bytes of the write."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
 from engine_under_test import events
 from engine_under_test.engine import Engine
-from engine_under_test.ports import PageSpan, PoolPages
+from engine_under_test.ports import PoolPages
 from engine_under_test.scheduler.batch import Entry
 from engine_under_test.scheduler.pipeline import Flight
 from engine_under_test.units import lookback
@@ -42,13 +45,13 @@ class PassContent:
     def launched(self, event: events.Launched) -> None:
         flight = self._pipeline.flights[-1]
         in_flight = {entry.record.row: entry.start for one in self._passes.values() for entry in one.entries}
-        ends = [min(entry.start, in_flight.get(entry.record.row, entry.start)) for entry in flight.entries]
-        everything = range(len(flight.entries))
+        ends = np.array([min(entry.start, in_flight.get(entry.record.row, entry.start)) for entry in flight.entries])
+        tags = [self._prefixes.tags(entry) for entry in flight.entries]
+        written = _written(flight, range(len(flight.entries)))
         for pool in flight.batch.pools:
-            self._compare(flight, pool, ends)
-            table = self._tables.by_pool[pool.name]
-            for slots in _written(flight, everything, pool, table.page_size):
-                table.tags[slots] = 0
+            table, places = self._tables.by_pool[pool.name], Places(pool, flight.batch.page_size)
+            self._compare(flight, table, places, ends, tags)
+            table.tags[places.slots(written)] = 0
         self._passes[event.launch] = flight
 
     def completed(self, event: events.Completed) -> None:
@@ -58,25 +61,32 @@ class PassContent:
         if event.launch in self._failed or not kept:
             self._failed.discard(event.launch)
             return
-        tags = np.concatenate([self._prefixes.written(flight.entries[index]) for index in kept])
+        tags = array("q")
+        for index in kept:
+            tags.extend(self._prefixes.written(flight.entries[index]))
+        written = _written(flight, kept)
         for pool in flight.batch.pools:
-            table = self._tables.by_pool[pool.name]
-            table.record(np.concatenate([*_written(flight, kept, pool, table.page_size)]), tags)
+            slots = Places(pool, flight.batch.page_size).slots(written)
+            self._tables.by_pool[pool.name].record(slots, np.frombuffer(tags, np.int64))
 
-    def _compare(self, flight: Flight, pool: PoolPages, ends: Sequence[int]) -> None:
-        """Compare what the pass reads in one pool, before the position in `ends` of each entry."""
-        launch, table, pages = flight.batch.launch, self._tables.by_pool[pool.name], _numbers(pool)
-        slots, wrong = [], []
-        for entry, span, end in zip(flight.entries, pool.spans, ends, strict=True):
-            first = 0 if pool.window is None else max(0, entry.start - lookback(pool.window))
-            read = sampled(range(first, end), entry.start + entry.request.id, self._period)
-            of_entry = _slots(pages, span, read, table.page_size)
-            differing = (table.tags[of_entry] != self._prefixes.tags(entry)[read]).nonzero()[0]
-            if len(differing):
-                wrong.append(self._wrong_slot(entry, table, int(read[differing[0]]), int(of_entry[differing[0]])))
-            slots.append(of_entry)
-        self._tables.note(PrefixesCompared(launch, pool.name, wrong))
-        self._tables.compare(table, np.concatenate(slots))
+    def _compare(self, flight: Flight, table: SlotTable, places: "Places", ends: Ints, tags: Sequence[Ints]) -> None:
+        """Compare what the pass reads in one pool, before the position in `ends` of each entry.
+
+        `tags` are those of the tokens of each entry's request.
+        """
+        starts = np.array([entry.start for entry in flight.entries])
+        firsts = np.zeros_like(starts) if places.window is None else np.maximum(0, starts - lookback(places.window))
+        turns = starts + np.array([entry.request.id for entry in flight.entries])
+        read = sampled(firsts, ends, turns, self._period)
+        slots = places.slots(read)
+        differing = (table.tags[slots] != read.gathered(tags)).nonzero()[0]
+        entries, first_of_entry = np.unique(read.entries[differing], return_index=True)
+        wrong = [
+            self._wrong_slot(flight.entries[entry], table, int(read.positions[at]), int(slots[at]))
+            for entry, at in zip(entries.tolist(), differing[first_of_entry].tolist(), strict=True)
+        ]
+        self._tables.note(PrefixesCompared(flight.batch.launch, table.name, wrong))
+        self._tables.compare(table, slots)
 
     def _wrong_slot(self, entry: Entry, table: SlotTable, position: int, slot: int) -> WrongSlot:
         tag = int(table.tags[slot])
@@ -84,26 +94,51 @@ class PassContent:
         return WrongSlot(entry.request.id, position, slot // table.page_size, bool(tag), known_from)
 
 
-def sampled(positions: range, turn: int, period: int) -> Ints:
-    """Every `period`th position; each is among them once in `period` successive turns."""
-    return np.arange(positions.start + (turn - positions.start) % period, positions.stop, period)
+class Positions(NamedTuple):
+    """Positions of the entries of a pass, entry by entry: the index of the entry, and the position, of each (n,)."""
+
+    entries: Ints
+    positions: Ints
+
+    def gathered(self, by_entry: Sequence[Ints]) -> Ints:
+        """The values of all positions, from an array of the values of each entry."""
+        values = np.empty_like(self.positions)
+        borders = np.searchsorted(self.entries, np.arange(len(by_entry) + 1)).tolist()
+        for of_entry, (begin, end) in zip(by_entry, pairwise(borders), strict=True):
+            values[begin:end] = of_entry[self.positions[begin:end]]
+        return values
 
 
-def _written(flight: Flight, indices: Sequence[int], pool: PoolPages, page_size: int) -> Iterator[Ints]:
-    """The slots that a pass writes for some of its entries."""
-    pages = _numbers(pool)
-    for index in indices:
-        entry = flight.entries[index]
-        yield _slots(pages, pool.spans[index], np.arange(entry.start, entry.reach), page_size)
+class Places:
+    """The pages of the entries of a pass in one pool."""
+
+    def __init__(self, pool: PoolPages, page_size: int) -> None:
+        self.window = pool.window
+        self._page_size = page_size
+        self._pages: Ints = pool.pages.cpu().numpy()
+        self._first_positions = np.array([span.first_position for span in pool.spans])
+        self._begins = np.array([span.begin for span in pool.spans])
+
+    def slots(self, wanted: Positions) -> Ints:
+        """The slot of each position."""
+        index, positions = wanted
+        place, offset = np.divmod(positions - self._first_positions[index], self._page_size)
+        slots: Ints = self._pages[self._begins[index] + place] * self._page_size + offset
+        return slots
 
 
-def _numbers(pool: PoolPages) -> Ints:
-    pages: Ints = pool.pages.cpu().numpy()
-    return pages
+def sampled(firsts: Ints, ends: Ints, turns: Ints, period: int) -> Positions:
+    """Every `period`th position of [first, end) of each entry; each is among them in one of `period` turns."""
+    firsts = firsts + (turns - firsts) % period
+    counts = np.maximum(0, -((firsts - ends) // period))
+    index = np.repeat(np.arange(len(firsts)), counts)
+    within = np.arange(len(index)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return Positions(index, firsts[index] + within * period)
 
 
-def _slots(pages: Ints, span: PageSpan, positions: Ints, page_size: int) -> Ints:
-    """The slots of positions of one entry, whose pages are in `span`."""
-    place, offset = np.divmod(positions - span.first_position, page_size)
-    slots: Ints = pages[span.begin + place] * page_size + offset
-    return slots
+def _written(flight: Flight, indices: Sequence[int]) -> Positions:
+    """The positions that a pass writes for some of its entries."""
+    entries = [flight.entries[index] for index in indices]
+    firsts, ends = np.array([entry.start for entry in entries]), np.array([entry.reach for entry in entries])
+    among, positions = sampled(firsts, ends, firsts, 1)
+    return Positions(np.array(indices)[among], positions)
