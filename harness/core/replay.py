@@ -9,6 +9,7 @@ import msgspec
 
 from harness.core.driver import EVERYTHING, Checking, Driver, Failure, Kept
 from harness.core.errors import UsageError
+from harness.core.limits import MAX_STEPS
 from harness.core.mutant_file import mutant_of
 from harness.core.oplog import Header, OpLog
 from harness.core.ops import Inject
@@ -106,7 +107,7 @@ def driver_of(
     if header.twin is not None:
         other, config = twin_of(target, [target.decode(config) for config in header.configs], header.twin)
         systems = [TwinSystem(*systems, *other.systems(header.machine, [config], header.model))]
-    checking = Checking(catalog_of(target.contracts), code=target.code)
+    checking = Checking(catalog_of(target.contracts), code=target.code, max_steps=MAX_STEPS)
     return Driver(systems, checking=checking, keep=keep, observe=observe)
 
 
