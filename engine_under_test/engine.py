@@ -57,13 +57,13 @@ class Engine:
         self._clock = ports.clock
         self._observer = observer
         self._requests: dict[int, Request] = {}
-        self._undelivered: list[Output] = []
+        self.undelivered: list[Output] = []
         self._num_requests = 0
 
     @property
     def has_work(self) -> bool:
         """Is a request unfinished, or an output not delivered yet?"""
-        return self.scheduler.has_work or bool(self._undelivered) or self.scheduler.custody.other_side.has_work
+        return self.scheduler.has_work or bool(self.undelivered) or self.scheduler.custody.other_side.has_work
 
     def submit(
         self,
@@ -158,7 +158,7 @@ class Engine:
 
     def step(self) -> list[Output]:
         """Run one step; the new tokens and the ended requests.  A shortage of memory never raises."""
-        undelivered, self._undelivered = self._undelivered, []
+        undelivered, self.undelivered = self.undelivered, []
         return [*undelivered, *self._step()]
 
     def _step(self) -> list[Output]:
@@ -185,7 +185,7 @@ class Engine:
                 if output.request_id in awaited:
                     awaited[output.request_id].add(output)
                 else:
-                    self._undelivered.append(output)
+                    self.undelivered.append(output)
         return generations
 
     def flush(self) -> None:

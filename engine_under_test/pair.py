@@ -22,12 +22,13 @@ class Pair:
     def __init__(self, prefill: Engine, decode: Engine) -> None:
         self.prefill = prefill
         self.decode = decode
+        self.undelivered: list[Output] = []
         self._num_transfers = 0
         self._transfer_ids: dict[tuple[Engine, int], int] = {}
 
     @property
     def has_work(self) -> bool:
-        return self.prefill.has_work or self.decode.has_work
+        return self.prefill.has_work or self.decode.has_work or bool(self.undelivered)
 
     def submit(
         self, token_ids: Sequence[int], sampling: SamplingParams, *, namespace: int = 0, priority: int = 0
@@ -49,15 +50,16 @@ class Pair:
 
     def step(self) -> list[Output]:
         """Step both engines; the outputs for clients, with transfer ids instead of request ids."""
+        undelivered, self.undelivered = self.undelivered, []
         logits = [
             output._replace(token_ids=(), finish_reason=None) for output in self._step(self.prefill) if output.logits
         ]
-        return [*logits, *self._step(self.decode)]
+        return [*undelivered, *logits, *self._step(self.decode)]
 
     def generate(self, prompts: Sequence[Sequence[int]], sampling: SamplingParams) -> list[Generation]:
         """Serve prompts until neither engine has work; one generation per prompt, in order.
 
-        Outputs of other requests are discarded.  Raises EngineError while either engine is paused.
+        Outputs of other requests are delivered by the next step.  Raises EngineError while either engine is paused.
         """
         for engine in (self.prefill, self.decode):
             if engine.scheduler.is_paused:

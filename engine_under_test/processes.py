@@ -192,8 +192,8 @@ class ProcessPair:
         self._config = spec.config
         self._num_transfers = 0
         self._open: dict[int, Submit] = {}  # the requests that have not ended, by transfer id, in order
-        self._with_output: set[int] = set()  # transfer ids; an end is an output, too
-        self._outputs: list[Output] = []  # received, and not returned by `step` yet
+        self._with_output: set[int] = set()  # their transfer ids
+        self.undelivered: list[Output] = []  # received, and not returned by `step` yet
         self._held: deque[Submit] = deque()  # not submitted to the prefill process yet: the suspects, then the others
         self._num_deaths: dict[int, int] = {}  # of prefill processes that may have run a suspect, by transfer id
         self._suspect = 0  # the transfer id of the last suspect that was submitted to the prefill process
@@ -211,7 +211,7 @@ class ProcessPair:
 
     @property
     def has_work(self) -> bool:
-        return bool(self._open or self._outputs)
+        return bool(self._open or self.undelivered)
 
     def submit(
         self, token_ids: Sequence[int], sampling: SamplingParams, *, namespace: int = 0, priority: int = 0
@@ -241,20 +241,14 @@ class ProcessPair:
     def step(self) -> list[Output]:
         """The outputs that arrived since the last call; waits at most POLL_S for one."""
         self._wait()
-        received, self._outputs = self._outputs, []
-        outputs = []
-        for one in received:
-            transfer_id = one.request_id
-            if transfer_id in self._open:
-                outputs.append(one)
-                if one.finish_reason is not None:
-                    del self._open[transfer_id]
-                    self._with_output.discard(transfer_id)
-                    self._num_deaths.pop(transfer_id, None)
+        outputs, self.undelivered = self.undelivered, []
         return outputs
 
     def generate(self, prompts: Sequence[Sequence[int]], sampling: SamplingParams) -> list[Generation]:
-        """Serve prompts until all requests have ended; one result a prompt, in order.  Other outputs are discarded."""
+        """Serve prompts until all requests have ended; one result a prompt, in order.
+
+        Outputs of other requests are delivered by the next step.
+        """
         return serve(self, prompts, sampling)
 
     def occupancy(self) -> dict[str, Mapping[str, Occupancy]]:
@@ -316,17 +310,24 @@ class ProcessPair:
         side.restart()
         if side is self.decode:
             side.send(SkipTransfers(self._num_transfers))
-        if side is self.decode or is_hopeless:
-            self._end(self._open, reason)
         if side is self.prefill and is_hopeless:
             for transfer_id in self._open:
                 self.decode.send(Abort(transfer_id))
-        elif side is self.prefill:
+        if side is self.decode or is_hopeless:
+            self._end(self._open, reason)
+        else:
             self._hold_unserved(was_started=was_started)
 
     def _add_outputs(self, outputs: Sequence[Output]) -> None:
-        self._outputs += outputs
-        self._with_output.update(one.request_id for one in outputs if one.request_id in self._open)
+        """Keep the outputs of requests that have not ended."""
+        for one in outputs:
+            if one.request_id in self._open:
+                self.undelivered.append(one)
+                self._with_output.add(one.request_id)
+                if one.finish_reason is not None:
+                    del self._open[one.request_id]
+                    self._with_output.remove(one.request_id)
+                    self._num_deaths.pop(one.request_id, None)
 
     def _end(self, transfer_ids: Iterable[int], reason: str) -> None:
         self._add_outputs([Output(transfer_id, (), reason, 0, 0) for transfer_id in transfer_ids])
@@ -341,7 +342,7 @@ class ProcessPair:
             if deaths > self._config.max_forward_retries:
                 self.decode.send(Abort(transfer_id))
                 self._end([transfer_id], f"{deaths} prefill processes died with it")
-        self._suspect, self._held = 0, deque(self._open[transfer_id] for transfer_id in unserved)
+        self._suspect, self._held = 0, deque(self._open[one] for one in unserved if one in self._open)
 
     def _send_held(self) -> None:
         """Submit what is held to the prefill process; after a suspect nothing, until that has its first output."""

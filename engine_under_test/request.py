@@ -154,7 +154,12 @@ class Request:
 
 
 class Server(Protocol):
-    """An engine, or a pair, that generates tokens; `submit` returns the id of the request."""
+    """An engine, or a pair, that generates tokens; `submit` returns the id of the request.
+
+    The next step returns the `undelivered` outputs first.
+    """
+
+    undelivered: list[Output]
 
     @property
     def has_work(self) -> bool: ...
@@ -167,12 +172,16 @@ class Server(Protocol):
 def serve(server: Server, prompts: Sequence[Sequence[int]], sampling: SamplingParams) -> list[Generation]:
     """Submit all prompts and step the server until it has no work; returns the output of each, in order.
 
-    Outputs of other requests are discarded.
+    Outputs of other requests are delivered by the next step.
     """
+    others: list[Output] = []
     generations = [Generation() for _ in prompts]
     awaited = dict(zip([server.submit(prompt, sampling) for prompt in prompts], generations, strict=True))
     while server.has_work:
         for output in server.step():
             if output.request_id in awaited:
                 awaited[output.request_id].add(output)
+            else:
+                others.append(output)
+    server.undelivered += others
     return generations

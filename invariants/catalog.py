@@ -17,10 +17,10 @@ from invariants.violation import Evidence, Violation
 
 CAUSES_FIRST = (
     "moves",
+    "pairing",
     "flights",
     "fence_release",
     "slots",
-    "pairing",
     "matches",
     "batches",
     "chunk_budget",

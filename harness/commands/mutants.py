@@ -42,7 +42,14 @@ mutants.command()(sample)
 
 @mutants.callback(invoke_without_command=True)
 def listing(context: typer.Context, engine: EngineOption = OWN, as_json: JsonOption = False) -> None:
-    """List the bugs of the catalogue: the id, the status and the source of each."""
+    """List the bugs of the catalogue: the id, the status and the source of each.
+
+    Options before a command are those of the command.
+    """
+    if context.invoked_subcommand == "sample" and engine != OWN:
+        raise UsageError(f"--engine {engine}: a sample changes the code of {OWN} only; leave the option out")
+    given = {"engine": engine, "as_json": as_json}
+    context.default_map = dict.fromkeys(("list", "run", "matrix", "sample"), given)
     if context.invoked_subcommand is None:
         target = target_of(engine)
         listed = [{"id": bug.id, "status": _status(target, bug), "source": bug.source} for bug in _bugs(target)]

@@ -79,12 +79,14 @@ EVERYTHING = Kept()
 class Checking(NamedTuple):
     """The invariants to check, the interval of checks in engine steps, and the location of the engine's code.
 
-    If `every` is above 1, the only other checks are those at the start and at the end of a drain.
+    If `every` is above 1, the only other checks are those at the start and at the end of a drain.  A run of more than
+    `max_steps` engine steps raises RunTooLarge.
     """
 
     catalog: Catalog = ALL
     every: int = 1
     code: EngineCode = UNKNOWN_CODE
+    max_steps: int | None = None
 
 
 EACH_STEP = Checking()
@@ -182,6 +184,8 @@ class Driver:
         system = self.systems[index]
         self._history.system = index
         is_step = isinstance(op, Step)
+        if is_step and self.counts.engine_steps == self._checking.max_steps:
+            raise RunTooLarge(f"op {len(self.ops)}: the run has {self._checking.max_steps} engine steps before it ends")
         self.counts.engine_steps += is_step
         if self._checking.every > 1 and (not is_step or self.counts.engine_steps % self._checking.every):
             has_effect = self._call(lambda: system.do(op))

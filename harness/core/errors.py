@@ -15,4 +15,4 @@ class InvalidConfig(UsageError):
 
 
 class RunTooLarge(UsageError):
-    """A run needs more memory than the limits allow; the text names the limit."""
+    """A run needs more memory or steps than the limits allow; the text names the limit."""

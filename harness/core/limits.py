@@ -14,6 +14,7 @@ MAX_PROMPT_BYTES = 16 << 20  # of a file with a prompt
 MAX_TOKENS = 1 << 20  # of all prompts of an op-log, and of the prompts that wait or run while a trace is served
 
 MAX_STEPS_PER_OP = 8
+MAX_STEPS = 1 << 20  # of all engines of a run
 MAX_STRETCH = 4096  # tokens per choice of a recipe
 MAX_CHOICES = 256  # of a recipe
 MAX_NUMBER = 2**31 - 1  # of an argument, so that sums of them fit in 64 bits

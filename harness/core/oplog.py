@@ -225,9 +225,10 @@ def _header(line: Line, engine: str | None) -> Header:
     except UnknownEngine as error:
         raise line.error(f"the header: {error.what}", error.remedy) from error
     _check_machine(line, header, target)
+    faults = {**target.faults, **target.machines[header.machine].perturbations}
     for fault in header.faults:
-        if fault not in target.faults:
-            known = ", ".join(target.faults) or "none"
+        if fault not in faults:
+            known = ", ".join(faults) or "none"
             raise line.error(f"the header: unknown fault {fault}, {header.engine} knows {known}", UNKNOWN_REMEDY)
     _check_configs(line, header, target)
     return header

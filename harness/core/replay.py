@@ -9,6 +9,7 @@ import msgspec
 
 from harness.core.driver import EVERYTHING, Checking, Driver, Failure, Kept
 from harness.core.errors import UsageError
+from harness.core.limits import MAX_STEPS
 from harness.core.mutant_file import mutant_of
 from harness.core.oplog import Header, OpLog
 from harness.core.ops import Inject
@@ -108,7 +109,7 @@ def driver_of(
         [first] = systems
         second = system_of_twin(target, configs, header.twin, model=header.model, mutant=header.mutant)
         systems = [TwinSystem(first, second)]
-    checking = Checking(catalog_of(target.contracts), code=target.code)
+    checking = Checking(catalog_of(target.contracts), code=target.code, max_steps=MAX_STEPS)
     return Driver(systems, checking=checking, keep=keep, observe=observe)
 
 

@@ -15,11 +15,11 @@ has one writer, so copying one archive over another loses no sighting.  A file t
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -32,6 +32,7 @@ from harness.search.result import Tallies
 
 HASH_LEN = 8  # hex digits
 RecordT = TypeVar("RecordT", bound=msgspec.Struct)
+FileName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$")]  # of a file or folder, no path
 
 
 class ArchiveError(UsageError):
@@ -112,7 +113,7 @@ class FindingSummary(msgspec.Struct, frozen=True, kw_only=True):
 class FindingOfNight(msgspec.Struct, frozen=True, kw_only=True):
     """A finding as night.json has it; `folder` is its name in `findings/`, `was_open` its state before the night."""
 
-    folder: str
+    folder: FileName
     fingerprint: str
     sighting: Sighting
     quarantine: Quarantine | None = None
@@ -196,7 +197,7 @@ class Night(msgspec.Struct, kw_only=True):
     """
 
     format: int = 1
-    name: str
+    name: FileName
     command: str
     swarden: str
     seed: int
@@ -394,5 +395,6 @@ def write(path: Path, content: bytes) -> None:
 
 def _counter(kind: type[Any], value: Any) -> Any:
     """The counters of Tallies, for which msgspec has no type."""
-    make: Callable[[Any], Any] = Counter if kind == Counter[str] else kind
-    return make(value)
+    if kind != Counter[str]:
+        return kind(value)
+    return Counter(msgspec.convert(value, dict[str, int]))

@@ -367,8 +367,12 @@ def _seconds_of(action: Callable[[], None]) -> float:
 
 
 def turns_of(target: Target, name: str | None) -> list[type[Machine]]:
-    """The Hypothesis machines with that machine name, or all, in the order in which batches use them."""
-    return [machine for machine in map(_loaded, target.traffic) if name in (None, machine.machine)]
+    """The Hypothesis machines with that machine name, in the order in which batches use them.
+
+    Without a name those of all machines but the perturbed ones.
+    """
+    names = [name] if name else [one for one, spec in target.machines.items() if not spec.perturbations]
+    return [machine for machine in map(_loaded, target.traffic) if machine.machine in names]
 
 
 @cache

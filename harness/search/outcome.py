@@ -128,7 +128,7 @@ class Outcome:
                 for name in names
             },
             "noops": {name: round(tallies.noops[name] / count, 4) for name, count in sorted(tallies.ops.items())},
-            "faults": {fault: tallies.fired[fault] for fault in self.target.faults},
+            "faults": {fault: tallies.fired[fault] for fault in {**dict.fromkeys(self.target.faults), **tallies.fired}},
             "owed": self.owed,
             "diverged": self.diverged,
         }

@@ -1,13 +1,14 @@
 """What passes read and write: each slot that is read has the KV of its request's prefix, in the bytes of the write."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from engine_under_test import events
 from engine_under_test.engine import Engine
-from engine_under_test.ports import PageSpan, PoolPages
+from engine_under_test.ports import PoolPages
 from engine_under_test.scheduler.batch import Entry
 from engine_under_test.scheduler.pipeline import Flight
 from engine_under_test.units import lookback
@@ -15,13 +16,6 @@ from harness.strict.prefixes import Prefixes
 from harness.strict.slots import Ints, SlotTable
 from harness.strict.tables import Tables
 from invariants.events import PrefixesCompared, WrongSlot
-
-
-class WrittenSlots(NamedTuple):
-    """The slots that a pass writes for an entry, and the place of each one's position among those computed."""
-
-    places: Ints
-    slots: Ints
 
 
 class PassContent:
@@ -50,13 +44,13 @@ class PassContent:
     def launched(self, event: events.Launched) -> None:
         flight = self._pipeline.flights[-1]
         in_flight = {entry.record.row: entry.start for one in self._passes.values() for entry in one.entries}
-        ends = [min(entry.start, in_flight.get(entry.record.row, entry.start)) for entry in flight.entries]
-        everything = range(len(flight.entries))
+        ends = np.array([min(entry.start, in_flight.get(entry.record.row, entry.start)) for entry in flight.entries])
+        tags = [self._prefixes.tags(entry) for entry in flight.entries]
+        written = _written(flight, range(len(flight.entries)))
         for pool in flight.batch.pools:
-            self._compare(flight, pool, ends)
-            table = self._tables.by_pool[pool.name]
-            for written in _written(flight, everything, pool, table.page_size):
-                table.tags[written.slots] = 0
+            table, places = self._tables.by_pool[pool.name], places_of(pool, flight.batch.page_size)
+            self._compare(flight, table, places, ends, tags)
+            table.tags[places.written(written).slots] = 0
         self._passes[event.launch] = flight
 
     def completed(self, event: events.Completed) -> None:
@@ -66,33 +60,30 @@ class PassContent:
         if event.launch in self._failed or not kept:
             self._failed.discard(event.launch)
             return
-        tags = [self._prefixes.written(flight.entries[index]) for index in kept]
+        tags = np.concatenate([self._prefixes.written(flight.entries[index]) for index in kept])
+        written = _written(flight, kept)
         for pool in flight.batch.pools:
-            table = self._tables.by_pool[pool.name]
-            written = [*_written(flight, kept, pool, table.page_size)]
-            table.record(
-                np.concatenate([one.slots for one in written]),
-                np.concatenate([of_entry[one.places] for of_entry, one in zip(tags, written, strict=True)]),
-            )
+            stored = places_of(pool, flight.batch.page_size).written(written)
+            self._tables.by_pool[pool.name].record(stored.slots, tags[stored.among])
 
-    def _compare(self, flight: Flight, pool: PoolPages, ends: Sequence[int]) -> None:
-        """Compare what the pass reads in one pool, before the position in `ends` of each entry."""
-        launch, table, pages = flight.batch.launch, self._tables.by_pool[pool.name], _numbers(pool)
-        slots, wrong = [], []
-        for index, (entry, end) in enumerate(zip(flight.entries, ends, strict=True)):
-            first = 0 if pool.window is None else max(0, entry.start - lookback(pool.window))
-            if pool.states:
-                read = np.arange(first, end)
-                of_entry = np.full(len(read), pool.states[index].read)
-            else:
-                read = sampled(range(first, end), entry.start + entry.request.id, self._period)
-                of_entry = _slots(pages, pool.spans[index], read, table.page_size)
-            differing = (table.tags[of_entry] != self._prefixes.tags(entry)[read]).nonzero()[0]
-            if len(differing):
-                wrong.append(self._wrong_slot(entry, table, int(read[differing[0]]), int(of_entry[differing[0]])))
-            slots.append(of_entry)
-        self._tables.note(PrefixesCompared(launch, pool.name, wrong))
-        self._tables.compare(table, np.concatenate(slots))
+    def _compare(
+        self, flight: Flight, table: SlotTable, places: "Places | StatePlaces", ends: Ints, tags: Sequence[Ints]
+    ) -> None:
+        """Compare what the pass reads in one pool, before the position in `ends` of each entry.
+
+        `tags` are those of the tokens of each entry's request.
+        """
+        starts = np.array([entry.start for entry in flight.entries])
+        turns = starts + np.array([entry.request.id for entry in flight.entries])
+        read, slots = places.read(starts, ends, turns, self._period)
+        differing = (table.tags[slots] != read.gathered(tags)).nonzero()[0]
+        entries, first_of_entry = np.unique(read.entries[differing], return_index=True)
+        wrong = [
+            self._wrong_slot(flight.entries[entry], table, int(read.positions[at]), int(slots[at]))
+            for entry, at in zip(entries.tolist(), differing[first_of_entry].tolist(), strict=True)
+        ]
+        self._tables.note(PrefixesCompared(flight.batch.launch, table.name, wrong))
+        self._tables.compare(table, slots)
 
     def _wrong_slot(self, entry: Entry, table: SlotTable, position: int, slot: int) -> WrongSlot:
         tag = int(table.tags[slot])
@@ -100,31 +91,91 @@ class PassContent:
         return WrongSlot(entry.request.id, position, slot // table.page_size, bool(tag), known_from)
 
 
-def sampled(positions: range, turn: int, period: int) -> Ints:
-    """Every `period`th position; each is among them once in `period` successive turns."""
-    return np.arange(positions.start + (turn - positions.start) % period, positions.stop, period)
+class Positions(NamedTuple):
+    """Positions of the entries of a pass, entry by entry: the index of the entry, and the position, of each (n,)."""
+
+    entries: Ints
+    positions: Ints
+
+    def gathered(self, by_entry: Sequence[Ints]) -> Ints:
+        """The values of all positions, from an array of the values of each entry."""
+        values = np.empty_like(self.positions)
+        borders = np.searchsorted(self.entries, np.arange(len(by_entry) + 1)).tolist()
+        for of_entry, (begin, end) in zip(by_entry, pairwise(borders), strict=True):
+            values[begin:end] = of_entry[self.positions[begin:end]]
+        return values
 
 
-def _written(flight: Flight, indices: Sequence[int], pool: PoolPages, page_size: int) -> Iterator[WrittenSlots]:
-    """What a pass writes for some of its entries."""
-    pages = _numbers(pool)
-    for index in indices:
-        entry = flight.entries[index]
-        if pool.states:
-            positions, slots = (np.array(one, np.int64) for one in pool.states[index][1:])
-        else:
-            positions = np.arange(entry.start, entry.reach)
-            slots = _slots(pages, pool.spans[index], positions, page_size)
-        yield WrittenSlots(positions - entry.start, slots)
+class Stored(NamedTuple):
+    """The slots in which a pool stores some of the positions that are computed, and their places among these."""
+
+    among: Ints | slice
+    slots: Ints
 
 
-def _numbers(pool: PoolPages) -> Ints:
-    pages: Ints = pool.pages.cpu().numpy()
-    return pages
+class Places:
+    """The pages of the entries of a pass in one pool of KV."""
+
+    def __init__(self, pool: PoolPages, page_size: int) -> None:
+        self._window = pool.window
+        self._page_size = page_size
+        self._pages: Ints = pool.pages.cpu().numpy()
+        self._first_positions = np.array([span.first_position for span in pool.spans])
+        self._begins = np.array([span.begin for span in pool.spans])
+
+    def read(self, starts: Ints, ends: Ints, turns: Ints, period: int) -> tuple[Positions, Ints]:
+        """Of the positions before `ends` that entries from `starts` on read, those to compare, and their slots."""
+        firsts = np.zeros_like(starts) if self._window is None else np.maximum(0, starts - lookback(self._window))
+        read = sampled(firsts, ends, turns, period)
+        return read, self._slots(read)
+
+    def written(self, computed: Positions) -> Stored:
+        return Stored(slice(None), self._slots(computed))
+
+    def _slots(self, wanted: Positions) -> Ints:
+        index, positions = wanted
+        place, offset = np.divmod(positions - self._first_positions[index], self._page_size)
+        slots: Ints = self._pages[self._begins[index] + place] * self._page_size + offset
+        return slots
 
 
-def _slots(pages: Ints, span: PageSpan, positions: Ints, page_size: int) -> Ints:
-    """The slots of positions of one entry, whose pages are in `span`."""
-    place, offset = np.divmod(positions - span.first_position, page_size)
-    slots: Ints = pages[span.begin + place] * page_size + offset
-    return slots
+class StatePlaces:
+    """The states that the entries of a pass read and store in one pool; what an entry reads is always compared."""
+
+    def __init__(self, pool: PoolPages) -> None:
+        self._states = pool.states
+
+    def read(self, starts: Ints, ends: Ints, _turns: Ints, _period: int) -> tuple[Positions, Ints]:
+        index = ((starts > 0) & (ends == starts)).nonzero()[0]
+        return Positions(index, starts[index] - 1), np.array([one.read for one in self._states], np.int64)[index]
+
+    def written(self, computed: Positions) -> Stored:
+        among: list[int] = []
+        slots: list[int] = []
+        entries, begins = np.unique(computed.entries, return_index=True)
+        for entry, begin in zip(entries.tolist(), begins.tolist(), strict=True):
+            stored, first = self._states[entry], int(computed.positions[begin])
+            among += [begin + position - first for position in stored.positions]
+            slots += stored.slots
+        return Stored(np.array(among, np.int64), np.array(slots, np.int64))
+
+
+def places_of(pool: PoolPages, page_size: int) -> Places | StatePlaces:
+    return StatePlaces(pool) if pool.states else Places(pool, page_size)
+
+
+def sampled(firsts: Ints, ends: Ints, turns: Ints, period: int) -> Positions:
+    """Every `period`th position of [first, end) of each entry; each is among them in one of `period` turns."""
+    firsts = firsts + (turns - firsts) % period
+    counts = np.maximum(0, -((firsts - ends) // period))
+    index = np.repeat(np.arange(len(firsts)), counts)
+    within = np.arange(len(index)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return Positions(index, firsts[index] + within * period)
+
+
+def _written(flight: Flight, indices: Sequence[int]) -> Positions:
+    """The positions that a pass writes for some of its entries."""
+    entries = [flight.entries[index] for index in indices]
+    firsts, ends = np.array([entry.start for entry in entries]), np.array([entry.reach for entry in entries])
+    among, positions = sampled(firsts, ends, firsts, 1)
+    return Positions(np.array(indices)[among], positions)

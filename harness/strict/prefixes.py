@@ -1,5 +1,6 @@
 """The tags of the prefixes of all live requests, as they follow from the tokens of clients and of passes."""
 
+from array import array
 from collections.abc import Sequence
 
 import numpy as np
@@ -28,11 +29,11 @@ class Prefixes:
         """The tags of the known tokens of an entry's request.  A view, which must be dropped before the next call."""
         return np.frombuffer(self._known(entry.request).tags, np.int64)
 
-    def written(self, entry: Entry) -> Ints:
+    def written(self, entry: Entry) -> "array[int]":
         """The tags of the slots that a completed pass wrote for an entry of a live request, drafts included."""
         expected = self._known(entry.request)
         assert len(expected.tags) >= entry.end, f"request {entry.request.id}: {len(expected.tags)} tags of {entry.end}"
-        return np.array(expected.tags_of(entry.start, entry.reach, entry.drafts))
+        return expected.tags_of(entry.start, entry.reach, entry.drafts)
 
     def filled(self, request: Request, places: Sequence[int], component: Component) -> Ints:
         """The tags of whole pages of a request, by their page indices; 0 behind its tokens.

@@ -7,7 +7,7 @@ from functools import partial
 import invariants.events as seen
 from engine_under_test.config import EngineConfig
 from engine_under_test.disaggregation.frames import FrameDamaged, FrameReader, Seal, encode
-from engine_under_test.engine import create_engine
+from engine_under_test.engine import Engine, create_engine
 from engine_under_test.host.copier import HostCopier
 from engine_under_test.messages import Message
 from engine_under_test.model.runner import ModelForward
@@ -92,6 +92,11 @@ class SwardenEngine(EnginePort):
         self.sessions: SessionPort | None = self._engine if link is None else None
         self.awaits_another = partial(awaits_another, self._engine)
         self._steps = 0
+
+    @property
+    def engine(self) -> Engine:
+        """The engine, for reading."""
+        return self._engine
 
     @property
     def has_work(self) -> bool:

@@ -115,7 +115,7 @@ def follow_ups(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
     refused = (Inject(engine=DECODE, fault="pool.refuses", skip=draw(st.integers(0, 1))),) * (
         draw(st.integers(0, 4)) == 4
     )
-    return first, *serve, draw(options(longer, again)), *refused, *draw(turns())
+    return first, *serve, draw(st.sampled_from((longer, again))), *refused, *draw(turns())
 
 
 @st.composite
@@ -132,7 +132,7 @@ def mishaps(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
 @st.composite
 def turns(draw: st.DrawFn) -> tuple[Op, ...]:
     """Steps of both sides in turns."""
-    counts = draw(st.lists(options(1, 1, 2, 4), min_size=1, max_size=4))
+    counts = draw(st.lists(st.sampled_from((1, 1, 2, 4)), min_size=1, max_size=4))
     return tuple(Step(engine=side, count=count) for count in counts for side in (DECODE, PREFILL))
 
 
@@ -144,7 +144,7 @@ class PairTraffic(Machine):
     load = LOADS[0]
     faults: tuple[str, ...] = ()
 
-    @initialize(load=options(*LOADS), faults=fault_sets(FAULTS), data=st.data())
+    @initialize(load=st.sampled_from(LOADS), faults=fault_sets(FAULTS), data=st.data())
     def configure(self, load: Load, faults: tuple[str, ...], data: st.DataObject) -> None:
         prefill, decode = data.draw(sides(load))
         self.load, self.faults = load, faults

@@ -2,6 +2,8 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from importlib.metadata import EntryPoint
 from typing import Any
 
 import msgspec
@@ -22,7 +24,7 @@ from harness.core.system import EngineSystem, System
 from harness.core.target import ENGINE, MachineSpec, Pool, Shape, Target
 from harness.core.validation import validation_text
 from harness.engines.own.adapter import SwardenEngine
-from harness.engines.own.faults import FAULTS
+from harness.engines.own.faults import FAULTS, PERTURBATIONS
 from harness.engines.own.models import MODELS
 from harness.engines.own.mutants.catalog import CATALOG, mutant_of_catalog
 from harness.engines.own.pair_probes import PAIR_PROBES
@@ -31,10 +33,17 @@ from harness.engines.own.probes import ENGINE_PROBES, ProbeWatch
 from invariants.catalog import CONTRACTS
 
 PAIR = "pd"
+PERTURBED, PERTURBED_PAIR = "perturbed", "perturbed-pd"
+PAIR_OPS = [op for op in ENGINE_OPS if op not in SESSION_OPS]
+SIDES = ("prefill", "decode")
 PARTS: Mapping[str, Callable[[EngineConfig], System]] = {"ledger": LedgerSystem, "tree": TreeSystem, "host": HostSystem}
 SWARM = "harness.engines.own.traffic:EngineTraffic"
 WEIGHTED = "harness.engines.own.traffic:WeightedEngineTraffic"
 PAIRED = "harness.engines.own.pair_traffic:PairTraffic"
+PERTURBED_TRAFFIC = (
+    "harness.perturbed.traffic:PerturbedTraffic",
+    "harness.perturbed.traffic:PerturbedPairTraffic",
+)
 PART_TRAFFIC = (
     "harness.components.host.machine:HostTraffic",
     "harness.components.ledger.machine:LedgerTraffic",
@@ -68,15 +77,18 @@ class OwnTarget(Target):
     code = CODE
     machines: Mapping[str, MachineSpec] = {
         ENGINE: MachineSpec(ENGINE_OPS, models=tuple(MODELS), probes=ENGINE_PROBES),
-        PAIR: MachineSpec(
-            [op for op in ENGINE_OPS if op not in SESSION_OPS], roles=("prefill", "decode"), probes=PAIR_PROBES
-        ),
+        PAIR: MachineSpec(PAIR_OPS, roles=SIDES, probes=PAIR_PROBES),
         "ledger": MachineSpec(LEDGER_OPS),
         "tree": MachineSpec(TREE_OPS),
         "host": MachineSpec(HOST_OPS),
+        PERTURBED: MachineSpec(ENGINE_OPS, models=tuple(MODELS), perturbations=PERTURBATIONS),
+        PERTURBED_PAIR: MachineSpec(PAIR_OPS, roles=SIDES, perturbations=PERTURBATIONS),
     }
     # Each machine runs within the first six batches. Most batches run whole engines, half of them with swarm testing.
-    traffic = (SWARM, PAIRED, WEIGHTED, *PART_TRAFFIC, *(SWARM, WEIGHTED) * 2, PAIRED, *(SWARM, WEIGHTED) * 2)
+    traffic = (
+        *(SWARM, PAIRED, WEIGHTED, *PART_TRAFFIC, *(SWARM, WEIGHTED) * 2, PAIRED, *(SWARM, WEIGHTED) * 2),
+        *PERTURBED_TRAFFIC,
+    )
     faults: Mapping[str, str] = FAULTS
     contracts = CONTRACTS
     canaries = ("B18", "B20", "B43", "B45", "B46", "S4")
@@ -165,9 +177,19 @@ class OwnTarget(Target):
                 return side_systems(configs)
             if machine == ENGINE:
                 return [EngineSystem(SwardenEngine(config, model)) for config in configs]
+            if machine in (PERTURBED, PERTURBED_PAIR):
+                return self._perturbed(machine, configs, model)
             return [PARTS[machine](config) for config in configs]
         except ConfigError as error:  # such as pools that do not fit into the memory
             raise InvalidConfig(str(error)) from error
+
+    def _perturbed(self, machine: str, configs: Sequence[EngineConfig], model: str) -> Sequence[System]:
+        """Systems under the level content of the strict check, whose package imports this one."""
+        perturbed = EntryPoint("", "harness.perturbed.system:perturbed", "").load()
+        checked = [replace(config, poison_freed_pages=True, checksum_transfers=True) for config in configs]
+        if machine == PERTURBED_PAIR:
+            return list(perturbed(side_systems(checked)))
+        return list(perturbed([EngineSystem(SwardenEngine(config, model)) for config in checked]))
 
     def prepare_process(self) -> None:
         """Use one thread, the fastest for small tensors."""

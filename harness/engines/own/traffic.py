@@ -52,7 +52,7 @@ class EngineTraffic(Machine):
     @initialize(
         config=CONFIGURATIONS,
         faults=fault_sets(WITHIN_AN_ENGINE),
-        load=options(*LOADS),
+        load=st.sampled_from(LOADS),
         data=st.data(),
     )
     def configure(self, config: EngineConfig, faults: tuple[str, ...], load: Load, data: st.DataObject) -> None:
@@ -107,12 +107,12 @@ class EngineTraffic(Machine):
     def step(self, count: int) -> None:
         self.step_some(count)
 
-    @rule(ms=options(*CLOCK_JUMPS_MS), count=st.integers(0, 2))
+    @rule(ms=st.sampled_from(CLOCK_JUMPS_MS), count=st.integers(0, 2))
     def advance_clock(self, ms: int, count: int) -> None:
         self.apply(AdvanceClock(ms=ms))
         self.step_some(count)
 
-    @rule(pool=st.integers(0, 2), pages=options(*PRESSURE_PAGES), count=st.integers(0, 2))
+    @rule(pool=st.integers(0, 2), pages=st.sampled_from(PRESSURE_PAGES), count=st.integers(0, 2))
     def pressure(self, pool: int, pages: int, count: int) -> None:
         self.apply(Pressure(pool=pool, pages=pages))
         self.step_some(count)
@@ -191,8 +191,8 @@ class WeightedEngineTraffic(Machine):
     @initialize(
         config=CONFIGURATIONS,
         faults=fault_sets(WITHIN_AN_ENGINE),
-        traffic=options(*TRAFFICS),
-        load=options(*LOADS),
+        traffic=st.sampled_from(TRAFFICS),
+        load=st.sampled_from(LOADS),
     )
     def configure(self, config: EngineConfig, faults: tuple[str, ...], traffic: Traffic, load: Load) -> None:
         config = load.on(config)

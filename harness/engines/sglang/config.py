@@ -14,6 +14,7 @@ FIRST_COME, LONGEST_PREFIX = "fcfs", "lpm"
 WRITE_THROUGH, WRITE_SELECTED, WRITE_BACK = "write_through", "write_through_selective", "write_back"
 DEFAULT_TREE, SWA_TREE, UNIFIED_TREE = "default", "swa", "unified"
 MAX_PAGES, MAX_CONTEXT_LEN = 1 << 22, 1 << 20  # as large as those of a server with pages of one token
+MAX_POOL_TOKENS = 1 << 24  # of a pool, and of its pool on the host
 STATES_PER_RUNNING = 3  # MAMBA_CACHE_SIZE_MAX_RUNNING_REQUESTS_RATIO of the releases
 BOTH, PREFILL, DECODE = "null", "prefill", "decode"  # the values of --disaggregation-mode
 ALONE = {"role": BOTH, "host_ratio": None, "streaming_sessions": False}
@@ -90,6 +91,9 @@ class SglangConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise InvalidConfig(f"sliding_window is null, want state_slots with it, and a tree other than {SWA_TREE!r}")
         if self.host_ratio is not None and self.tree == SWA_TREE:
             raise InvalidConfig(f"host_ratio is set with tree {SWA_TREE!r}, want {UNIFIED_TREE!r} or {DEFAULT_TREE!r}")
+        tokens = self.page_size * max(self.full_pages, self.swa_pages) * max(1, self.host_ratio or 0)
+        if tokens > MAX_POOL_TOKENS:
+            raise InvalidConfig(f"the largest pool has {tokens:.0f} tokens, want at most {MAX_POOL_TOKENS}")
         if self.chunk_len % self.page_size:
             raise InvalidConfig(f"chunk_len is {self.chunk_len}, want a multiple of page_size {self.page_size}")
         if self.swa_pages < (least := least_swa_pages(self.page_size, self.sliding_window, self.chunk_len)):

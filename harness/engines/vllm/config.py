@@ -13,6 +13,7 @@ from harness.core.target import Draw, Pool, Shape
 FIRST_COME, PRIORITY = "fcfs", "priority"
 NGRAM, EAGLE = "ngram", "eagle"
 MAX_BLOCKS, MAX_CONTEXT_LEN = 1 << 22, 1 << 20
+MAX_WINDOWS = 8
 VOCABULARY = 64
 ACCEPT = name_of(Accept)
 LOAD_FAILS, LOAD_LATE = "load.fails", "load.late"
@@ -53,8 +54,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     block_size: BlockSize = 4
     num_blocks: Annotated[int, Meta(ge=2, le=MAX_BLOCKS)] = 96
-    windows: tuple[Window, ...] = (5,)
-    window_block_sizes: tuple[BlockSize, ...] = ()
+    windows: Annotated[tuple[Window, ...], Meta(max_length=MAX_WINDOWS)] = (5,)
+    window_block_sizes: Annotated[tuple[BlockSize, ...], Meta(max_length=MAX_WINDOWS)] = ()
     state_groups: Annotated[int, Meta(ge=0, le=4)] = 0
     all_states: bool = False
     max_running_requests: Annotated[int, Meta(ge=1, le=1024)] = 4

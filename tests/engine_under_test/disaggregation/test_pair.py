@@ -74,6 +74,20 @@ def test_generate_while_a_side_is_paused_raises(side):
         pair.generate([LONG], SamplingParams(4))
 
 
+def test_outputs_of_other_requests_are_delivered_after_generate():
+    pair = pair_of()
+    other = pair.submit(OTHER, SamplingParams(3))
+
+    pair.generate([LONG], SamplingParams(4))
+
+    outputs = []
+    while pair.has_work:
+        outputs += pair.step()
+    [wanted] = pair_of().generate([OTHER], SamplingParams(3))
+    assert [token for one in outputs for token in one.token_ids] == wanted.token_ids
+    assert (outputs[-1].request_id, outputs[-1].finish_reason) == (other, "length")
+
+
 @pytest.mark.parametrize(
     "changes",
     [

@@ -2,14 +2,15 @@
 
 import pytest
 
-from harness.bench.perturbation import Kind, Outcome, measure
+from harness.bench.perturbation import Outcome, measure
+from harness.engines.own.faults import PERTURBATIONS
 
 RUNS = 6  # half of them with a model
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_perturbation_is_noticed_and_nothing_else_is_blamed(kind):
-    outcomes = measure(kind, RUNS)
+@pytest.mark.parametrize("fault", PERTURBATIONS)
+def test_perturbation_is_noticed_and_nothing_else_is_blamed(fault):
+    outcomes = measure(fault, RUNS)
 
     assert {outcome: num for outcome, num in outcomes.items() if num and outcome != Outcome.MOOT} == {
         Outcome.NOTICED: RUNS

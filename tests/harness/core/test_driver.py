@@ -5,6 +5,7 @@ import pytest
 from engine_under_test.config import EngineConfig
 from engine_under_test.errors import AccountingError
 from harness.core.driver import STUCK, Checking, Driver
+from harness.core.errors import RunTooLarge
 from harness.core.ops import Abort, Drain, Flush, Recipe, Step, Submit
 from harness.core.system import EngineSystem
 from harness.engines.own.adapter import SwardenEngine
@@ -104,6 +105,15 @@ def test_drain_finishes_all_requests_and_frees_every_unit():
 
     assert driver.failure is None
     assert [len(pool.free) == pool.capacity for pool in driver.snapshot().pools] == [True] * 3
+
+
+def test_run_with_more_steps_than_the_limit_is_refused_with_the_number_of_the_op():
+    driver = Driver([EngineSystem(SwardenEngine(SMALL))], checking=Checking(max_steps=5))
+    driver.apply(Submit(max_new_tokens=100))
+    driver.apply(Step(count=4))
+
+    with pytest.raises(RunTooLarge, match=r"^op 3: the run has 5 engine steps before it ends$"):
+        driver.apply(Drain())
 
 
 def test_with_an_interval_only_every_third_step_is_checked():

@@ -147,7 +147,7 @@ BROKEN_HEADERS = [
     (
         "unknown machine",
         HEADER.replace('"machine":"engine"', '"machine":"tre"'),
-        f':1: the header: machine is "tre", want engine, pd, ledger, tree, host; {CORRECT}',
+        f':1: the header: machine is "tre", want engine, pd, ledger, tree, host, perturbed, perturbed-pd; {CORRECT}',
     ),
     (
         "unknown fault",

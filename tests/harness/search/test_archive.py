@@ -2,6 +2,7 @@
 
 import shutil
 
+import msgspec
 import pytest
 
 from harness.search.archive import (
@@ -9,10 +10,12 @@ from harness.search.archive import (
     Archived,
     ArchiveError,
     FindingSummary,
+    Night,
     Quarantine,
     ShardRecord,
     Sighting,
     Status,
+    UnreadableFile,
     read,
     save,
 )
@@ -115,6 +118,25 @@ def test_file_that_cannot_be_read_is_named_and_stays(tmp_path, name, content, er
     assert len(errors) == 1
     assert errors[0].startswith(f"{path}: {error}")
     assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("name", ["../elsewhere", "/tmp", "..", "a/b", ""])
+def test_night_whose_name_is_a_path_is_refused(tmp_path, name):
+    """Its files would be read, renamed and removed elsewhere."""
+    night = {"command": "", "swarden": "", "seed": 1, "profile": "nightly", "started": "", "engines": []}
+    (tmp_path / "night.json").write_bytes(msgspec.json.encode({**night, "name": name}))
+
+    with pytest.raises(UnreadableFile, match=r"not a Night: Expected `str` matching regex .* - at `\$.name`"):
+        read(tmp_path / "night.json", Night)
+
+
+def test_counts_that_are_no_numbers_are_refused(tmp_path):
+    (tmp_path / "tallies.json").write_bytes(
+        b'{"engine":"a","ordinal":0,"first_batch":0,"batches":1,"tallies":{"ops":{"a":"b"}}}'
+    )
+
+    with pytest.raises(UnreadableFile, match="not a ShardRecord: Expected `int`, got `str`"):
+        read(tmp_path / "tallies.json", ShardRecord)
 
 
 def test_counts_of_a_shard_survive_the_file(tmp_path):

@@ -27,6 +27,8 @@ def test_random_configuration_survives_an_op_log(seed):
         ({"draft_len": 8}, "chunk_len is 8, want more than draft_len 8"),
         ({"draft_len": 1, "asynchronous": True}, "asynchronous is true with draft_len, want false: .*"),
         ({"late_loads": True}, "late_loads is true without external_len, want false"),
+        ({"windows": (5,) * 9}, "windows is .*, want array of length <= 8"),
+        ({"window_block_sizes": (4,) * 100_000}, "window_block_sizes is .*, want array of length <= 8"),
         ({"pages": 1}, "unknown argument pages"),
     ],
 )
