@@ -10,15 +10,17 @@ from harness.core.errors import InvalidConfig
 from harness.core.ops import Accept, name_of
 from harness.core.target import Draw, Pool, Shape
 
+LRU, ARC = "lru", "arc"
 FIRST_COME, PRIORITY = "fcfs", "priority"
 NGRAM, EAGLE = "ngram", "eagle"
 MAX_BLOCKS, MAX_CONTEXT_LEN = 1 << 22, 1 << 20
 VOCABULARY = 64
 ACCEPT = name_of(Accept)
-LOAD_FAILS, LOAD_LATE = "load.fails", "load.late"
+LOAD_FAILS, LOAD_LATE, STORE_LATE = "load.fails", "load.late", "store.late"
 LOAD_FAULTS = {
     LOAD_FAILS: "a load of external KV fails, and writes nothing: the request computes the tokens itself",
     LOAD_LATE: "a load of external KV takes four more passes",
+    STORE_LATE: "a copy to CPU memory takes four more passes",
 }
 
 NONE, ALL, ALIGN = "none", "all", "align"  # mamba_cache_mode
@@ -48,7 +50,9 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `draft_len` enables speculative decoding with as many drafts, of the kind `drafter`: "ngram" needs no memory,
     "eagle" takes slots ahead and recomputes the last block of a cached prefix.  `resets_running`: a flush preempts the
     running requests (reset_prefix_cache with reset_running_requests).  `external_len` enables a KV connector, whose
-    store has so many tokens of each prompt; with `late_loads` it loads them in the background.
+    store has so many tokens of each prompt; with `late_loads` it loads them in the background.  `cpu_chunks` enables
+    the offloading connector: so many chunks of CPU memory, each for `chunk_blocks` blocks, with `eviction` by "lru" or
+    "arc".  With `sync_loads` it loads within the step.
     """
 
     block_size: BlockSize = 4
@@ -68,11 +72,19 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     watermark: Annotated[float, Meta(ge=0, le=0.5)] = 0.0
     external_len: Annotated[int, Meta(ge=0, le=MAX_CONTEXT_LEN)] = 0
     late_loads: bool = False
+    cpu_chunks: Annotated[int, Meta(ge=0, le=MAX_BLOCKS)] = 0
+    chunk_blocks: Annotated[int, Meta(ge=1, le=16)] = 1
+    eviction: str = LRU
+    sync_loads: bool = False
     draft_len: Annotated[int, Meta(ge=1, le=16)] | None = None
     drafter: str = NGRAM
 
     def __post_init__(self) -> None:
-        for name, choices in {"policy": (FIRST_COME, PRIORITY), "drafter": (NGRAM, EAGLE)}.items():
+        for name, choices in {
+            "policy": (FIRST_COME, PRIORITY),
+            "drafter": (NGRAM, EAGLE),
+            "eviction": (LRU, ARC),
+        }.items():
             if (value := getattr(self, name)) not in choices:
                 raise InvalidConfig(f"{name} is {value!r}, want {' or '.join(map(repr, choices))}")
         self._check_groups()
@@ -80,6 +92,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise InvalidConfig(f"chunk_len is {self.chunk_len}, want more than draft_len {self.draft_len}")
         if self.late_loads and not self.external_len:
             raise InvalidConfig("late_loads is true without external_len, want false")
+        if self.cpu_chunks and (self.external_len or self.state_groups or not self.prefix_caching):
+            raise InvalidConfig("cpu_chunks is set: want prefix_caching, and neither external_len nor state_groups")
         if self.chunk_len < self.max_running_requests:
             raise InvalidConfig(f"chunk_len is {self.chunk_len}, want at least max_running_requests")
         if self.num_blocks < (least := least_blocks(self)):
@@ -127,9 +141,16 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.draft_len or 0 if self.drafter == EAGLE else 0
 
     @property
+    def faults(self) -> tuple[str, ...]:
+        """The faults of the KV connector."""
+        if self.cpu_chunks:
+            return LOAD_LATE, STORE_LATE
+        return (LOAD_FAILS, LOAD_LATE) if self.late_loads else ()
+
+    @property
     def shape(self) -> Shape:
         pools = [Pool("blocks", self.num_blocks, group.window) for group in self.groups]
-        unused = [*([ACCEPT] if self.draft_len is None else []), *([] if self.late_loads else LOAD_FAULTS)]
+        unused = [*([ACCEPT] if self.draft_len is None else []), *(LOAD_FAULTS.keys() - self.faults)]
         sizes = (self.block_size, pools, self.chunk_len, self.max_running_requests, self.max_context_len)
         return Shape(*sizes, unused=unused)
 
@@ -169,14 +190,26 @@ def random_config(draw: Draw, *, has: Callable[[str], bool]) -> VllmConfig:
     if config.windows:
         size = config.block_size * draw.one_of((1, 1, 2))
         config = msgspec.structs.replace(config, window_block_sizes=(size,) * len(config.windows))
-    kind = draw.one_of(("plain", "loads", "drafts", "states", "loads", "states"))
+    kind = draw.one_of(("plain", "loads", "drafts", "states", "loads", "states", "offloading"))
     if kind == "loads":
         external_len = config.block_size * draw.one_of((4, 2, 8))
         late_loads = draw.one_of((False, True, True))
         config = msgspec.structs.replace(config, external_len=external_len, late_loads=late_loads)
+    if kind == "offloading" and has("offloading"):
+        config = msgspec.structs.replace(
+            config,
+            prefix_caching=True,
+            cpu_chunks=draw.one_of((40, 10, 20, 80)),
+            chunk_blocks=draw.one_of((1, 1, 2))
+            if config.block_size > 1
+            else 2,  # a prompt of one token is loaded forever
+            eviction=draw.one_of((LRU, ARC)),
+            sync_loads=draw.one_of((False, True)),
+        )
     if kind == "states":
         config = _with_states(draw, config, has=has)
-    if kind == "drafts" or (config.state_groups and not config.all_states and draw.one_of((False, False, True))):
+    can_have_drafts = kind == "offloading" or (config.state_groups and not config.all_states)
+    if kind == "drafts" or (can_have_drafts and draw.one_of((False, False, True))):
         config = msgspec.structs.replace(
             config,
             asynchronous=config.asynchronous and not config.state_groups,
