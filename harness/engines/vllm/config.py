@@ -196,16 +196,7 @@ def random_config(draw: Draw, *, has: Callable[[str], bool]) -> VllmConfig:
         late_loads = draw.one_of((False, True, True))
         config = msgspec.structs.replace(config, external_len=external_len, late_loads=late_loads)
     if kind == "offloading" and has("offloading"):
-        config = msgspec.structs.replace(
-            config,
-            prefix_caching=True,
-            cpu_chunks=draw.one_of((40, 10, 20, 80)),
-            chunk_blocks=draw.one_of((1, 1, 2))
-            if config.block_size > 1
-            else 2,  # a prompt of one token is loaded forever
-            eviction=draw.one_of((LRU, ARC)),
-            sync_loads=draw.one_of((False, True)),
-        )
+        config = _with_offloading(draw, config)
     if kind == "states":
         config = _with_states(draw, config, has=has)
     can_have_drafts = kind == "offloading" or (config.state_groups and not config.all_states)
@@ -221,6 +212,18 @@ def random_config(draw: Draw, *, has: Callable[[str], bool]) -> VllmConfig:
         config = msgspec.structs.replace(config, drafter=EAGLE)
     spare = draw.one_of((0, 1, 2, 4, 8, 16, 40))
     return msgspec.structs.replace(config, num_blocks=least_blocks(config) + spare)
+
+
+def _with_offloading(draw: Draw, config: VllmConfig) -> VllmConfig:
+    """The configuration with CPU memory. A chunk has two tokens at least: a prompt of one is loaded forever."""
+    return msgspec.structs.replace(
+        config,
+        prefix_caching=True,
+        cpu_chunks=draw.one_of((40, 10, 20, 80)),
+        chunk_blocks=draw.one_of((1, 1, 2)) if config.block_size > 1 else 2,
+        eviction=draw.one_of((LRU, ARC)),
+        sync_loads=draw.one_of((False, True)),
+    )
 
 
 def _with_states(draw: Draw, config: VllmConfig, *, has: Callable[[str], bool]) -> VllmConfig:
