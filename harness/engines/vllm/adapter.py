@@ -121,7 +121,8 @@ class VllmEngine(EnginePort):
         self._reset(resets_running=False)
 
     def pause(self) -> bool:
-        """As pause_generation with mode "keep": passes in flight complete, then the running requests are preempted.
+        """As pause_generation with mode "keep", or sleep: passes in flight complete, then the running requests are
+        preempted, and the caches are reset.
 
         Not during a load, where a release says that its reset is not supported.
         """
@@ -155,9 +156,11 @@ class VllmEngine(EnginePort):
         )
 
     def _finish_pause(self) -> None:
-        if self._pause == Pause.BEGUN and not self._runner.in_flight:
+        if self._pause == Pause.BEGUN and not self._runner.in_flight and not self._runner.loads:
             self._pause = Pause.COMPLETE
-            self._reset(resets_running=True)
+            self._reset(resets_running=True, resets_connector=bool(self._config.cpu_chunks))
+            if self._config.sleeps:
+                self._runner.device.memory.discard()
             self.log.notice(seen.Paused())
 
     def _reset(self, *, resets_running: bool, resets_connector: bool = False) -> bool:

@@ -49,7 +49,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     is the AsyncScheduler, with two passes in flight.  `second_runner` is the output for model runner V2.
     `draft_len` enables speculative decoding with as many drafts, of the kind `drafter`: "ngram" needs no memory,
     "eagle" takes slots ahead and recomputes the last block of a cached prefix.  `resets_running`: a flush preempts the
-    running requests (reset_prefix_cache with reset_running_requests).  `external_len` enables a KV connector, whose
+    running requests (reset_prefix_cache with reset_running_requests).  `sleeps`: a pause is a sleep at level 1, which
+    discards the KV.  `external_len` enables a KV connector, whose
     store has so many tokens of each prompt; with `late_loads` it loads them in the background.  `cpu_chunks` enables
     the offloading connector: so many chunks of CPU memory, each for `chunk_blocks` blocks, with `eviction` by "lru" or
     "arc".  With `sync_loads` it loads within the step.
@@ -69,6 +70,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     asynchronous: bool = False
     second_runner: bool = False
     resets_running: bool = False
+    sleeps: bool = False
     watermark: Annotated[float, Meta(ge=0, le=0.5)] = 0.0
     external_len: Annotated[int, Meta(ge=0, le=MAX_CONTEXT_LEN)] = 0
     late_loads: bool = False
@@ -186,6 +188,7 @@ def random_config(draw: Draw, *, has: Callable[[str], bool]) -> VllmConfig:
         asynchronous=draw.one_of((False, True)),
         second_runner=has("second_runner") and draw.one_of((False, True)),
         resets_running=draw.one_of((False, False, True)),
+        sleeps=draw.one_of((False, False, True)),
     )
     if config.windows:
         size = config.block_size * draw.one_of((1, 1, 2))

@@ -47,6 +47,10 @@ class Memory:
         """Copy all slots of a block."""
         self.put_slots(target, self.slots(source))
 
+    def discard(self) -> None:
+        """Lose all KV."""
+        self._slots = [0] * len(self._slots)
+
     def slots(self, block: int) -> Sequence[int]:
         """All slots of a block, as they are stored."""
         return self._slots[block * self._width : (block + 1) * self._width]
