@@ -114,13 +114,15 @@ class VllmEngine(EnginePort):
         """reset_prefix_cache, which does nothing while a request has blocks, unless it preempts all of them."""
         if self._config.resets_running and self._is_loading:
             return False
-        return self._reset(resets_running=self._config.resets_running)
+        resets_connector = bool(self._config.cpu_chunks) and self._config.resets_running
+        return self._reset(resets_running=self._config.resets_running, resets_connector=resets_connector)
 
     def clear(self) -> None:
         self._reset(resets_running=False)
 
     def pause(self) -> bool:
-        """As pause_generation with mode "keep": passes in flight complete, then the running requests are preempted.
+        """As pause_generation with mode "keep", or sleep: passes in flight complete, then the running requests are
+        preempted, and the caches are reset.
 
         Not during a load, where a release says that its reset is not supported.
         """
@@ -154,12 +156,14 @@ class VllmEngine(EnginePort):
         )
 
     def _finish_pause(self) -> None:
-        if self._pause == Pause.BEGUN and not self._runner.in_flight:
+        if self._pause == Pause.BEGUN and not self._runner.in_flight and not self._runner.loads:
             self._pause = Pause.COMPLETE
-            self._reset(resets_running=True)
+            self._reset(resets_running=True, resets_connector=bool(self._config.cpu_chunks))
+            if self._config.sleeps:
+                self._runner.device.memory.discard()
             self.log.notice(seen.Paused())
 
-    def _reset(self, *, resets_running: bool) -> bool:
+    def _reset(self, *, resets_running: bool, resets_connector: bool = False) -> bool:
         """Whether the release has reset its cache.
 
         A release refuses by an error if blocks wait for passes in flight; its client gets it, and the engine goes on.
@@ -169,7 +173,7 @@ class VllmEngine(EnginePort):
                 if any(request.req is one for one in self.built.scheduler.running):
                     request.dropped = self._runner.last_launch
         try:
-            return bool(self.built.core.reset_prefix_cache(resets_running, False))
+            return bool(self.built.core.reset_prefix_cache(resets_running, resets_connector))
         except RuntimeError:
             if not getattr(self.built.scheduler, "deferred_frees", ()):
                 raise
@@ -182,7 +186,7 @@ class VllmEngine(EnginePort):
     def _loaded(self, original: Callable[..., None], req: Any) -> None:
         """The release takes note of the end of a load; after a failure it may free the blocks."""
         original(req)
-        del self._runner.loads.loading[int(req.request_id)]
+        self._runner.loads.loading.pop(int(req.request_id), None)
         units = [block.block_id for block in self.built.tables[0].req_to_blocks.get(req.request_id, ())]
         if units:
             self.log.notice(seen.Loaded(int(req.request_id), req.num_computed_tokens, units))
@@ -215,7 +219,5 @@ class VllmEngine(EnginePort):
 
 def faults_of(release: Release, config: VllmConfig) -> Mapping[str, str]:
     """Those that can happen to an engine core of this configuration."""
-    if not config.late_loads:
-        return CLIENT_FAULTS
     can_fail = release.has("failed_requests") or not config.windows
-    return {name: effect for name, effect in FAULTS.items() if can_fail or name != LOAD_FAILS}
+    return CLIENT_FAULTS | {name: LOAD_FAULTS[name] for name in config.faults if can_fail or name != LOAD_FAILS}

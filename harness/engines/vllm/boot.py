@@ -43,6 +43,10 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "SupportsHMA": ("distributed.kv_transfer.kv_connector.v1.base:SupportsHMA",),
     "KVConnectorFactory": ("distributed.kv_transfer.kv_connector.factory:KVConnectorFactory",),
     "KVTransferConfig": ("config:KVTransferConfig",),
+    "KVConnectorRole": ("distributed.kv_transfer.kv_connector.v1.base:KVConnectorRole",),
+    "KVCacheTensor": ("v1.kv_cache_interface:KVCacheTensor",),
+    "OffloadingWorker": ("v1.kv_offload.base:OffloadingWorker",),
+    "TransferResult": ("v1.kv_offload.base:TransferResult",),
     "ModelRegistry": ("model_executor.models:ModelRegistry",),
     "ModelConfig": ("config:ModelConfig",),
     "CacheConfig": ("config:CacheConfig",),
@@ -93,6 +97,10 @@ FEATURES: Mapping[str, Feature] = {
     "watermark": Feature(
         "a share of the blocks is kept free at admission",
         lambda release: "watermark" in parameters(release.part("SchedulerConfig")),
+    ),
+    "offloading": Feature(
+        "the offloading connector copies the blocks of all groups, by an OffloadingWorker",
+        lambda release: release.part("OffloadingWorker") is not None,
     ),
     "failed_requests": Feature(
         "a connector names the requests whose loads failed; before, their blocks, which only one group can have",

@@ -10,16 +10,18 @@ from harness.core.errors import InvalidConfig
 from harness.core.ops import Accept, name_of
 from harness.core.target import Draw, Pool, Shape
 
+LRU, ARC = "lru", "arc"
 FIRST_COME, PRIORITY = "fcfs", "priority"
 NGRAM, EAGLE = "ngram", "eagle"
 MAX_BLOCKS, MAX_CONTEXT_LEN = 1 << 22, 1 << 20
 MAX_WINDOWS = 8
 VOCABULARY = 64
 ACCEPT = name_of(Accept)
-LOAD_FAILS, LOAD_LATE = "load.fails", "load.late"
+LOAD_FAILS, LOAD_LATE, STORE_LATE = "load.fails", "load.late", "store.late"
 LOAD_FAULTS = {
     LOAD_FAILS: "a load of external KV fails, and writes nothing: the request computes the tokens itself",
     LOAD_LATE: "a load of external KV takes four more passes",
+    STORE_LATE: "a copy to CPU memory takes four more passes",
 }
 
 NONE, ALL, ALIGN = "none", "all", "align"  # mamba_cache_mode
@@ -48,8 +50,11 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     is the AsyncScheduler, with two passes in flight.  `second_runner` is the output for model runner V2.
     `draft_len` enables speculative decoding with as many drafts, of the kind `drafter`: "ngram" needs no memory,
     "eagle" takes slots ahead and recomputes the last block of a cached prefix.  `resets_running`: a flush preempts the
-    running requests (reset_prefix_cache with reset_running_requests).  `external_len` enables a KV connector, whose
-    store has so many tokens of each prompt; with `late_loads` it loads them in the background.
+    running requests (reset_prefix_cache with reset_running_requests).  `sleeps`: a pause is a sleep at level 1, which
+    discards the KV.  `external_len` enables a KV connector, whose
+    store has so many tokens of each prompt; with `late_loads` it loads them in the background.  `cpu_chunks` enables
+    the offloading connector: so many chunks of CPU memory, each for `chunk_blocks` blocks, with `eviction` by "lru" or
+    "arc".  With `sync_loads` it loads within the step.
     """
 
     block_size: BlockSize = 4
@@ -66,14 +71,23 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     asynchronous: bool = False
     second_runner: bool = False
     resets_running: bool = False
+    sleeps: bool = False
     watermark: Annotated[float, Meta(ge=0, le=0.5)] = 0.0
     external_len: Annotated[int, Meta(ge=0, le=MAX_CONTEXT_LEN)] = 0
     late_loads: bool = False
+    cpu_chunks: Annotated[int, Meta(ge=0, le=MAX_BLOCKS)] = 0
+    chunk_blocks: Annotated[int, Meta(ge=1, le=16)] = 1
+    eviction: str = LRU
+    sync_loads: bool = False
     draft_len: Annotated[int, Meta(ge=1, le=16)] | None = None
     drafter: str = NGRAM
 
     def __post_init__(self) -> None:
-        for name, choices in {"policy": (FIRST_COME, PRIORITY), "drafter": (NGRAM, EAGLE)}.items():
+        for name, choices in {
+            "policy": (FIRST_COME, PRIORITY),
+            "drafter": (NGRAM, EAGLE),
+            "eviction": (LRU, ARC),
+        }.items():
             if (value := getattr(self, name)) not in choices:
                 raise InvalidConfig(f"{name} is {value!r}, want {' or '.join(map(repr, choices))}")
         self._check_groups()
@@ -81,6 +95,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise InvalidConfig(f"chunk_len is {self.chunk_len}, want more than draft_len {self.draft_len}")
         if self.late_loads and not self.external_len:
             raise InvalidConfig("late_loads is true without external_len, want false")
+        if self.cpu_chunks and (self.external_len or self.state_groups or not self.prefix_caching):
+            raise InvalidConfig("cpu_chunks is set: want prefix_caching, and neither external_len nor state_groups")
         if self.chunk_len < self.max_running_requests:
             raise InvalidConfig(f"chunk_len is {self.chunk_len}, want at least max_running_requests")
         if self.num_blocks < (least := least_blocks(self)):
@@ -128,9 +144,16 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.draft_len or 0 if self.drafter == EAGLE else 0
 
     @property
+    def faults(self) -> tuple[str, ...]:
+        """The faults of the KV connector."""
+        if self.cpu_chunks:
+            return LOAD_LATE, STORE_LATE
+        return (LOAD_FAILS, LOAD_LATE) if self.late_loads else ()
+
+    @property
     def shape(self) -> Shape:
         pools = [Pool("blocks", self.num_blocks, group.window) for group in self.groups]
-        unused = [*([ACCEPT] if self.draft_len is None else []), *([] if self.late_loads else LOAD_FAULTS)]
+        unused = [*([ACCEPT] if self.draft_len is None else []), *(LOAD_FAULTS.keys() - self.faults)]
         sizes = (self.block_size, pools, self.chunk_len, self.max_running_requests, self.max_context_len)
         return Shape(*sizes, unused=unused)
 
@@ -166,18 +189,22 @@ def random_config(draw: Draw, *, has: Callable[[str], bool]) -> VllmConfig:
         asynchronous=draw.one_of((False, True)),
         second_runner=has("second_runner") and draw.one_of((False, True)),
         resets_running=draw.one_of((False, False, True)),
+        sleeps=draw.one_of((False, False, True)),
     )
     if config.windows:
         size = config.block_size * draw.one_of((1, 1, 2))
         config = msgspec.structs.replace(config, window_block_sizes=(size,) * len(config.windows))
-    kind = draw.one_of(("plain", "loads", "drafts", "states", "loads", "states"))
+    kind = draw.one_of(("plain", "loads", "drafts", "states", "loads", "states", "offloading"))
     if kind == "loads":
         external_len = config.block_size * draw.one_of((4, 2, 8))
         late_loads = draw.one_of((False, True, True))
         config = msgspec.structs.replace(config, external_len=external_len, late_loads=late_loads)
+    if kind == "offloading" and has("offloading"):
+        config = _with_offloading(draw, config)
     if kind == "states":
         config = _with_states(draw, config, has=has)
-    if kind == "drafts" or (config.state_groups and not config.all_states and draw.one_of((False, False, True))):
+    can_have_drafts = kind == "offloading" or (config.state_groups and not config.all_states)
+    if kind == "drafts" or (can_have_drafts and draw.one_of((False, False, True))):
         config = msgspec.structs.replace(
             config,
             asynchronous=config.asynchronous and not config.state_groups,
@@ -189,6 +216,18 @@ def random_config(draw: Draw, *, has: Callable[[str], bool]) -> VllmConfig:
         config = msgspec.structs.replace(config, drafter=EAGLE)
     spare = draw.one_of((0, 1, 2, 4, 8, 16, 40))
     return msgspec.structs.replace(config, num_blocks=least_blocks(config) + spare)
+
+
+def _with_offloading(draw: Draw, config: VllmConfig) -> VllmConfig:
+    """The configuration with CPU memory. A chunk has two tokens at least: a prompt of one is loaded forever."""
+    return msgspec.structs.replace(
+        config,
+        prefix_caching=True,
+        cpu_chunks=draw.one_of((40, 10, 20, 80)),
+        chunk_blocks=draw.one_of((1, 1, 2)) if config.block_size > 1 else 2,
+        eviction=draw.one_of((LRU, ARC)),
+        sync_loads=draw.one_of((False, True)),
+    )
 
 
 def _with_states(draw: Draw, config: VllmConfig, *, has: Callable[[str], bool]) -> VllmConfig:

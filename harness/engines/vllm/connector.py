@@ -3,24 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from harness.engines.vllm import offloading
 from harness.engines.vllm.boot import Release
 from harness.engines.vllm.config import VllmConfig
+from harness.engines.vllm.passes import Load
 
 NAME = "SwardenStore"
-
-
-class Load(NamedTuple):
-    """KV of positions [start, end) of a request, to be written to the blocks of each group.
-
-    `tokens` are those of [0, end).  A load in the background `is_late`.
-    """
-
-    request: int
-    start: int
-    end: int
-    tokens: Sequence[int]
-    tables: Sequence[Sequence[int]]
-    is_late: bool
 
 
 class Store:
@@ -79,6 +67,15 @@ class Loads(NamedTuple):
 
 def transfer_config(release: Release, config: VllmConfig) -> Any:
     """The setting that makes the release build a Store; None without one."""
+    if config.cpu_chunks:
+        extra = offloading.settings(config)
+        return release.make(
+            "KVTransferConfig",
+            kv_connector=offloading.NAME,
+            kv_role="kv_both",
+            engine_id=offloading.NAME,
+            kv_connector_extra_config=extra,
+        )
     if not config.external_len:
         return None
     kind = type(NAME, (Store, release.part("KVConnectorBase"), release.part("SupportsHMA")), {})

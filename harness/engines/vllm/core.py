@@ -13,6 +13,7 @@ from harness.engines.foreign.parts import known, parameters
 from harness.engines.vllm.boot import RUNNER_SWITCH, Release
 from harness.engines.vllm.config import NGRAM, NONE, VllmConfig
 from harness.engines.vllm.connector import transfer_config
+from harness.engines.vllm.offloading import tensors
 
 # Methods of EngineCore that only log.
 SILENT_CONTEXTS = ("log_error_detail", "log_iteration_details", "capture_iteration_details")
@@ -42,17 +43,20 @@ class Built(msgspec.Struct, frozen=True):
         return list(self.manager.coordinator.single_type_managers)
 
 
-def build(release: Release, config: VllmConfig, executor: Any) -> Built:
+def build(release: Release, config: VllmConfig, runner: Any) -> Built:
     os.environ[RUNNER_SWITCH] = str(int(config.second_runner))
     vllm_config, groups = _vllm_config(release, config), _groups(release, config)
     sizes = BlockSizes(*release.part("resolve_kv_cache_block_sizes")(groups, vllm_config))
     vllm_config.cache_config.block_size = min(group.block_size for group in config.groups)
     scheduler = _scheduler(release, config, vllm_config, groups, sizes)
+    if config.cpu_chunks:
+        role = release.part("KVConnectorRole").WORKER
+        runner.offload(release.part("KVConnectorFactory").create_connector(vllm_config, role, groups))
     core = type("Core", (release.part("EngineCore"),), {"__init__": lambda core: None})()
     vars(core).update(
         vllm_config=vllm_config,
         scheduler=scheduler,
-        model_executor=executor,
+        model_executor=runner,
         batch_queue_size=config.most_launches,
         batch_queue=deque(maxlen=config.most_launches) if config.asynchronous else None,
         async_scheduling=config.asynchronous,
@@ -170,7 +174,11 @@ def _groups(release: Release, config: VllmConfig) -> Any:
     groups = [
         release.make("KVCacheGroupSpec", layer_names=[f"{i}"], kv_cache_spec=spec) for i, spec in enumerate(specs)
     ]
-    return release.make("KVCacheConfig", num_blocks=config.num_blocks + 1, kv_cache_tensors=[], kv_cache_groups=groups)
+    layers = [f"{i}" for i in range(len(specs))]
+    memory = tensors(release, config, layers) if config.cpu_chunks else []
+    return release.make(
+        "KVCacheConfig", num_blocks=config.num_blocks + 1, kv_cache_tensors=memory, kv_cache_groups=groups
+    )
 
 
 @contextmanager

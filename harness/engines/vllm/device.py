@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 import invariants.events as seen
 from harness.engines.vllm.config import VOCABULARY, VllmConfig
-from harness.engines.vllm.connector import Load
 from harness.engines.vllm.memory import Memory
-from harness.engines.vllm.passes import Entry, Pass
+from harness.engines.vllm.passes import Entry, Load, Pass
 from harness.engines.vllm.speculation import Proposer
 from harness.engines.vllm.states import States
 from invariants.reference import namespace_tag, next_tag, sampled_token

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from harness.core.faults import FaultPlan
+from harness.engines.vllm.boot import Release
 from harness.engines.vllm.config import LOAD_FAILS, LOAD_LATE, Group
-from harness.engines.vllm.connector import Load
+from harness.engines.vllm.passes import Load, Pass
 
 PASSES, MORE_PASSES = 2, 4  # of the runner, empty ones too, until a load ends
 
@@ -28,13 +29,17 @@ class _UnderWay:
 
 
 class LateLoads:
-    """The loads under way. Every second one is written at once, as by a transfer that overtakes passes in flight.
+    """The worker's side of the store.
+
+    Every second load is written at once, as by a transfer that overtakes passes in flight.
 
     `loading` has, by request, those of which the scheduler has not taken note yet that they ended.
     """
 
-    def __init__(self, faults: FaultPlan, groups: Sequence[Group], write: Callable[[Load], None]) -> None:
-        self._faults, self._groups, self._write = faults, groups, write
+    def __init__(
+        self, release: Release, faults: FaultPlan, groups: Sequence[Group], write: Callable[[Load], None]
+    ) -> None:
+        self._release, self._faults, self._groups, self._write = release, faults, groups, write
         self._under_way: list[_UnderWay] = []
         self._begun = 0
         self.loading: dict[int, Load] = {}
@@ -42,7 +47,24 @@ class LateLoads:
     def __bool__(self) -> bool:
         return bool(self._under_way)
 
-    def begin(self, load: Load) -> None:
+    def received(self, one: Pass, output: Any) -> None:
+        """The loads of an output of the scheduler begin, or are those of its pass."""
+        for load in getattr(output.kv_connector_metadata, "loads", ()):
+            if load.is_late:
+                self._begin(load)
+            else:
+                one.loads.append(load)
+
+    def computed(self, one: Pass) -> Any:
+        """A pass has been computed. Returns what the connector tells the scheduler; None if no load has ended."""
+        ended = self._end_pass()
+        if ended is None:
+            return None
+        by_request = self._release.has("failed_requests")
+        failed = {"failed_recving": ended.failed} if by_request else {"invalid_block_ids": ended.unwritten}
+        return self._release.make("KVConnectorOutput", finished_recving=ended.requests, **failed)
+
+    def _begin(self, load: Load) -> None:
         self._begun += 1
         self.loading[load.request] = load
         has_failed = LOAD_FAILS in self._faults.known and self._faults.fires(LOAD_FAILS)
@@ -52,8 +74,8 @@ class LateLoads:
         passes = PASSES + MORE_PASSES * self._faults.fires(LOAD_LATE)
         self._under_way.append(_UnderWay(load, passes, is_early, has_failed))
 
-    def end_pass(self) -> Ended | None:
-        """A pass of the runner has been computed; returns the loads that have ended, if any."""
+    def _end_pass(self) -> Ended | None:
+        """The loads that have ended with a pass, if any."""
         ended = []
         for one in self._under_way:
             one.passes -= 1

@@ -45,8 +45,19 @@ class Memory:
 
     def copy(self, source: int, target: int) -> None:
         """Copy all slots of a block."""
-        start = source * self._width
-        self._slots[target * self._width : (target + 1) * self._width] = self._slots[start : start + self._width]
+        self.put_slots(target, self.slots(source))
+
+    def discard(self) -> None:
+        """Lose all KV."""
+        self._slots = [0] * len(self._slots)
+
+    def slots(self, block: int) -> Sequence[int]:
+        """All slots of a block, as they are stored."""
+        return self._slots[block * self._width : (block + 1) * self._width]
+
+    def put_slots(self, block: int, slots: Sequence[int]) -> None:
+        """Store all slots of a block; none: as those of a block that was never written."""
+        self._slots[block * self._width : (block + 1) * self._width] = slots or [0] * self._width
 
     def _salted(self, group: int, tag: int) -> int:
         return tag ^ (SALT * group & TAG_MASK) if tag else 0

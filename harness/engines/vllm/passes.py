@@ -4,9 +4,21 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from harness.engines.vllm.connector import Load
-
 PLACEHOLDER = -1  # a draft that is not proposed yet
+
+
+class Load(NamedTuple):
+    """KV of positions [start, end) of a request, to be written to the blocks of each group.
+
+    `tokens` are those of [0, end).  A load in the background `is_late`.
+    """
+
+    request: int
+    start: int
+    end: int
+    tokens: Sequence[int]
+    tables: Sequence[Sequence[int]]
+    is_late: bool
 
 
 class Columns(NamedTuple):

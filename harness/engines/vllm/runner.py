@@ -11,6 +11,7 @@ from harness.engines.vllm.boot import Release
 from harness.engines.vllm.config import VllmConfig
 from harness.engines.vllm.device import UNKNOWN, Device
 from harness.engines.vllm.loads import LateLoads
+from harness.engines.vllm.offloading import Copier, OffloadingSide
 from harness.engines.vllm.passes import PLACEHOLDER, Columns, Entry, Pass
 
 
@@ -43,7 +44,8 @@ class Runner:
         self.release, self._config, self._hooks = release, config, hooks
         self.tables: dict[int, list[list[int]]] = {}
         self.device = Device(config, hooks.notice)
-        self.loads = LateLoads(faults, config.groups, self.device.load)
+        self._faults = faults
+        self.loads: LateLoads | OffloadingSide = LateLoads(release, faults, config.groups, self.device.load)
         self._last = Pass(0, ())
         self._queue: list[Pass] = []  # not computed yet
 
@@ -55,11 +57,19 @@ class Runner:
     def in_flight(self) -> list[Pass]:
         return [one for one in self._queue if one.entries]
 
+    def offload(self, connector: Any) -> None:
+        """Use the worker's side of a release's offloading connector."""
+        copier = Copier(self.release, self._config, self.device.memory, self._faults, self._synchronize)
+        self.loads = OffloadingSide(self.release, connector, copier)
+
     # The methods of an executor, as the engine core calls them.
 
     def execute_model(self, output: Any, non_block: bool = False) -> Any:
         one = self._received(output)
         self._queue.append(one)
+        if one.entries and not one.waiting:
+            self._hooks.launched(one)
+        self.loads.received(one, output)
         return self._result(one) if not one.entries else Result(lambda: None, lambda: True)
 
     def sample_tokens(self, grammar_output: Any, non_block: bool = False) -> Any:
@@ -107,15 +117,8 @@ class Runner:
             if rid in cached.all_token_ids and (rid in cached.resumed_req_ids or request not in scheduled):
                 known[request] = list(cached.all_token_ids[rid])
         admitted = {int(new.req_id) for new in output.scheduled_new_reqs} | set(map(int, cached.resumed_req_ids))
-        one = self._last = self._pass_of(output, starts, known, admitted)
-        for load in getattr(output.kv_connector_metadata, "loads", ()):
-            if load.is_late:
-                self.loads.begin(load)
-            else:
-                one.loads.append(load)
-        if one.entries and not one.waiting:
-            self._hooks.launched(one)
-        return one
+        self._last = self._pass_of(output, starts, known, admitted)
+        return self._last
 
     def _pass_of(
         self, output: Any, starts: Mapping[int, int], known: Mapping[int, Sequence[int]], admitted: set[int]
@@ -153,6 +156,11 @@ class Runner:
 
         return Result(get, lambda: one.output is not None)
 
+    def _synchronize(self, launch: int) -> None:
+        """Compute all passes up to a launch, but not the one that is being launched."""
+        while len(self._queue) > 1 and self._queue[0].launch <= launch:
+            self._compute(self._queue.pop(0))
+
     def _compute(self, one: Pass) -> None:
         sampled = self.device.compute(one)
         rids = [str(entry.request) for entry in one.entries]
@@ -164,7 +172,7 @@ class Runner:
             logprobs=None,
             prompt_logprobs_dict={},
             pooler_output=[],
-            kv_connector_output=self._ended_loads(),
+            kv_connector_output=self.loads.computed(one),
         )
         if one.entries:
             self._hooks.completed(one)
@@ -185,12 +193,3 @@ class Runner:
                 later.waiting -= known
                 if not later.waiting:
                     self._hooks.launched(later)
-
-    def _ended_loads(self) -> Any:
-        """What the connector of the worker tells the scheduler after a pass; None if no load has ended."""
-        ended = self.loads.end_pass()
-        if ended is None:
-            return None
-        by_request = self.release.has("failed_requests")
-        failed = {"failed_recving": ended.failed} if by_request else {"invalid_block_ids": ended.unwritten}
-        return self.release.make("KVConnectorOutput", finished_recving=ended.requests, **failed)

@@ -36,6 +36,7 @@ class VllmTarget(ReleasedTarget[Release]):
         ("draft_len", "drafter"),
         ("windows", "window_block_sizes"),
         ("state_groups", "all_states"),
+        ("cpu_chunks", "chunk_blocks", "eviction", "sync_loads"),
     )
 
     def twins(self, config: Any) -> Mapping[str, Sequence[Mapping[str, Any]]]:
@@ -82,6 +83,8 @@ class VllmTarget(ReleasedTarget[Release]):
             value, default = getattr(config, name), getattr(VllmConfig(), name)
             if value != default and not release.has(name):
                 raise InvalidConfig(f"{name} is {value}, want {default} for vllm {release.text}: it has none")
+        if config.cpu_chunks and not release.has("offloading"):
+            raise InvalidConfig(f"cpu_chunks is {config.cpu_chunks}, want 0 for vllm {release.text}: not driven there")
         has_ngrams = config.draft_len is not None and config.drafter == NGRAM
         if has_ngrams and config.second_runner and not release.has("second_runner_ngrams"):
             raise InvalidConfig(f"second_runner is true with ngram drafts, want false for vllm {release.text}")

@@ -1,0 +1,180 @@
+"""Offloading to CPU memory by the release's OffloadingConnector: both of its sides are real, the copies are not.
+
+A copy begins after the passes that were launched before it, and is made early or late, but before its end is reported
+and after the copies before it in its direction, as by v1/kv_offload/cpu/gpu_worker.py of the releases.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from harness.core.faults import FaultPlan
+from harness.engines.vllm.boot import Release
+from harness.engines.vllm.config import LOAD_LATE, STORE_LATE, VllmConfig
+from harness.engines.vllm.memory import Memory
+from harness.engines.vllm.passes import Load, Pass
+
+NAME = "OffloadingConnector"
+POLLS, MORE_POLLS = 2, 4  # calls of get_finished until a copy has ended
+BLOCK_BYTES = 4096  # of a block in all layers; the connector aligns chunks to it
+ENOUGH_BYTES = 1 << 40
+
+
+class Place(NamedTuple):
+    """A block of the device, and its place in CPU memory: a chunk, and the number of the block there."""
+
+    block: int
+    chunk: int
+    number: int
+
+
+@dataclass
+class Copy:
+    """A copy under way; `after` is the last launch before it."""
+
+    id: int
+    places: Sequence[Place]
+    to_host: bool
+    after: int
+    is_early: bool
+    polls: int
+    is_done: bool = False
+
+
+class Copier:
+    """The release's OffloadingWorker: copies blocks of tags.  `synchronize` computes all passes up to a launch."""
+
+    def __init__(
+        self,
+        release: Release,
+        config: VllmConfig,
+        memory: Memory,
+        faults: FaultPlan,
+        synchronize: Callable[[int], None],
+    ) -> None:
+        self._release, self._blocks = release, config.chunk_blocks
+        self._memory, self._faults, self._synchronize = memory, faults, synchronize
+        self._host: dict[tuple[int, int], Sequence[int]] = {}
+        self._under_way: list[Copy] = []
+        self._begun = 0
+        self.launched = 0  # the last pass before the copies that are submitted now
+        self.computed = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._under_way)
+
+    def advance(self, launch: int) -> None:
+        """A pass has been computed: the early copies behind it are made before the next one."""
+        self.computed = launch
+        for copy in list(self._under_way):
+            if copy.is_early and copy.after <= launch:
+                self._make(copy)
+
+    # The methods of an OffloadingWorker.
+
+    def submit_store(self, job_id: int, src_spec: Any, dst_spec: Any) -> bool:
+        return self._submit(job_id, src_spec, dst_spec, to_host=True)
+
+    def submit_load(self, job_id: int, src_spec: Any, dst_spec: Any, expedited: bool = False) -> bool:
+        return self._submit(job_id, dst_spec, src_spec, to_host=False)
+
+    def get_finished(self) -> list[Any]:
+        for copy in self._under_way:
+            copy.polls -= 1
+        ended = [copy for copy in self._under_way if copy.is_done or (copy.polls <= 0 and copy.after <= self.computed)]
+        for copy in ended:
+            self._make(copy)
+        self._under_way = [copy for copy in self._under_way if not copy.is_done or copy not in ended]
+        return [self._release.make("TransferResult", job_id=copy.id, success=True) for copy in ended]
+
+    def wait(self, job_ids: Collection[int]) -> None:
+        for copy in list(self._under_way):
+            if copy.id in job_ids:
+                self._synchronize(copy.after)
+                self._make(copy)
+
+    def shutdown(self) -> None: ...
+
+    def _submit(self, job_id: int, of_device: Any, of_host: Any, *, to_host: bool) -> bool:
+        places, chunks = list[Place](), of_host.block_ids.tolist()
+        blocks = iter(of_device.block_ids.tolist())
+        for count, first in zip(of_device.group_sizes, of_device.block_indices, strict=True):
+            skipped = first % self._blocks
+            for number in range(skipped, skipped + count):
+                places.append(Place(next(blocks), chunks[number // self._blocks], number % self._blocks))
+            chunks = chunks[-(-(skipped + count) // self._blocks) if count else 0 :]
+        self._begun += 1
+        polls = POLLS + MORE_POLLS * self._faults.fires(STORE_LATE if to_host else LOAD_LATE)
+        copy = Copy(job_id, places, to_host, self.launched, bool(self._begun % 2), polls)
+        self._under_way.append(copy)
+        if copy.is_early and copy.after <= self.computed:
+            self._make(copy)
+        return True
+
+    def _make(self, copy: Copy) -> None:
+        """Make a copy, and those before it in its direction."""
+        for one in self._under_way[: self._under_way.index(copy) + 1]:
+            if one.is_done or one.to_host != copy.to_host:
+                continue
+            one.is_done = True
+            for place in one.places:
+                if one.to_host:
+                    self._host[place.chunk, place.number] = self._memory.slots(place.block)
+                else:
+                    self._memory.put_slots(place.block, self._host.get((place.chunk, place.number), ()))
+
+
+class OffloadingSide:
+    """The worker's side of the connector, as the model runner calls it."""
+
+    def __init__(self, release: Release, connector: Any, copier: Copier) -> None:
+        self._release, self._connector, self._copier = release, connector, copier
+        connector.connector_worker.worker = copier
+        self._outputs: dict[int, Any] = {}
+        self.loading: dict[int, Load] = {}  # the scheduler says how far they reach
+
+    def __bool__(self) -> bool:
+        return bool(self._copier)
+
+    def received(self, one: Pass, output: Any) -> None:
+        """As execute_model: before the forward pass, and after it was launched."""
+        connector, metadata = self._connector, output.kv_connector_metadata
+        self._copier.launched = one.launch - bool(one.entries)
+        connector.handle_preemptions(metadata)
+        connector.bind_connector_metadata(metadata)
+        loads_first = getattr(output, "has_sync_kv_loads", True)
+        if loads_first:
+            connector.start_load_kv(None)
+        self._copier.launched = one.launch
+        if not loads_first:
+            connector.start_load_kv(None)
+        connector.wait_for_save()
+        sent, received = connector.get_finished(output.finished_req_ids)
+        self._outputs[id(one)] = self._release.make(
+            "KVConnectorOutput",
+            finished_sending=sent,
+            finished_recving=received,
+            kv_connector_worker_meta=connector.build_connector_worker_meta(),
+        )
+        connector.clear_connector_metadata()
+
+    def computed(self, one: Pass) -> Any:
+        """A pass has been computed. Returns what the connector told when it was launched."""
+        self._copier.advance(one.launch)
+        return self._outputs.pop(id(one))
+
+
+def tensors(release: Release, config: VllmConfig, layers: list[str]) -> list[Any]:
+    """The memory of the device, from which the connector takes the bytes of a block."""
+    size = BLOCK_BYTES * (config.num_blocks + 1)
+    return [release.make("KVCacheTensor", size=size, shared_by=layers, layers=layers, layer_stride=0, block_stride=0)]
+
+
+def settings(config: VllmConfig) -> dict[str, Any]:
+    """The kv_connector_extra_config, so that CPU memory has `cpu_chunks` chunks."""
+    return {
+        "cpu_bytes_to_use": config.cpu_chunks * config.chunk_blocks * BLOCK_BYTES,
+        "blocks_per_chunk": config.chunk_blocks,
+        "eviction_policy": config.eviction,
+        "sync_load_budget_bytes": ENOUGH_BYTES if config.sync_loads else 0,
+    }

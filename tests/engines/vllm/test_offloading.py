@@ -1,0 +1,49 @@
+"""The release's offloading connector: a prefix that has left the device comes back from CPU memory."""
+
+import pytest
+
+from harness.core.errors import InvalidConfig
+from harness.core.port import Submission
+from harness.core.registry import target_of
+from harness.engines.vllm.config import VllmConfig
+from invariants.events import Admitted
+
+NEWEST = "0.33.0"
+PROMPT, OUTPUT_LEN = [*range(1, 31)], 4
+
+
+def served_after_a_flush(engine, changes):
+    """The outputs of two equal requests with a flush of the device between them, and where each was admitted."""
+    target = target_of(engine)
+    built = target.build(target.decode({"windows": (), "cpu_chunks": 40, **changes}))
+    outputs: list[list[int]] = [[], []]
+    for output in outputs:
+        built.submit(Submission(PROMPT, OUTPUT_LEN, (), 0, 0))
+        while built.has_work:
+            for one in built.step():
+                output += one.token_ids
+        assert built.flush()
+    return outputs, [event.start for event in built.log.take() if isinstance(event, Admitted)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "loaded_len"),
+    [
+        ({}, 28),
+        ({"asynchronous": True, "windows": (4,)}, 28),
+        ({"sync_loads": True, "chunk_blocks": 2}, 24),
+        ({"eviction": "arc", "draft_len": 3, "drafter": "eagle"}, 28),
+    ],
+    ids=["in-the-background", "asynchronous-with-a-window", "within-the-step", "drafts"],
+)
+def test_equal_request_continues_from_cpu_memory_with_the_same_output(on_release, changes, loaded_len):
+    outputs, admitted = on_release(NEWEST, served_after_a_flush, f"vllm=={NEWEST}", changes)
+
+    assert outputs[0] == outputs[1]
+    assert admitted == [0, loaded_len]
+
+
+@pytest.mark.parametrize("changes", [{"external_len": 8}, {"state_groups": 1}, {"prefix_caching": False}])
+def test_offloading_that_is_not_driven_is_refused_with_the_setting(changes):
+    with pytest.raises(InvalidConfig, match="cpu_chunks is set: want prefix_caching"):
+        VllmConfig(cpu_chunks=8, **changes)
