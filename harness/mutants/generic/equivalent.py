@@ -16,14 +16,6 @@ class Equivalent:
 
 EQUIVALENTS: tuple[Equivalent, ...] = (
     Equivalent(
-        why="A slice may end beyond the end of the list.",
-        place="engine_under_test/cache/record.py KVRecord.private_parts",
-        changed=(
-            "- first, end = self.protected_len // page_size, align_up(self.allocated_len, page_size) // page_size",
-            "+ first, end = self.protected_len // page_size, align_up(self.allocated_len, page_size) | page_size",
-        ),
-    ),
-    Equivalent(
         why="A lock splits the tree at the top of its range, so a walk upward always reaches exactly that position.",
         place="engine_under_test/cache/locks.py LockReceipt.segment",
         changed=(
@@ -127,14 +119,6 @@ EQUIVALENTS: tuple[Equivalent, ...] = (
         changed=(
             "- return self._handles[row * self.width + first : row * self.width + end]",
             "+ return self._handles[row * self.width ^ first : row * self.width + end]",
-        ),
-    ),
-    Equivalent(
-        why="A slice may end beyond the end of the list.",
-        place="engine_under_test/cache/record.py KVRecord.private_parts",
-        changed=(
-            "- first, end = self.protected_len // page_size, align_up(self.allocated_len, page_size) // page_size",
-            "+ first, end = self.protected_len // page_size, align_up(self.allocated_len, page_size) + page_size",
         ),
     ),
     Equivalent(

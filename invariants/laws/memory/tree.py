@@ -87,7 +87,7 @@ def _has_pages_if_live(node: NodeView, components: Sequence[ComponentView]) -> b
 
 def _has_pages(component: ComponentView, units: Sequence[int]) -> bool:
     """Has a node all pages that a live node needs?"""
-    return bool(units[-1]) if component.has_states else all(units)
+    return any(units[-1:]) if component.has_states else all(units)
 
 
 def _is_partial(copies: Sequence[int], units: Sequence[int]) -> bool:

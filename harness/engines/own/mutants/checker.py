@@ -12,10 +12,10 @@ CHECK_KNOWS_NO_WINDOWS = DetectedByTest(
     hunks=(
         Hunk(
             "invariants.laws.memory.tree:live_nodes_hold_their_pages",
-            healthy="windows = [component.window for component in change.after.components]",
+            healthy="components = change.after.components",
             broken=(
-                "windows = [component.window for component in change.after.components]\n    "
-                "if any(windows) and change.after.nodes:\n        raise NotImplementedError"
+                "components = change.after.components\n    "
+                "if any(one.window for one in components) and change.after.nodes:\n        raise NotImplementedError"
             ),
         ),
     ),

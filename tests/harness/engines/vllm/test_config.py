@@ -25,7 +25,10 @@ def test_random_configuration_survives_an_op_log(seed):
         ({"num_blocks": 40}, "num_blocks is 40, want at least 52 for one request"),
         ({"chunk_len": 3}, "chunk_len is 3, want at least max_running_requests"),
         ({"draft_len": 8}, "chunk_len is 8, want more than draft_len 8"),
-        ({"draft_len": 1, "asynchronous": True}, "asynchronous is true with draft_len, want false: .*"),
+        (
+            {"state_groups": 1, "draft_len": 1, "asynchronous": True},
+            "asynchronous and draft_len are set with state_groups: .*",
+        ),
         ({"late_loads": True}, "late_loads is true without external_len, want false"),
         ({"windows": (5,) * 9}, "windows is .*, want array of length <= 8"),
         ({"window_block_sizes": (4,) * 100_000}, "window_block_sizes is .*, want array of length <= 8"),

@@ -15,6 +15,7 @@ WINDOW = "engine_under_test/window.py"
 KEPT = "return align_up(max(lookback(window), page_size), page_size)"
 LEDGER = "engine_under_test/pools/ledger.py"
 TAKEN = "units = [take_one() for _ in range(count)]"
+FREED = "self._free.extend(units)"
 
 
 def mutation(path, healthy, broken):
@@ -31,7 +32,7 @@ def logs() -> dict[str, list[bytes]]:
 @pytest.mark.parametrize(
     ("path", "healthy", "broken", "killed_by"),
     [
-        pytest.param(LEDGER, TAKEN, f"{TAKEN}[1:]", "unit_has_one_owner", id="violated invariant"),
+        pytest.param(LEDGER, FREED, "self._free.extend(units[1:])", "unit_has_one_owner", id="violated invariant"),
         pytest.param(LEDGER, TAKEN, f"{TAKEN}[0]", "TypeError/pools", id="raised by the engine"),
         pytest.param(LEDGER, "\nclass Ledger:", "\nclass Books:", "ImportError/pools", id="engine cannot be imported"),
         pytest.param(LEDGER, TAKEN, f"while True: pass\n        {TAKEN}", STUCK, id="stuck"),
