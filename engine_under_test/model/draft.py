@@ -56,8 +56,11 @@ class DraftContext:
         positions = torch.arange(start, end, device=device)
         last = torch.tensor([len(new) - 1], device=device)
         before = self._states.get(start - 1, {})
-        self._states = {position: {} for position in range(max(start, end - KEPT_STATES), end)}
-        cache = DraftPass(spec, self._kv[:, :, :end], before, self._states, positions)
+        after: dict[int, dict[int, torch.Tensor]] = {}
+        if spec.recurrence is not None:
+            after = {position: {} for position in range(max(start, end - KEPT_STATES), end)}
+            self._states = dict([*self._states.items(), *after.items()][-KEPT_STATES:])
+        cache = DraftPass(spec, self._kv[:, :, :end], before, after, positions)
         return self._decoder.hidden(torch.tensor(list(new), device=device), positions, cache, last)
 
     def _reserve(self, length: int) -> None:

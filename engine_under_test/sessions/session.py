@@ -43,7 +43,8 @@ class Session:
         if self.record is None:
             return 0
         length = common_len(prompt[:-1], self.tokens)
-        page_ends = range(align_down(length, page_size), self.record.protected_len - 1, -page_size)
+        lowest = max(self.record.protected_len, self.record.highest_frontier)  # pages below are gone
+        page_ends = range(align_down(length, page_size), lowest - 1, -page_size)
         for end in chain([length], page_ends):
             if self.record.protected_len <= end and self.record.can_continue(end, pools):
                 return end

@@ -18,7 +18,7 @@ from harness.core.registry import OWN
 from harness.core.replay import run_log
 from harness.engines.own.faults import PERTURBATIONS, SENT
 from harness.engines.own.target import PERTURBED, PERTURBED_PAIR, SIDES
-from harness.perturbed.system import Misattributed, PerturbedSystem
+from harness.perturbed.system import Misattributed, PerturbedSystem, Unnoticed
 
 CONFIG = EngineConfig(
     page_size=4,
@@ -97,7 +97,12 @@ def log_with(fault: str, seed: int) -> OpLog:
 
 def _outcome(driver: Driver) -> Outcome:
     if driver.failure is not None:
-        return Outcome.MISATTRIBUTED if isinstance(driver.failure.error, Misattributed) else Outcome.LATE
+        match driver.failure.error:
+            case Misattributed():
+                return Outcome.MISATTRIBUTED
+            case Unnoticed():
+                return Outcome.LATE
+        raise RuntimeError(f"a perturbed run failed otherwise: {driver.failure.fingerprint}")
     systems = [system for system in driver.systems if isinstance(system, PerturbedSystem)]
     if any(system.is_over for system in systems):
         return Outcome.NOTICED

@@ -122,7 +122,7 @@ def check_engines(
         found[same] = engine
         _check_machine(target, machine, model)
         if twin is not None:
-            check_twin(target, twin)
+            check_twin(target, twin, model or "")
         with planted(target, mutant):
             pass
 

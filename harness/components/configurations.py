@@ -7,8 +7,7 @@ from math import ceil
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from engine_under_test.components import STATE_WINDOW
-from engine_under_test.config import HOST_POLICIES, EngineConfig, least_windowed_pages
+from engine_under_test.config import HOST_POLICIES, EngineConfig, least_state_pages
 from engine_under_test.units import align_up, lookback, num_pages
 from harness.search.draws import options
 from harness.search.scenes import TIMEOUT_MS
@@ -93,11 +92,11 @@ def with_drafts(draw: DrawFn, configs: SearchStrategy[EngineConfig]) -> EngineCo
 def with_states(draw: DrawFn, configs: SearchStrategy[EngineConfig]) -> EngineConfig:
     """Half of the configurations with a full pool get a pool of states, with few spare pages and slots."""
     config = draw(configs)
-    spare, interval = draw(st.sampled_from(SPARE_STATE_PAGES)), draw(st.sampled_from(STATE_INTERVALS))
-    spare_slots = draw(st.sampled_from((0, 1, 3)))
+    spare, interval = draw(options(*SPARE_STATE_PAGES)), draw(options(*STATE_INTERVALS))
+    spare_slots = draw(options(0, 1, 3))
     if not draw(st.booleans()) or not config.full_pages:
         return config
-    least = least_windowed_pages(STATE_WINDOW, config.page_size, lookahead_tokens=config.lookahead_tokens)
+    least = least_state_pages(config.page_size, lookahead_tokens=config.lookahead_tokens)
     return replace(
         config,
         state_pages=least + spare,

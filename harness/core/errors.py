@@ -10,6 +10,17 @@ class UsageError(Exception):
     """
 
 
+class RemoteError(Exception):
+    """An error of an engine in another process, with its fingerprint there."""
+
+    def __init__(self, text: str, fingerprint: str) -> None:
+        super().__init__(text, fingerprint)
+        self.fingerprint = fingerprint
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class InvalidConfig(UsageError):
     """A configuration that an engine cannot be built from; the text names the setting and its value."""
 

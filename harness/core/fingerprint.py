@@ -9,6 +9,7 @@ from itertools import islice
 from traceback import walk_tb
 from types import FrameType
 
+from harness.core.errors import RemoteError
 from invariants.violation import Violation
 
 MAX_SLUG_LEN = 120
@@ -45,6 +46,8 @@ def fingerprint_of_error(error: BaseException, package: str) -> str:
     The caller tells apart the bugs that end in one allocator. Without a function of `package`, the innermost of all.
     As in `AccountingError/pools.ledger.Ledger.free/pools.paired.PairedPools.release`.
     """
+    if isinstance(error, RemoteError):
+        return error.fingerprint
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]
     own = [frame for frame in frames if module_of(frame).split(".")[0] == package]
     functions = dict.fromkeys(_function(frame).removeprefix(f"{package}.") for frame in reversed(own or frames[-1:]))

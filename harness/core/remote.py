@@ -14,6 +14,8 @@ from multiprocessing.connection import Connection
 from threading import Thread
 from typing import Any, NamedTuple, NoReturn
 
+from harness.core.errors import RemoteError, UsageError
+from harness.core.fingerprint import fingerprint_of_error
 from harness.core.linked import joined
 from harness.core.mutant_file import mutant_of
 from harness.core.ops import Op
@@ -42,7 +44,7 @@ class Reply(NamedTuple):
 
 
 class TwinFailed(RuntimeError):
-    """The process of a twin has died, or has raised an error that cannot be sent."""
+    """The process of a twin has died."""
 
 
 class RemoteSystem:
@@ -91,7 +93,7 @@ class _Process:
         theirs.close()
 
     def call(self, name: str, *arguments: Any) -> Reply:
-        """Raises the error that the call raised; an interrupted call ends the process."""
+        """Raises UsageError and RemoteError, as the call did; an interrupted call ends the process."""
         with ExitStack() as unless_answered:
             unless_answered.callback(self._end)
             try:
@@ -126,19 +128,32 @@ class _Server:
 
     def __init__(self) -> None:
         self._planted = ExitStack()
+        self._mutant: str | None = None
+        self._package = ""
         self._system: System | None = None
         self._sent: dict[int, tuple[int, str | None]] = {}
 
     def build(self, build: Build) -> None:
         target = target_of(build.engine)
         target.prepare_process()
-        if build.mutant is not None:
-            self._planted.enter_context(mutant_of(target, build.mutant).planted())
+        self._package = target.code.package
+        if build.mutant != self._mutant:  # a process has one from its first build on
+            self._planted.enter_context(mutant_of(target, str(build.mutant)).planted())
+            self._mutant = build.mutant
         self._sent.clear()
         configs = [target.decode(config) for config in build.configs]
         self._system = joined(target.systems(build.machine, configs, build.model), target.machines[build.machine].ops)
 
-    def call(self, name: str, arguments: tuple[Any, ...]) -> Reply:
+    def answer(self, name: str, arguments: tuple[Any, ...]) -> Reply | Exception:
+        """The reply to a call, or its error in a form that every process can read."""
+        try:
+            return self._call(name, arguments)
+        except UsageError as error:
+            return error
+        except Exception as error:
+            return RemoteError(f"{type(error).__name__}: {error}", fingerprint_of_error(error, self._package))
+
+    def _call(self, name: str, arguments: tuple[Any, ...]) -> Reply:
         if name == "boot":
             target_of(*arguments).prepare_process()
             return Reply(result=True, has_work=False, drain_bound=0, expectations={})
@@ -167,14 +182,7 @@ def serve(descriptor: int) -> None:
             name, arguments = connection.recv()
         except EOFError:
             return
-        try:
-            reply: Reply | Exception = server.call(name, arguments)
-        except Exception as error:
-            reply = error
-        try:
-            connection.send(reply)
-        except (TypeError, AttributeError):  # an error with parts that cannot be pickled
-            connection.send(TwinFailed(repr(reply)))
+        connection.send(server.answer(name, arguments))
 
 
 def _end_with_parent() -> NoReturn:

@@ -114,9 +114,12 @@ def twin_for(target: Target, config: Any, wanted: str, ordinal: int, *, model: s
     return twin if twin.engine or [*map(target.encode, others)] != [target.encode(config)] else None
 
 
-def check_twin(target: Target, wanted: str) -> None:
+def check_twin(target: Target, wanted: str, model: str) -> None:
     """Raise UsageError unless `wanted` is a twin that a run of the target can have."""
-    names = list(target.twins(target.decode({})))
+    twins = target.twins(target.decode({}))
+    names = list(twins)
+    if model and len(twins.get(wanted, ())) > 1:
+        raise UsageError(f"--twin: {wanted} has linked engines, which run no model; leave --model out")
     if wanted in names or (wanted == ALL and names):
         return
     try:

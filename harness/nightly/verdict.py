@@ -2,7 +2,7 @@
 
 from harness.core.driver import STUCK
 from harness.core.exit_codes import ExitCode, worst
-from harness.search.archive import FindingOfNight, Night, Status
+from harness.search.archive import FAILING, FindingOfNight, Night, Status
 from harness.search.deaths import FAULT
 from harness.search.outcome import NOT_JUDGED, VERDICTS
 
@@ -22,7 +22,7 @@ def excuse_of(night: Night, finding: FindingOfNight) -> str:
     """The reason for which a finding does not make the night red; "" if there is none."""
     if finding.quarantine is not None and finding.is_quarantined(night.name):
         return f"quarantined until {finding.quarantine.until}: {finding.quarantine.reason}"
-    is_known = finding.was_open and finding.sighting.status is not Status.FIXED
+    is_known = finding.was_open and finding.sighting.status in FAILING
     return "open before this change" if night.is_gate and is_known else ""
 
 

@@ -145,12 +145,12 @@ class PerturbedSystem:
     engines, whose runs end together.
     """
 
-    reference = Reference()
     steps_without_forward = 0
 
     def __init__(self, system: EngineSystem, others: "list[PerturbedSystem]") -> None:
         port = system.port
         assert isinstance(port, SwardenEngine), f"{port} is not swarden's own engine"
+        self.reference = Reference()
         self.is_over = False
         self._system = system
         self._others = others

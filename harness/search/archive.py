@@ -257,8 +257,8 @@ class Archived:
         return min(last, key=URGENCY.index, default=Status.NEW)
 
     def status_before(self, night: str, engine: str) -> Status | None:
-        """The status of the finding before a night: on this engine, or on any other if it was never replayed on it."""
-        earlier = [one for one in self.sightings if one.night < night]
+        """The status before a night on this engine, else on any; a night that could not run its log says nothing."""
+        earlier = [one for one in self.sightings if one.night < night and one.status is not Status.ERROR]
         same = [one for one in earlier if one.engine == engine]
         return (same or earlier)[-1].status if earlier else None
 

@@ -1,11 +1,11 @@
 """Renames of archived findings: the archive of an earlier build gets the fingerprints of this build."""
 
-import shutil
-
 import msgspec
 
 from harness.core.fingerprint import current_fingerprint
-from harness.search.archive import URGENCY, Archive, Archived, ArchiveError
+from harness.search.archive import URGENCY, Archive, Archived, ArchiveError, Status
+
+SUMMARIES = ("finding.json", "quarantine.json")
 
 
 def rename_findings(archive: Archive, errors: list[str]) -> None:
@@ -26,18 +26,28 @@ def rename_findings(archive: Archive, errors: list[str]) -> None:
 
 
 def _move(old: Archived, archive: Archive, name: str) -> None:
-    """Move the files of a finding: of two sightings of one night the worse, of two quarantines the longer."""
-    sightings, quarantine = old.sightings, old.quarantine
+    """Move the files of a finding: of two sightings of one night the worse, of two quarantines the shorter.
+
+    A finding that is in no quarantine, and not fixed, ends that of the other.
+    """
+    read = list(old.folder.glob("seen/*.json"))
+    sightings, _ = old.sightings, old.quarantine  # read now, for their errors
     if old.errors:
         raise ArchiveError("; ".join(old.errors))
     new = archive.finding(old.engine, name)
+    held = [one.quarantine for one in (old, new) if one.sightings and one.status is not Status.FIXED]
+    if quarantines := [one for one in held if one is not None]:
+        new.put_in_quarantine(min(quarantines, key=lambda one: one.until))
+    if None in held:
+        (new.folder / "quarantine.json").unlink(missing_ok=True)
     for one in sightings:
         same = [other for other in new.sightings if (other.night, other.engine) == (one.night, one.engine)]
         worst = min([one, *same], key=lambda sighting: URGENCY.index(sighting.status))
         new.add(msgspec.structs.replace(worst, fingerprints=[current_fingerprint(name) for name in worst.fingerprints]))
-    if quarantine is not None:
-        new.put_in_quarantine(max(quarantine, new.quarantine or quarantine, key=lambda one: one.until))
     for path in sorted(old.folder.iterdir()):
-        if path.is_file() and path.name not in ("finding.json", "quarantine.json"):
+        if path.is_file() and path.name not in SUMMARIES:
             path.replace(new.folder / path.name)
-    shutil.rmtree(old.folder)
+    for path in (*read, *(old.folder / name for name in SUMMARIES)):
+        path.unlink(missing_ok=True)
+    (old.folder / "seen").rmdir()
+    old.folder.rmdir()

@@ -202,6 +202,8 @@ class VllmEngine(EnginePort):
             request, start, end, tables, drafts, _ = entry
             if drafts:
                 self.log.notice(seen.Proposed(one.launch, request, drafts))
+            if self._config.cpu_chunks and self._runner.device.repeats(one, entry):
+                continue
             for component, (table, group) in enumerate(zip(tables, self._config.groups, strict=True)):
                 if group.has_states:
                     pages = self._runner.device.states.blocks(entry, component)

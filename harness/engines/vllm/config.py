@@ -14,6 +14,7 @@ LRU, ARC = "lru", "arc"
 FIRST_COME, PRIORITY = "fcfs", "priority"
 NGRAM, EAGLE = "ngram", "eagle"
 MAX_BLOCKS, MAX_CONTEXT_LEN = 1 << 22, 1 << 20
+MAX_SLOTS = 1 << 24  # of the pool, and of the CPU memory of the offloading connector
 MAX_WINDOWS = 8
 VOCABULARY = 64
 ACCEPT = name_of(Accept)
@@ -99,6 +100,9 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise InvalidConfig("cpu_chunks is set: want prefix_caching, and neither external_len nor state_groups")
         if self.chunk_len < self.max_running_requests:
             raise InvalidConfig(f"chunk_len is {self.chunk_len}, want at least max_running_requests")
+        slots = self.num_blocks * max(group.block_size for group in self.groups if not group.has_states)
+        if max(slots, self.cpu_chunks * self.chunk_blocks * self.block_size) > MAX_SLOTS:
+            raise InvalidConfig(f"num_blocks and cpu_chunks have more than {MAX_SLOTS} slots; make them smaller")
         if self.num_blocks < (least := least_blocks(self)):
             raise InvalidConfig(f"num_blocks is {self.num_blocks}, want at least {least} for one request")
 
@@ -179,7 +183,7 @@ def random_config(draw: Draw, *, has: Callable[[str], bool]) -> VllmConfig:
     window = draw.one_of((5, 4, 2, 8, 3, 16))
     config = VllmConfig(
         block_size=draw.one_of((4, 1, 2, 8)),
-        num_blocks=MAX_BLOCKS,
+        num_blocks=1 << 20,
         windows=draw.one_of(((window,), (window, draw.one_of((4, 9, 3))), ())),
         max_running_requests=running,
         max_context_len=draw.one_of((64, 48, 96)),

@@ -29,6 +29,18 @@ class Device:
         self.states = States(config, self.memory)
         self.proposer = Proposer(config.draft_len or 0, self.windows)
 
+    def repeats(self, one: Pass, entry: Entry) -> bool:
+        """Will an entry write what its slots hold already, as for the last token of a prompt that was loaded whole?"""
+        if self.states.groups or not entry.start:
+            return False
+        tokens = one.known.get(entry.request) or self._tokens.get(entry.request) or ()
+        tags = _chain(entry, self.memory.get(0, entry.tables[0], entry.start - 1), tokens)
+        return all(
+            self.memory.get(group, table, position) == tag
+            for group, table in enumerate(entry.tables)
+            for position, tag in enumerate(tags, entry.start)
+        )
+
     def compute(self, one: Pass) -> list[list[int]]:
         """Write and read what a pass computes. Returns the sampled tokens of each entry."""
         self._tokens.update({request: list(tokens) for request, tokens in one.known.items()})
@@ -71,7 +83,7 @@ class Device:
         """Write the KV of an entry in each group, computed from that of its prefix in the first one."""
         request, start, _, tables, *_ = entry
         before = self.memory.get(0, tables[0], start - 1) if start else namespace_tag(self.namespaces[request])
-        for position, tag in enumerate(self._chain(entry, before), start):
+        for position, tag in enumerate(_chain(entry, before, self._tokens[request]), start):
             for group, table in enumerate(tables):
                 if group not in self.states.groups:
                     self.memory.put(group, table, position, tag)
@@ -79,18 +91,10 @@ class Device:
     def _write_states(self, entry: Entry, group: int, before: int | None) -> "array[int]":
         """Write the states of an entry, computed from the one before it.  Returns the tags of all, with that one."""
         read = [] if before is None else [before]
-        tags = self._chain(entry, *(read or [namespace_tag(self.namespaces[entry.request])]))
+        [before] = read or [namespace_tag(self.namespaces[entry.request])]
+        tags = _chain(entry, before, self._tokens[entry.request])
         self.states.write(entry, group, tags)
         return array("q", [*read, *tags])
-
-    def _chain(self, entry: Entry, tag: int) -> list[int]:
-        """The tags of the positions of an entry after this tag; after an unwritten slot they are of no prefix."""
-        tokens = [*self._tokens[entry.request], *entry.drafts]
-        tags = []
-        for position in range(entry.start, entry.end):
-            tag = next_tag(tag, tokens[position] if position < len(tokens) else UNKNOWN)
-            tags.append(tag)
-        return tags
 
     def _read(self, launch: int, entry: Entry, states: Mapping[int, "array[int]"]) -> list[int]:
         """Read what an entry sees in each group; `states` are the tags of the groups with states.
@@ -119,3 +123,13 @@ class Device:
             self._notice(seen.Verified(launch, request, accepted, tuple(sampled)))
         tokens += sampled[: accepted + 1]
         return sampled[: accepted + 1]
+
+
+def _chain(entry: Entry, tag: int, known: Sequence[int]) -> list[int]:
+    """The tags of the positions of an entry after this tag; after an unwritten slot they are of no prefix."""
+    tokens = [*known, *entry.drafts]
+    tags = []
+    for position in range(entry.start, entry.end):
+        tag = next_tag(tag, tokens[position] if position < len(tokens) else UNKNOWN)
+        tags.append(tag)
+    return tags

@@ -73,11 +73,11 @@ def reads_cover_the_window(change: Transition) -> Evidence:
             for index, component in enumerate(change.after.components):
                 read = reads.get((one.launch, request, index))
                 first = 0 if component.window is None else max(0, start - lookback(component.window))
-                end = start if component.has_states else end
-                want = {"pool": component.pool, "want_start": first, "want_end": end}
+                want_end = start if component.has_states else end
+                want = {"pool": component.pool, "want_start": first, "want_end": want_end}
                 if read is None:
                     yield found(request_ref(request), ReadCode.NOT_READ, **want)
-                elif read.start > first or read.start + len(read.tags) < end:
+                elif read.start > first or read.start + len(read.tags) < want_end:
                     until = read.start + len(read.tags)
                     yield found(request_ref(request), ReadCode.READ_IN_PART, start=read.start, end=until, **want)
 

@@ -13,7 +13,6 @@ KNOWN = {
     },
     "0.33.0": {
         "slots_hold_their_prefix/request/unwritten": {"late_loads", "windows"},
-        "writes_go_to_private_units/blocks block/written_by_another/tree": {"cpu_chunks"},
     },
 }
 

@@ -122,7 +122,7 @@ def test_run_without_a_valid_twin_has_none():
 
 def test_unknown_twin_is_refused_with_the_known_ones():
     with pytest.raises(UsageError, match=r"--twin: 'overlop' is no twin of swarden \(all, ample, .*\) and no engine"):
-        check_twin(OWN, "overlop")
+        check_twin(OWN, "overlop", "")
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Archived findings of an earlier build get the fingerprints of this build."""
 
+import pytest
+
 from harness.core.fingerprint import slug
 from harness.search.archive import Archive, Archived, Quarantine, Sighting, Status
 from harness.search.renamed import rename_findings
@@ -38,6 +40,30 @@ def test_names_of_one_bug_become_one_finding_with_the_logs_the_nights_and_the_qu
     assert found.log is not None
     assert found.log.exists()
     assert errors == []
+
+
+@pytest.mark.parametrize("in_quarantine", [OF_TREE, OF_REQUEST])
+def test_open_finding_outside_a_quarantine_ends_that_of_the_other(tmp_path, in_quarantine):
+    archive = Archive(tmp_path)
+    for name in (OF_TREE, OF_REQUEST):
+        found = seen(archive, name, Status.NEW, Status.KNOWN)
+        if name == in_quarantine:
+            found.put_in_quarantine(Quarantine(reason="known upstream", until="2099-12-31"))
+
+    rename_findings(archive, [])
+
+    [found] = archive.findings([])
+    assert (found.fingerprint, found.quarantine) == (NAME, None)
+
+
+def test_file_of_another_tool_is_not_deleted(tmp_path):
+    archive, errors = Archive(tmp_path), list[str]()
+    notes = seen(archive, OF_TREE, Status.NEW).folder / "seen" / "notes.txt"
+    notes.write_text("mine")
+
+    rename_findings(archive, errors)
+
+    assert (len(errors), notes.exists()) == (1, True)
 
 
 def test_finding_with_a_damaged_file_keeps_its_name_and_is_told(tmp_path):
