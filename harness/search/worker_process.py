@@ -267,16 +267,24 @@ def _run_task(task: Task, connection: Connection, shared: Any, stop: Any, runnin
             connection.send(Booted(worker.boot_seconds))
             worker.work()
         elif isinstance(task, ReplayTask):
+            _boot(task.log, on_step)
             connection.send(
                 _replays(repeat(task.log, task.runs, on_step, trace_origins=task.with_story), task.with_story)
             )
         else:
+            _boot(task[0].log, on_step)
             connection.send(report_finding(*task, heartbeat=on_step, is_stopped=is_stopped))
     except DoesNotFail as error:
         connection.send(NotReproduced(str(error)))
     except UsageError as error:  # the engine cannot be booted, or a mutant does not fit it
         connection.send(error)
     connection.send(Done())
+
+
+def _boot(log: OpLog, heartbeat: Callable[[], None]) -> None:
+    """Boot the engine of a log, so that a hang in its first operation is not taken for a slow boot."""
+    log.header.target.prepare_process()
+    heartbeat()
 
 
 def _replays(repeated: Repeated, with_story: bool) -> Replays:
