@@ -141,7 +141,7 @@ def _check_machine(target: Target, machine: str | None, model: str | None) -> No
         return
     models = {name: spec.models for name, spec in target.machines.items() if spec.models}
     if machine is not None and machine not in models:
-        raise UsageError(f"--model: machine {machine} runs no model; only {', '.join(models) or 'none'} does")
+        raise UsageError(f"--model: machine {machine} runs no model; these do: {', '.join(models) or 'none'}")
     _check("--model", model, list(dict.fromkeys(chain.from_iterable(models.values()))))
 
 

@@ -181,7 +181,7 @@ def test_show_with_a_step_prints_the_whole_state_at_that_step(failing, tmp_path)
         ),
         pytest.param(
             ("fuzz", "--model", "tiny-gemma3", "--machine", "tree"),
-            "swarden: --model: machine tree runs no model; only engine does",
+            "swarden: --model: machine tree runs no model; these do: engine, perturbed",
             id="model-for-a-part",
         ),
         pytest.param(
