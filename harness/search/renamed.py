@@ -35,7 +35,9 @@ def _move(old: Archived, archive: Archive, name: str) -> None:
     if old.errors:
         raise ArchiveError("; ".join(old.errors))
     new = archive.finding(old.engine, name)
-    held = [one.quarantine for one in (old, new) if one.sightings and one.status is not Status.FIXED]
+    seen = [one for one in (old, new) if one.sightings]
+    held = [one.quarantine for one in seen if one.status is not Status.FIXED]
+    held = held or [one.quarantine for one in seen if one.quarantine is not None]
     if quarantines := [one for one in held if one is not None]:
         new.put_in_quarantine(min(quarantines, key=lambda one: one.until))
     if None in held:

@@ -56,6 +56,16 @@ def test_open_finding_outside_a_quarantine_ends_that_of_the_other(tmp_path, in_q
     assert (found.fingerprint, found.quarantine) == (NAME, None)
 
 
+def test_fixed_finding_keeps_its_quarantine(tmp_path):
+    archive, quarantine = Archive(tmp_path), Quarantine(reason="known upstream", until="2099-12-31")
+    seen(archive, OF_TREE, Status.NEW, Status.FIXED).put_in_quarantine(quarantine)
+
+    rename_findings(archive, [])
+
+    [found] = archive.findings([])
+    assert (found.fingerprint, found.quarantine) == (NAME, quarantine)
+
+
 def test_file_of_another_tool_is_not_deleted(tmp_path):
     archive, errors = Archive(tmp_path), list[str]()
     notes = seen(archive, OF_TREE, Status.NEW).folder / "seen" / "notes.txt"
