@@ -217,7 +217,7 @@ class RecurrentState(SlidingWindow):
         return [*self._checkpoints(first, min(kept_from, stop)), *range(kept_from, stop)]
 
     def chunk_capacity(self, count: int, *, slack: int) -> int:
-        """Two pages for the end, and one for each checkpoint; or a page for each of its tokens."""
+        """Two pages for the end, and one for each checkpoint; or a page for every `page_size` tokens."""
         dense = count * self.page_size + slack
         if count < 2:
             return dense

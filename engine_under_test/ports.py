@@ -86,9 +86,10 @@ class PageSpan(NamedTuple):
 
 
 class StateSlots(NamedTuple):
-    """The states of one entry: recurrent layers start from slot `read`, and store their state after each position of
-    `positions`, in ascending order, in the slot of `slots` at the same place.
+    """The slots of the states that recurrent layers read and store for one entry.
 
+    The layers start from the state in slot `read`.  The state after each of `positions`, in ascending order, is stored
+    in the slot of `slots` at the same place.
     A slot is page * slots of a page + place.  An entry that starts at 0 starts from the initial state, and `read` is 0.
     """
 

@@ -1,7 +1,8 @@
 """Arithmetic of tokens, pages and owners.
 
-Lengths and positions are in tokens; pages hold `page_size` tokens.  The slot of a position is
-page * page_size + offset.  A span is a range of positions in whole pages.
+Lengths and positions are in tokens; pages hold `page_size` tokens.  The KV of a position is in
+slot page * page_size + offset; batch.py has the slot of a recurrent state.  A span is a range of positions in whole
+pages.
 """
 
 from collections.abc import Iterable, Sequence

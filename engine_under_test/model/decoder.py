@@ -87,7 +87,7 @@ def dense_logits(decoder: Decoder, token_ids: torch.Tensor) -> torch.Tensor:
 
 
 class WholeSequence:
-    """Keeps nothing: all tokens of one sequence are computed at once."""
+    """The cache of a pass over all tokens of one sequence: no key, value or state is kept."""
 
     def __init__(self, spec: ModelSpec, positions: torch.Tensor) -> None:
         self._layers = spec.layers

@@ -1,4 +1,4 @@
-"""Rare states of recurrent states; see probes.py."""
+"""Rare states of an engine with a pool of recurrent states; see probes.py."""
 
 from collections.abc import Iterator
 
