@@ -21,11 +21,15 @@ class RunningLog:
         self._file: int | None = None
 
     def begin(self, header: Header) -> None:
-        """Start the log of a new run; it replaces the log of the run before."""
-        self._stop()
-        with suppress(OSError):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        """Start the log of a new run; it replaces the log of the run before.
+
+        The file is created by the first run alone, so it does not come back if it is removed while the process ends.
+        """
+        if self._file is None:
+            with suppress(OSError):
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self.end()
         self._write(OpLog(header, []).to_bytes())
 
     def note(self, op: Op) -> None:
@@ -35,7 +39,7 @@ class RunningLog:
     def end(self) -> None:
         """Empty the file, after the run has ended and was checked."""
         with suppress(OSError):
-            self.path.open("w").close()
+            os.truncate(self.path if self._file is None else self._file, 0)
 
     def _write(self, line: bytes) -> None:
         if self._file is None:
@@ -45,10 +49,6 @@ class RunningLog:
         except OSError:
             is_whole = False
         if not is_whole:
-            self._stop()
-
-    def _stop(self) -> None:
-        if self._file is not None:
             os.close(self._file)
             self._file = None
 

@@ -230,11 +230,12 @@ def _serve(connection: Connection, shared: Any, stop: Any, running: Path, memory
         stack = os.open(_stack_path(running), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         faulthandler.enable(stack)
         faulthandler.register(signal.SIGUSR1, stack)
+    log = RunningLog(running)
     with suppress(EOFError, BrokenPipeError):
         while True:
             task = connection.recv()
             try:
-                _run_task(task, connection, shared, stop, RunningLog(running))
+                _run_task(task, connection, shared, stop, log)
             except (EOFError, BrokenPipeError):
                 raise
             except Exception as error:  # the driver catches the errors of engines
