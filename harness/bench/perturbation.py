@@ -7,7 +7,6 @@ its place.
 
 from collections import Counter
 from enum import StrEnum
-from itertools import count
 from random import Random
 
 from engine_under_test.config import EngineConfig
@@ -35,6 +34,7 @@ CONFIG = EngineConfig(
 MODEL = "tiny-gemma3"
 HEALTHY_STEPS = (4, 20)
 MOST_STEPS = 60  # after the perturbation; every page is swept in them
+MOST_SEEDS = 20  # for each run that is not moot
 FAMILIES = 3  # of prompts with the same start
 SUBMISSIONS = 0.4  # per step
 
@@ -57,9 +57,12 @@ def measure_all(runs: int) -> dict[str, Counter[Outcome]]:
 
 
 def measure(fault: str, runs: int) -> Counter[Outcome]:
-    """Perturb in `runs` runs that are not moot, and serve the same runs without a perturbation."""
+    """Perturb in `runs` runs that are not moot, and serve the same runs without a perturbation.
+
+    If nearly all are moot, there are fewer.
+    """
     outcomes = Counter[Outcome]()
-    for seed in count():
+    for seed in range(runs * MOST_SEEDS):
         if outcomes.total() - outcomes[Outcome.MOOT] - outcomes[Outcome.FALSE_ALARM] == runs:
             break
         log = log_with(fault, seed)
