@@ -1,15 +1,66 @@
-"""A command that runs on in a process group of its own, to be sent signals."""
+"""Commands in processes of their own; one that runs on leads a group, to be sent signals."""
 
+import atexit
+import multiprocessing
+import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from multiprocessing.connection import Connection
 from pathlib import Path
+from runpy import run_module
+from tempfile import TemporaryFile
 from threading import Event
+from typing import IO
 
 MAX_LOOKS = 2400
 LOOK_S = 0.05
 SCRIPT = "import sys; sys.argv[0] = 'swarden'; from harness.cli import main; main()"
+ROOT = Path(__file__).parents[2]
+WARM = multiprocessing.get_context("forkserver")
+WARM.set_forkserver_preload(["hypothesis", "torch", "typer"])
+DEADLINE_S = 120
+
+
+def swarden(
+    *arguments: object, cwd: Path, stdout: int | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the command in its own process, which knows `environment` and nothing of this process's.
+
+    The process is forked from one that has imported the large libraries and nothing of swarden, because the import of
+    torch takes longer than most commands.
+    """
+    variables = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+    with TemporaryFile() as out, TemporaryFile() as errors:
+        written = [out.fileno() if stdout is None else stdout, errors.fileno()]
+        ends = [Connection(os.dup(number), readable=False) for number in written]
+        words = [str(word) for word in arguments]
+        process = WARM.Process(target=_run_command, args=(words, str(cwd), variables | environment, ends))
+        process.start()
+        process.join(DEADLINE_S)
+        if process.exitcode is None:
+            process.kill()
+            raise subprocess.TimeoutExpired(words, DEADLINE_S)
+        return subprocess.CompletedProcess(words, process.exitcode, *map(_content, (out, errors)))
+
+
+def _content(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode()
+
+
+def _run_command(words: Sequence[str], folder: str, variables: dict[str, str], files: Sequence[Connection]) -> None:
+    for number, file in enumerate(files, start=1):
+        os.dup2(file.fileno(), number)
+    os.environ.clear()
+    os.environ.update(variables)
+    os.chdir(folder)
+    sys.argv = ["swarden", *words]
+    try:
+        run_module("harness.cli", run_name="__main__")
+    finally:
+        atexit._run_exitfuncs()  # a process of multiprocessing leaves them out
 
 
 @contextmanager
@@ -18,7 +69,7 @@ def running(*arguments: object, cwd: Path) -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(
         [sys.executable, "-c", SCRIPT, *map(str, arguments)],
         cwd=cwd,
-        env={"PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"},
+        env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,

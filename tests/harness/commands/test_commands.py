@@ -3,8 +3,6 @@
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
@@ -16,25 +14,11 @@ from harness.core.ops import Drain, Recipe, Step, Submit
 from harness.core.registry import OWN
 from harness.core.replay import log_of, run_log
 from harness.engines.own.models import MODELS
+from tests.harness.some_processes import swarden
 
 CONFIG = EngineConfig(page_size=2, full_pages=64, swa_pages=6, sliding_window=2)
 OPLOGS = Path(__file__).parents[2] / "quality" / "oplogs"
 OPS = (Submit(recipe=Recipe(path=(0, 0, 0)), max_new_tokens=4), Submit(max_new_tokens=2), Drain())
-
-
-def swarden(*arguments, cwd, stdout=subprocess.PIPE, **environment):
-    """Run the command in its own process; `environment` is added to the variables that it needs."""
-    script = "import sys; sys.argv[0] = 'swarden'; from harness.cli import main; main()"
-    return subprocess.run(
-        [sys.executable, "-c", script, *map(str, arguments)],
-        cwd=cwd,
-        env={"PYTHONPATH": str(Path(__file__).parents[3]), "OMP_NUM_THREADS": "1", "COLUMNS": "200"} | environment,
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=120,
-        check=False,
-    )
 
 
 @pytest.fixture
@@ -331,7 +315,7 @@ def test_closed_standard_output_prints_no_error(failing, tmp_path, command):
 
 def test_error_of_a_full_disk_is_one_line(failing, tmp_path):
     with Path("/dev/full").open("w") as full:
-        run = swarden("show", failing, cwd=tmp_path, stdout=full)
+        run = swarden("show", failing, cwd=tmp_path, stdout=full.fileno())
 
     assert run.returncode == 2
     assert run.stderr == "swarden: standard output cannot be written: No space left on device\n"

@@ -4,7 +4,7 @@ import json
 import shlex
 
 from harness.engines.own.faults import FAULTS
-from tests.harness.commands.test_commands import swarden
+from tests.harness.some_processes import swarden
 
 
 def test_clean_campaign_exits_with_zero_and_prints_only_json(tmp_path):

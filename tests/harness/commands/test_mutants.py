@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.core.oplog import OpLog
-from tests.harness.commands.test_commands import swarden
+from tests.harness.some_processes import swarden
 from tests.harness.some_targets import swarden_with
 
 WINDOW = '"engine_under_test.window:kept_len"'

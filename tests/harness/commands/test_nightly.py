@@ -11,9 +11,9 @@ from harness.core.oplog import Header, OpLog
 from harness.core.ops import Step, Submit
 from harness.core.registry import OWN
 from harness.search.archive import Archive, Night, Quarantine, Sighting, Status, read
-from tests.harness.commands.test_commands import OPLOGS, swarden
+from tests.harness.commands.test_commands import OPLOGS
 from tests.harness.search.test_workers import DYING
-from tests.harness.some_processes import running, wait_until
+from tests.harness.some_processes import running, swarden, wait_until
 
 SMALL = ("nightly", "--profile", "smoke", "--workers", 1, "--archive", "a")
 LAW = "requests_are_in_one_queue"  # finds B46

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.harness.commands.test_commands import swarden
+from tests.harness.some_processes import swarden
 
 
 def test_link_in_the_temporary_directory_is_not_followed(tmp_path):

@@ -19,8 +19,7 @@ from harness.search.result import Finding
 from harness.search.shrink import Budget
 from harness.search.worker_process import BOOT_S, NotReproduced
 from harness.search.workers import DEATHS_OF_A_BATCH, WorkerGroup, interruptible
-from tests.harness.commands.test_commands import swarden
-from tests.harness.some_processes import processes_of, running, wait_until
+from tests.harness.some_processes import processes_of, running, swarden, wait_until
 
 RUNS = 12
 PLAN = Plan(OWN, PROFILES["smoke"], seed=3, seconds=60, max_runs=RUNS, machine="engine")
