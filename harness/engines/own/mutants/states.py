@@ -60,7 +60,7 @@ LOOKAHEAD_HAS_NO_STATES = Mutant(
             broken="range(kept_from, min(stop, num_pages(end, self.page_size)))",
         ),
     ),
-    caught_by=(*CONTENT, "writes_go_to_private_units"),
+    caught_by=(*CONTENT, "writes_go_to_private_units", "AccountingError"),
 )
 
 STATE_KEEPS_REJECTED_DRAFTS = Mutant(
@@ -179,5 +179,5 @@ STATE_IS_CACHED_BEFORE_IT_IS_WRITTEN = Mutant(
             broken="self.custody.publish(request, end=record.launched_len)",
         ),
     ),
-    caught_by=("cursors_are_ordered", *CONTENT, "AssertionError", "AccountingError"),
+    caught_by=("cursors_are_ordered", "writes_go_to_private_units", *CONTENT, "AssertionError", "AccountingError"),
 )
