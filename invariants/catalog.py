@@ -58,6 +58,7 @@ CAUSES_FIRST = (
     "cursors",
     "tables",
     "footprint",
+    "state_pages",
     "peers",
     "pools",
     "eviction_counts",

@@ -312,6 +312,7 @@ OPTIONAL_PARTS = (
     "counters",
     "launches",
     "windowed",
+    "stateful",
     "slot_maps",
     "copy_jobs",
     "sessions",
@@ -327,6 +328,11 @@ def _page_sizes(components: tuple[ComponentView, ...], page_size: int) -> tuple[
 @lru_cache
 def _windowed(components: tuple[ComponentView, ...]) -> tuple[int, ...] | None:
     return tuple([index for index, component in enumerate(components) if component.window is not None]) or None
+
+
+@lru_cache
+def _stateful(components: tuple[ComponentView, ...]) -> tuple[int, ...] | None:
+    return tuple([index for index, component in enumerate(components) if component.has_states]) or None
 
 
 @lru_cache
@@ -383,6 +389,11 @@ class Snapshot:
         return _windowed(self.components)
 
     @Derived
+    def stateful(self) -> tuple[int, ...] | None:
+        """The indices of the components of states; None if there is none."""
+        return _stateful(self.components)
+
+    @Derived
     def slot_maps(self) -> tuple[PeerMap, ...] | None:
         """The peer maps by slot; None if there is none."""
         return tuple([peers for peers in self.peer_maps or () if peers.slots > 1]) or None
@@ -398,6 +409,7 @@ class Snapshot:
             self.counters,
             self.launches,
             self.windowed,
+            self.stateful,
             self.slot_maps,
             self.copy_jobs,
             self.sessions,

@@ -14,6 +14,7 @@ from tests.harness.engines.some_draws import RandomDraw
 # Configurations of our own engine, which between them have all its parts; the others are drawn.
 OWN_CONFIGS = (
     {"swa_pages": 64, "sliding_window": 32, "lookahead_tokens": 2, "draft_tokens": 2, "request_timeout_ms": 100},
+    {"state_pages": 64},
     {"swa_pages": 64, "sliding_window": 32, "host_full_pages": 64, "host_swa_pages": 64},
 )
 DRAWS = 40

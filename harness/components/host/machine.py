@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from engine_under_test.config import EngineConfig
-from harness.components.configurations import configurations
+from harness.components.configurations import configurations, with_states
 from harness.core.ops import Ack, Drain, Evict, Fetch, Flush, Heal, Inject, Insert, Lock, Op, Pressure, Recipe, Unlock
 from harness.search.draws import options, ordinals, rarely, recipes
 from harness.search.machine import Machine
@@ -29,7 +29,7 @@ FAULTS = ("host.fails", "host.torn", "host.slow", "host.silent")
 def returns(draw: st.DrawFn) -> tuple[Op, ...]:
     """A prompt is requested again after its device pages were evicted, and its host copies are loaded."""
     recipe = Recipe(path=tuple(draw(st.lists(st.integers(0, 1), min_size=3, max_size=5))), stretch=8)  # several pages
-    evict = Evict(need=(256, 256))
+    evict = Evict(need=(256, 256, 256))
     waits = (Ack(),) * draw(st.integers(0, 1))
     twice = (Insert(recipe=recipe), Insert(recipe=recipe))
     return *twice, Ack(), evict, Fetch(recipe=recipe), *waits, Lock(recipe=recipe), Unlock(receipt=draw(ordinals()))
@@ -48,11 +48,11 @@ def host_ops(draw: st.DrawFn) -> tuple[Op, ...]:
         case "return":
             return draw(returns())
         case "evict":
-            return (Evict(need=(draw(st.integers(1, 8)), draw(st.integers(0, 8)))),)
+            return (Evict(need=(draw(st.integers(1, 8)), draw(st.integers(0, 8)), draw(st.integers(0, 4)))),)
         case "unlock":  # two, so that the locks do not accumulate
             return Unlock(receipt=draw(ordinals())), Unlock(receipt=draw(ordinals()))
         case "pressure":
-            return (Pressure(pool=draw(st.integers(0, 1)), pages=draw(options(0, 1, 3))),)
+            return (Pressure(pool=draw(st.integers(0, 2)), pages=draw(options(0, 1, 3))),)
         case "trouble":
             fault, skip, count = draw(options(*FAULTS)), draw(st.integers(0, 2)), draw(options(1, 3))
             ops, begun = draw(returns()), draw(options(4, 4, 4, 0))  # mostly after every page was backed up
@@ -67,8 +67,10 @@ class HostTraffic(Machine):
     machine = "host"
 
     @initialize(
-        config=configurations(
-            page_sizes=(4, 1, 2), kinds=("both",) * 10 + ("full", "swa"), sharing=(True,), host_ratios=(2, 0.5, 1)
+        config=with_states(
+            configurations(
+                page_sizes=(4, 1, 2), kinds=("both",) * 10 + ("full", "swa"), sharing=(True,), host_ratios=(2, 0.5, 1)
+            )
         )
     )
     def configure(self, config: EngineConfig) -> None:

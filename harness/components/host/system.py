@@ -12,6 +12,7 @@ from engine_under_test.host.copier import HostCopier
 from engine_under_test.units import Owner, num_pages, request_owner
 from fakes.catalog import FAULTS
 from fakes.host import UnsteadyHostStore
+from harness.components.configurations import on_host
 from harness.components.copies import CopyInspector
 from harness.components.host.tiered_cache import TieredCache
 from harness.components.limits import counters_of, limits_of
@@ -43,8 +44,7 @@ class HostSystem:
     def __init__(self, config: EngineConfig) -> None:
         self.reference = Reference()
         if not config.host_pools:
-            full_pages, swa_pages = config.full_pages, config.swa_pages
-            config = replace(config, prefix_sharing=True, host_full_pages=full_pages, host_swa_pages=swa_pages)
+            config = on_host(replace(config, prefix_sharing=True), 1)
         self._config = config
         self.log = EventLog(judged, code=CODE)
         self._faults = FaultPlan(
@@ -144,16 +144,12 @@ class HostSystem:
         record = KVRecord(owner, row, self._tiered.cache.lock(match), match.length, match.length, match.length, length)
         record.write(self._tiered.memory.table, 0, match.handles)
         self._tiered.tier.found(record.receipt.node)
-        self._tiered.tier.make_room({pool.name: count for pool in self._tiered.memory.pools})
         try:
-            record.write(
-                self._tiered.memory.table, len(match.handles), self._tiered.memory.ledgers.take(count, owner=owner)
-            )
+            self._tiered.grow(record, count, length)
         except PoolExhausted:
             self._tiered.cache.unlock(record.receipt)
             self._tiered.memory.table.rows.free([row], owner=owner, cause="no free pages")
             return False
-        record.committed_len = record.launched_len = length
         self._tiered.write(record, tokens[:length], op.namespace)
         self._tiered.slide(record, op.dead)
         self._tiered.cache.publish(record, tokens, namespace=op.namespace, end=length)

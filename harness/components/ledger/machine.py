@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from engine_under_test.config import EngineConfig
-from harness.components.configurations import configurations
+from harness.components.configurations import configurations, with_states
 from harness.core.ops import Complete, Drain, Free, Give, Op, Pressure, Take, TakeOver
 from harness.search.draws import options
 from harness.search.machine import Machine
@@ -47,7 +47,7 @@ def ledger_ops(draw: st.DrawFn) -> tuple[Op, ...]:
         case "take_over":
             return draw(take_overs())
         case "pressure":
-            return (Pressure(pool=draw(st.integers(0, 1)), pages=draw(options(0, 1, 3))),)
+            return (Pressure(pool=draw(st.integers(0, 2)), pages=draw(options(0, 1, 3))),)
         case "fence":
             return Take(owner=owner), Free(owner=owner, fenced=True), Complete()
         case _:
@@ -59,7 +59,7 @@ class LedgerTraffic(Machine):
 
     machine = "ledger"
 
-    @initialize(config=configurations(page_sizes=PAGE_SIZES, kinds=("both",) * 10 + ("full", "swa")))
+    @initialize(config=with_states(configurations(page_sizes=PAGE_SIZES, kinds=("both",) * 10 + ("full", "swa"))))
     def configure(self, config: EngineConfig) -> None:
         self.begin([config])
 

@@ -4,7 +4,7 @@ The model predicts the exact units of a take.  Reuse "lifo" takes the units that
 were freed first.  A take that one pool refuses changes no pool.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from engine_under_test.config import EngineConfig
@@ -37,16 +37,24 @@ class LedgerModel:
         wanted = {ALL: (True, False), WINDOWED: (True,), REST: (False,)}[part]
         return [name for name, is_windowed in self._windowed.items() if is_windowed in wanted]
 
-    def take(self, count: int, owner: Owner) -> list[int] | None:
-        """Take `count` units of every pool and return their handles; None if a pool refuses."""
-        if any(count > len(state.free) for state in self.pools.values()):
+    def take(self, places: Mapping[str, Sequence[int]], owner: Owner) -> list[int] | None:
+        """Take units of every pool and return their handles; None if a pool refuses.
+
+        `places` are, by pool, the indices of the handles with a unit there.
+        """
+        if any(len(places[pool]) > len(state.free) for pool, state in self.pools.items()):
             return None
-        taken = [self._pick(state, count) for state in self.pools.values()]
-        for state, units in zip(self.pools.values(), taken, strict=True):
-            state.owners.update(dict.fromkeys(units, owner))
-        for peers, units in zip(self.peers.values(), taken[1:], strict=True):
-            peers.update(zip(taken[0], units, strict=True))
-        return taken[0]
+        taken = {pool: self._pick(state, len(places[pool])) for pool, state in self.pools.items()}
+        for pool, state in self.pools.items():
+            state.owners.update(dict.fromkeys(taken[pool], owner))
+        handles = next(iter(taken.values()))
+        for pool, peers in self.peers.items():
+            peers.update(zip([handles[place] for place in places[pool]], taken[pool], strict=True))
+        return handles
+
+    def lacks(self, handle: int) -> tuple[str, ...]:
+        """The pools in which a handle has no unit."""
+        return tuple(pool for pool, peers in self.peers.items() if handle not in peers)
 
     def give(self, handles: Sequence[int], to: Owner) -> None:
         for pool, state in self.pools.items():
@@ -70,8 +78,9 @@ class LedgerModel:
         """Make the windowed units of `incoming` the peers of `kept`, owned by `to`."""
         for pool in self.pools_of(WINDOWED):
             for keeper, giver in zip(kept, incoming, strict=True):
-                unit = self.peers[pool][keeper] = self.peers[pool].pop(giver)
-                self.pools[pool].owners[unit] = to
+                if giver in self.peers[pool]:
+                    unit = self.peers[pool][keeper] = self.peers[pool].pop(giver)
+                    self.pools[pool].owners[unit] = to
 
     def complete(self, launch: int) -> None:
         """Release the units fenced by launches up to `launch`, in the order of their frees."""

@@ -30,7 +30,7 @@ class LedgerSystem:
     The ordinal of an op names the owner that takes or receives handles.  A give, free or take-over selects its owner
     among the owners that have suitable handles.
 
-    A handle is dead if its windowed pages are free.  A fenced free of an owner with an odd id waits for the oldest
+    A handle is dead if it has no windowed page.  A fenced free of an owner with an odd id waits for the oldest
     launch in flight, one of an owner with an even id for the launch after it.
     """
 
@@ -43,7 +43,6 @@ class LedgerSystem:
         self._neighbour = Neighbour(self._memory)
         self._model = LedgerModel(config)
         self._handles: dict[Owner, list[int]] = {request_owner(n): [] for n in range(1, NUM_OWNERS + 1)}
-        self._dead: set[int] = set()
         self._modelled: list[NamedTuple] = []
         self._num_ops = 0
 
@@ -84,7 +83,7 @@ class LedgerSystem:
         return view.Snapshot(
             self._num_ops,
             limits_of(self._config),
-            tuple(view.ComponentView(pool.name, pool.window) for pool in memory.pools),
+            tuple(view.ComponentView(pool.name, pool.window, has_states=bool(pool.slots)) for pool in memory.pools),
             tuple(map(self._pool_view, memory.ledgers.ledgers)),
             tuple(view.PeerMap(names[0], pool, peers[:]) for pool, peers in memory.ledgers.peers.items()),
             nodes=None,
@@ -122,10 +121,15 @@ class LedgerSystem:
         return owners[ordinal % len(owners)] if owners else _owner(ordinal)
 
     def _take(self, owner: Owner, count: int) -> bool:
-        """Take units; a pool with too few free units refuses, and the owner is unchanged."""
-        expected = self._model.take(count, owner)
+        """Take units; a pool with too few free units refuses, and the owner is unchanged.
+
+        Pages of states are taken as for a prompt.
+        """
+        length = count * self._config.page_size
+        places = {pool.name: pool.taken(0, count, end=length) for pool in self._memory.pools}
+        expected = self._model.take(places, owner)
         try:
-            taken = self._memory.ledgers.take(count, owner=owner)
+            taken = self._memory.ledgers.take(count, owner=owner, places=places)
         except PoolExhausted:
             self._expect(f"handles taken by {owner}", expected, None)
             return True
@@ -153,23 +157,27 @@ class LedgerSystem:
         if part not in PARTS or not self._model.pools_of(part):
             return []
         has_rest_alone = part == REST and self._is_windowed
-        return [handle for handle in self._handles[owner] if (handle in self._dead) == has_rest_alone]
+        return [handle for handle in self._handles[owner] if self._is_dead(handle) == has_rest_alone]
+
+    def _is_dead(self, handle: int) -> bool:
+        return self._is_windowed and set(self._model.pools_of(WINDOWED)) <= set(self._model.lacks(handle))
 
     def _free_part(self, handles: Sequence[int], part: str, *, owner: Owner, after: int = 0) -> bool:
-        ledgers = self._memory.ledgers
-        windowed, cause, left = self._model.pools_of(WINDOWED), f"freed {part}", list(handles)
         if not handles:
             return False
-        if part == WINDOWED:
-            for pool in windowed:
-                left = ledgers.free_alone(pool, left, owner=owner, cause=cause, after=after)
-        else:
-            ledgers.free(handles, owner=owner, cause=cause, after=after, lacks=windowed if part == REST else ())
-        self._model.free(handles, part, after=after)
-        if part == WINDOWED and any(left):
-            self._dead.update(handles)
-        else:
-            self._dead.difference_update(handles)
+        ledgers, pools, cause = self._memory.ledgers, self._model.pools_of(part), f"freed {part}"
+        by_lacks: dict[tuple[str, ...], list[int]] = {}
+        for handle in handles:
+            by_lacks.setdefault(self._model.lacks(handle), []).append(handle)
+        for lacks, group in by_lacks.items():
+            if part == WINDOWED:
+                for pool in pools:
+                    if pool not in lacks:
+                        ledgers.free_alone(pool, group, owner=owner, cause=cause, after=after)
+            else:
+                ledgers.free(group, owner=owner, cause=cause, after=after, lacks=lacks)
+            self._model.free(group, part, after=after)
+        if ledgers.anchor.name in pools:
             self._handles[owner] = [handle for handle in self._handles[owner] if handle not in handles]
         return True
 
@@ -179,10 +187,10 @@ class LedgerSystem:
         count = min(op.count, len(kept), len(incoming)) if self._is_windowed else 0
         kept, incoming = kept[:count], incoming[:count]
         for pool in self._model.pools_of(WINDOWED):
-            self._memory.ledgers.take_over(pool, kept, incoming, from_owner=giver, to_owner=owner)
+            pairs = [pair for pair in zip(kept, incoming, strict=True) if pool not in self._model.lacks(pair[1])]
+            keepers, givers = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+            self._memory.ledgers.take_over(pool, keepers, givers, from_owner=giver, to_owner=owner)
         self._model.take_over(kept, incoming, owner)
-        self._dead.difference_update(kept)
-        self._dead.update(incoming)
         return bool(kept)
 
     def _complete(self) -> bool:

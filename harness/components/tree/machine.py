@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from engine_under_test.config import EngineConfig
-from harness.components.configurations import configurations
+from harness.components.configurations import configurations, with_states
 from harness.core.ops import Drain, Evict, Flush, Insert, Lock, Op, Pressure, Recipe, Slide, Unlock
 from harness.search.draws import options, ordinals, rarely, recipes
 from harness.search.machine import Machine
@@ -37,9 +37,9 @@ def tree_ops(draw: st.DrawFn) -> tuple[Op, ...]:
         case "unlock":
             return (Unlock(receipt=draw(ordinals())),)
         case "evict":
-            return (Evict(need=(draw(st.integers(1, 8)), draw(st.integers(0, 8)))),)
+            return (Evict(need=(draw(st.integers(1, 8)), draw(st.integers(0, 8)), draw(st.integers(0, 4)))),)
         case "pressure":
-            return (Pressure(pool=draw(st.integers(0, 1)), pages=draw(options(0, 1, 3))),)
+            return (Pressure(pool=draw(st.integers(0, 2)), pages=draw(options(0, 1, 3))),)
         case _:
             return (draw(options(Flush(), Flush(), Drain())),)
 
@@ -53,7 +53,7 @@ class TreeTraffic(Machine):
 
     machine = "tree"
 
-    @initialize(config=configurations(page_sizes=PAGE_SIZES, kinds=ONE_POOL_RARELY, sharing=(True,)))
+    @initialize(config=with_states(configurations(page_sizes=PAGE_SIZES, kinds=ONE_POOL_RARELY, sharing=(True,))))
     def configure(self, config: EngineConfig) -> None:
         self.begin([config])
 

@@ -3,10 +3,10 @@
 The name of a page is the tag of the prefix that ends with it.  So prompts with an equal prefix share the pages of that
 prefix.  The model works page by page and searches by brute force.  A run of pages stands for a node of the tree, and
 is evicted whole; `ends_run` marks its last page, a border.  A lock, a publication or a branch adds a border.  No
-border is removed.  A hole is a page without its windowed unit.
+border is removed.  A hole is a page without its unit in some pool.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, takewhile
 from typing import NamedTuple
@@ -97,22 +97,30 @@ class TreeModel:
             self._put_border(hold.names, index)
         return slid
 
-    def insert(self, names: Sequence[int], incoming: Sequence[Sequence[int]], *, protected: int, frontier: int) -> None:
+    def insert(
+        self,
+        names: Sequence[int],
+        incoming: Sequence[Sequence[int]],
+        *,
+        protected: int,
+        borders: Sequence[Collection[int]],
+    ) -> None:
         """Publish a prefix whose pages are the units `incoming`. The first `protected` pages were shared before.
 
-        Below page number `frontier` the windowed units are free already.
+        Per pool, `borders` are the page numbers at which a span without units begins or ends.
         """
         known = len(self._known(names))
         self._put_border(names, known)
-        if protected < frontier < known and not any(map(self._is_live, names[frontier - 1 : frontier + 1])):
-            self._put_border(names, frontier)
-        for name, units in list(zip(names, incoming, strict=True))[max(protected, frontier) : known]:
-            if not self._is_live(name):
-                self._recover(self.pages[name], units)
+        for start, end in list(self._stretches(names, protected, known)):
+            lacking = [pool for pool, unit in enumerate(self.pages[names[start]].units) if not unit]
+            for border in {border for pool in lacking for border in borders[pool] if start < border < end}:
+                self._put_border(names, border)
+        for start, end in list(self._stretches(names, protected, known)):
+            self._recover([self.pages[name] for name in names[start:end]], incoming[start:end])
         for index in range(known, len(names)):
             before = names[index - 1] if index else 0
             self.pages[names[index]] = Page(before, index, list(incoming[index]), [0] * len(self.tails))
-        for border in (min(max(known, frontier), len(names)), len(names)):
+        for border in (*[one for of_pool in borders for one in of_pool if known < one < len(names)], len(names)):
             self._put_border(names, border)
         self.use(names)
 
@@ -163,11 +171,26 @@ class TreeModel:
         if count:
             self.pages[names[count - 1]].ends_run = True
 
-    def _recover(self, page: Page, units: Sequence[int]) -> None:
-        """Fill a hole with the new units. If a reader has the page locked, only the windowed unit is replaced."""
-        for pool, tail in enumerate(self.tails):
-            if tail is not None or not any(page.locks):
-                page.units[pool] = units[pool]
+    def _stretches(self, names: Sequence[int], first: int, stop: int) -> Iterator[tuple[int, int]]:
+        """The page numbers of each run of a known prefix, from page number `first` up to `stop`."""
+        for end in range(first + 1, stop + 1):
+            if self.pages[names[end - 1]].ends_run:
+                yield first, end
+                first = end
+
+    def _recover(self, run: Sequence[Page], incoming: Sequence[Sequence[int]]) -> None:
+        """Fill the holes of a run with the new units, if all are there in some pool.
+
+        All units of the run are replaced, unless a reader has it locked, or it has units in a pool that the new ones
+        lack.
+        """
+        page, pools = run[0], range(len(self.tails))
+        has = [all(units[pool] for units in incoming) for pool in pools]
+        filled = [pool for pool in pools if has[pool] and not page.units[pool]]
+        keeps = any(page.units) and (any(page.locks) or any(page.units[pool] and not has[pool] for pool in pools))
+        for one, units in zip(run, incoming, strict=True):
+            for pool in (filled if keeps else pools) if filled else ():
+                one.units[pool] = units[pool]
 
     def _ends(self) -> set[int]:
         """The pages without a next page."""

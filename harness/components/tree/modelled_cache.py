@@ -101,10 +101,12 @@ class ModelledCache:
         record, size, ledgers = reader.record, self._memory.page_size, self._memory.ledgers
         names = self.model.names(namespace, tokens)
         incoming = list(zip(*[ledgers.pages_of(pool, record.handles) for pool in self._pools], strict=True))
-        protected, frontier = record.protected_len // size, record.highest_frontier // size
+        protected, absent = record.protected_len // size, record.absent
+        spans = [absent.get(pool, ()) for pool in self._pools]
+        borders = [{border // size for span in of_pool for border in (span.start, span.stop)} for of_pool in spans]
         self.cache.publish(record, tokens, namespace=namespace, end=len(tokens))
         if self._sharing and len(names) > protected:
-            self.model.insert(names, incoming[: len(names)], protected=protected, frontier=frontier)
+            self.model.insert(names, incoming[: len(names)], protected=protected, borders=borders)
             before, reader.hold = reader.hold, self.model.lock(names)
             self.model.unlock(before)
             self._record_comparison("handles of the publisher", self.model.shown(names), record.handles[: len(names)])

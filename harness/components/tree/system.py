@@ -7,6 +7,7 @@ from engine_under_test.cache.record import KVRecord
 from engine_under_test.config import EngineConfig
 from engine_under_test.events import Matched, Slid
 from engine_under_test.pools.memory import KVMemory
+from engine_under_test.pools.paired import shortage
 from engine_under_test.units import num_pages, request_owner
 from harness.components.limits import counters_of, limits_of
 from harness.components.memory_walk import MemoryWalk
@@ -172,14 +173,15 @@ class TreeSystem:
         return found
 
     def _num_available(self, found: Found) -> int:
-        """Pages that every pool can supply once the match is locked; -1 if no row is free."""
-        to_lock = self._cache.pages_to_lock(found)
+        """Pages of tokens for which every pool can supply its pages once the match is locked; -1 if no row is free."""
+        to_lock, page_size = self._cache.pages_to_lock(found), self._config.page_size
         if not self._memory.table.rows.num_free:
             return -1
-        return min(
-            ledger.num_free + self._cache.cache.evictable(ledger.name) - to_lock[ledger.name]
+        available = {
+            ledger.name: ledger.num_free + self._cache.cache.evictable(ledger.name) - to_lock[ledger.name]
             for ledger in self._memory.ledgers.ledgers
-        )
+        }
+        return min(pool.chunk_capacity(available[pool.name], slack=0) for pool in self._memory.pools) // page_size
 
     def _open(self, found: Found) -> Reader:
         """Take a row and lock the match."""
@@ -191,13 +193,16 @@ class TreeSystem:
 
     def _grow(self, record: KVRecord, count: int, length: int) -> None:
         """Allocate and commit `length` tokens; raises PoolExhausted if the tree's evictable counter is wrong."""
-        short = {ledger.name: count - ledger.num_free for ledger in self._memory.ledgers.ledgers}
-        short = {pool: pages for pool, pages in short.items() if pages > 0}
+        ledgers, first = self._memory.ledgers, len(record.handles)
+        taken = {pool.name: pool.taken(first, first + count, end=length) for pool in self._memory.pools}
+        short = shortage(ledgers.ledgers, {pool: len(indices) for pool, indices in taken.items()})
         if short:
             self._cache.evict(short)
             self._cache.compare("eviction for an insertion", self._neighbour)
-        handles = self._memory.ledgers.take(count, owner=record.owner)
-        record.write(self._memory.table, len(record.handles), handles)
+        places = {pool: [index - first for index in indices] for pool, indices in taken.items()}
+        record.write(self._memory.table, first, ledgers.take(count, owner=record.owner, places=places))
+        for pool, indices in taken.items():
+            record.skip(pool, indices, first, first + count, page_size=self._config.page_size)
         record.committed_len = record.launched_len = record.allocated_len = length
 
     def _frontier(self, record: KVRecord, dead: int) -> int:
@@ -219,9 +224,9 @@ class TreeSystem:
         first, end = before // page_size, frontier // page_size
         border = min(max(first, record.protected_len // page_size), end)
         for pool in self._windowed:
-            shared = ledgers.without(pool.name, record.handles[first:border])
-            private = ledgers.free_alone(pool.name, record.handles[border:end], owner=record.owner, cause="slid")
-            record.write(self._memory.table, first, shared + private)
+            private = record.held(pool.name, border, end, page_size=page_size)
+            ledgers.free_alone(pool.name, private, owner=record.owner, cause="slid")
+            record.write(self._memory.table, first, ledgers.without(pool.name, record.handles[first:end]))
             record.frontiers[pool.name] = frontier
         self.log.notice(Slid(record.owner.id, before, frontier))
         return True

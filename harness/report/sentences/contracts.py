@@ -29,6 +29,7 @@ from invariants.contracts.retraction import RetractionCode
 from invariants.contracts.retries import RetryCode
 from invariants.contracts.session_release import SessionReleaseCode
 from invariants.contracts.single_chunk import SingleChunkCode
+from invariants.contracts.state_pages import StatePagesCode
 from invariants.contracts.window_locks import WindowLockCode
 from invariants.violation import Code
 
@@ -62,6 +63,9 @@ SENTENCES: Mapping[Code, str] = {
     ),
     SessionReleaseCode.STILL_OPEN: "is to be closed and has no turn, but is still open",
     SingleChunkCode.SECOND_CHUNK: "between chunks, and so is {first}",
+    StatePagesCode.NODE_LACKS_PAGES: "live in {component}, but lacks some of its pages (0: none): {pages}",
+    StatePagesCode.KEPT_BELOW_FRONTIER: "still has {unit} for position {start}, below its frontier {frontier}",
+    StatePagesCode.LAST_STATE_MISSING: "no {component} page for the state after its last token, at position {position}",
     WindowLockCode.TOMBSTONE_LOCKED: "a tombstone in {component}, but has {locks} locks there",
     WindowLockCode.TOO_MUCH_LOCKED: "locks {locked_len} tokens of {component}, but reads at most {most}",
     #

@@ -1,5 +1,6 @@
 """The host tier alone: the effect of each op, and random ops that violate no invariant."""
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -20,6 +21,7 @@ CONFIG = EngineConfig(
     host_swa_pages=20,
     load_back_threshold=1,
 )
+STATES = replace(CONFIG, swa_pages=0, sliding_window=None, host_swa_pages=0, state_pages=8, host_state_pages=8)
 WITHOUT_HOST = EngineConfig(page_size=4, full_pages=16)
 WRITES_BACK = EngineConfig(page_size=4, full_pages=16, host_full_pages=8, host_policy="write_back")
 PROMPT = Recipe((0,) * 6)
@@ -27,6 +29,7 @@ OTHER = Recipe((1,) * 6)
 LONGER = Recipe((0,) * 7)
 BACKED_UP = (Insert(recipe=PROMPT), Ack(), Ack())
 EVICTED = (*BACKED_UP, Evict(need=(16, 10)))
+CONFIGS = [pytest.param(CONFIG, id="window"), pytest.param(STATES, id="states")]
 
 
 def after(*ops, config=CONFIG):
@@ -38,10 +41,6 @@ def after(*ops, config=CONFIG):
 
 def events(system, kind):
     return [event for event in system.take_events() if isinstance(event, kind)]
-
-
-def wrong_reads(system):
-    return [event for event in events(system, Modelled) if event.expected != event.found]
 
 
 def test_inserted_prefix_is_backed_up():
@@ -66,11 +65,22 @@ def test_reader_matches_only_loaded_pages(waits):
     assert all(event.expected == event.found for event in found)
 
 
-def test_torn_load_is_not_matched():
-    system = after(*EVICTED, Inject(fault="host.torn"), Fetch(recipe=PROMPT), Ack(), Lock(recipe=PROMPT))
+@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("fault", ["host.torn", "host.fails"])
+def test_failed_load_is_not_matched(fault, config):
+    ops = (*EVICTED, Inject(fault=fault), Fetch(recipe=PROMPT), Ack(), Lock(recipe=PROMPT))
+    system = after(*ops, config=config)
 
-    assert wrong_reads(system) == []
+    assert [event.found for event in events(system, Modelled)] == [[], []]
     assert system.capture().copy_jobs == ()
+
+
+@pytest.mark.parametrize("fault", ["host.slow", "host.silent"])
+def test_state_of_a_late_load_is_matched_after_the_load(fault):
+    late = (*EVICTED, Inject(fault=fault, count=2), Fetch(recipe=LONGER), Ack(), Lock(recipe=LONGER))
+    system = after(*late, Ack(), Lock(recipe=LONGER), config=STATES)
+
+    assert [len(event.found) for event in events(system, Modelled)] == [0, 0, 24, 3]
 
 
 def test_successful_transfer_has_equal_pages_on_both_sides():
@@ -107,7 +117,7 @@ def test_evicted_pages_are_written_back():
     assert [list(node.live) for node in system.capture().nodes] == [[False]]
 
 
-@pytest.mark.parametrize("config", [CONFIG, WRITES_BACK], ids=["writes through", "writes back"])
+@pytest.mark.parametrize("config", [CONFIG, WRITES_BACK, STATES], ids=["writes through", "writes back", "states"])
 @pytest.mark.parametrize("seed", range(4))
 def test_random_ops_violate_no_invariant(seed, config):
     chance = Random(seed)

@@ -60,7 +60,7 @@ LOOKAHEAD_HAS_NO_STATES = Mutant(
             broken="range(kept_from, min(stop, num_pages(end, self.page_size)))",
         ),
     ),
-    caught_by=(*CONTENT, "writes_go_to_private_units"),
+    caught_by=(*CONTENT, "writes_go_to_private_units", "AccountingError"),
 )
 
 STATE_KEEPS_REJECTED_DRAFTS = Mutant(
@@ -179,5 +179,61 @@ STATE_IS_CACHED_BEFORE_IT_IS_WRITTEN = Mutant(
             broken="self.custody.publish(request, end=record.launched_len)",
         ),
     ),
-    caught_by=("cursors_are_ordered", *CONTENT, "AssertionError", "AccountingError"),
+    caught_by=("cursors_are_ordered", "writes_go_to_private_units", *CONTENT, "AssertionError", "AccountingError"),
+)
+
+STATES_BEHIND_A_HOLE_ARE_KEPT = Mutant(
+    id="S192",
+    source="vllm pull 55450: the retirement of passed states stopped at the first block without one, and the older "
+    "states stayed until the request ended",
+    hunks=(
+        Hunk(
+            "engine_under_test.cache.record:KVRecord.held",
+            healthy="return [one for one, start in zip(handles, starts, strict=True) if not overlap(holes, start, "
+            "start + page_size)]",
+            broken="gap = max([start for start in starts if overlap(holes, start, start + page_size)], default=-1)\n"
+            "    return [one for one, start in zip(handles, starts, strict=True) if start > gap]",
+        ),
+    ),
+    caught_by=("passed_states_are_freed", "AccountingError"),
+)
+
+LAST_STATE_IS_FREED_AS_PASSED = Mutant(
+    id="S193",
+    source="vllm pull 57253: the state at the end of what was computed was freed as passed, although the next prompt "
+    "that continues it starts there",
+    hunks=(
+        Hunk(
+            "engine_under_test.sessions.controller:Sessions.keep",
+            healthy="self._cut(record, record.committed_len)",
+            broken="size = self._memory.page_size\n"
+            "    self._cut(record, record.committed_len)\n"
+            "    last = (record.committed_len - 1) // size\n"
+            "    for pool in self._memory.pools if last * size >= record.protected_len else ():\n"
+            "        if pool.slots:\n"
+            "            self._memory.ledgers.free_alone(pool.name, record.handles[last:], owner=record.owner, "
+            "cause=FreeCause.CUT, after=record.last_launch)\n"
+            "            record.holes.setdefault(pool.name, []).append(range(last * size, (last + 1) * size))",
+        ),
+    ),
+    caught_by=("records_keep_their_last_state",),
+)
+
+STATE_THAT_WAS_NEVER_STORED_IS_CACHED = Mutant(
+    id="S194",
+    source="lmcache pull 5004: of a chunk whose state was never written a page was cached as if it had one",
+    hunks=(
+        Hunk(
+            "engine_under_test.cache.tree:Incoming.has",
+            healthy="[not overlap(spans, start, end) for spans in self.absent]",
+            broken="[not overlap(spans, end - 1, end) for spans in self.absent]",
+        ),
+        Hunk(
+            "engine_under_test.cache.tree:RadixTree._extend",
+            healthy="cuts.update(own, [max(first_live, end - tail_len)])",
+            broken="cuts.update([] if self.components[-1].slots and spans is incoming.absent[-1] else own, "
+            "[max(first_live, end - tail_len)])",
+        ),
+    ),
+    caught_by=("live_nodes_hold_all_states", "live_nodes_hold_their_pages", "tree_counters_match_nodes"),
 )
