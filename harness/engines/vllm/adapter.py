@@ -202,7 +202,9 @@ class VllmEngine(EnginePort):
             request, start, end, tables, drafts, _ = entry
             if drafts:
                 self.log.notice(seen.Proposed(one.launch, request, drafts))
-            if self._config.cpu_chunks and self._runner.device.repeats(one, entry):
+            if self._config.cpu_chunks:
+                start += self._runner.device.repeated_len(one, entry)
+            if start == end:
                 continue
             for component, (table, group) in enumerate(zip(tables, self._config.groups, strict=True)):
                 if group.has_states:

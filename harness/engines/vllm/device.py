@@ -2,6 +2,7 @@
 
 from array import array
 from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 import invariants.events as seen
@@ -29,17 +30,20 @@ class Device:
         self.states = States(config, self.memory)
         self.proposer = Proposer(config.draft_len or 0, self.windows)
 
-    def repeats(self, one: Pass, entry: Entry) -> bool:
-        """Will an entry write what its slots hold already, as for the last token of a prompt that was loaded whole?"""
+    def repeated_len(self, one: Pass, entry: Entry) -> int:
+        """The first tokens of an entry whose slots hold already what it writes.
+
+        A prompt that was loaded whole is one: its last token is computed again, perhaps with drafts behind it.
+        """
         if self.states.groups or not entry.start:
-            return False
+            return 0
         tokens = one.known.get(entry.request) or self._tokens.get(entry.request) or ()
         tags = _chain(entry, self.memory.get(0, entry.tables[0], entry.start - 1), tokens)
-        return all(
-            self.memory.get(group, table, position) == tag
-            for group, table in enumerate(entry.tables)
+        is_written = (
+            all(self.memory.get(group, table, position) == tag for group, table in enumerate(entry.tables))
             for position, tag in enumerate(tags, entry.start)
         )
+        return sum(takewhile(bool, is_written))
 
     def compute(self, one: Pass) -> list[list[int]]:
         """Write and read what a pass computes. Returns the sampled tokens of each entry."""
@@ -109,7 +113,8 @@ class Device:
                 tags = states[group]
             else:
                 tags = array("q", [self.memory.get(group, tables[group], position) for position in range(first, end)])
-            self._notice(seen.Read(launch, request, POOL, first, tags, group))
+            before = tags[: start - first] if group in states else tags  # states are read before the first token only
+            self._notice(seen.Read(launch, request, POOL, first, before, group))
             groups.append((window, first, tags))
         tokens = self._tokens[request]
         if end < len(tokens):

@@ -1,11 +1,13 @@
 """Offloading to CPU memory by the release's OffloadingConnector: both of its sides are real, the copies are not.
 
-A copy begins after the passes that were launched before it, and is made early or late, but before its end is reported
-and after the copies before it in its direction, as by v1/kv_offload/cpu/gpu_worker.py of the releases.
+A copy begins after the passes that were launched before it.  It is made early or late, but before its end is reported
+and after the copies before it in its direction; ends are reported in this order, too, as by
+v1/kv_offload/cpu/gpu_worker.py of the releases.
 """
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 from harness.core.faults import FaultPlan
@@ -79,19 +81,21 @@ class Copier:
         return self._submit(job_id, dst_spec, src_spec, to_host=False)
 
     def get_finished(self) -> list[Any]:
+        """The copies whose end is reported; those of one direction end in their order."""
         for copy in self._under_way:
             copy.polls -= 1
-        ended = [copy for copy in self._under_way if copy.is_done or (copy.polls <= 0 and copy.after <= self.computed)]
+        ended = [copy for to_host in (True, False) for copy in takewhile(self._has_ended, self._of(to_host=to_host))]
         for copy in ended:
             self._make(copy)
-        self._under_way = [copy for copy in self._under_way if not copy.is_done or copy not in ended]
+            self._under_way.remove(copy)
         return [self._release.make("TransferResult", job_id=copy.id, success=True) for copy in ended]
 
     def wait(self, job_ids: Collection[int]) -> None:
         for copy in list(self._under_way):
             if copy.id in job_ids:
                 self._synchronize(copy.after)
-                self._make(copy)
+                for one in self._make(copy):
+                    one.polls = 0
 
     def shutdown(self) -> None: ...
 
@@ -104,17 +108,27 @@ class Copier:
                 places.append(Place(next(blocks), chunks[number // self._blocks], number % self._blocks))
             chunks = chunks[-(-(skipped + count) // self._blocks) if count else 0 :]
         self._begun += 1
-        polls = POLLS + MORE_POLLS * self._faults.fires(STORE_LATE if to_host else LOAD_LATE)
-        copy = Copy(job_id, places, to_host, self.launched, bool(self._begun % 2), polls)
+        is_early = bool(self._begun % 2)
+        is_late = self._faults.fires(STORE_LATE if to_host else LOAD_LATE)
+        polls = POLLS * (not is_early) + MORE_POLLS * is_late
+        copy = Copy(job_id, places, to_host, self.launched, is_early, polls)
         self._under_way.append(copy)
         if copy.is_early and copy.after <= self.computed:
             self._make(copy)
         return True
 
-    def _make(self, copy: Copy) -> None:
-        """Make a copy, and those before it in its direction."""
-        for one in self._under_way[: self._under_way.index(copy) + 1]:
-            if one.is_done or one.to_host != copy.to_host:
+    def _of(self, *, to_host: bool) -> list[Copy]:
+        return [copy for copy in self._under_way if copy.to_host == to_host]
+
+    def _has_ended(self, copy: Copy) -> bool:
+        return copy.polls <= 0 and copy.after <= self.computed
+
+    def _make(self, copy: Copy) -> Sequence[Copy]:
+        """Make a copy, and those before it in its direction.  Returns all of these."""
+        queue = self._of(to_host=copy.to_host)
+        made = queue[: queue.index(copy) + 1]
+        for one in made:
+            if one.is_done:
                 continue
             one.is_done = True
             for place in one.places:
@@ -122,6 +136,7 @@ class Copier:
                     self._host[place.chunk, place.number] = self._memory.slots(place.block)
                 else:
                     self._memory.put_slots(place.block, self._host.get((place.chunk, place.number), ()))
+        return made
 
 
 class OffloadingSide:
@@ -134,7 +149,8 @@ class OffloadingSide:
         self.loading: dict[int, Load] = {}  # the scheduler says how far they reach
 
     def __bool__(self) -> bool:
-        return bool(self._copier)
+        """Whether a copy is under way, or the scheduler has not been told yet that a load ended."""
+        return bool(self._copier) or any(output.finished_recving for output in self._outputs.values())
 
     def received(self, one: Pass, output: Any) -> None:
         """As execute_model: before the forward pass, and after it was launched."""
