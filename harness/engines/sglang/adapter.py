@@ -55,6 +55,14 @@ UNREPORTED = seen.ALL_EVENTS - REPORTED
 FAULTS = {**CLIENT_FAULTS, **HOST_FAULTS, **LINK_FAULTS}
 
 
+class Parts(NamedTuple):
+    """The parts of an engine that its configuration may disable."""
+
+    host: HostTier | None
+    sessions: Sessions | None
+    drafts: Speculation | None
+
+
 class SglangEngine(EnginePort):
     """One scheduler; a step is one turn of its event loop."""
 
@@ -73,7 +81,7 @@ class SglangEngine(EnginePort):
         scheduler = self.built.scheduler
         scheduler.max_req_len = self._requests.max_len
         scheduler.max_req_input_len = self._requests.max_len - SPARE_TOKENS
-        self._enabled = Enabled(
+        self._parts = Parts(
             HostTier(release, self.built, self._forward, self.faults) if config.host_ratio is not None else None,
             Sessions(release, config, self.built, self._requests, self._notice) if config.streaming_sessions else None,
             (
@@ -82,9 +90,15 @@ class SglangEngine(EnginePort):
                 else None
             ),
         )
-        self.drafts: DraftPort | None = self._enabled.drafts
-        self.sessions = self._enabled.sessions
-        self._capture = SglangCapture(release, config, self.built, unreported_by(config), self._enabled)
+        self.drafts: DraftPort | None = self._parts.drafts
+        self.sessions = self._parts.sessions
+        self._capture = SglangCapture(
+            release,
+            config,
+            self.built,
+            unreported_by(config),
+            Enabled(self._parts.host, None if self.sessions is None else self.sessions.open),
+        )
         self._steps = 0
         self._before = self._after = self._found()
 
@@ -93,11 +107,11 @@ class SglangEngine(EnginePort):
 
     @property
     def has_work(self) -> bool:
-        return bool(self._requests or self._forward.in_flight or (self._enabled.host and self._enabled.host.is_copying))
+        return bool(self._requests or self._forward.in_flight or (self._parts.host and self._parts.host.is_copying))
 
     def submit(self, submission: Submission) -> int:
-        if self._enabled.sessions is not None and submission.session:
-            return self._enabled.sessions.submit(submission)
+        if self._parts.sessions is not None and submission.session:
+            return self._parts.sessions.submit(submission)
         number, req = self._requests.new(submission)
         if req is not None:
             scheduler = self.built.scheduler
@@ -111,8 +125,8 @@ class SglangEngine(EnginePort):
 
     def step(self) -> Sequence[Streamed]:
         self._steps += 1
-        if self._enabled.sessions is not None:
-            self._enabled.sessions.pass_time()
+        if self._parts.sessions is not None:
+            self._parts.sessions.pass_time()
         turn(self.built.scheduler)
         return self._requests.streamed()
 
@@ -123,11 +137,11 @@ class SglangEngine(EnginePort):
         return True
 
     def clear(self) -> None:
-        if self._enabled.sessions is not None:
-            self._enabled.sessions.close_due()
+        if self._parts.sessions is not None:
+            self._parts.sessions.close_due()
         self.flush()
-        if self._enabled.host is not None:
-            self._enabled.host.drop_copies()
+        if self._parts.host is not None:
+            self._parts.host.drop_copies()
 
     def pause(self) -> bool:
         self.log.notice(seen.Paused())
@@ -156,17 +170,17 @@ class SglangEngine(EnginePort):
 
     def _launch(self, batch: Any) -> Any:
         self._requests.report_changes()
-        if self._enabled.drafts is not None and batch.forward_mode.is_decode():
-            return self._enabled.drafts.launch(batch, self.built.memory)
-        if self._enabled.host is not None:
-            self._enabled.host.wait_for_loads(batch)
-        if self._enabled.sessions is not None and batch.forward_mode.is_extend():
-            self._enabled.sessions.report_lent(batch)
+        if self._parts.drafts is not None and batch.forward_mode.is_decode():
+            return self._parts.drafts.launch(batch, self.built.memory)
+        if self._parts.host is not None:
+            self._parts.host.wait_for_loads(batch)
+        if self._parts.sessions is not None and batch.forward_mode.is_extend():
+            self._parts.sessions.report_lent(batch)
         result = self._forward.launch(batch, self.built.memory)
-        if self._enabled.host is not None:
-            self._enabled.host.launched(batch)
-        if self._enabled.drafts is not None:
-            self._enabled.drafts.prefilled(batch, result)
+        if self._parts.host is not None:
+            self._parts.host.launched(batch)
+        if self._parts.drafts is not None:
+            self._parts.drafts.prefilled(batch, result)
         return result
 
     def _complete(self, result: Any) -> None:
@@ -174,8 +188,8 @@ class SglangEngine(EnginePort):
             return
         self._requests.report_changes()
         self._forward.complete(result, self._requests.unfinished)
-        if self._enabled.drafts is not None:
-            self._enabled.drafts.completed(result)
+        if self._parts.drafts is not None:
+            self._parts.drafts.completed(result)
 
     def _notice(self, event: NamedTuple) -> None:
         self.log.notice(event)

@@ -14,8 +14,7 @@ from harness.engines.sglang.nodes import MambaNodes, Nodes, SwaNodes, TreeWalk, 
 from harness.engines.sglang.requests import SPARE_TOKENS, Request, held, max_request_len
 from harness.engines.sglang.rust_core import core_of, uncompared
 from harness.engines.sglang.scheduler import Built
-from harness.engines.sglang.sessions import Sessions
-from harness.engines.sglang.speculation import Speculation
+from harness.engines.sglang.sessions import OpenSessions
 from harness.engines.sglang.states import STATE_POOL, STATE_WINDOW, States, slot_of, states_of
 from harness.engines.sglang.transfers import TransferQueues
 from invariants.kinds import Place
@@ -58,11 +57,10 @@ TREE_COUNTERS: Mapping[str, TreeCounters] = {
 
 
 class Enabled(NamedTuple):
-    """The parts of an engine that its configuration may disable."""
+    """What is captured beside a scheduler, if its configuration enables it."""
 
     host: HostTier | None = None
-    sessions: Sessions | None = None
-    drafts: Speculation | None = None
+    sessions: OpenSessions | None = None
 
 
 class SglangCapture:
@@ -78,7 +76,7 @@ class SglangCapture:
     ) -> None:
         self._release, self._config, self._built = release, config, built
         self._unreported = unreported
-        self._host, self._sessions, _ = enabled
+        self._host, self._sessions = enabled
         self._limits = limits_of(config, max_request_len(release, config))
         self._components = components_of(config)
         self._row_offset = 0 if release.has("first_row_is_padding") else 1

@@ -235,6 +235,11 @@ class Requests:
         return params
 
 
+def is_rejected(req: Any) -> bool:
+    """Whether a request that enters the queue has been rejected before, and will end without an output."""
+    return req.finished() or getattr(req, "to_finish", None) is not None
+
+
 def _extra_key(submission: Submission) -> str | None:
     return str(submission.namespace) if submission.namespace else None
 

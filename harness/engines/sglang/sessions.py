@@ -1,7 +1,7 @@
 """Streaming sessions: their controller and the KV that they keep are the release's; clients and the clock are not."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from harness.core.port import SessionPort, Submission
 from harness.engines.foreign.stand_ins import Missing
 from harness.engines.sglang.boot import Release
 from harness.engines.sglang.config import SglangConfig
-from harness.engines.sglang.requests import SPARE_TOKENS, Request, Requests, held
+from harness.engines.sglang.requests import SPARE_TOKENS, Request, Requests, held, is_rejected
 from harness.engines.sglang.scheduler import Built
 from invariants.view import SessionView
 
@@ -22,9 +22,8 @@ CLOSED = "session closed, or turn aborted"
 
 @dataclass
 class Client:
-    """A client of a session: its namespace, the tokens that it knows the server to have, and its last turn."""
+    """A client of a session: the tokens that it knows the server to have, and its last turn."""
 
-    namespace: int
     tokens: Sequence[int] = ()
     prompt: Sequence[int] = ()
     turn: Request | None = None
@@ -46,6 +45,33 @@ class Slot(NamedTuple):
     slot: Any
 
 
+class OpenSessions(NamedTuple):
+    """The streaming sessions of a scheduler: their controller, the object with the KV that they keep, and their ids."""
+
+    controller: Any
+    kept: Any
+    number_of: Callable[[str], int]  # by the name of a session
+
+    @property
+    def slots(self) -> Iterator[Slot]:
+        """The slots of sessions that keep KV."""
+        for name, slot in self.kept.slots.items():
+            if held(slot, "req_pool_idx") is not None:
+                yield Slot(self.number_of(name), slot)
+
+    def views(self, live: Sequence[Request], kept: Mapping[int, int]) -> Iterator[SessionView]:
+        """The open sessions; `kept` are the lengths of the KV of those that no turn has now.
+
+        A release knows no namespace of a session, only those of its turns.
+        """
+        for name, session in self.controller.sessions.items():
+            if session.streaming:
+                number = self.number_of(name)
+                turns = [one for one in live if one.session == number and not one.is_refused]
+                turn, namespace = (turns[0].id, turns[0].namespace) if turns else (0, 0)
+                yield SessionView(number, namespace, turn, kept.get(number, 0), session.close_on_finish)
+
+
 class Sessions(SessionPort):
     """The sessions of one engine."""
 
@@ -64,13 +90,14 @@ class Sessions(SessionPort):
         self._controller = scheduler.session_controller = release.part("SessionController")(tree)
         self._module = sys.modules[type(self._controller).__module__]
         self._kept = tree.session if release.is_unified(tree) else tree
+        self.open = OpenSessions(self._controller, self._kept, int)
         self._lendable: set[int] = set()  # the sessions that keep the KV of a turn, which no later turn got yet
         for name, watching in (("try_cache_finished_req", self._keep), ("release_session", self._give_up)):
             setattr(self._kept, name, partial(watching, getattr(self._kept, name)))
 
     def open_session(self, *, namespace: int = 0) -> int:
         number = len(self._clients) + 1
-        self._clients[number] = Client(namespace)
+        self._clients[number] = Client()
         self._set_clock()
         self._controller.open(
             Missing(session_id=str(number), capacity_of_str_len=0, streaming=True, timeout=self._timeout_s)
@@ -94,7 +121,7 @@ class Sessions(SessionPort):
         req = self._send(number, submission, tokens[start:], offset=start if start < len(history) else None)
         request = self._requests.add(Request(number, req, submission.namespace, session=submission.session))
         self._scheduler._add_request_to_queue(req)
-        if req.to_finish is None and not req.finished():
+        if not is_rejected(req):
             client.turn, client.prompt = request, tokens
             return number
         request.is_refused = True
@@ -126,20 +153,6 @@ class Sessions(SessionPort):
                 pages = [slot // page for slot in slots.tolist()]
                 self._notice(seen.Lent(session, req.swarden.id, length, pages))
 
-    @property
-    def slots(self) -> Iterator[Slot]:
-        """The slots of sessions that keep KV."""
-        for name, slot in slots_of(self._kept).items():
-            yield Slot(int(name), slot)
-
-    def views(self, live: Sequence[Request], kept: dict[int, int]) -> Iterator[SessionView]:
-        """The open sessions; `kept` are the lengths of the KV of those that no turn has now."""
-        for name, session in self._controller.sessions.items():
-            number = int(name)
-            turns = [one.id for one in live if one.session == number and not one.is_refused]
-            namespace = self._clients[number].namespace
-            yield SessionView(number, namespace, min(turns, default=0), kept.get(number, 0), session.close_on_finish)
-
     def _send(self, number: int, submission: Submission, tokens: Sequence[int], *, offset: int | None) -> Any:
         """Let the scheduler receive a turn as from its tokenizer; returns the request that it would queue."""
         queued: list[Any] = []
@@ -169,8 +182,3 @@ class Sessions(SessionPort):
             self._lendable.discard(int(name))
             self._notice(seen.GivenUp(int(name), CLOSED))
         release(name)
-
-
-def slots_of(kept: Any) -> dict[str, Any]:
-    """The slots of sessions that keep KV, by name, of the release's object that has them."""
-    return {name: slot for name, slot in kept.slots.items() if held(slot, "req_pool_idx") is not None}

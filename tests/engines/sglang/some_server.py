@@ -1,7 +1,8 @@
 """A scheduler process of SGLang that swarden does not build: the release's own `Scheduler.__init__` and event loop.
 
-    python some_server.py [--bug] [--times] [--page-size N] [--slots N] [--requests N] ...
+    python some_server.py [--bug] [--times] [--page-size N] [--slots N] [--requests N] ... [then OPTIONS ...]
 
+Each "then" begins another server, with its own options: all are forks of this process, and run one after the other.
 The release is the one that Python imports. The model worker samples from a formula, and a script takes the place of
 the sockets. Without a GPU the imports of a release need swarden's stand-ins; nothing else of swarden is used.
 """
@@ -18,6 +19,7 @@ from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from importlib.metadata import version
 from inspect import signature
+from multiprocessing import get_context
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,6 +31,8 @@ from harness.engines.sglang.requests import held
 
 WINDOW, CONTEXT_LEN, VOCABULARY = 8, 4096, 64
 NUM_OUTPUTS_AT_BUG = 4
+THEN = "then"
+END_OF_SERVER = "-- the server ended with exit code"
 TURNS_OF_A_TURN = 20  # of the event loop, for a turn of a session
 MODEL = {
     "architectures": ["LlamaForCausalLM"],
@@ -261,9 +265,7 @@ def use_after_free(release: Release) -> Iterator[None]:
         batch_class.prepare_for_decode = prepare
 
 
-def main() -> None:
-    options = options_of(sys.argv[1:])
-    release = boot(version("sglang"))
+def serve(release: Release, options: argparse.Namespace) -> None:
     logging.disable(logging.NOTSET)
     logging.basicConfig(format="%(message)s")
     logging.getLogger("swarden").setLevel(logging.INFO)
@@ -274,6 +276,17 @@ def main() -> None:
             (scheduler.event_loop_overlap if options.overlap else scheduler.event_loop_normal)()
     except EndOfScript:
         sys.stdout.write(json.dumps(turns) if options.times else f"served {options.requests} requests")
+
+
+def main() -> None:
+    release = boot(version("sglang"))
+    import_module("sglang.srt.models.registry")  # all models, which each server would import
+    for arguments in " ".join(sys.argv[1:]).split(THEN):
+        server = get_context("fork").Process(target=serve, args=(release, options_of(arguments.split())))
+        server.start()
+        server.join()
+        for stream in (sys.stdout, sys.stderr):
+            print(f"\n{END_OF_SERVER} {server.exitcode}", file=stream, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,12 @@
 """`swarden attach` checks the scheduler of a process that swarden does not build (some_server.py)."""
 
 import os
+import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -12,34 +15,53 @@ from harness.core.ops import Step
 from harness.core.replay import run_log
 from harness.engines.sglang.boot import boot
 from harness.engines.sglang.releases import SGLANG
-from tests.engines.sglang.some_server import use_after_free
+from tests.engines.sglang.some_server import END_OF_SERVER, THEN, use_after_free
 
 ROOT = Path(__file__).parents[3]
 SERVER = Path(__file__).with_name("some_server.py")
 USE_AFTER_FREE = "unit_has_one_owner/full page/free_in_use"
 NODES_IN_PYTHON = {"SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND": "python"}  # a census reads the nodes of the tree
-SESSIONS = ("--sessions", "3", "--requests", "9", "--slots", "2048")
-LOOPS = {"event_loop_normal": (), "event_loop_overlap": ("--overlap",)}
 LEVELS = {"sums": "pools_conserve_units/full pool/too_many", "audit": USE_AFTER_FREE, "census": USE_AFTER_FREE}
+LOOPS = {"event_loop_normal": (), "event_loop_overlap": ("--overlap",)}
+SESSIONS = ("--sessions", "3", "--requests", "9", "--slots", "2048")
+SESSIONS_OF_LOOPS = {"sessions": SESSIONS, "sessions, overlap": (*SESSIONS, "--overlap")}
+HEALTHY = {**LOOPS, **SESSIONS_OF_LOOPS}
+BROKEN = {f"{name}, use after free": ("--bug", *options) for name, options in HEALTHY.items()}
+SERVERS = {**HEALTHY, **BROKEN}
+TIMEOUT_S = 900
 
 
-@pytest.fixture
-def serve(on_release, release, tmp_path):
-    """Runs the server with the check attached: `serve(level, *options of the server, on_violation=...)`."""
+class Ended(NamedTuple):
+    """A server that has ended: its exit code, and what it wrote."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture(scope="module")
+def served(on_release, release, tmp_path_factory):
+    """Runs servers with the check attached, and boots the release once: `served(level)` has their ends by name."""
     on_release(release, int)  # fails if the release is not installed
 
-    def run(level, *options, on_violation="log"):
+    @cache
+    def run(level, names=tuple(SERVERS), on_violation="raise"):
         path = [*map(str, SGLANG.folders_of(release)), str(ROOT)]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(path)}
-        attach = ["attach", "sglang", "--level", level, "--on-violation", on_violation, "--out", str(tmp_path)]
-        return subprocess.run(
+        out = str(tmp_path_factory.mktemp("strict"))
+        attach = ["attach", "sglang", "--level", level, "--on-violation", on_violation, "--out", out]
+        options = f" {THEN} ".join(" ".join(SERVERS[name]) for name in names).split()
+        done = subprocess.run(
             [sys.executable, "-m", "harness.cli", *attach, "--", sys.executable, str(SERVER), *options],
             env=environment | (NODES_IN_PYTHON if level == "census" else {}),
             capture_output=True,
             text=True,
-            timeout=120,
-            check=False,
+            timeout=TIMEOUT_S,
+            check=True,
         )
+        end = re.compile(f"\n{END_OF_SERVER} (-?\\d+)\n")
+        stdouts, stderrs, codes = end.split(done.stdout)[::2], end.split(done.stderr)[::2], end.findall(done.stdout)
+        return {name: Ended(int(codes[at]), stdouts[at], stderrs[at]) for at, name in enumerate(names)}
 
     return run
 
@@ -59,57 +81,43 @@ def replayed(release: str, path: Path) -> tuple[bool, set[str]]:
     return driver.snapshot().step == num_steps, set(driver.failure.fingerprints if driver.failure else ())
 
 
-@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("name", HEALTHY)
 @pytest.mark.parametrize("level", LEVELS)
-def test_healthy_server_serves_all_requests_without_a_word(level, loop, serve):
-    done = serve(level, *LOOPS[loop])
+def test_healthy_server_serves_all_requests_without_a_word(level, name, served):
+    done = served(level)[name]
 
-    assert (done.returncode, done.stdout) == (0, "served 12 requests"), done.stderr
+    assert (done.code, done.stdout) == (0, f"served {9 if '--sessions' in SERVERS[name] else 12} requests"), done.stderr
     assert "attached to the scheduler, level " + level in done.stderr
     assert "not attached" not in done.stderr
     assert "capacity" not in done.stderr
 
 
-@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("name", BROKEN)
 @pytest.mark.parametrize("level", LEVELS)
-def test_use_after_free_is_raised_in_the_step_in_which_its_log_fails(level, loop, serve, replay, tmp_path):
-    done = serve(level, "--bug", *LOOPS[loop], on_violation="raise")
+def test_use_after_free_is_raised(level, name, served):
+    done = served(level)[name]
 
-    assert done.returncode == 1
+    assert done.code == 1
     assert "MemoryViolation: " in done.stderr
     assert LEVELS[level].split("/")[0] in done.stderr, done.stderr
     assert "one too many" in done.stderr
-    [path] = tmp_path.glob("*.oplog")
-    assert f"replay: swarden replay {path}\n" in done.stderr
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("level", LEVELS)
+def test_log_of_a_use_after_free_fails_in_the_step_in_which_it_was_raised(level, loop, served, replay):
+    [path] = map(Path, re.findall(r"replay: swarden replay (\S+)", served(level)[f"{loop}, use after free"].stderr))
+
     assert path.stat().st_mode & 0o777 == 0o600
     is_last_step, fingerprints = replay(path)
     assert LEVELS[level] in fingerprints, fingerprints
     assert is_last_step
 
 
-def test_use_after_free_is_logged_and_the_server_goes_on_until_its_own_idle_check(serve, tmp_path):
-    done = serve("audit", "--bug")
+def test_use_after_free_is_logged_and_the_server_goes_on_until_its_own_idle_check(served):
+    name = "event_loop_normal, use after free"
+    done = served("audit", (name,), "log")[name]
 
     logged, ended = done.stderr.find("owned by free and request r1"), done.stderr.find("ValueError: pool memory leak")
     assert 0 < logged < ended, done.stderr
-    assert len(list(tmp_path.glob("*.oplog"))) == 2  # of the first violation, and of the error
-
-
-@pytest.mark.parametrize("level", ["sums", "audit"])
-def test_sessions_hold_their_pages_between_two_turns(level, serve):
-    done = serve(level, *SESSIONS)
-
-    assert (done.returncode, done.stdout) == (0, "served 9 requests"), done.stderr
-    assert "attached to the scheduler, level " + level in done.stderr
-    assert "capacity" not in done.stderr
-
-
-def test_use_after_free_in_a_session_is_raised(serve):
-    done = serve("audit", "--bug", *SESSIONS, on_violation="raise")
-
-    assert done.returncode == 1
-    assert "MemoryViolation: unit_has_one_owner" in done.stderr, done.stderr
-
-
-def test_census_names_the_sessions_that_it_does_not_know(serve):
-    assert "not attached to the scheduler: it has streaming sessions" in serve("census", *SESSIONS).stderr
+    assert len(set(re.findall(r"\S+\.oplog", done.stderr))) == 2  # of the first violation, and of the error

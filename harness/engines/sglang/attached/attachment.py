@@ -90,6 +90,7 @@ class Attachment:
         if not hasattr(req, "swarden"):
             self._has_inputs = True
             request = Request(self._requests.next_id(), req, self._built.namespace_of(req.extra_key))
+            self._check.added(request)
             self._recorder.submitted(self._requests.add(request))
             if getattr(req, "session", None) is not None:
                 self._recorder.lose("turns of sessions, which are recorded as requests of their own")

@@ -7,13 +7,13 @@ import invariants.events as seen
 from harness.core.progress import IdleSteps
 from harness.engines.sglang.adapter import REPORTED
 from harness.engines.sglang.attached.check import Check
-from harness.engines.sglang.attached.live import UnknownScheduler
+from harness.engines.sglang.attached.live import UnknownScheduler, sessions_of
 from harness.engines.sglang.boot import Release
 from harness.engines.sglang.capture import Enabled, SglangCapture
 from harness.engines.sglang.config import SglangConfig
 from harness.engines.sglang.forward import Pass, entries_of
 from harness.engines.sglang.moves import with_owners
-from harness.engines.sglang.requests import Requests
+from harness.engines.sglang.requests import Request, Requests, is_rejected
 from harness.engines.sglang.scheduler import Built
 from harness.strict.evidence import Evidence
 from harness.strict.transitions import Transitions
@@ -22,8 +22,20 @@ from invariants.transition import When
 from invariants.view import Snapshot
 from invariants.violation import Violation
 
-OF_THE_STAND_INS = frozenset(kind.__name__ for kind in (seen.Fired, seen.Read, seen.Rejected, seen.Written))
-UNREPORTED = seen.ALL_EVENTS - REPORTED | OF_THE_STAND_INS
+OF_THE_PORT = frozenset(
+    kind.__name__
+    for kind in (
+        seen.Fired,
+        seen.GivenUp,
+        seen.Kept,
+        seen.Lent,
+        seen.Read,
+        seen.Rejected,
+        seen.TurnRefused,
+        seen.Written,
+    )
+)
+UNREPORTED = seen.ALL_EVENTS - REPORTED | OF_THE_PORT
 
 
 class Census(Check):
@@ -33,19 +45,23 @@ class Census(Check):
     """
 
     def __init__(self, release: Release, config: SglangConfig, built: Built, requests: Requests) -> None:
-        server_args = getattr(built.scheduler, "server_args", None)
-        if getattr(server_args, "enable_streaming_session", False):
-            raise UnknownScheduler("it has streaming sessions, which level census does not know; choose level audit")
         self._built, self._requests = built, requests
+        self._sessions = sessions_of(built.scheduler, built.memory.tree)
         self._in_flight: list[Pass] = []
         self._num_turns = self._num_launches = 0
         self._idle_turns = IdleSteps()
-        self._capture = SglangCapture(release, config, built, UNREPORTED, Enabled())
+        self._capture = SglangCapture(release, config, built, UNREPORTED, Enabled(sessions=self._sessions))
         try:
             self._transitions = Transitions(catalog_of(frozenset()), self._take_snapshot())
         except NotImplementedError as error:
             remedy = "set SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND=python, or choose level audit"
             raise UnknownScheduler(f"its tree shows no nodes; {remedy}") from error
+
+    def added(self, request: Request) -> None:
+        session = getattr(request.req, "session", None)
+        if self._sessions is not None and session is not None and session.streaming:
+            request.session = self._sessions.number_of(session.session_id)
+            request.is_refused = is_rejected(request.req)
 
     def launched(self, batch: Any) -> Sequence[NamedTuple]:
         self._num_launches += 1

@@ -3,12 +3,16 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from harness.engines.sglang.requests import Request
 from harness.strict.evidence import Evidence
 from invariants.violation import Violation
 
 
 class Check:
     """A level. It gets the events since the call before, and returns the violations that it finds."""
+
+    def added(self, request: Request) -> None:
+        """A request enters the queue for the first time."""
 
     def launched(self, batch: Any) -> Sequence[NamedTuple]:
         """A pass is about to be launched. Returns its events."""

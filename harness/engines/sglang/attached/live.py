@@ -11,7 +11,7 @@ from harness.engines.sglang.config import FIRST_COME, LONGEST_PREFIX, SWA_TREE, 
 from harness.engines.sglang.memory import Memory
 from harness.engines.sglang.requests import held
 from harness.engines.sglang.scheduler import Built
-from harness.engines.sglang.sessions import slots_of
+from harness.engines.sglang.sessions import OpenSessions
 from invariants.view import REQUEST_KIND, SESSION_KIND, Owner
 
 TREES = {"SWARadixCache": SWA_TREE, "UnifiedRadixCache": UNIFIED_TREE}
@@ -121,17 +121,16 @@ class Holders:
     """
 
     def __init__(self, built: Built) -> None:
-        self._scheduler, self._tree = built.scheduler, built.memory.tree
-        self._number_of = _numbering()  # of a session
+        self._scheduler, self._sessions = built.scheduler, sessions_of(built.scheduler, built.memory.tree)
 
     def now(self) -> dict[Owner, Any]:
         reqs = {id(req): req for req in (*self._scheduler.running_batch.reqs, *_of_last_pass(self._scheduler))}
         with_rows = [req for req in reqs.values() if held(req, "req_pool_idx") is not None]
         rows = {held(req, "req_pool_idx") for req in with_rows}
         found = {Owner(REQUEST_KIND, req.swarden.id): req for req in with_rows}
-        for name, slot in kept_slots(self._tree).items():
+        for number, slot in () if self._sessions is None else self._sessions.slots:
             if held(slot, "req_pool_idx") not in rows:
-                found[Owner(SESSION_KIND, self._number_of(name))] = slot
+                found[Owner(SESSION_KIND, number)] = slot
         return found
 
 
@@ -140,10 +139,12 @@ def inner_tree(tree: Any) -> Any:
     return tree.inner if type(tree).__name__ == SESSIONS else tree
 
 
-def kept_slots(tree: Any) -> dict[str, Any]:
-    """The KV that streaming sessions keep, by their names."""
-    kept = tree if type(tree).__name__ == SESSIONS else getattr(tree, "session", None)
-    return {} if kept is None else slots_of(kept)
+def sessions_of(scheduler: Any, tree: Any) -> OpenSessions | None:
+    """The streaming sessions of a scheduler; None if it serves none."""
+    if not scheduler.server_args.enable_streaming_session:
+        return None
+    kept = tree if type(tree).__name__ == SESSIONS else tree.session
+    return OpenSessions(scheduler.session_controller, kept, _numbering())
 
 
 def reachable(scheduler: Any) -> set[int]:

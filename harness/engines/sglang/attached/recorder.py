@@ -8,7 +8,7 @@ from typing import Any
 from harness.core.oplog import Header
 from harness.core.ops import Op, Submit
 from harness.engines.sglang.boot import Release
-from harness.engines.sglang.requests import Request
+from harness.engines.sglang.requests import Request, is_rejected
 from harness.strict.private import OFF, record_mode
 from harness.strict.recording import RecordedAbort, RecordedSubmit, Recording, Steps
 from invariants.kinds import FinishReason
@@ -51,7 +51,7 @@ class LiveRecorder:
     def submitted(self, request: Request) -> None:
         """Record a request that enters the queue."""
         params, req = request.req.sampling_params, request.req
-        if req.finished() or getattr(req, "to_finish", None) is not None:
+        if is_rejected(req):
             self.lose("requests that were rejected on arrival")
             return
         op = Submit(
