@@ -44,7 +44,6 @@ class Component(ABC):
 
     leaves_tombstones: bool  # can a cached node lose these pages, and keep others?
     chunk_reserve: int  # pages that a chunk leaves free, unless its request is alone
-    is_sparse = False  # does a request take pages at some places only?  Then a cached prefix has pages at few places
     slots = 0  # states of a page; 0: a page has the KV of each of its tokens
     kept_states = 0  # the newest positions after which a pass stores the state
 
@@ -56,6 +55,11 @@ class Component(ABC):
         self._reach = UNBOUNDED if window is None else window
         self._seen = lookback(self._reach)
         self.tail_len = tail_len(window=self._reach, page_size=page_size)
+
+    @property
+    def has_states(self) -> bool:
+        """Then a request takes pages at some places only, and a cached prefix has pages at few places."""
+        return self.slots > 0
 
     @abstractmethod
     def locked_from(self, start: int) -> int:
@@ -167,8 +171,8 @@ class FullAttention(Component):
         return range(start // self.page_size, end // self.page_size)
 
 
-class SlidingWindow(Component):
-    """Layers with a sliding window; the configuration makes sure that one request always fits into the pool."""
+class Windowed(Component):
+    """Layers that read a window; the configuration makes sure that one request always fits into the pool."""
 
     leaves_tombstones = True
     chunk_reserve = 1  # sglang pull 23174
@@ -189,7 +193,11 @@ class SlidingWindow(Component):
         return range(0)
 
 
-class RecurrentState(SlidingWindow):
+class SlidingWindow(Windowed):
+    """Layers with a sliding window of attention."""
+
+
+class RecurrentState(Windowed):
     """Recurrent layers: a page has the states after some of its tokens, and the pages of most tokens are never taken.
 
     A state is kept like the KV of a window of two tokens: the state after a position stands in the page of that
@@ -199,8 +207,6 @@ class RecurrentState(SlidingWindow):
     A pass stores the state at each page boundary that it passes and has a page for, and after each of its last
     `kept_states` positions: after a rejected draft, or a cut, the request goes on from one of these.
     """
-
-    is_sparse = True
 
     def __init__(self, name: str, num_pages: int, page_size: int, *, slots: int, interval: int | None) -> None:
         super().__init__(name, num_pages, page_size, STATE_WINDOW)

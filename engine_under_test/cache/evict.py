@@ -2,7 +2,9 @@
 
 If a component leaves no tombstones, unlocked leaves are evicted, least recently used first.  A tombstone left without
 children is evicted with its leaf.  In any other component, pages outside the tail of every branch are evicted first,
-then the rest, both least recently used first.  A node with a copy on the host stays in the tree for that copy.
+then the rest, both least recently used first.  So a checkpoint of states, which serves only a prompt that branches off
+there, is evicted before the state at the end of a branch.  A node with a copy on the host stays in the tree for that
+copy.
 """
 
 from collections.abc import Callable, Sequence

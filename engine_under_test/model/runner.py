@@ -169,16 +169,18 @@ def fitted(config: EngineConfig, spec: ModelSpec, *, source: str) -> EngineConfi
     if LayerKind.SLIDING not in kinds and config.swa_pages:
         raise ConfigError(f"{source}: sliding_window: no layer has one; remove swa_pages and sliding_window")
     if LayerKind.RECURRENT not in kinds and config.state_pages:
-        raise ConfigError(f"{source}: layer_types: no layer is recurrent; remove state_pages")
+        raise ConfigError(f"{source}: state_pages: no layer is recurrent; remove it")
     if spec.sliding_window is not None and config.sliding_window not in (None, spec.sliding_window):
         raise ConfigError(
             f"{source}: sliding_window: {spec.sliding_window}, but the configuration has {config.sliding_window}; "
             "remove it"
         )
     if LayerKind.FULL in kinds and not config.full_pages:
-        raise ConfigError(f"{source}: layer_types: some layers read the whole prefix; set full_pages")
+        raise ConfigError(f"{source}: full_pages: some layers read the whole prefix; set it")
     if LayerKind.RECURRENT in kinds and not config.full_pages:
-        raise ConfigError(f"{source}: layer_types: states belong to pages of the whole prefix; set full_pages")
+        raise ConfigError(
+            f"{source}: full_pages: states belong to pages of the whole prefix, also where no layer reads these; set it"
+        )
     try:
         return replace(
             config,

@@ -72,6 +72,7 @@ class Admission:
         self._memory, self._cache, self._host = storage
         self._sessions = sessions
         self._observer = observer
+        self._has_states = any(pool.has_states for pool in self._memory.pools)
 
     def new_budget(self, running: Sequence[Running], *, ratio: float) -> Budget:
         """The budget of a batch, with the next decode step of all running requests reserved.
@@ -163,7 +164,8 @@ class Admission:
             capacity = self._chunk_capacity(record, budget, with_reserve=False)
         if min(capacity, budget.tokens) <= 0:
             return None
-        extent = self._extent(request, record.launched_len, most=min(capacity, budget.tokens))
+        most = self._up_to_branch(request, record.launched_len, most=min(capacity, budget.tokens))
+        extent = self._extent(request, record.launched_len, most=most)
         return self._reserve(request, record, extent, self._demand(extent, ratio=budget.ratio), budget)
 
     def plan_new(self, request: Request, budget: Budget, *, alone: bool) -> Entry | Loading | None:
@@ -192,7 +194,8 @@ class Admission:
             )
             if not alone or most <= 0:
                 return None
-            extent = self._extent(request, extent.start, most=min(budget.tokens, most))
+            most = self._up_to_branch(request, extent.start, most=min(budget.tokens, most))
+            extent = self._extent(request, extent.start, most=most)
             demand = self._demand(extent, ratio=0.0)
         record = self._sessions.lend(request) if wish.kept_len else self._open_record(request, wish.match)
         return self._reserve(request, record, extent, demand, budget)
@@ -222,7 +225,7 @@ class Admission:
         return Wish(match, self._cache.pages_to_lock(replace(match, reach=None)), {}, extent, demand)
 
     def _first_stretch(self, request: Request, start: int, budget: Budget) -> tuple[Extent, Demand]:
-        whole = self._extent(request, start, most=budget.tokens)
+        whole = self._extent(request, start, most=self._up_to_branch(request, start, most=budget.tokens))
         extent = self._extent(request, start, most=self._longest_chunk(whole))
         return extent, self._demand(extent, ratio=budget.ratio)
 
@@ -265,15 +268,19 @@ class Admission:
             self._observer.notice(Admitted(request.id, extent.start, extent.end, firm, total))
         return Entry(request, record, extent.start, extent.end, completes_input=extent.end == extent.input_len)
 
-    def _extent(self, request: Request, start: int, *, most: int) -> Extent:
-        """At most `most` tokens from `start` on; a chunk ends where the request leaves the prefixes that are cached.
+    def _up_to_branch(self, request: Request, start: int, *, most: int) -> int:
+        """At most `most` tokens from `start` on, and none beyond where the request leaves the prefixes in the tree.
 
         Otherwise no state would be cached there, and the next request that branches off there would find none.
         """
+        if not self._has_states:
+            return most
+        branch = sum(length for _, length in self._cache.tree.walk(request.tokens, request.namespace))
+        return min(most, branch - start) if branch > start else most
+
+    def _extent(self, request: Request, start: int, *, most: int) -> Extent:
+        """At most `most` tokens from `start` on."""
         input_len = len(request.tokens)
-        if any(pool.is_sparse for pool in self._memory.pools):
-            branch = sum(length for _, length in self._cache.tree.walk(request.tokens, request.namespace))
-            most = min(most, branch - start) if branch > start else most
         end = fitting_end(start, input_len, most=most, page_size=self._config.page_size)
         new_len = min(request.tokens_left, self._config.max_estimated_new_tokens)
         # A request whose only output token is sampled by its prefill is never decoded.

@@ -87,7 +87,7 @@ def _pool_pages(memory: KVMemory, pool: Component, entries: Sequence[Entry], row
         handles += row[first:] if first else row
     pages = array("q", memory.ledgers.pages_of(pool.name, handles))
     kv = memory.store.kv(pool.name)
-    states = [state_slots(pool, pages, *one) for one in zip(entries, spans, strict=True)] if pool.slots else ()
+    states = [state_slots(pool, pages, *one) for one in zip(entries, spans, strict=True)] if pool.has_states else ()
     return PoolPages(pool.name, pool.window, kv, torch.frombuffer(pages, dtype=torch.int64), spans, states, pool.slots)
 
 

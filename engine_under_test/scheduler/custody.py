@@ -69,7 +69,7 @@ class Custody:
         count = pages_between(record.allocated_len, length, page_size)
         if count:
             first = len(record.handles)
-            taken = {pool.name: pool.taken(first, first + count, end=end) for pool in pools if pool.is_sparse}
+            taken = {pool.name: pool.taken(first, first + count, end=end) for pool in pools if pool.has_states}
             self.evict({pool.name: len(taken.get(pool.name, range(count))) for pool in pools})
             places = {pool: [index - first for index in indices] for pool, indices in taken.items()}
             record.write(self._memory.table, first, self._memory.ledgers.take(count, owner=record.owner, places=places))

@@ -12,6 +12,7 @@ from rich.table import Table
 from engine_under_test.config import EngineConfig
 from engine_under_test.errors import ConfigError
 from engine_under_test.model.checkpoint import read_spec
+from engine_under_test.model.spec import ModelSpec
 from engine_under_test.model.tokenizer import TextStream, Tokenizer
 from engine_under_test.pools.ledger import Ledger
 from engine_under_test.sampling import SamplingParams
@@ -63,6 +64,7 @@ def generate(
     page_size: Annotated[int, typer.Option(min=1, help="tokens per page")] = 16,
     full_pages: Annotated[int | None, typer.Option(min=0, help="as many as the request needs by default")] = None,
     swa_pages: Annotated[int | None, typer.Option(min=0, help="as many as the window needs by default")] = None,
+    state_pages: Annotated[int | None, typer.Option(min=0, help="as many as recurrent layers need by default")] = None,
     chunk_len: Annotated[int, typer.Option(min=1, help="maximum number of prompt tokens per step")] = 512,
     draft_tokens: Annotated[int, typer.Option(min=0, help="draft tokens per step; 0 for none")] = 0,
     draft: Annotated[Path | None, typer.Option(help="checkpoint of a draft model; prompt lookup by default")] = None,
@@ -82,8 +84,8 @@ def generate(
         checkpoint,
         page_size=page_size,
         full_pages=num_pages(most + 1, page_size) if full_pages is None else full_pages,
-        swa_pages=swa_pages or 0,
-        sliding_window=spec.sliding_window if swa_pages else None,
+        **_window_settings(spec, swa_pages),
+        state_pages=state_pages or 0,
         max_running_requests=1,
         max_context_len=max(2, min(most, spec.max_context_len)),
         chunk_len=chunk_len,
@@ -106,6 +108,10 @@ def _configured(checkpoint: Path, **settings: Any) -> EngineConfig:
     except ConfigError as error:
         source = f"{checkpoint / 'config.json'}: " if "sliding_window" in str(error) else ""
         raise UsageError(f"{source}{error}") from error
+
+
+def _window_settings(spec: ModelSpec, swa_pages: int | None) -> dict[str, int | None]:
+    return {"swa_pages": swa_pages or 0, "sliding_window": spec.sliding_window if swa_pages else None}
 
 
 def _draft_settings(count: int) -> dict[str, int]:

@@ -18,16 +18,17 @@ class StateWatch:
 
     def look(self, change: Transition) -> Iterator[str]:
         """The probes that a transition reaches."""
-        for component in change.after.components:
-            if component.has_states:
-                yield from self._of_pool(change, component.pool)
+        for index in change.after.stateful or ():
+            yield from self._of_component(change, index)
 
-    def _of_pool(self, change: Transition, pool: str) -> Iterator[str]:
+    def _of_component(self, change: Transition, index: int) -> Iterator[str]:
+        pool, known = change.after.components[index].pool, change.before.node_by_id
         matched = [event for event in change.events_of(seen.Matched) if event.length]
         tombstoned = [event for event in change.events_of(seen.Tombstoned) if event.component == pool]
         if tombstoned:
             yield "state_tombstone_on_a_live_node"
-        if matched and (tombstoned or change.events_of(seen.Removed)):
+        removed = [event for event in change.events_of(seen.Removed) if event.node in known]
+        if matched and (tombstoned or any(known[event.node].live[index] for event in removed)):
             yield "evicted_as_a_request_starts_from_a_state"
         for began in change.events_of(seen.CopyBegan):
             if not began.to_host and [copied_pool for copied_pool, _, _ in began.pages] == [pool]:

@@ -83,7 +83,7 @@ def test_context_is_at_most_that_of_the_model():
         pytest.param(
             "gemma3",
             {"full_pages": 0, "swa_pages": 9, "sliding_window": 8},
-            "layer_types: ",
+            "full_pages: some layers read the whole prefix",
             id="no pages for full attention",
         ),
         pytest.param(
@@ -92,11 +92,11 @@ def test_context_is_at_most_that_of_the_model():
             "sliding_window: no layer has one",
             id="a window that no layer has",
         ),
-        pytest.param("gemma3", {"state_pages": 9}, "layer_types: no layer is recurrent", id="states of no layer"),
+        pytest.param("gemma3", {"state_pages": 9}, "state_pages: no layer is recurrent", id="states of no layer"),
         pytest.param(
             "recurrent-gemma",
             {"full_pages": 0, "swa_pages": 14, "sliding_window": 8},
-            "layer_types: states belong to pages of the whole prefix",
+            "full_pages: states belong to pages of the whole prefix",
             id="no pages for states",
         ),
         pytest.param(

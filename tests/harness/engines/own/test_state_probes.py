@@ -44,6 +44,9 @@ def copying(*events, has_states: bool = True) -> Transition:
             {"evicted_as_a_request_starts_from_a_state"},
             id="another node is removed for a start",
         ),
+        pytest.param(
+            (OF_N1, Removed(4, "full", in_tail=True)), set(), id="a node without states is removed for a start"
+        ),
         pytest.param((Removed(3, "full", in_tail=True),), set(), id="a node is removed"),
         pytest.param((Verified(7, 1, 1, (5, 6, 7)),), {"drafts_accepted_in_part"}, id="one of two drafts is accepted"),
         pytest.param((Verified(7, 1, 2, (5, 6, 7)),), set(), id="all drafts are accepted"),
