@@ -14,6 +14,7 @@ OPLOGS = Path(__file__).parent / "oplogs"
 BUGS = {  # by op-log: the first release that has the bug, and the first that has not; of those that were tried
     "first-token-after-a-pause-dropped": ("0.20.2", "0.22.0"),
     "last-token-after-a-pause-never-computed": ("0.20.2", "0.22.0"),
+    "aborted-load-keeps-its-blocks": ("0.20.2", "0.22.0"),
     "one-block-for-two-groups": ("0.20.2", "0.26.0"),
     "loaded-requests-wait-for-each-other": ("0.20.2", "0.23.0"),
     "hit-longer-than-the-cached-attention": ("0.20.2", "0.26.0"),
