@@ -61,6 +61,14 @@ def test_healthy_engine_passes_the_op_log_of_each_mutant(mutant):
     assert run_log(healthy(log_of(mutant))).failure is None
 
 
+def test_each_law_is_evaluated_or_not_applicable_in_one_of_the_op_logs():
+    """A campaign in which a law is neither is red."""
+    tallies = [run_log(healthy(log_of(mutant))).counts.tally for mutant in CATALOG]
+
+    counted = {name for tally in tallies for name, one in tally.items() if one.evaluated or one.not_applicable}
+    assert {invariant.name for invariant in ALL.invariants} == counted
+
+
 @pytest.mark.parametrize("mutant", CATALOG, ids=attrgetter("id"))
 def test_op_log_of_each_mutant_violates_a_law_of_its_list(mutant):
     """For a bug of a checker, the law of another mutant is no longer violated."""

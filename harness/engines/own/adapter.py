@@ -34,6 +34,7 @@ from harness.engines.own.oracle import Oracle
 from invariants import reference, view
 
 VOCABULARY = 64  # token ids that the fake model generates
+OF_CONTENT = frozenset({"BytesCompared", "Received"})  # events of checksums, which only the level content has
 
 
 class ReferenceModel:
@@ -86,7 +87,7 @@ class SwardenEngine(EnginePort):
         self._engine = create_engine(config, ports=ports)
         if self._engine.memory.host is not None:
             self.log.forward_to(CopyInspector(self._engine.memory, self.log.add))
-        self._capture = EngineCapture(self._engine)
+        self._capture = EngineCapture(self._engine, OF_CONTENT)
         self._neighbour = Neighbour(self._engine.memory)
         self.pool_names: Sequence[str] = [pool.name for pool in config.pools]
         self.sessions: SessionPort | None = self._engine if link is None else None

@@ -13,10 +13,11 @@ from invariants.view import Counters, LaunchView, RequestView, SessionView, Snap
 
 
 class EngineCapture:
-    """Walks one engine between two steps."""
+    """Walks one engine between two steps, whose events have none of the types with the names `unreported`."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, unreported: frozenset[str] = frozenset()) -> None:
         self._engine = engine
+        self._unreported = unreported
         self._walk = MemoryWalk(engine.memory, engine.cache.tree)
         self._limits = limits_of(engine.config)
         self._requests: tuple[RequestView, ...] = ()
@@ -51,6 +52,7 @@ class EngineCapture:
             walk.copy_jobs,
             walk.host_pools,
             self._sessions,
+            unreported=self._unreported,
         )
 
 
