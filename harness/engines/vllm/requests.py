@@ -19,12 +19,14 @@ class Request:
     """A request that has not ended: the release's own object, and its namespace.
 
     Results of passes up to launch `dropped` are not used: the request was preempted by a reset since.
+    `cached_len` are the tokens of its prompt that the release says were cached.
     """
 
     id: int
     req: Any
     namespace: int
     dropped: int = 0
+    cached_len: int = 0
 
 
 class Requests:
@@ -78,6 +80,8 @@ class Requests:
         number = int(output.request_id)
         if number not in self.live:
             return
+        if output.prefill_stats is not None:  # with the first output
+            self.live[number].cached_len = output.prefill_stats.num_cached_tokens
         reason = None if output.finish_reason is None else REASONS[str(output.finish_reason)]
         if reason is None:
             self._stream(self.live[number], output.new_token_ids, None)
@@ -94,9 +98,8 @@ class Requests:
         return found
 
     def _stream(self, request: Request, tokens: Sequence[int], reason: FinishReason | None) -> None:
-        req = request.req
-        cached = max(0, getattr(req, "num_cached_tokens", 0))
-        self._streamed.append(Streamed(request.id, tuple(tokens), reason, cached, req.num_preemptions))
+        preemptions = request.req.num_preemptions
+        self._streamed.append(Streamed(request.id, tuple(tokens), reason, request.cached_len, preemptions))
 
     def _sampling(self, submission: Submission) -> Any:
         return self._release.part("SamplingParams")(

@@ -14,22 +14,27 @@ PROMPT = [*range(1, 15)]
 
 
 def served_twice(engine, changes):
-    """The outputs of two equal requests, in turn, the expected ones, and the tokens that each found cached."""
+    """The outputs of two equal requests, in turn, the expected ones, and the tokens that each found cached.
+
+    The last are those of the admissions, and those that the clients are told.
+    """
     target = target_of(engine)
     built = target.build(target.decode({**STATES, **changes}))
     outputs: list[list[int]] = [[], []]
-    for output in outputs:
+    told = [0, 0]
+    for index, output in enumerate(outputs):
         built.submit(Submission(PROMPT, 5, (), 0, 0))
         while built.has_work:
             for one in built.step():
                 output += one.token_ids
+                told[index] = one.cached_tokens
     cached = [event.start for event in built.log.take() if isinstance(event, Admitted)]
     known = built.reference()
     expected = Expectation(0, len(PROMPT), list(PROMPT))
     while len(expected.tokens) < len(PROMPT) + 5:
         position = len(expected.tokens)
         expected.extend([expected.next_token(position, windows=known.windows, vocabulary=known.vocabulary)])
-    return outputs, expected.tokens[len(PROMPT) :], cached
+    return outputs, expected.tokens[len(PROMPT) :], cached, told
 
 
 @pytest.mark.parametrize(
@@ -44,19 +49,19 @@ def served_twice(engine, changes):
     ids=["align", "asynchronous", "beside-blocks-of-another-size", "drafts", "without-a-prefix-cache"],
 )
 def test_equal_request_continues_from_the_cached_state_with_the_same_output(release, on_release, changes, cached_len):
-    outputs, expected, cached = on_release(release, served_twice, f"vllm=={release}", changes)
+    outputs, expected, cached, told = on_release(release, served_twice, f"vllm=={release}", changes)
 
     assert outputs == [expected, expected]
-    assert cached == [0, cached_len]
+    assert cached == told == [0, cached_len]
 
 
 def test_states_of_all_blocks_serve_a_later_request_in_the_release_that_keeps_them(on_release):
-    outputs, expected, cached = on_release(
+    outputs, expected, cached, told = on_release(
         "0.20.2", served_twice, "vllm==0.20.2", {"all_states": True, "num_blocks": 200}
     )
 
     assert outputs == [expected, expected]
-    assert cached == [0, 12]
+    assert cached == told == [0, 12]
 
 
 @pytest.mark.parametrize(
