@@ -6,7 +6,7 @@ import sys
 from harness.core.oplog import OpLog
 from tests.engines.some_runs import random_runs, shrunk_failure
 
-RUNS = 20
+RUNS = 10
 WITH_THE_BUG = "0.5.12.post1"
 USE_AFTER_FREE = "shared_pages_match_tree_path"  # sglang pull 29352
 
