@@ -74,17 +74,18 @@ def random_runs(engine: str, runs: int) -> RandomRuns:
     return RandomRuns(len(recorder.logs), recorder.evaluated, failures, diverged)
 
 
-def shrunk_failure(engine: str, law: str, searches: int, path: Path) -> bool:
-    """Search for failures of this law, shrink them and save the shortest log, with digests; false if there is none."""
+def shrunk_failure(engine: str, law: str, searches: int, path: Path, most_ops: int) -> bool:
+    """Search for failures of this law, and save the log of one that shrinks to `most_ops`, with digests.
+
+    False if there is none.
+    """
     recorder = Recorder(target_of(engine), law)
     for seed in range(searches):
         if not recorder.is_over:
             search(EngineTraffic, recorder, from_seed=seed, max_runs=RUNS_PER_SEARCH)
-    if not recorder.found:
-        return False
-    small = [
-        shrink(log, partial(failure_like, fingerprint=fingerprint), Budget(cpu_seconds=20)).log
-        for fingerprint, log in recorder.found
-    ]
-    replay(min(small, key=lambda log: len(log.ops))).again.save(path)
-    return True
+    for fingerprint, log in sorted(recorder.found, key=lambda one: len(one[1].ops)):
+        small = shrink(log, partial(failure_like, fingerprint=fingerprint), Budget(cpu_seconds=20)).log
+        if len(small.ops) <= most_ops:
+            replay(small).again.save(path)
+            return True
+    return False
