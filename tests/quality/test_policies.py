@@ -4,7 +4,8 @@ import pytest
 
 from harness.core.mutant import Hunk, Mutant
 from harness.core.registry import OWN, target_of
-from harness.search.testing import Fuzz, fuzzed
+from harness.search.campaign import Worker
+from harness.search.testing import Fuzz
 from invariants.catalog import CONTRACTS
 
 SCHEDULER = "engine_under_test.scheduler"
@@ -53,20 +54,22 @@ def contracts(monkeypatch):
     return lambda names: monkeypatch.setattr(type(target_of(OWN)), "contracts", names)
 
 
-def stories(name, tmp_path):
+def failures(name, tmp_path):
+    """The fingerprints of a campaign with another policy."""
+    plan = Fuzz(OWN, machine="engine", seed=SEED, runs=RUNS).plan(tmp_path)
     with Mutant(name, "a free choice", POLICIES[name], ()).planted():
-        return fuzzed(Fuzz(OWN, machine="engine", seed=SEED, runs=RUNS), tmp_path)
+        return set(Worker(plan, lambda _: None).work().findings)
 
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_no_law_is_violated_by_another_policy(name, contracts, tmp_path):
     contracts(frozenset())
 
-    assert stories(name, tmp_path) == ""
+    assert failures(name, tmp_path) == set()
 
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_a_contract_is_violated_by_another_policy(name, contracts, tmp_path):
     contracts(CONTRACTS)
 
-    assert "replay: swarden replay" in stories(name, tmp_path)
+    assert failures(name, tmp_path)
