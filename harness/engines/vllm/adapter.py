@@ -65,7 +65,7 @@ class VllmEngine(EnginePort):
         self.log = EventLog(code=CODE)
         self.faults = FaultPlan(faults_of(release, config), on_fire=lambda fault: self.log.notice(seen.Fired(fault)))
         self._config = config
-        hooks = Hooks(self.log.notice, self._launched, self._completed)
+        hooks = Hooks(self.log.notice, self._launched, self._completed, number_of=int)
         self._runner = Runner(release, config, self.faults, hooks)
         self._requests = Requests(release, config, self.log.notice)
         self.built = build(release, config, self._runner)
@@ -106,7 +106,7 @@ class VllmEngine(EnginePort):
             core.post_step(has_computed)
             for of_client in (outputs or {}).values():
                 for output in of_client.outputs:
-                    self._requests.take(output)
+                    self._requests.take(self.built.number_of(output.request_id), output)
         self._finish_pause()
         return self._requests.streamed()
 
