@@ -66,13 +66,24 @@ class Runner:
         copier = Copier(self.release, self._config, self.device.memory, self._faults, self._synchronize)
         self.loads = OffloadingSide(self.release, connector, copier)
 
-    # The methods of an executor, as the engine core calls them.
-
-    def execute_model(self, output: Any, non_block: bool = False) -> Any:
+    def launch(self, output: Any) -> Pass:
+        """Queue the pass of a scheduler's output."""
         one = self._received(output)
         self._queue.append(one)
         if one.entries and not one.waiting:
             self._hooks.launched(one)
+        return one
+
+    def land(self) -> None:
+        """The oldest pass has been computed elsewhere."""
+        one = self._queue.pop(0)
+        if one.entries:
+            self._hooks.completed(one)
+
+    # The methods of an executor, as the engine core calls them.
+
+    def execute_model(self, output: Any, non_block: bool = False) -> Any:
+        one = self.launch(output)
         self.loads.received(one, output)
         return self._result(one) if not one.entries else Result(lambda: None, lambda: True)
 
