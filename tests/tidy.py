@@ -46,13 +46,13 @@ MAY_IMPORT = {
         *(*OWN_ENGINE, "msgspec"),
         *("harness.core", "harness.search", "harness.mutants", "harness.components", "harness.engines.own"),
     ),
-    "harness/engines/foreign": ("harness.core", "harness.engines.foreign", "msgspec"),
+    "harness/engines/foreign": ("harness.core", "harness.strict", "harness.engines.foreign", "msgspec"),
     "harness/engines/sglang": (
         *("harness.core", "harness.search", "harness.strict", "harness.engines.foreign", "harness.engines.sglang"),
         *("invariants", "hypothesis", "msgspec"),
     ),
     "harness/engines/vllm": (
-        *("harness.core", "harness.engines.foreign", "harness.engines.vllm", "invariants", "msgspec"),
+        *("harness.core", "harness.strict", "harness.engines.foreign", "harness.engines.vllm", "invariants", "msgspec"),
     ),
 }
 # Inside the engine a part imports only lower layers.  Only the parts of the lowest layer import each other.
@@ -114,9 +114,12 @@ MAY_CATCH_EVERYTHING: dict[tuple[str, str], str] = {  # (file, function): the re
     ("engine_under_test/strict.py", "checker_of"): "the entry point of another package can raise anything",
     ("harness/core/registry.py", "target_of"): "the entry point of another package can raise anything",
     ("harness/core/mutant_file.py", "mutants_of"): "a file of the user can raise anything",
-    ("harness/engines/sglang/attached/attach.py", "event_loop"): "an error of the server is recorded and raised again",
-    ("harness/engines/sglang/attached/attach.py", "_attached"): "a fault of swarden itself does not end a server",
-    ("harness/engines/sglang/attached/attach.py", "_act"): "a fault of swarden itself does not end a server",
+    (
+        "harness/engines/foreign/attached/follow.py",
+        "recorded_errors",
+    ): "an error of a server is raised again",
+    ("harness/engines/foreign/attached/follow.py", "attached"): "a fault of swarden itself does not end a server",
+    ("harness/engines/foreign/attached/follow.py", "_act"): "a fault of swarden itself does not end a server",
     ("harness/mutants/hunt.py", "_hunt"): "an engine that cannot be built with the mutant has detected the mutant",
     ("harness/mutants/generic/trial.py", "_work"): "an engine that cannot start with the change has detected it",
 }

@@ -5,16 +5,29 @@ import os
 import shutil
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
 from harness.core.errors import UsageError
-from harness.engines.sglang.attached import hook
+from harness.engines.foreign import attached
 from harness.strict.private import record_mode
 
-ENGINES = {"sglang": Path(hook.__file__).parent}  # the folder with the import hook of each engine
+HOOK = Path(attached.__file__).parent / "hook"  # the folder with the import hook
 OUT = Path(".swarden/strict")
+
+
+class Modules(NamedTuple):
+    """The module of an engine's scheduler, and the module that attaches the check to it."""
+
+    scheduler: str
+    attachment: str
+
+
+ENGINES = {
+    "sglang": Modules("sglang.srt.managers.scheduler", "harness.engines.sglang.attached.attach"),
+    "vllm": Modules("vllm.v1.core.sched.scheduler", "harness.engines.vllm.attached.attach"),
+}
 
 
 class Level(StrEnum):
@@ -29,7 +42,7 @@ class OnViolation(StrEnum):
 
 
 def attach(
-    engine: Annotated[str, typer.Argument(help="which engine: sglang")],
+    engine: Annotated[str, typer.Argument(help="which engine: sglang or vllm")],
     command: Annotated[list[str], typer.Argument(help="the command, after --")],
     level: Annotated[Level, typer.Option(help="sums: counters add up; audit: moves of pages; census: all laws")] = (
         Level.AUDIT
@@ -47,6 +60,7 @@ def attach(
     if program is None:
         raise UsageError(f"{command[0]}: no such program; name one after --")
     setting = {"level": level.value, "on_violation": on_violation.value, "out": str(out.resolve())}
-    path = [str(ENGINES[engine]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    setting |= ENGINES[engine]._asdict()
+    path = [str(HOOK), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path), "SWARDEN_ATTACH": json.dumps(setting)}
     os.execve(program, command, environment)

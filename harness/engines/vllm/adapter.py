@@ -14,9 +14,9 @@ from harness.engines.vllm.boot import Release
 from harness.engines.vllm.capture import VllmCapture
 from harness.engines.vllm.config import LOAD_FAILS, LOAD_FAULTS, VOCABULARY, VllmConfig
 from harness.engines.vllm.core import build
-from harness.engines.vllm.device import POOL
 from harness.engines.vllm.moves import Moves
 from harness.engines.vllm.passes import Pass
+from harness.engines.vllm.reports import completed, launched
 from harness.engines.vllm.requests import Requests
 from harness.engines.vllm.runner import Hooks, Runner
 from invariants import reference, view
@@ -65,7 +65,7 @@ class VllmEngine(EnginePort):
         self.log = EventLog(code=CODE)
         self.faults = FaultPlan(faults_of(release, config), on_fire=lambda fault: self.log.notice(seen.Fired(fault)))
         self._config = config
-        hooks = Hooks(self.log.notice, self._launched, self._completed)
+        hooks = Hooks(self.log.notice, self._launched, self._completed, number_of=int)
         self._runner = Runner(release, config, self.faults, hooks)
         self._requests = Requests(release, config, self.log.notice)
         self.built = build(release, config, self._runner)
@@ -106,7 +106,7 @@ class VllmEngine(EnginePort):
             core.post_step(has_computed)
             for of_client in (outputs or {}).values():
                 for output in of_client.outputs:
-                    self._requests.take(output)
+                    self._requests.take(self.built.number_of(output.request_id), output)
         self._finish_pause()
         return self._requests.streamed()
 
@@ -194,31 +194,13 @@ class VllmEngine(EnginePort):
             self.log.notice(seen.Retracted(int(req.request_id), req.num_output_tokens, ()))
 
     def _launched(self, one: Pass) -> None:
-        for entry in one.entries:
-            if entry.request in one.admitted:
-                self.log.notice(seen.Admitted(entry.request, entry.start, entry.end, (), ()))
-        self.log.notice(seen.Launched(one.launch, tuple([entry.ids for entry in one.entries])))
-        for entry in one.entries:
-            request, start, end, tables, drafts, _ = entry
-            if drafts:
-                self.log.notice(seen.Proposed(one.launch, request, drafts))
-            if self._config.cpu_chunks:
-                start += self._runner.device.repeated_len(one, entry)
-            if start == end:
-                continue
-            for component, (table, group) in enumerate(zip(tables, self._config.groups, strict=True)):
-                if group.has_states:
-                    pages = self._runner.device.states.blocks(entry, component)
-                else:
-                    pages = tuple(filter(None, table[start // group.block_size : -(-end // group.block_size)]))
-                self.log.notice(seen.Written(one.launch, request, POOL, start, end, pages, component))
+        for event in launched(one, self._config, self._runner.device):
+            self.log.notice(event)
         self._moves.settle()
 
     def _completed(self, one: Pass) -> None:
-        self.log.notice(seen.Completed(one.launch))
-        for entry in one.entries:
-            if not self._requests.counts(one, entry):
-                self.log.notice(seen.Discarded(one.launch, entry.request))
+        for event in completed(one, self._requests):
+            self.log.notice(event)
 
 
 def faults_of(release: Release, config: VllmConfig) -> Mapping[str, str]:

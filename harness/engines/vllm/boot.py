@@ -114,7 +114,6 @@ class Release(Parts):
 
     def __init__(self, version: str) -> None:
         super().__init__(version, "vllm", PARTS, FEATURES)
-        self.part("init_none_hash")(self.part("sha256"))
 
     def make(self, name: str, **arguments: Any) -> Any:
         """An object of a part, from those of the arguments that this release has."""
@@ -166,4 +165,6 @@ def _load(version: str, folders: tuple[Path, ...]) -> Release:
         importlib.import_module("vllm.v1.engine.core")
         vars(sys.modules["vllm.config.vllm"])["HAS_TRITON"] = True  # of the kernels of model runner V2
         logging.disable(logging.CRITICAL)
-        return Release(version)
+        release = Release(version)
+        release.part("init_none_hash")(release.part("sha256"))
+        return release

@@ -117,20 +117,20 @@ class VllmCapture:
         return fences
 
     def _records(self, requests: Requests, in_flight: Sequence[Pass]) -> tuple[RecordView, ...]:
-        tables: dict[int, list[Sequence[Any]]] = {}
+        tables: dict[str, list[Sequence[Any]]] = {}
         for group, table in enumerate(self._built.tables):
             for rid, blocks in table.req_to_blocks.items():
                 if blocks:
-                    tables.setdefault(int(rid), [()] * len(self.components))[group] = blocks
-        return tuple([self._record(request, groups, requests, in_flight) for request, groups in tables.items()])
+                    tables.setdefault(rid, [()] * len(self.components))[group] = blocks
+        return tuple([self._record(rid, groups, requests, in_flight) for rid, groups in tables.items()])
 
     def _record(
-        self, number: int, groups: Sequence[Sequence[Any]], requests: Requests, in_flight: Sequence[Pass]
+        self, rid: str, groups: Sequence[Sequence[Any]], requests: Requests, in_flight: Sequence[Pass]
     ) -> RecordView:
         """A record. The release counts the tokens of a pass as computed when it schedules the pass, and those of a
         load when the load begins.
         """
-        req = self._built.scheduler.requests.get(str(number))
+        number, req = self._built.number_of(rid), self._built.scheduler.requests.get(rid)
         units = [[0 if block.is_null else block.block_id for block in blocks] for blocks in groups]
         sizes = list(zip(self._groups, units, strict=True))
         allocated = min(len(blocks) * group.block_size for group, blocks in sizes if not group.has_states)

@@ -29,13 +29,14 @@ class BlockSizes(NamedTuple):
 
 
 class Built(msgspec.Struct, frozen=True):
-    """An engine core, and the parts of it that own KV memory."""
+    """An engine core, and the parts of it that own KV memory.  `number_of` numbers the requests by their ids."""
 
     core: Any
     scheduler: Any
     manager: Any
     pool: Any
     hasher: Callable[[Any], Any] | None
+    number_of: Callable[[str], int]
 
     @property
     def tables(self) -> list[Any]:
@@ -68,7 +69,7 @@ def build(release: Release, config: VllmConfig, runner: Any) -> Built:
     )
     hasher = _hasher(release, sizes, vllm_config) if config.prefix_caching or config.external_len else None
     manager = scheduler.kv_cache_manager
-    return Built(core, scheduler, manager, manager.block_pool, hasher)
+    return Built(core, scheduler, manager, manager.block_pool, hasher, runner.number_of)
 
 
 # Attributes that EngineCore.__init__ sets, for what is not driven here.

@@ -58,11 +58,11 @@ class Moves:
             for rid, blocks in table.req_to_blocks.items():
                 for block in blocks:
                     if not block.is_null:
-                        found.setdefault(block.block_id, []).append(int(rid))
+                        found.setdefault(block.block_id, []).append(self._built.number_of(rid))
         return found
 
     def _for_a_request(self, original: Callable[..., Any], request: Any, *args: Any, **kwargs: Any) -> Any:
-        before, self._request = self._request, int(request.request_id)
+        before, self._request = self._request, self._built.number_of(request.request_id)
         try:
             return original(request, *args, **kwargs)
         finally:

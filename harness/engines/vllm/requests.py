@@ -75,9 +75,8 @@ class Requests:
         self.live[number] = Request(number, req, submission.namespace)
         return number, req
 
-    def take(self, output: Any) -> None:
+    def take(self, number: int, output: Any) -> None:
         """An output of the engine core for one request; those for a request that its client aborted are dropped."""
-        number = int(output.request_id)
         if number not in self.live:
             return
         if output.prefill_stats is not None:  # with the first output

@@ -26,7 +26,9 @@ class Result(NamedTuple):
 
 
 class Hooks(NamedTuple):
-    """What a runner calls: `notice` with each event, the others with each pass that computes.
+    """What a runner calls: `notice` with each event, the next two with each pass that computes.
+
+    `number_of` numbers the requests by their ids.
 
     The start of an entry behind drafts is known when these are verified; a pass with such entries counts as launched
     from then on.
@@ -35,6 +37,7 @@ class Hooks(NamedTuple):
     notice: Callable[[NamedTuple], None]
     launched: Callable[[Pass], None]
     completed: Callable[[Pass], None]
+    number_of: Callable[[str], int]
 
 
 class Runner:
@@ -42,6 +45,7 @@ class Runner:
 
     def __init__(self, release: Release, config: VllmConfig, faults: FaultPlan, hooks: Hooks) -> None:
         self.release, self._config, self._hooks = release, config, hooks
+        self.number_of = hooks.number_of
         self.tables: dict[int, list[list[int]]] = {}
         self.device = Device(config, hooks.notice)
         self._faults = faults
@@ -62,13 +66,24 @@ class Runner:
         copier = Copier(self.release, self._config, self.device.memory, self._faults, self._synchronize)
         self.loads = OffloadingSide(self.release, connector, copier)
 
-    # The methods of an executor, as the engine core calls them.
-
-    def execute_model(self, output: Any, non_block: bool = False) -> Any:
+    def launch(self, output: Any) -> Pass:
+        """Queue the pass of a scheduler's output."""
         one = self._received(output)
         self._queue.append(one)
         if one.entries and not one.waiting:
             self._hooks.launched(one)
+        return one
+
+    def land(self) -> None:
+        """The oldest pass has been computed elsewhere."""
+        one = self._queue.pop(0)
+        if one.entries:
+            self._hooks.completed(one)
+
+    # The methods of an executor, as the engine core calls them.
+
+    def execute_model(self, output: Any, non_block: bool = False) -> Any:
+        one = self.launch(output)
         self.loads.received(one, output)
         return self._result(one) if not one.entries else Result(lambda: None, lambda: True)
 
@@ -81,7 +96,8 @@ class Runner:
         output = self._last.output
         results = zip(output.req_ids, output.sampled_token_ids, strict=True)
         sampled = [rid for rid, tokens in results if tokens]
-        return self.release.part("DraftTokenIds")(sampled, [list(self.device.drafts(int(rid))) for rid in sampled])
+        drafts = [list(self.device.drafts(self.number_of(rid))) for rid in sampled]
+        return self.release.part("DraftTokenIds")(sampled, drafts)
 
     def collective_rpc(self, *args: Any, **kwargs: Any) -> None: ...
 
@@ -93,20 +109,20 @@ class Runner:
         """Update the tables as the scheduler's output says, and launch its pass."""
         for name in ("finished_req_ids", *(["preempted_req_ids"] if self._config.second_runner else [])):
             for rid in getattr(output, name) or ():
-                self.tables.pop(int(rid), None)
-                self.device.states.restart(int(rid))
+                self.tables.pop(self.number_of(rid), None)
+                self.device.states.restart(self.number_of(rid))
         starts: dict[int, int] = {}
         scheduled = {entry.request for entry in self._last.entries}
         known: dict[int, Sequence[int]] = {}
         for new in output.scheduled_new_reqs:
-            request = int(new.req_id)
+            request = self.number_of(new.req_id)
             starts[request] = new.num_computed_tokens
             self.tables[request] = [list(group) for group in new.block_ids]
             self.device.states.restart(request)
             known[request] = list(getattr(new, "prefill_token_ids", None) or new.prompt_token_ids)
         cached = output.scheduled_cached_reqs
         for rid, start, blocks in zip(cached.req_ids, cached.num_computed_tokens, cached.new_block_ids, strict=True):
-            request = int(rid)
+            request = self.number_of(rid)
             starts[request] = start
             if rid in cached.resumed_req_ids:
                 self.tables[request] = [list(group) for group in blocks]
@@ -116,8 +132,8 @@ class Runner:
                     table += new_blocks
             if rid in cached.all_token_ids and (rid in cached.resumed_req_ids or request not in scheduled):
                 known[request] = list(cached.all_token_ids[rid])
-        admitted = {int(new.req_id) for new in output.scheduled_new_reqs} | set(map(int, cached.resumed_req_ids))
-        self._last = self._pass_of(output, starts, known, admitted)
+        begun = [*[new.req_id for new in output.scheduled_new_reqs], *cached.resumed_req_ids]
+        self._last = self._pass_of(output, starts, known, set(map(self.number_of, begun)))
         return self._last
 
     def _pass_of(
@@ -127,7 +143,7 @@ class Runner:
         in_flight = {entry.request: entry for one in self._queue for entry in one.entries}
         states, entries, waiting = self.device.states, list[Entry](), set[int]()
         for rid, count in output.num_scheduled_tokens.items():
-            request, drafts = int(rid), tuple(output.scheduled_spec_decode_tokens.get(rid, ()))
+            request, drafts = self.number_of(rid), tuple(output.scheduled_spec_decode_tokens.get(rid, ()))
             tables = [tuple(table) for table in self.tables[request]]
             start, end = starts[request], starts[request] + count
             columns = states.columns(request, start, end, len(drafts)) if states.groups else Columns()

@@ -1,19 +1,20 @@
 """The strict check of one scheduler that a server has built."""
 
-import logging
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
 from harness.core.fingerprint import fingerprint_of_error
+from harness.core.oplog import Header
 from harness.core.ops import Pause, Resume
+from harness.engines.foreign.attached.follow import LOGGER, MemoryViolation, Setting
+from harness.engines.foreign.attached.recorder import LiveRecorder
 from harness.engines.sglang.attached.audit import Audit
 from harness.engines.sglang.attached.census import Census
 from harness.engines.sglang.attached.check import Check
 from harness.engines.sglang.attached.live import built_of, config_of, differences, reachable, use_watched_methods
-from harness.engines.sglang.attached.recorder import LiveRecorder
+from harness.engines.sglang.attached.recorder import record_submission, record_turn
 from harness.engines.sglang.attached.sums import Sums
 from harness.engines.sglang.boot import Release
 from harness.engines.sglang.moves import watch
@@ -21,21 +22,8 @@ from harness.engines.sglang.requests import Request, Requests, held
 from harness.strict.reporter import Reporter
 from invariants.violation import Violation
 
-LOGGER = logging.getLogger("swarden.strict")
 SUMS, AUDIT, CENSUS = "sums", "audit", "census"
 RETRACT = "retract"
-
-
-class MemoryViolation(AssertionError):
-    """A law is broken; the text is the story."""
-
-
-class Setting(NamedTuple):
-    """The level, whether violations are only reported, and the folder for op-logs."""
-
-    level: str
-    reports: bool
-    out: Path
 
 
 class Attachment:
@@ -53,7 +41,8 @@ class Attachment:
         self._events: list[NamedTuple] = []
         self._requests = Requests(release, self._config, self._notice)
         self._check = self._new_check()
-        self._recorder = LiveRecorder(release, msgspec.to_builtins(self._config), differences(self._built))
+        header = Header(engine="sglang", version=release.text, configs=[msgspec.to_builtins(self._config)])
+        self._recorder = LiveRecorder(header, differences(self._built))
         self._reporter = Reporter(self._recorder, setting.out, error=MemoryViolation, reports=setting.reports)
         self._has_inputs = self._is_busy = self._is_detached = False
         if setting.level != SUMS:
@@ -75,7 +64,7 @@ class Attachment:
         self._is_busy = is_busy
         self._abandon_lost()
         ended = self._requests.forget_ended()
-        self._recorder.turn_ended(ended)
+        record_turn(self._recorder, ended, overlap=self._config.overlap)
         self._report(self._check.turn_ended(self._take_events()))
 
     def inputs_taken(self) -> None:
@@ -91,7 +80,7 @@ class Attachment:
             self._has_inputs = True
             request = Request(self._requests.next_id(), req, self._built.namespace_of(req.extra_key))
             self._check.added(request)
-            self._recorder.submitted(self._requests.add(request))
+            record_submission(self._recorder, self._requests.add(request))
             if getattr(req, "session", None) is not None:
                 self._recorder.lose("turns of sessions, which are recorded as requests of their own")
 
@@ -100,7 +89,7 @@ class Attachment:
         self._has_inputs = True
         for request in self._requests.unfinished.values():
             if message.abort_all or request.req.rid.startswith(message.rid):
-                self._recorder.aborted(request)
+                self._recorder.aborted(request.id)
 
     def launching(self, batch: Any) -> None:
         """A pass is about to be launched."""

@@ -5,9 +5,10 @@ from typing import Any, NamedTuple
 
 import invariants.events as seen
 from harness.core.progress import IdleSteps
+from harness.engines.foreign.attached.follow import UnknownScheduler
 from harness.engines.sglang.adapter import REPORTED
 from harness.engines.sglang.attached.check import Check
-from harness.engines.sglang.attached.live import UnknownScheduler, sessions_of
+from harness.engines.sglang.attached.live import sessions_of
 from harness.engines.sglang.boot import Release
 from harness.engines.sglang.capture import Enabled, SglangCapture
 from harness.engines.sglang.config import SglangConfig

@@ -5,7 +5,8 @@ from itertools import count
 from types import MethodType
 from typing import Any
 
-from harness.core.errors import InvalidConfig, UsageError
+from harness.core.errors import InvalidConfig
+from harness.engines.foreign.attached.follow import UnknownScheduler
 from harness.engines.sglang.boot import Release
 from harness.engines.sglang.config import FIRST_COME, LONGEST_PREFIX, SWA_TREE, UNIFIED_TREE, SglangConfig
 from harness.engines.sglang.memory import Memory
@@ -18,10 +19,6 @@ TREES = {"SWARadixCache": SWA_TREE, "UnifiedRadixCache": UNIFIED_TREE}
 SESSIONS = "StreamingSession"  # puts sessions around a tree, in releases whose tree has none
 SUB_ALLOCATORS = ("TokenToKVPoolAllocator", "PagedTokenToKVPoolAllocator")
 ORDERS = (FIRST_COME, LONGEST_PREFIX)
-
-
-class UnknownScheduler(UsageError):
-    """A scheduler whose memory the check does not know; the text is the reason."""
 
 
 def built_of(release: Release, scheduler: Any) -> Built:

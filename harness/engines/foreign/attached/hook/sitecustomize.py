@@ -1,4 +1,4 @@
-"""Attaches the strict check to the scheduler of SGLang, in each Python process that has this folder on its path.
+"""Attaches the strict check to the scheduler of an engine, in each Python process that has this folder on its path.
 
 Python imports `sitecustomize` when it starts. This module then runs the one that it hides, and waits for the import
 of the scheduler. It imports nothing of swarden before that.
@@ -15,8 +15,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 
-SCHEDULER = "sglang.srt.managers.scheduler"
-VARIABLE = "SWARDEN_ATTACH"  # the setting, as JSON
+VARIABLE = "SWARDEN_ATTACH"  # the setting, as JSON; with the modules of the scheduler and of its attachment
 HERE = Path(__file__).resolve().parent
 SWARDEN = str(HERE.parents[4])
 
@@ -24,10 +23,13 @@ SWARDEN = str(HERE.parents[4])
 class SchedulerFinder(MetaPathFinder):
     """Calls `attach` with the scheduler's module once that has been imported."""
 
+    def __init__(self, setting: dict[str, str]) -> None:
+        self._setting = setting
+
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname != SCHEDULER:
+        if fullname != self._setting["scheduler"]:
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(fullname)
@@ -36,22 +38,22 @@ class SchedulerFinder(MetaPathFinder):
 
             def execute_and_attach(module: ModuleType) -> None:
                 execute(module)
-                attach(module)
+                attach(module, self._setting)
 
             spec.loader.exec_module = execute_and_attach  # type: ignore[method-assign]  # a loader is of one module
         return spec
 
 
-def attach(module: ModuleType) -> None:
+def attach(module: ModuleType, setting: dict[str, str]) -> None:
     """Attach the check to all schedulers of this module; a process without swarden's packages goes on without it."""
     if SWARDEN not in sys.path:
         sys.path.append(SWARDEN)  # last, so that it hides nothing of the command's environment
     try:
-        swarden = importlib.import_module("harness.engines.sglang.attached.attach")
+        swarden = importlib.import_module(setting["attachment"])
     except ImportError as error:
         sys.stderr.write(f"swarden: not attached: {error}; install swarden in the environment of the command\n")
         return
-    swarden.wrap(module, json.loads(os.environ[VARIABLE]))
+    swarden.wrap(module, setting)
 
 
 def run_hidden_sitecustomize() -> None:
@@ -65,6 +67,6 @@ def run_hidden_sitecustomize() -> None:
 
 
 if VARIABLE in os.environ:
-    sys.meta_path.insert(0, SchedulerFinder())
+    sys.meta_path.insert(0, SchedulerFinder(json.loads(os.environ[VARIABLE])))
 if __name__ == "sitecustomize":
     run_hidden_sitecustomize()

@@ -1,0 +1,110 @@
+"""A scheduler of a running server: its memory and its configuration, as far as they are known."""
+
+from collections.abc import Callable, Container, Hashable
+from typing import Any
+
+from harness.core.errors import InvalidConfig
+from harness.engines.foreign.attached.follow import UnknownScheduler
+from harness.engines.vllm.boot import Release
+from harness.engines.vllm.config import VllmConfig
+from harness.engines.vllm.core import Built
+
+KEPT = 10_000
+NOT_IN_A_REPLAY = {"long_prefill_token_threshold": 0, "enable_chunked_prefill": True, "prefill_schedule_interval": 1}
+
+
+def built_of(release: Release, scheduler: Any, number_of: Callable[[str], int]) -> Built:
+    """The scheduler with its memory, all of it free; raises UnknownScheduler if a part of it is not known."""
+    for reason, is_unknown in REFUSALS.items():
+        if is_unknown(release, scheduler):
+            raise UnknownScheduler(reason)
+    manager = scheduler.kv_cache_manager
+    return Built(None, scheduler, manager, manager.block_pool, None, number_of)
+
+
+REFUSALS: dict[str, Callable[[Release, Any], bool]] = {
+    "its class is not one of the release's two": lambda release, scheduler: (
+        type(scheduler) not in (release.part("Scheduler"), release.part("AsyncScheduler"))
+    ),
+    "it uses speculative decoding": lambda _, scheduler: bool(scheduler.num_spec_tokens),
+    "it has a KV connector": lambda _, scheduler: scheduler.connector is not None,
+    "it is one of several pipeline stages": lambda _, scheduler: scheduler.use_pp,
+    "it has context parallelism": lambda _, scheduler: scheduler.dcp_world_size * scheduler.pcp_world_size > 1,
+    "it serves a pooling model": lambda _, scheduler: scheduler.vllm_config.model_config.runner_type == "pooling",
+    "it has other layers than full attention, first, and sliding windows": lambda release, scheduler: (
+        [*map(type, _specs(scheduler))][:1] != [release.part("FullAttentionSpec")]
+        or any(type(spec) is not release.part("SlidingWindowSpec") for spec in _specs(scheduler)[1:])
+    ),
+    "its blocks are in use already": lambda _, scheduler: (
+        scheduler.kv_cache_manager.block_pool.get_num_free_blocks() != _num_blocks(scheduler)
+    ),
+}
+
+
+def config_of(release: Release, scheduler: Any) -> VllmConfig:
+    """The configuration with which the adapter builds such a scheduler; raises UnknownScheduler if it cannot."""
+    whole, *windowed = _specs(scheduler)
+    try:
+        return VllmConfig(
+            block_size=whole.block_size,
+            num_blocks=_num_blocks(scheduler),
+            windows=tuple([spec.sliding_window for spec in windowed]),
+            window_block_sizes=tuple([spec.block_size for spec in windowed]),
+            max_running_requests=scheduler.max_num_running_reqs,
+            max_context_len=scheduler.max_model_len,
+            chunk_len=scheduler.max_num_scheduled_tokens,
+            policy=scheduler.policy.value,
+            prefix_caching=scheduler.kv_cache_manager.enable_caching,
+            asynchronous=isinstance(scheduler, release.part("AsyncScheduler")),
+            second_runner=release.has("second_runner") and bool(scheduler.use_v2_model_runner),
+            watermark=getattr(scheduler.scheduler_config, "watermark", 0.0),
+        )
+    except InvalidConfig as error:
+        raise UnknownScheduler(f"its configuration cannot be built again: {error}") from error
+
+
+def differences(scheduler: Any) -> list[str]:
+    """The settings of a scheduler that its configuration lacks, which a replay does not have either."""
+    config = scheduler.scheduler_config
+    found = {name: getattr(config, name, usual) for name, usual in NOT_IN_A_REPLAY.items()}
+    return [f"{name} {value}" for name, value in found.items() if value != NOT_IN_A_REPLAY[name]]
+
+
+def numbering() -> Callable[[Hashable], int]:
+    """Numbers keys from 1 in the order in which they are first seen; None is 0."""
+    numbers: dict[Hashable, int] = {None: 0}
+    return lambda key: numbers.setdefault(key, len(numbers))
+
+
+class RequestNumbers:
+    """Numbers the requests from 1; an id that is used again gets another number.
+
+    The numbers of the newest KEPT requests are kept, and those of the requests in `live`.
+    """
+
+    def __init__(self, live: Container[str]) -> None:
+        self._live = live
+        self._numbers: dict[str, int] = {}
+        self._last, self._most = 0, 2 * KEPT
+
+    def __call__(self, rid: str) -> int:
+        return self._numbers[rid] if rid in self._numbers else self.begin(rid)
+
+    def begin(self, rid: str) -> int:
+        """The number of a new request."""
+        self._last += 1
+        self._numbers[rid] = self._last
+        if len(self._numbers) > self._most:
+            oldest = self._last - KEPT
+            self._numbers = {one: n for one, n in self._numbers.items() if n > oldest or one in self._live}
+            self._most = len(self._numbers) + KEPT
+        return self._last
+
+
+def _specs(scheduler: Any) -> list[Any]:
+    return [group.kv_cache_spec for group in scheduler.kv_cache_config.kv_cache_groups]
+
+
+def _num_blocks(scheduler: Any) -> int:
+    """The blocks of the pool, without the null block."""
+    return len(scheduler.kv_cache_manager.block_pool.blocks) - 1

@@ -1,0 +1,40 @@
+"""The events of a pass."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import invariants.events as seen
+from harness.engines.vllm.config import VllmConfig
+from harness.engines.vllm.device import POOL, Device
+from harness.engines.vllm.passes import Pass
+from harness.engines.vllm.requests import Requests
+
+
+def launched(one: Pass, config: VllmConfig, device: Device) -> Iterator[NamedTuple]:
+    """The admissions, the launch, and what the pass is going to write."""
+    for entry in one.entries:
+        if entry.request in one.admitted:
+            yield seen.Admitted(entry.request, entry.start, entry.end, (), ())
+    yield seen.Launched(one.launch, tuple([entry.ids for entry in one.entries]))
+    for entry in one.entries:
+        request, start, end, tables, drafts, _ = entry
+        if drafts:
+            yield seen.Proposed(one.launch, request, drafts)
+        if config.cpu_chunks:
+            start += device.repeated_len(one, entry)
+        if start == end:
+            continue
+        for component, (table, group) in enumerate(zip(tables, config.groups, strict=True)):
+            if group.has_states:
+                pages = device.states.blocks(entry, component)
+            else:
+                pages = tuple(filter(None, table[start // group.block_size : -(-end // group.block_size)]))
+            yield seen.Written(one.launch, request, POOL, start, end, pages, component)
+
+
+def completed(one: Pass, requests: Requests) -> Iterator[NamedTuple]:
+    """The end of the pass, and the results that are not used."""
+    yield seen.Completed(one.launch)
+    for entry in one.entries:
+        if not requests.counts(one, entry):
+            yield seen.Discarded(one.launch, entry.request)

@@ -1,0 +1,138 @@
+"""An engine core of vLLM whose scheduler swarden does not watch: the release's own step functions, in a loop.
+
+    python some_server.py [--bug] [--asynchronous] [then OPTIONS ...]
+
+Each "then" begins another server, with its own options: all are forks of this process, and run one after the other.
+The release is the one that Python imports. A formula takes the place of the model.
+"""
+
+import argparse
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from importlib import import_module
+from importlib.metadata import version
+from multiprocessing import get_context
+from typing import Any
+
+from harness.engines.vllm.boot import Release, boot
+from harness.engines.vllm.config import VOCABULARY, VllmConfig
+from harness.engines.vllm.core import build
+from harness.engines.vllm.runner import Result
+
+NUM_REQUESTS, NUM_OUTPUTS_AT_BUG = 12, 4
+THEN = "then"
+END_OF_SERVER = "-- the server ended with exit code"
+
+
+class Executor:
+    """The model: it samples a token for each request whose tokens are all computed, late in the step."""
+
+    number_of = int  # the ids of a server are no numbers, and the release asks for none
+
+    def __init__(self, release: Release) -> None:
+        self._release = release
+        self.scheduler: Any = None
+
+    def execute_model(self, output: Any, non_block: bool = False) -> Any:
+        rids = list(output.num_scheduled_tokens)
+        reqs = [self.scheduler.requests[rid] for rid in rids]
+        sampled = [[(req.num_computed_tokens * 7 + 3) % VOCABULARY] * _is_known(req) for req in reqs]
+        self._result = self._release.make(
+            "ModelRunnerOutput",
+            req_ids=rids,
+            req_id_to_index={rid: index for index, rid in enumerate(rids)},
+            sampled_token_ids=sampled,
+            logprobs=None,
+            prompt_logprobs_dict={},
+            pooler_output=[],
+        )
+        return Result(lambda: None, lambda: True) if rids else self._future()
+
+    def sample_tokens(self, grammar_output: Any, non_block: bool = False) -> Any:
+        return self._future() if non_block else self._result
+
+    def _future(self) -> Result:
+        result = self._result
+        return Result(lambda: result, lambda: False)
+
+
+def _is_known(req: Any) -> bool:
+    return bool(req.num_computed_tokens >= req.num_tokens)
+
+
+@contextmanager
+def use_after_free() -> Iterator[None]:
+    """Plant a bug: a decode frees the last whole block of the prompt of each request with four outputs."""
+    kind = import_module("vllm.v1.core.kv_cache_manager").KVCacheManager
+    allocate = kind.allocate_slots
+
+    def broken(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
+        blocks = allocate(self, request, *args, **kwargs)
+        if request.num_output_tokens == NUM_OUTPUTS_AT_BUG and blocks is not None:
+            table = self.coordinator.single_type_managers[0]
+            index = request.num_prompt_tokens // table.block_size - 1
+            self.block_pool.free_blocks([table.req_to_blocks[request.request_id][index]])
+        return blocks
+
+    kind.allocate_slots = broken
+    try:
+        yield
+    finally:
+        kind.allocate_slots = allocate
+
+
+def request(release: Release, hasher: Any, number: int) -> Any:
+    shared = [1 + token % 50 for token in range(8 * (number % 4))]
+    own = [(number * 13 + token) % 60 for token in range(5 + number % 11)]
+    return release.make(
+        "Request",
+        request_id=f"cmpl-{number:04x}-0",
+        prompt_token_ids=shared + own,
+        sampling_params=release.part("SamplingParams")(
+            max_tokens=6, ignore_eos=True, temperature=0.0, detokenize=False, stop_token_ids=[17] * (number % 3 == 0)
+        ),
+        pooling_params=None,
+        arrival_time=float(number),
+        block_hasher=hasher,
+    )
+
+
+def serve(release: Release, options: argparse.Namespace) -> None:
+    logging.disable(logging.NOTSET)
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("swarden").setLevel(logging.INFO)
+    with use_after_free() if options.bug else nullcontext():
+        executor = Executor(release)
+        built = build(release, VllmConfig(asynchronous=options.asynchronous, chunk_len=16), executor)
+        executor.scheduler, core = built.scheduler, built.core
+        step = core.step if core.batch_queue is None else core.step_with_batch_queue
+        for turn in range(1, 20 * NUM_REQUESTS):
+            number, is_odd = divmod(turn, 2)
+            if number <= NUM_REQUESTS and not is_odd:
+                core.add_request(request(release, built.hasher, number))
+            if number <= NUM_REQUESTS and number % 5 == 0 and is_odd:
+                core.abort_requests([f"cmpl-{number:04x}-0"])
+            if core.batch_queue or built.scheduler.has_requests():
+                step()
+    assert not built.scheduler.requests, "the server has not served all requests"
+    sys.stdout.write(f"served {NUM_REQUESTS} requests")
+
+
+def main() -> None:
+    release = boot(version("vllm"))
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--bug", action="store_true", help="plant a use after free")
+    parser.add_argument("--asynchronous", action="store_true", help="use the AsyncScheduler and a queue of batches")
+    release.model_config  # noqa: B018  # once for all servers
+    for arguments in " ".join(sys.argv[1:]).split(THEN):
+        server = get_context("fork").Process(target=serve, args=(release, parser.parse_args(arguments.split())))
+        server.start()
+        server.join()
+        for stream in (sys.stdout, sys.stderr):
+            print(f"\n{END_OF_SERVER} {server.exitcode}", file=stream, flush=True)
+
+
+if __name__ == "__main__":
+    main()
