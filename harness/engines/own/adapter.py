@@ -34,7 +34,8 @@ from harness.engines.own.oracle import Oracle
 from invariants import reference, view
 
 VOCABULARY = 64  # token ids that the fake model generates
-OF_CONTENT = frozenset({"BytesCompared", "Received"})  # events of checksums, which only the level content has
+# Events of checksums, which only the level content of the strict check reports.
+OF_CONTENT = frozenset({seen.BytesCompared.__name__, seen.Received.__name__})
 
 
 class ReferenceModel:
