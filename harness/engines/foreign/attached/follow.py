@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
+from inspect import signature
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -45,7 +46,7 @@ class Attached(Protocol):
 
 
 class Follow(NamedTuple):
-    """What an attachment does before a call, with its arguments, and after it, with its result if there is one."""
+    """What an attachment does before a call, with its arguments in their order, and after it, with its result."""
 
     before: Callable[[Any, Sequence[Any]], None] | None = None
     after: Callable[[Any, Any], None] | None = None
@@ -76,9 +77,13 @@ def attached(package: str, setting: Setting, attach: Callable[[str], Attached]) 
 
 
 def followed(original: Callable[..., Any], follow: Follow) -> Callable[..., Any]:
+    parameters = signature(original)
+
     @wraps(original)
     def method(scheduler: Any, *args: Any, **kwargs: Any) -> Any:
-        _act(scheduler, follow.before, (*args, *kwargs.values()))
+        call = parameters.bind(scheduler, *args, **kwargs)
+        call.apply_defaults()
+        _act(scheduler, follow.before, tuple(call.arguments.values())[1:])
         result = original(scheduler, *args, **kwargs)
         _act(scheduler, follow.after, result)
         return result

@@ -24,7 +24,7 @@ CALLS: Mapping[str, Follow] = {
     "_preempt_request": Follow(lambda one, arguments: one.preempting(arguments[0])),
     "update_from_output": Follow(lambda one, _: one.completing(), lambda one, outputs: one.updated(outputs)),
     "reset_prefix_cache": Follow(
-        lambda one, arguments: one.resetting(bool(arguments and arguments[0])), lambda one, is_done: one.reset(is_done)
+        lambda one, arguments: one.resetting(arguments[0]), lambda one, is_done: one.reset(is_done)
     ),
 }
 STEPS = ("schedule", "update_from_output")
