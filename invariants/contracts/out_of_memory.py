@@ -1,6 +1,6 @@
 """A request is aborted for want of memory only as the last resort."""
 
-from invariants.events import Finished
+from invariants.events import Finished, Loaded
 from invariants.invariant import invariant
 from invariants.kinds import FinishReason
 from invariants.transition import Transition, When
@@ -17,12 +17,15 @@ class OutOfMemoryCode(Code):
 def oom_abort_only_if_alone(change: Transition) -> Evidence:
     """A request is aborted for want of memory only if its next token does not fit the pools even if it is alone.
 
-    Units held from outside the engine are not available; a windowed pool must have a window and a page on either side.
+    The next token is behind a prefix that was loaded in the same step.  Units held from outside the engine are not
+    available; a windowed pool must have a window and a page on either side.
     """
+    loaded = {event.request_id: event.length for event in change.events_of(Loaded)}
     for event in change.events_of(Finished):
         record = change.before.record_by_request.get(event.request_id)
         if event.reason == FinishReason.OUT_OF_MEMORY and record is not None:
-            length = record.launched_len + change.accepted.get(event.request_id, 0)
+            known = max(record.launched_len, loaded.get(event.request_id, 0))
+            length = known + change.accepted.get(event.request_id, 0)
             if _fits_alone(change.before, length + 1):
                 yield found(request_ref(event.request_id), OutOfMemoryCode.WOULD_FIT_ALONE, length=length)
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from invariants.contracts.out_of_memory import OutOfMemoryCode, oom_abort_only_if_alone
-from invariants.events import Finished
+from invariants.events import Finished, Loaded
 from invariants.kinds import FinishReason
 from invariants.view import Owner
 from invariants.violation import Ref, found
@@ -21,6 +21,11 @@ CASES = [
         oom_abort_only_if_alone,
         idle(ABORTED, before=replace(AFTER, limits=LIMITS._replace(lookahead_len=17))),
         "lookahead-does-not-fit",
+    ),
+    healthy(
+        oom_abort_only_if_alone,
+        during(Loaded(1, 400, [2, 7]), ABORTED, requests=()),
+        "loaded-in-the-same-step",
     ),
     broken(
         oom_abort_only_if_alone,
