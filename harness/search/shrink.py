@@ -2,7 +2,7 @@
 
 It does not depend on an engine: a predicate runs each candidate, and a candidate that fails replaces the log.  A log is
 smaller if it has fewer ops, then fewer engine steps, then arguments closer to their defaults, then fewer settings that
-differ from the default.
+differ from the default, then lower numbers in these settings.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,12 +15,14 @@ import msgspec
 
 from harness.core.errors import InvalidConfig, UsageError
 from harness.core.oplog import OpLog
-from harness.core.ops import Drain, Op, Step, Submit
+from harness.core.ops import Drain, Op, Step, Submit, Turn
 from harness.core.target import Target
 from harness.search.simpler import (
     drains_as_steps,
+    is_number,
     joined,
     merged,
+    nearer,
     replaced,
     shared_arguments,
     simpler_branches,
@@ -28,6 +30,7 @@ from harness.search.simpler import (
     simpler_values,
     size,
     without_one_handle,
+    without_sessions,
 )
 
 MAX_OPS_FOR_PAIRS = 16  # 120 pairs
@@ -92,12 +95,15 @@ def shrink(
     return Shrunk(search.log, search.executions, search.op_calls, search.cpu_seconds, complete)
 
 
-def measure(log: OpLog) -> tuple[int, int, int, int]:
-    """The size of a log: its ops, engine steps, distance of the arguments from their defaults, changed settings."""
+def measure(log: OpLog) -> tuple[int, ...]:
+    """The size of a log: its ops, engine steps, distance of the arguments from their defaults (a turn is farther than a
+    request), changed settings, and the sum of the numbers in these settings.
+    """
     steps = sum(op.count if isinstance(op, Step) else STEPS_OF_A_DRAIN * isinstance(op, Drain) for op in log.ops)
     defaults = log.header.target.simplified
-    settings = sum(config[name] != defaults.get(name) for config in log.header.configs for name in config)
-    return len(log.ops), steps, sum(map(size, log.ops)), settings
+    changed = [value for config in log.header.configs for name, value in config.items() if value != defaults.get(name)]
+    distance = sum(size(op) + isinstance(op, Turn) for op in log.ops)
+    return len(log.ops), steps, distance, len(changed), sum(value for value in changed if is_number(value))
 
 
 @dataclass
@@ -119,7 +125,8 @@ class _Search:
     @property
     def _length(self) -> tuple[int, int]:
         """The ops and the engine steps of the log."""
-        return measure(self.log)[:2]
+        num_ops, steps, *_ = measure(self.log)
+        return num_ops, steps
 
     @property
     def target(self) -> Target:
@@ -129,9 +136,10 @@ class _Search:
         """Shrink the log; a long result is shrunk once more from the start, in another order, and the smaller stays."""
         if not self._run(self.log):
             raise DoesNotFail("nothing to shrink: the op-log does not fail, or not in this way")
-        simpler_config = (self._simplify_config,) * simplify_config
+        simpler_config = (self._simplify_config, self._lower_config) if simplify_config else ()
         self._keep_last()
         self._delete_kinds()
+        self._remove_sessions()
         whole = self.log
         self._delete_chunks(from_end=False)
         self._make_minimal(simpler_config)
@@ -146,7 +154,7 @@ class _Search:
 
     def _make_minimal(self, simpler_config: Passes) -> None:
         """Shorten the log, then simplify it, in turn, until a simpler log cannot be shortened any more."""
-        shorter = (self._delete, self._shorten, self._merge, self._remove_handles)
+        shorter = (self._delete, self._shorten, self._merge, self._remove_sessions, self._remove_handles)
         simpler = (*simpler_config, self._simplify_together, self._simplify_each, *simpler_config)
         self._shorten_by(shorter)
         self._call_all(simpler)
@@ -250,6 +258,11 @@ class _Search:
         self._repeat(merged)
         self._repeat(joined)
 
+    def _remove_sessions(self) -> None:
+        """Replace turns by requests: all, or else each one."""
+        if Submit in self.target.machines[self.log.header.machine].ops:
+            self._repeat(without_sessions)
+
     def _remove_handles(self) -> None:
         self._repeat(without_one_handle)
 
@@ -294,6 +307,19 @@ class _Search:
                 ]
                 if self._are_valid(configs):
                     self._accepts(self.log.ops, configs)
+
+    def _lower_config(self) -> None:
+        """Lower the numbers that differ from the default: fewer requests and pages fill a smaller engine."""
+        defaults = self.target.simplified
+        for index, config in enumerate(self.log.header.configs):
+            for name, value in config.items():
+                if is_number(value) and value != defaults.get(name, value):
+                    any(self._sets(index, name, lower) for lower in nearer(value, 0) if lower is not None)
+
+    def _sets(self, index: int, name: str, value: int) -> bool:
+        configs = [*self.log.header.configs]
+        configs[index] = {**configs[index], name: value}
+        return self._are_valid(configs) and self._accepts(self.log.ops, configs)
 
     def _are_valid(self, configs: Sequence[Config]) -> bool:
         try:

@@ -3,12 +3,12 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeGuard, TypeVar
 
 import msgspec
 
 from harness.core.limits import MAX_CHOICES, MAX_NUMBER, MAX_STEPS_PER_OP
-from harness.core.ops import AdvanceClock, Drain, Lock, Op, Recipe, Step, Submit
+from harness.core.ops import AdvanceClock, CloseSession, Drain, Lock, Op, OpenSession, Recipe, Step, Submit, Turn
 
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 Change = Callable[[str, Any], Any]  # (name, old value of a field) -> new value
@@ -17,7 +17,11 @@ MAX_ELEMENTS = 16  # the elements of a longer tuple are not simplified one by on
 # By kind of op: the argument that a merge adds up, and its maximum.
 MERGEABLE: dict[type[Op], tuple[str, int]] = {Step: ("count", MAX_STEPS_PER_OP), AdvanceClock: ("ms", MAX_NUMBER)}
 # By kind of op that creates a handle: the arguments, of any op, with the ordinal of such a handle.
-HANDLES: dict[type[Op], tuple[str, ...]] = {Submit: ("request", "continues"), Lock: ("receipt",)}
+HANDLES: dict[type[Op], tuple[str, ...]] = {
+    **dict.fromkeys((Submit, Turn), ("request", "continues")),
+    OpenSession: ("session",),
+    Lock: ("receipt",),
+}
 
 
 class Argument(NamedTuple):
@@ -49,7 +53,7 @@ def simpler_values(argument: Argument) -> Iterator[Any]:
     if value == default:
         return
     if type(value) is int:
-        yield from _nearer(value, default)
+        yield from nearer(value, default)
     elif isinstance(value, tuple):
         yield default
         yield from _simpler_tuples(value)
@@ -82,7 +86,7 @@ def simpler_branches(ops: Sequence[Op]) -> Iterator[list[Op]]:
     for prefix, count in prefixes.items():
         if count > 1:
             yield _rebranched(ops, prefix, prefix[:-1])
-            for choice in _nearer(prefix[-1], 0):
+            for choice in nearer(prefix[-1], 0):
                 yield _rebranched(ops, prefix, (*prefix[:-1], choice))
 
 
@@ -109,6 +113,16 @@ def joined(ops: Sequence[Op]) -> Iterator[list[Op]]:
 def drains_as_steps(ops: Sequence[Op]) -> list[Op]:
     """The ops with a Step op of the maximum count in the place of each drain."""
     return [Step(engine=op.engine, count=MAX_STEPS_PER_OP) if isinstance(op, Drain) else op for op in ops]
+
+
+def without_sessions(ops: Sequence[Op]) -> Iterator[list[Op]]:
+    """All turns as requests, without the sessions; then one turn as a request."""
+    if not any(isinstance(op, Turn) for op in ops):
+        return
+    yield [_as_request(op) for op in ops if not isinstance(op, (OpenSession, CloseSession))]
+    for index, op in enumerate(ops):
+        if isinstance(op, Turn):
+            yield [*ops[:index], _as_request(op), *ops[index + 1 :]]
 
 
 def without_one_handle(ops: Sequence[Op]) -> Iterator[list[Op]]:
@@ -139,6 +153,14 @@ def _joined(first: Submit, second: Submit, kept: Submit) -> Submit:
     return msgspec.structs.replace(kept, recipe=recipe, max_new_tokens=longest)
 
 
+def _as_request(op: Op) -> Op:
+    """A turn as a request with the arguments that both have; another op as it is."""
+    if not isinstance(op, Turn):
+        return op
+    shared = [name for name in Submit.__struct_fields__ if name in Turn.__struct_fields__]
+    return Submit(**{name: getattr(op, name) for name in shared})
+
+
 def _lowered(op: Op, handles: Sequence[str]) -> Op:
     return changed(op, lambda name, old: old - 1 if name in handles and old else old)
 
@@ -155,7 +177,11 @@ def _all_arguments(value: msgspec.Struct) -> Iterator[Argument]:
             yield from _all_arguments(argument.value)
 
 
-def _nearer(value: int, default: int | None) -> Iterator[int | None]:
+def is_number(value: Any) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def nearer(value: int, default: int | None) -> Iterator[int | None]:
     """The default, then numbers whose distance from the value halves, down to 1."""
     if default is None:
         yield None
@@ -167,13 +193,13 @@ def _nearer(value: int, default: int | None) -> Iterator[int | None]:
 
 def _simpler_tuples(value: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
     """Prefixes of the tuple, then one element removed, then one element lowered; only prefixes of a long tuple."""
-    yield from (value[:end] for end in _nearer(len(value), 0))
+    yield from (value[:end] for end in nearer(len(value), 0))
     if len(value) > MAX_ELEMENTS:
         return
     for index in range(len(value)):
         yield value[:index] + value[index + 1 :]
     for index, element in enumerate(value):
-        yield from ((*value[:index], lower, *value[index + 1 :]) for lower in _nearer(element, 0) if lower is not None)
+        yield from ((*value[:index], lower, *value[index + 1 :]) for lower in nearer(element, 0) if lower is not None)
 
 
 def _distance(value: Any, default: Any) -> int:
@@ -183,7 +209,7 @@ def _distance(value: Any, default: Any) -> int:
         return size(value)
     if isinstance(value, tuple):
         return 1 + len(value) + int(sum(value))
-    if isinstance(value, int) and not isinstance(value, bool):
+    if is_number(value):
         return 1 + value if default is None else abs(value - int(default))
     return 1
 

