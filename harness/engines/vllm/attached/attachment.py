@@ -13,7 +13,7 @@ from harness.engines.vllm.attached.levels import Audit, Census, Sums
 from harness.engines.vllm.attached.live import RequestNumbers, built_of, config_of, differences
 from harness.engines.vllm.boot import Release
 from harness.engines.vllm.moves import Moves
-from harness.engines.vllm.requests import REASONS, Request, Requests
+from harness.engines.vllm.requests import Request, Requests
 from invariants.kinds import FinishReason
 
 
@@ -102,11 +102,7 @@ class Attachment(attachment.Attachment):
     def updated(self, outputs: Mapping[int, Any]) -> None:
         for of_client in outputs.values():
             for output in of_client.outputs:
-                number = self._built.number_of(output.request_id)
-                if output.finish_reason is None or str(output.finish_reason) in REASONS:
-                    self._requests.take(number, output)
-                elif number in self._requests:
-                    self._requests.end(number, FinishReason.ABORT, output.new_token_ids)
+                self._requests.take(self._built.number_of(output.request_id), output)
         self._end_turn()
 
     def resetting(self, resets_running: bool) -> None:
