@@ -46,7 +46,7 @@ MAY_IMPORT = {
         *(*OWN_ENGINE, "msgspec"),
         *("harness.core", "harness.search", "harness.mutants", "harness.components", "harness.engines.own"),
     ),
-    "harness/engines/foreign": ("harness.core", "harness.strict", "harness.engines.foreign", "msgspec"),
+    "harness/engines/foreign": ("harness.core", "harness.strict", "harness.engines.foreign", "invariants", "msgspec"),
     "harness/engines/sglang": (
         *("harness.core", "harness.search", "harness.strict", "harness.engines.foreign", "harness.engines.sglang"),
         *("invariants", "hypothesis", "msgspec"),

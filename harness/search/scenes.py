@@ -7,7 +7,20 @@ from typing import NamedTuple, Protocol
 import msgspec
 from hypothesis import strategies as st
 
-from harness.core.ops import Abort, AdvanceClock, CloseSession, Op, OpenSession, Pause, Resume, Step, Submit, Turn
+from harness.core.ops import (
+    Abort,
+    AdvanceClock,
+    CloseSession,
+    Drain,
+    Flush,
+    Op,
+    OpenSession,
+    Pause,
+    Resume,
+    Step,
+    Submit,
+    Turn,
+)
 from harness.search.draws import options, ordinals, rarely, recipes, stop_sets
 
 TIMEOUT_MS = 100  # the request timeout that traffic configures and advances the clock by
@@ -102,6 +115,15 @@ def talks(draw: st.DrawFn, load: Load, *, rewinds: bool = True) -> tuple[Op, ...
 def delays(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
     """A request, and a step when it has just reached TIMEOUT_MS."""
     return draw(submissions(load)), Step(count=draw(st.integers(1, 2))), AdvanceClock(ms=TIMEOUT_MS), Step()
+
+
+@st.composite
+def flushes(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
+    """A flush. In half of the draws the engine is idle, and a request whose KV the flush removes comes again."""
+    if draw(st.booleans()):
+        return (Flush(),)
+    request = draw(submissions(load))
+    return request, Drain(), Flush(), request, Step(count=draw(st.integers(1, 4)))
 
 
 @st.composite

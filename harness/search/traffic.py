@@ -35,7 +35,7 @@ from harness.search.draws import (
     troubles,
 )
 from harness.search.machine import Machine
-from harness.search.scenes import TIMEOUT_MS, RequestMix, contests, crowds, pauses, submissions, talks
+from harness.search.scenes import TIMEOUT_MS, RequestMix, contests, crowds, flushes, pauses, submissions, talks
 
 CLOCK_JUMPS_MS = (1, TIMEOUT_MS, 40, 1000, 7_200_000)
 OUTPUT_LENS = ((1, 2, 4, 9), (16, 8, 4, 24), (40, 24, 16, 1))  # a run uses one of these sets
@@ -122,7 +122,7 @@ def ops_of(draw: st.DrawFn, kind: str, run: EngineTraffic) -> tuple[Op, ...]:
         case "advance_clock":
             return (AdvanceClock(ms=draw(options(*CLOCK_JUMPS_MS))),)
         case "flush":
-            return (Flush(),)
+            return draw(flushes(run.load))
         case "drain":
             return (Drain(),) if draw(st.integers(0, 3)) == 3 else (Step(),)
         case "pressure":

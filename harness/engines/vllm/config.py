@@ -118,6 +118,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise InvalidConfig("asynchronous and draft_len are set with state_groups: the three are not driven")
         if self.state_groups and self.external_len:
             raise InvalidConfig("external_len is set with state_groups, want 0: the two together are not driven")
+        if self.state_mode == ALIGN and (self.draft_len or 0) >= self.block_size:
+            raise InvalidConfig(f"draft_len is {self.draft_len}, want less than block_size with state_groups")
         if self.state_mode == ALIGN and self.chunk_len < max(sizes):
             raise InvalidConfig(f"chunk_len is {self.chunk_len}, want at least the tokens of a block with state_groups")
 
@@ -209,11 +211,12 @@ def random_config(draw: Draw, *, has: Callable[[str], bool]) -> VllmConfig:
         config = _with_states(draw, config, has=has)
     can_have_drafts = kind == "offloading" or (config.state_groups and not config.all_states)
     if kind == "drafts" or (can_have_drafts and draw.one_of((False, False, True))):
+        draft_len = draw.one_of((3, 1, 5))
         config = msgspec.structs.replace(
             config,
             asynchronous=config.asynchronous and not config.state_groups,
             chunk_len=max(config.chunk_len, 2 * running, 8),
-            draft_len=draw.one_of((3, 1, 5)),
+            draft_len=min(draft_len, config.block_size - 1) or None if config.state_mode == ALIGN else draft_len,
             drafter=draw.one_of((NGRAM, EAGLE)),
         )
     if config.draft_len is not None and config.second_runner and not has("second_runner_ngrams"):

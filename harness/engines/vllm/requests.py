@@ -11,7 +11,14 @@ from harness.engines.vllm.config import VllmConfig
 from harness.engines.vllm.passes import Entry, Pass
 from invariants.kinds import FinishReason
 
-REASONS = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH, "abort": FinishReason.ABORT}
+REASONS = {
+    "stop": FinishReason.STOP,
+    "length": FinishReason.LENGTH,
+    "abort": FinishReason.ABORT,
+    # Only of a running server: a grammar that fails, and the detection of repetitions. A client asked for neither end.
+    "error": FinishReason.ABORT,
+    "repetition": FinishReason.ABORT,
+}
 
 
 @dataclass

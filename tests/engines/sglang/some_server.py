@@ -1,25 +1,24 @@
 """A scheduler process of SGLang that swarden does not build: the release's own `Scheduler.__init__` and event loop.
 
-    python some_server.py [--bug] [--times] [--page-size N] [--slots N] [--requests N] ... [then OPTIONS ...]
+    python some_server.py [--bug] [--overlap] [--times] [--page-size N] [--slots N] ... [then OPTIONS ...]
 
-Each "then" begins another server, with its own options: all are forks of this process, and run one after the other.
-The release is the one that Python imports. The model worker samples from a formula, and a script takes the place of
-the sockets. Without a GPU the imports of a release need swarden's stand-ins; nothing else of swarden is used.
+Each "then" begins another server, with its own options (some_servers.py). The release is the one that Python imports.
+The model worker samples from a formula, and a script takes the place of the sockets. Without a GPU the imports of a
+release need swarden's stand-ins; swarden has no other part in the scheduler.
 """
 
 import argparse
 import json
-import logging
 import sys
 import tempfile
 import time
 from array import array
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from importlib import import_module
 from importlib.metadata import version
 from inspect import signature
-from multiprocessing import get_context
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,11 +27,10 @@ from harness.engines.foreign.parts import known
 from harness.engines.foreign.stand_ins import Silent
 from harness.engines.sglang.boot import Release, boot
 from harness.engines.sglang.requests import held
+from tests.engines.some_servers import serve_each
 
 WINDOW, CONTEXT_LEN, VOCABULARY = 8, 4096, 64
 NUM_OUTPUTS_AT_BUG = 4
-THEN = "then"
-END_OF_SERVER = "-- the server ended with exit code"
 TURNS_OF_A_TURN = 20  # of the event loop, for a turn of a session
 MODEL = {
     "architectures": ["LlamaForCausalLM"],
@@ -63,16 +61,6 @@ DEFAULTS = {
 
 class EndOfScript(BaseException):
     """All requests of the script have ended."""
-
-
-def options_of(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--bug", action="store_true", help="plant a use after free")
-    parser.add_argument("--overlap", action="store_true", help="run event_loop_overlap")
-    parser.add_argument("--times", action="store_true", help="print the CPU seconds at the start of each turn, as JSON")
-    for name, default in DEFAULTS.items():
-        parser.add_argument(f"--{name}", type=int, default=default)
-    return parser.parse_args(arguments)
 
 
 def server_args_of(release: Release, options: argparse.Namespace) -> Any:
@@ -265,28 +253,16 @@ def use_after_free(release: Release) -> Iterator[None]:
         batch_class.prepare_for_decode = prepare
 
 
-def serve(release: Release, options: argparse.Namespace) -> None:
-    logging.disable(logging.NOTSET)
-    logging.basicConfig(format="%(message)s")
-    logging.getLogger("swarden").setLevel(logging.INFO)
-    turns: list[float] = []
+def serve(release: Release, options: argparse.Namespace, turns: list[float]) -> None:
     scheduler = scheduler_of(release, options, turns)
-    try:
-        with use_after_free(release) if options.bug else nullcontext():
-            (scheduler.event_loop_overlap if options.overlap else scheduler.event_loop_normal)()
-    except EndOfScript:
-        sys.stdout.write(json.dumps(turns) if options.times else f"served {options.requests} requests")
+    with use_after_free(release) if options.bug else nullcontext(), suppress(EndOfScript):
+        (scheduler.event_loop_overlap if options.overlap else scheduler.event_loop_normal)()
 
 
 def main() -> None:
     release = boot(version("sglang"))
     import_module("sglang.srt.models.registry")  # all models, which each server would import
-    for arguments in " ".join(sys.argv[1:]).split(THEN):
-        server = get_context("fork").Process(target=serve, args=(release, options_of(arguments.split())))
-        server.start()
-        server.join()
-        for stream in (sys.stdout, sys.stderr):
-            print(f"\n{END_OF_SERVER} {server.exitcode}", file=stream, flush=True)
+    serve_each(partial(serve, release), {"overlap": "run event_loop_overlap"}, DEFAULTS)
 
 
 if __name__ == "__main__":

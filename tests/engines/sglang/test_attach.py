@@ -1,23 +1,16 @@
 """`swarden attach` checks the scheduler of a process that swarden does not build (some_server.py)."""
 
-import os
 import re
-import subprocess
-import sys
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from harness.core.oplog import OpLog
-from harness.core.ops import Step
-from harness.core.replay import run_log
 from harness.engines.sglang.boot import boot
 from harness.engines.sglang.releases import SGLANG
-from tests.engines.sglang.some_server import END_OF_SERVER, THEN, use_after_free
+from tests.engines.sglang.some_server import use_after_free
+from tests.engines.some_servers import log_named_in, replayed, run_attached
 
-ROOT = Path(__file__).parents[3]
 SERVER = Path(__file__).with_name("some_server.py")
 USE_AFTER_FREE = "unit_has_one_owner/full page/free_in_use"
 NODES_IN_PYTHON = {"SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND": "python"}  # a census reads the nodes of the tree
@@ -28,15 +21,6 @@ SESSIONS_OF_LOOPS = {"sessions": SESSIONS, "sessions, overlap": (*SESSIONS, "--o
 HEALTHY = {**LOOPS, **SESSIONS_OF_LOOPS}
 BROKEN = {f"{name}, use after free": ("--bug", *options) for name, options in HEALTHY.items()}
 SERVERS = {**HEALTHY, **BROKEN}
-TIMEOUT_S = 900
-
-
-class Ended(NamedTuple):
-    """A server that has ended: its exit code, and what it wrote."""
-
-    code: int
-    stdout: str
-    stderr: str
 
 
 @pytest.fixture(scope="module")
@@ -46,39 +30,29 @@ def served(on_release, release, tmp_path_factory):
 
     @cache
     def run(level, names=tuple(SERVERS), on_violation="raise"):
-        path = [*map(str, SGLANG.folders_of(release)), str(ROOT)]
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(path)}
-        out = str(tmp_path_factory.mktemp("strict"))
-        attach = ["attach", "sglang", "--level", level, "--on-violation", on_violation, "--out", out]
-        options = f" {THEN} ".join(" ".join(SERVERS[name]) for name in names).split()
-        done = subprocess.run(
-            [sys.executable, "-m", "harness.cli", *attach, "--", sys.executable, str(SERVER), *options],
-            env=environment | (NODES_IN_PYTHON if level == "census" else {}),
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=True,
+        options = [
+            "sglang",
+            "--level",
+            level,
+            "--on-violation",
+            on_violation,
+            "--out",
+            tmp_path_factory.mktemp("strict"),
+        ]
+        return run_attached(
+            SERVER,
+            list(map(str, options)),
+            {name: SERVERS[name] for name in names},
+            folders=SGLANG.folders_of(release),
+            environment=NODES_IN_PYTHON if level == "census" else {},
         )
-        end = re.compile(f"\n{END_OF_SERVER} (-?\\d+)\n")
-        stdouts, stderrs, codes = end.split(done.stdout)[::2], end.split(done.stderr)[::2], end.findall(done.stdout)
-        return {name: Ended(int(codes[at]), stdouts[at], stderrs[at]) for at, name in enumerate(names)}
 
     return run
 
 
-@pytest.fixture
-def replay(on_release, release):
-    """Calls `replayed` in a process of the release."""
-    return lambda path: on_release(release, replayed, release, path)
-
-
-def replayed(release: str, path: Path) -> tuple[bool, set[str]]:
-    """Does a log fail in its last engine step, behind the port with the bug planted? And its fingerprints."""
-    log = OpLog.load(path)
-    with use_after_free(boot(release, SGLANG.folders_of(release))):
-        driver = run_log(log)
-    num_steps = sum(op.count for op in log.ops if isinstance(op, Step))
-    return driver.snapshot().step == num_steps, set(driver.failure.fingerprints if driver.failure else ())
+def replayed_by(release: str, path: Path):
+    """A replay of a log in the process of a release, with the bug planted."""
+    return replayed(path, partial(use_after_free, boot(release, SGLANG.folders_of(release))))
 
 
 @pytest.mark.parametrize("name", HEALTHY)
@@ -105,13 +79,13 @@ def test_use_after_free_is_raised(level, name, served):
 
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("level", LEVELS)
-def test_log_of_a_use_after_free_fails_in_the_step_in_which_it_was_raised(level, loop, served, replay):
-    [path] = map(Path, re.findall(r"replay: swarden replay (\S+)", served(level)[f"{loop}, use after free"].stderr))
+def test_log_of_a_use_after_free_fails_in_the_step_in_which_it_was_raised(level, loop, served, on_release, release):
+    path = log_named_in(served(level)[f"{loop}, use after free"])
 
     assert path.stat().st_mode & 0o777 == 0o600
-    is_last_step, fingerprints = replay(path)
-    assert LEVELS[level] in fingerprints, fingerprints
-    assert is_last_step
+    again = on_release(release, replayed_by, release, path)
+    assert LEVELS[level] in again.fingerprints, again.fingerprints
+    assert again.is_in_last_step
 
 
 def test_use_after_free_is_logged_and_the_server_goes_on_until_its_own_idle_check(served):

@@ -1,29 +1,38 @@
 """An engine core of vLLM whose scheduler swarden does not watch: the release's own step functions, in a loop.
 
-    python some_server.py [--bug] [--asynchronous] [then OPTIONS ...]
+    python some_server.py [--bug] [--asynchronous] [--times] [--block-size N] [--blocks N] ... [then OPTIONS ...]
 
-Each "then" begins another server, with its own options: all are forks of this process, and run one after the other.
-The release is the one that Python imports. A formula takes the place of the model.
+Each "then" begins another server, with its own options (some_servers.py). The release is the one that Python imports.
+A formula takes the place of the model.
 """
 
 import argparse
-import logging
-import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from importlib import import_module
 from importlib.metadata import version
-from multiprocessing import get_context
 from typing import Any
 
 from harness.engines.vllm.boot import Release, boot
 from harness.engines.vllm.config import VOCABULARY, VllmConfig
 from harness.engines.vllm.core import build
 from harness.engines.vllm.runner import Result
+from tests.engines.some_servers import serve_each
 
-NUM_REQUESTS, NUM_OUTPUTS_AT_BUG = 12, 4
-THEN = "then"
-END_OF_SERVER = "-- the server ended with exit code"
+NUM_OUTPUTS_AT_BUG = 4
+CONTEXT_LEN = 4096
+RESET_AT = 3  # the request before which the cache is reset
+DEFAULTS = {
+    "block-size": 4,
+    "blocks": 2048,
+    "requests": 12,
+    "running": 4,
+    "chunk": 16,
+    "new-tokens": 6,
+    "scale": 1,  # of the lengths of prompts
+}
 
 
 class Executor:
@@ -83,15 +92,19 @@ def use_after_free() -> Iterator[None]:
         kind.allocate_slots = allocate
 
 
-def request(release: Release, hasher: Any, number: int) -> Any:
-    shared = [1 + token % 50 for token in range(8 * (number % 4))]
-    own = [(number * 13 + token) % 60 for token in range(5 + number % 11)]
+def request(release: Release, hasher: Any, number: int, *, scale: int, new_tokens: int) -> Any:
+    shared = [1 + token % 50 for token in range(8 * scale * (number % 4))]
+    own = [(number * 13 + token) % 60 for token in range(scale * (5 + number % 11))]
     return release.make(
         "Request",
         request_id=f"cmpl-{number:04x}-0",
         prompt_token_ids=shared + own,
         sampling_params=release.part("SamplingParams")(
-            max_tokens=6, ignore_eos=True, temperature=0.0, detokenize=False, stop_token_ids=[17] * (number % 3 == 0)
+            max_tokens=new_tokens,
+            ignore_eos=True,
+            temperature=0.0,
+            detokenize=False,
+            stop_token_ids=[17] * (number % 3 == 0),
         ),
         pooling_params=None,
         arrival_time=float(number),
@@ -99,39 +112,41 @@ def request(release: Release, hasher: Any, number: int) -> Any:
     )
 
 
-def serve(release: Release, options: argparse.Namespace) -> None:
-    logging.disable(logging.NOTSET)
-    logging.basicConfig(format="%(message)s")
-    logging.getLogger("swarden").setLevel(logging.INFO)
+def serve(release: Release, options: argparse.Namespace, turns: list[float]) -> None:
+    config = VllmConfig(
+        asynchronous=options.asynchronous,
+        block_size=options.block_size,
+        num_blocks=options.blocks,
+        max_running_requests=options.running,
+        max_context_len=CONTEXT_LEN,
+        chunk_len=options.chunk,
+    )
     with use_after_free() if options.bug else nullcontext():
         executor = Executor(release)
-        built = build(release, VllmConfig(asynchronous=options.asynchronous, chunk_len=16), executor)
+        built = build(release, config, executor)
         executor.scheduler, core = built.scheduler, built.core
         step = core.step if core.batch_queue is None else core.step_with_batch_queue
-        for turn in range(1, 20 * NUM_REQUESTS):
+        turn = 0
+        while turn < 2 * options.requests or core.batch_queue or built.scheduler.has_requests():
+            turn += 1
             number, is_odd = divmod(turn, 2)
-            if number <= NUM_REQUESTS and not is_odd:
-                core.add_request(request(release, built.hasher, number))
-            if number <= NUM_REQUESTS and number % 5 == 0 and is_odd:
+            if number <= options.requests and not is_odd:
+                if number == RESET_AT:
+                    built.scheduler.reset_prefix_cache(reset_connector=True)  # no effect: a request has blocks
+                lengths = {"scale": options.scale, "new_tokens": options.new_tokens}
+                core.add_request(request(release, built.hasher, number, **lengths))
+            if number <= options.requests and number % 5 == 0 and is_odd:
                 core.abort_requests([f"cmpl-{number:04x}-0"])
             if core.batch_queue or built.scheduler.has_requests():
+                turns.append(time.process_time())
                 step()
     assert not built.scheduler.requests, "the server has not served all requests"
-    sys.stdout.write(f"served {NUM_REQUESTS} requests")
 
 
 def main() -> None:
     release = boot(version("vllm"))
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--bug", action="store_true", help="plant a use after free")
-    parser.add_argument("--asynchronous", action="store_true", help="use the AsyncScheduler and a queue of batches")
     release.model_config  # noqa: B018  # once for all servers
-    for arguments in " ".join(sys.argv[1:]).split(THEN):
-        server = get_context("fork").Process(target=serve, args=(release, parser.parse_args(arguments.split())))
-        server.start()
-        server.join()
-        for stream in (sys.stdout, sys.stderr):
-            print(f"\n{END_OF_SERVER} {server.exitcode}", file=stream, flush=True)
+    serve_each(partial(serve, release), {"asynchronous": "use the AsyncScheduler and a queue of batches"}, DEFAULTS)
 
 
 if __name__ == "__main__":

@@ -1,38 +1,25 @@
 """`swarden attach` checks the scheduler of a process that swarden does not watch (some_server.py)."""
 
-import os
-import re
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from harness.core.oplog import OpLog
-from harness.core.ops import Step
-from harness.core.replay import run_log
+from harness.engines.foreign.attached.follow import UnknownScheduler
+from harness.engines.vllm.attached.live import built_of
 from harness.engines.vllm.boot import boot
+from harness.engines.vllm.config import VllmConfig
+from harness.engines.vllm.core import build
 from harness.engines.vllm.releases import VLLM
-from tests.engines.vllm.some_server import END_OF_SERVER, NUM_REQUESTS, THEN, use_after_free
+from tests.engines.some_servers import log_named_in, replayed, run_attached
+from tests.engines.vllm.some_server import DEFAULTS, Executor, use_after_free
 
-ROOT = Path(__file__).parents[3]
 SERVER = Path(__file__).with_name("some_server.py")
 LEVELS = {"sums": "pools_conserve_units", "audit": "unit_has_one_owner", "census": "unit_has_one_owner"}
 CASES = [("0.33.0", "sums"), ("0.33.0", "audit"), ("0.33.0", "census"), ("0.20.2", "census")]
 HEALTHY = {"core": (), "queue of batches": ("--asynchronous",)}
 BROKEN = {f"{name}, use after free": ("--bug", *options) for name, options in HEALTHY.items()}
 SERVERS = {**HEALTHY, **BROKEN}
-TIMEOUT_S = 600
-
-
-class Ended(NamedTuple):
-    """A server that has ended: its exit code, and what it wrote."""
-
-    code: int
-    stdout: str
-    stderr: str
 
 
 @pytest.fixture(scope="module")
@@ -40,36 +27,35 @@ def served(on_release, tmp_path_factory):
     """Runs servers with the check attached: `served(version, level)` has their ends by name."""
 
     @cache
-    def run(version, level):
+    def run(version, level, names=tuple(SERVERS), on_violation="raise"):
         on_release(version, int)  # fails if the release is not installed
-        path = os.pathsep.join([*map(str, VLLM.folders_of(version)), str(ROOT)])
-        out = str(tmp_path_factory.mktemp("strict"))
-        attach = ["attach", "vllm", "--level", level, "--on-violation", "raise", "--out", out]
-        options = f" {THEN} ".join(map(" ".join, SERVERS.values())).split(" ")
-        done = subprocess.run(
-            [sys.executable, "-m", "harness.cli", *attach, "--", sys.executable, str(SERVER), *filter(None, options)],
-            env=os.environ | {"PYTHONPATH": path},
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=True,
+        options = ["vllm", "--level", level, "--on-violation", on_violation, "--out", tmp_path_factory.mktemp("strict")]
+        return run_attached(
+            SERVER,
+            list(map(str, options)),
+            {name: SERVERS[name] for name in names},
+            folders=VLLM.folders_of(version),
+            environment={},
         )
-        end = re.compile(f"\n{END_OF_SERVER} (-?\\d+)\n")
-        stdouts, stderrs, codes = end.split(done.stdout)[::2], end.split(done.stderr)[::2], end.findall(done.stdout)
-        return {name: Ended(int(codes[at]), stdouts[at], stderrs[at]) for at, name in enumerate(SERVERS)}
 
     return run
 
 
-def replayed(version: str, path: Path) -> tuple[bool, set[str]]:
-    """Does a log fail in its last engine step, behind the port with the bug planted? And the laws that fail."""
-    log = OpLog.load(path)
+def replayed_by(version: str, path: Path):
+    """A replay of a log in the process of a release, with the bug planted."""
     boot(version, VLLM.folders_of(version))
-    with use_after_free():
-        driver = run_log(log)
-    num_steps = sum(op.count for op in log.ops if isinstance(op, Step))
-    fingerprints = driver.failure.fingerprints if driver.failure else ()
-    return driver.snapshot().step == num_steps, {name.split("/")[0] for name in fingerprints}
+    return replayed(path, use_after_free)
+
+
+def refusals(version, configs):
+    """The reasons for which the schedulers of these configurations are refused."""
+    release, reasons = boot(version, VLLM.folders_of(version)), []
+    for config in configs:
+        built = build(release, VllmConfig(**config), Executor(release))
+        with pytest.raises(UnknownScheduler) as refused:
+            built_of(release, built.scheduler, int)
+        reasons.append(str(refused.value))
+    return reasons
 
 
 @pytest.mark.parametrize("name", HEALTHY)
@@ -77,7 +63,7 @@ def replayed(version: str, path: Path) -> tuple[bool, set[str]]:
 def test_healthy_server_serves_all_requests_without_a_word(version, level, name, served):
     done = served(version, level)[name]
 
-    assert (done.code, done.stdout) == (0, f"served {NUM_REQUESTS} requests"), done.stderr
+    assert (done.code, done.stdout) == (0, f"served {DEFAULTS['requests']} requests"), done.stderr
     assert "attached to the scheduler, level " + level in done.stderr
     assert "not attached" not in done.stderr
     assert "the check ends here" not in done.stderr
@@ -92,7 +78,29 @@ def test_use_after_free_is_raised_in_the_step_in_which_a_replay_fails(version, l
     assert done.code == 1
     assert "MemoryViolation: " in done.stderr
     assert LEVELS[level] in done.stderr, done.stderr
-    [path] = map(Path, re.findall(r"replay: swarden replay (\S+)", done.stderr))
-    is_last_step, laws = on_release(version, replayed, version, path)
-    assert LEVELS[level] in laws, laws
-    assert is_last_step
+    again = on_release(version, replayed_by, version, log_named_in(done))
+    assert LEVELS[level] in again.laws, again.laws
+    assert again.is_in_last_step
+    assert again.truncated == ""  # the reset of the cache counts as a flush
+
+
+def test_use_after_free_is_logged_and_the_server_goes_on(served):
+    [name] = (one for one in BROKEN if one.startswith("core"))
+    done = served("0.33.0", "audit", (name,), "log")[name]
+
+    assert "unit_has_one_owner" in done.stderr
+    assert "MemoryViolation" not in done.stderr
+
+
+REFUSED = {
+    "speculative decoding": {"draft_len": 2},
+    "KV connector": {"external_len": 8},
+    "other layers": {"state_groups": 1},
+}
+
+
+@pytest.mark.parametrize("version", ["0.20.2", "0.33.0"])
+def test_scheduler_with_a_part_that_is_not_known_is_refused_with_the_reason(version, on_release):
+    reasons = on_release(version, refusals, version, list(REFUSED.values()))
+
+    assert all(part in reason for part, reason in zip(REFUSED, reasons, strict=True)), reasons

@@ -17,6 +17,7 @@ BUGS = {  # by op-log: the first release that has the bug, and the first that ha
     "aborted-load-keeps-its-blocks": ("0.20.2", "0.22.0"),
     "one-block-for-two-groups": ("0.20.2", "0.26.0"),
     "loaded-requests-wait-for-each-other": ("0.20.2", "0.23.0"),
+    "loaded-request-stranded-behind-the-queue-head": ("0.20.2", "0.33.0"),
     "hit-longer-than-the-cached-attention": ("0.20.2", "0.26.0"),
     "window-block-freed-before-the-drafts-are-verified": ("0.20.2", "0.26.0"),
     "whole-prompt-load-misses-a-window-block": ("0.20.2", None),

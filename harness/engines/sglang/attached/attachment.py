@@ -1,32 +1,24 @@
 """The strict check of one scheduler that a server has built."""
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-import msgspec
-
-from harness.core.fingerprint import fingerprint_of_error
-from harness.core.oplog import Header
 from harness.core.ops import Pause, Resume
-from harness.engines.foreign.attached.follow import LOGGER, MemoryViolation, Setting
-from harness.engines.foreign.attached.recorder import LiveRecorder
+from harness.engines.foreign.attached import attachment
+from harness.engines.foreign.attached.follow import Setting
+from harness.engines.foreign.attached.levels import AUDIT, CENSUS, SUMS, Check
 from harness.engines.sglang.attached.audit import Audit
 from harness.engines.sglang.attached.census import Census
-from harness.engines.sglang.attached.check import Check
 from harness.engines.sglang.attached.live import built_of, config_of, differences, reachable, use_watched_methods
 from harness.engines.sglang.attached.recorder import record_submission, record_turn
 from harness.engines.sglang.attached.sums import Sums
 from harness.engines.sglang.boot import Release
 from harness.engines.sglang.moves import watch
 from harness.engines.sglang.requests import Request, Requests, held
-from harness.strict.reporter import Reporter
-from invariants.violation import Violation
 
-SUMS, AUDIT, CENSUS = "sums", "audit", "census"
 RETRACT = "retract"
 
 
-class Attachment:
+class Attachment(attachment.Attachment):
     """Follows the event loop of a scheduler; a turn ends when the next one begins to take its inputs.
 
     Between two turns all records, locks and queues are consistent, in the normal and in the overlapped loop; a pass
@@ -38,23 +30,15 @@ class Attachment:
         self._setting, self._release = setting, release
         self._built = built_of(release, scheduler)
         self._config = config_of(release, self._built)
-        self._events: list[NamedTuple] = []
+        super().__init__("sglang", release, self._config, lost=differences(self._built), setting=setting)
         self._requests = Requests(release, self._config, self._notice)
         self._check = self._new_check()
-        header = Header(engine="sglang", version=release.text, configs=[msgspec.to_builtins(self._config)])
-        self._recorder = LiveRecorder(header, differences(self._built))
-        self._reporter = Reporter(self._recorder, setting.out, error=MemoryViolation, reports=setting.reports)
-        self._has_inputs = self._is_busy = self._is_detached = False
+        self._has_inputs = self._is_busy = False
         if setting.level != SUMS:
             allocator = self._built.memory.allocator
             watch("full", allocator.full_attn_allocator, self._notice)
             watch("swa", allocator.swa_attn_allocator, self._notice)
             use_watched_methods(self._built.memory.tree, allocator)
-
-    def detach(self) -> None:
-        """End the check. The allocators stay watched, without effect."""
-        self._is_detached = True
-        self._events.clear()
 
     def turn_ended(self) -> None:
         """Check the turn before, unless there was nothing to do in it."""
@@ -79,7 +63,8 @@ class Attachment:
         if not hasattr(req, "swarden"):
             self._has_inputs = True
             request = Request(self._requests.next_id(), req, self._built.namespace_of(req.extra_key))
-            self._check.added(request)
+            if isinstance(self._check, Census):
+                self._check.added(request)
             record_submission(self._recorder, self._requests.add(request))
             if getattr(req, "session", None) is not None:
                 self._recorder.lose("turns of sessions, which are recorded as requests of their own")
@@ -119,11 +104,6 @@ class Attachment:
             self._events.clear()
             self._check = self._new_check()
 
-    def failed(self, error: Exception) -> None:
-        """The scheduler raised an error, which ends its event loop."""
-        self._recorder.turn_ended(())
-        LOGGER.error("%s", self._reporter.save_log(fingerprint_of_error(error, "sglang")))
-
     def _new_check(self) -> Check:
         parts = self._release, self._config, self._built
         if self._setting.level == CENSUS:
@@ -136,15 +116,3 @@ class Attachment:
         for request in self._requests.unfinished.values():
             if id(request.req) not in found and held(request.req, "req_pool_idx") is None:
                 self._requests.abandon(request.id)
-
-    def _notice(self, event: NamedTuple) -> None:
-        if not self._is_detached:
-            self._events.append(event)
-
-    def _take_events(self) -> Sequence[NamedTuple]:
-        events, self._events = self._events, []
-        return events
-
-    def _report(self, violations: Sequence[Violation]) -> None:
-        if violations:
-            self._reporter.report(violations, self._check.evidence)

@@ -1,13 +1,11 @@
 """The middle level: tracks the owner of each unit from the moves of the allocators and the growth of the records."""
 
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import invariants.events as seen
-from harness.core.driver import Moment
-from harness.engines.sglang.attached.check import Check
+from harness.engines.foreign.attached import levels
 from harness.engines.sglang.attached.live import Holders, inner_tree
 from harness.engines.sglang.attached.sums import Sums
 from harness.engines.sglang.boot import Release
@@ -16,12 +14,10 @@ from harness.engines.sglang.config import SglangConfig
 from harness.engines.sglang.moves import UNKNOWN, Moved, free_units
 from harness.engines.sglang.requests import held
 from harness.engines.sglang.scheduler import Built
-from harness.strict.evidence import Evidence
-from harness.strict.owners import TREE, OwnerTable, misplaced, moved_without_event, wrongly_owned_unit
+from harness.strict.owners import TREE, OwnerTable, moved_without_event, wrongly_owned_unit
 from invariants.view import FREE, Owner
 from invariants.violation import Violation
 
-MAX_MOVES = 20_000  # kept for the history of a violation
 FULL, SWA = 0, 1
 
 
@@ -52,61 +48,48 @@ class FreedPage(NamedTuple):
     known: Known
 
 
-class Audit(Check):
+class Audit(levels.Audit):
     """Checks that only free pages are taken, only pages in use are freed, and no page in use is free after a turn.
 
-    A page of the tree is judged by the request that was the last to read it. The sums are checked, too. The cost is
-    proportional to the moved pages, plus a pass over the running requests.
+    A page of the tree is judged by the request that was the last to read it. The cost is proportional to the moved
+    pages, plus a pass over the running requests.
     """
 
     def __init__(self, release: Release, config: SglangConfig, built: Built) -> None:
+        super().__init__(Sums(release, config, built))
         self._built, self._page = built, config.page_size
-        self._sums = Sums(release, config, built)
         self._nodes, self._holders = nodes_of(release, config, inner_tree(built.memory.tree)), Holders(built)
-        self._tables = (OwnerTable("full", "page", config.full_pages), OwnerTable("swa", "page", config.swa_pages))
+        self._full = OwnerTable("full", "page", config.full_pages)
+        self._swa = OwnerTable("swa", "page", config.swa_pages)
         self._places: tuple[dict[int, Place], dict[int, Place]] = ({}, {})
         self._known: dict[Owner, Known] = {}
         self._freed: list[FreedPage] = []  # in this turn
-        self._moves: deque[tuple[int, NamedTuple]] = deque(maxlen=MAX_MOVES)
-        self._found: list[Violation] = []
-        self._turn = 1
 
-    def inputs_taken(self, events: Sequence[NamedTuple]) -> Sequence[Violation]:
-        self._follow(events)
-        return ()
+    @property
+    def _tables(self) -> Sequence[OwnerTable]:
+        return self._full, self._swa
 
-    def turn_ended(self, events: Sequence[NamedTuple]) -> Sequence[Violation]:
-        self._follow(events)
+    def _protected(self, table: OwnerTable) -> int:
+        tree = self._built.memory.tree
+        count = tree.full_protected_size() if table is self._full else tree.swa_protected_size()
+        return int(count) // self._page
+
+    def _follow(self, event: NamedTuple) -> None:
+        if not isinstance(event, Moved):
+            self._note(event)
+            return
+        table = self._full if event.pool == self._full.name else self._swa
+        if event.taken:
+            self._move(seen.Taken(event.pool, event.units, UNKNOWN), table, FREE, UNKNOWN)
+        else:
+            self._free(event.units, table)
+
+    def _compare(self) -> None:
         holders = self._holders.now()
         for owner in self._known.keys() - holders.keys():
             self._forget(self._known.pop(owner))
         self._read(holders)
-        found, self._found = [*self._found, *self._freed_in_use(), *self._moved_unseen()], []
-        found += self._sums.turn_ended(())
-        self._turn += 1
-        return found
-
-    def evidence(self) -> Evidence:
-        tree = self._built.memory.tree
-        protected = (tree.full_protected_size(), tree.swa_protected_size())
-        views = [
-            table.view(protected=int(count) // self._page) for table, count in zip(self._tables, protected, strict=True)
-        ]
-        return Evidence([Moment(0, turn, [event]) for turn, event in self._moves], views)
-
-    def _follow(self, events: Sequence[NamedTuple]) -> None:
-        """Move the units; the wrong moves are returned at the end of the turn."""
-        for event in events:
-            if not isinstance(event, Moved):
-                self._moves.append((self._turn, event))
-                continue
-            table = self._tables[FULL if event.pool == "full" else SWA]
-            if event.taken:
-                taken = seen.Taken(event.pool, event.units, UNKNOWN)
-                self._moves.append((self._turn, taken))
-                self._found += misplaced(taken, table, table.move(event.units, FREE, UNKNOWN))
-            else:
-                self._free(event.units, table)
+        self._found += [*self._freed_in_use(), *self._moved_unseen()]
 
     def _free(self, units: Sequence[int], table: OwnerTable) -> None:
         pool = FULL if table.name == "full" else SWA
@@ -118,9 +101,7 @@ class Audit(Check):
             owner = Owner(*table.owners[unit]) if 0 < unit <= table.capacity else UNKNOWN
             by_owner.setdefault(UNKNOWN if owner == FREE else owner, []).append(unit)
         for owner, freed_units in by_owner.items():
-            freed = seen.Freed(table.name, tuple(freed_units), owner, "freed", 0)
-            self._moves.append((self._turn, freed))
-            self._found += misplaced(freed, table, table.move(freed_units, owner, FREE))
+            self._move(seen.Freed(table.name, tuple(freed_units), owner, "freed", 0), table, owner, FREE)
 
     def _forget(self, known: Known) -> None:
         """The tree owns the pages that a request has left behind."""

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import invariants.events as seen
-from harness.core.progress import IdleSteps
+from harness.engines.foreign.attached import levels
 from harness.engines.foreign.attached.follow import UnknownScheduler
 from harness.engines.sglang.adapter import REPORTED
-from harness.engines.sglang.attached.check import Check
 from harness.engines.sglang.attached.live import sessions_of
 from harness.engines.sglang.boot import Release
 from harness.engines.sglang.capture import Enabled, SglangCapture
@@ -16,12 +15,7 @@ from harness.engines.sglang.forward import Pass, entries_of
 from harness.engines.sglang.moves import with_owners
 from harness.engines.sglang.requests import Request, Requests, is_rejected
 from harness.engines.sglang.scheduler import Built
-from harness.strict.evidence import Evidence
-from harness.strict.transitions import Transitions
-from invariants.catalog import catalog_of
-from invariants.transition import When
 from invariants.view import Snapshot
-from invariants.violation import Violation
 
 OF_THE_PORT = frozenset(
     kind.__name__
@@ -39,21 +33,17 @@ OF_THE_PORT = frozenset(
 UNREPORTED = seen.ALL_EVENTS - REPORTED | OF_THE_PORT
 
 
-class Census(Check):
-    """Checks all laws over each turn, and over the calls between two turns; there are no contracts.
-
-    The cost is a walk over the tree and over all units of the pools.
-    """
+class Census(levels.Census):
+    """Captures the tree and the pools; follows the passes in flight, and the turns of sessions."""
 
     def __init__(self, release: Release, config: SglangConfig, built: Built, requests: Requests) -> None:
         self._built, self._requests = built, requests
         self._sessions = sessions_of(built.scheduler, built.memory.tree)
         self._in_flight: list[Pass] = []
-        self._num_turns = self._num_launches = 0
-        self._idle_turns = IdleSteps()
+        self._num_launches = 0
         self._capture = SglangCapture(release, config, built, UNREPORTED, Enabled(sessions=self._sessions))
         try:
-            self._transitions = Transitions(catalog_of(frozenset()), self._take_snapshot())
+            super().__init__()
         except NotImplementedError as error:
             remedy = "set SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND=python, or choose level audit"
             raise UnknownScheduler(f"its tree shows no nodes; {remedy}") from error
@@ -64,9 +54,9 @@ class Census(Check):
             request.session = self._sessions.number_of(session.session_id)
             request.is_refused = is_rejected(request.req)
 
-    def launched(self, batch: Any) -> Sequence[NamedTuple]:
+    def launched(self, launched: Any) -> Sequence[NamedTuple]:
         self._num_launches += 1
-        one = Pass(self._num_launches, entries_of(batch, self._built.memory), [])
+        one = Pass(self._num_launches, entries_of(launched, self._built.memory), [])
         self._in_flight.append(one)
         return [seen.Launched(one.launch, tuple([entry.ids for entry in one.entries]))]
 
@@ -77,24 +67,16 @@ class Census(Check):
         stale = [entry.request.id for entry in done.entries if not entry.is_held_by(live)]
         return [seen.Completed(done.launch), *[seen.Discarded(done.launch, request) for request in stale]]
 
-    def inputs_taken(self, events: Sequence[NamedTuple]) -> Sequence[Violation]:
-        return self._check(When.OP, events)
+    @property
+    def _has_requests(self) -> bool:
+        return bool(self._requests)
 
-    def turn_ended(self, events: Sequence[NamedTuple]) -> Sequence[Violation]:
-        self._num_turns += 1
-        if not self._requests:
-            self._idle_turns.restart()
-        elif not self._built.scheduler._engine_paused:
-            self._idle_turns.note(events)
-        return self._check(When.STEP, events)
+    @property
+    def _is_paused(self) -> bool:
+        return bool(self._built.scheduler._engine_paused)
 
-    def evidence(self) -> Evidence:
-        return self._transitions.evidence()
-
-    def _check(self, when: When, events: Sequence[NamedTuple]) -> Sequence[Violation]:
-        after = self._take_snapshot()
-        owned = [event for _, event in with_owners(events, self._transitions.last, after)]
-        return self._transitions.check(when, owned, after, steps_without_forward=self._idle_turns.count)
+    def _with_owners(self, events: Sequence[NamedTuple], after: Snapshot) -> Sequence[NamedTuple]:
+        return [event for _, event in with_owners(events, self._transitions.last, after)]
 
     def _take_snapshot(self) -> Snapshot:
         return self._capture.capture(self._num_turns, self._requests.unfinished, self._in_flight)

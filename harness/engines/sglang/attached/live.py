@@ -1,11 +1,11 @@
 """A scheduler of a running server: its memory and its configuration, as far as they are known."""
 
 from collections.abc import Callable
-from itertools import count
 from types import MethodType
 from typing import Any
 
 from harness.core.errors import InvalidConfig
+from harness.engines.foreign.attached.attachment import numbering
 from harness.engines.foreign.attached.follow import UnknownScheduler
 from harness.engines.sglang.boot import Release
 from harness.engines.sglang.config import FIRST_COME, LONGEST_PREFIX, SWA_TREE, UNIFIED_TREE, SglangConfig
@@ -37,7 +37,7 @@ def built_of(release: Release, scheduler: Any) -> Built:
             raise UnknownScheduler(f"its {type(pool).__name__} is not known")
         if pool.available_size() != pool.size:
             raise UnknownScheduler("its pools are in use already")
-    return Built(scheduler, memory, set(), _numbering())
+    return Built(scheduler, memory, set(), numbering())
 
 
 REFUSALS: dict[str, Callable[[Release, Any], bool]] = {
@@ -51,13 +51,6 @@ REFUSALS: dict[str, Callable[[Release, Any], bool]] = {
         getattr(scheduler, "enable_hisparse", False)
     ),
 }
-
-
-def _numbering() -> Callable[[str | None], int]:
-    """Numbers extra keys in the order in which they are first seen; none is 0."""
-    numbers: dict[str | None, int] = {None: 0}
-    following = count(1)
-    return lambda key: numbers[key] if key in numbers else numbers.setdefault(key, next(following))
 
 
 def config_of(release: Release, built: Built) -> SglangConfig:
@@ -141,7 +134,7 @@ def sessions_of(scheduler: Any, tree: Any) -> OpenSessions | None:
     if not scheduler.server_args.enable_streaming_session:
         return None
     kept = tree if type(tree).__name__ == SESSIONS else tree.session
-    return OpenSessions(scheduler.session_controller, kept, _numbering())
+    return OpenSessions(scheduler.session_controller, kept, numbering())
 
 
 def reachable(scheduler: Any) -> set[int]:

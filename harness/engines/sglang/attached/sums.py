@@ -6,7 +6,7 @@ The tree's counters are taken at their word, and a page that is both free and in
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from harness.engines.sglang.attached.check import Check
+from harness.engines.foreign.attached.levels import Check
 from harness.engines.sglang.attached.live import Holders, inner_tree
 from harness.engines.sglang.boot import Release
 from harness.engines.sglang.capture import nodes_of

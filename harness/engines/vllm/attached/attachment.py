@@ -1,27 +1,20 @@
 """The strict check of one scheduler that a server has built."""
 
-from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
-
 import invariants.events as seen
-from harness.core.fingerprint import fingerprint_of_error
-from harness.core.oplog import Header
 from harness.core.ops import Flush, Submit
-from harness.engines.foreign.attached.follow import LOGGER, MemoryViolation, Setting, UnknownScheduler
-from harness.engines.foreign.attached.recorder import LiveRecorder
-from harness.engines.vllm.attached.levels import Audit, Census, Check, Sums
-from harness.engines.vllm.attached.live import RequestNumbers, built_of, config_of, differences, numbering
+from harness.engines.foreign.attached import attachment
+from harness.engines.foreign.attached.attachment import numbering
+from harness.engines.foreign.attached.follow import Setting, UnknownScheduler
+from harness.engines.foreign.attached.levels import AUDIT, SUMS, Check
+from harness.engines.vllm.attached.levels import Audit, Census, Sums
+from harness.engines.vllm.attached.live import RequestNumbers, built_of, config_of, differences
 from harness.engines.vllm.boot import Release
 from harness.engines.vllm.moves import Moves
-from harness.engines.vllm.requests import REASONS, Request, Requests
-from harness.strict.reporter import Reporter
+from harness.engines.vllm.requests import Request, Requests
 from invariants.kinds import FinishReason
-from invariants.violation import Violation
-
-SUMS, AUDIT = "sums", "audit"
 
 
 class Numbers(NamedTuple):
@@ -31,7 +24,7 @@ class Numbers(NamedTuple):
     namespaces: Callable[[Hashable], int]
 
 
-class Attachment:
+class Attachment(attachment.Attachment):
     """Follows the calls to a scheduler.
 
     A turn is a step of the engine core: a call of `schedule`, and of `update_from_output` unless the queue of batches
@@ -43,19 +36,12 @@ class Attachment:
         self._numbers = Numbers(RequestNumbers(scheduler.requests), numbering())
         self._built = built_of(release, scheduler, self._numbers.requests)
         self._config = config_of(release, scheduler)
-        self._events: deque[NamedTuple] = deque()
+        super().__init__("vllm", release, self._config, lost=differences(scheduler), setting=setting)
         self._requests = Requests(release, self._config, self._notice)
         self._num_in_flight = 0
         self._has_inputs = self._is_in_turn = False
         self._moves = None if setting.level == SUMS else Moves(self._built, self._notice, self._requests.__contains__)
         self._check = self._new_check(release, setting.level)
-        header = Header(engine="vllm", version=release.text, configs=[msgspec.to_builtins(self._config)])
-        self._recorder = LiveRecorder(header, differences(scheduler))
-        self._reporter = Reporter(self._recorder, setting.out, error=MemoryViolation, reports=setting.reports)
-
-    def detach(self) -> None:
-        """End the check. The pool stays watched, without effect."""
-        self._events = deque(maxlen=0)
 
     def added(self, req: Any) -> None:
         """A request is about to enter the queue."""
@@ -101,7 +87,7 @@ class Attachment:
 
     def scheduled(self, output: Any) -> None:
         """A pass is about to be launched; the turn ends if the queue of batches has a place for another one."""
-        self._events += self._check.scheduled(output)
+        self._events += self._check.launched(output)
         self._settle()
         self._num_in_flight += 1
         if output.num_scheduled_tokens and self._num_in_flight < self._config.most_launches:
@@ -111,22 +97,19 @@ class Attachment:
         """The result of a pass is about to be processed."""
         self._is_in_turn = True
         self._num_in_flight -= 1
-        self._events += self._check.completing()
+        self._events += self._check.completed()
 
     def updated(self, outputs: Mapping[int, Any]) -> None:
         for of_client in outputs.values():
             for output in of_client.outputs:
-                number = self._built.number_of(output.request_id)
-                if output.finish_reason is None or str(output.finish_reason) in REASONS:
-                    self._requests.take(number, output)
-                elif number in self._requests:
-                    self._requests.end(number, FinishReason.ABORT, output.new_token_ids)
+                self._requests.take(self._built.number_of(output.request_id), output)
         self._end_turn()
 
     def resetting(self, resets_running: bool) -> None:
         self._begin_input()
         if resets_running:
-            self._check.resetting()
+            if isinstance(self._check, Census):
+                self._check.resetting()
             self._recorder.lose("resets that preempted the running requests")
         else:
             self._recorder.called(Flush())
@@ -137,11 +120,6 @@ class Attachment:
             self._moves.settle()
         if is_done and not self._requests:
             self._recorder.restart()
-
-    def failed(self, error: Exception) -> None:
-        """The scheduler raised an error, which ends the engine core."""
-        self._recorder.turn_ended(())
-        LOGGER.error("%s", self._reporter.save_log(fingerprint_of_error(error, "vllm")))
 
     def _new_check(self, release: Release, level: str) -> Check:
         if self._moves is None:
@@ -171,17 +149,9 @@ class Attachment:
         if isinstance(self._check, Census) and self._moves is not None:
             self._moves.settle()
 
-    def _notice(self, event: NamedTuple) -> None:
-        self._events.append(event)
-
     def _take_events(self) -> Sequence[NamedTuple]:
         self._settle()
-        events, self._events = self._events, deque()
-        return list(events)
-
-    def _report(self, violations: Sequence[Violation]) -> None:
-        if violations:
-            self._reporter.report(violations, self._check.evidence)
+        return super()._take_events()
 
 
 def _salt(req: Any) -> Hashable:

@@ -1,13 +1,12 @@
 """The levels of the check of a running server."""
 
-from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import invariants.events as seen
-from harness.core.driver import Moment
 from harness.core.faults import FaultPlan
-from harness.core.progress import IdleSteps
+from harness.engines.foreign.attached import levels
+from harness.engines.foreign.attached.levels import Check
 from harness.engines.vllm import reports
 from harness.engines.vllm.adapter import REPORTED
 from harness.engines.vllm.attached.live import config_of
@@ -19,17 +18,11 @@ from harness.engines.vllm.moves import Moves
 from harness.engines.vllm.passes import Pass
 from harness.engines.vllm.requests import Requests
 from harness.engines.vllm.runner import Hooks, Runner
-from harness.strict.evidence import Evidence
-from harness.strict.owners import OwnerTable, misplaced, wrongly_owned_unit
-from harness.strict.transitions import Transitions
-from invariants.catalog import catalog_of
+from harness.strict.owners import OwnerTable, wrongly_owned_unit
 from invariants.laws.memory.pools import pools_conserve_units, unbalanced
-from invariants.reuse import sharing
-from invariants.transition import When
 from invariants.view import FENCE, FREE, REQUEST_KIND, Holding, Owner, PoolView, Snapshot
 from invariants.violation import Violation
 
-MAX_MOVES = 20_000  # kept for the history of a violation
 OF_THE_PORT = frozenset(
     kind.__name__
     for kind in (
@@ -44,30 +37,6 @@ OF_THE_PORT = frozenset(
     )
 )
 UNREPORTED = seen.ALL_EVENTS - REPORTED | OF_THE_PORT
-
-
-class Check:
-    """A level. It gets the events since the call before, and returns the violations that it finds."""
-
-    def scheduled(self, output: Any) -> Sequence[NamedTuple]:
-        """The scheduler has made this output. Returns the events of its pass."""
-        return ()
-
-    def completing(self) -> Sequence[NamedTuple]:
-        """The result of the oldest pass is about to be processed. Returns its events."""
-        return ()
-
-    def resetting(self) -> None:
-        """All running requests are about to be preempted; the results of their passes are dropped."""
-
-    def inputs_taken(self, events: Sequence[NamedTuple]) -> Sequence[Violation]:
-        return ()
-
-    def turn_ended(self, events: Sequence[NamedTuple]) -> Sequence[Violation]:
-        raise NotImplementedError
-
-    def evidence(self) -> Evidence:
-        return Evidence((), ())
 
 
 class Sums(Check):
@@ -94,56 +63,41 @@ class Sums(Check):
         return [Violation(pools_conserve_units.name, *unbalanced(pool))]
 
 
-class Audit(Check):
+class Audit(levels.Audit):
     """Checks that only free blocks are taken, only blocks in use are freed, and blocks in tables count their readers.
 
-    The sums are checked, too. The cost is proportional to the moved blocks and to the tables of the requests.
+    The cost is proportional to the moved blocks and to the tables of the requests.
     """
 
     def __init__(self, built: Built) -> None:
-        self._built, self._sums = built, Sums(built)
-        self._table = OwnerTable(POOL, "block", len(built.pool.blocks) - 1)
-        self._moves: deque[Moment] = deque(maxlen=MAX_MOVES)
-        self._found: list[Violation] = []
-        self._turn = 1
+        super().__init__(Sums(built))
+        self._built, self._table = built, OwnerTable(POOL, "block", len(built.pool.blocks) - 1)
 
-    def inputs_taken(self, events: Sequence[NamedTuple]) -> Sequence[Violation]:
-        for event in events:
-            match event:
-                case seen.Taken():
-                    places = FREE, event.owner
-                case seen.Given():
-                    places = event.from_owner, event.to_owner
-                case seen.Freed():
-                    places = event.owner, FENCE if event.after else FREE
-                case _:
-                    continue
-            self._moves.append(Moment(0, self._turn, [event]))
-            self._found += misplaced(event, self._table, self._table.move(event.units, *places))
-        return ()
+    @property
+    def _tables(self) -> Sequence[OwnerTable]:
+        return (self._table,)
 
-    def turn_ended(self, events: Sequence[NamedTuple]) -> Sequence[Violation]:
-        self.inputs_taken(events)
-        found, self._found = self._found, []
+    def _follow(self, event: NamedTuple) -> None:
+        match event:
+            case seen.Taken():
+                self._move(event, self._table, FREE, event.owner)
+            case seen.Given():
+                self._move(event, self._table, event.from_owner, event.to_owner)
+            case seen.Freed():
+                self._move(event, self._table, event.owner, FENCE if event.after else FREE)
+
+    def _compare(self) -> None:
         places: dict[int, list[Owner]] = {}
         for owner, block in in_tables(self._built):
             places.setdefault(block.block_id, []).append(owner)
         for unit, owners in places.items():
             if (readers := self._built.pool.blocks[unit].ref_cnt) < len(owners):
                 wrong = owners if readers > 0 else [FREE, *owners[:1]]
-                found.append(wrongly_owned_unit(self._table, unit, wrong))
-        self._turn += 1
-        return [*found, *self._sums.turn_ended(())]
-
-    def evidence(self) -> Evidence:
-        return Evidence(list(self._moves), [self._table.view(protected=0)])
+                self._found.append(wrongly_owned_unit(self._table, unit, wrong))
 
 
-class Census(Check):
-    """Checks all laws over each turn, and over the calls between two turns; there are no contracts.
-
-    The cost is a walk over all blocks of the pool.
-    """
+class Census(levels.Census):
+    """Captures the pool; a runner follows the passes as the stand-in for the model runner does."""
 
     def __init__(self, release: Release, built: Built, requests: Requests, moves: Moves) -> None:
         self._config = config_of(release, built.scheduler)
@@ -153,36 +107,29 @@ class Census(Check):
         self._runner = Runner(release, self._config, FaultPlan({}), hooks)
         self._unpaused = release.part("PauseState").UNPAUSED
         self._capture = VllmCapture(self._config, built, self._runner, moves, UNREPORTED)
-        self._num_turns = 0
-        self._idle_turns = IdleSteps()
-        self._transitions = Transitions(catalog_of(frozenset()), self._found())
+        super().__init__()
 
-    def scheduled(self, output: Any) -> Sequence[NamedTuple]:
-        self._runner.launch(output)
+    def launched(self, launched: Any) -> Sequence[NamedTuple]:
+        self._runner.launch(launched)
         return self._taken_events()
 
-    def completing(self) -> Sequence[NamedTuple]:
+    def completed(self) -> Sequence[NamedTuple]:
         self._runner.land()
         return self._taken_events()
 
     def resetting(self) -> None:
+        """All running requests are about to be preempted; the results of their passes are dropped."""
         for request in self._requests.live.values():
             if any(request.req is one for one in self._built.scheduler.running):
                 request.dropped = self._runner.last_launch
 
-    def inputs_taken(self, events: Sequence[NamedTuple]) -> Sequence[Violation]:
-        return self._check(When.OP, events)
+    @property
+    def _has_requests(self) -> bool:
+        return bool(self._requests)
 
-    def turn_ended(self, events: Sequence[NamedTuple]) -> Sequence[Violation]:
-        self._num_turns += 1
-        if not self._requests:
-            self._idle_turns.restart()
-        elif self._built.scheduler.pause_state == self._unpaused:
-            self._idle_turns.note(events)
-        return self._check(When.STEP, events)
-
-    def evidence(self) -> Evidence:
-        return self._transitions.evidence()
+    @property
+    def _is_paused(self) -> bool:
+        return bool(self._built.scheduler.pause_state != self._unpaused)
 
     def _launched(self, one: Pass) -> None:
         self._events += reports.launched(one, self._config, self._runner.device)
@@ -195,11 +142,7 @@ class Census(Check):
         self._events.clear()
         return events
 
-    def _check(self, when: When, events: Sequence[NamedTuple]) -> Sequence[Violation]:
-        after = sharing(self._transitions.last, self._found())
-        return self._transitions.check(when, events, after, steps_without_forward=self._idle_turns.count)
-
-    def _found(self) -> Snapshot:
+    def _take_snapshot(self) -> Snapshot:
         return self._capture.capture(self._num_turns, self._requests, is_paused=False)
 
 

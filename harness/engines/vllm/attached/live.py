@@ -1,6 +1,6 @@
 """A scheduler of a running server: its memory and its configuration, as far as they are known."""
 
-from collections.abc import Callable, Container, Hashable
+from collections.abc import Callable, Container
 from typing import Any
 
 from harness.core.errors import InvalidConfig
@@ -68,12 +68,6 @@ def differences(scheduler: Any) -> list[str]:
     config = scheduler.scheduler_config
     found = {name: getattr(config, name, usual) for name, usual in NOT_IN_A_REPLAY.items()}
     return [f"{name} {value}" for name, value in found.items() if value != NOT_IN_A_REPLAY[name]]
-
-
-def numbering() -> Callable[[Hashable], int]:
-    """Numbers keys from 1 in the order in which they are first seen; None is 0."""
-    numbers: dict[Hashable, int] = {None: 0}
-    return lambda key: numbers.setdefault(key, len(numbers))
 
 
 class RequestNumbers:

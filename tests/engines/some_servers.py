@@ -1,0 +1,128 @@
+"""Servers for the tests of `swarden attach`: forks of one process that has imported the release, one after the other.
+
+A script calls `serve_each`; a test runs the script below `swarden attach` with `run_attached`.
+"""
+
+import argparse
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harness.core.oplog import OpLog
+from harness.core.ops import Step
+from harness.core.replay import run_log
+
+ROOT = Path(__file__).parents[2]
+THEN = "then"  # between the options of two servers
+END_OF_SERVER = "-- the server ended with exit code"
+TIMEOUT_S = 900
+FLAGS = {
+    "bug": "plant a use after free",
+    "times": "print the CPU seconds at the start of each turn, as JSON",
+}
+
+
+class Ended(NamedTuple):
+    """A server that has ended: its exit code, and what it wrote."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+class Replayed(NamedTuple):
+    """A replay of an op-log: whether it failed in the last engine step of the log, and its fingerprints."""
+
+    is_in_last_step: bool
+    fingerprints: set[str]
+    truncated: str
+
+    @property
+    def laws(self) -> set[str]:
+        return {name.split("/")[0] for name in self.fingerprints}
+
+
+# --- in the script
+
+
+def serve_each(
+    serve: Callable[[argparse.Namespace, list[float]], object], flags: Mapping[str, str], numbers: Mapping[str, int]
+) -> None:
+    """Serve once with each of the options of the command line, which are these flags, and numbers with defaults.
+
+    `serve` adds the CPU seconds at the start of each turn to a list.
+    """
+    parser = argparse.ArgumentParser()
+    for name, text in {**FLAGS, **flags}.items():
+        parser.add_argument(f"--{name}", action="store_true", help=text)
+    for name, default in numbers.items():
+        parser.add_argument(f"--{name}", type=int, default=default)
+    for arguments in " ".join(sys.argv[1:]).split(THEN):
+        options = parser.parse_args(arguments.split())
+        server = get_context("fork").Process(target=_serve, args=(serve, options))
+        server.start()
+        server.join()
+        for stream in (sys.stdout, sys.stderr):
+            print(f"\n{END_OF_SERVER} {server.exitcode}", file=stream, flush=True)
+
+
+def _serve(serve: Callable[[argparse.Namespace, list[float]], object], options: argparse.Namespace) -> None:
+    logging.disable(logging.NOTSET)
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("swarden").setLevel(logging.INFO)
+    turns: list[float] = []
+    serve(options, turns)
+    sys.stdout.write(json.dumps(turns) if options.times else f"served {options.requests} requests")
+
+
+# --- in the tests
+
+
+def run_attached(
+    script: Path,
+    options: Sequence[str],
+    servers: Mapping[str, Sequence[str]],
+    *,
+    folders: Iterable[Path],
+    environment: Mapping[str, str],
+) -> dict[str, Ended]:
+    """Run servers below `swarden attach` with these options; the ends of the servers by name.
+
+    `folders` are those of the release.
+    """
+    path = os.pathsep.join(map(str, (*folders, ROOT)))
+    of_servers = f" {THEN} ".join(" ".join(one) for one in servers.values()).split()
+    done = subprocess.run(
+        [sys.executable, "-m", "harness.cli", "attach", *options, "--", sys.executable, str(script), *of_servers],
+        env={**os.environ, **environment, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=True,
+    )
+    end = re.compile(f"\n{END_OF_SERVER} (-?\\d+)\n")
+    stdouts, stderrs, codes = end.split(done.stdout)[::2], end.split(done.stderr)[::2], end.findall(done.stdout)
+    return {name: Ended(int(codes[at]), stdouts[at], stderrs[at]) for at, name in enumerate(servers)}
+
+
+def log_named_in(done: Ended) -> Path:
+    """The only op-log that the server has written."""
+    [path] = map(Path, re.findall(r"replay: swarden replay (\S+)", done.stderr))
+    return path
+
+
+def replayed(path: Path, planted: Callable[[], Any]) -> Replayed:
+    """Run an op-log behind the port, with a bug planted."""
+    log = OpLog.load(path)
+    with planted():
+        driver = run_log(log)
+    num_steps = sum(op.count for op in log.ops if isinstance(op, Step))
+    fingerprints = set(driver.failure.fingerprints if driver.failure is not None else ())
+    return Replayed(driver.snapshot().step == num_steps, fingerprints, log.header.truncated)
