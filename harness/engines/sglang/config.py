@@ -30,11 +30,12 @@ class SglangConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Without a `sliding_window` the model has full attention and recurrent states, and no pool of `swa_pages`.
 
     `tree` is the prefix tree: the one that the release uses by default, SWARadixCache ("swa") or UnifiedRadixCache
-    ("unified").  `preemption_threshold` enables priority scheduling.  `releases_early` and `splits_leaves` are the
-    release's SGLANG_OPT_* switches for windowed locks and leaves.  `host_ratio` enables the hierarchical cache, and is
-    the size of each host pool in units of its device pool.  A load from the host with fewer than `load_back_threshold`
-    tokens of full attention is not started.  `role` is the disaggregation mode: a prefill side, a decode side, which
-    has no prefix tree, or both in one.  A decode side reserves `reserved_decode_tokens` per request.
+    ("unified").  `preemption_threshold` enables priority scheduling, which needs the waiting order "fcfs".
+    `releases_early` and `splits_leaves` are the release's SGLANG_OPT_* switches for windowed locks and leaves.
+    `host_ratio` enables the hierarchical cache, and is the size of each host pool in units of its device pool.  A load
+    from the host with fewer than `load_back_threshold` tokens of full attention is not started.  `role` is the
+    disaggregation mode: a prefill side, a decode side, which has no prefix tree, or both in one.  A decode side
+    reserves `reserved_decode_tokens` per request.
     `streaming_sessions` is the switch of that name; an idle session is closed after `session_timeout_s`.
     `state_slots` enables a pool of so many recurrent states, in the release's strategy `no_buffer`.
     `draft_len` enables speculative decoding (NGRAM), with a chain of as many drafts in each decode.
@@ -89,6 +90,9 @@ class SglangConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                     raise InvalidConfig(f"{name} is {found!r} with {setting}, want {value!r}")
         if self.sliding_window is None and (self.state_slots is None or self.tree == SWA_TREE):
             raise InvalidConfig(f"sliding_window is null, want state_slots with it, and a tree other than {SWA_TREE!r}")
+        order = self.waiting_order
+        if self.preemption_threshold is not None and order != FIRST_COME:
+            raise InvalidConfig(f"waiting_order is {order!r} with preemption_threshold, want {FIRST_COME!r}")
         if self.host_ratio is not None and self.tree == SWA_TREE:
             raise InvalidConfig(f"host_ratio is set with tree {SWA_TREE!r}, want {UNIFIED_TREE!r} or {DEFAULT_TREE!r}")
         tokens = self.page_size * max(self.full_pages, self.swa_pages) * max(1, self.host_ratio or 0)
@@ -163,6 +167,7 @@ def plain_config(draw: Draw, *, host_ratios: Sequence[float] = (), has_sessions:
     chunk = page * max(1, draw.one_of((8, 4, 16)) // page)
     spare = draw.one_of((0, 1, 2, 6, 12, 40)) // max(1, page // 4)
     ratio = draw.one_of((0.7, 0.1, 0.01, 1.0))
+    threshold = draw.one_of((None, None, 0, 1))
     return SglangConfig(
         page_size=page,
         full_pages=max(8, draw.one_of((64, 48, 96, 40, 128)) // page) + draw.integer(0, 3),
@@ -170,8 +175,8 @@ def plain_config(draw: Draw, *, host_ratios: Sequence[float] = (), has_sessions:
         sliding_window=window,
         chunk_len=chunk,
         max_running_requests=draw.one_of((4, 2, 3, 8)),
-        waiting_order=draw.one_of((FIRST_COME, LONGEST_PREFIX)),
-        preemption_threshold=draw.one_of((None, None, 0, 1)),
+        waiting_order=draw.one_of((FIRST_COME, LONGEST_PREFIX)) if threshold is None else FIRST_COME,
+        preemption_threshold=threshold,
         overlap=draw.one_of((False, True)),
         mixed_batches=draw.one_of((False, False, True)),
         window_eviction_interval=draw.one_of((1, 4, 1, 128)),
