@@ -21,7 +21,7 @@ from harness.engines.sglang.releases import SGLANG
 
 PAIR = "pd"
 GENERIC = "harness.search.traffic:EngineTraffic"
-PAIRED = "harness.engines.sglang.pair_traffic:PairTraffic"
+PAIRED = "harness.engines.sglang.pair_traffic:SglangPairs"
 OPS: tuple[type[Op], ...] = (Submit, Abort, Step, Flush, Pause, Resume, Inject, Heal, Drain, Accept)
 
 

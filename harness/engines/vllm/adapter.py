@@ -12,7 +12,7 @@ from harness.core.origins import EngineCode
 from harness.core.port import DraftPort, EnginePort, Streamed, Submission
 from harness.engines.vllm.boot import Release
 from harness.engines.vllm.capture import VllmCapture
-from harness.engines.vllm.config import LOAD_FAILS, LOAD_FAULTS, VOCABULARY, VllmConfig
+from harness.engines.vllm.config import CONNECTOR_FAULTS, LOAD_FAILS, PREFILL, VOCABULARY, VllmConfig
 from harness.engines.vllm.core import build
 from harness.engines.vllm.moves import Moves
 from harness.engines.vllm.passes import Pass
@@ -47,7 +47,9 @@ REPORTED = frozenset(
         seen.Written,
     )
 )
-FAULTS: Mapping[str, str] = {**CLIENT_FAULTS, **LOAD_FAULTS}
+# A prefill side never reserves pages or takes a request over, so these are reported, too.
+HANDOVERS = frozenset(kind.__name__ for kind in (seen.HandedOver, seen.LetGo, seen.Reserved, seen.Sent, seen.TakenOver))
+FAULTS: Mapping[str, str] = {**CLIENT_FAULTS, **CONNECTOR_FAULTS}
 
 
 class Pause(Enum):
@@ -69,13 +71,14 @@ class VllmEngine(EnginePort):
         self._runner = Runner(release, config, self.faults, hooks)
         self._requests = Requests(release, config, self.log.notice)
         self.built = build(release, config, self._runner)
-        self._moves = Moves(self.built, self.log.notice, self._requests.__contains__)
+        self._moves = Moves(self.built, self.log.notice, self._requests.owner)
         self.drafts: DraftPort | None = self._runner.device.proposer if config.draft_len is not None else None
         self._pause = Pause.NONE
         scheduler = self.built.scheduler
         scheduler._preempt_request = partial(self._preempted, scheduler._preempt_request)
         scheduler._update_waiting_for_remote_kv = partial(self._loaded, scheduler._update_waiting_for_remote_kv)
-        self._capture = VllmCapture(config, self.built, self._runner, self._moves, seen.ALL_EVENTS - REPORTED)
+        reported = REPORTED | HANDOVERS if config.role == PREFILL else REPORTED
+        self._capture = VllmCapture(config, self.built, self._runner, self._moves, seen.ALL_EVENTS - reported)
         self._steps = 0
         self._after = self._found()
 
@@ -90,7 +93,7 @@ class VllmEngine(EnginePort):
         number, req = self._requests.new(submission, self.built.hasher)
         self._runner.device.namespaces[number] = submission.namespace
         if req is not None:
-            self.built.core.add_request(req)
+            self._admit(req)
         return number
 
     def abort(self, request_id: int) -> None:
@@ -106,7 +109,7 @@ class VllmEngine(EnginePort):
             core.post_step(has_computed)
             for of_client in (outputs or {}).values():
                 for output in of_client.outputs:
-                    self._requests.take(self.built.number_of(output.request_id), output)
+                    self._take(self.built.number_of(output.request_id), output)
         self._finish_pause()
         return self._requests.streamed()
 
@@ -143,6 +146,12 @@ class VllmEngine(EnginePort):
         self._moves.settle()
         self._after = sharing(self._after, self._found())
         return self._after
+
+    def _admit(self, req: Any) -> None:
+        self.built.core.add_request(req)
+
+    def _take(self, number: int, output: Any) -> None:
+        self._requests.take(number, output)
 
     def _found(self) -> view.Snapshot:
         return self._capture.capture(self._steps, self._requests, is_paused=self._pause == Pause.COMPLETE)
@@ -206,4 +215,4 @@ class VllmEngine(EnginePort):
 def faults_of(release: Release, config: VllmConfig) -> Mapping[str, str]:
     """Those that can happen to an engine core of this configuration."""
     can_fail = release.has("failed_requests") or not config.windows
-    return CLIENT_FAULTS | {name: LOAD_FAULTS[name] for name in config.faults if can_fail or name != LOAD_FAILS}
+    return CLIENT_FAULTS | {name: CONNECTOR_FAULTS[name] for name in config.faults if can_fail or name != LOAD_FAILS}

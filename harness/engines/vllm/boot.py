@@ -47,6 +47,10 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "KVCacheTensor": ("v1.kv_cache_interface:KVCacheTensor",),
     "OffloadingWorker": ("v1.kv_offload.base:OffloadingWorker",),
     "TransferResult": ("v1.kv_offload.base:TransferResult",),
+    "NixlWorker": (
+        "distributed.kv_transfer.kv_connector.v1.nixl.pull_worker:NixlPullConnectorWorker",
+        "distributed.kv_transfer.kv_connector.v1.nixl.worker:NixlConnectorWorker",
+    ),
     "ModelRegistry": ("model_executor.models:ModelRegistry",),
     "ModelConfig": ("config:ModelConfig",),
     "CacheConfig": ("config:CacheConfig",),

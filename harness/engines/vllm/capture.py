@@ -14,8 +14,6 @@ from harness.engines.vllm.runner import Runner
 from invariants.kinds import Place
 from invariants.limits import Limits
 from invariants.view import (
-    LOAD_KIND,
-    REQUEST_KIND,
     ComponentView,
     Counters,
     Fence,
@@ -92,7 +90,7 @@ class VllmCapture:
         evictable: set[int] = set()
         for block in self._built.pool.blocks[1:]:
             unit, tables = block.block_id, holders.get(block.block_id, ())
-            owner = owner_of(block, tables, requests.__contains__)
+            owner = owner_of(block, tables, requests.owner)
             if owner == CACHE:
                 if block.ref_cnt or tables or unit in queued:
                     cached.setdefault(block.ref_cnt, []).append(unit)
@@ -153,7 +151,7 @@ class VllmCapture:
         is_running = req is not None and any(req is one for one in self._built.scheduler.running)
         row = number if is_running and number in self._runner.tables else 0
         return RecordView(
-            owner=Owner(REQUEST_KIND if number in requests else LOAD_KIND, number),
+            owner=requests.owner(number),
             row=row,
             protected_len=shared,
             committed_len=committed,
@@ -173,7 +171,7 @@ class VllmCapture:
         req = request.req
         return RequestView(
             id=request.id,
-            place=self._place(req),
+            place=Place.LINKED if request.is_linked else self._place(req),
             namespace=request.namespace,
             prompt_len=req.num_prompt_tokens,
             num_outputs=req.num_output_tokens,

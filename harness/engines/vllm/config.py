@@ -17,13 +17,23 @@ MAX_BLOCKS, MAX_CONTEXT_LEN = 1 << 22, 1 << 20
 MAX_SLOTS = 1 << 24  # of the pool, and of the CPU memory of the offloading connector
 MAX_WINDOWS = 8
 VOCABULARY = 64
+LEASE_S = 30  # kv_lease_duration: for so long a prefill side keeps blocks that are not read; the releases' default
 ACCEPT = name_of(Accept)
+PAIR = "pd"  # the machine of a prefill and a decode side
+BOTH, PREFILL, DECODE = "both", "prefill", "decode"  # roles
 LOAD_FAILS, LOAD_LATE, STORE_LATE = "load.fails", "load.late", "store.late"
+LINK_FAILS, LINK_DROP, LINK_DELAY = "link.fails", "link.drop", "link.delay"
 LOAD_FAULTS = {
     LOAD_FAILS: "a load of external KV fails, and writes nothing: the request computes the tokens itself",
     LOAD_LATE: "a load of external KV takes four more passes",
     STORE_LATE: "a copy to CPU memory takes four more passes",
 }
+LINK_FAULTS = {
+    LINK_FAILS: "a read of KV from the prefill side fails, and writes nothing",
+    LINK_DROP: "the prefill side never learns that its KV was read, and keeps it until the lease ends",
+    LINK_DELAY: "a read of KV from the prefill side takes four more steps",
+}
+CONNECTOR_FAULTS = LOAD_FAULTS | LINK_FAULTS
 
 NONE, ALL, ALIGN = "none", "all", "align"  # mamba_cache_mode
 STATE_WINDOW = 2  # a token reads the state that the token before it left
@@ -55,9 +65,12 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     discards the KV.  `external_len` enables a KV connector, whose
     store has so many tokens of each prompt; with `late_loads` it loads them in the background.  `cpu_chunks` enables
     the offloading connector: so many chunks of CPU memory, each for `chunk_blocks` blocks, with `eviction` by "lru" or
-    "arc".  With `sync_loads` it loads within the step.
+    "arc".  With `sync_loads` it loads within the step.  A side of a pair has the `role` "prefill" or "decode", and the
+    connector between them.  After a failed load a request computes the tokens itself, or without `recomputes_loads` it
+    ends.
     """
 
+    role: str = BOTH
     block_size: BlockSize = 4
     num_blocks: Annotated[int, Meta(ge=2, le=MAX_BLOCKS)] = 96
     windows: Annotated[tuple[Window, ...], Meta(max_length=MAX_WINDOWS)] = (5,)
@@ -80,11 +93,13 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     chunk_blocks: Annotated[int, Meta(ge=1, le=16)] = 1
     eviction: str = LRU
     sync_loads: bool = False
+    recomputes_loads: bool = True
     draft_len: Annotated[int, Meta(ge=1, le=16)] | None = None
     drafter: str = NGRAM
 
     def __post_init__(self) -> None:
         for name, choices in {
+            "role": (BOTH, PREFILL, DECODE),
             "policy": (FIRST_COME, PRIORITY),
             "drafter": (NGRAM, EAGLE),
             "eviction": (LRU, ARC),
@@ -98,6 +113,10 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise InvalidConfig("late_loads is true without external_len, want false")
         if self.cpu_chunks and (self.external_len or self.state_groups or not self.prefix_caching):
             raise InvalidConfig("cpu_chunks is set: want prefix_caching, and neither external_len nor state_groups")
+        if self.role != BOTH and (self.external_len or self.cpu_chunks or self.state_groups or self.sleeps):
+            raise InvalidConfig(
+                f"role is {self.role}: want no external_len, cpu_chunks, state_groups or sleeps with it"
+            )
         if self.chunk_len < self.max_running_requests:
             raise InvalidConfig(f"chunk_len is {self.chunk_len}, want at least max_running_requests")
         slots = self.num_blocks * max(group.block_size for group in self.groups if not group.has_states)
@@ -152,6 +171,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def faults(self) -> tuple[str, ...]:
         """The faults of the KV connector."""
+        if self.role == DECODE:
+            return tuple(LINK_FAULTS)
         if self.cpu_chunks:
             return LOAD_LATE, STORE_LATE
         return (LOAD_FAILS, LOAD_LATE) if self.late_loads else ()
@@ -159,7 +180,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def shape(self) -> Shape:
         pools = [Pool("blocks", self.num_blocks, group.window) for group in self.groups]
-        unused = [*([ACCEPT] if self.draft_len is None else []), *(LOAD_FAULTS.keys() - self.faults)]
+        unused = [*([ACCEPT] if self.draft_len is None else []), *(CONNECTOR_FAULTS.keys() - self.faults)]
         sizes = (self.block_size, pools, self.chunk_len, self.max_running_requests, self.max_context_len)
         return Shape(*sizes, unused=unused)
 
@@ -181,6 +202,24 @@ def least_blocks(config: VllmConfig) -> int:
 
 def random_config(draw: Draw, *, has: Callable[[str], bool]) -> VllmConfig:
     """An engine core with a small pool, for a release that `has` these features."""
+    config = plain_config(draw, has=has)
+    kind = draw.one_of(("plain", "loads", "drafts", "states", "loads", "states", "offloading"))
+    if kind == "loads":
+        external_len = config.block_size * draw.one_of((4, 2, 8))
+        late_loads = draw.one_of((False, True, True))
+        config = msgspec.structs.replace(config, external_len=external_len, late_loads=late_loads)
+    if kind == "offloading" and has("offloading"):
+        config = _with_offloading(draw, config)
+    if kind == "states":
+        config = _with_states(draw, config, has=has)
+    can_have_drafts = kind == "offloading" or (config.state_groups and not config.all_states)
+    if kind == "drafts" or (can_have_drafts and draw.one_of((False, False, True))):
+        config = with_drafts(draw, config, has=has)
+    return with_blocks(draw, config)
+
+
+def plain_config(draw: Draw, *, has: Callable[[str], bool]) -> VllmConfig:
+    """An engine core without a KV connector, states or drafts; its pool is not drawn yet."""
     running = draw.one_of((4, 2, 3, 6))
     window = draw.one_of((5, 4, 2, 8, 3, 16))
     config = VllmConfig(
@@ -200,27 +239,26 @@ def random_config(draw: Draw, *, has: Callable[[str], bool]) -> VllmConfig:
     if config.windows:
         size = config.block_size * draw.one_of((1, 1, 2))
         config = msgspec.structs.replace(config, window_block_sizes=(size,) * len(config.windows))
-    kind = draw.one_of(("plain", "loads", "drafts", "states", "loads", "states", "offloading"))
-    if kind == "loads":
-        external_len = config.block_size * draw.one_of((4, 2, 8))
-        late_loads = draw.one_of((False, True, True))
-        config = msgspec.structs.replace(config, external_len=external_len, late_loads=late_loads)
-    if kind == "offloading" and has("offloading"):
-        config = _with_offloading(draw, config)
-    if kind == "states":
-        config = _with_states(draw, config, has=has)
-    can_have_drafts = kind == "offloading" or (config.state_groups and not config.all_states)
-    if kind == "drafts" or (can_have_drafts and draw.one_of((False, False, True))):
-        draft_len = draw.one_of((3, 1, 5))
-        config = msgspec.structs.replace(
-            config,
-            asynchronous=config.asynchronous and not config.state_groups,
-            chunk_len=max(config.chunk_len, 2 * running, 8),
-            draft_len=min(draft_len, config.block_size - 1) or None if config.state_mode == ALIGN else draft_len,
-            drafter=draw.one_of((NGRAM, EAGLE)),
-        )
-    if config.draft_len is not None and config.second_runner and not has("second_runner_ngrams"):
+    return config
+
+
+def with_drafts(draw: Draw, config: VllmConfig, *, has: Callable[[str], bool]) -> VllmConfig:
+    """The configuration with speculative decoding."""
+    draft_len = draw.one_of((3, 1, 5))
+    config = msgspec.structs.replace(
+        config,
+        asynchronous=config.asynchronous and not config.state_groups,
+        chunk_len=max(config.chunk_len, 2 * config.max_running_requests, 8),
+        draft_len=min(draft_len, config.block_size - 1) or None if config.state_mode == ALIGN else draft_len,
+        drafter=draw.one_of((NGRAM, EAGLE)),
+    )
+    if config.second_runner and not has("second_runner_ngrams"):
         config = msgspec.structs.replace(config, drafter=EAGLE)
+    return config
+
+
+def with_blocks(draw: Draw, config: VllmConfig) -> VllmConfig:
+    """The configuration with a small pool."""
     spare = draw.one_of((0, 1, 2, 4, 8, 16, 40))
     return msgspec.structs.replace(config, num_blocks=least_blocks(config) + spare)
 

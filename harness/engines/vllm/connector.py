@@ -5,10 +5,11 @@ from typing import Any, NamedTuple
 
 from harness.engines.vllm import offloading
 from harness.engines.vllm.boot import Release
-from harness.engines.vllm.config import VllmConfig
+from harness.engines.vllm.config import BOTH, LEASE_S, PREFILL, VllmConfig
 from harness.engines.vllm.passes import Load
 
-NAME = "SwardenStore"
+NAME, NIXL = "SwardenStore", "NixlConnector"
+FAILURES = {True: "recompute", False: "fail"}  # kv_load_failure_policy
 
 
 class Store:
@@ -66,7 +67,16 @@ class Loads(NamedTuple):
 
 
 def transfer_config(release: Release, config: VllmConfig) -> Any:
-    """The setting that makes the release build a Store; None without one."""
+    """The setting of the connector, which the release builds; None without one."""
+    if config.role != BOTH:
+        return release.make(
+            "KVTransferConfig",
+            kv_connector=NIXL,
+            kv_role="kv_producer" if config.role == PREFILL else "kv_consumer",
+            engine_id=config.role,
+            kv_load_failure_policy=FAILURES[config.recomputes_loads],
+            kv_connector_extra_config={"kv_lease_duration": LEASE_S},
+        )
     if config.cpu_chunks:
         extra = offloading.settings(config)
         return release.make(
@@ -85,7 +95,7 @@ def transfer_config(release: Release, config: VllmConfig) -> Any:
         kv_connector=NAME,
         kv_role="kv_both",
         engine_id=NAME,
-        kv_load_failure_policy="recompute",
+        kv_load_failure_policy=FAILURES[config.recomputes_loads],
         kv_connector_extra_config={
             "len": config.external_len,
             "block_size": max(group.block_size for group in config.groups),

@@ -35,10 +35,10 @@ class Device:
 
         A prompt that was loaded whole is one: its last token is computed again, perhaps with drafts behind it.
         """
-        if self.states.groups or not entry.start:
+        if self.states.groups:
             return 0
         tokens = one.known.get(entry.request) or self._tokens.get(entry.request) or ()
-        tags = _chain(entry, self.memory.get(0, entry.tables[0], entry.start - 1), tokens)
+        tags = _chain(entry, self._tag_before(entry), tokens)
         is_written = (
             all(self.memory.get(group, table, position) == tag for group, table in enumerate(entry.tables))
             for position, tag in enumerate(tags, entry.start)
@@ -86,11 +86,16 @@ class Device:
     def _write(self, entry: Entry) -> None:
         """Write the KV of an entry in each group, computed from that of its prefix in the first one."""
         request, start, _, tables, *_ = entry
-        before = self.memory.get(0, tables[0], start - 1) if start else namespace_tag(self.namespaces[request])
-        for position, tag in enumerate(_chain(entry, before, self._tokens[request]), start):
+        for position, tag in enumerate(_chain(entry, self._tag_before(entry), self._tokens[request]), start):
             for group, table in enumerate(tables):
                 if group not in self.states.groups:
                     self.memory.put(group, table, position, tag)
+
+    def _tag_before(self, entry: Entry) -> int:
+        """The tag of the prefix before an entry, as the first group has it."""
+        if not entry.start:
+            return namespace_tag(self.namespaces[entry.request])
+        return self.memory.get(0, entry.tables[0], entry.start - 1)
 
     def _write_states(self, entry: Entry, group: int, before: int | None) -> "array[int]":
         """Write the states of an entry, computed from the one before it.  Returns the tags of all, with that one."""

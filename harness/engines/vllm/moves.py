@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 import invariants.events as seen
 from harness.engines.vllm.core import Built
 from harness.engines.vllm.device import POOL
-from invariants.view import FENCE, FREE, LOAD_KIND, REQUEST_KIND, TREE_KIND, Owner
+from invariants.view import FENCE, FREE, HANDOVER_KIND, LOAD_KIND, REQUEST_KIND, TREE_KIND, Owner
 
 CACHE = Owner(TREE_KIND)
+ENDED = (LOAD_KIND, HANDOVER_KIND)  # the owners of what requests that have ended keep
 
 
 class Moves:
@@ -19,8 +20,8 @@ class Moves:
     scheduled, before it writes: the change of hands is reported by `settle`, after the writes.
     """
 
-    def __init__(self, built: Built, notice: Callable[[NamedTuple], None], is_live: Callable[[int], bool]) -> None:
-        self._built, self._notice, self._is_live = built, notice, is_live
+    def __init__(self, built: Built, notice: Callable[[NamedTuple], None], owner: Callable[[int], Owner]) -> None:
+        self._built, self._notice, self._owner = built, notice, owner
         self.owners = dict.fromkeys((block.block_id for block in built.pool.blocks[1:]), FREE)
         self._request = 0  # for which the manager works
         pool, manager = built.pool, built.manager
@@ -41,7 +42,7 @@ class Moves:
         given: dict[tuple[Owner, Owner], list[int]] = {}
         for block in self._built.pool.blocks[1:]:
             unit = block.block_id
-            was, owner = self.owners[unit], owner_of(block, holders.get(unit, ()), self._is_live)
+            was, owner = self.owners[unit], owner_of(block, holders.get(unit, ()), self._owner)
             if was != owner and was not in (FREE, FENCE) and owner is not None:
                 given.setdefault((was, owner), []).append(unit)
                 self.owners[unit] = owner
@@ -106,7 +107,7 @@ class Moves:
             elif owner == FENCE:
                 self.owners[unit] = FREE
             else:
-                is_own = owner == CACHE or owner.kind == LOAD_KIND or not self._request
+                is_own = owner == CACHE or owner.kind in ENDED or not self._request
                 by_owner.setdefault(owner if is_own else Owner(REQUEST_KIND, self._request), []).append(unit)
         for owner, units in by_owner.items():
             self._report(seen.Freed, units, owner)
@@ -119,10 +120,10 @@ class Moves:
         return is_evicted
 
 
-def owner_of(block: Any, holders: Sequence[int], is_live: Callable[[int], bool]) -> Owner | None:
+def owner_of(block: Any, holders: Sequence[int], owner: Callable[[int], Owner]) -> Owner | None:
     """The owner of a block by the facts: the cache, the request that has it in its table, or none."""
     if block.block_hash is not None or len(holders) > 1:
         return CACHE
     if holders:
-        return Owner(REQUEST_KIND if is_live(holders[0]) else LOAD_KIND, holders[0])
+        return owner(holders[0])
     return FREE if block.ref_cnt == 0 else None

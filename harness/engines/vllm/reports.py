@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import invariants.events as seen
-from harness.engines.vllm.config import VllmConfig
+from harness.engines.vllm.config import DECODE, VllmConfig
 from harness.engines.vllm.device import POOL, Device
 from harness.engines.vllm.passes import Pass
 from harness.engines.vllm.requests import Requests
@@ -20,7 +20,7 @@ def launched(one: Pass, config: VllmConfig, device: Device) -> Iterator[NamedTup
         request, start, end, tables, drafts, _ = entry
         if drafts:
             yield seen.Proposed(one.launch, request, drafts)
-        if config.cpu_chunks:
+        if config.cpu_chunks or config.role == DECODE:
             start += device.repeated_len(one, entry)
         if start == end:
             continue

@@ -7,17 +7,17 @@ from typing import Any, NamedTuple
 import invariants.events as seen
 from harness.core.port import Streamed, Submission
 from harness.engines.vllm.boot import Release
-from harness.engines.vllm.config import VllmConfig
+from harness.engines.vllm.config import PREFILL, VllmConfig
 from harness.engines.vllm.passes import Entry, Pass
 from invariants.kinds import FinishReason
+from invariants.view import HANDOVER_KIND, LOAD_KIND, REQUEST_KIND, Owner
 
 REASONS = {
     "stop": FinishReason.STOP,
     "length": FinishReason.LENGTH,
     "abort": FinishReason.ABORT,
-    # Only of a running server: a grammar that fails, and the detection of repetitions. A client asked for neither end.
-    "error": FinishReason.ABORT,
-    "repetition": FinishReason.ABORT,
+    "error": FinishReason.TRANSFER_FAILED,  # of a running server also: a grammar that fails
+    "repetition": FinishReason.ABORT,  # of a running server: more than the client has asked for
 }
 
 
@@ -26,7 +26,8 @@ class Request:
     """A request that has not ended: the release's own object, and its namespace.
 
     Results of passes up to launch `dropped` are not used: the request was preempted by a reset since.
-    `cached_len` are the tokens of its prompt that the release says were cached.
+    `cached_len` are the tokens of its prompt that the release says were cached.  While it `is_linked` it waits at the
+    router of a pair for the prefill side.
     """
 
     id: int
@@ -34,6 +35,7 @@ class Request:
     namespace: int
     dropped: int = 0
     cached_len: int = 0
+    is_linked: bool = False
 
 
 class Requests:
@@ -50,6 +52,11 @@ class Requests:
 
     def __bool__(self) -> bool:
         return bool(self.live or self._streamed)
+
+    def owner(self, number: int) -> Owner:
+        """The owner of blocks in the table of a request: one that has ended keeps them for a load or a transfer."""
+        ended = HANDOVER_KIND if self._config.role == PREFILL else LOAD_KIND
+        return Owner(REQUEST_KIND if number in self.live else ended, number)
 
     def counts(self, one: Pass, entry: Entry) -> bool:
         """Will the result of a pass in flight for this request be used?"""

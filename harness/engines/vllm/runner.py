@@ -10,6 +10,7 @@ from harness.core.faults import FaultPlan
 from harness.engines.vllm.boot import Release
 from harness.engines.vllm.config import VllmConfig
 from harness.engines.vllm.device import UNKNOWN, Device
+from harness.engines.vllm.link import WorkerSide
 from harness.engines.vllm.loads import LateLoads
 from harness.engines.vllm.offloading import Copier, OffloadingSide
 from harness.engines.vllm.passes import PLACEHOLDER, Columns, Entry, Pass
@@ -49,7 +50,9 @@ class Runner:
         self.tables: dict[int, list[list[int]]] = {}
         self.device = Device(config, hooks.notice)
         self._faults = faults
-        self.loads: LateLoads | OffloadingSide = LateLoads(release, faults, config.groups, self.device.load)
+        self.loads: LateLoads | OffloadingSide | WorkerSide = LateLoads(
+            release, faults, config.groups, self.device.load
+        )
         self._last = Pass(0, ())
         self._queue: list[Pass] = []  # not computed yet
 

@@ -9,35 +9,49 @@ import msgspec
 from harness.core.errors import InvalidConfig
 from harness.core.ops import Abort, Accept, Drain, Flush, Heal, Inject, Op, Pause, Resume, Step, Submit
 from harness.core.port import EnginePort
+from harness.core.releases import parsed
+from harness.core.system import System
 from harness.core.target import ENGINE, Draw, MachineSpec, Shape
 from harness.engines.foreign.target import ReleasedTarget
 from harness.engines.vllm.adapter import CODE, FAULTS, VllmEngine
 from harness.engines.vllm.boot import Release, boot
-from harness.engines.vllm.config import NGRAM, VllmConfig, random_config
+from harness.engines.vllm.config import BOTH, DECODE, NGRAM, PAIR, PREFILL, VllmConfig, random_config
 from harness.engines.vllm.mutants import CATALOG
+from harness.engines.vllm.pair import side_systems
 from harness.engines.vllm.releases import VLLM
 
+FIRST_PAIRED = "0.22.0"  # in an older release an idle prefill side does not step, and keeps the blocks that were read
+GENERIC = "harness.search.traffic:EngineTraffic"
+PAIRED = "harness.engines.vllm.pair_traffic:VllmPairs"
 OPS: tuple[type[Op], ...] = (Submit, Abort, Step, Flush, Pause, Resume, Inject, Heal, Drain, Accept)
 
 
 class VllmTarget(ReleasedTarget[Release]):
-    """The engine core of vLLM."""
+    """The engine core of vLLM, alone or as the two sides of a pair."""
 
     name = "vllm"
     code = CODE
-    machines: Mapping[str, MachineSpec] = {ENGINE: MachineSpec(OPS)}
+    machines: Mapping[str, MachineSpec] = {ENGINE: MachineSpec(OPS), PAIR: MachineSpec(OPS, roles=(PREFILL, DECODE))}
+    traffic: Sequence[str] = (*(GENERIC,) * 3, PAIRED)
+    kept = ("role",)
     faults: Mapping[str, str] = FAULTS
     defaults: Mapping[str, Any] = msgspec.to_builtins(VllmConfig())
     releases = VLLM
     config_type = VllmConfig
     catalog = CATALOG
-    canaries = tuple([mutant.id for mutant in CATALOG])
+    canaries = tuple([mutant.id for mutant in CATALOG if mutant.machine == ENGINE])
     coupled = (
         ("draft_len", "drafter"),
         ("windows", "window_block_sizes"),
         ("state_groups", "all_states"),
         ("cpu_chunks", "chunk_blocks", "eviction", "sync_loads"),
     )
+
+    def __init__(self, release: str = "") -> None:
+        super().__init__(release)
+        if self._release and parsed(self._release) < parsed(FIRST_PAIRED):
+            self.machines = {ENGINE: self.machines[ENGINE]}
+            self.traffic = (GENERIC,)
 
     def twins(self, config: Any) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         return {
@@ -71,13 +85,30 @@ class VllmTarget(ReleasedTarget[Release]):
         )
         return shaped
 
+    def role(self, config: Any) -> str:
+        return "" if config.role == BOTH else str(config.role)
+
     def check_linked(self, configs: Sequence[Any]) -> None:
-        raise InvalidConfig("engine cores of vllm are not linked; want one configuration")
+        groups = [config.groups for config in configs]
+        if groups != groups[:1] * len(groups):
+            raise InvalidConfig("block_size, windows and window_block_sizes differ between the sides; make them equal")
+
+    def systems(self, machine: str, configs: Sequence[Any], model: str) -> Sequence[System]:
+        if machine == PAIR:
+            for config in configs:
+                self._check(config)
+            return side_systems(self.booted(), configs)
+        return super().systems(machine, configs, model)
 
     def load(self, version: str, folders: tuple[Path, ...]) -> Release:
         return boot(version, folders)
 
     def build(self, config: Any) -> EnginePort:
+        self._check(config)
+        return VllmEngine(self.booted(), config)
+
+    def _check(self, config: Any) -> None:
+        """Raises InvalidConfig if the release cannot be built with this configuration."""
         release = self.booted()
         for name in ("second_runner", "watermark", "all_states"):
             value, default = getattr(config, name), getattr(VllmConfig(), name)
@@ -88,4 +119,3 @@ class VllmTarget(ReleasedTarget[Release]):
         has_ngrams = config.draft_len is not None and config.drafter == NGRAM
         if has_ngrams and config.second_runner and not release.has("second_runner_ngrams"):
             raise InvalidConfig(f"second_runner is true with ngram drafts, want false for vllm {release.text}")
-        return VllmEngine(release, config)

@@ -1,6 +1,6 @@
 """Transfers from a prefill to a decode engine: the reservation, the pages sent and filled, and the release."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from invariants.events import Filled, Finished, HandedOver, LetGo, Reserved, Sent, SetAside, Taken, TakenOver
 from invariants.invariant import invariant
@@ -79,10 +79,11 @@ def sent_pages_are_held(change: Transition) -> Evidence:
         owners = [Owner(REQUEST_KIND, event.request_id), Owner(HANDOVER_KIND, event.request_id)]
         places = range(event.first, event.first + len(event.pages))
         held = [
-            _at(change.after, record, event.pool, places)
+            held
             for snapshot in (change.before, change.after)
             for record in snapshot.records or ()
             if record.owner in owners
+            for held in _each_at(change.after, record, event.pool, places)
         ]
         if tuple(event.pages) not in held:
             values = {"pages": _page_refs(change.after, event), "first": event.first}
@@ -192,6 +193,11 @@ def _own_at(snapshot: Snapshot, record: RecordView, pool: str, places: Sequence[
 
 def _at(snapshot: Snapshot, record: RecordView, pool: str, places: Iterable[int]) -> tuple[int, ...]:
     """The units that a record has in one pool at these page indices."""
-    index = next(index for index, component in enumerate(snapshot.components) if component.pool == pool)
-    units = record.units[index]
-    return tuple(units[place] for place in places if place < len(units))
+    return next(_each_at(snapshot, record, pool, list(places)))
+
+
+def _each_at(snapshot: Snapshot, record: RecordView, pool: str, places: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """The units that a record has at these page indices in each component of a pool."""
+    for component, units in zip(snapshot.components, record.units, strict=True):
+        if component.pool == pool:
+            yield tuple(units[place] for place in places if place < len(units))

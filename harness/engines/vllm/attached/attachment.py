@@ -40,7 +40,7 @@ class Attachment(attachment.Attachment):
         self._requests = Requests(release, self._config, self._notice)
         self._num_in_flight = 0
         self._has_inputs = self._is_in_turn = False
-        self._moves = None if setting.level == SUMS else Moves(self._built, self._notice, self._requests.__contains__)
+        self._moves = None if setting.level == SUMS else Moves(self._built, self._notice, self._requests.owner)
         self._check = self._new_check(release, setting.level)
 
     def added(self, req: Any) -> None:

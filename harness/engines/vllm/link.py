@@ -1,0 +1,299 @@
+"""The link between a prefill and a decode core: the clock, the router, and the network under the NIXL connector.
+
+Both sides of the connector are the release's own, with their leases, heartbeats and notifications.  Only NIXL is not:
+a read of remote memory copies blocks of tags.  Every second read overtakes the passes in flight, the others are made
+when the connector learns that they are complete.
+"""
+
+import queue
+import sys
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+
+from harness.core.faults import FaultPlan
+from harness.engines.foreign.stand_ins import Silent
+from harness.engines.vllm.boot import Release
+from harness.engines.vllm.config import LEASE_S, LINK_DELAY, LINK_DROP, LINK_FAILS, VllmConfig
+from harness.engines.vllm.memory import Memory
+from harness.engines.vllm.passes import Load, Pass
+
+MOST_STEPS = 8  # in a row of one side in which time passes while the other one has work
+POLLS, MORE_POLLS = 2, 4  # of the connector until a read is complete
+HEARTBEAT = b"HB:"
+PACKAGE = "vllm.distributed.kv_transfer.kv_connector.v1.nixl"
+DONE, IN_PROGRESS, FAILED = "DONE", "PROC", "ERR"  # the states of a read
+
+
+class Clock:
+    """The time of both sides, in seconds: one for each step, but a side that has work is never stalled for long."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._last = ""
+        self._steps = 0  # in a row of the last side
+
+    def tick(self, side: str, *, other_has_work: bool) -> None:
+        self._steps = self._steps + 1 if side == self._last else 1
+        self._last = side
+        self.now += self._steps <= MOST_STEPS or not other_has_work
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+class Link:
+    """What both sides share.  `answers` has the kv_transfer_params of each answered prompt, None without KV to send."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.answers: dict[int, Mapping[str, Any] | None] = {}
+        self.agents: dict[str, Agent] = {}
+
+
+@dataclass
+class Read:
+    """A read of remote blocks into those of this side; `polls` are left until it is complete."""
+
+    source: str
+    remote: Sequence[int]
+    local: Sequence[int]
+    notification: bytes
+    polls: int = 0
+    state: str = IN_PROGRESS
+    is_made: bool = False
+
+
+class Agent:
+    """The nixl_agent of one side; `on_read` is called with each read whose blocks are copied now."""
+
+    def __init__(
+        self, name: str, link: Link, memory: Memory, faults: FaultPlan, on_read: Callable[[Read], None]
+    ) -> None:
+        self.name, self.memory = name, memory
+        self._link, self._faults, self._on_read = link, faults, on_read
+        self._reads: dict[int, Read] = {}
+        self._begun = 0
+        self.inbox: list[bytes] = []
+        link.agents[name] = self
+
+    def make_prepped_xfer(self, operation: str, *sides: Any, notif_msg: bytes = b"") -> int:
+        assert operation == "READ", f"the operation is {operation}: only reads of a decode side are driven"
+        _, local_blocks, remote, remote_blocks = sides
+        self._begun += 1
+        self._reads[self._begun] = Read(remote, remote_blocks, local_blocks, notif_msg)
+        return self._begun
+
+    def transfer(self, handle: int) -> str:
+        read = self._reads[handle]
+        read.polls = POLLS + MORE_POLLS * self._faults.fires(LINK_DELAY)
+        if self._faults.fires(LINK_FAILS):
+            read.state = FAILED
+        elif handle % 2:
+            self._make(read)
+        return IN_PROGRESS
+
+    def check_xfer_state(self, handle: int) -> str:
+        read = self._reads[handle]
+        read.polls -= 1
+        if read.polls > 0:
+            return IN_PROGRESS
+        if read.state == IN_PROGRESS:
+            self._make(read)
+            read.state = DONE
+        return read.state
+
+    def release_xfer_handle(self, handle: int) -> None:
+        del self._reads[handle]
+
+    def get_xfer_telemetry(self, handle: int) -> None: ...
+
+    def check_remote_metadata(self, agent: str) -> bool:
+        return True
+
+    def send_notif(self, agent_name: str, notif_msg: bytes) -> None:
+        is_lost = not notif_msg.startswith(HEARTBEAT) and self._faults.fires(LINK_DROP)
+        if not is_lost:
+            self._link.agents[agent_name].inbox.append(notif_msg)
+
+    def get_new_notifs(self) -> dict[str, list[bytes]]:
+        new, self.inbox = self.inbox, []
+        return {"": new}
+
+    def _make(self, read: Read) -> None:
+        """Copy the blocks, and tell the other side; a read may have been made before it is reported."""
+        if not read.is_made:
+            read.is_made = True
+            self._on_read(read)
+            source = self._link.agents[read.source].memory
+            for theirs, mine in zip(read.remote, read.local, strict=True):
+                self.memory.put_slots(mine, source.slots(theirs))
+            self.send_notif(read.source, read.notification)
+
+
+class Ranks(dict[Any, str]):
+    """The agents of the other side by rank, of which there is one; releases differ in the keys."""
+
+    def __missing__(self, rank: Any) -> str:
+        [agent] = self.values()
+        return agent
+
+
+class WorkerSide:
+    """The worker's side of the connector, as the model runner calls it.
+
+    `loading` has the reads of which the scheduler has not taken note yet that they ended.
+    """
+
+    def __init__(self, release: Release, worker: Any, requests: Mapping[str, Any]) -> None:
+        self._release, self._worker, self._requests = release, worker, requests
+        self._outputs: dict[int, Any] = {}
+        self.loading: dict[int, Load] = {}
+
+    def __bool__(self) -> bool:
+        """Whether a read is under way, or the scheduler has not been told yet that one ended."""
+        return bool(self._worker._recving_metadata) or any(one.finished_recving for one in self._outputs.values())
+
+    def received(self, one: Pass, output: Any) -> None:
+        """As execute_model: reads begin and end without regard to the passes."""
+        for rid, read in output.kv_connector_metadata.reqs_to_recv.items():
+            if any(read.local_block_ids):
+                end = self._requests[rid].num_computed_tokens
+                self.loading[int(rid)] = Load(int(rid), 0, end, (), read.local_block_ids, is_late=True)
+        self._worker.start_load_kv(output.kv_connector_metadata)
+        if hasattr(self._worker, "get_transfer_results"):
+            results = self._worker.get_transfer_results()
+            sent, received, failed = results.finished_sending, results.finished_recving, results.failed_recving
+        else:
+            (sent, received), failed = self._worker.get_finished(), set()
+        self._outputs[id(one)] = self._release.make(
+            "KVConnectorOutput",
+            finished_sending=sorted(sent, key=int),
+            finished_recving=sorted(received, key=int),
+            failed_recving=sorted(failed, key=int),
+            invalid_block_ids=self._worker.get_block_ids_with_load_errors(),
+        )
+
+    def computed(self, one: Pass) -> Any:
+        """A pass has been computed. Returns what the connector told when it was launched."""
+        return self._outputs.pop(id(one))
+
+
+def use_clock(clock: Clock) -> None:
+    """Let the connector of the release in this process read this clock."""
+    for module in timed_modules():
+        module["time"] = clock
+
+
+@cache
+def timed_modules() -> Sequence[dict[str, Any]]:
+    """The variables of the modules of the connector that read the clock."""
+    loaded = [vars(module) for name, module in sys.modules.items() if name.startswith(f"{PACKAGE}.")]
+    return [module for module in loaded if hasattr(module.get("time"), "perf_counter")]
+
+
+def worker_of(release: Release, config: VllmConfig, groups: Any, agent: Agent, other: str) -> Any:
+    """The release's worker of the connector with one rank, which has met the other side already.
+
+    `groups` is the release's KVCacheConfig.  Its start opens sockets and registers memory, so the attributes that its
+    methods read are set here.  A descriptor of memory is the number of a block.
+    """
+    kind = type(
+        "Worker",
+        (release.part("NixlWorker"),),
+        {
+            "__init__": lambda worker: None,
+            "_compute_desc_ids": _descriptors,
+            "shutdown": lambda worker: None,
+        },
+    )
+    worker, count = kind(), len(config.groups)
+    block_size = max(group.block_size for group in config.groups)
+    remote = SimpleNamespace(
+        remote_block_size=block_size, remote_tp_size=1, remote_dcp_size=1, remote_physical_blocks_per_logical=1
+    )
+    vars(worker).update(
+        engine_id=agent.name,
+        nixl_wrapper=agent,
+        kv_cache_config=groups,
+        block_size=block_size,
+        transfer_topo=SimpleNamespace(
+            get_engine_info=lambda engine_id: remote,
+            tp_ratio=lambda size: 1,
+            block_size_ratio=lambda size: 1,
+        ),
+        tp_mappings={
+            other: SimpleNamespace(
+                all_source_ranks=(0,), source_ranks_per_group=[(0,)] * count, local_consumers=1, num_groups=count
+            )
+        },
+        xfer_stats=Silent(is_empty=lambda: True),
+        _is_hma_required=bool(config.windows),
+        _group_spec_types=tuple([type(group.kv_cache_spec) for group in groups.kv_cache_groups]),
+        _lease_extension=LEASE_S * 2 // 3,
+        _remote_agents={other: Ranks({(0, 0): other})},
+        _engine_by_address={("", 0): other},
+        dst_region_group_ids={other: []},
+        dst_uses_region_group_mapping={other: False},
+        dst_num_blocks={other: 0, agent.name: 0},
+        src_xfer_handles_by_block_size={block_size: ""},
+        dst_xfer_side_handles={other: {0: other}},
+        **_state(),
+    )
+    return worker
+
+
+def _state() -> dict[str, Any]:
+    """The attributes of a worker that do not depend on the configuration, as its start sets them."""
+    dicts = (
+        "_recving_metadata",
+        "_reqs_to_send",
+        "_remote_registration_generations",
+        "_engine_last_active",
+        "_handshake_futures",
+        "_invalid_engine_backoff",
+        "_pending_recv_notifs",
+        "dst_region_num_blocks",
+        "expected_consumer_notifications_by_req",
+    )
+    sets = (
+        "_reqs_to_process",
+        "_invalid_remote_engines",
+        "_failed_remote_engines",
+        "_recv_failures",
+        "_replicated_pcp_done_sending",
+    )
+    queues = ("_ready_requests", "_failed_recv_reqs", "_invalid_block_ids")
+    flags = (
+        "_has_mamba",
+        "use_mla",
+        "use_host_buffer",
+        "enable_permute_local_kv",
+        "enable_heterogeneous_attn_post_process",
+        "_bidirectional_kv_xfer_enabled",
+        "_mixed_mem_types",
+        "_uses_region_group_mapping",
+        "_hb_handshake_notif_only",
+        "pcp_dcp_sharded",
+    )
+    return {
+        **{name: {} for name in dicts},
+        **{name: set() for name in sets},
+        **{name: queue.Queue() for name in queues},
+        **dict.fromkeys(flags, False),
+        **dict.fromkeys(("tp_rank", "dcp_rank", "pcp_rank", "num_regions", "_engine_ttl"), 0),
+        **dict.fromkeys(("world_size", "dcp_size", "_physical_blocks_per_logical_kv_block"), 1),
+        "region_group_ids": [],
+        "region_num_blocks": [],
+        "_recving_transfers": defaultdict(list),
+        "consumer_notification_counts_by_req": defaultdict(int),
+        "_handshake_lock": threading.RLock(),
+    }
+
+
+def _descriptors(worker: Any, block_ids: Sequence[Sequence[int]], *args: Any, **kwargs: Any) -> list[int]:
+    return [block for group in block_ids for block in group]

@@ -1,0 +1,137 @@
+"""A prefill and a decode core of one release, linked by its NIXL connector: their systems, and the port of one side."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import invariants.events as seen
+from harness.core.linked import LinkedSystem
+from harness.core.port import Streamed, Submission
+from harness.engines.vllm.adapter import VllmEngine
+from harness.engines.vllm.boot import Release
+from harness.engines.vllm.config import DECODE, LEASE_S, PREFILL, VllmConfig
+from harness.engines.vllm.device import POOL
+from harness.engines.vllm.link import Agent, Link, Read, WorkerSide, use_clock, worker_of
+from harness.engines.vllm.requests import Request
+
+OTHER = {PREFILL: DECODE, DECODE: PREFILL}
+TO_PREFILL = {"do_remote_decode": True, "do_remote_prefill": False}  # as the proxies among the examples of a release
+
+
+class Moved(NamedTuple):
+    """A block of the prefill side that is read, for one place in a table of a request."""
+
+    request: int
+    component: int
+    place: int
+    block: int
+
+
+class LinkedEngine(VllmEngine):
+    """One side; `sides` are both, the prefill side first, once they are built.
+
+    The router forwards a request to the decode side when the prefill side has answered.
+    """
+
+    def __init__(self, release: Release, config: VllmConfig, link: Link, sides: "list[LinkedEngine]") -> None:
+        super().__init__(release, config)
+        self._link, self._sides = link, sides
+        agent = Agent(config.role, link, self._runner.device.memory, self.faults, self._read)
+        scheduler = self.built.scheduler
+        worker = worker_of(release, config, scheduler.kv_cache_config, agent, OTHER[config.role])
+        self._runner.loads = WorkerSide(release, worker, scheduler.requests)
+        self._kept: set[int] = set()  # requests that have ended, whose blocks wait to be read
+        scheduler._free_blocks = partial(self._let_go, scheduler._free_blocks)
+
+    def awaits_another(self) -> bool:
+        """Whether every unfinished request waits for the other side, or perhaps for blocks that it will read."""
+        return bool(self._kept) or all(request.is_linked for request in self._requests.live.values())
+
+    def submit(self, submission: Submission) -> int:
+        use_clock(self._link.clock)
+        number = super().submit(submission)
+        if self._config.role == PREFILL and number not in self._requests:
+            self._link.answers[number] = None  # it is rejected
+        return number
+
+    def abort(self, request_id: int) -> None:
+        use_clock(self._link.clock)
+        if self._config.role == PREFILL:
+            self._link.answers.setdefault(request_id, None)
+        super().abort(request_id)
+
+    def step(self) -> Sequence[Streamed]:
+        [other] = [side for side in self._sides if side is not self]
+        self._link.clock.tick(self._config.role, other_has_work=other.has_work)
+        use_clock(self._link.clock)
+        for request in self._requests.live.values():
+            if request.is_linked and request.id in self._link.answers:
+                self._forward(request, self._link.answers.pop(request.id))
+        return super().step()
+
+    def _forward(self, request: Request, params: Mapping[str, Any] | None) -> None:
+        request.is_linked = False
+        request.req.kv_transfer_params = None if params is None else dict(params)
+        super()._admit(request.req)
+
+    def _admit(self, req: Any) -> None:
+        if self._config.role == DECODE:
+            self._requests.live[self.built.number_of(req.request_id)].is_linked = True
+        else:
+            req.kv_transfer_params = dict(TO_PREFILL)
+            super()._admit(req)
+
+    def _take(self, number: int, output: Any) -> None:
+        request = self._requests.live.get(number)
+        super()._take(number, output)
+        if request is not None and output.finish_reason is not None and self._config.role == PREFILL:
+            self._link.answers[number] = output.kv_transfer_params
+            if output.request_id in self.built.scheduler.requests:
+                self._hand_over(request)
+
+    def _hand_over(self, request: Request) -> None:
+        self._kept.add(request.id)
+        self.log.notice(seen.HandedOver(request.id, request.req.num_computed_tokens))
+
+    def _let_go(self, original: Callable[..., None], req: Any) -> None:
+        original(req)
+        number = self.built.number_of(req.request_id)
+        if number in self._kept:
+            self._kept.remove(number)
+            self.log.notice(seen.LetGo(number, "read, or its lease has ended"))
+
+    def _finish_pause(self) -> None:
+        """A release does not reset its cache while blocks wait to be read."""
+        if not self._kept:
+            super()._finish_pause()
+
+    def _read(self, read: Read) -> None:
+        """This side reads blocks of the other one: what the other side sends is told there."""
+        other = self._sides[0]
+        for (request, _), moved in groupby(sorted(self._moved(read)), key=lambda one: one[:2]):
+            for first, pages in _runs(list(moved)):
+                other.log.notice(seen.Sent(request, POOL, first, pages))
+
+    def _moved(self, read: Read) -> Iterator[Moved]:
+        wanted = dict(zip(read.local, read.remote, strict=True))
+        for component, table in enumerate(self.built.tables):
+            for rid, blocks in table.req_to_blocks.items():
+                for place, block in enumerate(blocks):
+                    if block.block_id in wanted and not block.is_null:
+                        yield Moved(self.built.number_of(rid), component, place, wanted[block.block_id])
+
+
+def side_systems(release: Release, configs: Sequence[VllmConfig]) -> list[LinkedSystem]:
+    """The two linked sides of a pair: prefill, then decode."""
+    link, engines, sides = Link(), list[LinkedEngine](), list[LinkedSystem]()
+    engines += [LinkedEngine(release, config, link, engines) for config in configs]
+    sides += [LinkedSystem(engine, sides, patience=2 * LEASE_S) for engine in engines]
+    return sides
+
+
+def _runs(moved: Sequence[Moved]) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """The first place and the blocks of each run of successive places."""
+    for _, run in groupby(enumerate(moved), key=lambda pair: pair[1].place - pair[0]):
+        members = [one for _, one in run]
+        yield members[0].place, tuple([one.block for one in members])

@@ -1,0 +1,85 @@
+"""A prefill and a decode core, linked by the release's NIXL connector: the KV of a prompt arrives, or is let go."""
+
+from typing import Any
+
+import pytest
+
+from harness.core.errors import InvalidConfig
+from harness.core.oplog import Header
+from harness.core.ops import Abort, Drain, Inject, Recipe, Step, Submit
+from harness.core.registry import target_of
+from harness.core.replay import driver_of
+from harness.engines.vllm.config import DECODE, LEASE_S, LINK_DELAY, LINK_DROP, LINK_FAILS, PREFILL
+from invariants.events import Admitted, Finished, HandedOver, LetGo
+from invariants.kinds import FinishReason
+
+NEWEST = "0.33.0"
+PREFILL_SIDE, DECODE_SIDE = 0, 1
+PROMPT = Submit(engine=DECODE_SIDE, recipe=Recipe(path=(0, 1), stretch=7), max_new_tokens=4)
+FIRST_PASSES = (Step(engine=PREFILL_SIDE, count=3), Step(engine=DECODE_SIDE, count=2))
+
+
+def served(ops, changes):
+    """What happens to the first request: of the decode side its first position and its end; the steps of a handover."""
+    target = target_of(f"vllm=={NEWEST}")
+    configs = [{**target.defaults, "role": role, **changes} for role in (PREFILL, DECODE)]
+    header = Header(engine=target.name, version=NEWEST, machine="pd", configs=configs)
+    events: list[Any] = []
+    driver = driver_of(
+        header, observe=lambda change: events.extend((change.after.step, event) for event in change.events)
+    )
+    for op in (*ops, Drain()):
+        driver.apply(op)
+    assert driver.failure is None, driver.failure.fingerprints
+    found = {kind: [pair for pair in events if isinstance(pair[1], kind)] for kind in (Admitted, HandedOver, LetGo)}
+    ends = [event.reason for _, event in events if isinstance(event, Finished)]
+    kept = [gone - kept for (gone, _), (kept, _) in zip(found[LetGo], found[HandedOver], strict=True)]
+    return [event.start for _, event in found[Admitted]], ends, kept
+
+
+def fault(name):
+    return PROMPT, Inject(engine=DECODE_SIDE, fault=name), *FIRST_PASSES
+
+
+@pytest.mark.parametrize("changes", [{}, {"windows": [], "block_size": 2}, {"asynchronous": True, "draft_len": 2}])
+@pytest.mark.parametrize("ops", [(PROMPT,), fault(LINK_DELAY)], ids=["in-time", "late"])
+def test_decode_side_computes_only_the_last_token_of_a_prompt(on_release, ops, changes):
+    starts, ends, kept = on_release(NEWEST, served, ops, changes)
+
+    assert starts[-1] == 13  # of 14 tokens
+    assert ends == [FinishReason.LENGTH, FinishReason.LENGTH]
+    assert kept[0] < LEASE_S
+
+
+@pytest.mark.parametrize(
+    ("recomputes", "start", "end"),
+    [(True, 0, FinishReason.LENGTH), (False, None, FinishReason.TRANSFER_FAILED)],
+    ids=["recompute", "fail"],
+)
+@pytest.mark.parametrize("windows", [(), (5,)], ids=["full", "hybrid"])
+def test_failed_read_is_recomputed_or_ends_its_request(on_release, recomputes, start, end, windows):
+    changes = {"recomputes_loads": recomputes, "windows": windows}
+
+    starts, ends, _ = on_release(NEWEST, served, fault(LINK_FAILS), changes)
+
+    assert starts[1:] == ([] if start is None else [start])
+    assert ends[-1] == end
+
+
+@pytest.mark.parametrize(
+    "ops",
+    [fault(LINK_DROP), (PROMPT, Step(engine=PREFILL_SIDE, count=3), Abort(engine=DECODE_SIDE))],
+    ids=["notification-lost", "never-asked"],
+)
+def test_blocks_that_are_not_asked_for_are_let_go_when_the_lease_ends(on_release, ops):
+    _, _, kept = on_release(NEWEST, served, ops, {})
+
+    assert LEASE_S / 2 <= kept[0] <= 2 * LEASE_S
+
+
+def test_sides_with_different_windows_are_refused():
+    target = target_of(f"vllm=={NEWEST}")
+    configs = [target.decode({"role": PREFILL}), target.decode({"role": DECODE, "windows": [9]})]
+
+    with pytest.raises(InvalidConfig, match="windows and window_block_sizes differ"):
+        target.check_linked(configs)
