@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from time import process_time
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -84,12 +84,16 @@ def shrink(
     budget: Budget,
     *,
     simplify_config: bool = True,
+    lower_config: bool = True,
 ) -> Shrunk:
-    """Make `log` smaller as long as `still_fails` returns a failure; raises DoesNotFail if it does not fail at all."""
+    """Make `log` smaller as long as `still_fails` returns a failure; raises DoesNotFail if it does not fail at all.
+
+    Without `lower_config` no setting gets farther from its default.
+    """
     search = _Search(OpLog(log.header, list(log.ops)), still_fails, budget)
     complete = True
     try:
-        search.run(simplify_config=simplify_config)
+        search.run(simplify_config=simplify_config, lower_config=simplify_config and lower_config)
     except BudgetSpent:
         complete = False
     return Shrunk(search.log, search.executions, search.op_calls, search.cpu_seconds, complete)
@@ -97,13 +101,33 @@ def shrink(
 
 def measure(log: OpLog) -> tuple[int, ...]:
     """The size of a log: its ops, engine steps, distance of the arguments from their defaults (a turn is farther than a
-    request), changed settings, and the sum of the numbers in these settings.
+    request), changed settings, and the sum of their numbers.
     """
     steps = sum(op.count if isinstance(op, Step) else STEPS_OF_A_DRAIN * isinstance(op, Drain) for op in log.ops)
     defaults = log.header.target.simplified
-    changed = [value for config in log.header.configs for name, value in config.items() if value != defaults.get(name)]
-    distance = sum(size(op) + isinstance(op, Turn) for op in log.ops)
-    return len(log.ops), steps, distance, len(changed), sum(value for value in changed if is_number(value))
+    sizes = sum(size(op) + isinstance(op, Turn) for op in log.ops)
+    num_changed = sum(config[name] != defaults.get(name) for config in log.header.configs for name in config)
+    return len(log.ops), steps, sizes, num_changed, sum(one.value for one in _numbers(log))
+
+
+class Number(NamedTuple):
+    """A setting of an engine, by ordinal, with a number other than the default."""
+
+    engine: int
+    name: str
+    value: int
+    default: int | None
+
+
+def _numbers(log: OpLog) -> list[Number]:
+    defaults = log.header.target.simplified
+    numbers = [
+        Number(index, name, value, defaults[name])
+        for index, config in enumerate(log.header.configs)
+        for name, value in config.items()
+        if is_number(value) and name in defaults
+    ]
+    return [one for one in numbers if one.value != one.default and (one.default is None or is_number(one.default))]
 
 
 @dataclass
@@ -132,11 +156,11 @@ class _Search:
     def target(self) -> Target:
         return self.log.header.target
 
-    def run(self, *, simplify_config: bool) -> None:
+    def run(self, *, simplify_config: bool, lower_config: bool) -> None:
         """Shrink the log; a long result is shrunk once more from the start, in another order, and the smaller stays."""
         if not self._run(self.log):
             raise DoesNotFail("nothing to shrink: the op-log does not fail, or not in this way")
-        simpler_config = (self._simplify_config, self._lower_config) if simplify_config else ()
+        simpler_config = (*(self._simplify_config,) * simplify_config, *(self._lower_config,) * lower_config)
         self._keep_last()
         self._delete_kinds()
         self._remove_sessions()
@@ -151,6 +175,8 @@ class _Search:
                 self._make_minimal(simpler_config)
             finally:
                 self.log = min(small, self.log, key=measure)
+        if lower_config:
+            self._raise_config()
 
     def _make_minimal(self, simpler_config: Passes) -> None:
         """Shorten the log, then simplify it, in turn, until a simpler log cannot be shortened any more."""
@@ -310,16 +336,24 @@ class _Search:
 
     def _lower_config(self) -> None:
         """Lower the numbers that differ from the default: fewer requests and pages fill a smaller engine."""
-        defaults = self.target.simplified
-        for index, config in enumerate(self.log.header.configs):
-            for name, value in config.items():
-                if is_number(value) and value != defaults.get(name, value):
-                    any(self._sets(index, name, lower) for lower in nearer(value, 0) if lower is not None)
+        for number in _numbers(self.log):
+            any(self._accepts(self.log.ops, configs) for configs in self._with(number, nearer(number.value, 0)))
 
-    def _sets(self, index: int, name: str, value: int) -> bool:
-        configs = [*self.log.header.configs]
-        configs[index] = {**configs[index], name: value}
-        return self._are_valid(configs) and self._accepts(self.log.ops, configs)
+    def _raise_config(self) -> None:
+        """At last set each number as close to its default as the failure allows: the rest of its distance matters."""
+        for number in _numbers(self.log):
+            for configs in self._with(number, nearer(number.value, number.default)):
+                header = msgspec.structs.replace(self.log.header, configs=configs)
+                if self._run(OpLog(header, self.log.ops)):
+                    break
+
+    def _with(self, number: Number, values: Iterable[int | None]) -> Iterator[list[Config]]:
+        """The configurations with each of these values in the place of a number, if they are valid."""
+        for value in values:
+            configs = [*self.log.header.configs]
+            configs[number.engine] = {**configs[number.engine], number.name: value}
+            if self._are_valid(configs):
+                yield configs
 
     def _are_valid(self, configs: Sequence[Config]) -> bool:
         try:

@@ -191,18 +191,8 @@ def nearer(value: int, default: int | None) -> Iterator[int | None]:
         distance = int(distance / 2)
 
 
-def _simpler_tuples(value: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """Prefixes of the tuple, then one element removed, then one element lowered; only prefixes of a long tuple."""
-    yield from (value[:end] for end in nearer(len(value), 0))
-    if len(value) > MAX_ELEMENTS:
-        return
-    for index in range(len(value)):
-        yield value[:index] + value[index + 1 :]
-    for index, element in enumerate(value):
-        yield from ((*value[:index], lower, *value[index + 1 :]) for lower in nearer(element, 0) if lower is not None)
-
-
 def _distance(value: Any, default: Any) -> int:
+    """How far a value is from its default; 0 at the default."""
     if value == default:
         return 0
     if isinstance(value, msgspec.Struct):
@@ -212,6 +202,17 @@ def _distance(value: Any, default: Any) -> int:
     if is_number(value):
         return 1 + value if default is None else abs(value - int(default))
     return 1
+
+
+def _simpler_tuples(value: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """Prefixes of the tuple, then one element removed, then one element lowered; only prefixes of a long tuple."""
+    yield from (value[:end] for end in nearer(len(value), 0))
+    if len(value) > MAX_ELEMENTS:
+        return
+    for index in range(len(value)):
+        yield value[:index] + value[index + 1 :]
+    for index, element in enumerate(value):
+        yield from ((*value[:index], lower, *value[index + 1 :]) for lower in nearer(element, 0) if lower is not None)
 
 
 def _rebranched(ops: Sequence[Op], prefix: tuple[int, ...], new: tuple[int | None, ...]) -> list[Op]:
