@@ -34,6 +34,7 @@ BUGS = {  # by op-log: the first release that has the bug, and the first that ha
     "mixed-batch-out-of-memory": ("0.5.11", "0.5.21"),
     "truncated-prompt-answered": ("0.5.17", "0.5.18"),
     "prompt-never-admitted": ("0.5.11", None),
+    "resumed-prompt-never-fits": ("0.5.13", None),
     "prompt-never-preallocated": ("0.5.10.post1", None),
     "page-freed-while-sent": ("0.5.21", None),
     "running-turn-freed": ("0.5.22", None),
