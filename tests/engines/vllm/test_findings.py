@@ -22,6 +22,7 @@ BUGS = {  # by op-log: the first release that has the bug, and the first that ha
     "window-block-freed-before-the-drafts-are-verified": ("0.20.2", "0.26.0"),
     "whole-prompt-load-misses-a-window-block": ("0.20.2", None),
     "failed-load-blocks-the-queue": ("0.23.0", None),
+    "load-reserves-too-little-beside-a-window": ("0.20.2", None),
 }
 
 NEWEST = "0.33.0"
