@@ -157,10 +157,7 @@ def is_as_far(default: object, mark: object, value: object) -> bool:
 
 
 def _shrunk(log: OpLog, fingerprint: str, heartbeat: Callable[[], None]) -> OpLog:
-    """The log, shrunk within a few executions and steps; unchanged if it does not fail again.
-
-    No setting gets farther from its default, so that the trail covers the run that has failed.
-    """
+    """The log, shrunk within a few executions and steps; unchanged if it does not fail again."""
     num_steps = 0
 
     def count_step() -> None:
@@ -174,7 +171,6 @@ def _shrunk(log: OpLog, fingerprint: str, heartbeat: Callable[[], None]) -> OpLo
         return failure_like(candidate, fingerprint, count_step)
 
     try:
-        budget = Budget(executions=SHRINK_EXECUTIONS, cpu_seconds=float("inf"))
-        return shrink(log, still_fails, budget, lower_config=False).log
+        return shrink(log, still_fails, Budget(executions=SHRINK_EXECUTIONS, cpu_seconds=float("inf"))).log
     except DoesNotFail:
         return log

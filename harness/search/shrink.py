@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from time import process_time
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from harness.core.errors import InvalidConfig, UsageError
 from harness.core.oplog import OpLog
-from harness.core.ops import Drain, Op, Step, Submit, Turn
+from harness.core.ops import Drain, Op, Step, Submit
 from harness.core.target import Target
 from harness.search.simpler import (
     drains_as_steps,
@@ -30,7 +30,6 @@ from harness.search.simpler import (
     simpler_values,
     size,
     without_one_handle,
-    without_sessions,
 )
 
 MAX_OPS_FOR_PAIRS = 16  # 120 pairs
@@ -84,50 +83,26 @@ def shrink(
     budget: Budget,
     *,
     simplify_config: bool = True,
-    lower_config: bool = True,
 ) -> Shrunk:
-    """Make `log` smaller as long as `still_fails` returns a failure; raises DoesNotFail if it does not fail at all.
-
-    Without `lower_config` no setting gets farther from its default.
-    """
+    """Make `log` smaller as long as `still_fails` returns a failure; raises DoesNotFail if it does not fail at all."""
     search = _Search(OpLog(log.header, list(log.ops)), still_fails, budget)
     complete = True
     try:
-        search.run(simplify_config=simplify_config, lower_config=simplify_config and lower_config)
+        search.run(simplify_config=simplify_config)
     except BudgetSpent:
         complete = False
     return Shrunk(search.log, search.executions, search.op_calls, search.cpu_seconds, complete)
 
 
-def measure(log: OpLog) -> tuple[int, ...]:
-    """The size of a log: its ops, engine steps, distance of the arguments from their defaults (a turn is farther than a
-    request), changed settings, and the sum of their numbers.
+def measure(log: OpLog) -> tuple[int, int, int, int, int]:
+    """The size of a log: its ops, engine steps, distance of the arguments from their defaults, changed settings, and
+    the sum of the numbers in these settings.
     """
     steps = sum(op.count if isinstance(op, Step) else STEPS_OF_A_DRAIN * isinstance(op, Drain) for op in log.ops)
     defaults = log.header.target.simplified
-    sizes = sum(size(op) + isinstance(op, Turn) for op in log.ops)
-    num_changed = sum(config[name] != defaults.get(name) for config in log.header.configs for name in config)
-    return len(log.ops), steps, sizes, num_changed, sum(one.value for one in _numbers(log))
-
-
-class Number(NamedTuple):
-    """A setting of an engine, by ordinal, with a number other than the default."""
-
-    engine: int
-    name: str
-    value: int
-    default: int | None
-
-
-def _numbers(log: OpLog) -> list[Number]:
-    defaults = log.header.target.simplified
-    numbers = [
-        Number(index, name, value, defaults[name])
-        for index, config in enumerate(log.header.configs)
-        for name, value in config.items()
-        if is_number(value) and name in defaults
-    ]
-    return [one for one in numbers if one.value != one.default and (one.default is None or is_number(one.default))]
+    changed = [value for config in log.header.configs for name, value in config.items() if value != defaults.get(name)]
+    numbers = sum(value for value in changed if is_number(value))
+    return len(log.ops), steps, sum(map(size, log.ops)), len(changed), numbers
 
 
 @dataclass
@@ -149,21 +124,22 @@ class _Search:
     @property
     def _length(self) -> tuple[int, int]:
         """The ops and the engine steps of the log."""
-        num_ops, steps, *_ = measure(self.log)
-        return num_ops, steps
+        return measure(self.log)[:2]
 
     @property
     def target(self) -> Target:
         return self.log.header.target
 
-    def run(self, *, simplify_config: bool, lower_config: bool) -> None:
-        """Shrink the log; a long result is shrunk once more from the start, in another order, and the smaller stays."""
+    def run(self, *, simplify_config: bool) -> None:
+        """Shrink the log; a long result is shrunk once more from the start, in another order, and the smaller stays.
+
+        The second time the engine gets smaller, too.
+        """
         if not self._run(self.log):
             raise DoesNotFail("nothing to shrink: the op-log does not fail, or not in this way")
-        simpler_config = (*(self._simplify_config,) * simplify_config, *(self._lower_config,) * lower_config)
+        simpler_config = (self._simplify_config,) * simplify_config
         self._keep_last()
         self._delete_kinds()
-        self._remove_sessions()
         whole = self.log
         self._delete_chunks(from_end=False)
         self._make_minimal(simpler_config)
@@ -172,15 +148,13 @@ class _Search:
             try:
                 self._call_all(simpler_config)
                 self._delete_chunks(from_end=True)
-                self._make_minimal(simpler_config)
+                self._make_minimal((*simpler_config, *(self._lower_config,) * simplify_config))
             finally:
                 self.log = min(small, self.log, key=measure)
-        if lower_config:
-            self._raise_config()
 
     def _make_minimal(self, simpler_config: Passes) -> None:
         """Shorten the log, then simplify it, in turn, until a simpler log cannot be shortened any more."""
-        shorter = (self._delete, self._shorten, self._merge, self._remove_sessions, self._remove_handles)
+        shorter = (self._delete, self._shorten, self._merge, self._remove_handles)
         simpler = (*simpler_config, self._simplify_together, self._simplify_each, *simpler_config)
         self._shorten_by(shorter)
         self._call_all(simpler)
@@ -284,11 +258,6 @@ class _Search:
         self._repeat(merged)
         self._repeat(joined)
 
-    def _remove_sessions(self) -> None:
-        """Replace turns by requests: all, or else each one."""
-        if Submit in self.target.machines[self.log.header.machine].ops:
-            self._repeat(without_sessions)
-
     def _remove_handles(self) -> None:
         self._repeat(without_one_handle)
 
@@ -336,24 +305,17 @@ class _Search:
 
     def _lower_config(self) -> None:
         """Lower the numbers that differ from the default: fewer requests and pages fill a smaller engine."""
-        for number in _numbers(self.log):
-            any(self._accepts(self.log.ops, configs) for configs in self._with(number, nearer(number.value, 0)))
+        defaults = self.target.simplified
+        for index, config in enumerate(self.log.header.configs):
+            for name, value in config.items():
+                if is_number(value) and value != defaults.get(name, value):
+                    any(self._sets(index, name, lower) for lower in nearer(value, 0))
 
-    def _raise_config(self) -> None:
-        """At last set each number as close to its default as the failure allows: the rest of its distance matters."""
-        for number in _numbers(self.log):
-            for configs in self._with(number, nearer(number.value, number.default)):
-                header = msgspec.structs.replace(self.log.header, configs=configs)
-                if self._run(OpLog(header, self.log.ops)):
-                    break
-
-    def _with(self, number: Number, values: Iterable[int | None]) -> Iterator[list[Config]]:
-        """The configurations with each of these values in the place of a number, if they are valid."""
-        for value in values:
-            configs = [*self.log.header.configs]
-            configs[number.engine] = {**configs[number.engine], number.name: value}
-            if self._are_valid(configs):
-                yield configs
+    def _sets(self, index: int, name: str, value: int | None) -> bool:
+        """Whether the log still fails with another value of a setting, which must be valid."""
+        configs = [*self.log.header.configs]
+        configs[index] = {**configs[index], name: value}
+        return self._are_valid(configs) and self._accepts(self.log.ops, configs)
 
     def _are_valid(self, configs: Sequence[Config]) -> bool:
         try:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeGuard, TypeVar
 import msgspec
 
 from harness.core.limits import MAX_CHOICES, MAX_NUMBER, MAX_STEPS_PER_OP
-from harness.core.ops import AdvanceClock, CloseSession, Drain, Lock, Op, OpenSession, Recipe, Step, Submit, Turn
+from harness.core.ops import AdvanceClock, Drain, Lock, Op, Recipe, Step, Submit
 
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 Change = Callable[[str, Any], Any]  # (name, old value of a field) -> new value
@@ -17,11 +17,7 @@ MAX_ELEMENTS = 16  # the elements of a longer tuple are not simplified one by on
 # By kind of op: the argument that a merge adds up, and its maximum.
 MERGEABLE: dict[type[Op], tuple[str, int]] = {Step: ("count", MAX_STEPS_PER_OP), AdvanceClock: ("ms", MAX_NUMBER)}
 # By kind of op that creates a handle: the arguments, of any op, with the ordinal of such a handle.
-HANDLES: dict[type[Op], tuple[str, ...]] = {
-    **dict.fromkeys((Submit, Turn), ("request", "continues")),
-    OpenSession: ("session",),
-    Lock: ("receipt",),
-}
+HANDLES: dict[type[Op], tuple[str, ...]] = {Submit: ("request", "continues"), Lock: ("receipt",)}
 
 
 class Argument(NamedTuple):
@@ -115,16 +111,6 @@ def drains_as_steps(ops: Sequence[Op]) -> list[Op]:
     return [Step(engine=op.engine, count=MAX_STEPS_PER_OP) if isinstance(op, Drain) else op for op in ops]
 
 
-def without_sessions(ops: Sequence[Op]) -> Iterator[list[Op]]:
-    """All turns as requests, without the sessions; then one turn as a request."""
-    if not any(isinstance(op, Turn) for op in ops):
-        return
-    yield [_as_request(op) for op in ops if not isinstance(op, (OpenSession, CloseSession))]
-    for index, op in enumerate(ops):
-        if isinstance(op, Turn):
-            yield [*ops[:index], _as_request(op), *ops[index + 1 :]]
-
-
 def without_one_handle(ops: Sequence[Op]) -> Iterator[list[Op]]:
     """One op that creates a handle (request, receipt) is removed, and the ordinals in later ops are lowered by one."""
     for index in reversed(range(len(ops))):
@@ -151,14 +137,6 @@ def _joined(first: Submit, second: Submit, kept: Submit) -> Submit:
     )
     longest = max(first.max_new_tokens, second.max_new_tokens)
     return msgspec.structs.replace(kept, recipe=recipe, max_new_tokens=longest)
-
-
-def _as_request(op: Op) -> Op:
-    """A turn as a request with the arguments that both have; another op as it is."""
-    if not isinstance(op, Turn):
-        return op
-    shared = [name for name in Submit.__struct_fields__ if name in Turn.__struct_fields__]
-    return Submit(**{name: getattr(op, name) for name in shared})
 
 
 def _lowered(op: Op, handles: Sequence[str]) -> Op:
@@ -191,19 +169,6 @@ def nearer(value: int, default: int | None) -> Iterator[int | None]:
         distance = int(distance / 2)
 
 
-def _distance(value: Any, default: Any) -> int:
-    """How far a value is from its default; 0 at the default."""
-    if value == default:
-        return 0
-    if isinstance(value, msgspec.Struct):
-        return size(value)
-    if isinstance(value, tuple):
-        return 1 + len(value) + int(sum(value))
-    if is_number(value):
-        return 1 + value if default is None else abs(value - int(default))
-    return 1
-
-
 def _simpler_tuples(value: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
     """Prefixes of the tuple, then one element removed, then one element lowered; only prefixes of a long tuple."""
     yield from (value[:end] for end in nearer(len(value), 0))
@@ -213,6 +178,18 @@ def _simpler_tuples(value: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
         yield value[:index] + value[index + 1 :]
     for index, element in enumerate(value):
         yield from ((*value[:index], lower, *value[index + 1 :]) for lower in nearer(element, 0) if lower is not None)
+
+
+def _distance(value: Any, default: Any) -> int:
+    if value == default:
+        return 0
+    if isinstance(value, msgspec.Struct):
+        return size(value)
+    if isinstance(value, tuple):
+        return 1 + len(value) + int(sum(value))
+    if is_number(value):
+        return 1 + value if default is None else abs(value - int(default))
+    return 1
 
 
 def _rebranched(ops: Sequence[Op], prefix: tuple[int, ...], new: tuple[int | None, ...]) -> list[Op]:

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from harness.core.ops import AnyOp, Drain, Evict, Free, Lock, OpenSession, Recipe, Slide, Step, Submit, Turn, Unlock
-from harness.search.simpler import drains_as_steps, joined, merged, simpler, size, without_one_handle, without_sessions
+from harness.core.ops import AnyOp, Drain, Evict, Free, Lock, Recipe, Slide, Step, Submit, Unlock
+from harness.search.simpler import drains_as_steps, joined, merged, simpler, size, without_one_handle
 from tests.harness.some_ops import any_ops
 
 
@@ -99,16 +99,3 @@ def test_prompts_with_literal_tokens_are_not_joined():
 
 def test_drain_becomes_a_step_op_of_the_maximum_count():
     assert drains_as_steps([Lock(), Drain(engine=1)]) == [Lock(), Step(engine=1, count=8)]
-
-
-def test_turns_become_requests_with_the_same_prompts():
-    opened, turn, step = OpenSession(), Turn(recipe=Recipe(stretch=7), max_new_tokens=3, rewind=2), Step()
-    request = Submit(recipe=Recipe(stretch=7), max_new_tokens=3)
-
-    candidates = list(without_sessions([opened, turn, turn, step]))
-
-    assert candidates == [
-        [request, request, step],
-        [opened, request, turn, step],
-        [opened, turn, request, step],
-    ]
