@@ -19,7 +19,7 @@ from invariants.limits import LONGEST_MATCH
 from invariants.passes import FreeUnits
 from invariants.prefixes import cached_pages, longest_prefix, reachable_len
 from invariants.transition import Transition
-from invariants.view import HANDOVER_KIND, RequestView, Snapshot
+from invariants.view import HANDOVER_KIND, NodeView, RequestView, Snapshot
 from invariants.windows import tail_len
 
 MOST_WAITING = 32  # with more waiting requests, a step is not predicted: it would take too long
@@ -72,28 +72,35 @@ def verdicts(before: Snapshot, events: Sequence[NamedTuple], tokens_of: Tokens) 
 
 
 class Rivalry(NamedTuple):
-    """The first waiting request, and the running requests of which one must be preempted for it."""
+    """The first waiting request, and the running requests of which some must be preempted for it."""
 
     first: int
     lesser: Sequence[int]
 
 
 def rivalry(before: Snapshot, events: Sequence[NamedTuple], tokens_of: Tokens) -> Rivalry | None:
-    """The rivalry for a row, if the first waiting request lacks a row and nothing else; else None."""
-    if before.limits.preemption_threshold is None or any(pool.free for pool in before.pools if pool.unit == "row"):
+    """The rivalry for rows and pages, if the first waiting request fits only in place of some lesser ones; else None.
+
+    With a request between chunks no step is predicted: that request continues first.
+    """
+    if before.limits.preemption_threshold is None:
         return None
     if {request.place for request in before.requests or ()} != {Place.RUNNING, Place.WAITING}:
-        return None  # a request between chunks continues first
+        return None
     moved = before_planning(events)
     if not is_predictable(before, events, len(moved)):
         return None
     try:
-        planner = Planner(before, moved)
-        first = _queue(planner, tokens_of)[0]
-        lesser = planner.preemptible(first, _input(first, tokens_of))
+        as_is, relieved = Planner(before, moved), Planner(before, moved)
+        first = _queue(as_is, tokens_of)[0]
+        lesser, tokens = as_is.lesser(first), _input(first, tokens_of)
+        if not lesser or as_is.budget <= 0 or as_is.plan_new(first, tokens, first=False) is not None:
+            return None
+        relieved.release(lesser, spared=[node.id for node, _ in cached_pages(before, first.namespace, tokens)])
+        fits = relieved.plan_new(first, tokens, first=False) is not None
     except Unpredictable:
         return None
-    return Rivalry(first.id, lesser) if lesser else None
+    return Rivalry(first.id, [one.id for one in lesser]) if fits else None
 
 
 class Planner:
@@ -186,20 +193,29 @@ class Planner:
         self.num_rows -= 1
         return self._take(Stretch(prefill.start, end, need))
 
-    def preemptible(self, first: RequestView, tokens: Sequence[int]) -> list[int]:
-        """The running requests of so low a priority that one of them must be preempted for the first waiting one.
-
-        They are in no order; [] if the first waiting request has a row, or lacks more than a row.  Plans for that
-        request: the planner cannot be used afterwards.
-        """
+    def lesser(self, first: RequestView) -> list[RequestView]:
+        """The running requests, in no order, of so low a priority that they may be preempted for `first`."""
         threshold = self.before.limits.preemption_threshold
         running = [one for one in self.before.requests or () if one.place == Place.RUNNING and self._continues(one)]
-        lesser = [one for one in running if threshold is not None and first.priority > one.priority + threshold]
-        if self.num_rows or self.budget <= 0 or not lesser:
-            return []
-        self.num_rows = 1
-        self.budget += self._num_decodes(lesser)  # the preempted requests need no tokens of the budget
-        return [one.id for one in lesser] if self.plan_new(first, tokens, first=False) is not None else []
+        return [one for one in running if threshold is not None and first.priority > one.priority + threshold]
+
+    def release(self, lesser: Sequence[RequestView], *, spared: Sequence[int]) -> None:
+        """Release what these running requests hold, and the pages that they may still take.
+
+        Their pages of the tree become evictable where no other request locks the node, but for `spared` nodes.
+        """
+        page_size, nodes = self.before.limits.page_size, self.before.node_by_id
+        self.num_rows += len(lesser)
+        self.budget += self._num_decodes(lesser)
+        for request in lesser:
+            decode, record = self._decode(request), self.before.record_by_request[request.id]
+            self._reserve(self.pager.of_decode(decode), times=-1)
+            for index, component in enumerate(self.before.components):
+                private = record.units[index][decode.kept_from[index] // page_size :]
+                self.free[component.pool] += sum(unit != 0 for unit in private)
+                for node in self.before.receipt_by_id[record.receipt].covers[index]:
+                    if node not in spared and nodes[node].locks[index] == 1:
+                        self._unlock(nodes[node], index, nodes[node].units[index])
 
     def match_len(self, request: RequestView, tokens: Sequence[int]) -> int:
         """The length of the cached prefix of the input; the last token is always computed."""
@@ -268,25 +284,30 @@ class Planner:
 
     def _unlock_slid_pages(self) -> None:
         """Remove the locks on the pages that slid out of a window."""
+        page_size = self.before.limits.page_size
         components = {component.pool: index for index, component in enumerate(self.before.components)}
         for (request_id, pool), frontier in self.slid.items():
             receipt = self.before.receipt_by_id[self.before.record_by_request[request_id].receipt]
             index = components[pool]
             for node in map(self.before.node_by_id.__getitem__, receipt.covers[index]):
-                for unit in node.units[index][: max(0, frontier - node.start) // self.before.limits.page_size]:
-                    self.locks[index, unit] -= 1
-                    if unit and not node.locks[index] + self.locks[index, unit]:
-                        self.evictable[pool] += 1
+                self._unlock(node, index, node.units[index][: max(0, frontier - node.start) // page_size])
+
+    def _unlock(self, node: NodeView, component: int, units: Sequence[int]) -> None:
+        """Remove a lock from these units of a node; those without a lock are evictable then."""
+        for unit in units:
+            self.locks[component, unit] -= 1
+            if unit and not node.locks[component] + self.locks[component, unit]:
+                self.evictable[self.before.components[component].pool] += 1
 
     def _take(self, stretch: Stretch) -> Stretch:
         self._reserve(stretch.need)
         self.budget -= stretch.end - stretch.start
         return stretch
 
-    def _reserve(self, need: Need) -> None:
+    def _reserve(self, need: Need, *, times: int = 1) -> None:
         for pool, count in need.firm.items():
-            self.reserved[pool] += count
-            self.estimated[pool] += need.demand[pool] - count
+            self.reserved[pool] += times * count
+            self.estimated[pool] += times * (need.demand[pool] - count)
 
 
 def _verdicts(planner: Planner, admitted: list[Admitted], tokens_of: Tokens) -> Iterator[Verdict]:

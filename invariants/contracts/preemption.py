@@ -1,4 +1,4 @@
-"""Preemption: if only a row is missing; of the request of lowest priority; and the preemptor is admitted at once."""
+"""Preemption: if the preemptor then fits; of the request of lowest priority; and the preemptor is admitted at once."""
 
 from invariants.contracts.admission import PLANNED_BY, demand_is_known
 from invariants.contracts.planning import rivalry
@@ -24,7 +24,7 @@ def preemption_is_predictable(change: Transition) -> bool:
 
 @invariant(When.STEP, needs=PLANNED_BY, given=preemption_is_predictable)
 def preemption_matches_planner(change: Transition) -> Evidence:
-    """The first waiting request preempts a running one of lower priority if it lacks a row and nothing else.
+    """The first waiting request preempts running ones of lower priority if it fits only in place of some of them.
 
     The priority must be lower by more than preemption_threshold.
     """

@@ -113,7 +113,7 @@ SENTENCES: Mapping[Code, str] = {
     LongestMatchCode.WHOLE_KEY: "matched all {length} tokens, so none is left to compute",
     NaiveModelCode.DIFFERS: "the naive model has {expected}, the engine has {got}",
     OutOfMemoryCode.WOULD_FIT_ALONE: "aborted at {length} tokens, but its next token fits the pools alone",
-    PreemptionCode.NOT_PREEMPTED: "lacks only a row, but {lesser} of lower priority runs on",
+    PreemptionCode.NOT_PREEMPTED: "fits only in place of {lesser} of lower priority, and none of these is preempted",
     PreemptionCode.PREEMPTOR_NOT_WAITING: "preempted for {by}, which did not wait",
     PreemptionCode.PREEMPTOR_NOT_ADMITTED: "preempted for {by}, which was not admitted afterwards",
     PreemptionCode.LESS_IMPORTANT_SPARED: "preempted, but {spared} of lower priority runs on",

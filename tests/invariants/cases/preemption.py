@@ -37,13 +37,13 @@ def preempting(*events, threshold=0, other_priority=2) -> Transition:
     return replace(HEALTHY, before=before, events=events, after=replace(before, records=(other,)))
 
 
-def lacking_a_row(*events, priority=5, running=None, limits=None, **pools) -> Transition:
+def lacking_a_row(*events, priority=5, running=None, waiting=None, limits=None, **pools) -> Transition:
     """r1 of priority 2 runs in the last row; r2 of priority 5 waits, and the pools have its pages."""
     first, second = BEFORE.requests or ()
     assert BEFORE.counters is not None, "the engine gives counters"
     state = replace(
         BEFORE,
-        requests=(first._replace(priority=2, **(running or {})), second._replace(priority=priority)),
+        requests=(first._replace(priority=2, **(running or {})), second._replace(priority=priority, **(waiting or {}))),
         limits=LIMITS._replace(
             preemption_threshold=0, estimates=Estimates(4096, 700_000, 600), waits_by=(PRIORITY,)
         )._replace(**(limits or {})),
@@ -61,7 +61,7 @@ CASES = [
         for name, change in {
             "as-important": lacking_a_row(priority=2),
             "a-row-is-free": lacking_a_row(rows=(2,)),
-            "a-page-is-lacking-too": lacking_a_row(swa=(6,)),
+            "pages-are-lacking-even-then": lacking_a_row(full=(), waiting={"max_new_tokens": 80}),
             "not-by-more-than-the-threshold": lacking_a_row(limits={"preemption_threshold": 3}),
             "its-last-token-is-in-flight": lacking_a_row(running={"max_new_tokens": 3}),
             "no-token-to-prefill": lacking_a_row(limits={"mixes_batches": True, "chunk_len": 1}),
@@ -72,13 +72,15 @@ CASES = [
     *[
         broken(
             preemption_matches_planner,
-            name,
-            lacking_a_row(DECODED, limits=limits),
+            f"no-request-is-preempted{name}",
+            change,
             found(PREEMPTOR, PreemptionCode.NOT_PREEMPTED, lesser=(VICTIM,)),
         )
-        for name, limits in {
-            "no-request-is-preempted": {},
-            "no-request-is-preempted-in-a-mixed-batch": {"mixes_batches": True, "chunk_len": 5},
+        for name, change in {
+            "": lacking_a_row(DECODED),
+            "-in-a-mixed-batch": lacking_a_row(DECODED, limits={"mixes_batches": True, "chunk_len": 5}),
+            "-for-a-row-and-pages": lacking_a_row(DECODED, swa=(6,)),
+            "-for-pages": lacking_a_row(DECODED, rows=(2,), full=(), waiting={"max_new_tokens": 20}),
         }.items()
     ],
     healthy(preemptor_is_admitted_at_once, preempting(PREEMPTED, ADMITTED)),
