@@ -3,7 +3,7 @@
 import signal
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import zip_longest
+from operator import itemgetter
 from pathlib import Path
 
 import msgspec
@@ -48,6 +48,7 @@ def attack(part: str, kept: Sequence[Kept], *, seconds: float) -> dict[str, obje
 
 
 def _in_turn(kept: Sequence[Kept]) -> Iterator[tuple[str, bytes]]:
-    """The logs of all kinds in turn, each with its machine; a kind without further logs is left out."""
-    for turn in zip_longest(*[[(one.machine, log) for log in one.logs] for one in kept]):
-        yield from (one for one in turn if one is not None)
+    """The logs of all kinds, each with its machine; after any number of logs, about the same share of each kind."""
+    ranked = [(place / len(one.logs), one.machine, log) for one in kept for place, log in enumerate(one.logs)]
+    for _, machine, log in sorted(ranked, key=itemgetter(0)):
+        yield machine, log

@@ -202,3 +202,17 @@ USE_IS_NOT_NOTED = Mutant(
     caught_by=("part_matches_its_model",),
     machine="tree",
 )
+
+INSERTED_WITHOUT_A_WORD = Mutant(
+    id="S195",
+    source="an insertion emits no event, so the tree seems to be unchanged",
+    hunks=(Hunk(f"{CACHE}.publish", healthy="if self._observer:", broken="if False:"),),
+    caught_by=("cached_units_were_inserted",),
+)
+
+RECOVERED_WITHOUT_A_WORD = Mutant(
+    id="S196",
+    source="a tombstone gets pages again, and no event says so",
+    hunks=(Hunk(f"{TREE}._recover", healthy="and not is_restored", broken="and is_restored"),),
+    caught_by=("cached_units_were_inserted",),
+)

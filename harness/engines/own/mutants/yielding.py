@@ -162,3 +162,16 @@ ENDED_WHILE_ITS_VICTIM_IS_COPIED = Mutant(
     ),
     caught_by=("oom_abort_only_if_alone",),
 )
+
+ONLY_GROWTH_IS_COUNTED = Mutant(
+    id="S197",
+    source="the pages that a preempted request would free are not counted: a more important request waits for them",
+    hunks=(
+        Hunk(
+            "engine_under_test.scheduler.preempt:Yield.of",
+            healthy="self.own.get(pool, 0) + self.growth.get(pool, 0)",
+            broken="self.growth.get(pool, self.own.get(pool, 0))",
+        ),
+    ),
+    caught_by=("preemption_matches_planner",),
+)
