@@ -319,9 +319,7 @@ class _Search:
 
     def _are_valid(self, configs: Sequence[Config]) -> bool:
         try:
-            decoded = [self.target.decode(config) for config in configs]
-            if len(decoded) > 1:
-                self.target.check_linked(decoded)
+            self.target.decode_all(configs)
         except InvalidConfig:
             return False
         return True

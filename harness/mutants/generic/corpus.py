@@ -11,8 +11,8 @@ from harness.core.oplog import Header, OpLog
 from harness.core.registry import OWN, target_of
 from harness.core.replay import log_of
 from harness.core.target import Target
-from harness.search.campaign import batch_seed, turns_of
-from harness.search.machine import Listener, Machine
+from harness.search.campaign import batch_seed
+from harness.search.machine import Listener, Machine, turns_of
 from harness.search.search import search
 
 RUNS_PER_SEARCH = 10
