@@ -28,7 +28,7 @@ def sample(
     *,
     count: Annotated[int, typer.Option(min=1, help="number of mutations")] = 300,
     seed: Annotated[int, typer.Option(help="seed of the sample and of the traffic")] = 1,
-    runs: Annotated[int, typer.Option(min=1, help="random runs of whole engines; runs of parts are added")] = 60,
+    runs: Annotated[int, typer.Option(min=1, help="random runs of whole engines; others are added")] = 150,
     seconds: Annotated[float, typer.Option(min=1, help="maximum CPU seconds per mutation")] = 20.0,
     workers: Annotated[int, typer.Option(min=1, help="worker processes")] = 2,
     out: Annotated[Path, typer.Option(help="file for the results; an interrupted sample continues there")] = RESULTS,
@@ -42,7 +42,7 @@ def sample(
     corpus = recorded(out.with_name(f"corpus-{target_of(OWN).source_hash()}-{seed}-{runs}"), runs=runs, seed=seed)
     if corpus.num_failed:
         ERR.print(f"{corpus.num_failed} runs fail without any change, and were skipped", markup=False)
-    for number, trial in enumerate(trials(left, corpus.logs, seconds=seconds, workers=workers), start=1):
+    for number, trial in enumerate(trials(left, corpus.kept, seconds=seconds, workers=workers), start=1):
         tried = results.add(trial)
         ERR.print(f"{number} of {len(left)}: {_line(tried)}", markup=False)
     figures = summary(results.of(mutations))

@@ -186,6 +186,10 @@ class Target(Protocol):
         """New systems for a machine, one for each configuration."""
         return [EngineSystem(self.build(config)) for config in configs]
 
+    def twin_systems(self, machine: str, configs: Sequence[Any], model: str) -> Sequence[System]:
+        """New systems for the twin of an engine; only its outputs are compared, so it needs to report no event."""
+        return self.systems(machine, configs, model)
+
     @property
     def process(self) -> str:
         """A name for the code that this target loads: a process can load only one such code.

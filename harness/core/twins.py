@@ -80,7 +80,7 @@ def system_of_twin(
     if target.process and other.process:
         encoded = [other.encode(config) for config in decoded]
         return RemoteSystem(Build(_release(other), machine, encoded, model, None if twin.engine else mutant))
-    return joined(other.systems(machine, decoded, model), other.machines[machine].ops)
+    return joined(other.twin_systems(machine, decoded, model), other.machines[machine].ops)
 
 
 def boot_twin(target: Target, wanted: str, mutant: str | None) -> None:

@@ -74,11 +74,12 @@ def perturb_copy(engine: Engine, copy: CopyBegan, crossing: Crossing) -> Blamed 
 
 
 def perturb_arrival(engine: Engine, event: Filled, crossing: Crossing) -> Blamed | None:
-    """Flip a bit of a page that has arrived from the other engine."""
+    """Flip a bit of a page that has arrived from the other engine, or exchange two of its slots."""
     page = crossing.choose(event.pages if event.checksums else ())
     if page is None:
         return None
-    _flip(engine.memory.store, event.pool, page, crossing.chance)
+    if not (crossing.chance.randrange(2) and _exchange(engine.memory.store, event.pool, page, crossing.chance)):
+        _flip(engine.memory.store, event.pool, page, crossing.chance)
     request = Ref("request", event.request_id)
     return Blamed("pages_arrive_as_they_were_sent", Ref("page", page, event.pool), ("request", request))
 
@@ -178,6 +179,19 @@ def _flip(store: KVStore, pool: str, page: int, chance: Random) -> int:
     changed.view(torch.uint8)[chance.randrange(changed.nbytes)] ^= 1 << chance.randrange(8)
     content.copy_(changed.view(content.shape))
     return offset
+
+
+def _exchange(store: KVStore, pool: str, page: int, chance: Random) -> bool:
+    """Exchange the contents of two slots of a page; False where they are equal."""
+    kv, dim = store.kv(pool), store.page_dim(pool)
+    slots = kv.select(dim, page)
+    one, other = (slots.select(dim, chance.randrange(kv.shape[dim + 1])) for _ in range(2))
+    if one.equal(other):
+        return False
+    kept = one.clone()
+    one.copy_(other)
+    other.copy_(kept)
+    return True
 
 
 def _nodes(engine: Engine) -> list[Node]:

@@ -63,10 +63,12 @@ class SwardenEngine(EnginePort):
     """Our engine behind EnginePort, on fakes, or with the tiny model named `model` instead of the fake forward.
 
     With a model, freed pages are poisoned: a model writes no tags that would reveal a read after free.  One side of a
-    pair has an unreliable `link` to the other side.
+    pair has an unreliable `link` to the other side.  The engine reports no events unless it is `observed`.
     """
 
-    def __init__(self, config: EngineConfig, model: str = "", link: Link | None = None) -> None:
+    def __init__(
+        self, config: EngineConfig, model: str = "", link: Link | None = None, *, observed: bool = True
+    ) -> None:
         self.log = EventLog(judged, code=CODE)
         self.drafts: DraftPort | None = None
         if model:
@@ -79,7 +81,7 @@ class SwardenEngine(EnginePort):
         ports = Ports(
             UnsteadyForward(steady, self.faults),
             self._clock,
-            self.log,
+            self.log if observed else None,
             FakeBacking(self.faults),
             UnsteadyHostStore(HostCopier(), self.faults),
             self._proposer(config) if config.draft_tokens and not model else None,

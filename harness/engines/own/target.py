@@ -172,11 +172,18 @@ class OwnTarget(Target):
         return SwardenEngine(config)
 
     def systems(self, machine: str, configs: Sequence[Any], model: str) -> Sequence[System]:
+        return self._systems(machine, configs, model, observed=True)
+
+    def twin_systems(self, machine: str, configs: Sequence[Any], model: str) -> Sequence[System]:
+        """A twin that is one engine has no observer: without one it must serve the same."""
+        return self._systems(machine, configs, model, observed=False)
+
+    def _systems(self, machine: str, configs: Sequence[Any], model: str, *, observed: bool) -> Sequence[System]:
         try:
             if machine == PAIR:
                 return side_systems(configs)
             if machine == ENGINE:
-                return [EngineSystem(SwardenEngine(config, model)) for config in configs]
+                return [EngineSystem(SwardenEngine(config, model, observed=observed)) for config in configs]
             if machine in (PERTURBED, PERTURBED_PAIR):
                 return self._perturbed(machine, configs, model)
             return [PARTS[machine](config) for config in configs]

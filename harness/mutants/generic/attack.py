@@ -2,39 +2,52 @@
 
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
+
+import msgspec
 
 from harness.core.oplog import OpLog
 from harness.core.registry import OWN, target_of
 from harness.core.replay import run_log
 from harness.search.process import prepare_process
 
-MACHINES_BY_PART: Mapping[str, Sequence[str]] = {  # the machines that drive a part of the engine, the cheapest first
-    "pools": ("ledger", "tree", "engine"),
-    "cache": ("tree", "engine"),
-}
-WHOLE_ENGINE = ("engine",)
+# The parts of the engine that do not run in a machine.
+NOT_RUN: Mapping[str, Collection[str]] = {"ledger": ("cache", "scheduler"), "tree": ("scheduler",)}
 
 
-def attack(part: str, logs: Mapping[str, Sequence[bytes]], *, seconds: float) -> dict[str, object]:
+class Kept(msgspec.Struct):
+    """The kept runs of a kind, as op-logs in file format, in the order in which they are repeated."""
+
+    machine: str
+    logs: list[bytes]
+
+
+def attack(part: str, kept: Sequence[Kept], *, seconds: float) -> dict[str, object]:
     """Run the logs that drive a part, for at most `seconds` of CPU. Returns `found`, the first fingerprint or None.
 
-    The result also has the machine of the failed run and the cost.  A single run that takes `seconds` of CPU is stuck:
-    SIGPROF ends the process.
+    The kinds of runs take turns.  The result also has the machine of the failed run and the
+    cost.  A single run that takes `seconds` of CPU is stuck: SIGPROF ends the process.
     """
     prepare_process()
     target_of(OWN).prepare_process()
     started = time.process_time()
     result: dict[str, object] = {"found": None}
     steps = runs = 0
-    for machine in MACHINES_BY_PART.get(part, WHOLE_ENGINE):
-        for log in logs[machine]:
-            if result["found"] is None and time.process_time() - started < seconds:
-                signal.setitimer(signal.ITIMER_PROF, seconds)
-                driver = run_log(OpLog.parse(log, Path(machine)))
-                runs, steps = runs + 1, steps + driver.counts.engine_steps
-                if driver.failure is not None:
-                    result = {"found": driver.failure.fingerprint, "machine": machine}
+    for machine, log in _in_turn([one for one in kept if part not in NOT_RUN.get(one.machine, ())]):
+        if result["found"] is not None or time.process_time() - started >= seconds:
+            break
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+        driver = run_log(OpLog.parse(log, Path(machine)))
+        runs, steps = runs + 1, steps + driver.counts.engine_steps
+        if driver.failure is not None:
+            result = {"found": driver.failure.fingerprint, "machine": machine}
     signal.setitimer(signal.ITIMER_PROF, 0)
     return result | {"runs": runs, "engine_steps": steps, "cpu_seconds": round(time.process_time() - started, 2)}
+
+
+def _in_turn(kept: Sequence[Kept]) -> Iterator[tuple[str, bytes]]:
+    """The logs of all kinds in turn, each with its machine; a kind without further logs is left out."""
+    for turn in zip_longest(*[[(one.machine, log) for log in one.logs] for one in kept]):
+        yield from (one for one in turn if one is not None)

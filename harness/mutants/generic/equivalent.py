@@ -130,6 +130,158 @@ EQUIVALENTS: tuple[Equivalent, ...] = (
             "(self._in_order and request.id == next(reversed(self._requests)))",
         ),
     ),
+    Equivalent(
+        why="Requests only leave here, and CPython has one object for each small number.",
+        place="engine_under_test/scheduler/scheduler.py Scheduler._free_decode_pages",
+        changed=(
+            "- if len(self.active) < num_active:",
+            "+ if len(self.active) is not num_active:",
+        ),
+    ),
+    Equivalent(
+        why="The moment at which stale entries are removed affects only time and memory.",
+        place="engine_under_test/cache/lru.py LruQueue._compact",
+        changed=(
+            "- self._compact_at = max(COMPACT_AT, 4 * len(self._heap))",
+            "+ self._compact_at = max(COMPACT_AT, 3 * len(self._heap))",
+        ),
+    ),
+    Equivalent(
+        why="The moment at which stale entries are removed affects only time and memory.",
+        place="engine_under_test/cache/lru.py LruQueue._compact",
+        changed=(
+            "- self._compact_at = max(COMPACT_AT, 4 * len(self._heap))",
+            "+ self._compact_at = max(COMPACT_AT, 4 | len(self._heap))",
+        ),
+    ),
+    Equivalent(
+        why="No forward uses the slot before the first token.",
+        place="engine_under_test/scheduler/batch.py state_slots",
+        changed=(
+            "- return StateSlots(slot(start - 1) if start else 0, [one[0] for one in kept], [one[1] for one in kept])",
+            "+ return StateSlots(slot(start - 1) if start else -1, [one[0] for one in kept], [one[1] for one in kept])",
+        ),
+    ),
+    Equivalent(
+        why="An empty range holds no position; its border is a page border, at which a node may be split.",
+        place="engine_under_test/cache/record.py KVRecord.skip",
+        changed=(
+            "- if index > before + 1:",
+            "+ if index > before + 0:",
+        ),
+    ),
+    Equivalent(
+        why="A node that ends where the range begins has no page in it.",
+        place="engine_under_test/cache/match.py pages_between",
+        changed=(
+            "- if node.end <= top:",
+            "+ if node.end < top:",
+        ),
+    ),
+    Equivalent(
+        why="A node without a page in the range adds nothing to the sums of pages.",
+        place="engine_under_test/cache/match.py pages_between",
+        changed=(
+            "- if begin < stop:",
+            "+ if begin <= stop:",
+        ),
+    ),
+    Equivalent(
+        why="A dead span is cut once more at most, and a node may end at any page border.",
+        place="engine_under_test/cache/tree.py RadixTree._extend",
+        changed=(
+            "- first_live = next((begin for begin in own[:-1] if not overlap(spans, begin, begin + 1)), end)",
+            "+ first_live = next((begin for begin in own[:-1] if not overlap(spans, begin, begin / 1)), end)",
+        ),
+    ),
+    Equivalent(
+        why="Pinned memory makes copies of a GPU asynchronous, and changes no content.",
+        place="engine_under_test/pools/memory.py HostMemory.for_config",
+        changed=(
+            '- is_pinned=any(one.device.type == "cuda" for one in layouts.values()),',
+            '+ is_pinned=any(one.device.type > "cuda" for one in layouts.values()),',
+        ),
+    ),
+    Equivalent(
+        why="`own` names every pool and the rows.",
+        place="engine_under_test/scheduler/preempt.py Yield.of",
+        changed=(
+            "- return self.own.get(pool, 0) + self.growth.get(pool, 0)",
+            "+ return self.own.get(pool, 1) + self.growth.get(pool, 0)",
+        ),
+    ),
+    Equivalent(
+        why="Only the rows have no growth; a request lacks one row at most, and each victim has one.",
+        place="engine_under_test/scheduler/preempt.py Yield.of",
+        changed=(
+            "- return self.own.get(pool, 0) + self.growth.get(pool, 0)",
+            "+ return self.own.get(pool, 0) + self.growth.get(pool, 1)",
+        ),
+    ),
+    Equivalent(
+        why="The factors are still odd; the first 2^20 differ.",
+        place="engine_under_test/pools/checksums.py _factors",
+        changed=(
+            "- return ((mixed ^ (mixed >> 27)) * MIX[1]) | 1",
+            "+ return ((mixed ^ (mixed >> 27)) ^ MIX[1]) | 1",
+        ),
+    ),
+    Equivalent(
+        why="The factors are still odd; the first 2^20 differ.",
+        place="engine_under_test/pools/checksums.py _factors",
+        changed=(
+            "- return ((mixed ^ (mixed >> 27)) * MIX[1]) | 1",
+            "+ return ((mixed - (mixed >> 27)) * MIX[1]) | 1",
+        ),
+    ),
+    Equivalent(
+        why="The last computed position always has a page, so its state is kept anyway.",
+        place="engine_under_test/scheduler/batch.py state_slots",
+        changed=(
+            "- kept = [one for one in stored if one[1] or one[0] >= entry.end - 1]",
+            "+ kept = [one for one in stored if one[1] or one[0] > entry.end - 1]",
+        ),
+    ),
+    Equivalent(
+        why="The last computed position always has a page, so its state is kept anyway.",
+        place="engine_under_test/scheduler/batch.py state_slots",
+        changed=(
+            "- kept = [one for one in stored if one[1] or one[0] >= entry.end - 1]",
+            "+ kept = [one for one in stored if one[1] or one[0] >= entry.end / 1]",
+        ),
+    ),
+    Equivalent(
+        why="Nodes are equal only if they are the same object.",
+        place="engine_under_test/cache/evict.py _remove",
+        changed=(
+            "- if node is not leaf and (all(node.live) or node.has_copy):",
+            "+ if node != leaf and (all(node.live) or node.has_copy):",
+        ),
+    ),
+    Equivalent(
+        why="An eviction that needs no page frees none.",
+        place="engine_under_test/cache/prefix_cache.py PrefixCache.evict",
+        changed=(
+            "- if not any(count > 0 for count in wanted):",
+            "+ if not any(count >= 0 for count in wanted):",
+        ),
+    ),
+    Equivalent(
+        why="The first number is that of a root, and the number of a root is never read.",
+        place="engine_under_test/cache/tree.py RadixTree.__init__",
+        changed=(
+            "- self._num_nodes = 0",
+            "+ self._num_nodes = -1",
+        ),
+    ),
+    Equivalent(
+        why="A draft may be cut anywhere: the output does not depend on it.",
+        place="engine_under_test/scheduler/speculation.py Speculation._known",
+        changed=(
+            "- return takewhile(lambda token: token >= 0 and (size is None or token < size), drafts)",
+            "+ return takewhile(lambda token: token > 0 and (size is None or token < size), drafts)",
+        ),
+    ),
 )
 
 

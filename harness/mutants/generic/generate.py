@@ -85,7 +85,8 @@ def _mutation(spot: Spot, source: str) -> Mutation | None:
 def _behaviour(source: str) -> str:
     """The syntax of a file, without the parts that do not change how a healthy engine runs.
 
-    Those are annotations, docstrings, assertions, positional-only and keyword-only markers, and RESTRICTIONS.
+    Those are annotations, docstrings, assertions and loops over nothing else, positional-only and keyword-only markers,
+    and RESTRICTIONS.
     """
     tree = ast.parse(source)
     for node in ast.walk(tree):
@@ -105,6 +106,8 @@ def _behaviour(source: str) -> str:
 
 
 def _has_no_effect(node: ast.stmt) -> bool:
+    if isinstance(node, ast.For):
+        return not node.orelse and all(map(_has_no_effect, node.body))
     return isinstance(node, ast.Assert) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
 
 

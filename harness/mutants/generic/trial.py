@@ -2,7 +2,7 @@
 
 import resource
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.fingerprint import fingerprint_of_error
+from harness.mutants.generic.attack import Kept
 from harness.mutants.generic.mutation import Mutation
 from harness.search.jobs import JobDeath, run_jobs
 
@@ -17,8 +18,6 @@ PACKAGE = "engine_under_test"
 OWN_PACKAGES = ("engine_under_test", "fakes", "harness", "invariants")
 SPARE_BYTES = 2 << 30  # the memory that a trial may allocate, so that an endless list ends
 STUCK = "stuck"
-
-Logs = Mapping[str, Sequence[bytes]]  # op-logs by machine, in file format
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +29,16 @@ class Trial:
     figures: dict[str, Any]
 
 
-def trials(mutations: Sequence[Mutation], logs: Logs, *, seconds: float, workers: int) -> Iterator[Trial]:
+def trials(mutations: Sequence[Mutation], kept: Sequence[Kept], *, seconds: float, workers: int) -> Iterator[Trial]:
     """Yield the trial of each mutation as it ends; `workers` run at a time, each for at most `seconds` of CPU."""
-    for mutation, ended in run_jobs(mutations, partial(_work, logs=logs, seconds=seconds), workers=workers):
+    for mutation, ended in run_jobs(mutations, partial(_work, kept=kept, seconds=seconds), workers=workers):
         if isinstance(ended, JobDeath):
             yield Trial(mutation, STUCK if ended.has_hung else str(ended), {})
         else:
             yield Trial(mutation, ended.pop("found"), ended)
 
 
-def _work(mutation: Mutation, logs: Logs, seconds: float) -> dict[str, Any]:
+def _work(mutation: Mutation, kept: Sequence[Kept], seconds: float) -> dict[str, Any]:
     """Make a trial in its process: unload our packages, load the mutated module, run the traffic, return the result."""
     limit = _mapped_bytes() + SPARE_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
@@ -48,7 +47,7 @@ def _work(mutation: Mutation, logs: Logs, seconds: float) -> dict[str, Any]:
     try:
         mutation.plant()
         result: dict[str, Any] = import_module("harness.mutants.generic.attack").attack(
-            mutation.part, logs, seconds=seconds
+            mutation.part, kept, seconds=seconds
         )
     except Exception as error:  # the engine cannot be imported or built, or its state cannot be captured
         return {"found": fingerprint_of_error(error.__cause__ or error, PACKAGE)}

@@ -107,5 +107,7 @@ SENTENCES: Mapping[Code, str] = {
     #
     EventCode.NOT_REPORTED: "the cache gained {gained} units (below 0: lost), but its KV events report {reported}",
     EventCode.REPORTED_NOT_DONE: "the cache gained {gained} units (below 0: lost), but its KV events report {reported}",
+    EventCode.NOT_INSERTED: "got its {component} units, but nothing was inserted or loaded",
+    EventCode.NOT_RECOVERED: "a tombstone got its {component} units, but has not recovered",
     EvictionCountCode.CLAIMED_TOO_MANY: "an eviction reports {claimed} freed units, but the tree freed {freed}",
 }

@@ -1,16 +1,20 @@
 """KV events: the units that were cached and dropped, as reported to a cache-aware router."""
 
 from collections import Counter
+from collections.abc import Iterator
+from itertools import compress
 
-from invariants.events import Dropped, Stored
+from invariants.events import CopyBegan, CopyEnded, Dropped, Inserted, Recovered, Split, Stored
 from invariants.invariant import invariant
 from invariants.transition import Transition, When
-from invariants.violation import Code, Evidence, found, pool_ref
+from invariants.violation import Code, Evidence, found, node_ref, pool_ref
 
 
 class EventCode(Code):
     NOT_REPORTED = "not_told"
     REPORTED_NOT_DONE = "not_done"
+    NOT_INSERTED = "not_inserted"
+    NOT_RECOVERED = "not_recovered"
 
 
 @invariant(When.OP, needs=("nodes", "Stored", "Dropped"))
@@ -26,6 +30,51 @@ def kv_events_match_tree(change: Transition) -> Evidence:
         if gained != count:
             code = EventCode.NOT_REPORTED if abs(gained) > abs(count) else EventCode.REPORTED_NOT_DONE
             yield found(pool_ref(after.name), code, gained=gained, reported=count)
+
+
+def has_loaded_nothing(change: Transition) -> bool:
+    """Has no load from the host ended?"""
+    begun = {event.job for event in change.events_of(CopyBegan) if not event.to_host}
+    loads = begun | {view.id for view in change.before.copy_jobs or () if not view.to_host}
+    return loads.isdisjoint([event.job for event in change.events_of(CopyEnded)])
+
+
+@invariant(
+    When.OP, needs=("nodes", "Dropped", "Inserted", "Recovered", "Split"), on=(Stored,), given=has_loaded_nothing
+)
+def cached_units_were_inserted(change: Transition) -> Evidence:
+    """The cache gets units on the device only by insertions and loads; a tombstone that gets some has recovered.
+
+    Without these events other laws take the tree for unchanged.  Not applicable if a load has ended.
+    """
+    recovered = {(event.node, event.component) for event in change.events_of(Recovered)}
+    for event in change.events_of(Stored) if not change.events_of(Inserted) else ():
+        if not event.on_host:
+            yield found(node_ref(event.node), EventCode.NOT_INSERTED, component=event.component)
+    for node, component in _gained_by_tombstones(change):
+        if (node, component) not in recovered:
+            yield found(node_ref(node), EventCode.NOT_RECOVERED, component=component)
+
+
+def _gained_by_tombstones(change: Transition) -> Iterator[tuple[int, str]]:
+    """The nodes that had units on the device ever since the state before, each with a component that it gained."""
+    names = [component.pool for component in change.before.components]
+    live: dict[int, set[str]] = {}  # by node, the components of its units on the device
+
+    def live_of(node: int) -> set[str]:
+        if node not in live:
+            view = change.before.node_by_id.get(node)
+            live[node] = set(compress(names, view.live)) if view is not None else set()
+        return live[node]
+
+    for event in change.in_order(Stored, Dropped, Split):
+        if isinstance(event, Split):
+            live[event.upper] = set(live_of(event.node))
+        elif isinstance(event, Dropped) and not event.on_host:
+            live_of(event.node).discard(event.component)
+        elif isinstance(event, Stored) and not event.on_host and live_of(event.node):
+            live_of(event.node).add(event.component)
+            yield event.node, event.component
 
 
 def _reported(change: Transition) -> Counter[str]:

@@ -9,9 +9,10 @@ from harness.core.oplog import Header, OpLog, OpLogError
 from harness.core.ops import Abort, Accept, Drain, Step, Submit
 from harness.core.registry import target_of
 from harness.core.replay import run_log
-from harness.core.target import Pool, Shape
+from harness.core.target import ENGINE, Pool, Shape
 from harness.core.twins import ALL, Twin, check_twin, twin_for
 from harness.engines.own.adapter import SwardenEngine
+from invariants.events import Read, Written
 
 OWN = target_of("swarden")
 CONFIG: dict[str, Any] = {"page_size": 4, "full_pages": 12, "swa_pages": 8, "sliding_window": 6, "chunk_len": 8}
@@ -41,6 +42,14 @@ def test_healthy_engine_agrees_with_each_of_its_twins(name, config):
 
     assert twin is not None
     assert failure_with(twin, **config) is None
+
+
+def test_twin_of_the_own_engine_has_no_observer():
+    [twin] = OWN.twin_systems(ENGINE, [OWN.decode(CONFIG)], "")
+    for op in OPS[:3]:
+        twin.do(op)
+
+    assert {type(event) for event in twin.take_events()} <= {Read, Written}  # of the fake forward
 
 
 class OtherToken(SwardenEngine):

@@ -2,11 +2,15 @@
 
 from dataclasses import replace
 
-from invariants.events import Dropped, Stored
-from invariants.laws.memory.kv_events import EventCode, kv_events_match_tree
-from invariants.violation import found, pool_ref
-from tests.invariants.builders import PROMPT, broken, healthy
+from invariants.events import Dropped, Inserted, Recovered, Split, Stored
+from invariants.laws.memory.kv_events import EventCode, cached_units_were_inserted, kv_events_match_tree
+from invariants.violation import found, node_ref, pool_ref
+from tests.invariants.builders import PROMPT, broken, during, healthy
 from tests.invariants.host_builders import COPYING_ENDS, R2_PROMPT, not_copying, while_copying
+
+INSERTED = Inserted(1, 0, 0, 8)
+NEW_NODE = Stored(9, 2, 0, 16, PROMPT[:8], "full", on_host=False), Stored(9, 2, 0, 16, PROMPT[:8], "swa", on_host=False)
+TOMBSTONE_FILLED = Stored(1, 0, 0, 0, PROMPT[:8], "swa", on_host=False)
 
 
 def changed(pool, code, gained, reported):
@@ -35,5 +39,35 @@ CASES = [
         while_copying(Dropped(3, 8, "full", on_host=False), Stored(2, 1, 0, 8, PROMPT[8:16], "full", on_host=True)),
         changed("full", EventCode.REPORTED_NOT_DONE, 0, -2),
         changed("host full", EventCode.REPORTED_NOT_DONE, 0, 2),
+    ),
+    healthy(cached_units_were_inserted, during(*NEW_NODE, INSERTED), "new-node"),
+    healthy(
+        cached_units_were_inserted,
+        during(TOMBSTONE_FILLED, Recovered(1, "swa", False), INSERTED),
+        "tombstone-has-recovered",
+    ),
+    healthy(
+        cached_units_were_inserted,
+        during(
+            Dropped(3, 8, "full", on_host=False),
+            Dropped(3, 8, "swa", on_host=False),
+            Stored(3, 0, 0, 0, PROMPT[:8], "full", on_host=False),
+            Stored(3, 0, 0, 0, PROMPT[:8], "swa", on_host=False),
+            INSERTED,
+        ),
+        "demoted-and-inserted-again",
+    ),
+    broken(
+        cached_units_were_inserted,
+        "nothing-inserted",
+        during(*NEW_NODE),
+        found(node_ref(9), EventCode.NOT_INSERTED, component="full"),
+        found(node_ref(9), EventCode.NOT_INSERTED, component="swa"),
+    ),
+    broken(
+        cached_units_were_inserted,
+        "upper-part-of-a-tombstone-has-not-recovered",
+        during(Split(1, 9, 4), Stored(9, 0, 0, 0, PROMPT[:4], "swa", on_host=False), INSERTED),
+        found(node_ref(9), EventCode.NOT_RECOVERED, component="swa"),
     ),
 ]

@@ -23,6 +23,11 @@ class Shelf:
         return True
 '''
 
+LOOP = """for x in range(3 + 4):
+    for y in (x, 1):
+        assert x < y
+"""
+
 
 def mutations(folder, source=SOURCE, **options):
     """The sample of a module in its own folder."""
@@ -73,6 +78,6 @@ def test_id_stays_the_same_when_lines_are_added_above(tmp_path):
     assert {one.id: one.line - 1 for one in moved if one.place == "Shelf.is_wide"} == before
 
 
-@pytest.mark.parametrize("source", ["x: int = None\n", "def f(a, *, b): ...\n", "assert 1 < 2\n"], ids=str)
+@pytest.mark.parametrize("source", ["x: int = None\n", "def f(a, *, b): ...\n", "assert 1 < 2\n", LOOP], ids=str)
 def test_code_without_behaviour_has_no_mutations(tmp_path, source):
     assert mutations(tmp_path, source) == []

@@ -6,6 +6,7 @@ import pytest
 
 from engine_under_test.window import kept_len
 from harness.commands.sample import ROOT
+from harness.mutants.generic.attack import Kept
 from harness.mutants.generic.corpus import record
 from harness.mutants.generic.mutation import Mutation
 from harness.mutants.generic.trial import STUCK, trials
@@ -25,8 +26,8 @@ def mutation(path, healthy, broken):
 
 
 @pytest.fixture(scope="module")
-def logs() -> dict[str, list[bytes]]:
-    return record(runs=2, seed=1).logs
+def kept() -> list[Kept]:
+    return record(runs=2, seed=1).kept
 
 
 @pytest.mark.parametrize(
@@ -39,19 +40,19 @@ def logs() -> dict[str, list[bytes]]:
         pytest.param(LEDGER, TAKEN, f"{TAKEN}\n        self.seen = count", None, id="survives"),
     ],
 )
-def test_trial_has_the_fingerprint_that_killed_the_mutation(logs, path, healthy, broken, killed_by):
+def test_trial_has_the_fingerprint_that_killed_the_mutation(kept, path, healthy, broken, killed_by):
     seconds = 3.0 if killed_by == STUCK else 120.0
 
-    [trial] = trials([mutation(path, healthy, broken)], logs, seconds=seconds, workers=1)
+    [trial] = trials([mutation(path, healthy, broken)], kept, seconds=seconds, workers=1)
 
     assert (trial.killed_by or "").startswith(killed_by or "")
     assert bool(trial.killed_by) == bool(killed_by)
 
 
-def test_trials_change_neither_modules_nor_files_of_the_parent(logs):
+def test_trials_change_neither_modules_nor_files_of_the_parent(kept):
     before = Path(ROOT / WINDOW).read_bytes()
 
-    list(trials([mutation(WINDOW, KEPT, "return 0")] * 2, logs, seconds=1.0, workers=2))
+    list(trials([mutation(WINDOW, KEPT, "return 0")] * 2, kept, seconds=1.0, workers=2))
 
     assert kept_len(window=2, page_size=16) == 16
     assert Path(ROOT / WINDOW).read_bytes() == before
