@@ -1,13 +1,11 @@
 """swarden fuzz --exhaustive: all sequences of ops up to a length, on a tiny engine."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from time import monotonic
 from typing import Any
-
-import msgspec
 
 from harness.commands.console import ERR, OUT, print_json
 from harness.commands.layout import print_lines
@@ -90,16 +88,12 @@ class Explored:
         )
 
 
-def explore(
-    plan: Plan, depth: int | None, settings: Sequence[str], ignored: Mapping[str, object], *, as_json: bool
-) -> ExitCode:
+def explore(plan: Plan, depth: int, ignored: Mapping[str, object], *, as_json: bool) -> ExitCode:
     """Search for what a plan of random traffic names, up to `depth` ops, and print it.
 
-    `settings` change the tiny configuration; `ignored` are further options, which must not be given.  Raises UsageError
-    if the engine has no tiny configuration, too.
+    `ignored` are further options, which must not be given.  Raises UsageError if the engine has no tiny configuration,
+    too.
     """
-    if depth is None:
-        raise UsageError("--set: has no effect without --exhaustive; leave it out")
     for option, value in {
         "--model": plan.model,
         "--runs": plan.max_runs,
@@ -109,7 +103,7 @@ def explore(
     }.items():
         if value:
             raise UsageError(f"{option}: has no effect with --exhaustive, which explores one engine; leave it out")
-    found = _explored(plan, depth, dict(map(_setting, settings)))
+    found = _explored(plan, depth)
     if as_json:
         print_json(found.summary())
     else:
@@ -120,12 +114,12 @@ def explore(
     return found.exit_code
 
 
-def _explored(plan: Plan, depth: int, settings: Mapping[str, Any]) -> Explored:
+def _explored(plan: Plan, depth: int) -> Explored:
     """Search, print each level, and shrink and write the findings."""
     target, machine = target_of(plan.engine), plan.machine or ENGINE
     if target.machines[machine].roles:
         raise UsageError(f"--machine: {machine} links several engines; an exhaustive search drives one")
-    config = tiny_config(target, settings)
+    config = tiny_config(target, plan.settings)
     configs = [target.encode(config)]
     header = Header(engine=target.name, version=target.version(), machine=machine, configs=configs, mutant=plan.mutant)
     subject = Subject(header, alphabet_of(target, machine, config))
@@ -154,13 +148,3 @@ def _reported(finding: Finding, out: Path) -> FindingReport:
 def _level_line(level: Level, seconds: float) -> str:
     part = "" if level.share == 1 else f" ({level.share:.0%} of the sequences, then the time was over)"
     return f"{level.length} ops: {level.states} new states, {level.pruned} pruned, after {seconds:.1f} s{part}"
-
-
-def _setting(text: str) -> tuple[str, Any]:
-    name, is_set, value = text.partition("=")
-    if not is_set:
-        raise UsageError(f"--set: {text!r}; want NAME=VALUE with a value in JSON, such as overlap=true")
-    try:
-        return name, msgspec.json.decode(value.encode())
-    except msgspec.DecodeError as error:
-        raise UsageError(f"--set: {text!r}: the value is not JSON: {error}") from error

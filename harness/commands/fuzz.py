@@ -6,8 +6,9 @@ import shlex
 from collections.abc import Collection, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+import msgspec
 import typer
 
 from harness.commands.campaigns import model_of_mutant, plans_for, run_campaigns
@@ -33,7 +34,7 @@ ENGINES = typer.Option(help="an engine, as NAME or NAME==VERSION; several run at
 STEP_TIMEOUT = typer.Option(min=1, help="seconds without an engine step after which a worker is killed and replaced")
 TWIN = typer.Option(help="a second engine with equal outputs: a twin of the engine, 'all' in turn, or another engine")
 EXHAUSTIVE = typer.Option(min=1, help="try all sequences of so many ops on a tiny engine, in place of random traffic")
-SETTINGS = typer.Option("--set", help="with --exhaustive: a setting of the tiny engine, in JSON", metavar="NAME=VALUE")
+SETTINGS = typer.Option("--set", help="fix a setting of the engine in all runs, in JSON", metavar="NAME=VALUE")
 CORPUS = typer.Option(help="folder of op-logs to run first; healthy runs that reach rare states are added to it")
 
 
@@ -78,10 +79,11 @@ def fuzz(
         workers or os.cpu_count() or 1,
         corpus=corpus,
         twin=twin,
+        settings=settings_of(settings or [], engines),
     )
-    if exhaustive is not None or settings:
+    if exhaustive is not None:
         also = {"--engine": engines[1:], "--seed": seed is not None, "--events": events}
-        raise typer.Exit(explore(shared, exhaustive, settings or [], also, as_json=as_json))
+        raise typer.Exit(explore(shared, exhaustive, also, as_json=as_json))
     raise typer.Exit(_campaigns(shared, engines, Asked(minutes, step_timeout, events), as_json=as_json))
 
 
@@ -125,6 +127,22 @@ def check_engines(
             check_twin(target, twin, model or "")
         with planted(target, mutant):
             pass
+
+
+def settings_of(texts: Sequence[str], engines: Sequence[str]) -> dict[str, Any]:
+    """The settings of "NAME=VALUE", with values in JSON; raises UsageError unless each engine has them."""
+    settings: dict[str, Any] = {}
+    for text in texts:
+        name, is_set, value = text.partition("=")
+        if not is_set:
+            raise UsageError(f"--set: {text!r}; want NAME=VALUE with a value in JSON, such as overlap=true")
+        for engine in engines:
+            _check("--set", name, target_of(engine).simplified)
+        try:
+            settings[name] = msgspec.json.decode(value.encode())
+        except msgspec.DecodeError as error:
+            raise UsageError(f"--set: {text!r}: the value is not JSON: {error}") from error
+    return settings
 
 
 def _check(option: str, value: str, choices: Collection[str]) -> None:
@@ -197,6 +215,7 @@ def _command(plan: Plan, engines: Sequence[str], asked: Asked) -> str:
     """The line that runs the same campaigns again."""
     model_of_bug = model_of_mutant(engines[0], plan.mutant)
     own = [f"{VARIABLE}={os.environ[VARIABLE]}"] if plan.mutant is not None and VARIABLE in os.environ else []
+    fixed = [f"{name}={msgspec.json.encode(value).decode()}" for name, value in plan.settings.items()]
     options = {
         "--profile": plan.profile.name,
         "--machine": plan.machine,
@@ -212,6 +231,7 @@ def _command(plan: Plan, engines: Sequence[str], asked: Asked) -> str:
         "--twin": plan.twin,
     }
     words = [word for name, value in options.items() if value is not None for word in (name, str(value))]
+    words += [word for one in fixed for word in ("--set", one)]
     named = [word for engine in engines for word in ("--engine", engine)] if list(engines) != [OWN] else []
     return shlex.join([*own, "swarden", "fuzz", *named, *words, *["--stop-on-first"] * plan.stop_on_first])
 

@@ -150,6 +150,13 @@ class Target(Protocol):
         """
         return {**self.defaults, **mapping}
 
+    def decode_all(self, mappings: Sequence[Mapping[str, Any]]) -> Sequence[Any]:
+        """The configurations of engines that run together; raises InvalidConfig also if these cannot be linked."""
+        configs = [self.decode(mapping) for mapping in mappings]
+        if len(configs) > 1:
+            self.check_linked(configs)
+        return configs
+
     def shape(self, config: Any) -> Shape:
         """The part of a configuration that generic traffic needs."""
         return Shape()

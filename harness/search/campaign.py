@@ -2,19 +2,19 @@
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cache, partial
-from importlib.metadata import EntryPoint
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from hypothesis import HealthCheck, Phase, Verbosity, reject, seed, settings
+from hypothesis.errors import Unsatisfiable
 from hypothesis.stateful import run_state_machine_as_test
 
 from harness.core.driver import Driver, Failure, Kept
-from harness.core.errors import InvalidConfig
+from harness.core.errors import InvalidConfig, UsageError
 from harness.core.fingerprint import slug
 from harness.core.oplog import Header, OpLog, OpLogError
 from harness.core.ops import Op
@@ -26,7 +26,7 @@ from harness.core.twins import Twin, boot_twin, twin_for
 from harness.search.corpus import CorpusLog, Part, RareRun, Share, logs_of
 from harness.search.features import Features
 from harness.search.known import CONFIRMATIONS, KnownFailures
-from harness.search.machine import Listener, Machine, Player
+from harness.search.machine import Listener, Player, turns_of
 from harness.search.profiles import Profile
 from harness.search.result import Finding, Result, Tallies
 from harness.search.shrink import measure
@@ -53,7 +53,7 @@ class Plan:
     runs the stand-in.  `max_runs` is the limit of the whole campaign; earlier batches use it up first.  Findings are
     saved in `out` as soon as they are found.  `corpus` is a folder of logs to run first, `part` such logs themselves;
     see corpus.py.  `known` are the shrunk logs of failures that are only counted, and that runs are steered away from.
-    `twin` names the second engine of each run; see core/twins.py.
+    `twin` names the second engine of each run; see core/twins.py.  `settings` are fixed in all runs, in JSON form.
     """
 
     engine: str
@@ -72,6 +72,7 @@ class Plan:
     twin: str | None = None
     part: Part | None = None
     known: Sequence[OpLog] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def keeps_runs(self) -> bool:
@@ -155,6 +156,15 @@ class Worker(Listener):
     def aborts_at_end(self) -> bool:
         """In three of four runs: to finish the requests takes as many steps as all ops before, and reaches little."""
         return (self._run.header.seed + self._run.header.run) % FINISHED_EVERY != 0
+
+    def fix(self, configs: Sequence[Any]) -> Sequence[Any]:
+        """The configurations with the settings of the plan; the run is rejected if the engine refuses them."""
+        if not self.plan.settings:
+            return configs
+        try:
+            return self.target.decode_all([{**self.target.encode(one), **self.plan.settings} for one in configs])
+        except InvalidConfig:
+            reject()
 
     def drive(self, header: Header) -> Driver | None:
         """The driver of a run; None before the first run of the plan, and after the last run of the batch.
@@ -289,7 +299,10 @@ class Worker(Listener):
             verbosity=Verbosity.quiet,
         )
         search = seed(batch_seed(self.plan.seed, batch))(partial(machine, self))
-        run_state_machine_as_test(search, settings=batch_settings)  # type: ignore[arg-type]  # any factory will do
+        try:
+            run_state_machine_as_test(search, settings=batch_settings)  # type: ignore[arg-type]  # any factory will do
+        except Unsatisfiable as error:
+            raise _refused(self.target, self.plan.settings) from error
 
     def _count(self, tallies: Tallies, driver: Driver) -> None:
         counts, machine = driver.counts, self._run.header.machine
@@ -342,6 +355,8 @@ def _share_of(plan: Plan) -> Share:
     if plan.part is not None:
         return Share(plan.part)
     logs = logs_of(plan.corpus, plan.engine, plan.machine) if plan.corpus is not None else []
+    fixed = plan.settings.items()
+    logs = [one for one in logs if all(fixed <= config.items() for config in one.log.header.configs)]
     return Share(Part(logs[plan.first_run.batch % plan.workers :: plan.workers]))
 
 
@@ -360,27 +375,20 @@ def save_unshrunk(log: OpLog, name: str, plan: Plan) -> Path | None:
     return path
 
 
+def _refused(target: Target, settings: Mapping[str, Any]) -> UsageError:
+    """The error that no drawn configuration can have these settings, with the reason for the default configuration."""
+    reason = "set other values, or others with them"
+    try:
+        target.decode({**target.defaults, **settings})
+    except InvalidConfig as error:
+        reason = str(error)
+    return UsageError(f"--set: the engine refuses each drawn configuration with {dict(settings)}: {reason}")
+
+
 def _seconds_of(action: Callable[[], None]) -> float:
     start = time.monotonic()
     action()
     return time.monotonic() - start
-
-
-def turns_of(target: Target, name: str | None) -> list[type[Machine]]:
-    """The Hypothesis machines with that machine name, in the order in which batches use them.
-
-    Without a name those of all machines but the perturbed ones.
-    """
-    names = [name] if name else [one for one, spec in target.machines.items() if not spec.perturbations]
-    return [machine for machine in map(_loaded, target.traffic) if machine.machine in names]
-
-
-@cache
-def _loaded(reference: str) -> type[Machine]:
-    """The class of "module:Class"."""
-    machine: type[Machine] = EntryPoint("", reference, "").load()
-    assert issubclass(machine, Machine), f"{reference} is not a Machine"
-    return machine
 
 
 def batch_seed(campaign_seed: int, batch: int) -> int:

@@ -184,9 +184,7 @@ class _Found:
         header = self.log.header
         configs = [{**one, name: new} if index == engine else one for index, one in enumerate(header.configs)]
         try:
-            decoded = [header.target.decode(config) for config in configs]
-            if len(decoded) > 1:
-                header.target.check_linked(decoded)
+            header.target.decode_all(configs)
         except InvalidConfig:
             return None
         return OpLog(msgspec.structs.replace(header, configs=configs), self.log.ops)

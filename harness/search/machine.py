@@ -1,6 +1,8 @@
 """The base of all machines: a player that applies ops, and a listener that is notified of the ops and the end."""
 
 from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib.metadata import EntryPoint
 from typing import Any, Protocol
 
 from hypothesis.stateful import RuleBasedStateMachine
@@ -25,6 +27,10 @@ class Listener(Protocol):
     def aborts_at_end(self) -> bool:
         """Whether the current run ends with aborts, not with the steps that finish its requests."""
         return False
+
+    def fix(self, configs: Sequence[Any]) -> Sequence[Any]:
+        """The configurations that were drawn for a run, with the settings that are fixed for all runs."""
+        return configs
 
     def drive(self, header: Header) -> Driver | None:
         """The driver of a new run; the header has the engine, the machine and the configurations.
@@ -112,3 +118,20 @@ def _aborts(driver: Driver) -> list[Op]:
         for engine in range(len(driver.systems))
         for request in reversed(range(len(driver.snapshot(engine).requests or ())))
     ]
+
+
+def turns_of(target: Target, name: str | None) -> list[type[Machine]]:
+    """The Hypothesis machines with that machine name, in the order in which batches use them.
+
+    Without a name those of all machines but the perturbed ones.
+    """
+    names = [name] if name else [one for one, spec in target.machines.items() if not spec.perturbations]
+    return [machine for machine in map(_loaded, target.traffic) if machine.machine in names]
+
+
+@cache
+def _loaded(reference: str) -> type[Machine]:
+    """The class of "module:Class"."""
+    machine: type[Machine] = EntryPoint("", reference, "").load()
+    assert issubclass(machine, Machine), f"{reference} is not a Machine"
+    return machine

@@ -34,6 +34,7 @@ from harness.search.simpler import (
 
 MAX_OPS_FOR_PAIRS = 16  # 120 pairs
 LONG_RESULT = 8  # ops
+LONG_IN_A_LARGE_ENGINE = 4  # ops; fewer may fail in a smaller engine
 NEEDED = (Submit, Step)  # the kinds of ops without which nothing happens
 STEPS_OF_A_DRAIN = 1000  # in `measure`; a drain makes an unknown number of steps, so it counts more than any Step op
 Config = dict[str, Any]
@@ -130,6 +131,13 @@ class _Search:
     def target(self) -> Target:
         return self.log.header.target
 
+    @property
+    def _is_large(self) -> bool:
+        """Whether a number of a setting is above its default."""
+        defaults, configs = self.target.simplified, self.log.header.configs
+        pairs = [(config[name], default) for config in configs for name, default in defaults.items() if name in config]
+        return any(is_number(value) and value > (default or 0) for value, default in pairs)
+
     def run(self, *, simplify_config: bool) -> None:
         """Shrink the log; a long result is shrunk once more from the start, in another order, and the smaller stays.
 
@@ -143,7 +151,7 @@ class _Search:
         whole = self.log
         self._delete_chunks(from_end=False)
         self._make_minimal(simpler_config)
-        if len(self.log.ops) > LONG_RESULT:
+        if len(self.log.ops) > (LONG_IN_A_LARGE_ENGINE if self._is_large else LONG_RESULT):
             small, self.log = self.log, whole
             try:
                 self._call_all(simpler_config)
@@ -319,9 +327,7 @@ class _Search:
 
     def _are_valid(self, configs: Sequence[Config]) -> bool:
         try:
-            decoded = [self.target.decode(config) for config in configs]
-            if len(decoded) > 1:
-                self.target.check_linked(decoded)
+            self.target.decode_all(configs)
         except InvalidConfig:
             return False
         return True

@@ -85,7 +85,7 @@ class EngineTraffic(Machine):
     @initialize(data=st.data())
     def configure(self, data: st.DataObject) -> None:
         target = self.listener.target
-        config = target.config(HypothesisDraw(data))
+        (config,) = self.listener.fix([target.config(HypothesisDraw(data))])
         self.shape = target.shape(config)
         faults = [fault for fault in target.faults if fault not in self.shape.unused]
         self.faults = data.draw(fault_sets(faults)) if faults else ()

@@ -146,7 +146,7 @@ class PairTraffic(Machine):
 
     @initialize(load=st.sampled_from(LOADS), faults=fault_sets(FAULTS), data=st.data())
     def configure(self, load: Load, faults: tuple[str, ...], data: st.DataObject) -> None:
-        prefill, decode = data.draw(sides(load))
+        prefill, decode = self.listener.fix(data.draw(sides(load)))
         self.load, self.faults = load, faults
         self.begin([prefill, decode])
         if decode.draft_tokens:

@@ -56,7 +56,7 @@ class EngineTraffic(Machine):
         data=st.data(),
     )
     def configure(self, config: EngineConfig, faults: tuple[str, ...], load: Load, data: st.DataObject) -> None:
-        config = load.on(config)
+        (config,) = self.listener.fix([load.on(config)])
         self.faults, self.load, self.has_drafts = faults, load, bool(config.draft_tokens)
         self.begin([config])
         self.apply_all(data.draw(first_acceptances(config)))
@@ -195,7 +195,7 @@ class WeightedEngineTraffic(Machine):
         load=st.sampled_from(LOADS),
     )
     def configure(self, config: EngineConfig, faults: tuple[str, ...], traffic: Traffic, load: Load) -> None:
-        config = load.on(config)
+        (config,) = self.listener.fix([load.on(config)])
         accepts: Traffic = ("accept",) * 2 if config.draft_tokens else ()
         self.ops = ops_of(accepts + traffic, load, config, faults)
         self.begin([config])

@@ -27,6 +27,7 @@ NEEDED_BY: Mapping[str, Mapping[str, Any]] = {  # the values of other settings t
 class SglangConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One scheduler. Lengths are in tokens; `sliding_window` counts the earlier tokens that are read, as in SGLang.
 
+    The SWA pool is at most as large as the full pool: no release accepts a --swa-full-tokens-ratio above 1.
     Without a `sliding_window` the model has full attention and recurrent states, and no pool of `swa_pages`.
 
     `tree` is the prefix tree: the one that the release uses by default, SWARadixCache ("swa") or UnifiedRadixCache
@@ -102,7 +103,8 @@ class SglangConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise InvalidConfig(f"chunk_len is {self.chunk_len}, want a multiple of page_size {self.page_size}")
         if self.swa_pages < (least := least_swa_pages(self.page_size, self.sliding_window, self.chunk_len)):
             raise InvalidConfig(f"swa_pages is {self.swa_pages}, want at least {least} for this chunk and window")
-
+        if self.sliding_window is not None and self.swa_pages > self.full_pages:
+            raise InvalidConfig(f"swa_pages is {self.swa_pages}, want at most full_pages {self.full_pages}")
         if self.state_slots is not None:
             self._check_states(self.state_slots)
 
@@ -141,12 +143,14 @@ def random_config(draw: Draw, *, host_ratios: Sequence[float], has: Callable[[st
         config = msgspec.structs.replace(config, rust_core=True)
     if has("state_pool") and draw.one_of((False, False, False, True)):
         spare = draw.one_of((0, 1, 4, 16))
+        least = least_swa_pages(1, config.sliding_window, config.chunk_len)
+        full = max(40, config.full_pages, least)
         return msgspec.structs.replace(
             config,
             **NEEDED_BY["state_slots"],
             sliding_window=draw.one_of((config.sliding_window, None)),
-            full_pages=max(40, config.full_pages),
-            swa_pages=least_swa_pages(1, config.sliding_window, config.chunk_len) + spare,
+            full_pages=full,
+            swa_pages=min(least + spare, full),
             state_slots=STATES_PER_RUNNING * config.max_running_requests + spare,
         )
     if draw.one_of((False, False, False, True)):
@@ -168,10 +172,12 @@ def plain_config(draw: Draw, *, host_ratios: Sequence[float] = (), has_sessions:
     spare = draw.one_of((0, 1, 2, 6, 12, 40)) // max(1, page // 4)
     ratio = draw.one_of((0.7, 0.1, 0.01, 1.0))
     threshold = draw.one_of((None, None, 0, 1))
+    least = least_swa_pages(page, window, chunk)
+    full = max(8, least, draw.one_of((64, 48, 96, 40, 128)) // page) + draw.integer(0, 3)
     return SglangConfig(
         page_size=page,
-        full_pages=max(8, draw.one_of((64, 48, 96, 40, 128)) // page) + draw.integer(0, 3),
-        swa_pages=least_swa_pages(page, window, chunk) + spare,
+        full_pages=full,
+        swa_pages=min(least + spare, full),
         sliding_window=window,
         chunk_len=chunk,
         max_running_requests=draw.one_of((4, 2, 3, 8)),

@@ -52,6 +52,7 @@ BUGS = {  # by op-log: the first release that has the bug, and the first that ha
     "idle-session-starves-request": ("0.5.11", None),
     "overlapping-first-turns": ("0.5.19", None),
     "retracted-turn-is-over": ("0.5.20", None),
+    "retracted-turn-keeps-pages": ("0.5.11", None),
     "load-back-locks-resident-window": ("0.5.12", None),
     "second-chunked-request": ("0.5.21", None),
 }

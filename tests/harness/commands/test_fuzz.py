@@ -49,7 +49,7 @@ def test_campaign_prints_the_whole_command_that_runs_it_again(tmp_path):
     """The printed line, with --json, makes the same runs; it has every option that changes the runs."""
     first = swarden(
         "fuzz", "--machine", "engine", "--mutant", "B46", "--runs", 2, "--workers", 1, "--seed", 5,
-        "--profile", "smoke", "--out", "there", cwd=tmp_path,
+        "--profile", "smoke", "--out", "there", "--set", "page_size=4", cwd=tmp_path,
     )  # fmt: skip
     [line] = [line for line in first.stderr.splitlines() if line.startswith("to run it again: swarden ")]
 

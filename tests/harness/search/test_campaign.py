@@ -6,6 +6,7 @@ from itertools import count
 import pytest
 
 from harness.components.ledger.machine import LedgerTraffic
+from harness.core.errors import UsageError
 from harness.core.fingerprint import slug
 from harness.core.oplog import OpLog
 from harness.core.registry import OWN, target_of
@@ -13,7 +14,8 @@ from harness.core.replay import failure_like, run_log
 from harness.core.running_log import RunningLog, last_run
 from harness.engines.own.mutants.catalog import BY_ID
 from harness.engines.own.traffic import EngineTraffic, WeightedEngineTraffic
-from harness.search.campaign import Plan, RunIndex, Worker, batch_seed, turns_of
+from harness.search.campaign import Plan, RunIndex, Worker, batch_seed
+from harness.search.machine import turns_of
 from harness.search.profiles import PROFILES, Profile
 from harness.search.result import Result
 from harness.search.shrink import measure
@@ -286,6 +288,29 @@ def test_op_is_in_the_running_log_before_it_is_applied(tmp_path):
     assert len(seen[-1].ops) == result.tallies.ops.total()
     assert run_log(seen[-1]).counts.engine_steps == result.tallies.steps
     assert last_run(path) is None
+
+
+@pytest.mark.parametrize("machine", ["engine", "pd", "tree", "ledger", "host", "perturbed", "perturbed-pd"])
+def test_fixed_settings_are_those_of_all_runs(machine):
+    """In each machine, and on both sides of a pair."""
+    settings, found = {"page_size": 4, "sliding_window": 8}, []
+
+    class Recorder(Worker):
+        def drive(self, header):
+            found.extend(header.configs)
+            return super().drive(header)
+
+    result = Recorder(
+        Plan(OWN, TINY, seed=11, seconds=60, max_runs=3, machine=machine, settings=settings), lambda _: None
+    ).work()
+
+    assert (result.tallies.runs, result.findings) == (3, {})
+    assert all(settings.items() <= config.items() for config in found)
+
+
+def test_settings_that_no_configuration_can_have_end_the_campaign():
+    with pytest.raises(UsageError, match=r"--set: the engine refuses each .*: page_size: 3 is not one of"):
+        work(settings={"page_size": 3}, machine="ledger")
 
 
 def test_finding_that_cannot_be_written_is_kept_in_memory(tmp_path):

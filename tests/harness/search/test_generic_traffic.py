@@ -26,7 +26,8 @@ class Configured(EngineTraffic):
 def test_unused_ops_and_faults_are_not_drawn(data, unused):
     shape = Shape(unused=unused)
     run = object.__new__(Configured)
-    run.listener = SimpleNamespace(target=SimpleNamespace(**vars(TARGET), config=lambda _: {}, shape=lambda _: shape))
+    target = SimpleNamespace(**vars(TARGET), config=lambda _: {}, shape=lambda _: shape)
+    run.listener = SimpleNamespace(target=target, fix=lambda configs: configs)
 
     run.configure(data)
 

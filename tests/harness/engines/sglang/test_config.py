@@ -23,6 +23,7 @@ def test_random_configuration_survives_an_op_log(seed):
         ({"page_size": "4"}, 'page_size is "4", want int'),
         ({"chunk_len": 6, "page_size": 4}, "chunk_len is 6, want a multiple of page_size 4"),
         ({"swa_pages": 3}, "swa_pages is 3, want at least 22 for this chunk and window"),
+        ({"full_pages": 39}, "swa_pages is 40, want at most full_pages 39"),
         ({"page_size": 256, "full_pages": 1 << 22}, "the largest pool has 1073741824 tokens, want at most 16777216"),
         ({"host_ratio": 16, "full_pages": 1 << 22}, "the largest pool has 67108864 tokens, want at most 16777216"),
         ({"tree": "oak"}, "tree is 'oak', want default or swa or unified"),
