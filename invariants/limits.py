@@ -43,6 +43,7 @@ class Limits(NamedTuple):
     timeout_ms: int | None = None  # the age at which a request times out; None: never, or not known
     role: str = BOTH  # which part of each request the engine serves
     spare_len: int = 0  # free positions behind its prompt that a request must have when it arrives
+    closes_idle_sessions: bool = False  # after a time without a turn a session is closed, and its KV is freed
     ms_per_step: int = 0  # the clock advances by this much when a step begins
     state_interval: int | None = None  # tokens between checkpoints of recurrent states; None: no checkpoints
 

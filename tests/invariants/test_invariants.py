@@ -135,6 +135,7 @@ def test_invariant_of_a_missing_part_is_counted_as_not_applicable(part, name):
         pytest.param(progress.PAUSED, "work_makes_progress", id="pause"),
         pytest.param(progress.LOADED, "work_makes_progress", id="load-has-just-ended"),
         pytest.param(progress.LOADING, "work_makes_progress", id="load"),
+        pytest.param(progress.KEPT_UNTIL_TIME_OUT, "work_makes_progress", id="kept-until-a-time-out"),
         pytest.param(progress.LAUNCHES_ARE_UNREPORTED, "work_makes_progress", id="launches-are-not-reported"),
         pytest.param(HEALTHY, "pauses_are_reported", id="no-pause"),
         pytest.param(HEALTHY, "cached_units_count_their_readers", id="receipts"),

@@ -355,6 +355,7 @@ def limits_of(config: SglangConfig, max_request_len: int) -> Limits:
         most_launches=2 if config.overlap else 1,
         reuses_in_launch_order=True,
         spare_len=SPARE_TOKENS + 1,
+        closes_idle_sessions=config.streaming_sessions and config.session_timeout_s is not None,
         draft_len=config.draft_len or 0,
         draft_row_len=0 if config.draft_len is None else row_len(config) - max_request_len,
     )

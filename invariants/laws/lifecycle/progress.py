@@ -4,7 +4,7 @@ from invariants.invariant import invariant
 from invariants.laws.lifecycle.flights import launch_ref
 from invariants.laws.lifecycle.sessions import session_ref
 from invariants.transition import Transition, When
-from invariants.view import FENCE, OUTSIDE_KIND, PoolView
+from invariants.view import FENCE, OUTSIDE_KIND, PoolView, Snapshot
 from invariants.violation import Code, Evidence, Ref, found, node_ref, owner_ref, pool_ref, request_ref
 
 MOST_IDLE_STEPS = 4  # this many steps in a row without a pass, while work waits, are a livelock
@@ -24,20 +24,31 @@ class ProgressCode(Code):
 
 
 def is_expected_to_compute(change: Transition) -> bool:
-    """False after many idle steps that a pause, a copy in progress or units taken from outside the engine explain."""
+    """False after many idle steps that have a known end.
+
+    This is a pause, a copy, units taken from outside the engine, or the KV of an idle session that is closed in time.
+    """
     copies = [one.is_loading or one.copy_jobs for one in (change.before, change.after)]  # one may just have ended
     return change.steps_without_forward < MOST_IDLE_STEPS or not (
         change.before.is_paused
         or any(copies)
+        or (
+            change.after.limits.closes_idle_sessions and (_keeps_idle_kv(change.before) or _keeps_idle_kv(change.after))
+        )
         or any(holding.owner.kind == OUTSIDE_KIND for pool in change.after.pools for holding in pool.holdings)
     )
+
+
+def _keeps_idle_kv(state: Snapshot) -> bool:
+    return any(session.kept_len and not session.turn for session in state.sessions or ())
 
 
 @invariant(When.STEP, needs=("Launched", "Completed"), given=is_expected_to_compute)
 def work_makes_progress(change: Transition) -> Evidence:
     """While there is work, the engine computes something within a few steps.
 
-    Idle steps are allowed in a pause, during a copy, and while units are taken from outside the engine.
+    Idle steps are allowed in a pause, during a copy, while units are taken from outside the engine, and while the
+    session time-out will free the KV of an idle session.
     """
     if change.steps_without_forward >= MOST_IDLE_STEPS:
         requests = tuple(request_ref(request.id) for request in change.after.requests or ())

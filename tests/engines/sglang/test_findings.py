@@ -50,6 +50,7 @@ BUGS = {  # by op-log: the first release that has the bug, and the first that ha
     "closed-session-keeps-turn": ("0.5.11", "0.5.23"),
     "lock-taken-back-from-split-node": ("0.5.12", "0.5.23"),
     "idle-session-starves-request": ("0.5.11", None),
+    "turn-behind-starved-request": ("0.5.11", None),
     "overlapping-first-turns": ("0.5.19", None),
     "retracted-turn-is-over": ("0.5.20", None),
     "retracted-turn-keeps-pages": ("0.5.11", None),

@@ -23,6 +23,14 @@ PAUSED = replace(IDLE, before=replace(BEFORE, is_paused=True))
 HELD_FROM_OUTSIDE = replace(after(pools=holding("swa", PRESSURE, [8])), steps_without_forward=4)
 LOADING = replace(IDLE, after=replace(AFTER, is_loading=True))
 LOADED = replace(IDLE, before=replace(BEFORE, is_loading=True))
+KEPT_UNTIL_TIME_OUT = replace(
+    IDLE,
+    after=replace(
+        AFTER,
+        limits=AFTER.limits._replace(closes_idle_sessions=True),
+        sessions=(SessionView(3, 0, 0, kept_len=8, is_closing=False),),
+    ),
+)
 LAUNCHES_ARE_UNREPORTED = replace(IDLE, after=replace(AFTER, unreported=frozenset({"Launched"})))
 
 
