@@ -35,7 +35,6 @@ WITHOUT_MUTANT = {
     "pages_arrive_as_they_were_sent",
     "peers_change_only_by_pairing",
     "slots_keep_their_bytes",
-    "cached_units_were_inserted",
 }
 COLD_STARTS = ("B30", "B31", "B8")
 SEEDS = (0, 1, 2)

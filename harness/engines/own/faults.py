@@ -17,5 +17,5 @@ PERTURBATIONS = {
     ROW: "an entry of a row names another page",
     PEER: "a page has another peer",
     COPIED: "one bit of a page is flipped while it is copied to or from the host",
-    SENT: "one bit of a page is flipped that arrives from the other engine",
+    SENT: "one bit of a page that arrives from the other engine is flipped, or two of its slots are exchanged",
 }

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from harness.core.files import write_whole
+from harness.core.oplog import OpLog
 from harness.core.registry import OWN
 from harness.mutants.generic.attack import Kept
 from harness.search.campaign import Plan, Worker
@@ -60,9 +61,17 @@ def record(*, runs: int, seed: int) -> Corpus:
             part=Part(),
         )
         result = Worker(plan, lambda _: None).work()
-        corpus.kept.append(Kept(machine, [log.to_bytes() for log in rarest_first(result.rare)]))
+        corpus.kept.append(Kept(machine, [log.to_bytes() for log in _from_both_ends(rarest_first(result.rare))]))
         corpus.num_failed += result.tallies.failed_runs
     return corpus
+
+
+def _from_both_ends(logs: Sequence[OpLog]) -> list[OpLog]:
+    """The first, the last, the second, the last but one, and so on.
+
+    The first logs have rare features in few steps.  The last ones are long, and some states need many steps.
+    """
+    return [logs[-1 - place // 2 if place % 2 else place // 2] for place in range(len(logs))]
 
 
 def recorded(path: Path, *, runs: int, seed: int) -> Corpus:

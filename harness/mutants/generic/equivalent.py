@@ -282,6 +282,38 @@ EQUIVALENTS: tuple[Equivalent, ...] = (
             "+ return takewhile(lambda token: token > 0 and (size is None or token < size), drafts)",
         ),
     ),
+    Equivalent(
+        why="A node that is offered once more has one more entry in the queue.",
+        place="engine_under_test/cache/tree.py RadixTree.__init__",
+        changed=(
+            "- self._longest_tail = max((one.tail_len for one in components if one.leaves_tombstones), default=0)",
+            "+ self._longest_tail = max((one.tail_len for one in components if one.leaves_tombstones), default= 1)",
+        ),
+    ),
+    Equivalent(
+        why="Ledgers are equal only if they are the same object.",
+        place="engine_under_test/pools/paired.py PairedLedgers.join",
+        changed=(
+            "- if ledger is not self.anchor:",
+            "+ if ledger != self.anchor:",
+        ),
+    ),
+    Equivalent(
+        why="The nodes above the range have no page in it.",
+        place="engine_under_test/cache/match.py pages_between",
+        changed=(
+            "- break",
+            "+ continue",
+        ),
+    ),
+    Equivalent(
+        why="Completed passes are never compared.",
+        place="engine_under_test/scheduler/pipeline.py CompletedPass",
+        changed=(
+            "- @dataclass(frozen=True, slots=True, eq=False)",
+            "+ @dataclass(frozen=True, slots=True, eq=True)",
+        ),
+    ),
 )
 
 

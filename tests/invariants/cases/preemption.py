@@ -37,13 +37,13 @@ def preempting(*events, threshold=0, other_priority=2) -> Transition:
     return replace(HEALTHY, before=before, events=events, after=replace(before, records=(other,)))
 
 
-def lacking_a_row(*events, priority=5, running=None, waiting=None, limits=None, **pools) -> Transition:
+def lacking_a_row(*events, running=None, waiting=None, limits=None, **pools) -> Transition:
     """r1 of priority 2 runs in the last row; r2 of priority 5 waits, and the pools have its pages."""
     first, second = BEFORE.requests or ()
     assert BEFORE.counters is not None, "the engine gives counters"
     state = replace(
         BEFORE,
-        requests=(first._replace(priority=2, **(running or {})), second._replace(priority=priority, **(waiting or {}))),
+        requests=(first._replace(priority=2, **(running or {})), second._replace(**{"priority": 5, **(waiting or {})})),
         limits=LIMITS._replace(
             preemption_threshold=0, estimates=Estimates(4096, 700_000, 600), waits_by=(PRIORITY,)
         )._replace(**(limits or {})),
@@ -59,7 +59,7 @@ CASES = [
     *[
         healthy(preemption_matches_planner, change, name)
         for name, change in {
-            "as-important": lacking_a_row(priority=2),
+            "as-important": lacking_a_row(waiting={"priority": 2}),
             "a-row-is-free": lacking_a_row(rows=(2,)),
             "pages-are-lacking-even-then": lacking_a_row(full=(), waiting={"max_new_tokens": 80}),
             "not-by-more-than-the-threshold": lacking_a_row(limits={"preemption_threshold": 3}),
