@@ -34,7 +34,11 @@ ENGINES = typer.Option(help="an engine, as NAME or NAME==VERSION; several run at
 STEP_TIMEOUT = typer.Option(min=1, help="seconds without an engine step after which a worker is killed and replaced")
 TWIN = typer.Option(help="a second engine with equal outputs: a twin of the engine, 'all' in turn, or another engine")
 EXHAUSTIVE = typer.Option(min=1, help="try all sequences of so many ops on a tiny engine, in place of random traffic")
-SETTINGS = typer.Option("--set", help="fix a setting of the engine in all runs, in JSON", metavar="NAME=VALUE")
+SETTINGS = typer.Option(
+    "--set",
+    help="fix a setting in all runs, in JSON; of machine engine, unless --machine names another",
+    metavar="NAME=VALUE",
+)
 CORPUS = typer.Option(help="folder of op-logs to run first; healthy runs that reach rare states are added to it")
 
 
@@ -62,7 +66,7 @@ def fuzz(
     """Drive engines with random traffic; check every step; shrink and save the failures."""
     _check("--profile", profile, PROFILES)
     engines = engine or [OWN]
-    machine = machine or (ENGINE if twin else None)
+    machine = machine or (ENGINE if twin or settings else None)
     check_engines(engines, machine, model, mutant, twin)
     chosen = PROFILES[profile]
     shared = Plan(
@@ -136,6 +140,8 @@ def settings_of(texts: Sequence[str], engines: Sequence[str]) -> dict[str, Any]:
         name, is_set, value = text.partition("=")
         if not is_set:
             raise UsageError(f"--set: {text!r}; want NAME=VALUE with a value in JSON, such as overlap=true")
+        if name in settings:
+            raise UsageError(f"--set: {name} is given twice; give it once")
         for engine in engines:
             _check("--set", name, target_of(engine).simplified)
         try:

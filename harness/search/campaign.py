@@ -302,6 +302,8 @@ class Worker(Listener):
         try:
             run_state_machine_as_test(search, settings=batch_settings)  # type: ignore[arg-type]  # any factory will do
         except Unsatisfiable as error:
+            if not self.plan.settings:
+                raise
             raise _refused(self.target, self.plan.settings) from error
 
     def _count(self, tallies: Tallies, driver: Driver) -> None:

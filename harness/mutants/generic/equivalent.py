@@ -314,6 +314,14 @@ EQUIVALENTS: tuple[Equivalent, ...] = (
             "+ @dataclass(frozen=True, slots=True, eq=True)",
         ),
     ),
+    Equivalent(
+        why="The names of the pools are literals of one module, so equal names are the same object.",
+        place="engine_under_test/pools/paired.py PairedLedgers.free_alone",
+        changed=(
+            "- if pool == self.anchor.name:",
+            "+ if pool is self.anchor.name:",
+        ),
+    ),
 )
 
 

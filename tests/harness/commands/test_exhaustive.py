@@ -41,6 +41,7 @@ def test_finding_is_written_and_replays(tmp_path):
         (["--exhaustive", 1, "--set", "overlap"], "swarden: --set: 'overlap'; want NAME=VALUE"),
         (["--exhaustive", 1, "--set", "overlap=yes"], "swarden: --set: 'overlap=yes': the value is not JSON"),
         (["--exhaustive", 1, "--set", "nothing=1"], "swarden: --set: 'nothing' is not one of page_size, "),
+        (["--set", "overlap=true", "--set", "overlap=false"], "swarden: --set: overlap is given twice"),
         (["--exhaustive", 1, "--set", "page_size=0"], "swarden: page_size: 0 is not one of"),
         (["--exhaustive", 1, "--seed", 3], "swarden: --seed: has no effect with --exhaustive"),
         (["--exhaustive", 1, "--machine", "pd"], "swarden: --machine: pd links several engines"),
