@@ -91,11 +91,12 @@ def rivalry(before: Snapshot, events: Sequence[NamedTuple], tokens_of: Tokens) -
     if not is_predictable(before, events, len(moved)):
         return None
     try:
-        as_is, relieved = Planner(before, moved), Planner(before, moved)
+        as_is = Planner(before, moved)
         first = _queue(as_is, tokens_of)[0]
         lesser, tokens = as_is.lesser(first), _input(first, tokens_of)
         if not lesser or as_is.budget <= 0 or as_is.plan_new(first, tokens, first=False) is not None:
             return None
+        relieved = Planner(before, moved)
         relieved.release(lesser, spared=[node.id for node, _ in cached_pages(before, first.namespace, tokens)])
         fits = relieved.plan_new(first, tokens, first=False) is not None
     except Unpredictable:

@@ -13,7 +13,7 @@ from harness.core.registry import OWN, target_of
 from harness.core.replay import run_log
 from harness.search.process import prepare_process
 
-# The parts of the engine that do not run in a machine.
+# By machine, parts of the engine that do not run in it.
 NOT_RUN: Mapping[str, Collection[str]] = {"ledger": ("cache", "scheduler"), "tree": ("scheduler",)}
 
 
@@ -27,8 +27,8 @@ class Kept(msgspec.Struct):
 def attack(part: str, kept: Sequence[Kept], *, seconds: float) -> dict[str, object]:
     """Run the logs that drive a part, for at most `seconds` of CPU. Returns `found`, the first fingerprint or None.
 
-    The kinds of runs take turns.  The result also has the machine of the failed run and the
-    cost.  A single run that takes `seconds` of CPU is stuck: SIGPROF ends the process.
+    The kinds of runs take turns.  The result also has the machine of the failed run and the cost.  A single run that
+    takes `seconds` of CPU is stuck: SIGPROF ends the process.
     """
     prepare_process()
     target_of(OWN).prepare_process()
