@@ -1,14 +1,15 @@
 """Jobs that may hang or crash, each in its own forked process."""
 
+import os
 import signal
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from multiprocessing import get_context
-from multiprocessing.connection import Connection, wait
-from multiprocessing.context import ForkContext, ForkProcess
-from resource import RUSAGE_CHILDREN, getrusage
+from multiprocessing.connection import Connection, Pipe, wait
+from multiprocessing.context import ForkProcess
+from multiprocessing.popen_fork import Popen
+from multiprocessing.process import BaseProcess
 from typing import Any, Generic, TypeVar
 
 from harness.core.errors import UsageError
@@ -43,10 +44,35 @@ class JobDeath:
         return f"worker died: {self.name if self.exit_code < 0 else self.exit_code}"
 
 
+class _Process(ForkProcess):
+    """Keeps its CPU seconds: whoever waits for it first has the only chance, and that may be the start of another."""
+
+    cpu_seconds = 0.0
+
+    @staticmethod
+    def _Popen(process_obj: BaseProcess) -> Popen:  # noqa: N802
+        return _Child(process_obj)
+
+
+class _Child(Popen):
+    def __init__(self, process: BaseProcess) -> None:
+        assert isinstance(process, _Process), f"{process} is one of this module"
+        self._process = process
+        super().__init__(process)
+
+    def poll(self, flag: int = os.WNOHANG) -> int | None:
+        if self.returncode is None:
+            ended, status, usage = os.wait4(self.pid, flag)
+            if ended:
+                self.returncode = os.waitstatus_to_exitcode(status)
+                self._process.cpu_seconds = usage.ru_utime + usage.ru_stime
+        return self.returncode
+
+
 @dataclass(frozen=True, slots=True)
 class _Running(Generic[JobT]):
     job: JobT
-    process: ForkProcess
+    process: _Process
 
 
 def run_jobs(
@@ -57,13 +83,13 @@ def run_jobs(
     Each process inherits the imported modules.  The processes end with the iterator, and with this process.
     Raises the UsageError that a job raises.
     """
-    context, waiting = get_context("fork"), iter(jobs)
+    waiting = iter(jobs)
     running: dict[Connection, _Running[JobT]] = {}
     try:
         while True:
             for job in islice(waiting, workers - len(running)):
                 with _signals_deferred():
-                    mailbox, process = _start(context, work, job)
+                    mailbox, process = _start(work, job)
                     running[mailbox] = _Running(job, process)
             if not running:
                 return
@@ -91,32 +117,25 @@ def _signals_deferred() -> Iterator[None]:
             signal.raise_signal(number)
 
 
-def _start(context: ForkContext, work: Callable[[JobT], object], job: JobT) -> tuple[Connection, ForkProcess]:
-    mailbox, child_end = context.Pipe(duplex=False)
-    process = context.Process(target=_work, args=(work, job, child_end), daemon=True)
+def _start(work: Callable[[JobT], object], job: JobT) -> tuple[Connection, _Process]:
+    mailbox, child_end = Pipe(duplex=False)
+    process = _Process(target=_work, args=(work, job, child_end), daemon=True)
     process.start()
     child_end.close()
     return mailbox, process
 
 
-def _result(mailbox: Connection, process: ForkProcess) -> Any:
+def _result(mailbox: Connection, process: _Process) -> Any:
     try:
         result = mailbox.recv()
     except EOFError:
-        before = _cpu_seconds_of_children()
         process.join()
         assert process.exitcode is not None, f"{process} has ended"
-        return JobDeath(process.exitcode, round(_cpu_seconds_of_children() - before, 3))
+        return JobDeath(process.exitcode, round(process.cpu_seconds, 3))
     process.join()
     if isinstance(result, UsageError):
         raise result
     return result
-
-
-def _cpu_seconds_of_children() -> float:
-    """The CPU seconds of the processes that have ended and were joined."""
-    usage = getrusage(RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
 
 
 def _work(work: Callable[[JobT], object], job: JobT, mailbox: Connection) -> None:

@@ -31,7 +31,11 @@ def work(job):
 def test_each_job_yields_its_result_or_the_death_of_its_process(workers):
     jobs = ["one", "hang", "two", "crash", "three"]
 
-    ended = dict(run_jobs(jobs, work, workers=workers))
+    ended = {}
+    for job, result in run_jobs(jobs, work, workers=workers):
+        ended[job] = result
+        for other in active_children():
+            other.join()  # as the start of another may do
 
     hung, crashed = ended.pop("hang"), ended.pop("crash")
     assert ended == {"one": "ONE", "two": "TWO", "three": "THREE"}
