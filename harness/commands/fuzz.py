@@ -25,6 +25,7 @@ from harness.core.target import ENGINE, Target
 from harness.core.twins import check_twin
 from harness.search.campaign import Plan
 from harness.search.corpus import digest_of, files_of
+from harness.search.fixed_settings import texts
 from harness.search.outcome import Outcome, summary_of_engines, verdicts_of_engines
 from harness.search.profiles import PROFILES
 
@@ -143,11 +144,12 @@ def settings_of(texts: Sequence[str], engines: Sequence[str]) -> dict[str, Any]:
         if name in settings:
             raise UsageError(f"--set: {name} is given twice; give it once")
         for engine in engines:
-            _check("--set", name, target_of(engine).simplified)
+            _check(f"--set for {engine}", name, target_of(engine).simplified)
         try:
             settings[name] = msgspec.json.decode(value.encode())
         except msgspec.DecodeError as error:
-            raise UsageError(f"--set: {text!r}: the value is not JSON: {error}") from error
+            want = f"want a value in JSON, a text in quotes: '{name}=\"{value}\"'"
+            raise UsageError(f"--set: {text!r}: {want}") from error
     return settings
 
 
@@ -210,6 +212,7 @@ def _corpora(plans: Sequence[Plan]) -> list[str]:
 def _subject(plan: Plan) -> str:
     subject = plan.engine + (f", machine {plan.machine}" if plan.machine is not None else "")
     subject += f" with model {plan.model}" if plan.model else ""
+    subject += "".join(f", {one}" for one in texts(plan.settings))
     return subject + (f" and the bug {plan.mutant}" if plan.mutant is not None else "")
 
 
@@ -221,7 +224,6 @@ def _command(plan: Plan, engines: Sequence[str], asked: Asked) -> str:
     """The line that runs the same campaigns again."""
     model_of_bug = model_of_mutant(engines[0], plan.mutant)
     own = [f"{VARIABLE}={os.environ[VARIABLE]}"] if plan.mutant is not None and VARIABLE in os.environ else []
-    fixed = [f"{name}={msgspec.json.encode(value).decode()}" for name, value in plan.settings.items()]
     options = {
         "--profile": plan.profile.name,
         "--machine": plan.machine,
@@ -237,7 +239,7 @@ def _command(plan: Plan, engines: Sequence[str], asked: Asked) -> str:
         "--twin": plan.twin,
     }
     words = [word for name, value in options.items() if value is not None for word in (name, str(value))]
-    words += [word for one in fixed for word in ("--set", one)]
+    words += [word for one in texts(plan.settings) for word in ("--set", one)]
     named = [word for engine in engines for word in ("--engine", engine)] if list(engines) != [OWN] else []
     return shlex.join([*own, "swarden", "fuzz", *named, *words, *["--stop-on-first"] * plan.stop_on_first])
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,10 +21,11 @@ from harness.core.ops import Op
 from harness.core.registry import target_of
 from harness.core.replay import driver_of, log_of, planted, replay
 from harness.core.running_log import RunningLog
-from harness.core.target import ENGINE, Target, Watch
+from harness.core.target import ENGINE, Watch
 from harness.core.twins import Twin, boot_twin, twin_for
 from harness.search.corpus import CorpusLog, Part, RareRun, Share, logs_of
 from harness.search.features import Features
+from harness.search.fixed_settings import Settings, have_settings, refusal, with_settings
 from harness.search.known import CONFIRMATIONS, KnownFailures
 from harness.search.machine import Listener, Player, turns_of
 from harness.search.profiles import Profile
@@ -72,7 +73,7 @@ class Plan:
     twin: str | None = None
     part: Part | None = None
     known: Sequence[OpLog] = ()
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Settings = field(default_factory=dict)
 
     @property
     def keeps_runs(self) -> bool:
@@ -159,10 +160,8 @@ class Worker(Listener):
 
     def fix(self, configs: Sequence[Any]) -> Sequence[Any]:
         """The configurations with the settings of the plan; the run is rejected if the engine refuses them."""
-        if not self.plan.settings:
-            return configs
         try:
-            return self.target.decode_all([{**self.target.encode(one), **self.plan.settings} for one in configs])
+            return with_settings(self.target, configs, self.plan.settings)
         except InvalidConfig:
             reject()
 
@@ -175,6 +174,8 @@ class Worker(Listener):
         is_repeated = self._repeats_simplest_run
         if is_repeated and current.run == len(self._logs):
             reject()
+        if not have_settings(self.target, header.configs, self.plan.settings):
+            raise UsageError(f"--set: machine {header.machine} draws other values; its `configure` must call `fix`")
         if current < self.plan.first_run or current.run >= len(self._logs) + is_repeated + self._quota:
             return None
         header = msgspec.structs.replace(
@@ -304,7 +305,7 @@ class Worker(Listener):
         except Unsatisfiable as error:
             if not self.plan.settings:
                 raise
-            raise _refused(self.target, self.plan.settings) from error
+            raise refusal(self.target, self.plan.settings) from error
 
     def _count(self, tallies: Tallies, driver: Driver) -> None:
         counts, machine = driver.counts, self._run.header.machine
@@ -357,8 +358,8 @@ def _share_of(plan: Plan) -> Share:
     if plan.part is not None:
         return Share(plan.part)
     logs = logs_of(plan.corpus, plan.engine, plan.machine) if plan.corpus is not None else []
-    fixed = plan.settings.items()
-    logs = [one for one in logs if all(fixed <= config.items() for config in one.log.header.configs)]
+    target = target_of(plan.engine)
+    logs = [one for one in logs if have_settings(target, one.log.header.configs, plan.settings)]
     return Share(Part(logs[plan.first_run.batch % plan.workers :: plan.workers]))
 
 
@@ -375,16 +376,6 @@ def save_unshrunk(log: OpLog, name: str, plan: Plan) -> Path | None:
     except OpLogError:
         return None
     return path
-
-
-def _refused(target: Target, settings: Mapping[str, Any]) -> UsageError:
-    """The error that no drawn configuration can have these settings, with the reason for the default configuration."""
-    reason = "set other values, or others with them"
-    try:
-        target.decode({**target.defaults, **settings})
-    except InvalidConfig as error:
-        reason = str(error)
-    return UsageError(f"--set: the engine refuses each drawn configuration with {dict(settings)}: {reason}")
 
 
 def _seconds_of(action: Callable[[], None]) -> float:

@@ -39,8 +39,11 @@ def test_finding_is_written_and_replays(tmp_path):
     ("options", "message"),
     [
         (["--exhaustive", 1, "--set", "overlap"], "swarden: --set: 'overlap'; want NAME=VALUE"),
-        (["--exhaustive", 1, "--set", "overlap=yes"], "swarden: --set: 'overlap=yes': the value is not JSON"),
-        (["--exhaustive", 1, "--set", "nothing=1"], "swarden: --set: 'nothing' is not one of page_size, "),
+        (
+            ["--exhaustive", 1, "--set", "overlap=yes"],
+            "swarden: --set: 'overlap=yes': want a value in JSON, a text in quotes: 'overlap=",
+        ),
+        (["--exhaustive", 1, "--set", "nothing=1"], "swarden: --set for swarden: 'nothing' is not one of page_size, "),
         (["--set", "overlap=true", "--set", "overlap=false"], "swarden: --set: overlap is given twice"),
         (["--exhaustive", 1, "--set", "page_size=0"], "swarden: page_size: 0 is not one of"),
         (["--exhaustive", 1, "--seed", 3], "swarden: --seed: has no effect with --exhaustive"),

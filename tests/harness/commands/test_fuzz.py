@@ -62,10 +62,11 @@ def test_campaign_prints_the_whole_command_that_runs_it_again(tmp_path):
 
 
 def test_first_line_of_a_campaign_describes_it(tmp_path):
-    run = swarden("fuzz", "--profile", "smoke", "--runs", 1, "--workers", 1, cwd=tmp_path)
+    run = swarden("fuzz", "--profile", "smoke", "--runs", 1, "--workers", 1, "--set", "page_size=4", cwd=tmp_path)
 
     assert run.stderr.splitlines()[0] == (
-        "1 run of random traffic for swarden, on 1 worker; Ctrl-C ends it early and keeps findings"
+        "1 run of random traffic for swarden, machine engine, page_size=4, on 1 worker; "
+        "Ctrl-C ends it early and keeps findings"
     )
 
 
