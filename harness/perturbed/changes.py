@@ -78,7 +78,9 @@ def perturb_arrival(engine: Engine, event: Filled, crossing: Crossing) -> Blamed
     page = crossing.choose(event.pages if event.checksums else ())
     if page is None:
         return None
-    if not (crossing.chance.randrange(2) and _exchange(engine.memory.store, event.pool, page, crossing.chance)):
+    exchanges = crossing.chance.randrange(2)
+    has_exchanged = exchanges and _exchange(engine.memory.store, event.pool, page, crossing.chance)
+    if not has_exchanged:
         _flip(engine.memory.store, event.pool, page, crossing.chance)
     request = Ref("request", event.request_id)
     return Blamed("pages_arrive_as_they_were_sent", Ref("page", page, event.pool), ("request", request))

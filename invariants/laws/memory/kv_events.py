@@ -45,12 +45,18 @@ def has_loaded_nothing(change: Transition) -> bool:
 def cached_units_were_inserted(change: Transition) -> Evidence:
     """The cache gets units on the device only by insertions and loads; a tombstone that gets some has recovered.
 
-    Without these events other laws take the tree for unchanged.  Not applicable if a load has ended.
+    The event of an insertion follows those of its units.  Without these events other laws take the tree for unchanged.
+    Not applicable if a load has ended.
     """
     recovered = {(event.node, event.component) for event in change.events_of(Recovered)}
-    for event in change.events_of(Stored) if not change.events_of(Inserted) else ():
-        if not event.on_host:
-            yield found(node_ref(event.node), EventCode.NOT_INSERTED, component=event.component)
+    stored: list[Stored] = []
+    for event in change.in_order(Stored, Inserted):
+        if isinstance(event, Inserted):
+            stored = [one for one in stored if one.start + len(one.key) > event.end]
+        elif isinstance(event, Stored) and not event.on_host:
+            stored.append(event)
+    for one in stored:
+        yield found(node_ref(one.node), EventCode.NOT_INSERTED, component=one.component)
     for node, component in _gained_by_tombstones(change):
         if (node, component) not in recovered:
             yield found(node_ref(node), EventCode.NOT_RECOVERED, component=component)

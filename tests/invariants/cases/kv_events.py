@@ -8,7 +8,7 @@ from invariants.violation import found, node_ref, pool_ref
 from tests.invariants.builders import PROMPT, broken, during, healthy
 from tests.invariants.host_builders import COPYING_ENDS, R2_PROMPT, not_copying, while_copying
 
-INSERTED = Inserted(1, 0, 0, 8)
+INSERTED = Inserted(1, 0, 0, 24)
 NEW_NODE = Stored(9, 2, 0, 16, PROMPT[:8], "full", on_host=False), Stored(9, 2, 0, 16, PROMPT[:8], "swa", on_host=False)
 TOMBSTONE_FILLED = Stored(1, 0, 0, 0, PROMPT[:8], "swa", on_host=False)
 
@@ -61,6 +61,13 @@ CASES = [
         cached_units_were_inserted,
         "nothing-inserted",
         during(*NEW_NODE),
+        found(node_ref(9), EventCode.NOT_INSERTED, component="full"),
+        found(node_ref(9), EventCode.NOT_INSERTED, component="swa"),
+    ),
+    broken(
+        cached_units_were_inserted,
+        "beside-other-insertions",
+        during(INSERTED, *NEW_NODE, Inserted(2, 0, 0, 16)),
         found(node_ref(9), EventCode.NOT_INSERTED, component="full"),
         found(node_ref(9), EventCode.NOT_INSERTED, component="swa"),
     ),
