@@ -50,7 +50,6 @@ RIVALS = Load(
         {"preemption_threshold": 0, "chunk_len": None, "max_running_requests": 4, "request_timeout_ms": None}
     ),
 )
-RIVALS_FOR_PLACES = RIVALS._replace(times=4, settings=MappingProxyType({**RIVALS.settings, "max_running_requests": 2}))
 OVERBOOKED = Load(
     (16, 24, 8, 4),
     also=("crowd",) * 3,
@@ -63,11 +62,6 @@ OVERBOOKED = Load(
             "request_timeout_ms": None,
         }
     ),
-)
-FEW_PLACES = Load(
-    (4, 2, 8, 1),
-    times=4,
-    settings=MappingProxyType({"max_running_requests": 2, "chunk_len": 7, "prefix_sharing": False}),
 )
 IMPATIENT = Load(
     (24, 16, 8, 40),
@@ -85,18 +79,7 @@ OUTLASTING = RETURNING._replace(
     also=("outlast",) * 12,
     settings=MappingProxyType({**RETURNING.settings, "chunk_len": 16, "host_policy": "write_back", "overlap": True}),
 )
-TALKING = Load(
-    (4, 1, 8, 16),
-    also=("talk",) * 12,
-    times=2,
-    settings=MappingProxyType({"request_timeout_ms": None}),
-)
-TALKING_IN_A_CROWD = Load((16, 8, 24, 4), also=("talk",) * 8 + ("crowd",) * 2, settings=OVERBOOKED.settings)
-PAUSING = Load(
-    (15, 30, 1, 4, 40),
-    also=("pause",) * 6 + ("crowd",) * 3,
-    settings=MappingProxyType({**OVERBOOKED.settings, "chunk_len": 7}),
-)
+TALKING = Load((16, 8, 24, 4), also=("talk",) * 8 + ("crowd",) * 2, settings=OVERBOOKED.settings)
 REWINDING = Load(
     (16, 12, 20, 8),
     also=("rewind",) * 10,
@@ -108,13 +91,9 @@ LOADS = (
     Load((1, 2, 4, 0, 9)),
     RIVALS,
     OVERBOOKED,
-    FEW_PLACES,
     RETURNING,
-    PAUSING,
     RETURNING_UNCHUNKED,  # twice, because its bugs need many requests at once
-    RIVALS_FOR_PLACES,
     TALKING,
-    TALKING_IN_A_CROWD,
     REWINDING,
     RETURNING_UNCHUNKED,
     IMPATIENT,
