@@ -14,7 +14,8 @@ from harness.engines.sglang.boot import Release
 PAIR_OF_CORES = "swarden"  # the name of the pair of cores in the registry of a release
 FIRST_ID = 5 * 10**10  # of the nodes of Python cores; no size is as large, so that an id is known by its value
 SIZES = ("full_evictable_size", "swa_evictable_size", "full_protected_size", "swa_protected_size")
-UNDRAINED = ("device_frees", "host_frees", "cache_actions")  # a result must not be dropped with these
+FREES = ("device_frees", "host_frees")  # by component; the Rust core frees the nodes of a subtree in any order
+UNDRAINED = (*FREES, "cache_actions")  # a result must not be dropped with these
 
 
 class CoresDifferError(Exception):
@@ -99,7 +100,10 @@ class Cores:
         if isinstance(value, Mapping):
             return tuple((str(key), self._comparable(value[key])) for key in sorted(value, key=str))
         if names := tuple(_fields(value)):
-            return type(value).__name__, tuple((name, self._comparable(getattr(value, name))) for name in names)
+            parts = {name: self._comparable(getattr(value, name)) for name in names}
+            for name in parts.keys() & FREES:
+                parts[name] = tuple((component, tuple(sorted(indices))) for component, indices in parts[name])
+            return type(value).__name__, tuple(parts.items())
         return value if isinstance(value, (int, float, str, bool, type(None))) else type(value).__name__
 
     def _paired(self, mine: Any, its: Any) -> Any:
