@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from invariants.contracts.demands import Decode, Need, Pager, Prefill
 from invariants.contracts.predictable import before_planning, is_predictable
-from invariants.events import Admitted, Slid
+from invariants.events import Admitted, Preempted, Slid
 from invariants.kinds import Place
 from invariants.limits import LONGEST_MATCH
 from invariants.passes import FreeUnits
@@ -61,7 +61,7 @@ def verdicts(before: Snapshot, events: Sequence[NamedTuple], tokens_of: Tokens) 
     if places <= {Place.RUNNING} or (has_no_row and not admitted):
         return []
     moved = before_planning(events)
-    if not is_predictable(before, events, len(moved)):
+    if any(type(event) is Preempted for event in events) or not is_predictable(before, events, len(moved)):
         return []
     if has_no_row:  # then nothing can be admitted
         return [Verdict(event.request_id, _stretch(event), None) for event in admitted[:1]]
@@ -72,10 +72,14 @@ def verdicts(before: Snapshot, events: Sequence[NamedTuple], tokens_of: Tokens) 
 
 
 class Rivalry(NamedTuple):
-    """The first waiting request, and the running requests of which some must be preempted for it."""
+    """The first waiting request, and the running requests of which some must be preempted for it.
 
-    first: int
-    lesser: Sequence[int]
+    `fits_without` tells if the first fits in place of these requests.
+    """
+
+    first: RequestView
+    lesser: Sequence[RequestView]
+    fits_without: Callable[[Sequence[RequestView]], bool]
 
 
 def rivalry(before: Snapshot, events: Sequence[NamedTuple], tokens_of: Tokens) -> Rivalry | None:
@@ -96,12 +100,16 @@ def rivalry(before: Snapshot, events: Sequence[NamedTuple], tokens_of: Tokens) -
         lesser, tokens = as_is.lesser(first), _input(first, tokens_of)
         if not lesser or as_is.budget <= 0 or as_is.plan_new(first, tokens, first=False) is not None:
             return None
-        relieved = Planner(before, moved)
-        relieved.release(lesser, spared=[node.id for node, _ in cached_pages(before, first.namespace, tokens)])
-        fits = relieved.plan_new(first, tokens, first=False) is not None
+        spared = [node.id for node, _ in cached_pages(before, first.namespace, tokens)]
+
+        def fits_without(others: Sequence[RequestView]) -> bool:
+            relieved = Planner(before, moved)
+            relieved.release(others, spared=spared)
+            return relieved.plan_new(first, tokens, first=False) is not None
+
+        return Rivalry(first, lesser, fits_without) if fits_without(lesser) else None
     except Unpredictable:
         return None
-    return Rivalry(first.id, [one.id for one in lesser]) if fits else None
 
 
 class Planner:

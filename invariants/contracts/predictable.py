@@ -19,6 +19,7 @@ from invariants.events import (
     Matched,
     Paired,
     Parked,
+    Preempted,
     Read,
     Removed,
     Slid,
@@ -30,7 +31,7 @@ from invariants.events import (
 from invariants.kinds import FreeCause, Place
 from invariants.view import Snapshot
 
-BY_PLANNING = (Matched, Admitted, Parked, Taken, Tombstoned, Removed, Evicted, Launched)
+BY_PLANNING = (Matched, Admitted, Preempted, Parked, Taken, Tombstoned, Removed, Evicted, Launched)
 BY_RESULTS = (Written, Read, Compared, Completed, Late, Failed)
 BETWEEN_ENGINES = frozenset({Invited, LetGo})  # caused by messages of another engine, before the planning of a step
 

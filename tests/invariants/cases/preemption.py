@@ -5,7 +5,6 @@ from dataclasses import replace
 from invariants.contracts.preemption import (
     PreemptionCode,
     preemption_matches_planner,
-    preemption_takes_lowest_priority,
     preemptor_is_admitted_at_once,
 )
 from invariants.events import Admitted, Completed, Launched, LoadPlanned, Preempted
@@ -21,20 +20,13 @@ DECODED = Launched(7, ((1, 20, 21),))
 VICTIM, PREEMPTOR = Ref("request", 1), Ref("request", 2)
 
 
-def preempting(*events, threshold=0, other_priority=2) -> Transition:
-    """r1 of priority 2 and r9, which has more pages, run; r2 of priority 5 waits; r9 runs on."""
+def preempting(*events, threshold=0) -> Transition:
+    """r2 of priority 5 waits, r1 and r9 run."""
     running, waiting = BEFORE.requests or ()
-    record = (BEFORE.records or ())[0]
-    ranks = (
-        running._replace(priority=2),
-        waiting._replace(priority=5),
-        running._replace(id=9, priority=other_priority),
-    )
-    other = record._replace(owner=record.owner._replace(id=9), row=2, protected_len=0)
-    small = record._replace(units=tuple(pages[-1:] for pages in record.units))
+    ranks = (running._replace(priority=2), waiting._replace(priority=5), running._replace(id=9, priority=2))
     limits = LIMITS._replace(preemption_threshold=threshold)
-    before = replace(BEFORE, requests=ranks, records=(small, other), limits=limits)
-    return replace(HEALTHY, before=before, events=events, after=replace(before, records=(other,)))
+    before = replace(BEFORE, requests=ranks, limits=limits)
+    return replace(HEALTHY, before=before, events=events, after=before)
 
 
 def lacking_a_row(*events, running=None, waiting=None, limits=None, **pools) -> Transition:
@@ -54,6 +46,18 @@ def lacking_a_row(*events, running=None, waiting=None, limits=None, **pools) -> 
     return idle(*events, before=state)
 
 
+def preempting_beside_another(priority: int) -> Transition:
+    """r1 yields its row; r9 of this priority runs on."""
+    change = lacking_a_row(PREEMPTED)
+    [first, *_], [record, *_] = change.before.requests or (), change.before.records or ()
+    other, its_record = (
+        first._replace(id=9, priority=priority),
+        record._replace(owner=record.owner._replace(id=9), row=2),
+    )
+    requests, records = (*(change.before.requests or ()), other), (*(change.before.records or ()), its_record)
+    return idle(PREEMPTED, before=replace(change.before, requests=requests, records=records))
+
+
 CASES = [
     healthy(preemption_matches_planner, lacking_a_row(PREEMPTED)),
     *[
@@ -66,6 +70,8 @@ CASES = [
             "its-last-token-is-in-flight": lacking_a_row(running={"max_new_tokens": 3}),
             "no-token-to-prefill": lacking_a_row(limits={"mixes_batches": True, "chunk_len": 1}),
             "a-prompt-has-begun": lacking_a_row(running={"place": "chunked"}),
+            "as-important-as-another": preempting_beside_another(2),
+            "in-place-of-a-more-important-one": preempting_beside_another(3),
             "results-were-waited-for": lacking_a_row(Completed(7), Launched(8, ())),
         }.items()
     ],
@@ -83,6 +89,12 @@ CASES = [
             "-for-pages": lacking_a_row(DECODED, rows=(2,), full=(), waiting={"max_new_tokens": 20}),
         }.items()
     ],
+    broken(
+        preemption_matches_planner,
+        "in-place-of-a-less-important-one",
+        preempting_beside_another(1),
+        found(VICTIM, PreemptionCode.LESS_IMPORTANT_SPARED, spared=Ref("request", 9)),
+    ),
     healthy(preemptor_is_admitted_at_once, preempting(PREEMPTED, ADMITTED)),
     healthy(preemptor_is_admitted_at_once, preempting(PREEMPTED, LOADING), "with-a-load"),
     broken(
@@ -96,12 +108,5 @@ CASES = [
         "for-a-running-request",
         preempting(Preempted(1, 3, 9), ADMITTED),
         found(VICTIM, PreemptionCode.PREEMPTOR_NOT_WAITING, by=Ref("request", 9)),
-    ),
-    healthy(preemption_takes_lowest_priority, preempting(PREEMPTED, ADMITTED)),
-    broken(
-        preemption_takes_lowest_priority,
-        "lower-priority-not-preempted",
-        preempting(PREEMPTED, ADMITTED, other_priority=1),
-        found(VICTIM, PreemptionCode.LESS_IMPORTANT_SPARED, spared=Ref("request", 9)),
     ),
 ]

@@ -46,7 +46,7 @@ VICTIMS_BY_IMPORTANCE = Mutant(
     caught_by=(
         "preemption_serves_higher_priority",
         "preemptor_is_admitted_at_once",
-        "preemption_takes_lowest_priority",
+        "preemption_matches_planner",
     ),
 )
 
@@ -63,7 +63,7 @@ EQUALS_ARE_PREEMPTED = Mutant(
     caught_by=(
         "preemption_serves_higher_priority",
         "preemptor_is_admitted_at_once",
-        "preemption_takes_lowest_priority",
+        "preemption_matches_planner",
     ),
 )
 
@@ -80,7 +80,7 @@ PREEMPTED_IN_VAIN = Mutant(
     caught_by=(
         "preemption_serves_higher_priority",
         "preemptor_is_admitted_at_once",
-        "preemption_takes_lowest_priority",
+        "preemption_matches_planner",
     ),
 )
 
@@ -125,7 +125,7 @@ LOCKS_OF_OTHERS_ARE_COUNTED_TOO = Mutant(
     caught_by=(
         "preemption_serves_higher_priority",
         "preemptor_is_admitted_at_once",
-        "preemption_takes_lowest_priority",
+        "preemption_matches_planner",
     ),
 )
 
