@@ -25,7 +25,7 @@ from harness.core.target import ENGINE, Target
 from harness.core.twins import check_twin
 from harness.search.campaign import Plan
 from harness.search.corpus import digest_of, files_of
-from harness.search.fixed_settings import texts
+from harness.search.fixed_settings import assignments
 from harness.search.outcome import Outcome, summary_of_engines, verdicts_of_engines
 from harness.search.profiles import PROFILES
 
@@ -212,7 +212,7 @@ def _corpora(plans: Sequence[Plan]) -> list[str]:
 def _subject(plan: Plan) -> str:
     subject = plan.engine + (f", machine {plan.machine}" if plan.machine is not None else "")
     subject += f" with model {plan.model}" if plan.model else ""
-    subject += "".join(f", {one}" for one in texts(plan.settings))
+    subject += "".join(f", {one}" for one in assignments(plan.settings))
     return subject + (f" and the bug {plan.mutant}" if plan.mutant is not None else "")
 
 
@@ -239,7 +239,7 @@ def _command(plan: Plan, engines: Sequence[str], asked: Asked) -> str:
         "--twin": plan.twin,
     }
     words = [word for name, value in options.items() if value is not None for word in (name, str(value))]
-    words += [word for one in texts(plan.settings) for word in ("--set", one)]
+    words += [word for one in assignments(plan.settings) for word in ("--set", one)]
     named = [word for engine in engines for word in ("--engine", engine)] if list(engines) != [OWN] else []
     return shlex.join([*own, "swarden", "fuzz", *named, *words, *["--stop-on-first"] * plan.stop_on_first])
 

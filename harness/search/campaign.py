@@ -175,7 +175,7 @@ class Worker(Listener):
         if is_repeated and current.run == len(self._logs):
             reject()
         if not have_settings(self.target, header.configs, self.plan.settings):
-            raise UsageError(f"--set: machine {header.machine} draws other values; its `configure` must call `fix`")
+            raise UsageError(f"--set: machine {header.machine} ignores it, and must call `self.listener.fix`")
         if current < self.plan.first_run or current.run >= len(self._logs) + is_repeated + self._quota:
             return None
         header = msgspec.structs.replace(

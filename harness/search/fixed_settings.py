@@ -23,7 +23,7 @@ def have_settings(target: Target, configs: Sequence[Settings], settings: Setting
 
 def refusal(target: Target, settings: Settings) -> UsageError:
     """The error that no drawn configuration can have these settings, with the reason for the default configuration."""
-    reason = "set other values, or others with them"
+    reason = "choose other values, or set further ones that they need"
     try:
         target.decode({**target.defaults, **settings})
     except InvalidConfig as error:
@@ -31,6 +31,6 @@ def refusal(target: Target, settings: Settings) -> UsageError:
     return UsageError(f"--set: the engine refuses each drawn configuration with {dict(settings)}: {reason}")
 
 
-def texts(settings: Settings) -> list[str]:
+def assignments(settings: Settings) -> list[str]:
     """The values of --set, as in "overlap=true"."""
     return [f"{name}={msgspec.json.encode(value).decode()}" for name, value in settings.items()]

@@ -44,29 +44,33 @@ class JobDeath:
         return f"worker died: {self.name if self.exit_code < 0 else self.exit_code}"
 
 
-class _Process(ForkProcess):
-    """Keeps its CPU seconds: whoever waits for it first has the only chance, and that may be the start of another."""
+class _Child(Popen):
+    """Keeps its CPU seconds: only the first wait is told, and the start of another process waits for all that ended."""
 
     cpu_seconds = 0.0
 
+    def poll(self, flag: int = os.WNOHANG) -> int | None:
+        if self.returncode is None:
+            try:
+                ended, status, usage = os.wait4(self.pid, flag)
+            except ChildProcessError:
+                return None
+            if ended:
+                self.returncode = os.waitstatus_to_exitcode(status)
+                self.cpu_seconds = usage.ru_utime + usage.ru_stime
+        return self.returncode
+
+
+class _Process(ForkProcess):
     @staticmethod
     def _Popen(process_obj: BaseProcess) -> Popen:  # noqa: N802
         return _Child(process_obj)
 
-
-class _Child(Popen):
-    def __init__(self, process: BaseProcess) -> None:
-        assert isinstance(process, _Process), f"{process} is one of this module"
-        self._process = process
-        super().__init__(process)
-
-    def poll(self, flag: int = os.WNOHANG) -> int | None:
-        if self.returncode is None:
-            ended, status, usage = os.wait4(self.pid, flag)
-            if ended:
-                self.returncode = os.waitstatus_to_exitcode(status)
-                self._process.cpu_seconds = usage.ru_utime + usage.ru_stime
-        return self.returncode
+    @property
+    def cpu_seconds(self) -> float:
+        """Those of the ended process."""
+        child: _Child = self._popen  # type: ignore[attr-defined]  # typeshed leaves it out
+        return child.cpu_seconds
 
 
 @dataclass(frozen=True, slots=True)

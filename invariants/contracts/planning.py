@@ -61,7 +61,8 @@ def verdicts(before: Snapshot, events: Sequence[NamedTuple], tokens_of: Tokens) 
     if places <= {Place.RUNNING} or (has_no_row and not admitted):
         return []
     moved = before_planning(events)
-    if any(type(event) is Preempted for event in events) or not is_predictable(before, events, len(moved)):
+    is_preempting = any(type(event) is Preempted for event in events)  # which changes what fits
+    if is_preempting or not is_predictable(before, events, len(moved)):
         return []
     if has_no_row:  # then nothing can be admitted
         return [Verdict(event.request_id, _stretch(event), None) for event in admitted[:1]]
@@ -74,7 +75,7 @@ def verdicts(before: Snapshot, events: Sequence[NamedTuple], tokens_of: Tokens) 
 class Rivalry(NamedTuple):
     """The first waiting request, and the running requests of which some must be preempted for it.
 
-    `fits_without` tells if the first fits in place of these requests.
+    `fits_without`: whether the first request fits once these are preempted.
     """
 
     first: RequestView
@@ -104,6 +105,7 @@ def rivalry(before: Snapshot, events: Sequence[NamedTuple], tokens_of: Tokens) -
 
         def fits_without(others: Sequence[RequestView]) -> bool:
             relieved = Planner(before, moved)
+            relieved.budget += relieved.num_decodes(lesser)  # how many will be preempted is not known yet
             relieved.release(others, spared=spared)
             return relieved.plan_new(first, tokens, first=False) is not None
 
@@ -132,7 +134,7 @@ class Planner:
         self.budget = NO_LIMIT if limits.chunk_len is None else limits.chunk_len
         self._unlock_slid_pages()
         continuing = [one for one in before.requests or () if one.place == Place.RUNNING and self._continues(one)]
-        self.budget -= self._num_decodes(continuing)
+        self.budget -= self.num_decodes(continuing)
         for one in continuing:
             self._reserve(self.pager.of_decode(self._decode(one)))
 
@@ -215,7 +217,6 @@ class Planner:
         """
         page_size, nodes = self.before.limits.page_size, self.before.node_by_id
         self.num_rows += len(lesser)
-        self.budget += self._num_decodes(lesser)
         for request in lesser:
             decode, record = self._decode(request), self.before.record_by_request[request.id]
             self._reserve(self.pager.of_decode(decode), times=-1)
@@ -247,7 +248,7 @@ class Planner:
         launched_len = self.before.record_by_request[request.id].launched_len
         return launched_len + 1 < request.prompt_len + request.max_new_tokens
 
-    def _num_decodes(self, running: Sequence[RequestView]) -> int:
+    def num_decodes(self, running: Sequence[RequestView]) -> int:
         """The number of requests that decode beside a prefill; with drafts, those without a pass in flight."""
         limits, records = self.before.limits, [self.before.record_by_request[one.id] for one in running]
         ready = [one for one in records if not limits.draft_len or one.launched_len == one.committed_len]

@@ -1,4 +1,4 @@
-"""Preemption: if and only if the preemptor then fits, of the lowest priority, and it is admitted at once."""
+"""Preemption: when requests are preempted, which ones, and that the preemptor is admitted at once."""
 
 from itertools import product
 

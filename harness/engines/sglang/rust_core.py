@@ -14,7 +14,7 @@ from harness.engines.sglang.boot import Release
 PAIR_OF_CORES = "swarden"  # the name of the pair of cores in the registry of a release
 FIRST_ID = 5 * 10**10  # of the nodes of Python cores; no size is as large, so that an id is known by its value
 SIZES = ("full_evictable_size", "swa_evictable_size", "full_protected_size", "swa_protected_size")
-FREES = ("device_frees", "host_frees")  # by component; the Rust core frees the nodes of a subtree in any order
+FREES = ("device_frees", "host_frees")  # by component; in any order: the Rust core's varies
 UNDRAINED = (*FREES, "cache_actions")  # a result must not be dropped with these
 
 

@@ -317,7 +317,7 @@ def test_machine_that_ignores_fixed_settings_ends_the_campaign():
     worker = Worker(Plan(OWN, TINY, seed=0, seconds=60, settings={"page_size": 4}), lambda _: None)
 
     assert worker.drive(Header(engine=OWN, configs=[{"page_size": 4}])) is not None
-    with pytest.raises(UsageError, match="--set: machine engine draws other values"):
+    with pytest.raises(UsageError, match="--set: machine engine ignores it"):
         worker.drive(Header(engine=OWN, configs=[{}]))
 
 

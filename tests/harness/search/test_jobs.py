@@ -35,7 +35,7 @@ def test_each_job_yields_its_result_or_the_death_of_its_process(workers):
     for job, result in run_jobs(jobs, work, workers=workers):
         ended[job] = result
         for other in active_children():
-            other.join()  # as the start of another may do
+            other.join()  # as the start of another job may wait for it
 
     hung, crashed = ended.pop("hang"), ended.pop("crash")
     assert ended == {"one": "ONE", "two": "TWO", "three": "THREE"}

@@ -46,16 +46,15 @@ def lacking_a_row(*events, running=None, waiting=None, limits=None, **pools) -> 
     return idle(*events, before=state)
 
 
-def preempting_beside_another(priority: int) -> Transition:
-    """r1 yields its row; r9 of this priority runs on."""
-    change = lacking_a_row(PREEMPTED)
-    [first, *_], [record, *_] = change.before.requests or (), change.before.records or ()
-    other, its_record = (
-        first._replace(id=9, priority=priority),
-        record._replace(owner=record.owner._replace(id=9), row=2),
-    )
-    requests, records = (*(change.before.requests or ()), other), (*(change.before.records or ()), its_record)
-    return idle(PREEMPTED, before=replace(change.before, requests=requests, records=records))
+def preempting_beside_another(priority: int, *, gives_pages: bool = True, **lacking) -> Transition:
+    """r1 yields its row and its pages; r9 of this priority runs on, which may have no page of its own."""
+    before = lacking_a_row(**lacking).before
+    [first, *others], [record, *records] = before.requests or (), before.records or ()
+    its = record._replace(owner=record.owner._replace(id=9), row=2)
+    if not gives_pages:
+        its = its._replace(units=tuple((0,) * len(units) for units in record.units))
+    requests = (first, first._replace(id=9, priority=priority), *others)
+    return idle(PREEMPTED, before=replace(before, requests=requests, records=(record, its, *records)))
 
 
 CASES = [
@@ -72,6 +71,9 @@ CASES = [
             "a-prompt-has-begun": lacking_a_row(running={"place": "chunked"}),
             "as-important-as-another": preempting_beside_another(2),
             "in-place-of-a-more-important-one": preempting_beside_another(3),
+            "in-place-of-one-without-pages": preempting_beside_another(
+                1, gives_pages=False, rows=(2,), full=(), waiting={"max_new_tokens": 36}
+            ),
             "results-were-waited-for": lacking_a_row(Completed(7), Launched(8, ())),
         }.items()
     ],
@@ -92,7 +94,7 @@ CASES = [
     broken(
         preemption_matches_planner,
         "in-place-of-a-less-important-one",
-        preempting_beside_another(1),
+        preempting_beside_another(1, rows=(2,), full=(), waiting={"max_new_tokens": 36}),
         found(VICTIM, PreemptionCode.LESS_IMPORTANT_SPARED, spared=Ref("request", 9)),
     ),
     healthy(preemptor_is_admitted_at_once, preempting(PREEMPTED, ADMITTED)),

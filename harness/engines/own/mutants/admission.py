@@ -73,7 +73,6 @@ DECODES_BESIDE_A_PREFILL_ARE_NOT_PAID_FOR = Mutant(
         "reservations_match_planner",
         "preemption_serves_higher_priority",
         "preemptor_is_admitted_at_once",
-        "preemption_matches_planner",
     ),
 )
 
@@ -175,7 +174,6 @@ IMPORTANCE_IS_NOT_ASKED = Mutant(
         "admission_follows_queue_order",
         "preemption_serves_higher_priority",
         "preemptor_is_admitted_at_once",
-        "preemption_matches_planner",
     ),
 )
 

@@ -63,7 +63,6 @@ EQUALS_ARE_PREEMPTED = Mutant(
     caught_by=(
         "preemption_serves_higher_priority",
         "preemptor_is_admitted_at_once",
-        "preemption_matches_planner",
     ),
 )
 
@@ -80,7 +79,6 @@ PREEMPTED_IN_VAIN = Mutant(
     caught_by=(
         "preemption_serves_higher_priority",
         "preemptor_is_admitted_at_once",
-        "preemption_matches_planner",
     ),
 )
 
@@ -125,7 +123,6 @@ LOCKS_OF_OTHERS_ARE_COUNTED_TOO = Mutant(
     caught_by=(
         "preemption_serves_higher_priority",
         "preemptor_is_admitted_at_once",
-        "preemption_matches_planner",
     ),
 )
 
