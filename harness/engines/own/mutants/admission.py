@@ -113,7 +113,7 @@ BEGUN_PAGES_COUNT_AS_WHOLE = Mutant(
             broken="firm = {pool.name: (extent.end - extent.start) // pool.page_size for pool in pools}",
         ),
     ),
-    caught_by=("reservations_cover_taken_units", "reserved_units_never_run_out"),
+    caught_by=("reservations_cover_taken_units", "reserved_units_never_run_out", "reservations_match_planner"),
 )
 
 FIRST_OUTPUT_TOKEN_IS_FORGOTTEN = Mutant(
@@ -204,5 +204,5 @@ DECODES_ARE_NOT_IN_THE_BUDGET = Mutant(
     id="S48",
     source="in a mixed batch the decodes do not count against the tokens of a step: a chunk takes all of them",
     hunks=(Hunk(f"{ADMISSION}.new_budget", healthy="tokens -= len(self.decodable(running))", broken="pass"),),
-    caught_by=("mixed_passes_stay_within_chunk_len", "reservations_match_planner"),
+    caught_by=("mixed_passes_stay_within_chunk_len", "reservations_match_planner", "admission_matches_planner"),
 )

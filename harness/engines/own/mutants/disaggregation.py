@@ -23,7 +23,7 @@ TAIL_WITHOUT_ITS_FLAG = in_a_pair(
     id="B75",
     source="sglang pull 25419: eviction did not know that only a prompt's tail had windowed pages",
     hunks=(Hunk(f"{DECODE}._reserve", healthy="prefix_len, length, frontiers)", broken="prefix_len, length, {})"),),
-    caught_by=("private_pages_match_frontier", "AccountingError"),
+    caught_by=("private_pages_match_frontier", "AccountingError", "live_nodes_hold_their_pages"),
 )
 WHOLE_PROMPT_COUNTED = in_a_pair(
     id="B78",

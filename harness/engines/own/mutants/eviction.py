@@ -38,7 +38,12 @@ LOCKED_WINDOWS_ARE_EVICTED = Mutant(
             broken="and node.locks[self._index] < 2",
         ),
     ),
-    caught_by=("eviction_spares_locked_nodes", "locked_nodes_stay_live", "locked_windows_are_live"),
+    caught_by=(
+        "eviction_spares_locked_nodes",
+        "locked_nodes_stay_live",
+        "locked_windows_are_live",
+        "copies_keep_both_ends",
+    ),
 )
 
 EVICTION_STOPS_AFTER_ONE = Mutant(

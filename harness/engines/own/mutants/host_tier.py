@@ -189,7 +189,7 @@ DROPPED_WINDOWS_ARE_LOST = Mutant(
             broken="ledger.free(pages if ledger is self._host.ledgers[0] else [], owner=TREE, cause=FreeCause.DROPPED)",
         ),
     ),
-    caught_by=("unit_has_one_owner",),
+    caught_by=("unit_has_one_owner", "PoolExhausted"),
 )
 
 COMES_BACK_WITH_DEAD_WINDOWS = Mutant(

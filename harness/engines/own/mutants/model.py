@@ -75,7 +75,12 @@ PAGE_IS_FREED_ONE_TOKEN_EARLY = Mutant(
             broken=FRONTIER.replace("position - ", "position + 1 - "),
         ),
     ),
-    caught_by=("logits_match_uncached_model", "units_in_flight_are_pinned", "frontiers_spare_the_window"),
+    caught_by=(
+        "logits_match_uncached_model",
+        "units_in_flight_are_pinned",
+        "frontiers_spare_the_window",
+        "reservations_match_planner",
+    ),
     model=MODEL,
 )
 

@@ -61,6 +61,7 @@ STALE_RESULT_COUNTS = Mutant(
         "committed_tokens_have_landed",
         "outputs_match_reference",
         "AssertionError",
+        "units_in_flight_are_pinned",
     ),
 )
 
@@ -127,7 +128,7 @@ RETRACTED_BEFORE_THE_PIPELINE_IS_EMPTY = Mutant(
     id="S79",
     source="a request is retracted before the passes in flight have completed, which might free enough pages",
     hunks=(Hunk(f"{SCHEDULER}._free_decode_pages", healthy="if not self._settle():", broken="if False:"),),
-    caught_by=("retraction_is_necessary", "oom_abort_only_if_alone"),
+    caught_by=("retraction_is_necessary", "oom_abort_only_if_alone", "retraction_lets_others_run"),
 )
 
 LATE_PASS_IS_GIVEN_UP = Mutant(

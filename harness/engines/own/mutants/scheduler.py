@@ -207,7 +207,7 @@ ONE_PAGE_OF_THE_WINDOW_STAYS = Mutant(
             broken="ledgers.free_alone(pool, private[:-1], ",
         ),
     ),
-    caught_by=("live_nodes_hold_their_pages", "private_pages_match_frontier"),
+    caught_by=("live_nodes_hold_their_pages", "private_pages_match_frontier", "unit_has_one_owner"),
 )
 
 CHUNKS_KEEP_THEIR_WINDOWS = Mutant(
@@ -251,7 +251,7 @@ WINDOW_IS_READ_ONE_SHORT = Mutant(
             broken="pool.read_from(entry.start + 1)",
         ),
     ),
-    caught_by=("reads_cover_the_window",),
+    caught_by=("reads_cover_the_window", "slots_hold_their_prefix"),
 )
 
 TOKENS_GO_TO_THE_WRONG_REQUEST = Mutant(

@@ -60,7 +60,7 @@ LOOKAHEAD_HAS_NO_STATES = Mutant(
             broken="range(kept_from, min(stop, num_pages(end, self.page_size)))",
         ),
     ),
-    caught_by=(*CONTENT, "writes_go_to_private_units", "AccountingError"),
+    caught_by=(*CONTENT, "writes_go_to_private_units", "AccountingError", "records_keep_their_last_state"),
 )
 
 STATE_KEEPS_REJECTED_DRAFTS = Mutant(

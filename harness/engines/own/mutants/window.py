@@ -15,7 +15,12 @@ PAGE_LARGER_THAN_WINDOW = Mutant(
             broken="return lookback(window)",
         ),
     ),
-    caught_by=("published_prefixes_match", "live_nodes_hold_their_pages", "frontiers_spare_the_window"),
+    caught_by=(
+        "published_prefixes_match",
+        "live_nodes_hold_their_pages",
+        "frontiers_spare_the_window",
+        "reservations_match_planner",
+    ),
 )
 
 LAST_TOKEN_LOSES_ITS_PAGE = Mutant(
@@ -34,6 +39,7 @@ LAST_TOKEN_LOSES_ITS_PAGE = Mutant(
         "last_token_keeps_its_page",
         "frontiers_spare_the_window",
         "writes_go_to_private_units",
+        "slots_hold_their_prefix",
     ),
 )
 
