@@ -9,7 +9,6 @@ from itertools import islice
 from multiprocessing.connection import Connection, Pipe, wait
 from multiprocessing.context import ForkProcess
 from multiprocessing.popen_fork import Popen
-from multiprocessing.process import BaseProcess
 from typing import Any, Generic, TypeVar
 
 from harness.core.errors import UsageError
@@ -45,7 +44,10 @@ class JobDeath:
 
 
 class _Child(Popen):
-    """Keeps its CPU seconds: only the first wait is told, and the start of another process waits for all that ended."""
+    """Keeps the CPU seconds of its process.
+
+    The kernel tells them once, to whoever waits first: the start of another process waits for all that have ended.
+    """
 
     cpu_seconds = 0.0
 
@@ -62,15 +64,13 @@ class _Child(Popen):
 
 
 class _Process(ForkProcess):
-    @staticmethod
-    def _Popen(process_obj: BaseProcess) -> Popen:  # noqa: N802
-        return _Child(process_obj)
+    _Popen = _Child
+    _popen: _Child
 
     @property
     def cpu_seconds(self) -> float:
         """Those of the ended process."""
-        child: _Child = self._popen  # type: ignore[attr-defined]  # typeshed leaves it out
-        return child.cpu_seconds
+        return self._popen.cpu_seconds
 
 
 @dataclass(frozen=True, slots=True)
