@@ -105,8 +105,7 @@ def rivalry(before: Snapshot, events: Sequence[NamedTuple], tokens_of: Tokens) -
 
         def fits_without(others: Sequence[RequestView]) -> bool:
             relieved = Planner(before, moved)
-            relieved.budget += relieved.num_decodes(lesser)  # how many will be preempted is not known yet
-            relieved.release(others, spared=spared)
+            relieved.release(others, rivals=lesser, spared=spared)
             return relieved.plan_new(first, tokens, first=False) is not None
 
         return Rivalry(first, lesser, fits_without) if fits_without(lesser) else None
@@ -134,7 +133,7 @@ class Planner:
         self.budget = NO_LIMIT if limits.chunk_len is None else limits.chunk_len
         self._unlock_slid_pages()
         continuing = [one for one in before.requests or () if one.place == Place.RUNNING and self._continues(one)]
-        self.budget -= self.num_decodes(continuing)
+        self.budget -= self._num_decodes(continuing)
         for one in continuing:
             self._reserve(self.pager.of_decode(self._decode(one)))
 
@@ -210,14 +209,18 @@ class Planner:
         running = [one for one in self.before.requests or () if one.place == Place.RUNNING and self._continues(one)]
         return [one for one in running if threshold is not None and first.priority > one.priority + threshold]
 
-    def release(self, lesser: Sequence[RequestView], *, spared: Sequence[int]) -> None:
-        """Release what these running requests hold, and the pages that they may still take.
+    def release(
+        self, preempted: Sequence[RequestView], *, rivals: Sequence[RequestView], spared: Sequence[int]
+    ) -> None:
+        """Release what the preempted requests hold, and the pages that they may still take.
 
-        Their pages of the tree become evictable where no other request locks the node, but for `spared` nodes.
+        Their pages of the tree become evictable where no other request locks the node, but for `spared` nodes.  The
+        tokens of a mixed batch are given back by all `rivals`, because the chunk is planned before the victims are.
         """
         page_size, nodes = self.before.limits.page_size, self.before.node_by_id
-        self.num_rows += len(lesser)
-        for request in lesser:
+        self.num_rows += len(preempted)
+        self.budget += self._num_decodes(rivals)
+        for request in preempted:
             decode, record = self._decode(request), self.before.record_by_request[request.id]
             self._reserve(self.pager.of_decode(decode), times=-1)
             for index, component in enumerate(self.before.components):
@@ -248,7 +251,7 @@ class Planner:
         launched_len = self.before.record_by_request[request.id].launched_len
         return launched_len + 1 < request.prompt_len + request.max_new_tokens
 
-    def num_decodes(self, running: Sequence[RequestView]) -> int:
+    def _num_decodes(self, running: Sequence[RequestView]) -> int:
         """The number of requests that decode beside a prefill; with drafts, those without a pass in flight."""
         limits, records = self.before.limits, [self.before.record_by_request[one.id] for one in running]
         ready = [one for one in records if not limits.draft_len or one.launched_len == one.committed_len]
