@@ -32,11 +32,10 @@ class PerturbedTraffic(Machine):
 
     @initialize(config=CONFIGURATIONS, kinds=st.sampled_from(traffic.TRAFFICS), load=st.sampled_from(LOADS))
     def configure(self, config: EngineConfig, kinds: Traffic, load: Load) -> None:
-        (config,) = self.listener.fix([load.on(config)])
+        self.begin([load.on(config)])
         alone = tuple(fault for fault in PERTURBATIONS if fault != SENT)
-        usual = traffic.ops_of(kinds, load, config, ())
+        usual = traffic.ops_of(kinds, load, self.configs[0], ())
         self.ops = st.one_of(usual, usual, usual, perturbations(alone))
-        self.begin([config])
 
     @rule(data=st.data())
     def act(self, data: st.DataObject) -> None:
@@ -53,7 +52,7 @@ class PerturbedPairTraffic(Machine):
     @initialize(load=st.sampled_from(pair_traffic.LOADS), data=st.data())
     def configure(self, load: Load, data: st.DataObject) -> None:
         self.load = load
-        self.begin(self.listener.fix(data.draw(pair_traffic.sides(load))))
+        self.begin(data.draw(pair_traffic.sides(load)))
 
     @rule(data=st.data(), side=st.sampled_from((pair_traffic.DECODE, pair_traffic.PREFILL)), coin=st.integers(0, 3))
     def act(self, data: st.DataObject, side: int, coin: int) -> None:

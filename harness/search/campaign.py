@@ -14,7 +14,7 @@ from hypothesis.errors import Unsatisfiable
 from hypothesis.stateful import run_state_machine_as_test
 
 from harness.core.driver import Driver, Failure, Kept
-from harness.core.errors import InvalidConfig, UsageError
+from harness.core.errors import InvalidConfig
 from harness.core.fingerprint import slug
 from harness.core.oplog import Header, OpLog, OpLogError
 from harness.core.ops import Op
@@ -174,8 +174,6 @@ class Worker(Listener):
         is_repeated = self._repeats_simplest_run
         if is_repeated and current.run == len(self._logs):
             reject()
-        if not have_settings(self.target, header.configs, self.plan.settings):
-            raise UsageError(f"--set: machine {header.machine} ignores it, and must call `self.listener.fix`")
         if current < self.plan.first_run or current.run >= len(self._logs) + is_repeated + self._quota:
             return None
         header = msgspec.structs.replace(

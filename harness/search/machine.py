@@ -64,10 +64,10 @@ class Player:
         self.driver: Driver | None = None
 
     def begin(self, configs: Sequence[Any]) -> None:
-        """Start the run's engines, of these configurations of the target."""
-        self.configs, target = configs, self.listener.target
+        """Start the run's engines, of these configurations of the target with the settings that the listener fixes."""
+        self.configs, target = self.listener.fix(configs), self.listener.target
         if not self.listener.is_over:
-            encoded = [target.encode(config) for config in configs]
+            encoded = [target.encode(config) for config in self.configs]
             self.header = Header(engine=target.name, version=target.version(), machine=self.machine, configs=encoded)
             self.driver = self.listener.drive(self.header)
 

@@ -62,7 +62,7 @@ class PairTraffic(Machine):
     def configure(self, data: st.DataObject) -> None:
         self.faults = data.draw(fault_sets([*CLIENT_FAULTS, *self.link_faults]))
         self.load = RequestMix(data.draw(options(*OUTPUT_LENS)))
-        self.begin(self.listener.fix(self.sides(HypothesisDraw(data))))
+        self.begin(self.sides(HypothesisDraw(data)))
 
     @rule(data=st.data())
     def act(self, data: st.DataObject) -> None:

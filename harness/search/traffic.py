@@ -85,8 +85,8 @@ class EngineTraffic(Machine):
     @initialize(data=st.data())
     def configure(self, data: st.DataObject) -> None:
         target = self.listener.target
-        (config,) = self.listener.fix([target.config(HypothesisDraw(data))])
-        self.shape = target.shape(config)
+        self.begin([target.config(HypothesisDraw(data))])
+        self.shape = target.shape(self.configs[0])
         faults = [fault for fault in target.faults if fault not in self.shape.unused]
         self.faults = data.draw(fault_sets(faults)) if faults else ()
         self.load = RequestMix(data.draw(st.sampled_from(OUTPUT_LENS)))
@@ -98,7 +98,6 @@ class EngineTraffic(Machine):
             optional = [name for name in supported if name not in ALWAYS]
             left_out = set(optional) - data.draw(st.sets(st.sampled_from(optional))) if optional else set()
         self.kinds = tuple(name for name in supported if name not in left_out for _ in range(WEIGHTS[name][1]))
-        self.begin([config])
 
     @rule(data=st.data())
     def act(self, data: st.DataObject) -> None:

@@ -74,7 +74,7 @@ class HostTraffic(Machine):
         )
     )
     def configure(self, config: EngineConfig) -> None:
-        self.begin(self.listener.fix([replace(config, load_back_threshold=1)]))
+        self.begin([replace(config, load_back_threshold=1)])
 
     @rule(ops=host_ops())
     def act(self, ops: tuple[Op, ...]) -> None:

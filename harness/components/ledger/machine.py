@@ -61,7 +61,7 @@ class LedgerTraffic(Machine):
 
     @initialize(config=with_states(configurations(page_sizes=PAGE_SIZES, kinds=("both",) * 10 + ("full", "swa"))))
     def configure(self, config: EngineConfig) -> None:
-        self.begin(self.listener.fix([config]))
+        self.begin([config])
 
     @rule(ops=ledger_ops())
     def act(self, ops: tuple[Op, ...]) -> None:

@@ -55,7 +55,7 @@ class TreeTraffic(Machine):
 
     @initialize(config=with_states(configurations(page_sizes=PAGE_SIZES, kinds=ONE_POOL_RARELY, sharing=(True,))))
     def configure(self, config: EngineConfig) -> None:
-        self.begin(self.listener.fix([config]))
+        self.begin([config])
 
     @rule(ops=tree_ops())
     def act(self, ops: tuple[Op, ...]) -> None:

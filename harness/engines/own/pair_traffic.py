@@ -146,10 +146,9 @@ class PairTraffic(Machine):
 
     @initialize(load=st.sampled_from(LOADS), faults=fault_sets(FAULTS), data=st.data())
     def configure(self, load: Load, faults: tuple[str, ...], data: st.DataObject) -> None:
-        prefill, decode = self.listener.fix(data.draw(sides(load)))
         self.load, self.faults = load, faults
-        self.begin([prefill, decode])
-        if decode.draft_tokens:
+        self.begin(data.draw(sides(load)))
+        if self.configs[DECODE].draft_tokens:
             self.apply(msgspec.structs.replace(data.draw(acceptances()), engine=DECODE))
 
     @rule(data=st.data())

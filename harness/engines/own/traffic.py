@@ -56,9 +56,9 @@ class EngineTraffic(Machine):
         data=st.data(),
     )
     def configure(self, config: EngineConfig, faults: tuple[str, ...], load: Load, data: st.DataObject) -> None:
-        (config,) = self.listener.fix([load.on(config)])
+        self.begin([load.on(config)])
+        (config,) = self.configs
         self.faults, self.load, self.has_drafts = faults, load, bool(config.draft_tokens)
-        self.begin([config])
         self.apply_all(data.draw(first_acceptances(config)))
         self.apply_all(data.draw(st.lists(submissions(load), min_size=1, max_size=4)))
 
@@ -195,10 +195,10 @@ class WeightedEngineTraffic(Machine):
         load=st.sampled_from(LOADS),
     )
     def configure(self, config: EngineConfig, faults: tuple[str, ...], traffic: Traffic, load: Load) -> None:
-        (config,) = self.listener.fix([load.on(config)])
+        self.begin([load.on(config)])
+        (config,) = self.configs
         accepts: Traffic = ("accept",) * 2 if config.draft_tokens else ()
         self.ops = ops_of(accepts + traffic, load, config, faults)
-        self.begin([config])
 
     @rule(data=st.data())
     def act(self, data: st.DataObject) -> None:

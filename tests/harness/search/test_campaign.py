@@ -8,7 +8,7 @@ import pytest
 from harness.components.ledger.machine import LedgerTraffic
 from harness.core.errors import UsageError
 from harness.core.fingerprint import slug
-from harness.core.oplog import Header, OpLog
+from harness.core.oplog import OpLog
 from harness.core.registry import OWN, target_of
 from harness.core.replay import failure_like, run_log
 from harness.core.running_log import RunningLog, last_run
@@ -311,14 +311,6 @@ def test_fixed_settings_are_those_of_all_runs(machine):
 def test_settings_that_no_configuration_can_have_end_the_campaign():
     with pytest.raises(UsageError, match=r"--set: the engine refuses each .*: page_size: 3 is not one of"):
         work(settings={"page_size": 3}, machine="ledger")
-
-
-def test_machine_that_ignores_fixed_settings_ends_the_campaign():
-    worker = Worker(Plan(OWN, TINY, seed=0, seconds=60, settings={"page_size": 4}), lambda _: None)
-
-    assert worker.drive(Header(engine=OWN, configs=[{"page_size": 4}])) is not None
-    with pytest.raises(UsageError, match="--set: machine engine ignores it"):
-        worker.drive(Header(engine=OWN, configs=[{}]))
 
 
 def test_finding_that_cannot_be_written_is_kept_in_memory(tmp_path):

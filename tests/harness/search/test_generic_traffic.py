@@ -14,20 +14,13 @@ TARGET = SimpleNamespace(
 )
 
 
-class Configured(EngineTraffic):
-    """Traffic that is configured, but drives nothing."""
-
-    def begin(self, configs):
-        pass
-
-
 @settings(max_examples=50, database=None, deadline=None)
 @given(st.data(), st.sampled_from([(), ("accept", "load.fails"), ("link.drop", "load.fails")]))
 def test_unused_ops_and_faults_are_not_drawn(data, unused):
     shape = Shape(unused=unused)
-    run = object.__new__(Configured)
+    run = object.__new__(EngineTraffic)
     target = SimpleNamespace(**vars(TARGET), config=lambda _: {}, shape=lambda _: shape)
-    run.listener = SimpleNamespace(target=target, fix=lambda configs: configs)
+    run.listener = SimpleNamespace(target=target, fix=lambda configs: configs, is_over=True)
 
     run.configure(data)
 
