@@ -78,10 +78,10 @@ def perturb_arrival(engine: Engine, event: Filled, crossing: Crossing) -> Blamed
     page = crossing.choose(event.pages if event.checksums else ())
     if page is None:
         return None
-    exchanges = crossing.chance.randrange(2)
-    has_exchanged = exchanges and _exchange(engine.memory.store, event.pool, page, crossing.chance)
+    store, chance = engine.memory.store, crossing.chance
+    has_exchanged = chance.randrange(2) == 1 and _exchange(store, event.pool, page, chance)
     if not has_exchanged:
-        _flip(engine.memory.store, event.pool, page, crossing.chance)
+        _flip(store, event.pool, page, chance)
     request = Ref("request", event.request_id)
     return Blamed("pages_arrive_as_they_were_sent", Ref("page", page, event.pool), ("request", request))
 
