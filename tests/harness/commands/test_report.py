@@ -25,8 +25,8 @@ from harness.search.archive import (
     Quarantine,
     Sighting,
     Status,
-    save,
 )
+from harness.search.archive_files import save
 from harness.search.result import Tallies
 from tests.harness.report.browser import needs_chromium, new_tab
 from tests.harness.report.html import parsed
@@ -87,7 +87,7 @@ def a_night(name, findings=(), **fields):
 
 
 def save_night(archive, night):
-    save(archive.nights_folder / night.name / "night.json", night)
+    save(archive.nights_folder / night.name / "night.json", night, archive.root)
 
 
 def an_archive(root):
