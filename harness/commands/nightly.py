@@ -81,11 +81,15 @@ def nightly(
             (ERR if as_json else OUT).print(line, markup=False)
     Journal(place.nights_folder / night.name / "shards").clear()
     if junit is not None:
-        junit.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(junit, (place.nights_folder / night.name / "junit.xml").read_bytes())
+        _copy(place.nights_folder / night.name / "junit.xml", junit)
     if as_json:
         print_json(msgspec.to_builtins(night))
     raise typer.Exit(night.exit_code or ExitCode.CLEAN)
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(target, source.read_bytes())
 
 
 @contextmanager
