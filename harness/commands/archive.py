@@ -15,7 +15,8 @@ from harness.core.exit_codes import ExitCode
 from harness.core.oplog import OpLog, OpLogError
 from harness.core.replay import Verdict
 from harness.report.story import replay_line
-from harness.search.archive import Archive, Archived, Quarantine, Sighting, Status, write
+from harness.search.archive import Archive, Archived, Quarantine, Sighting, Status
+from harness.search.archive_files import write
 from harness.search.deaths import is_death
 from harness.search.findings import write as write_log
 from harness.search.shards import replay_with_story
@@ -74,9 +75,7 @@ def show(fingerprint: FingerprintArgument, place: ArchiveOption = ARCHIVE, as_js
         traffic = f", {one.times} times in random traffic" if one.times else ""
         why = f", {one.why}" if one.why else ""
         OUT.print(f"{one.night}: {one.status.value} on {release}{replays}{traffic}{why}", markup=False)
-    story = found.log.with_suffix(".txt") if found.log is not None else None
-    if story is not None and story.exists():
-        print_piece(story.read_text(errors="replace"))
+    print_piece(found.story)
     _print_errors(found.errors)
 
 
@@ -107,7 +106,7 @@ def verify(place: ArchiveOption = ARCHIVE, as_json: JsonOption = False) -> None:
         errors += [*_errors_of(one)]
     nights = Archive(place).nights(errors)
     for path in sorted(place.glob("corpus/*/*.oplog")):
-        errors += [*_log_errors(path)]
+        errors += [*_log_errors(path, place)]
     if as_json:
         print_json({"findings": len(findings), "nights": len(nights), "errors": errors})
     else:
@@ -133,10 +132,10 @@ def import_logs(
         found = Archive(place).finding(header.engine, name)
         kills = any(map(is_death, (name, *replays.fingerprints)))
         expecting = OpLog(msgspec.structs.replace(header, expected=name), log.ops, log.digests)
-        copy = write_log(expecting, name, found.folder, with_test=not kills)
+        copy = write_log(expecting, name, found.folder, place, with_test=not kills)
         if replays.story:
             story = [*replays.story, str(replay_line(copy)), ""]
-            write(copy.with_suffix(".txt"), "\n".join(story).encode())
+            write(copy.with_suffix(".txt"), "\n".join(story).encode(), place)
         status = {Verdict.FIXED: Status.FIXED, Verdict.CHANGED: Status.CHANGED, Verdict.FLAKY: Status.FLAKY}
         sighting = Sighting(
             night=night,
@@ -178,17 +177,17 @@ def _the_one(place: Archive, prefix: str) -> Archived:
 
 
 def _errors_of(found: Archived) -> Iterator[str]:
-    found.summary()
+    _ = found.summary(), found.story  # read now, for their errors
     yield from found.errors
     if found.log is None:
         yield f"{found.folder}: no sighting names an op-log; restore seen/, or move the folder away"
     for path in sorted({*found.folder.glob("*.oplog"), *([found.log] if found.log else [])}):
-        yield from _log_errors(path)
+        yield from _log_errors(path, found.root)
 
 
-def _log_errors(path: Path) -> Iterator[str]:
+def _log_errors(path: Path, root: Path) -> Iterator[str]:
     try:
-        OpLog.load(path)
+        OpLog.load(path, inside=root)
     except OpLogError as error:
         yield str(error)
 

@@ -13,6 +13,7 @@ import typer
 from harness.commands.console import ERR
 from harness.core.driver import Driver
 from harness.core.errors import UsageError
+from harness.core.files import opened
 from invariants.transition import Transition
 
 EventsOption = Annotated[Path | None, typer.Option("--events", help="write events to this file, one JSON line each")]
@@ -53,7 +54,7 @@ def event_lines(path: Path | None) -> Iterator[EventLines]:
         yield EventLines(None)
         return
     try:
-        file = path.open("wb", buffering=0)
+        file = opened(path, "wb")
     except OSError as error:
         raise UsageError(f"--events: {path} cannot be written: {error.strerror}") from error
     with file:

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Collection, Sequence
 from itertools import chain
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -179,11 +180,10 @@ def _with_folders(plans: Sequence[Plan]) -> Sequence[Plan]:
     for option, folder in folders:
         if folder is None:
             continue
-        trial = folder / f".trial-{os.getpid()}"
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            trial.write_bytes(b"swarden writes here\n")
-            trial.unlink()
+            with NamedTemporaryFile(dir=folder, prefix=".trial-") as trial:
+                trial.write(b"swarden writes here\n")
         except OSError as error:
             raise UsageError(f"{option}: {folder} cannot be written: {error.strerror}; name another folder") from error
     return plans

@@ -16,6 +16,7 @@ from harness.commands.options import EngineOption
 from harness.commands.sample import sample
 from harness.core.errors import UsageError
 from harness.core.exit_codes import ExitCode
+from harness.core.files import opened
 from harness.core.mutant import Mutant, StaleMutant
 from harness.core.mutant_file import VARIABLE, check_mutant, mutant_of, mutants_of_environment
 from harness.core.registry import OWN, target_of
@@ -174,7 +175,7 @@ def _seeds_file(out: Path) -> Iterator[Callable[[HuntResult], None]]:
     """
     try:
         out.mkdir(parents=True, exist_ok=True)
-        file = (out / SEEDS_FILE).open("ab", buffering=0)
+        file = opened(out / SEEDS_FILE, "ab", inside=out)
     except OSError as error:
         raise _unwritable(out, error) from error
 

@@ -17,13 +17,15 @@ from harness.commands.events import EventLines, EventsOption, event_lines
 from harness.commands.fuzz import ENGINES, STEP_TIMEOUT, STEP_TIMEOUT_S, check_engines
 from harness.core.errors import UsageError
 from harness.core.exit_codes import ExitCode
+from harness.core.files import check_target, opened, write_whole
 from harness.core.registry import OWN
 from harness.nightly.events import Event
 from harness.nightly.journal import Journal
 from harness.nightly.night import Coordinator, Order, begin, resumed
 from harness.nightly.phases import PHASES
 from harness.nightly.pool import local_pool, pool_of_scheduler
-from harness.search.archive import Archive, write
+from harness.search.archive import Archive
+from harness.search.archive_files import ArchiveError
 from harness.search.jobs import STOPPING
 from harness.search.profiles import PROFILES
 from harness.search.shards import Build
@@ -58,6 +60,7 @@ def nightly(
     """
     if profile not in PROFILES:
         raise UsageError(f"--profile: {profile!r} is not one of {', '.join(PROFILES)}")
+    check_target("--junit", junit)
     if resume is None:
         check_engines(engines := engine or [OWN], None, None, mutant)
         command = shlex.join(["swarden", *sys.argv[1:]])
@@ -68,21 +71,25 @@ def nightly(
             ERR.print(line, markup=False)
     else:
         place, night = resumed(resume)
-    limits = Limits(step_timeout, int(memory_gib * 2**30))
     with _told_how_to_continue(place.nights_folder / night.name), ExitStack() as stack:
         builds = [Build(one.engine, one.version, one.source_hash) for one in night.engines]
         pool = stack.enter_context(
             pool_of_scheduler(scheduler, workers, builds) if scheduler else local_pool(workers or os.cpu_count() or 1)
         )
         emit = stack.enter_context(_emitter(place.nights_folder / night.name, events))
-        for line in Coordinator(place, night, pool, limits, emit).run(PHASES):
+        for line in Coordinator(place, night, pool, Limits(step_timeout, int(memory_gib * 2**30)), emit).run(PHASES):
             (ERR if as_json else OUT).print(line, markup=False)
     Journal(place.nights_folder / night.name / "shards").clear()
     if junit is not None:
-        write(junit, (place.nights_folder / night.name / "junit.xml").read_bytes())
+        _copy(place.nights_folder / night.name / "junit.xml", junit)
     if as_json:
         print_json(msgspec.to_builtins(night))
     raise typer.Exit(night.exit_code or ExitCode.CLEAN)
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(target, source.read_bytes())
 
 
 @contextmanager
@@ -100,7 +107,11 @@ def _told_how_to_continue(folder: Path) -> Iterator[None]:
 @contextmanager
 def _emitter(folder: Path, path: Path | None) -> Iterator[Callable[[Event], None]]:
     """Writes each event to the night's events.jsonl, behind those of an interrupted start, and to the user's file."""
-    with (folder / "events.jsonl").open("ab", buffering=0) as own, event_lines(path) as lines:
+    try:
+        own = opened(folder / "events.jsonl", "ab", inside=folder.parents[1])
+    except OSError as error:
+        raise ArchiveError(f"{error.filename}: cannot be written: {error.strerror}; move it away") from error
+    with own, event_lines(path) as lines:
         outputs = (EventLines(own), lines)
 
         def emit(event: Event) -> None:

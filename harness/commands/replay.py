@@ -75,10 +75,14 @@ class _Replaying:
         self._pools: dict[str, ProcessPoolExecutor] = {}
 
     def ended(self, path: Path) -> Ended:
-        needed = self._process_of(path)
+        try:
+            log = OpLog.load(path, engine=self._engine)
+            needed = log.header.target.process
+        except UsageError as error:
+            return _error(path, error)
         self._first = self._first or needed
         if needed in ("", self._first):
-            return _ended(path, self._engine, self._runs, self._lines)
+            return _ended(path, log, self._engine, self._runs, self._lines)
         if self._lines.is_on:
             raise UsageError(
                 f"--events: {path} is for {needed}, and an earlier op-log for {self._first}; want one of them"
@@ -86,24 +90,26 @@ class _Replaying:
         if needed not in self._pools:
             pool = ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn"))
             self._pools[needed] = self._processes.enter_context(pool)
-        return self._pools[needed].submit(_ended, path, self._engine, self._runs, EventLines(None)).result()
-
-    def _process_of(self, path: Path) -> str:
-        """The `Target.process` of an op-log; "" if it shares a process with all others, or the log cannot be read."""
-        try:
-            return OpLog.load(path, engine=self._engine).header.target.process
-        except UsageError:
-            return ""
+        return self._pools[needed].submit(_ended, path, log, self._engine, self._runs, EventLines(None)).result()
 
 
 def figures_of_replay(path: Path, engine: str) -> dict[str, Any]:
     """The figures of one run of an op-log on an engine."""
-    return _ended(path, engine, 1, EventLines(None)).figures
-
-
-def _ended(path: Path, engine: str | None, runs: int, lines: EventLines) -> Ended:
     try:
         log = OpLog.load(path, engine=engine)
+    except UsageError as error:
+        return _error(path, error).figures
+    return _ended(path, log, engine, 1, EventLines(None)).figures
+
+
+def _error(path: Path, error: UsageError) -> Ended:
+    why = str(error) if str(error).startswith(str(path)) else f"{path}: {error}"
+    figures = {"path": str(path), "verdict": "ERROR", "why": why}
+    return Ended(ExitCode.MISUSE, figures, [Line(Part.VERDICT, f"ERROR {why}")])
+
+
+def _ended(path: Path, log: OpLog, engine: str | None, runs: int, lines: EventLines) -> Ended:
+    try:
         if engine is None:
             here = f"give --engine {log.header.engine} to replay it on the installed version"
             check_version(path, log.header, or_else=here)
@@ -113,9 +119,7 @@ def _ended(path: Path, engine: str | None, runs: int, lines: EventLines) -> Ende
         on_transition = lines.write_transition if lines.is_on else None
         repeated = repeat(log, runs, on_transition, trace_origins=True)
     except UsageError as error:
-        why = str(error) if str(error).startswith(str(path)) else f"{path}: {error}"
-        figures = {"path": str(path), "verdict": "ERROR", "why": why}
-        return Ended(ExitCode.MISUSE, figures, [Line(Part.VERDICT, f"ERROR {why}")])
+        return _error(path, error)
     story = _lines_of(path, repeated)
     if engine is not None:
         target = target_of(engine)

@@ -15,7 +15,7 @@ import typer
 from harness.commands.console import ERR, OUT
 from harness.commands.versions import load_for_here
 from harness.core.errors import UsageError
-from harness.core.files import write_whole
+from harness.core.files import check_target, write_whole
 from harness.core.oplog import OpLog, OpLogError
 from harness.nightly.page import Measured, Part, page_of
 from harness.report.page import part_of_log
@@ -39,13 +39,14 @@ def report(
     """Write one self-contained page of HTML about an archive or a campaign."""
     if not folder.is_dir():
         raise UsageError(f"{folder}: is not a folder; name an archive, or the folder of a campaign's findings")
+    target = out or folder / "report.html"
+    check_target("--out", target)
     page = page_of(
         folder,
         lambda paths: dict(_parts(paths, seconds)),
         lambda engine, paths: _coverage(engine, paths, coverage) if coverage else None,
     )
-    target = out or folder / "report.html"
-    write_whole(target, page.encode(errors="backslashreplace"))
+    write_whole(target, page.encode(errors="backslashreplace"), inside=None if out else folder)
     OUT.print(f"written: {target}", markup=False)
 
 
@@ -106,7 +107,7 @@ def _start(send: Send, paths: Sequence[Path], sender: Connection) -> None:
 
 def _engine_of(path: Path) -> tuple[str, str]:
     try:
-        header = OpLog.load(path).header
+        header = OpLog.load(path, inside=path.parent).header
     except OpLogError:
         return "", ""
     return header.engine, header.version
@@ -115,7 +116,7 @@ def _engine_of(path: Path) -> tuple[str, str]:
 def _send_parts(paths: Sequence[Path], sender: Connection) -> None:
     for path in paths:
         try:
-            part = Part(html=str(part_of_log(load_for_here(path), path)))
+            part = Part(html=str(part_of_log(load_for_here(path, inside=path.parent), path)))
         except UsageError as error:
             part = Part(why_not=str(error))
         sender.send(part)

@@ -13,7 +13,7 @@ from harness.commands.layout import columns_of, print_lines
 from harness.commands.versions import load_for_here
 from harness.core.driver import Driver
 from harness.core.errors import UsageError
-from harness.core.files import EVERYBODY, write_whole
+from harness.core.files import check_target, mode_of, write_whole
 from harness.core.oplog import Header, OpLog
 from harness.report.heading import (
     configuration_line,
@@ -75,8 +75,9 @@ def show(
 
 def _write_page(log: OpLog, path: Path, target: Path) -> None:
     """The page has the rights of the op-log, because it has prompts, too."""
+    check_target("--out", target)
     page = page_of_log(log, path)
-    write_whole(target, page.encode(errors="backslashreplace"), mode=path.stat().st_mode & EVERYBODY)
+    write_whole(target, page.encode(errors="backslashreplace"), mode=mode_of(path))
     OUT.print(f"written: {target}", markup=False)
 
 

@@ -11,7 +11,7 @@ from harness.commands.explanation import explanation_lines
 from harness.commands.versions import load_for_here
 from harness.core.driver import Failure
 from harness.core.errors import UsageError
-from harness.core.files import EVERYBODY
+from harness.core.files import check_target, mode_of
 from harness.core.oplog import OpLog
 from harness.core.replay import failure_like, run_log
 from harness.search.explain import explain
@@ -35,6 +35,8 @@ def shrink(
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
     """Delete ops and simplify their arguments as long as the op-log fails with the same fingerprint."""
+    target = out or path.with_suffix(".small.oplog")
+    check_target("--out", target)
     log = load_for_here(path)
     failure = run_log(log).failure
     if failure is None:
@@ -46,9 +48,8 @@ def shrink(
         return failure_like(candidate, fingerprint)
 
     small = make_smaller(log, still_fails, Budget(cpu_seconds=seconds))
-    target = out or path.with_suffix(".small.oplog")
     smaller, driver = sealed(small.log)
-    smaller.save(target, mode=path.stat().st_mode & EVERYBODY)  # it may hold prompts, too
+    smaller.save(target, mode=mode_of(path))  # it may hold prompts, too
     explanation = explain(small.log, still_fails, Budget(replays, seconds)) if explain_it else None
     figures = {
         "fingerprint": fingerprint,

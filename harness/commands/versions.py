@@ -6,9 +6,9 @@ from harness.core.errors import UsageError
 from harness.core.oplog import Header, OpLog
 
 
-def load_for_here(path: Path) -> OpLog:
-    """Read an op-log; raises UsageError if its version of the engine is not installed."""
-    log = OpLog.load(path)
+def load_for_here(path: Path, *, inside: Path | None = None) -> OpLog:
+    """Read an op-log, as OpLog.load; raises UsageError if its version of the engine is not installed."""
+    log = OpLog.load(path, inside=inside)
     check_version(path, log.header)
     return log
 

@@ -6,6 +6,7 @@ Those of a configuration are limits of its engine.
 MAX_OPLOG_BYTES = 32 << 20
 MAX_CORPUS_BYTES = 128 << 20  # of all op-logs of a folder
 MAX_ARCHIVE_BYTES = 128 << 20  # of a JSON file of an archive
+MAX_STORY_BYTES = 1 << 20  # of a story, or of another text of an archive
 MAX_TRACE_BYTES = 16 << 20  # of the part that is read
 MAX_LINE_BYTES = 8 << 20
 MAX_LINES = 1 << 18  # of an op-log

@@ -37,6 +37,8 @@ def mutant_of(target: Target, name: str) -> Mutant:
 @cache
 def mutants_of(path: Path) -> dict[str, Mutant]:
     """The mutants at module level of a Python file, by id; raises UsageError if it has none or cannot be run."""
+    if path.exists() and not path.is_file():  # worker processes read it again
+        raise UsageError(f"{path}: is no regular file; name a Python file with mutants")
     try:
         namespace = runpy.run_path(str(path))
     except OSError as error:

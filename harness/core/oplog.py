@@ -103,13 +103,13 @@ class OpLog:
         self.header = msgspec.structs.replace(self.header, sealed=self.digests is not None)
 
     @classmethod
-    def load(cls, path: Path, *, engine: str | None = None) -> "OpLog":
-        """Read a file; `engine` replaces the engine that the header names.
+    def load(cls, path: Path, *, engine: str | None = None, inside: Path | None = None) -> "OpLog":
+        """Read a file that was found `inside` a folder, or that was named; `engine` replaces that of the header.
 
         Raises OpLogError for the first error in the file.
         """
         try:
-            content = read_whole(path, most=MAX_OPLOG_BYTES)
+            content = read_whole(path, most=MAX_OPLOG_BYTES, inside=inside)
         except OSError as error:
             raise OpLogError(path, None, f"cannot be read: {error.strerror}", "name an op-log") from error
         return cls.parse(content, path, engine=engine)
@@ -156,19 +156,19 @@ class OpLog:
             lines.append(_text({"end": len(self.ops), "sha": _sha(lines)}))
         return b"".join(line + b"\n" for line in lines)
 
-    def save(self, path: Path, *, overwrite: bool = False, mode: int = EVERYBODY) -> None:
-        """Write the file atomically; raises OpLogError if a file with other content exists, unless `overwrite`.
+    def save(self, path: Path, *, overwrite: bool = False, mode: int = EVERYBODY, inside: Path | None = None) -> None:
+        """Write the file; raises OpLogError if a file with other content exists, unless `overwrite`.
 
-        `mode` has the access rights of a new file.
+        `mode` has the access rights of a new file; see `write_whole` for `inside`.
         """
         content = self.to_bytes()
         try:
-            if not overwrite and path.exists():
-                if path.read_bytes() == content:
+            if not overwrite and path.is_file():
+                if path.stat().st_size == len(content) and read_whole(path, most=len(content)) == content:
                     return
                 raise OpLogError(path, None, "exists and has other content", "choose another name or remove it")
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, content, mode=mode)
+            write_whole(path, content, mode=mode, inside=inside)
         except OSError as error:
             raise OpLogError(path, None, f"cannot be written: {error.strerror}", "name another path") from error
 

@@ -9,6 +9,8 @@ import msgspec
 from harness.core.oplog import Header, OpLog, OpLogError
 from harness.core.ops import Op
 
+FLAGS = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK  # a link or a FIFO in its place is not written
+
 
 class RunningLog:
     """A file that holds the ops of the current run, so that a process that dies leaves a log that replays.
@@ -28,7 +30,7 @@ class RunningLog:
         if self._file is None:
             with suppress(OSError):
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-                self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+                self._file = os.open(self.path, FLAGS | os.O_APPEND, 0o644)
         self.end()
         self._write(OpLog(header, []).to_bytes())
 

@@ -28,13 +28,13 @@ def lines_run_by(engine: str, paths: Sequence[Path], seconds: float) -> Measured
     measure.start()
     target = target_of(engine)
     for path in paths[:1]:
-        run_log(OpLog.load(path, engine=engine))  # imports the engine
+        run_log(OpLog.load(path, engine=engine, inside=path.parent))  # imports the engine
     measure.switch_context("runs")
     num_run, began = 0, process_time()
     for path in paths:
         if process_time() - began >= seconds:
             break
-        run_log(OpLog.load(path, engine=engine))
+        run_log(OpLog.load(path, engine=engine, inside=path.parent))
         num_run += 1
     measure.stop()
     root = Path(str(sys.modules[target.code.package].__file__)).parent

@@ -7,7 +7,8 @@ import msgspec
 
 from harness.core.fingerprint import current_fingerprint, slug
 from harness.core.oplog import OpLog
-from harness.search.archive import ArchiveError, ShardRecord, read, save
+from harness.search.archive import ShardRecord
+from harness.search.archive_files import ArchiveError, read, save
 from harness.search.corpus import RareRun
 from harness.search.result import Finding
 from harness.search.shards import ShardResult
@@ -63,7 +64,7 @@ class ShardFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Journal:
-    """The folder of the shards of one night."""
+    """The folder of the shards of one night, ARCHIVE/nights/NIGHT/shards."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -72,13 +73,13 @@ class Journal:
         return self.folder / f"{slug(engine)}-{ordinal:05d}.json"
 
     def add(self, shard: ShardFile) -> None:
-        save(self.path(shard.record.engine, shard.record.ordinal), shard)
+        save(self.path(shard.record.engine, shard.record.ordinal), shard, self.folder.parents[2])
 
     def shards(self, errors: list[str]) -> Iterator[ShardFile]:
         """The finished shards; one that cannot be read is told and renamed, and is run again."""
         for path in sorted(self.folder.glob("*.json")):
             try:
-                yield read(path, ShardFile)
+                yield read(path, ShardFile, self.folder.parents[2])
             except ArchiveError as error:
                 errors.append(str(error))
                 path.rename(path.with_suffix(".unreadable"))

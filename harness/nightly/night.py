@@ -16,7 +16,8 @@ from harness.core.registry import target_of
 from harness.nightly.events import Event, Phase, ShardLost
 from harness.nightly.journal import Journal
 from harness.nightly.pool import Job, Pool
-from harness.search.archive import Archive, EngineOfNight, FindingOfNight, Night, PhaseRecord, read, save
+from harness.search.archive import Archive, EngineOfNight, FindingOfNight, Night, PhaseRecord
+from harness.search.archive_files import check_inside, read, save
 from harness.search.profiles import PROFILES, Profile
 from harness.search.worker_process import Limits
 
@@ -68,7 +69,7 @@ class Coordinator:
 
     def save(self) -> None:
         self.night.errors = list(dict.fromkeys(self.night.errors))  # a phase that starts again finds them again
-        save(self.folder / NIGHT_FILE, self.night)
+        save(self.folder / NIGHT_FILE, self.night, self.archive.root)
 
     def engine(self, name: str) -> EngineOfNight:
         return next(one for one in self.night.engines if one.engine == name)
@@ -128,7 +129,7 @@ def begin(archive: Archive, order: Order) -> Night:
         engines=[_engine_of_night(engine) for engine in order.engines],
         not_ended=[*_lines_of(archive, [one for one in earlier if one.exit_code is None])],
     )
-    save(archive.nights_folder / name / NIGHT_FILE, night)
+    save(archive.nights_folder / name / NIGHT_FILE, night, archive.root)
     return night
 
 
@@ -143,14 +144,16 @@ def _lines_of(archive: Archive, not_ended: Iterable[Night]) -> Iterator[str]:
 
 def resumed(folder: Path) -> tuple[Archive, Night]:
     """The night in this folder and its archive; raises UsageError if it has ended, or if an engine has changed."""
-    night = read(folder / NIGHT_FILE, Night)
+    archive = Archive(folder.resolve().parents[1])
+    night = read(folder / NIGHT_FILE, Night, archive.root)
+    check_inside(folder / "shards", archive.root)
     if night.exit_code is not None:
         raise UsageError(f"--resume: {folder} has ended; start a new night")
     for then in night.engines:
         now = _engine_of_night(then.engine)
         if (now.version, now.source_hash) != (then.version, then.source_hash):
             raise UsageError(f"--resume: {then.engine} has changed since {folder} began; start a new night")
-    return Archive(folder.resolve().parent.parent), night
+    return archive, night
 
 
 def fresh_seed(name: str, earlier: Sequence[int]) -> int:

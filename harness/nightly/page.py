@@ -8,9 +8,10 @@ from typing import NamedTuple
 from harness.core.errors import UsageError
 from harness.core.exit_codes import ExitCode
 from harness.core.files import read_whole
-from harness.core.limits import MAX_ARCHIVE_BYTES
+from harness.core.fingerprint import slug
+from harness.core.limits import MAX_STORY_BYTES
 from harness.core.oplog import OpLog, OpLogError
-from harness.core.registry import UnknownEngine, target_of
+from harness.core.registry import UnknownEngine, installed, target_of
 from harness.nightly.reports import ORDER
 from harness.nightly.verdict import exit_code_of, red_reasons, verdict_of
 from harness.report.page import page_of_report
@@ -117,8 +118,9 @@ def page_of(root: Path, parts_of: Parts, coverage_of: Coverage) -> str:
     archive = Archive(root)
     nights = archive.nights(errors)
     archived = archive.findings(errors)
-    logs = [] if nights or archived else sorted(root.rglob("*.oplog"))[:MAX_FINDINGS]
-    if not nights and not archived and not logs:
+    is_archive = any(next(root.glob(pattern), None) for pattern in ("nights/*/night.json", "findings/*/finding.json"))
+    logs = [] if is_archive else _logs_of_campaign(root)
+    if not is_archive and not logs:
         raise UsageError(
             f"{root}: has no nights and no op-logs; want an archive, or the folder of a campaign's findings"
         )
@@ -149,6 +151,12 @@ def page_of(root: Path, parts_of: Parts, coverage_of: Coverage) -> str:
     )
 
 
+def _logs_of_campaign(root: Path) -> list[Path]:
+    """The op-logs in the folder of a campaign; a campaign of several engines has a folder for each of them."""
+    patterns = ["*.oplog", *(f"{slug(name)}{version}/*.oplog" for name in installed() for version in ("", "-*"))]
+    return sorted(path for pattern in patterns for path in root.glob(pattern))[:MAX_FINDINGS]
+
+
 def _view_of(night: Night) -> NightView:
     verdict = NOT_ENDED if night.exit_code is None else verdict_of(night)
     return NightView(night, verdict, int(exit_code_of(night)), red_reasons(night))
@@ -162,21 +170,21 @@ def _of_archive(archived: Archived, date: str) -> FindingView:
         fingerprint=archived.fingerprint,
         engine=archived.engine,
         log=archived.log,
-        num_ops=_num_ops(archived.log),
+        num_ops=_num_ops(archived),
         status=summary.status.value,
         version=summary.version,
         first_seen=summary.first_seen,
         last_seen=summary.last_seen,
         seen=summary.seen,
         quarantine=f"until {quarantine.until}: {quarantine.reason}" if quarantine and is_active else "",
-        story=_text_of(archived.log.with_suffix(".txt")) if archived.log is not None else "",
+        story=archived.story,
         by_night=_by_night(archived.sightings),
     )
 
 
 def _of_log(path: Path) -> FindingView:
     try:
-        log = OpLog.load(path)
+        log = OpLog.load(path, inside=path.parent)
     except OpLogError as error:
         return FindingView(path.stem, "", None, None, status=Status.ERROR.value, part=Part(why_not=str(error)))
     version = log.header.version
@@ -197,9 +205,9 @@ def _urgency(finding: FindingView) -> tuple[bool, int, str]:
     return bool(finding.quarantine), [one.value for one in ORDER].index(finding.status), finding.fingerprint
 
 
-def _num_ops(path: Path | None) -> int | None:
+def _num_ops(archived: Archived) -> int | None:
     try:
-        return len(OpLog.load(path).ops) if path is not None else None
+        return len(OpLog.load(archived.log, inside=archived.root).ops) if archived.log is not None else None
     except OpLogError:  # the part of the finding says why
         return None
 
@@ -229,6 +237,6 @@ def _rate(engine: EngineOfNight) -> float:
 def _text_of(path: Path) -> str:
     """The text of a file; "" if there is none."""
     try:
-        return read_whole(path, most=MAX_ARCHIVE_BYTES).decode(errors="replace")
+        return read_whole(path, most=MAX_STORY_BYTES, inside=path.parent).decode(errors="replace")
     except OSError:
         return ""

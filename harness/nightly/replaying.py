@@ -49,7 +49,7 @@ def _jobs(night: Coordinator) -> Iterator[Job]:
             logs = []
             try:
                 for path in logs_of(archived):
-                    logs.append((read_whole(path, most=MAX_OPLOG_BYTES), path))
+                    logs.append((read_whole(path, most=MAX_OPLOG_BYTES, inside=archived.root), path))
             except OSError as error:
                 publish(night, archived, _sighting(night, subject, path, f"{path}: cannot be read: {error.strerror}"))
             else:

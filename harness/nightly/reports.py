@@ -9,7 +9,8 @@ from harness.core.exit_codes import ExitCode
 from harness.core.printable import printable
 from harness.nightly.night import Coordinator
 from harness.nightly.verdict import code_of, excuse_of, exit_code_of, red_reasons, verdict_of
-from harness.search.archive import EngineOfNight, FindingOfNight, Night, Status, write
+from harness.search.archive import EngineOfNight, FindingOfNight, Night, Status
+from harness.search.archive_files import write
 
 ORDER = [
     Status.NEW,
@@ -27,7 +28,7 @@ def report(night: Coordinator) -> str:
     """Judge the night, and write its reports into its folder; the text of the phase's line."""
     record = night.night
     for name, text in (("report.md", markdown(record)), ("junit.xml", junit(record)), ("metrics.txt", metrics(record))):
-        write(night.folder / name, text.encode())
+        write(night.folder / name, text.encode(), night.archive.root)
     record.exit_code, record.ended = exit_code_of(record), f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
     return f"{verdict_of(record)}, exit code {record.exit_code}; {night.folder / 'report.md'}"
 

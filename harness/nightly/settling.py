@@ -14,7 +14,8 @@ from harness.nightly.night import Coordinator
 from harness.nightly.pool import Job
 from harness.nightly.replaying import log_path, publish, sighting_of
 from harness.report.story import replay_line
-from harness.search.archive import FAILING, Archived, Status, UnreadableFile, name_of_engine, read, write
+from harness.search.archive import FAILING, Archived, Status, name_of_engine
+from harness.search.archive_files import UnreadableFile, read, write
 from harness.search.deaths import is_death
 from harness.search.findings import write as write_log
 from harness.search.result import Finding, Result
@@ -93,7 +94,7 @@ def _journals_of_dead_nights(night: Coordinator) -> Iterator[tuple[str, Finding]
             continue
         for path in sorted((night.archive.nights_folder / one.name / "shards").glob("*.json")):
             try:
-                shard = read(path, ShardFile)
+                shard = read(path, ShardFile, night.archive.root)
                 if shard.record.engine in engines:
                     for finding in shard.findings:
                         yield shard.record.engine, finding.finding(path, shard.record.engine)
@@ -114,7 +115,7 @@ def _found_by_replays(night: Coordinator) -> Iterator[Found]:
     for one in night.night.findings:
         if one.sighting.status is Status.CHANGED:
             name, engine = one.sighting.fingerprints[0], one.sighting.engine
-            log = OpLog.load(log_path(night, one), engine=engine).as_regression(name)
+            log = OpLog.load(log_path(night, one), engine=engine, inside=night.archive.root).as_regression(name)
             header = msgspec.structs.replace(log.header, mutant=night.night.mutant)
             died = f"a replay of {one.fingerprint} ended with {name}" if is_death(name) else ""
             yield Found(engine, Finding(name, OpLog(header, log.ops), 0.0, died=died))
@@ -129,7 +130,7 @@ def _publish(night: Coordinator, engine: str, finding: Finding, settled: Settled
         owed = night.engine(engine).owed
         note = f"{finding.fingerprint} did not repeat: {finding.died.splitlines()[0]}"
         owed += [note] * (note not in owed)
-        write_log(settled.log, finding.fingerprint, night.folder / "unconfirmed", with_test=False)
+        write_log(settled.log, finding.fingerprint, night.folder / "unconfirmed", night.archive.root, with_test=False)
         night.save()
         return
     name = settled.fingerprints[0]  # of a crash that was repeated, that of its error
@@ -138,7 +139,7 @@ def _publish(night: Coordinator, engine: str, finding: Finding, settled: Settled
         return
     archived = _archived(night, engine, name)
     if archived is None:
-        write_log(settled.log, name, night.folder / "unpublished", with_test=False)
+        write_log(settled.log, name, night.folder / "unpublished", night.archive.root, with_test=False)
         night.save()
         return
     status = archived.status_of_failure(night.night.name, engine)
@@ -167,8 +168,8 @@ def _archived(night: Coordinator, engine: str, name: str) -> Archived | None:
 
 def _write(archived: Archived, name: str, settled: Settled) -> Path:
     """Write the log, its pytest file and its story; returns the path of the log."""
-    path = write_log(settled.log, name, archived.folder, with_test=not is_death(name))
+    path = write_log(settled.log, name, archived.folder, archived.root, with_test=not is_death(name))
     last = str(replay_line(path))
     story = [*(line for line in settled.story if not line.startswith(last.split()[0])), last]
-    write(path.with_suffix(".txt"), "\n".join([*story, ""]).encode())
+    write(path.with_suffix(".txt"), "\n".join([*story, ""]).encode(), archived.root)
     return path

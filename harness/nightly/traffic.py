@@ -80,7 +80,7 @@ def _known(night: Coordinator, engine: str) -> list[OpLog]:
     logs = []
     for one in night.night.findings:
         if one.sighting.engine == engine and one.sighting.status in (Status.KNOWN, Status.REOPENED):
-            log = OpLog.load(log_path(night, one), engine=engine)
+            log = OpLog.load(log_path(night, one), engine=engine, inside=night.archive.root)
             header = msgspec.structs.replace(log.header, expected=one.fingerprint)
             logs.append(OpLog(header, log.ops))
     return logs
@@ -91,7 +91,7 @@ def _corpus(night: Coordinator, engine: str) -> list[CorpusLog]:
     logs = []
     for path in files_of(night.archive.corpus_of(engine)):
         try:
-            logs.append(CorpusLog(path.name, OpLog.load(path, engine=engine)))
+            logs.append(CorpusLog(path.name, OpLog.load(path, engine=engine, inside=path.parent)))
         except OpLogError as error:
             night.night.errors.append(str(error))
     return logs

@@ -9,38 +9,28 @@
         shards/ENGINE-ORDINAL.json      a finished shard, until the night ends
     corpus/ENGINE/                      the corpus of one engine
 
-A file is written to a temporary name and renamed.  Every file but finding.json, quarantine.json and those of the corpus
+A file is written to a temporary name and renamed.  Nothing is read or written outside of the directory: a link that
+leads out of it is refused.  Every file but finding.json, quarantine.json and those of the corpus
 has one writer, so copying one archive over another loses no sighting.  A file that cannot be read is never removed.
 """
 
 import hashlib
-from collections import Counter
-from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated
 
 import msgspec
 
-from harness.core.errors import UsageError
 from harness.core.exit_codes import ExitCode
-from harness.core.files import read_whole, write_whole
+from harness.core.files import read_whole
 from harness.core.fingerprint import slug
-from harness.core.limits import MAX_ARCHIVE_BYTES
+from harness.core.limits import MAX_STORY_BYTES
+from harness.search.archive_files import ArchiveError, check_inside, read, read_all, save, unreadable
 from harness.search.result import Tallies
 
 HASH_LEN = 8  # hex digits
-RecordT = TypeVar("RecordT", bound=msgspec.Struct)
 FileName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$")]  # of a file or folder, no path
-
-
-class ArchiveError(UsageError):
-    """A file of an archive that cannot be read or written."""
-
-
-class UnreadableFile(ArchiveError):
-    """A file of an archive that cannot be read."""
 
 
 class Status(StrEnum):
@@ -224,9 +214,9 @@ class Archived:
 
     def __init__(self, folder: Path) -> None:
         """Raises UnreadableFile if finding.json cannot be read."""
-        self.folder = folder
+        self.folder, self.root = folder, folder.parents[1]
         self.errors: list[str] = []
-        stored = read(folder / "finding.json", FindingSummary)
+        stored = read(folder / "finding.json", FindingSummary, self.root)
         self.engine, self.fingerprint = stored.engine, stored.fingerprint
 
     @property
@@ -236,19 +226,33 @@ class Archived:
     @cached_property
     def sightings(self) -> list[Sighting]:
         """The sightings, the earliest night first."""
-        found = read_all(self.folder.glob("seen/*.json"), Sighting, self.errors)
+        found = read_all(self.folder.glob("seen/*.json"), Sighting, self.errors, self.root)
         return sorted(found, key=lambda one: (one.night, one.engine))
 
     @cached_property
     def quarantine(self) -> Quarantine | None:
         path = self.folder / "quarantine.json"
-        return next(read_all([path] * path.exists(), Quarantine, self.errors), None)
+        return next(read_all([path] * path.exists(), Quarantine, self.errors, self.root), None)
 
     @property
     def log(self) -> Path | None:
         """The op-log of the last night that has one."""
         names = [one.log for one in self.sightings if one.log]
         return self.folder / Path(names[-1]).name if names else None
+
+    @cached_property
+    def story(self) -> str:
+        """The story of the log; "" if there is none, or if it cannot be read."""
+        if self.log is None:
+            return ""
+        path = self.log.with_suffix(".txt")
+        try:
+            return read_whole(path, most=MAX_STORY_BYTES, inside=self.root).decode(errors="replace")
+        except FileNotFoundError:
+            return ""
+        except OSError as error:
+            self.errors.append(unreadable(path, error))
+            return ""
 
     @property
     def status(self) -> Status:
@@ -283,16 +287,16 @@ class Archived:
 
     def add(self, sighting: Sighting) -> None:
         """Write a sighting, and the summary; the same sighting again changes nothing."""
-        save(self.folder / "seen" / f"{sighting.night}-{slug(sighting.engine)}.json", sighting)
+        save(self.folder / "seen" / f"{sighting.night}-{slug(sighting.engine)}.json", sighting, self.root)
         self.refresh()
 
     def put_in_quarantine(self, quarantine: Quarantine) -> None:
-        save(self.folder / "quarantine.json", quarantine)
+        save(self.folder / "quarantine.json", quarantine, self.root)
         self.refresh()
 
     def refresh(self) -> None:
         """Write finding.json again from the files beside it."""
-        save(self.folder / "finding.json", Archived(self.folder).summary())
+        save(self.folder / "finding.json", Archived(self.folder).summary(), self.root)
 
 
 class Archive:
@@ -310,8 +314,13 @@ class Archive:
         return self.root / "nights"
 
     def corpus_of(self, engine: str) -> Path:
-        """The folder of the corpus of an engine, "NAME" or "NAME==VERSION"; the versions share it."""
-        return self.root / "corpus" / slug(name_of_engine(engine))
+        """The folder of the corpus of an engine, "NAME" or "NAME==VERSION"; the versions share it.
+
+        Raises ArchiveError if it is outside of the archive.
+        """
+        folder = self.root / "corpus" / slug(name_of_engine(engine))
+        check_inside(folder, self.root)
+        return folder
 
     def findings(self, errors: list[str]) -> list[Archived]:
         """The findings by folder name; a line for each that cannot be read is added to `errors`."""
@@ -331,12 +340,13 @@ class Archive:
         folder = self.findings_folder / folder_of(engine, fingerprint)
         if not (folder / "finding.json").exists():
             summary = FindingSummary(engine=name_of_engine(engine), fingerprint=fingerprint)
-            save(folder / "finding.json", summary)
+            save(folder / "finding.json", summary, self.root)
         return Archived(folder)
 
     def nights(self, errors: list[str]) -> list[Night]:
         """The nights, the earliest first; a line for each that cannot be read is added to `errors`."""
-        return sorted(read_all(self.nights_folder.glob("*/night.json"), Night, errors), key=lambda one: one.name)
+        nights = read_all(self.nights_folder.glob("*/night.json"), Night, errors, self.root)
+        return sorted(nights, key=lambda one: one.name)
 
 
 def name_of_engine(engine: str) -> str:
@@ -353,48 +363,3 @@ def folder_of(engine: str, fingerprint: str) -> str:
 def date_of(night: str) -> str:
     """The date of a night in UTC, as in 2026-11-25; its name begins with it."""
     return night[:10]
-
-
-# --- files
-
-
-def read(path: Path, kind: type[RecordT]) -> RecordT:
-    """The record in a JSON file; raises UnreadableFile."""
-    try:
-        return msgspec.json.decode(read_whole(path, most=MAX_ARCHIVE_BYTES), type=kind, dec_hook=_counter)
-    except OSError as error:
-        raise UnreadableFile(f"{path}: cannot be read: {error.strerror}; restore it, or move it away") from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UnreadableFile(f"{path}: not a {kind.__name__}: {error}; restore it, or move it away") from error
-
-
-def read_all(paths: Iterator[Path] | Sequence[Path], kind: type[RecordT], errors: list[str]) -> Iterator[RecordT]:
-    """The records in these files, in the order of their paths; a line for each unreadable one is added to `errors`."""
-    for path in sorted(paths):
-        try:
-            yield read(path, kind)
-        except ArchiveError as error:
-            errors.append(str(error))
-
-
-def save(path: Path, record: msgspec.Struct) -> None:
-    """Write a record as indented JSON; raises ArchiveError."""
-    write(path, msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
-
-
-def write(path: Path, content: bytes) -> None:
-    """Write a file of the archive, and the folders above it; raises ArchiveError."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, content)
-    except OSError as error:
-        raise ArchiveError(
-            f"{path}: cannot be written: {error.strerror}; free space, or name another --archive"
-        ) from error
-
-
-def _counter(kind: type[Any], value: Any) -> Any:
-    """The counters of Tallies, for which msgspec has no type."""
-    if kind != Counter[str]:
-        return kind(value)
-    return Counter(msgspec.convert(value, dict[str, int]))

@@ -370,7 +370,7 @@ def save_unshrunk(log: OpLog, name: str, plan: Plan) -> Path | None:
         return None
     path = plan.out / f"{slug(name)}-seed{plan.seed}.unshrunk.oplog"
     try:
-        log.save(path, overwrite=True)
+        log.save(path, overwrite=True, inside=plan.out)
     except OpLogError:
         return None
     return path

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.core.errors import UsageError
-from harness.core.files import write_whole
-from harness.core.limits import MAX_CORPUS_BYTES
+from harness.core.files import read_whole, write_whole
+from harness.core.limits import MAX_CORPUS_BYTES, MAX_OPLOG_BYTES
 from harness.core.oplog import Header, OpLog
 from harness.core.ops import Drain
 
@@ -79,16 +79,19 @@ def files_of(folder: Path) -> list[Path]:
 
 
 def digest_of(folder: Path) -> str:
-    """The hash of the content of a corpus."""
+    """The hash of the content of a corpus; raises UsageError if it cannot be read."""
     found = hashlib.sha256()
     for path in files_of(folder):
-        found.update(path.read_bytes())
+        try:
+            found.update(_content(path))
+        except OSError as error:
+            raise UsageError(f"--corpus: {path} cannot be read: {error.strerror}; move it away") from error
     return found.hexdigest()[:HASH_LEN]
 
 
 def logs_of(folder: Path, engine: str, machine: str | None = None) -> list[CorpusLog]:
     """The logs for an engine, and for one of its machines if it is given; raises OpLogError if one cannot be read."""
-    logs = [CorpusLog(path.name, OpLog.load(path, engine=engine)) for path in files_of(folder)]
+    logs = [CorpusLog(path.name, OpLog.load(path, engine=engine, inside=folder)) for path in files_of(folder)]
     return [one for one in logs if machine in (None, one.log.header.machine)]
 
 
@@ -122,24 +125,27 @@ def write(folder: Path, logs: Sequence[OpLog], *, replaced: Collection[str]) -> 
     """
     old = files_of(folder)
     contents = [_bare(log).to_bytes() for log in logs]
-    for path in old:
-        if path.name not in replaced:
-            with suppress(FileNotFoundError):  # another campaign has replaced it
-                contents.append(path.read_bytes())
-    names = {
-        f"{rank:04d}-{hashlib.sha256(content).hexdigest()[:HASH_LEN]}.oplog": content
-        for rank, content in enumerate(list(dict.fromkeys(contents))[:MOST])
-    }
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        for path in old:
+            if path.name not in replaced:
+                with suppress(FileNotFoundError):  # another campaign has replaced it
+                    contents.append(_content(path))
+        names = {
+            f"{rank:04d}-{hashlib.sha256(content).hexdigest()[:HASH_LEN]}.oplog": content
+            for rank, content in enumerate(list(dict.fromkeys(contents))[:MOST])
+        }
         for name, content in names.items():
-            write_whole(folder / name, content)
+            write_whole(folder / name, content, inside=folder)
         for path in old:
             if path.name not in names:
                 with suppress(FileNotFoundError):
                     path.unlink()
     except OSError as error:
         raise UsageError(f"--corpus: {folder} cannot be written: {error.strerror}; name another folder") from error
+
+
+def _content(path: Path) -> bytes:
+    return read_whole(path, most=MAX_OPLOG_BYTES, inside=path.parent)
 
 
 def _bare(log: OpLog) -> OpLog:

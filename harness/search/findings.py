@@ -179,15 +179,15 @@ def sealed(log: OpLog) -> tuple[OpLog, Driver]:
     return OpLog(header, fresh.ops, fresh.digests), driver
 
 
-def write(log: OpLog, fingerprint: str, out: Path, *, with_test: bool = True) -> Path:
-    """Save an op-log, and beside it the pytest file that replays it; both names are unique."""
+def write(log: OpLog, fingerprint: str, out: Path, root: Path | None = None, *, with_test: bool = True) -> Path:
+    """Save an op-log, and beside it the pytest file that replays it, inside `root` or `out`; both names are unique."""
     name = f"{slug(fingerprint)}-{hashlib.sha256(log.to_bytes()).hexdigest()[:8]}"
     path = out / f"{name}.oplog"
-    log.save(path)
+    log.save(path, inside=root or out)
     if not with_test:
         return path
     identifier = re.sub(r"\W+", "_", name.replace("+", "_and_"))
     title = printable(fingerprint).replace("\\", r"\\").replace('"', r"\"")  # of a log from outside, too
     test = TEST_FILE.format(title=title, name=identifier, kinds=", ".join(kinds_in(log)), log=log_code(log))
-    write_whole(path.with_name(f"test_{identifier}.py"), test.encode())
+    write_whole(path.with_name(f"test_{identifier}.py"), test.encode(), inside=root or out)
     return path

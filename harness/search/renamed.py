@@ -3,7 +3,8 @@
 import msgspec
 
 from harness.core.fingerprint import current_fingerprint
-from harness.search.archive import URGENCY, Archive, Archived, ArchiveError, Status
+from harness.search.archive import URGENCY, Archive, Archived, Status
+from harness.search.archive_files import ArchiveError
 
 SUMMARIES = ("finding.json", "quarantine.json")
 

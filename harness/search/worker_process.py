@@ -21,7 +21,7 @@ from harness.core.errors import UsageError
 from harness.core.fingerprint import fingerprint_of_error
 from harness.core.oplog import OpLog
 from harness.core.replay import Repeated, Verdict, repeat
-from harness.core.running_log import RunningLog
+from harness.core.running_log import FLAGS, RunningLog
 from harness.report.story import story_lines
 from harness.search.campaign import Plan, RunIndex, Worker
 from harness.search.deaths import CRASH, FAULT, HANG
@@ -227,7 +227,7 @@ def _serve(connection: Connection, shared: Any, stop: Any, running: Path, memory
     os.dup2(2, 1)  # the output of an engine is not the output of the campaign
     prepare_process()
     with suppress(OSError):  # without a file, a crash has no stack
-        stack = os.open(_stack_path(running), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        stack = os.open(_stack_path(running), FLAGS | os.O_TRUNC, 0o644)
         faulthandler.enable(stack)
         faulthandler.register(signal.SIGUSR1, stack)
     log = RunningLog(running)

@@ -5,6 +5,7 @@ last id covers the rest of the prompt.  Source: github.com/kvcache-ai/Mooncake, 
 """
 
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
 from reprlib import repr as shortened
 from typing import Any, BinaryIO
@@ -12,6 +13,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from harness.core.errors import UsageError
+from harness.core.files import opened
 from harness.core.limits import MAX_LINE_BYTES, MAX_MS, MAX_TOKEN_ID, MAX_TOKENS, MAX_TRACE_BYTES
 from harness.traces.request import TraceError, TraceRequest
 
@@ -25,7 +27,7 @@ def read_mooncake(path: Path, *, limit: int | None, scale: int) -> list[TraceReq
         choices = ", ".join(str(choice) for choice in range(1, BLOCK_LEN + 1) if not BLOCK_LEN % choice)
         raise UsageError(f"scale {scale} does not divide the {BLOCK_LEN} tokens of a block; want one of {choices}")
     try:
-        with path.open("rb") as file:
+        with BufferedReader(opened(path)) as file:
             requests = list(_requests(_lines(file, path, limit), path, scale))
     except OSError as error:
         raise TraceError(f"{path}: {error.strerror}; want a trace to read") from error

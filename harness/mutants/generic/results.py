@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from harness.core.files import write_whole
+from harness.core.files import opened, read_whole, write_whole
+from harness.core.limits import MAX_ARCHIVE_BYTES
 from harness.mutants.generic.equivalent import why_equivalent
 from harness.mutants.generic.mutation import Mutation
 from harness.mutants.generic.trial import Trial
@@ -48,7 +49,7 @@ class Results:
         self.path = path
         self.conditions = conditions
         path.parent.mkdir(parents=True, exist_ok=True)
-        lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+        lines = read_whole(path, most=MAX_ARCHIVE_BYTES).splitlines(keepends=True) if path.exists() else []
         whole = [line for line in lines if line.endswith(b"\n")]
         if whole != lines:
             write_whole(path, b"".join(whole))
@@ -82,7 +83,7 @@ class Results:
             conditions=self.conditions,
             figures=trial.figures,
         )
-        with self.path.open("ab") as file:
+        with opened(self.path, "ab") as file:
             file.write(msgspec.json.encode(tried) + b"\n")
         self._tried[tried.id] = tried
         return tried

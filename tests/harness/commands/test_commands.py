@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -42,6 +43,25 @@ def test_shrink_writes_a_smaller_log_and_keeps_the_original(failing, tmp_path):
     assert failing.read_bytes() == before
     assert small.header.expected == result["fingerprint"]
     assert len(small.ops) == result["ops"] <= len(OPS)
+
+
+@pytest.mark.parametrize("command", [["show", "--html"], ["shrink"]], ids=" ".join)
+def test_folder_as_output_is_a_mistake(failing, tmp_path, command):
+    (tmp_path / "folder").mkdir()
+
+    run = swarden(*command, failing, "--out", tmp_path / "folder", cwd=tmp_path)
+
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr == f"swarden: --out: {tmp_path / 'folder'} is a folder; name a file\n"
+
+
+def test_op_log_from_a_pipe_is_replayed(failing, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with ThreadPoolExecutor(1) as other:
+        other.submit((tmp_path / "pipe").write_bytes, failing.read_bytes())
+        run = swarden("replay", tmp_path / "pipe", cwd=tmp_path)
+
+    assert run.returncode == 1, run.stderr
 
 
 def test_shrink_explains_what_the_failure_needs_in_words_and_as_json(failing, tmp_path):

@@ -10,7 +10,8 @@ import pytest
 from harness.core.oplog import Header, OpLog
 from harness.core.ops import Step, Submit
 from harness.core.registry import OWN
-from harness.search.archive import Archive, Night, Quarantine, Sighting, Status, read
+from harness.search.archive import Archive, Night, Quarantine, Sighting, Status
+from harness.search.archive_files import read
 from tests.harness.commands.test_commands import OPLOGS
 from tests.harness.search.test_workers import DYING
 from tests.harness.some_processes import running, swarden, wait_until
@@ -49,7 +50,7 @@ def test_killed_night_continues_and_makes_the_runs_of_an_undisturbed_one(tmp_pat
         coordinator.send_signal(signal.SIGKILL)
         coordinator.communicate(timeout=60)
     [folder] = tmp_path.glob("b/nights/*")
-    assert read(folder / "night.json", Night).exit_code is None
+    assert read(folder / "night.json", Night, folder).exit_code is None
 
     rest = swarden("nightly", "--resume", folder, "--workers", 1, "--json", cwd=tmp_path)
 

@@ -15,6 +15,7 @@ from harness.core.oplog import Header, OpLog
 from harness.core.ops import Drain, Submit
 from harness.core.registry import OWN
 from harness.nightly.page import Part
+from harness.nightly.page import page_of as page_of_archive
 from harness.search.archive import (
     Archive,
     Canary,
@@ -25,8 +26,8 @@ from harness.search.archive import (
     Quarantine,
     Sighting,
     Status,
-    save,
 )
+from harness.search.archive_files import save
 from harness.search.result import Tallies
 from tests.harness.report.browser import needs_chromium, new_tab
 from tests.harness.report.html import parsed
@@ -87,7 +88,7 @@ def a_night(name, findings=(), **fields):
 
 
 def save_night(archive, night):
-    save(archive.nights_folder / night.name / "night.json", night)
+    save(archive.nights_folder / night.name / "night.json", night, archive.root)
 
 
 def an_archive(root):
@@ -296,12 +297,26 @@ def send_or_die(paths, sender):
 
 
 def test_folder_without_nights_and_op_logs_is_a_mistake(tmp_path):
+    """Op-logs further below are of something else."""
+    (tmp_path / "other" / "swarden").mkdir(parents=True)
+    for folder in ("other", "other/swarden"):
+        shutil.copy(OPLOGS / "B18.oplog", tmp_path / folder)
     run = swarden("report", tmp_path, cwd=tmp_path)
 
     assert (run.returncode, run.stdout) == (2, "")
     assert run.stderr.endswith(
         "has no nights and no op-logs; want an archive, or the folder of a campaign's findings\n"
     )
+
+
+@pytest.mark.parametrize("name", [".", "swarden", "sglang-0.5.11"])
+def test_op_logs_of_a_campaign_are_in_its_folder_or_in_those_of_its_engines(tmp_path, name):
+    (tmp_path / name).mkdir(exist_ok=True)
+    shutil.copy(OPLOGS / "B18.oplog", tmp_path / name)
+
+    page = page_of_archive(tmp_path, lambda _: {}, lambda *_: None)
+
+    assert len(parsed(page).all("details", "finding")) == 1
 
 
 def test_text_of_an_archive_is_escaped(tmp_path):

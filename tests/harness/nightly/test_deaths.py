@@ -6,7 +6,8 @@ from harness.core.errors import UsageError
 from harness.core.exit_codes import ExitCode
 from harness.nightly.phases import PHASES
 from harness.nightly.reports import markdown
-from harness.search.archive import Archive, ArchiveError
+from harness.search.archive import Archive
+from harness.search.archive_files import ArchiveError
 from harness.search.shards import BATCHES
 from tests.harness.nightly.some_nights import (
     DOUBLE_FREE,

@@ -17,7 +17,8 @@ from harness.nightly.phases import PHASES
 from harness.nightly.pool import MAX_LOSSES, Job, Pool
 from harness.nightly.replaying import logs_of
 from harness.nightly.verdict import verdict_of
-from harness.search.archive import Archive, Canary, Night, Quarantine, Sighting, Status, read
+from harness.search.archive import Archive, Canary, Night, Quarantine, Sighting, Status
+from harness.search.archive_files import read
 from harness.search.shards import BATCHES, build_of
 from harness.search.worker_process import Replays
 from tests.harness.nightly.some_nights import (
@@ -328,4 +329,4 @@ def test_events_of_a_night_fit_their_schema_and_tell_each_kind_once(tmp_path):
 def test_record_of_a_night_is_read_back_as_it_was(tmp_path):
     night = night_of(tmp_path, table(leaking))
 
-    assert read(tmp_path / "nights" / night.name / "night.json", Night) == night
+    assert read(tmp_path / "nights" / night.name / "night.json", Night, tmp_path) == night

@@ -5,20 +5,8 @@ import shutil
 import msgspec
 import pytest
 
-from harness.search.archive import (
-    Archive,
-    Archived,
-    ArchiveError,
-    FindingSummary,
-    Night,
-    Quarantine,
-    ShardRecord,
-    Sighting,
-    Status,
-    UnreadableFile,
-    read,
-    save,
-)
+from harness.search.archive import Archive, Archived, FindingSummary, Night, Quarantine, ShardRecord, Sighting, Status
+from harness.search.archive_files import ArchiveError, UnreadableFile, read, save
 from harness.search.result import Tallies
 
 FINGERPRINT = "unit_has_one_owner/swa page/free_in_use/free+tree"
@@ -42,7 +30,7 @@ def test_summary_of_a_finding_follows_from_its_sightings(tmp_path):
 
     found = seen(archive, new, new, sighting(SECOND, Status.KNOWN, log="b.oplog"), sighting(THIRD, Status.FIXED))
 
-    assert read(found.folder / "finding.json", FindingSummary) == found.summary() == FindingSummary(
+    assert read(found.folder / "finding.json", FindingSummary, tmp_path) == found.summary() == FindingSummary(
         engine="swarden",
         fingerprint=FINGERPRINT,
         version="0.1.0",
@@ -93,7 +81,7 @@ def test_quarantine_is_kept_and_is_part_of_the_summary(tmp_path):
     seen(archive, sighting(FIRST, Status.NEW)).put_in_quarantine(quarantine)
     found = seen(archive, sighting(SECOND, Status.KNOWN))
 
-    assert read(found.folder / "finding.json", FindingSummary).quarantine == quarantine
+    assert read(found.folder / "finding.json", FindingSummary, tmp_path).quarantine == quarantine
 
 
 @pytest.mark.parametrize(
@@ -127,7 +115,7 @@ def test_night_whose_name_is_a_path_is_refused(tmp_path, name):
     (tmp_path / "night.json").write_bytes(msgspec.json.encode({**night, "name": name}))
 
     with pytest.raises(UnreadableFile, match=r"not a Night: Expected `str` matching regex .* - at `\$.name`"):
-        read(tmp_path / "night.json", Night)
+        read(tmp_path / "night.json", Night, tmp_path)
 
 
 def test_counts_that_are_no_numbers_are_refused(tmp_path):
@@ -136,16 +124,16 @@ def test_counts_that_are_no_numbers_are_refused(tmp_path):
     )
 
     with pytest.raises(UnreadableFile, match="not a ShardRecord: Expected `int`, got `str`"):
-        read(tmp_path / "tallies.json", ShardRecord)
+        read(tmp_path / "tallies.json", ShardRecord, tmp_path)
 
 
 def test_counts_of_a_shard_survive_the_file(tmp_path):
     tallies = Tallies(runs=3)
     tallies.ops["submit"] = 7
     record = ShardRecord(engine="swarden", ordinal=0, first_batch=0, batches=8, tallies=tallies)
-    save(tmp_path / "shard.json", record)
+    save(tmp_path / "shard.json", record, tmp_path)
 
-    assert read(tmp_path / "shard.json", ShardRecord) == record
+    assert read(tmp_path / "shard.json", ShardRecord, tmp_path) == record
 
 
 def test_archive_that_cannot_be_written_is_one_line_with_a_remedy(tmp_path):

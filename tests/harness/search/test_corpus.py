@@ -122,9 +122,9 @@ def test_log_that_another_campaign_adds_meanwhile_stays(tmp_path, monkeypatch):
     write(tmp_path, [log_of(Step(count=1))], replaced=())
     added = tmp_path / "0000-added.oplog"
 
-    def write_after_the_other(path, content):
+    def write_after_the_other(path, content, **options):
         added.write_bytes(b"theirs")
-        write_whole(path, content)
+        write_whole(path, content, **options)
 
     monkeypatch.setattr(corpus, "write_whole", write_after_the_other)
     write(tmp_path, [log_of(Step(count=2))], replaced=())

@@ -1,0 +1,79 @@
+"""The files of an archive: records in JSON, and texts, which are read and written only below its root."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from harness.core.errors import UsageError
+from harness.core.files import read_whole, resolved, write_whole
+from harness.core.limits import MAX_ARCHIVE_BYTES
+
+RecordT = TypeVar("RecordT", bound=msgspec.Struct)
+
+
+class ArchiveError(UsageError):
+    """A file of an archive that cannot be read or written."""
+
+
+class UnreadableFile(ArchiveError):
+    """A file of an archive that cannot be read."""
+
+
+def read(path: Path, kind: type[RecordT], root: Path) -> RecordT:
+    """The record in a JSON file of the archive in `root`; raises UnreadableFile."""
+    try:
+        content = read_whole(path, most=MAX_ARCHIVE_BYTES, inside=root)
+        return msgspec.json.decode(content, type=kind, dec_hook=_counter)
+    except OSError as error:
+        raise UnreadableFile(unreadable(path, error)) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UnreadableFile(f"{path}: not a {kind.__name__}: {error}; restore it, or move it away") from error
+
+
+def read_all(
+    paths: Iterator[Path] | Sequence[Path], kind: type[RecordT], errors: list[str], root: Path
+) -> Iterator[RecordT]:
+    """The records in these files, in the order of their paths; a line for each unreadable one is added to `errors`."""
+    for path in sorted(paths):
+        try:
+            yield read(path, kind, root)
+        except ArchiveError as error:
+            errors.append(str(error))
+
+
+def check_inside(path: Path, root: Path) -> None:
+    """Raise ArchiveError if a path in the archive leads out of it."""
+    try:
+        resolved(path, root)
+    except OSError as error:
+        raise ArchiveError(f"{path}: {error.strerror}; replace the link by what it leads to") from error
+
+
+def save(path: Path, record: msgspec.Struct, root: Path) -> None:
+    """Write a record as indented JSON; raises ArchiveError."""
+    write(path, msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n", root)
+
+
+def write(path: Path, content: bytes, root: Path) -> None:
+    """Write a file of the archive in `root`, and the folders above it; raises ArchiveError."""
+    try:
+        write_whole(path, content, inside=root)
+    except OSError as error:
+        raise ArchiveError(
+            f"{path}: cannot be written: {error.strerror}; free space, or name another --archive"
+        ) from error
+
+
+def unreadable(path: Path, error: OSError) -> str:
+    """The line for a file that cannot be read."""
+    return f"{path}: cannot be read: {error.strerror}; restore it, or move it away"
+
+
+def _counter(kind: type[Any], value: Any) -> Any:
+    """The counters of Tallies, for which msgspec has no type."""
+    if kind != Counter[str]:
+        return kind(value)
+    return Counter(msgspec.convert(value, dict[str, int]))
