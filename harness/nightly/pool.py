@@ -14,10 +14,10 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from harness.core.errors import UsageError
+from harness.core.imports import importing
 from harness.search.shards import Build, close_lanes, interrupt_lanes, on_same_build
 
 MAX_LOSSES = 5  # of one job
-NEEDS_DASK = "--scheduler: {}; pip install 'swarden[dask]'"
 
 
 class Job(NamedTuple):
@@ -94,9 +94,7 @@ def pool_of_scheduler(address: str, workers: int | None, builds: Sequence[Build]
 
     Raises UsageError if Dask is not installed or no node is there.
     """
-    try:
+    with importing("--scheduler: its client"):
         cluster = EntryPoint("", "harness.nightly.cluster:cluster", "").load()
-    except ModuleNotFoundError as error:
-        raise UsageError(NEEDS_DASK.format(error)) from error
     with cluster(address, workers) as (executor, width, lost):
         yield Pool(executor, width, (CancelledError, *lost), builds)
