@@ -56,18 +56,19 @@ class Pool:
                 running[self._submitted(job)] = job
             if not running:
                 return
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                job = running.pop(future)
-                try:
-                    result = future.result()
-                except self.lost as error:
-                    losses[job.name] += 1
-                    if losses[job.name] == MAX_LOSSES:
-                        raise UsageError(f"{job.name}: its node was lost {MAX_LOSSES} times: {error!r}") from error
-                    on_loss(job, error)
-                    running[self._submitted(job)] = job
-                else:
-                    yield job.subject, result
+            future = next(iter(wait(running, return_when=FIRST_COMPLETED).done))
+            job = running.pop(future)
+            try:
+                result = future.result()
+            except self.lost as error:
+                losses[job.name] += 1
+                if losses[job.name] == MAX_LOSSES:
+                    raise UsageError(f"{job.name}: its node was lost {MAX_LOSSES} times: {error!r}") from error
+                on_loss(job, error)
+                running[self._submitted(job)] = job
+            else:
+                del future  # as long as there is one, Dask runs the job again if the node with its result is lost
+                yield job.subject, result
 
     def _submitted(self, job: Job) -> Future[Any]:
         if self.builds:
