@@ -84,7 +84,9 @@ def checker_of(setting: Setting) -> Checker[Any]:
     [entry] = offered
     try:
         return _made(entry, setting)
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a package may call sys.exit
         package = _package(entry)
         raise ConfigError(
             f"{VARIABLE}: the checker for {setting.level!r} of {package} ({entry.value}) cannot be used: "

@@ -18,8 +18,9 @@ from typer.main import get_command
 
 from engine_under_test.errors import AccountingError, CheckpointError, ConfigError
 from harness.commands.console import ERR, OUT, StandardOutputError
-from harness.core.errors import INSTALL_ENGINE, UsageError
+from harness.core.errors import UsageError
 from harness.core.exit_codes import ExitCode
+from harness.core.imports import importing, one_line, place_of
 
 MAX_SHOWN = 2000  # characters of a message: names in files can be long
 COMMANDS = {
@@ -79,11 +80,9 @@ def _options(
 
 
 def _loaded(name: str) -> typer.Typer:
-    """The command with that name; raises UsageError if it needs swarden's own engine and a package of it is missing."""
-    try:
+    """The command with that name; raises UsageError if a package that it needs is missing."""
+    with importing(f"the command {name}"):
         found: typer.Typer | Callable[..., None] = EntryPoint(name, f"harness.commands.{name}:{name}", "").load()
-    except ModuleNotFoundError as error:
-        raise UsageError(f"{name}: {error}; {INSTALL_ENGINE}") from error
     if isinstance(found, typer.Typer):
         return found
     alone = typer.Typer(add_completion=False)
@@ -96,8 +95,8 @@ def run(command: Callable[[], int | None]) -> int:
     try:
         code = command() or ExitCode.CLEAN
         OUT.file.flush()
-    except SystemExit as end:  # raised by the shell's completion, or by rich if help is written to a closed pipe
-        code = _stop_writing(BrokenPipeError()) if end.code else ExitCode.CLEAN
+    except SystemExit as end:
+        code = _end_of(end)
     except StandardOutputError as error:
         code = _stop_writing(error.reason)
     except (UsageError, ConfigError, CheckpointError) as error:
@@ -115,11 +114,19 @@ def run(command: Callable[[], int | None]) -> int:
     except (typer.Abort, KeyboardInterrupt):
         ERR.print("swarden: interrupted")
         code = ExitCode.INTERRUPTED
-    except Exception:  # Python's own exit code for it, 1, means a violation here
+    except BaseException:  # Python's own exit code for it, 1, means a violation here
         ERR.print(traceback.format_exc(), markup=False, end="")
         ERR.print("swarden: this is a fault of swarden itself; please report it")
         code = ExitCode.FAULT
     return code
+
+
+def _end_of(end: SystemExit) -> ExitCode:
+    """The exit code where a package ended the process: the shell's completion, rich at a closed pipe, or an engine."""
+    frames = [frame for frame, _ in traceback.walk_tb(end.__traceback__)]
+    if frames[-1].f_globals["__name__"].split(".")[0] not in ("typer", "rich"):
+        return _misuse(f"{one_line(end)}{place_of(end)}; code of an engine may not end the process, repair its package")
+    return _stop_writing(BrokenPipeError()) if end.code else ExitCode.CLEAN
 
 
 def _misuse(what: str) -> ExitCode:

@@ -113,7 +113,7 @@ MAY_CATCH_EVERYTHING: dict[tuple[str, str], str] = {  # (file, function): the re
     ("engine_under_test/model/tokenizer_process.py", "answer"): "tokenizers raises a bare Exception for its errors",
     ("harness/cli.py", "run"): "the outermost handler: a fault of swarden itself has its own exit code",
     ("engine_under_test/strict.py", "checker_of"): "the entry point of another package can raise anything",
-    ("harness/core/registry.py", "target_of"): "the entry point of another package can raise anything",
+    ("harness/core/imports.py", "importing"): "the code of another package can raise anything",
     ("harness/core/mutant_file.py", "mutants_of"): "a file of the user can raise anything",
     (
         "harness/engines/foreign/attached/follow.py",

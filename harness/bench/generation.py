@@ -23,7 +23,7 @@ from engine_under_test.config import EngineConfig
 from engine_under_test.engine import create_engine
 from engine_under_test.sampling import SamplingParams
 from engine_under_test.units import num_pages
-from harness.core.errors import UsageError
+from harness.core.imports import importing
 
 REQUESTS = 32
 FAMILIES = 4  # of requests with a common prefix
@@ -227,12 +227,8 @@ def _baseline(directory: Path, attention: str) -> Any:
 
 def _transformers() -> Any:
     """The module of the baseline; raises UsageError if it is not installed."""
-    try:
+    with importing("the baseline of the benchmark"):
         transformers = import_module("transformers")
-    except ImportError as error:
-        raise UsageError(
-            "transformers is not installed; the benchmark needs it as the baseline: pip install it"
-        ) from error
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     logging.getLogger("ContinuousBatchingLogger").setLevel(

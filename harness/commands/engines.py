@@ -5,8 +5,8 @@ from typing import Annotated, Any
 import typer
 
 from harness.commands.console import ERR, OUT, print_json, progress
-from harness.core.errors import INSTALL_ENGINE, UsageError
-from harness.core.registry import UnknownEngine, installed, target_of
+from harness.core.errors import UsageError
+from harness.core.registry import UnknownEngine, code_of, installed, target_of
 from harness.core.releases import Releases, in_environment
 
 JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object on standard output")]
@@ -48,7 +48,7 @@ def install(names: NamedReleases) -> None:
         else:
             OUT.print(f"{name} is already installed in {releases.root / version}", markup=False)
         for package in releases.absent:
-            ERR.print(f"{name} also needs {package} in this environment: {INSTALL_ENGINE}", markup=False)
+            ERR.print(f"{name} also needs {package} in this environment: pip install 'swarden[engine]'", markup=False)
 
 
 def install_release(name: str, releases: Releases, version: str) -> bool:
@@ -86,7 +86,8 @@ def _row(name: str, place: str) -> dict[str, Any]:
     row: dict[str, Any] = {"name": name, "target": place, "version": None, "why": None}
     try:
         target = target_of(name)
-        row["version"] = target.version() or None
+        with code_of(installed()[name]):
+            row["version"] = target.version() or None
     except UnknownEngine as error:
         return row | {"why": str(error)}
     if target.releases is not None:

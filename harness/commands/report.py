@@ -16,6 +16,7 @@ from harness.commands.console import ERR, OUT
 from harness.commands.versions import load_for_here
 from harness.core.errors import UsageError
 from harness.core.files import check_target, write_whole
+from harness.core.imports import importing
 from harness.core.oplog import OpLog, OpLogError
 from harness.nightly.page import Measured, Part, page_of
 from harness.report.page import part_of_log
@@ -124,9 +125,8 @@ def _send_parts(paths: Sequence[Path], sender: Connection) -> None:
 
 def _send_coverage(engine: str, seconds: float, paths: Sequence[Path], sender: Connection) -> None:
     try:
-        measure = EntryPoint("", "harness.nightly.code_coverage:lines_run_by", "").load()
+        with importing("--coverage"):
+            measure = EntryPoint("", "harness.nightly.code_coverage:lines_run_by", "").load()
         sender.send(measure(engine, paths, seconds))
-    except ModuleNotFoundError as error:
-        sender.send(f"{error}; pip install 'swarden[coverage]'")
     except UsageError as error:
         sender.send(str(error))

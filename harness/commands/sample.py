@@ -1,6 +1,5 @@
 """swarden mutants sample: a seeded sample of small changes of the engine's code, run under random traffic."""
 
-import sys
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -9,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from harness.commands.console import ERR, OUT, print_json
-from harness.core.errors import UsageError
+from harness.core.imports import importing
 from harness.core.registry import OWN, target_of
 from harness.mutants.generic.corpus import recorded
 from harness.mutants.generic.results import Conditions, Results, Tried, summary
@@ -54,11 +53,8 @@ def sample(
 
 def _generator() -> ModuleType:
     """The module that needs cosmic-ray; raises UsageError if cosmic-ray is not installed."""
-    try:
+    with importing("mutants sample"):
         return import_module("harness.mutants.generic.generate")
-    except ModuleNotFoundError as error:
-        install = f"{sys.executable} -m pip install 'swarden[mutation]'"
-        raise UsageError(f"mutants sample: {error.name} is not installed; run {install}") from error
 
 
 def _line(tried: Tried) -> str:

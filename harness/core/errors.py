@@ -1,13 +1,23 @@
 """Errors that the user can correct."""
 
-INSTALL_ENGINE = "pip install 'swarden[engine]'"  # the remedy if a package of swarden's own engine is missing
-
 
 class UsageError(Exception):
     """A command or a file that cannot be used: one line with the place, the value found and the value wanted.
 
     The command line prints it and exits with 2.
     """
+
+
+class CannotImport(UsageError):
+    """Code that cannot be imported; `what` says why."""
+
+    def __init__(self, what: str, remedy: str) -> None:
+        super().__init__(what, remedy)
+        self.what = what
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.what}; {self.remedy}"
 
 
 class RemoteError(Exception):

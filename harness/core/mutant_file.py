@@ -11,6 +11,7 @@ import msgspec
 
 from harness.core.driver import STUCK
 from harness.core.errors import UsageError
+from harness.core.imports import one_line
 from harness.core.mutant import Mutant
 from harness.core.target import Target
 from invariants.catalog import ALL
@@ -41,14 +42,15 @@ def mutants_of(path: Path) -> dict[str, Mutant]:
         raise UsageError(f"{path}: is no regular file; name a Python file with mutants")
     try:
         namespace = runpy.run_path(str(path))
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}; name a Python file with mutants") from error
     except SyntaxError as error:
-        raise UsageError(f"{path}:{error.lineno}: {error.msg}") from error
-    except (Exception, SystemExit) as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        line = next((frame.lineno for frame in reversed(frames) if frame.filename == str(path)), 1)
-        raise UsageError(f"{path}:{line}: {type(error).__name__}: {error}") from error
+        raise UsageError(f"{error.filename or path}:{error.lineno}: {error.msg}") from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        lines = [one.lineno for one in traceback.extract_tb(error.__traceback__) if one.filename == str(path)]
+        if isinstance(error, OSError) and not lines:
+            raise UsageError(f"{path}: cannot be read: {error.strerror}; name a Python file with mutants") from error
+        raise UsageError(f"{path}:{lines[-1] if lines else 1}: {one_line(error)}") from error
     found: dict[str, Mutant] = {}
     for value in namespace.values():
         if isinstance(value, Mutant) and found.setdefault(value.id, value) is not value:

@@ -1,30 +1,31 @@
 """The installed targets."""
 
+from contextlib import AbstractContextManager
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
-from harness.core.errors import INSTALL_ENGINE, UsageError
+from harness.core.errors import CannotImport
+from harness.core.imports import importing
 from harness.core.target import Target
 
 GROUP = "swarden.engines"
 OWN = "swarden"  # the engine that comes with the harness
 
 
-class UnknownEngine(UsageError):
+class UnknownEngine(CannotImport):
     """The target is not installed, cannot be imported, or has another version."""
-
-    def __init__(self, what: str, remedy: str) -> None:
-        super().__init__(what, remedy)
-        self.what = what
-        self.remedy = remedy
-
-    def __str__(self) -> str:
-        return f"{self.what}; {self.remedy}"
 
 
 def installed() -> dict[str, EntryPoint]:
     """The entry points of the registered targets by name, without importing them."""
     return {one.name: one for one in sorted(entry_points(group=GROUP), key=lambda one: one.name)}
+
+
+def code_of(engine: EntryPoint) -> AbstractContextManager[None]:
+    """A context for code of an engine's package; raises UnknownEngine, with the package, for any exception of it."""
+    package = engine.dist.name if engine.dist is not None else engine.value
+    what = f"engine {engine.name!r} of the package {package} ({engine.value})"
+    return importing(what, f"repair or uninstall {package}", catches=BaseException, raises=UnknownEngine)
 
 
 @cache
@@ -35,16 +36,10 @@ def target_of(engine: str) -> Target:
     if name not in known:
         names = ", ".join(known) or "none"
         raise UnknownEngine(f"engine {name!r} is not installed", f"install its package; installed are {names}")
-    try:
+    with code_of(known[name]):
         loaded = known[name].load()
         target: Target = loaded() if isinstance(loaded, type) else loaded
-    except ModuleNotFoundError as error:
-        remedy = INSTALL_ENGINE if name == OWN else f"install {error.name}"
-        raise UnknownEngine(f"engine {name!r} cannot be imported: {error}", remedy) from error
-    except Exception as error:
-        what = f"engine {name!r} cannot be imported: {type(error).__name__}: {' '.join(str(error).split())}"
-        raise UnknownEngine(what, f"repair or uninstall the package of {known[name].value}") from error
-    found = target.at(version) if version else target
+        found = target.at(version) if version else target
     if found is None:
         if command := target.install_command(version):
             raise UnknownEngine(f"{engine} is not installed", f"run: {command}")

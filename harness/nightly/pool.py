@@ -14,10 +14,10 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from harness.core.errors import UsageError
+from harness.core.imports import importing
 from harness.search.shards import Build, close_lanes, interrupt_lanes, on_same_build
 
 MAX_LOSSES = 5  # of one job
-NEEDS_DASK = "--scheduler: {}; pip install 'swarden[dask]'"
 
 
 class Job(NamedTuple):
@@ -56,18 +56,19 @@ class Pool:
                 running[self._submitted(job)] = job
             if not running:
                 return
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                job = running.pop(future)
-                try:
-                    result = future.result()
-                except self.lost as error:
-                    losses[job.name] += 1
-                    if losses[job.name] == MAX_LOSSES:
-                        raise UsageError(f"{job.name}: its node was lost {MAX_LOSSES} times: {error!r}") from error
-                    on_loss(job, error)
-                    running[self._submitted(job)] = job
-                else:
-                    yield job.subject, result
+            future = next(iter(wait(running, return_when=FIRST_COMPLETED).done))
+            job = running.pop(future)
+            try:
+                result = future.result()
+            except self.lost as error:
+                losses[job.name] += 1
+                if losses[job.name] == MAX_LOSSES:
+                    raise UsageError(f"{job.name}: its node was lost {MAX_LOSSES} times: {error!r}") from error
+                on_loss(job, error)
+                running[self._submitted(job)] = job
+            else:
+                del future  # as long as there is one, Dask runs the job again if the node with its result is lost
+                yield job.subject, result
 
     def _submitted(self, job: Job) -> Future[Any]:
         if self.builds:
@@ -94,9 +95,7 @@ def pool_of_scheduler(address: str, workers: int | None, builds: Sequence[Build]
 
     Raises UsageError if Dask is not installed or no node is there.
     """
-    try:
+    with importing("--scheduler: its client"):
         cluster = EntryPoint("", "harness.nightly.cluster:cluster", "").load()
-    except ModuleNotFoundError as error:
-        raise UsageError(NEEDS_DASK.format(error)) from error
     with cluster(address, workers) as (executor, width, lost):
         yield Pool(executor, width, (CancelledError, *lost), builds)

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from hypothesis.stateful import RuleBasedStateMachine
 
 from harness.core.driver import Driver
+from harness.core.imports import importing
 from harness.core.oplog import Header
 from harness.core.ops import Abort, Drain, Op
 from harness.core.replay import driver_of
@@ -132,6 +133,7 @@ def turns_of(target: Target, name: str | None) -> list[type[Machine]]:
 @cache
 def _loaded(reference: str) -> type[Machine]:
     """The class of "module:Class"."""
-    machine: type[Machine] = EntryPoint("", reference, "").load()
+    with importing(f"the machine {reference}", catches=BaseException):
+        machine: type[Machine] = EntryPoint("", reference, "").load()
     assert issubclass(machine, Machine), f"{reference} is not a Machine"
     return machine

@@ -125,6 +125,7 @@ def test_two_checkers_for_one_level_raise_with_both_packages(install):
         pytest.param(
             "raising", "def made(*, reports): raise OSError(5, 'gone')", "OSError: [Errno 5] gone", id="raises"
         ),
+        pytest.param("exiting", "import sys; sys.exit(3)", "SystemExit: 3", id="exits"),
         pytest.param("none", "def made(*, reports): pass", "TypeError: None is no checker", id="no-checker"),
     ],
 )

@@ -129,6 +129,13 @@ def test_an_interrupt_is_one_line_and_exits_with_130(end_of):
     assert end_of(typer.Abort()) == (130, "swarden: interrupted\n")
 
 
+def test_exception_that_is_no_error_is_an_internal_error(end_of):
+    """Python's own exit code for it, 1, means a violation."""
+    code, told = end_of(BaseException("x"))
+
+    assert (code, told.splitlines()[-2]) == (70, "BaseException: x")
+
+
 ROOT = Path(__file__).parents[2]
 HEAVY = {"torch", "numpy", "hypothesis"}
 PROBE = """
@@ -145,17 +152,25 @@ from harness.cli import main
 main()
 """
 SPEC = "blockserve.target:BlockserveTarget"
+TARGET = f"from {SPEC.replace(':', ' import ')} as Base\nclass Target(Base):\n"
+BROKEN = {  # the sources of engines that end the process: on import, on import in a worker, when called, in a run
+    "exits": "import sys\nsys.exit()",
+    "exits_in_worker": f"import multiprocessing\nif multiprocessing.parent_process():\n    exit(3)\n{TARGET}    pass",
+    "has_no_version": f"{TARGET}    def version(self): exit(1)",
+    "exits_in_run": f"{TARGET}    def build(self, config): exit(0)",
+}
 
 
 @pytest.fixture
 def swarden(tmp_path):
-    """Runs a script with the arguments of a command line, where blockserve and an engine that is broken are installed.
+    """Runs a script with the arguments of a command line, where blockserve and the engines of BROKEN are installed.
 
-    Neither needs torch.
+    None needs torch.
     """
     shutil.copytree(ROOT / "tests/your_engine/blockserve", tmp_path / "blockserve")
-    (tmp_path / "broken.py").write_text("raise RuntimeError('no driver,\\nno device')")
-    for name, target in {"blockserve": SPEC, "broken": "broken:Target"}.items():
+    for name, source in BROKEN.items():
+        (tmp_path / f"{name}.py").write_text(source)
+    for name, target in ({"blockserve": SPEC} | {name: f"{name}:Target" for name in BROKEN}).items():
         info = tmp_path / f"{name}-1.2.0.dist-info"
         info.mkdir()
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2.0\n")
@@ -207,18 +222,45 @@ def test_command_of_own_engine_without_torch_names_the_extra(swarden, line):
     assert told.endswith("; pip install 'swarden[engine]'")
 
 
-def test_engines_lists_an_engine_that_cannot_be_imported_with_a_remedy(swarden):
+def cannot_import(engine, why):
+    who = f"engine {engine!r} of the package {engine} ({engine}:Target)"
+    return f"{who} cannot be imported: {why}; repair or uninstall {engine}"
+
+
+def test_engines_lists_an_engine_that_cannot_be_imported_with_a_remedy(swarden, tmp_path):
     run = swarden(WITHOUT_TORCH, "engines")
 
     assert run.returncode == 0, run.stderr
-    first, second, *others = run.stdout.splitlines()
-    assert first == f"blockserve 1.2.0 ({SPEC})"
-    assert second == (
-        "engine 'broken' cannot be imported: RuntimeError: no driver, no device; "
-        "repair or uninstall the package of broken:Target"
-    )
-    [own] = [line for line in others if line.startswith("engine 'swarden' ")]
-    assert own.endswith("; pip install 'swarden[engine]'")
+    lines = {line.removeprefix("engine ").split()[0].strip("'"): line for line in run.stdout.splitlines()}
+    assert lines["blockserve"] == f"blockserve 1.2.0 ({SPEC})"
+    assert lines["exits"] == cannot_import("exits", f"SystemExit ({tmp_path}/exits.py:2)")
+    assert lines["has_no_version"] == cannot_import("has_no_version", f"SystemExit: 1 ({tmp_path}/has_no_version.py:3)")
+    assert lines["swarden"].endswith("; pip install 'swarden[engine]'")
+
+
+@pytest.mark.parametrize(
+    ("engine", "why"),
+    [
+        pytest.param("exits", "SystemExit ({}/exits.py:2)", id="always"),
+        pytest.param("exits_in_worker", "SystemExit: 3 ({}/exits_in_worker.py:3)", id="in-the-workers"),
+    ],
+)
+def test_campaign_on_an_engine_that_exits_on_import_is_one_line(swarden, tmp_path, engine, why):
+    run = swarden(WITHOUT_TORCH, "fuzz", "--engine", engine, "--runs", 8, "--workers", 2)
+
+    assert run.returncode == 2
+    assert run.stderr.splitlines()[-1] == f"swarden: {cannot_import(engine, why.format(tmp_path))}"
+
+
+def test_engine_that_exits_in_a_run_is_one_line(swarden, tmp_path):
+    """Otherwise its code 0 would be that of the command."""
+    (tmp_path / "it.oplog").write_text('{"format":2,"engine":"exits_in_run","configs":[{}]}\n{"op":"submit"}\n')
+
+    run = swarden(WITHOUT_TORCH, "show", "it.oplog")
+
+    assert (run.returncode, run.stdout) == (2, "")
+    [line] = run.stderr.splitlines()
+    assert line.startswith(f"swarden: SystemExit: 0 ({tmp_path}/exits_in_run.py:3); ")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ from typing import Any, Generic, Self
 
 import msgspec
 
-from harness.core.errors import INSTALL_ENGINE, InvalidConfig, UsageError
+from harness.core.errors import InvalidConfig, UsageError
+from harness.core.imports import importing
 from harness.core.releases import Releases, in_environment
 from harness.core.sources import hash_of
 from harness.core.target import Target
@@ -75,13 +76,11 @@ class ReleasedTarget(Target, Generic[PartsT]):
         """The release, imported; raises UsageError if it cannot be imported, or another one has been."""
         self.check_environment()
         folders = self.releases.folders_of(self._release)
-        try:
+        again = f"swarden engines remove {self.name}=={self._release}, and install it again"
+        repair = f"run: {again}" if folders else f"repair the {self.name} of this environment"
+        what, kinds = f"{self.name} {self._release}", (ImportError, SystemExit)
+        with importing(what, repair, catches=kinds, can_install=not folders):
             return self.load(self._release, folders)
-        except ImportError as error:
-            again = f"swarden engines remove {self.name}=={self._release}, and install it again"
-            repair = f"run: {again}" if folders else f"repair the {self.name} of this environment"
-            remedy = INSTALL_ENGINE if error.name == "torch" else repair
-            raise UsageError(f"{self.name} {self._release} cannot be imported: {error}; {remedy}") from error
 
     def _versions(self) -> list[str]:
         """The versions that can be driven here: that of this environment, then the installed ones, newest first."""

@@ -43,7 +43,10 @@ def test_mutant_of_a_user_file_is_known_by_any_id(own):
         ),
         pytest.param("", "{path}: has no Mutant at module level", id="empty"),
         pytest.param("1 +", "{path}:1: invalid syntax", id="no-python"),
-        pytest.param("\nimport no_such_module", "{path}:2: ModuleNotFoundError: No module named", id="raises"),
+        pytest.param("\nimport no_such_module", "{path}:2: No module named 'no_such_module'", id="import"),
+        pytest.param("\nraise OSError('a\\nb')", "{path}:2: OSError: a b", id="raises"),
+        pytest.param("import sys; sys.exit()", "{path}:1: SystemExit", id="exits"),
+        pytest.param("class Skip(BaseException): ...\nraise Skip('x')", "{path}:2: Skip: x", id="base-exception"),
     ],
 )
 def test_error_in_a_mutant_file_names_the_file(own, source, message):

@@ -14,13 +14,13 @@ from harness.core.registry import OWN
 from harness.nightly import traffic
 from harness.nightly.night import Coordinator, Order, begin
 from harness.nightly.phases import PHASES
-from harness.nightly.pool import local_pool, pool_of_scheduler
+from harness.nightly.pool import Job, local_pool, pool_of_scheduler
 from harness.search import shards
 from harness.search.archive import Archive, Night
 from harness.search.profiles import PROFILES
 from harness.search.shards import build_of
 from harness.search.worker_process import Limits
-from tests.harness.some_processes import wait_until
+from tests.harness.some_processes import MAX_LOOKS, ROOT, wait_until
 
 distributed = pytest.importorskip("distributed", reason="pip install 'swarden[dask]'")
 
@@ -33,14 +33,14 @@ ORDER = Order([OWN], "swarden nightly", runs=RUNS, profile="smoke", seed=5, muta
 @pytest.fixture
 def cluster(tmp_path):
     """The address of a scheduler on this machine with three nodes, each a process; and these processes."""
-    environment = os.environ | {"DASK_DISTRIBUTED__WORKER__DAEMON": "False", "OMP_NUM_THREADS": "1"}
+    settings = {"DASK_DISTRIBUTED__WORKER__DAEMON": "False", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     file = tmp_path / "scheduler.json"
 
     def started(name: str, *arguments: object) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", f"distributed.cli.dask_{name}", "--host", "127.0.0.1", "--no-dashboard"]
         return subprocess.Popen(
             [*command, *map(str, arguments)],
-            env=environment,
+            env=os.environ | settings,
             cwd=tmp_path,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -48,7 +48,7 @@ def cluster(tmp_path):
 
     processes = [started("scheduler", "--port", 0, "--scheduler-file", file)]
     try:
-        wait_until(file.exists)
+        wait_until(lambda: file.exists() and file.read_bytes().endswith(b"}"))
         address = msgspec.json.decode(file.read_bytes())["address"]
         processes += [started("worker", address, "--no-nanny", "--nthreads", 1) for _ in range(NODES)]
         with distributed.Client(address) as client:
@@ -78,6 +78,40 @@ def test_cluster_is_left_while_its_jobs_run(tmp_path):
             go.touch()
 
     assert not has_waited
+
+
+def note(calls: Path) -> int:
+    """Note a call; returns the id of the process."""
+    with calls.open("a") as file:
+        file.write("called\n")
+    return os.getpid()
+
+
+def test_result_that_was_read_is_not_computed_again_when_its_node_is_lost(cluster, tmp_path):
+    """A job that waits for the lost node's thread would wait for that computation too."""
+    address, nodes = cluster
+    calls, go = tmp_path / "calls", tmp_path / "go"
+
+    def lose(process: int, *, left: int) -> None:
+        os.kill(process, signal.SIGKILL)
+        wait_until(lambda: len(client.scheduler_info(n_workers=-1)["workers"]) == left)
+
+    with distributed.Client(address) as client, pool_of_scheduler(address, 2, [build_of(OWN)]) as pool:
+        lose(nodes[0].pid, left=2)
+        jobs = [Job("read", note, (calls,)), Job("slow", slow, (tmp_path / "ended", go)), Job("next", str, ())]
+        results = pool.run(jobs, lambda *_: None)
+        _, process = next(results)
+        any(client.run_on_scheduler(num_tasks) == 1 for _ in range(MAX_LOOKS))
+        lose(process, left=1)
+        go.touch()
+        rest = [subject for subject, _ in results]
+
+    assert rest == ["slow", "next"]
+    assert calls.read_text() == "called\n"
+
+
+def num_tasks(dask_scheduler) -> int:
+    return len(dask_scheduler.tasks)
 
 
 def night_on(pool, root, on_shard=lambda: None) -> Night:

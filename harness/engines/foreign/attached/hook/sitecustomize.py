@@ -9,6 +9,7 @@ import importlib.util
 import json
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
@@ -51,7 +52,9 @@ def attach(module: ModuleType, setting: dict[str, str]) -> None:
     try:
         swarden = importlib.import_module(setting["attachment"])
     except ImportError as error:
-        sys.stderr.write(f"swarden: not attached: {error}; install swarden in the environment of the command\n")
+        [*_, place] = traceback.extract_tb(error.__traceback__)
+        what = f"{error} ({place.filename}:{place.lineno})"
+        sys.stderr.write(f"swarden: not attached: {what}; install swarden in the environment of the command\n")
         return
     swarden.wrap(module, setting)
 

@@ -1,0 +1,103 @@
+"""Code that cannot be imported: one line with the reason, its file, its package and the remedy."""
+
+from unittest.mock import Mock
+
+import pytest
+
+from harness.core.errors import UsageError
+from harness.core.imports import REPAIR, importing
+from harness.core.registry import UnknownEngine, target_of
+from harness.search.machine import turns_of
+
+TARGET = "from harness.core.target import Target\nclass Made(Target):\n"
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """Install a package with an engine of the same name, whose target is `Made` in a module with this source."""
+
+    def put(package, source):
+        (tmp_path / f"{package}.py").write_text(source)
+        info = tmp_path / f"{package}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[swarden.engines]\n{package} = {package}:Made\n")
+        monkeypatch.syspath_prepend(tmp_path)
+
+    return put
+
+
+@pytest.mark.parametrize(
+    ("package", "source", "why"),
+    [
+        pytest.param("exits", "import sys\nsys.exit()", "SystemExit ({file}:2); {repair}", id="exit"),
+        pytest.param("exits_0", "import sys; sys.exit(0)", "SystemExit: 0 ({file}:1); {repair}", id="exit-code"),
+        pytest.param("skips", "class Skip(BaseException): ...\nraise Skip", "Skip ({file}:2); {repair}", id="base"),
+        pytest.param(
+            "raises",
+            "raise OSError('no driver,\\nno device')",
+            "OSError: no driver, no device ({file}:1); {repair}",
+            id="raises",
+        ),
+        pytest.param("needs", "import no_such", "No module named 'no_such' ({file}:1); install no_such", id="module"),
+        pytest.param(
+            "lacks", "import json.no_such", "No module named 'json.no_such' ({file}:1); {repair}", id="part-of-a-module"
+        ),
+        pytest.param("empty", "", "AttributeError: module 'empty' has no attribute 'Made'; {repair}", id="no-target"),
+        pytest.param(
+            "other",
+            "class Made: ...",
+            "AttributeError: 'Made' object has no attribute 'at'; {repair}",
+            id="no-kind",
+        ),
+        pytest.param(
+            "stops",
+            f"{TARGET}    def at(self, version): exit(3)",
+            "SystemExit: 3 ({file}:3); {repair}",
+            id="exits-when-called",
+        ),
+    ],
+)
+def test_engine_that_cannot_be_imported_is_one_line_with_its_package(tmp_path, install, package, source, why):
+    install(package, source)
+
+    with pytest.raises(UnknownEngine) as raised:
+        target_of(f"{package}==1.0")
+
+    who = f"engine {package!r} of the package {package} ({package}:Made)"
+    why = why.format(file=tmp_path / f"{package}.py", repair=f"repair or uninstall {package}")
+    assert str(raised.value) == f"{who} cannot be imported: {why}"
+
+
+@pytest.mark.parametrize(
+    ("module", "remedy"),
+    [
+        ("torch", "pip install 'swarden[engine]'"),
+        ("torch.no_such", "pip install 'swarden[engine]'"),
+        ("distributed", "pip install 'swarden[dask]'"),
+        ("cosmic_ray", "pip install 'swarden[mutation]'"),
+        ("transformers", "install transformers"),
+    ],
+)
+def test_remedy_is_the_extra_that_has_the_missing_package(module, remedy):
+    with pytest.raises(UnknownEngine) as raised, importing("x", raises=UnknownEngine):
+        raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+
+    assert raised.value.remedy == remedy
+
+
+def test_interrupt_of_an_import_passes(install):
+    install("interrupted", "raise KeyboardInterrupt")
+
+    with pytest.raises(KeyboardInterrupt):
+        target_of("interrupted")
+
+
+def test_machine_whose_module_exits_is_one_line(tmp_path, install):
+    install("leaves", "exit(1)")
+
+    with pytest.raises(UsageError) as raised:
+        turns_of(Mock(traffic=["leaves:Traffic"], machines={}), None)
+
+    place = tmp_path / "leaves.py"
+    assert str(raised.value) == f"the machine leaves:Traffic cannot be imported: SystemExit: 1 ({place}:1); {REPAIR}"
