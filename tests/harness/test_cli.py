@@ -19,6 +19,7 @@ from harness.core.errors import UsageError
 from harness.core.oplog import Header, OpLog
 from harness.core.ops import Drain, Submit
 from harness.core.registry import OWN
+from tests.harness.some_processes import DEADLINE_S
 
 
 @pytest.fixture
@@ -169,7 +170,7 @@ def swarden(tmp_path):
             env=os.environ | {"PYTHONPATH": f"{ROOT}:{tmp_path}", "COLUMNS": "240"} | environment,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=DEADLINE_S,
             check=False,
         )
 
