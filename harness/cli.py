@@ -5,6 +5,7 @@ packages that it uses.
 """
 
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from typer.main import get_command
 from engine_under_test.errors import AccountingError, CheckpointError, ConfigError
 from harness.commands.console import ERR, OUT, StandardOutputError
 from harness.core.errors import INSTALL_ENGINE, UsageError
-from harness.core.exit_codes import ExitCode
+from harness.core.exit_codes import STOPPING, ExitCode
 
 MAX_SHOWN = 2000  # characters of a message: names in files can be long
 COMMANDS = {
@@ -59,8 +60,13 @@ for command, help_text in COMMANDS.items():
 
 
 def main() -> None:
-    """Run the command that the arguments name."""
-    sys.exit(run(partial(app, standalone_mode=False)))
+    """Run the command that the arguments name; SIGINT and SIGTERM interrupt it until it has its exit code."""
+    for number in STOPPING:  # SIGINT too: a shell's background job has it ignored
+        signal.signal(number, signal.default_int_handler)
+    code = run(partial(app, standalone_mode=False))
+    for number in STOPPING:  # they are ignored while the interpreter ends, too
+        signal.signal(number, signal.SIG_IGN)
+    sys.exit(code)
 
 
 def _print_version(is_asked: bool) -> None:
