@@ -22,6 +22,7 @@ from harness.commands.console import ERR, OUT, StandardOutputError
 from harness.core.errors import INSTALL_ENGINE, UsageError
 from harness.core.exit_codes import STOPPING, ExitCode
 
+FAILED = (ExitCode.NONDETERMINISTIC, ExitCode.VIOLATED, ExitCode.STUCK)  # the verdicts of an interrupted command
 MAX_SHOWN = 2000  # characters of a message: names in files can be long
 COMMANDS = {
     "fuzz": "Drive an engine with random traffic; check every step; shrink and save the failures.",
@@ -61,9 +62,17 @@ for command, help_text in COMMANDS.items():
 
 def main() -> None:
     """Run the command that the arguments name; SIGINT and SIGTERM interrupt it until it has its exit code."""
+    received: list[int] = []
+
+    def interrupt(number: int, _frame: object) -> None:
+        received.append(number)
+        raise KeyboardInterrupt
+
     for number in STOPPING:  # SIGINT too: a shell's background job has it ignored
-        signal.signal(number, signal.default_int_handler)
+        signal.signal(number, interrupt)
     code = run(partial(app, standalone_mode=False))
+    if received and code not in FAILED:  # an import can drop a KeyboardInterrupt, or raise ImportError in its place
+        code = ExitCode.INTERRUPTED
     for number in STOPPING:  # they are ignored while the interpreter ends, too
         signal.signal(number, signal.SIG_IGN)
     sys.exit(code)
