@@ -5,6 +5,7 @@ packages that it uses.
 """
 
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -19,9 +20,10 @@ from typer.main import get_command
 from engine_under_test.errors import AccountingError, CheckpointError, ConfigError
 from harness.commands.console import ERR, OUT, StandardOutputError
 from harness.core.errors import UsageError
-from harness.core.exit_codes import ExitCode
+from harness.core.exit_codes import STOPPING, ExitCode
 from harness.core.imports import importing, one_line, place_of
 
+FAILED = (ExitCode.NONDETERMINISTIC, ExitCode.VIOLATED, ExitCode.STUCK)  # the verdicts of an interrupted command
 MAX_SHOWN = 2000  # characters of a message: names in files can be long
 COMMANDS = {
     "fuzz": "Drive an engine with random traffic; check every step; shrink and save the failures.",
@@ -60,8 +62,21 @@ for command, help_text in COMMANDS.items():
 
 
 def main() -> None:
-    """Run the command that the arguments name."""
-    sys.exit(run(partial(app, standalone_mode=False)))
+    """Run the command that the arguments name; SIGINT and SIGTERM interrupt it until it has its exit code."""
+    received: list[int] = []
+
+    def interrupt(number: int, _frame: object) -> None:
+        received.append(number)
+        raise KeyboardInterrupt
+
+    for number in STOPPING:  # SIGINT too: a shell's background job has it ignored
+        signal.signal(number, interrupt)
+    code = run(partial(app, standalone_mode=False))
+    if received and code not in FAILED:  # an import can drop a KeyboardInterrupt, or raise ImportError in its place
+        code = ExitCode.INTERRUPTED
+    for number in STOPPING:  # they are ignored while the interpreter ends, too
+        signal.signal(number, signal.SIG_IGN)
+    sys.exit(code)
 
 
 def _print_version(is_asked: bool) -> None:

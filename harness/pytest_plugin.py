@@ -49,7 +49,8 @@ class Replay(pytest.Item):
         return str(super().repr_failure(excinfo))
 
     def reportinfo(self) -> tuple[Path, None, str]:
-        return self.path, None, f"replay {self.path.name}"
+        printable = import_module("harness.core.printable").printable
+        return self.path, None, f"replay {printable(self.path.name)}"
 
 
 @pytest.fixture
@@ -57,7 +58,8 @@ def swarden_fuzz(tmp_path: Path) -> Callable[..., None]:
     """Fuzzes an engine, as in `swarden_fuzz("blockserve", seed=7, seconds=20)`; fails with the stories of the findings.
 
     Keyword arguments and defaults: `profile` (smoke), `machine` (all), `seed` (0), `seconds` (those of the profile, or
-    no limit if there are `runs`), `runs` (no limit), `out`, the folder for the findings (pytest's tmp_path).
+    no limit if there are `runs`), `runs` (no limit), `shrink_seconds` for all findings behind it (120), `out`, the
+    folder for the findings (pytest's tmp_path).  A test without a run fails.
     """
 
     def fuzz(engine: str, *, out: Path = tmp_path, **options: object) -> None:

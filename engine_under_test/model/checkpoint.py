@@ -13,7 +13,7 @@ from engine_under_test.errors import CheckpointError
 from engine_under_test.limits import MAX_JSON_BYTES, MAX_SHARDS
 from engine_under_test.model.config_file import ConfigFile
 from engine_under_test.model.decoder import Decoder
-from engine_under_test.model.files import REMEDY, path_in, read_json
+from engine_under_test.model.files import REMEDY, is_in, path_in, read_json
 from engine_under_test.model.spec import ModelSpec
 from engine_under_test.model.spec_config import spec_of
 from engine_under_test.model.weights import EMBEDDING, HEAD, tensor_shapes
@@ -35,10 +35,9 @@ def read_spec(directory: Path) -> ModelSpec:
     if not directory.is_dir():
         raise CheckpointError(f"{directory}: no such directory; want one with {CONFIG} and {WEIGHTS}")
     spec = spec_of(read_json(directory, CONFIG), str(directory / CONFIG))
-    generation = directory / GENERATION
-    if not generation.is_file():
+    if not is_in(directory, GENERATION):
         return spec
-    ends = ConfigFile(read_json(directory, GENERATION), str(generation)).token_ids("eos_token_id")
+    ends = ConfigFile(read_json(directory, GENERATION), str(directory / GENERATION)).token_ids("eos_token_id")
     return replace(spec, eos_token_ids=ends)
 
 
@@ -101,7 +100,7 @@ def model_name(directory: Path) -> str:
 
 def _files(directory: Path) -> Mapping[Path, list[str] | None]:
     """Each file of tensors, with the names of the tensors to read there; None for all."""
-    if not (directory / INDEX).is_file():
+    if not is_in(directory, INDEX):
         return {path_in(directory, WEIGHTS): None}
     weight_map = read_json(directory, INDEX).get("weight_map")
     if not isinstance(weight_map, dict) or not all(isinstance(shard, str) for shard in weight_map.values()):

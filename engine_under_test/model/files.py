@@ -1,6 +1,7 @@
 """The files of a checkpoint directory: each is inside it, and is read only up to its limit."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,20 @@ def path_in(directory: Path, name: str) -> Path:
     if not is_there:
         raise CheckpointError(f"{path}: no such file; {REMEDY}")
     return path
+
+
+def is_in(directory: Path, name: str) -> bool:
+    """Whether the directory has an optional file; raises CheckpointError if it is there and no regular file."""
+    path = directory / name
+    try:
+        if path.is_file():
+            return True
+        is_there = os.path.lexists(path)
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read: {error.strerror}; {REMEDY}") from error
+    if is_there:
+        raise CheckpointError(f"{path}: is no regular file; {REMEDY}, or remove it")
+    return False
 
 
 def read_json(directory: Path, name: str) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """The campaigns of one command: each engine has a campaign with its own worker processes, all at the same time."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from harness.commands.console import ERR, progress
 from harness.commands.events import EventLines
@@ -23,6 +24,13 @@ from harness.search.workers import WorkerGroup, interruptible
 END = object()
 
 
+class Limits(NamedTuple):
+    """The seconds without an engine step until a worker is killed, and those to shrink all findings of a campaign."""
+
+    step_seconds: float
+    shrink_seconds: float
+
+
 @dataclass
 class Campaign:
     """One engine's campaign: its workers, and the findings that they have reported."""
@@ -30,6 +38,7 @@ class Campaign:
     plan: Plan
     group: WorkerGroup
     lines: EventLines
+    shrink_seconds: float
     findings: list[FindingReport] = field(default_factory=list)
     not_reproduced: list[str] = field(default_factory=list)
     is_interrupted: bool = False
@@ -41,7 +50,8 @@ class Campaign:
         if self.plan.keeps_runs and self.plan.corpus is not None:
             result = self.group.result
             write(self.plan.corpus, rarest_first(result.rare), replaced=result.replayed)
-        for report in self.group.report_findings(self.plan.out, Budget(cpu_seconds=SHRINK_CPU_SECONDS)):
+        budget = Budget(cpu_seconds=SHRINK_CPU_SECONDS)
+        for report in self.group.report_findings(self.plan.out, budget, seconds=self.shrink_seconds):
             if isinstance(report, FindingReport):
                 self.findings.append(report)
                 self.lines.write("finding", engine=self.plan.engine, **report.figures())
@@ -79,24 +89,31 @@ def model_of_mutant(engine: str, mutant: str | None) -> str:
     return mutant_of(target_of(engine), mutant).model if mutant is not None else ""
 
 
-def run_campaigns(plans: Sequence[Plan], step_timeout: float, lines: EventLines) -> list[Campaign]:
-    """Run all campaigns at the same time; each ends when its findings are reported."""
+@contextmanager
+def ended_campaigns(plans: Sequence[Plan], limits: Limits, lines: EventLines) -> Iterator[list[Campaign]]:
+    """Run all campaigns at the same time; each ends when its findings are reported.
+
+    The first SIGINT or SIGTERM interrupts those that have not ended, and nothing in the body, which prints the verdict.
+    """
     prepare_process()
-    try:
-        with progress() as bar, ExitStack() as stack:
-            campaigns = []
-            for plan in plans:
-                assert plan.out is not None, "a campaign has a folder for its findings"
-                on_progress = ProgressDisplay(plan, bar, lines).update
-                group = WorkerGroup(plan.workers, plan.out, hang_seconds=step_timeout, on_progress=on_progress)
-                campaigns.append(Campaign(plan, stack.enter_context(group), lines))
-            with interruptible([campaign.group for campaign in campaigns]):
+    bar = progress()
+    campaigns = []
+    for plan in plans:
+        assert plan.out is not None, "a campaign has a folder for its findings"
+        on_progress = ProgressDisplay(plan, bar, lines).update
+        group = WorkerGroup(plan.workers, plan.out, hang_seconds=limits.step_seconds, on_progress=on_progress)
+        campaigns.append(Campaign(plan, group, lines, limits.shrink_seconds))
+    with interruptible([campaign.group for campaign in campaigns]):
+        try:
+            with bar, ExitStack() as stack:
+                for campaign in campaigns:
+                    stack.enter_context(campaign.group)
                 _take_turns(campaign.working() for campaign in campaigns)
-    except KeyboardInterrupt:
-        folders = ", ".join(str(plan.out) for plan in plans)
-        ERR.print(f"swarden: interrupted; findings not shrunk yet are *.unshrunk.oplog in {folders}", markup=False)
-        raise
-    return campaigns
+        except KeyboardInterrupt:
+            folders = ", ".join(str(plan.out) for plan in plans)
+            ERR.print(f"swarden: interrupted; findings not shrunk yet are *.unshrunk.oplog in {folders}", markup=False)
+            raise
+        yield campaigns
 
 
 def _take_turns(iterators: Iterable[Iterator[None]]) -> None:

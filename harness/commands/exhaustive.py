@@ -1,6 +1,8 @@
 """swarden fuzz --exhaustive: all sequences of ops up to a length, on a tiny engine."""
 
-from collections.abc import Mapping
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -9,9 +11,10 @@ from typing import Any
 
 from harness.commands.console import ERR, OUT, print_json
 from harness.commands.layout import print_lines
+from harness.commands.progress import shrinking_line
 from harness.core.driver import STUCK
 from harness.core.errors import UsageError
-from harness.core.exit_codes import ExitCode, worst
+from harness.core.exit_codes import STOPPING, ExitCode, worst
 from harness.core.oplog import Header
 from harness.core.registry import target_of
 from harness.core.replay import planted
@@ -34,6 +37,7 @@ class Explored:
     levels: list[Level] = field(default_factory=list)
     findings: list[FindingReport] = field(default_factory=list)
     seconds: float = 0.0
+    shrink_seconds: float = 0.0
     is_interrupted: bool = False
 
     @property
@@ -56,7 +60,7 @@ class Explored:
     @property
     def exit_code(self) -> ExitCode:
         codes = [ExitCode.STUCK if one.fingerprint == STUCK else ExitCode.VIOLATED for one in self.findings]
-        return worst([*codes, *[ExitCode.INTERRUPTED] * (self.is_interrupted and not codes)])
+        return worst([*codes, *[ExitCode.INTERRUPTED] * self.is_interrupted])
 
     def summary(self) -> dict[str, Any]:
         """The figures for scripts; shares are from 0 to 1."""
@@ -88,7 +92,7 @@ class Explored:
         )
 
 
-def explore(plan: Plan, depth: int, ignored: Mapping[str, object], *, as_json: bool) -> ExitCode:
+def explore(plan: Plan, depth: int, ignored: Mapping[str, object], *, shrink_seconds: float, as_json: bool) -> ExitCode:
     """Search for what a plan of random traffic names, up to `depth` ops, and print it.
 
     `ignored` are further options, which must not be given.  Raises UsageError if the engine has no tiny configuration,
@@ -103,19 +107,23 @@ def explore(plan: Plan, depth: int, ignored: Mapping[str, object], *, as_json: b
     }.items():
         if value:
             raise UsageError(f"{option}: has no effect with --exhaustive, which explores one engine; leave it out")
-    found = _explored(plan, depth)
-    if as_json:
-        print_json(found.summary())
-    else:
-        for finding in found.findings:
-            print_lines(OUT, finding.story)
-            OUT.print("")
-        OUT.print(found.line(), markup=False)
-    return found.exit_code
+    with _explored(plan, depth, shrink_seconds) as found:
+        if as_json:
+            print_json(found.summary())
+        else:
+            for finding in found.findings:
+                print_lines(OUT, finding.story)
+                OUT.print("")
+            OUT.print(found.line(), markup=False)
+        return found.exit_code
 
 
-def _explored(plan: Plan, depth: int) -> Explored:
-    """Search, print each level, and shrink and write the findings."""
+@contextmanager
+def _explored(plan: Plan, depth: int, shrink_seconds: float) -> Iterator[Explored]:
+    """Search, print each level, and shrink and write the findings.
+
+    The first SIGINT or SIGTERM ends the search and the shrinking, and nothing in the body, which prints the verdict.
+    """
     target, machine = target_of(plan.engine), plan.machine or ENGINE
     if target.machines[machine].roles:
         raise UsageError(f"--machine: {machine} links several engines; an exhaustive search drives one")
@@ -127,22 +135,37 @@ def _explored(plan: Plan, depth: int) -> Explored:
     prepare_process()
     target.prepare_process()
     found, start = Explored(depth), monotonic()
-    ERR.print(f"exhaustive: {len(subject.alphabet)} ops, sequences of up to {depth}", markup=False)
+    ERR.print(
+        f"exhaustive: {len(subject.alphabet)} ops, sequences of up to {depth}; findings are shrunk in at most "
+        f"{shrink_seconds:g} s (--shrink-seconds)",
+        markup=False,
+    )
+    search = Exploration(subject, plan.workers, plan.seconds, plan.stop_on_first)
+
+    def report(finding: Finding, out: Path) -> FindingReport:
+        if finding.died:
+            return write_unshrunk(finding, out, "the sequence kills the process of the engine")
+        ERR.print(shrinking_line(finding), markup=False)
+        until = (began := monotonic()) + shrink_seconds - found.shrink_seconds
+        report = report_finding(
+            finding,
+            out,
+            Budget(cpu_seconds=SHRINK_CPU_SECONDS),
+            is_stopped=lambda: search.is_interrupted or monotonic() > until,
+        )
+        found.shrink_seconds += monotonic() - began
+        return report
+
+    for number in STOPPING:
+        signal.signal(number, search.interrupt)
     with planted(target, plan.mutant):
-        search = Exploration(subject, plan.workers, plan.seconds, plan.stop_on_first)
         for level in search.levels(depth):
             found.levels.append(level)
             found.seconds = monotonic() - start
             ERR.print(_level_line(level, found.seconds), markup=False)
-            found.findings += [_reported(finding, plan.out) for finding in level.findings]
+            found.findings += [report(finding, plan.out) for finding in level.findings]
     found.is_interrupted = search.is_interrupted
-    return found
-
-
-def _reported(finding: Finding, out: Path) -> FindingReport:
-    if finding.died:
-        return write_unshrunk(finding, out, "the sequence kills the process of the engine")
-    return report_finding(finding, out, Budget(cpu_seconds=SHRINK_CPU_SECONDS))
+    yield found
 
 
 def _level_line(level: Level, seconds: float) -> str:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 import typer
 
-from harness.commands.campaigns import model_of_mutant, plans_for, run_campaigns
+from harness.commands.campaigns import Limits, ended_campaigns, model_of_mutant, plans_for
 from harness.commands.console import ERR, OUT, print_json
 from harness.commands.events import EventsOption, event_lines
 from harness.commands.exhaustive import explore
@@ -28,12 +28,14 @@ from harness.search.campaign import Plan
 from harness.search.corpus import digest_of, files_of
 from harness.search.fixed_settings import assignments
 from harness.search.outcome import Outcome, summary_of_engines, verdicts_of_engines
-from harness.search.profiles import PROFILES
+from harness.search.profiles import PROFILES, SHRINK_SECONDS
 
 FINDINGS = Path(".swarden/findings")
 STEP_TIMEOUT_S = 60.0
 ENGINES = typer.Option(help="an engine, as NAME or NAME==VERSION; several run at the same time", metavar="NAME")
 STEP_TIMEOUT = typer.Option(min=1, help="seconds without an engine step after which a worker is killed and replaced")
+MINUTES = typer.Option(min=0.01, help="limit of the traffic; the profile's, or none with --runs")
+SHRINK = typer.Option(min=0, help="limit for shrinking all findings of an engine, behind the traffic")
 TWIN = typer.Option(help="a second engine with equal outputs: a twin of the engine, 'all' in turn, or another engine")
 EXHAUSTIVE = typer.Option(min=1, help="try all sequences of so many ops on a tiny engine, in place of random traffic")
 SETTINGS = typer.Option(
@@ -48,7 +50,8 @@ def fuzz(
     *,
     machine: Annotated[str | None, typer.Option(help="only this machine, such as pd; all by default")] = None,
     profile: Annotated[str, typer.Option(help="smoke, default or nightly")] = "default",
-    minutes: Annotated[float | None, typer.Option(min=0.01, help="limit; the profile's, or none with --runs")] = None,
+    minutes: Annotated[float | None, MINUTES] = None,
+    shrink_seconds: Annotated[float, SHRINK] = SHRINK_SECONDS,
     runs: Annotated[int | None, typer.Option(min=1, help="stop after this many runs of each engine")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="worker processes of all engines; one per core")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="seed of the campaign; a random one by default")] = None,
@@ -89,15 +92,16 @@ def fuzz(
     )
     if exhaustive is not None:
         also = {"--engine": engines[1:], "--seed": seed is not None, "--events": events}
-        raise typer.Exit(explore(shared, exhaustive, also, as_json=as_json))
-    raise typer.Exit(_campaigns(shared, engines, Asked(minutes, step_timeout, events), as_json=as_json))
+        raise typer.Exit(explore(shared, exhaustive, also, shrink_seconds=shrink_seconds, as_json=as_json))
+    limits = Limits(step_timeout, shrink_seconds)
+    raise typer.Exit(_campaigns(shared, engines, Asked(minutes, limits, events), as_json=as_json))
 
 
 class Asked(NamedTuple):
-    """Options that are in no plan: the limit in minutes (None: the default), the time-out and the file of events."""
+    """Options that are in no plan: the limit in minutes (None: the default), other limits, and the file of events."""
 
     minutes: float | None
-    step_timeout: float
+    limits: Limits
     events: Path | None
 
 
@@ -105,15 +109,15 @@ def _campaigns(shared: Plan, engines: Sequence[str], asked: Asked, *, as_json: b
     """Run the campaigns of all engines, and print the outcome."""
     plans = _with_folders(plans_for(engines, shared))
     command = _command(shared, engines, asked)
-    for line in (_opening(shared, plans), *_corpora(plans), f"to run it again: {command}"):
+    shrinking = f"findings are shrunk behind it, in at most {asked.limits.shrink_seconds:g} s (--shrink-seconds)"
+    for line in (_opening(shared, plans), shrinking, *_corpora(plans), f"to run it again: {command}"):
         ERR.print(line, markup=False)
-    with event_lines(asked.events) as lines:
-        campaigns = run_campaigns(plans, asked.step_timeout, lines)
-    outcomes = [one.outcome(_command(one.plan, [one.plan.engine], asked)) for one in campaigns]
-    if not as_json:
-        _print_outcomes(outcomes)
-    else:
-        print_json(outcomes[0].summary() if len(outcomes) == 1 else summary_of_engines(outcomes, command))
+    with event_lines(asked.events) as lines, ended_campaigns(plans, asked.limits, lines) as campaigns:
+        outcomes = [one.outcome(_command(one.plan, [one.plan.engine], asked)) for one in campaigns]
+        if not as_json:
+            _print_outcomes(outcomes)
+        else:
+            print_json(outcomes[0].summary() if len(outcomes) == 1 else summary_of_engines(outcomes, command))
     return worst(one.exit_code for one in outcomes)
 
 
@@ -223,6 +227,7 @@ def _count(number: float, noun: str) -> str:
 def _command(plan: Plan, engines: Sequence[str], asked: Asked) -> str:
     """The line that runs the same campaigns again."""
     model_of_bug = model_of_mutant(engines[0], plan.mutant)
+    step_seconds, shrink_seconds = asked.limits
     own = [f"{VARIABLE}={os.environ[VARIABLE]}"] if plan.mutant is not None and VARIABLE in os.environ else []
     options = {
         "--profile": plan.profile.name,
@@ -233,7 +238,8 @@ def _command(plan: Plan, engines: Sequence[str], asked: Asked) -> str:
         "--runs": plan.max_runs,
         "--workers": plan.workers,
         "--seed": plan.seed,
-        "--step-timeout": asked.step_timeout if asked.step_timeout != STEP_TIMEOUT_S else None,
+        "--step-timeout": step_seconds if step_seconds != STEP_TIMEOUT_S else None,
+        "--shrink-seconds": shrink_seconds if shrink_seconds != SHRINK_SECONDS else None,
         "--out": plan.out if plan.out != FINDINGS else None,
         "--corpus": plan.corpus,
         "--twin": plan.twin,

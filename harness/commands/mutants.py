@@ -1,7 +1,6 @@
 """swarden mutants: the catalogue of bugs, the time to find each planted bug, and the law that finds it."""
 
 import os
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +14,7 @@ from harness.commands.console import ERR, OUT, print_json, print_piece
 from harness.commands.options import EngineOption
 from harness.commands.sample import sample
 from harness.core.errors import UsageError
-from harness.core.exit_codes import ExitCode
+from harness.core.exit_codes import ExitCode, worst
 from harness.core.files import opened
 from harness.core.mutant import Mutant, StaleMutant
 from harness.core.mutant_file import VARIABLE, check_mutant, mutant_of, mutants_of_environment
@@ -25,7 +24,6 @@ from harness.engines.own.mutants.catalog import BUGS
 from harness.mutants.hunt import FOUND_SHARE, HuntResult, Outcome, Scope, Score, hunts, scores_of
 from harness.mutants.kill_matrix import matrix_of, page
 from harness.mutants.unplanted import Bug, DetectedByTest, Waiting
-from harness.search.jobs import STOPPING
 
 FINDINGS = Path(".swarden/mutants")
 OPLOGS = Path("tests/quality/oplogs")
@@ -93,9 +91,8 @@ def run(
         os.environ[VARIABLE] = str(own)
     chosen = _chosen(target_of(engine), ids)
     scope = Scope(engine, seeds, seconds, out, corpus=corpus)
-    for number in STOPPING:  # SIGINT too: a shell's background job has it ignored
-        signal.signal(number, signal.default_int_handler)
     hunted: list[HuntResult] = []
+    codes: list[ExitCode] = []
     with _seeds_file(out) as add:
         ERR.print(f"{len(chosen) * seeds} hunts, each for at most {seconds:g} s of CPU and as many to shrink")
         try:
@@ -103,6 +100,7 @@ def run(
                 hunted.append(one)
                 add(one)
         except KeyboardInterrupt:
+            codes.append(ExitCode.INTERRUPTED)
             ERR.print(f"interrupted after {len(hunted)} of {len(chosen) * seeds} hunts; unfinished hunts are discarded")
         finally:  # finished hunts are printed after any error, too
             scores = scores_of(chosen, seeds, hunted)
@@ -110,7 +108,7 @@ def run(
                 print_json({"mutants": [score.figures() for score in scores]})
             else:
                 _print_scores(scores)
-    raise typer.Exit(ExitCode.CLEAN if all(score.is_found for score in scores) else ExitCode.RED)
+    raise typer.Exit(worst([*codes, *(ExitCode.RED for score in scores if not score.is_found)]))
 
 
 @mutants.command()

@@ -1,11 +1,9 @@
 """swarden nightly: a campaign that runs every night, and remembers the nights before."""
 
-import os
 import shlex
-import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +14,7 @@ from harness.commands.console import ERR, OUT, print_json
 from harness.commands.events import EventLines, EventsOption, event_lines
 from harness.commands.fuzz import ENGINES, STEP_TIMEOUT, STEP_TIMEOUT_S, check_engines
 from harness.core.errors import UsageError
-from harness.core.exit_codes import ExitCode
+from harness.core.exit_codes import ExitCode, worst
 from harness.core.files import check_target, opened, write_whole
 from harness.core.registry import OWN
 from harness.nightly.events import Event
@@ -24,9 +22,9 @@ from harness.nightly.journal import Journal
 from harness.nightly.night import Coordinator, Order, begin, resumed
 from harness.nightly.phases import PHASES
 from harness.nightly.pool import local_pool, pool_of_scheduler
-from harness.search.archive import Archive
+from harness.nightly.verdict import exit_code_of
+from harness.search.archive import Archive, Night
 from harness.search.archive_files import ArchiveError
-from harness.search.jobs import STOPPING
 from harness.search.profiles import PROFILES
 from harness.search.shards import Build
 from harness.search.worker_process import Limits
@@ -71,19 +69,18 @@ def nightly(
             ERR.print(line, markup=False)
     else:
         place, night = resumed(resume)
-    with _told_how_to_continue(place.nights_folder / night.name), ExitStack() as stack:
+    limits = Limits(step_timeout, int(memory_gib * 2**30))
+    with _told_how_to_continue(place.nights_folder / night.name, night):
         builds = [Build(one.engine, one.version, one.source_hash) for one in night.engines]
-        pool = stack.enter_context(
-            pool_of_scheduler(scheduler, workers, builds) if scheduler else local_pool(workers or os.cpu_count() or 1)
-        )
-        emit = stack.enter_context(_emitter(place.nights_folder / night.name, events))
-        for line in Coordinator(place, night, pool, Limits(step_timeout, int(memory_gib * 2**30)), emit).run(PHASES):
-            (ERR if as_json else OUT).print(line, markup=False)
-    Journal(place.nights_folder / night.name / "shards").clear()
-    if junit is not None:
-        _copy(place.nights_folder / night.name / "junit.xml", junit)
-    if as_json:
-        print_json(msgspec.to_builtins(night))
+        opening = pool_of_scheduler(scheduler, workers, builds) if scheduler else local_pool(workers)
+        with opening as pool, _emitter(place.nights_folder / night.name, events) as emit:
+            for line in Coordinator(place, night, pool, limits, emit).run(PHASES):
+                (ERR if as_json else OUT).print(line, markup=False)
+        Journal(place.nights_folder / night.name / "shards").clear()
+        if junit is not None:
+            _copy(place.nights_folder / night.name / "junit.xml", junit)
+        if as_json:
+            print_json(msgspec.to_builtins(night))
     raise typer.Exit(night.exit_code or ExitCode.CLEAN)
 
 
@@ -93,15 +90,17 @@ def _copy(source: Path, target: Path) -> None:
 
 
 @contextmanager
-def _told_how_to_continue(folder: Path) -> Iterator[None]:
-    """Handle SIGINT and SIGTERM alike; print the command that continues the night if it does not end."""
-    for number in STOPPING:  # SIGINT too: a shell's background job has it ignored
-        signal.signal(number, signal.default_int_handler)
-    with ExitStack() as after_error:
-        command = f"swarden nightly --resume {shlex.quote(str(folder))}"
-        after_error.callback(lambda: ERR.print(f"the night has not ended; to continue: {command}", markup=False))
+def _told_how_to_continue(folder: Path, night: Night) -> Iterator[None]:
+    """Print the command that continues the night if it does not end; after an interrupt, a finding is its verdict."""
+    try:
         yield
-        after_error.pop_all()
+    except KeyboardInterrupt:
+        ERR.print("swarden: interrupted")
+        raise typer.Exit(worst([ExitCode.INTERRUPTED, exit_code_of(night)])) from None
+    finally:
+        if night.exit_code is None:
+            command = f"swarden nightly --resume {shlex.quote(str(folder))}"
+            ERR.print(f"the night has not ended; to continue: {command}", markup=False)
 
 
 @contextmanager

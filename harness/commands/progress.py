@@ -4,11 +4,13 @@ import time
 
 from rich.progress import Progress
 
+from harness.commands.console import ERR
 from harness.commands.events import EventLines
 from harness.core.registry import target_of
 from harness.core.target import Target
 from harness.search.campaign import Plan
-from harness.search.result import Tallies
+from harness.search.result import Finding, Tallies
+from harness.search.worker_process import ReportTask
 from harness.search.workers import WorkerGroup
 
 SILENT_S = 5.0  # without a step, before a worker is shown as silent
@@ -23,6 +25,7 @@ class ProgressDisplay:
         self._task = bar.add_task(f"{plan.engine}: starting the workers")
         self._lines = lines
         self._written_runs = [0] * plan.workers
+        self._shrunk: set[str] = set()  # fingerprints, printed in a pipe too
 
     def update(self, group: WorkerGroup) -> None:
         for index, tallies in enumerate(group.tallies):
@@ -36,6 +39,11 @@ class ProgressDisplay:
                     steps=tallies.steps,
                     failed_runs=tallies.failed_runs,
                 )
+        for worker in group.workers:
+            if isinstance(worker.task, ReportTask) and (finding := worker.task.finding).fingerprint not in self._shrunk:
+                self._shrunk.add(finding.fingerprint)
+                of_all = f"{len(self._shrunk)} of {len(group.result.findings)}"
+                ERR.print(f"{self._plan.engine}: {shrinking_line(finding)}, {of_all}", markup=False)
         if not self._bar.disable:
             self._bar.update(self._task, description=self._text(group))
 
@@ -57,6 +65,10 @@ class ProgressDisplay:
         elif left_s < float("inf"):
             parts.append(f"{max(0, round(left_s))} s left")
         return "  ".join([*parts, missing_probes(tallies, target_of(self._plan.engine))])
+
+
+def shrinking_line(finding: Finding) -> str:
+    return f"shrinking {finding.fingerprint}, found with {len(finding.log.ops)} ops"
 
 
 def missing_probes(tallies: Tallies, target: Target) -> str:

@@ -1,22 +1,25 @@
 """The exit codes of the commands."""
 
+import signal
 from collections.abc import Iterable
 from enum import IntEnum
+
+STOPPING = (signal.SIGINT, signal.SIGTERM)  # interrupt a command
 
 
 class ExitCode(IntEnum):
     """The exit codes in the order of precedence.
 
-    FAULT is a fault of swarden itself; FAULT and INTERRUPTED have no verdict.  STUCK: a drain did not finish in time.
-    RED: the minimum coverage was not reached, a mutant was not found, or a crash did not repeat.
+    FAULT is a fault of swarden itself.  STUCK: a drain did not finish in time.  INTERRUPTED: before a verdict.  RED:
+    the minimum coverage was not reached, a mutant was not found, or a crash did not repeat.
     """
 
     FAULT = 70
-    INTERRUPTED = 130
     MISUSE = 2
     NONDETERMINISTIC = 4
     VIOLATED = 1
     STUCK = 3
+    INTERRUPTED = 130
     RED = 5
     CLEAN = 0
 

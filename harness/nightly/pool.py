@@ -4,6 +4,7 @@ A job is a function of harness/search/shards.py.  If the node of a job is lost, 
 and only its result counts, so nothing is lost and nothing is counted twice.
 """
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, ThreadPoolExecutor, wait
@@ -77,8 +78,9 @@ class Pool:
 
 
 @contextmanager
-def local_pool(workers: int) -> Iterator[Pool]:
-    """A thread of this process for each worker; the thread drives a worker process for each engine."""
+def local_pool(workers: int | None = None) -> Iterator[Pool]:
+    """A thread of this process for each worker, one per core; the thread drives a worker process for each engine."""
+    workers = workers or os.cpu_count() or 1
     executor = ThreadPoolExecutor(workers, thread_name_prefix="shard")
     try:
         yield Pool(executor, workers)

@@ -136,7 +136,7 @@ def alphabet_of(target: Target, machine: str, config: Any) -> list[Op]:
 
 @dataclass
 class Exploration:
-    """The search; `levels` makes one level after the other until `seconds` are over, or an interrupt.
+    """The search; `levels` makes one level after the other until `seconds` are over, or an `interrupt`.
 
     An interrupted level has the findings of its finished jobs.
     The same sequences are found with any number of workers, unless the time ends a level early.
@@ -147,12 +147,19 @@ class Exploration:
     seconds: float
     stop_on_first: bool = False
     is_interrupted: bool = False
+    _is_running: bool = False  # jobs, whose end an interrupt does not wait for
     _seen: set[Key] = field(default_factory=set)
     _began: float = field(default_factory=monotonic)
 
     @property
     def is_over(self) -> bool:
         return self.is_interrupted or monotonic() - self._began > self.seconds
+
+    def interrupt(self, *_: object) -> None:
+        """End the search early, as the handler of a signal; raises KeyboardInterrupt when it is called again."""
+        is_raised, self.is_interrupted = self.is_interrupted or self._is_running, True
+        if is_raised:
+            raise KeyboardInterrupt
 
     def levels(self, depth: int) -> Iterator[Level]:
         """The levels up to `depth` ops; ends early where no state is new, or the time is over."""
@@ -188,13 +195,15 @@ class Exploration:
         running = iter(jobs)
         in_time = iter(lambda: None if self.is_over else next(running, None), None)
         try:
+            self._is_running = True
             for (index, job), ended in run_jobs(in_time, self._work, workers=self.workers):
                 if isinstance(ended, JobDeath):
                     done[index] = [one for extension in job for one in self._alone(extension)]
                 else:
                     done[index] = ended
+            self._is_running = False
         except KeyboardInterrupt:
-            self.is_interrupted = True
+            self._is_running, self.is_interrupted = False, True
         level.share = sum(len(job) for index, job in jobs if index in done) / len(extensions)
         return [one for index in sorted(done) for one in done[index]]
 

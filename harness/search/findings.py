@@ -96,15 +96,20 @@ def report_finding(
 ) -> FindingReport:
     """Shrink a finding and write it below `out`, under a unique name; its unshrunk log is removed.
 
-    `heartbeat` is called once an engine step; `is_stopped` ends the shrinking with the smallest log so far.
+    `heartbeat` is called once an engine step; `is_stopped` ends the shrinking, even within a run, with the smallest log
+    so far.
     The log of a finding that killed its worker is run once more; if it passes, it is written unshrunk.  Raises
     DoesNotFail if any other finding does not fail again; then it is written unshrunk.
     """
 
-    def still_fails(log: OpLog) -> Failure | None:
+    def go_on() -> None:
         if is_stopped():
             raise BudgetSpent
-        return failure_like(log, finding.fingerprint, heartbeat)
+        heartbeat()
+
+    def still_fails(log: OpLog) -> Failure | None:
+        go_on()
+        return failure_like(log, finding.fingerprint, go_on)
 
     if finding.died:
         failure = run_log(finding.log, observe=lambda *_: heartbeat()).failure
@@ -118,7 +123,7 @@ def report_finding(
     except DoesNotFail as error:
         raise _not_reproduced(finding, out) from error
     log, driver = sealed(small.log)
-    if driver.failure is None:
+    if driver.failure is None or finding.fingerprint not in driver.failure.fingerprints:
         raise _not_reproduced(finding, out)
     further = [name for name in driver.failure.fingerprints if name != finding.fingerprint]
     path = _written(log, finding, out)
@@ -152,7 +157,9 @@ def write_unshrunk(finding: Finding, out: Path, note: str, *, is_confirmed: bool
     header = msgspec.structs.replace(finding.log.header, expected=finding.fingerprint)
     log = OpLog(header, finding.log.ops)
     path = _written(log, finding, out, with_test=False)
-    story = [Line(Part.CLAIM, f"{finding.fingerprint}: {finding.died}" if finding.died else finding.fingerprint)]
+    first, *stack = finding.died.splitlines() or [""]
+    story = [Line(Part.CLAIM, f"{finding.fingerprint}: {first}".removesuffix(": "))]
+    story += [Line(Part.EVIDENCE, line.strip(), 2 * (len(line) - len(line.lstrip()))) for line in stack]
     story += [Line(Part.EVIDENCE, note), *([replay_line(path)] if path else [])]
     return FindingReport((finding.fingerprint,), log, None, finding.found_cpu_seconds, 0.0, path, story, is_confirmed)
 

@@ -12,9 +12,8 @@ from multiprocessing.popen_fork import Popen
 from typing import Any, Generic, TypeVar
 
 from harness.core.errors import UsageError
+from harness.core.exit_codes import STOPPING
 from harness.search.parent import end_with_parent
-
-STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 JobT = TypeVar("JobT")
 ResultT = TypeVar("ResultT")

@@ -57,12 +57,12 @@ class Outcome:
     @property
     def exit_code(self) -> ExitCode:
         codes = [ExitCode.NONDETERMINISTIC] * bool(self.diverged) + [ExitCode.RED] * bool(self.owed)
-        codes += [_code_of(finding) for finding in self.findings]
+        codes += [_code_of(finding) for finding in self.findings] + [ExitCode.INTERRUPTED] * self.is_interrupted
         return worst(codes)
 
     @property
     def verdict(self) -> str:
-        if self.exit_code is ExitCode.CLEAN and self.why_not_judged:
+        if self.exit_code is ExitCode.INTERRUPTED or (self.exit_code is ExitCode.CLEAN and self.why_not_judged):
             return NOT_JUDGED
         return VERDICTS[self.exit_code]
 

@@ -2,6 +2,8 @@
 
 import gc
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from hypothesis.configuration import set_hypothesis_home_dir
@@ -19,11 +21,24 @@ def prepare_process() -> None:
     Hypothesis writes caches to its home directory even without a database, and works without them.  Its home is set to
     a path that cannot exist, so no file is written and no link of another user is followed.
 
-    Hypothesis also draws numbers that it finds in the source of the imported modules.  It is given none: runs would
-    depend on what a process has imported, and reading the source of a serving engine takes 5 to 7 s.
     """
     set_hypothesis_home_dir(Path(os.devnull) / "hypothesis")
-    providers._get_local_constants = Constants
+    providers._get_local_constants = Constants  # as in same_draws, for the whole process
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS, OLDER_EVERY, OLDER_EVERY)
+
+
+@contextmanager
+def same_draws() -> Iterator[None]:
+    """Let the draws of Hypothesis depend on the seed alone within the body.
+
+    Else it also draws numbers that it finds in the source of the imported modules: runs would depend on what a process
+    has imported, and reading the source of a serving engine takes 5 to 7 s.
+    """
+    before = providers._get_local_constants
+    providers._get_local_constants = Constants
+    try:
+        yield
+    finally:
+        providers._get_local_constants = before

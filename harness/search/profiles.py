@@ -56,4 +56,5 @@ PROFILES = {
 
 MAX_NOOP_SHARE = 0.5
 MIN_OCCURRENCES = 20  # of an op, before its share of no-ops is judged
-SHRINK_CPU_SECONDS = 60.0
+SHRINK_CPU_SECONDS = 60.0  # of one finding
+SHRINK_SECONDS = 120.0  # of all findings of a campaign

@@ -204,7 +204,7 @@ def _badness(replays: Replays | str) -> int:
 
 def settle(finding: Finding, engine: str, limits: Limits) -> Settled:
     """Shrink a finding, and run the shrunk log once in each of FRESH fresh processes."""
-    with tempfile.TemporaryDirectory(prefix="swarden-") as folder, _lane(engine, limits) as group:
+    with _lane(engine, limits) as group, tempfile.TemporaryDirectory(dir=group.folder) as folder:
         group.result = Result(findings={finding.fingerprint: finding})
         reports = group.report_findings(Path(folder), Budget(cpu_seconds=SHRINK_CPU_SECONDS))
         [report] = [one for one in reports if one is not None]
@@ -263,10 +263,7 @@ def _group(limits: Limits) -> Iterator[WorkerGroup]:
             "a process of the scheduler may not start worker processes; "
             "start its workers with DASK_DISTRIBUTED__WORKER__DAEMON=False"
         )
-    with (
-        tempfile.TemporaryDirectory(prefix="swarden-") as folder,
-        WorkerGroup(1, Path(folder), hang_seconds=limits.hang_seconds, memory_bytes=limits.memory_bytes) as group,
-    ):
+    with WorkerGroup(1, None, hang_seconds=limits.hang_seconds, memory_bytes=limits.memory_bytes) as group:
         yield group
 
 

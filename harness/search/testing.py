@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 
 from harness.core.errors import UsageError
 from harness.core.oplog import OpLog
@@ -12,7 +13,8 @@ from harness.report.story import story_lines
 from harness.search.campaign import Plan, Worker
 from harness.search.deaths import death_of
 from harness.search.findings import report_finding
-from harness.search.profiles import PROFILES, SHRINK_CPU_SECONDS
+from harness.search.process import same_draws
+from harness.search.profiles import PROFILES, SHRINK_CPU_SECONDS, SHRINK_SECONDS
 from harness.search.shrink import Budget, DoesNotFail
 
 
@@ -33,7 +35,8 @@ def replayed(path: Path) -> str:
 class Fuzz:
     """The options of a campaign in this process.
 
-    If `seconds` is None, the profile sets the time limit; with `runs` there is no time limit.
+    If `seconds` is None, the profile sets the time limit; with `runs` there is no time limit.  All findings are shrunk
+    within `shrink_seconds` behind it.
     """
 
     engine: str
@@ -42,6 +45,7 @@ class Fuzz:
     seed: int = 0
     seconds: float | None = None
     runs: int | None = None
+    shrink_seconds: float = SHRINK_SECONDS
 
     def plan(self, out: Path) -> Plan:
         """The plan of one worker; raises UsageError if the engine, the profile or the machine is unknown."""
@@ -71,16 +75,21 @@ class Fuzz:
 
 def fuzzed(fuzz: Fuzz, out: Path) -> str:
     """Run a campaign. Returns the stories of its findings and the command that runs it again; "" without findings."""
-    stories = [*_stories(fuzz.plan(out), out)]
+    stories = [*_stories(fuzz, out)]
     return "\n\n".join([*stories, f"to run it again: {fuzz.command}"]) if stories else ""
 
 
-def _stories(plan: Plan, out: Path) -> Iterator[str]:
-    result = Worker(plan, lambda _: None).work()
+def _stories(fuzz: Fuzz, out: Path) -> Iterator[str]:
+    with same_draws():
+        result = Worker(fuzz.plan(out), lambda _: None).work()
+    until = monotonic() + fuzz.shrink_seconds
+    if not result.tallies.runs:
+        yield "no run was made, so nothing is tested: the time was over before the first; give more seconds"
     yield from (f"not deterministic: {place}" for place in result.diverged)
     for finding in result.findings.values():
         try:
-            report = report_finding(finding, out, Budget(cpu_seconds=SHRINK_CPU_SECONDS))
+            budget = Budget(cpu_seconds=SHRINK_CPU_SECONDS)
+            report = report_finding(finding, out, budget, is_stopped=lambda: monotonic() > until)
         except DoesNotFail as error:
             yield f"not deterministic: {error}"
         else:

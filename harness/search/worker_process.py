@@ -18,6 +18,7 @@ from threading import Thread
 from typing import Any, NamedTuple
 
 from harness.core.errors import UsageError
+from harness.core.exit_codes import STOPPING
 from harness.core.fingerprint import fingerprint_of_error
 from harness.core.oplog import OpLog
 from harness.core.replay import Repeated, Verdict, repeat
@@ -33,15 +34,18 @@ from harness.search.shrink import Budget, DoesNotFail
 
 BOOT_S = 600.0  # the time limit of the first heartbeat is at least this, because a new process boots its engine first
 STACK_S = 0.2  # for a hung worker to write its stack
-HANDLED = (signal.SIGINT, signal.SIGTERM)  # the parent handles them for its workers
 HEARTBEAT, BATCH, RUN = range(3)  # indexes of the numbers that a worker shares with its parent
 
 
 class Limits(NamedTuple):
-    """The limits of a worker process: `hang_seconds` without an engine step, and the bytes of its data (0: none)."""
+    """The limits of a worker process: `hang_seconds` without an engine step, and the bytes of its data (0: none).
+
+    A temporary folder does not outlive the process and its parent.
+    """
 
     hang_seconds: float
     memory_bytes: int = 0
+    is_folder_temporary: bool = False
 
 
 class ReportTask(NamedTuple):
@@ -112,11 +116,15 @@ class WorkerProcess:
     """
 
     def __init__(
-        self, running: Path, stop: Any, on_message: Callable[["WorkerProcess", Message], None], memory_bytes: int = 0
+        self,
+        running: Path,
+        stop: Any,
+        on_message: Callable[["WorkerProcess", Message], None],
+        limits: Limits,
     ) -> None:
         """`running` is the path of the log of the current run; `stop` is the flag that ends the task.
 
-        The data of the process can have `memory_bytes`; 0 is no limit.
+        If the parent dies, the process removes the log, or its folder if that is temporary.
         """
         context = get_context("spawn")
         self.running = running
@@ -129,14 +137,14 @@ class WorkerProcess:
         self._shared = context.RawArray("Q", 3)
         self._connection, child_end = context.Pipe()
         self._process = context.Process(
-            target=_serve, args=(child_end, self._shared, stop, running, memory_bytes), daemon=True
+            target=_serve, args=(child_end, self._shared, stop, running, limits), daemon=True
         )
         resource_tracker.ensure_running()  # if it started later, it would unblock the signals
-        signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)  # the process inherits the mask
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)  # the process inherits the mask: its parent handles them
         try:
             self._process.start()
         finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
         child_end.close()
         Thread(target=self._listen, daemon=True).start()
 
@@ -219,11 +227,11 @@ def _stack_path(running: Path) -> Path:
 # --- in the process
 
 
-def _serve(connection: Connection, shared: Any, stop: Any, running: Path, memory_bytes: int) -> None:
+def _serve(connection: Connection, shared: Any, stop: Any, running: Path, limits: Limits) -> None:
     """The main loop of a worker process: one task after the other, until the parent has closed the pipe."""
-    end_with_parent(running, _stack_path(running))
-    if memory_bytes:
-        resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
+    end_with_parent(running, _stack_path(running), *[running.parent] * limits.is_folder_temporary)
+    if limits.memory_bytes:
+        resource.setrlimit(resource.RLIMIT_DATA, (limits.memory_bytes, limits.memory_bytes))
     os.dup2(2, 1)  # the output of an engine is not the output of the campaign
     prepare_process()
     with suppress(OSError):  # without a file, a crash has no stack

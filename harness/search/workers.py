@@ -7,11 +7,15 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from math import ceil, inf
 from multiprocessing import get_context
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from shutil import rmtree
+from tempfile import mkdtemp
 
 from harness.core.errors import UsageError
+from harness.core.exit_codes import STOPPING
 from harness.core.oplog import OpLog
 from harness.core.ops import name_of
 from harness.core.replay import RUNS, Verdict
@@ -21,7 +25,6 @@ from harness.search.findings import FindingReport, write_unshrunk
 from harness.search.result import Finding, Result, Tallies
 from harness.search.shrink import Budget
 from harness.search.worker_process import (
-    HANDLED,
     Booted,
     Done,
     Limits,
@@ -35,7 +38,7 @@ from harness.search.worker_process import (
 )
 
 POLL_S = 0.2  # between two checks of the workers
-GRACE_S = 10.0  # for a worker to end its op after an interrupt
+GRACE_S = 10.0  # for a worker to end its step after an interrupt
 DEATHS_OF_A_BATCH = 3  # of one worker without a finished run; then the worker skips to its next batch
 MAX_DEATHS = 3 * DEATHS_OF_A_BATCH  # then the worker is not used any more
 
@@ -45,13 +48,14 @@ class WorkerGroup:
 
     The first `interrupt` ends all tasks early: current runs are discarded, findings are kept.  `on_progress` is called
     after each message and at least every POLL_S.  Groups can work side by side in one thread: the iterators of
-    `running` and of `report_findings` yield None when all messages are processed.
+    `running` and of `report_findings` yield None when all messages are processed.  Without a `folder` the group
+    has a temporary one, which is removed even if this process dies.
     """
 
     def __init__(
         self,
         size: int,
-        folder: Path,
+        folder: Path | None,
         *,
         hang_seconds: float,
         on_progress: Callable[["WorkerGroup"], None] = lambda _: None,
@@ -61,8 +65,8 @@ class WorkerGroup:
         self.tallies = [Tallies() for _ in range(size)]  # of each worker
         self.workers: list[WorkerProcess] = []
         self.started_at = time.monotonic()  # once a worker has booted its engine, the end of that boot
-        self._folder = folder
-        self._limits = Limits(hang_seconds, memory_bytes)
+        self.folder = Path(mkdtemp(prefix="swarden-")) if folder is None else folder
+        self._limits = Limits(hang_seconds, memory_bytes, is_folder_temporary=folder is None)
         self._on_progress = on_progress
         self._stop = get_context("spawn").RawValue("b", 0)
         self._mailbox: SimpleQueue[tuple[WorkerProcess, Message]] = SimpleQueue()
@@ -77,6 +81,8 @@ class WorkerGroup:
     def __exit__(self, *error: object) -> None:
         for worker in self.workers:
             worker.kill()
+        if self._limits.is_folder_temporary:
+            rmtree(self.folder)
 
     @property
     def is_interrupted(self) -> bool:
@@ -152,16 +158,30 @@ class WorkerGroup:
         assert replays is not None, "a worker has ended its task without a message"
         return replays
 
-    def report_findings(self, out: Path, budget: Budget) -> Iterator[FindingReport | NotReproduced | None]:
-        """Report each finding of the result.
+    def report_findings(
+        self, out: Path, budget: Budget, *, seconds: float = inf
+    ) -> Iterator[FindingReport | NotReproduced | None]:
+        """Report each finding of the result, shrunk within its budget, and all of them within these seconds.
 
-        A finding that kills its worker is written unshrunk, and so is one that still waits GRACE_S after an interrupt.
+        A worker shrinks its finding in its share of the time that is left.  When the time is over, each further finding
+        is repeated once, and not shrunk.  A finding that kills its worker is written unshrunk, and so is one that still
+        waits GRACE_S after an interrupt.
         """
-        waiting = deque(ReportTask(finding, out, budget) for finding in self.result.findings.values())
+        until = time.monotonic() + seconds
+        waiting = deque(self.result.findings.values())
         reported: set[int] = set()  # the workers that have reported their finding, and have not sent Done yet
+
+        def give(worker: WorkerProcess) -> None:
+            rounds = ceil(len(waiting) / len(self.workers))
+            share_s = max(0.0, until - time.monotonic()) / rounds
+            own = replace(budget, cpu_seconds=min(budget.cpu_seconds, share_s))
+            worker.give(ReportTask(waiting.popleft(), out, own))
+
         for worker in self.workers[: len(waiting)]:
-            worker.give(waiting.popleft())
+            give(worker)
         for received in self._messages():
+            if time.monotonic() > until:
+                self.stop()
             if received is None:
                 yield None
                 continue
@@ -172,17 +192,20 @@ class WorkerGroup:
                 yield message
             elif isinstance(message, WorkerDeath):
                 if isinstance(task, ReportTask) and index not in reported:
-                    yield write_unshrunk(task.finding, out, f"when the run is repeated, the process {message.how}")
+                    note = f"when the run is repeated, the process {message.how}"
+                    yield write_unshrunk(task.finding, out, note, is_confirmed=not self._is_overdue)
                 self._replace(index)
             if isinstance(message, Done | WorkerDeath):
                 reported.discard(index)
                 if self._is_overdue:
                     yield from (
-                        write_unshrunk(one.finding, out, "interrupted before it was repeated") for one in waiting
+                        write_unshrunk(one, out, "interrupted before it was repeated", is_confirmed=False)
+                        for one in waiting
                     )
                     waiting.clear()
                 elif waiting:
-                    self.workers[index].give(waiting.popleft())
+                    give(self.workers[index])
+        self._stop.value = 0
 
     # --- the processes
 
@@ -207,7 +230,7 @@ class WorkerGroup:
                 yield None
 
     def _kill_hung_workers(self) -> None:
-        """Kill workers that hang, or that do not end after an interrupt.
+        """Kill workers that hang; after an interrupt, those that boot or have made no step for GRACE_S.
 
         Time in which this process itself was stopped does not count.
         """
@@ -215,7 +238,8 @@ class WorkerGroup:
         elapsed_s, self._checked_at = min(now - self._checked_at, 5 * POLL_S), now
         for worker in self.workers:
             if worker.task is not None:
-                worker.kill_if_hung(elapsed_s, hang_seconds=0.0 if self._is_overdue else self._limits.hang_seconds)
+                bound = GRACE_S * worker.has_started if self._is_overdue else self._limits.hang_seconds
+                worker.kill_if_hung(elapsed_s, hang_seconds=bound)
 
     @property
     def _is_overdue(self) -> bool:
@@ -224,9 +248,12 @@ class WorkerGroup:
         return since is not None and bool(self._stop.value) and time.monotonic() - since > GRACE_S
 
     def _started(self, index: int) -> WorkerProcess:
-        running = self._folder / f".worker-{os.getpid()}-{index}.running.oplog"
+        running = self.folder / f".worker-{os.getpid()}-{index}.running.oplog"
         return WorkerProcess(
-            running, self._stop, lambda worker, message: self._mailbox.put((worker, message)), self._limits.memory_bytes
+            running,
+            self._stop,
+            lambda worker, message: self._mailbox.put((worker, message)),
+            self._limits,
         )
 
     def _replace(self, index: int) -> None:
@@ -299,7 +326,7 @@ def interruptible(groups: Sequence[WorkerGroup]) -> Iterator[None]:
         for group in groups:
             group.interrupt()
 
-    before = {number: signal.signal(number, interrupt) for number in HANDLED}
+    before = {number: signal.signal(number, interrupt) for number in STOPPING}
     try:
         yield
     finally:

@@ -14,13 +14,13 @@ from tempfile import TemporaryFile
 from threading import Event
 from typing import IO
 
-MAX_LOOKS = 2400
+MAX_LOOKS = 24_000
 LOOK_S = 0.05
 SCRIPT = "import sys; sys.argv[0] = 'swarden'; from harness.cli import main; main()"
 ROOT = Path(__file__).parents[2]
 WARM = multiprocessing.get_context("forkserver")
 WARM.set_forkserver_preload(["hypothesis", "torch", "typer"])
-DEADLINE_S = 120
+DEADLINE_S = 1200  # for a command that is blocked, and so uses no CPU; no test judges by it
 
 
 def swarden(
@@ -64,12 +64,12 @@ def _run_command(words: Sequence[str], folder: str, variables: dict[str, str], f
 
 
 @contextmanager
-def running(*arguments: object, cwd: Path) -> Iterator[subprocess.Popen[bytes]]:
+def running(*arguments: object, cwd: Path, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
     """The command, which leads its group; whatever is left of the group is killed in the end."""
     process = subprocess.Popen(
         [sys.executable, "-c", SCRIPT, *map(str, arguments)],
         cwd=cwd,
-        env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"} | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,

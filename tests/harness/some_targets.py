@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.harness.some_processes import DEADLINE_S
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -33,7 +35,7 @@ def swarden_with(folder, source, targets):
             env=os.environ | settings,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=DEADLINE_S,
             check=False,
         )
 

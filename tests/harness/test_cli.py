@@ -19,6 +19,7 @@ from harness.core.errors import UsageError
 from harness.core.oplog import Header, OpLog
 from harness.core.ops import Drain, Submit
 from harness.core.registry import OWN
+from tests.harness.some_processes import DEADLINE_S
 
 
 @pytest.fixture
@@ -125,6 +126,24 @@ def test_books_that_are_wrong_are_a_violation(end_of):
     assert end_of(AccountingError(told)) == (1, f"{told}\n")
 
 
+@pytest.mark.parametrize("error", ["ImportError('torn')", "OSError('torn')"])
+def test_interrupt_that_an_import_turns_into_another_error_exits_with_130(error):
+    program = f"""
+import signal, harness.cli as cli
+def app(**_):
+    try:
+        signal.raise_signal(signal.SIGTERM)
+    except KeyboardInterrupt:
+        raise {error}
+cli.app = app
+cli.main()
+"""
+
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+
+    assert run.returncode == 130, run.stderr
+
+
 def test_an_interrupt_is_one_line_and_exits_with_130(end_of):
     assert end_of(typer.Abort()) == (130, "swarden: interrupted\n")
 
@@ -184,7 +203,7 @@ def swarden(tmp_path):
             env=os.environ | {"PYTHONPATH": f"{ROOT}:{tmp_path}", "COLUMNS": "240"} | environment,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=DEADLINE_S,
             check=False,
         )
 

@@ -7,11 +7,14 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from hypothesis.internal.conjecture import providers
 
 from engine_under_test.config import EngineConfig
 from harness.core.oplog import Header, OpLog
 from harness.core.ops import Drain, Step, Submit
 from harness.core.registry import OWN
+from harness.search.testing import Fuzz, fuzzed
+from tests.harness.some_processes import DEADLINE_S
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "tests/quality/oplogs/B18.oplog"
@@ -51,7 +54,7 @@ def pytest_in(folder: Path, *arguments: str, **environment: str) -> subprocess.C
         env=os.environ | {"OMP_NUM_THREADS": "1"} | ALONE | environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=DEADLINE_S,
         check=False,
     )
 
@@ -132,6 +135,38 @@ def test_fuzz_test_that_asks_for_something_unknown_fails(tmp_path, arguments, to
 
     assert run.returncode == 1
     assert told in run.stdout
+
+
+def test_fuzz_test_without_a_run_fails(tmp_path):
+    (tmp_path / "test_it.py").write_text(
+        "def test_it(swarden_fuzz): swarden_fuzz('swarden', machine='ledger', seconds=0)"
+    )
+
+    run = pytest_in(tmp_path)
+
+    assert run.returncode == 1
+    assert "no run was made, so nothing is tested" in run.stdout
+
+
+def test_draws_of_a_fuzz_test_depend_on_no_module_of_its_process(tmp_path, monkeypatch):
+    """Hypothesis does not read their source, and does so again for the tests behind it."""
+
+    def read_source():
+        raise AssertionError("the source of the imported modules is read")
+
+    monkeypatch.setattr(providers, "_get_local_constants", read_source)
+
+    assert fuzzed(Fuzz(OWN, machine="ledger", runs=2), tmp_path) == ""
+    assert providers._get_local_constants is read_source
+
+
+def test_name_of_an_op_log_is_printed_in_escaped_form(tmp_path):
+    log = OpLog(Header(engine=OWN, configs=[{}]), [Submit(), Step()])
+    log.save(tmp_path / "a\x1b[31mb.oplog")
+
+    run = pytest_in(tmp_path, "-v", "a\x1b[31mb.oplog")
+
+    assert "\x1b[31mb" not in run.stdout
 
 
 def test_plugin_that_is_named_and_installed_is_loaded_once(tmp_path, healthy):

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+from os import mkfifo
+from pathlib import Path
 
 import pytest
 import torch
@@ -253,6 +255,17 @@ def test_link_to_the_outside_is_refused(checkpoint, name):
     (checkpoint / name).symlink_to(outside)
 
     assert error_of(checkpoint).startswith(f"{checkpoint / name}: is a link to {outside}, outside of {checkpoint}; ")
+
+
+@pytest.mark.parametrize("name", ["generation_config.json", "model.safetensors.index.json"])
+@pytest.mark.parametrize(
+    "make", [Path.mkdir, mkfifo, lambda path: path.symlink_to("nowhere")], ids=["folder", "fifo", "broken-link"]
+)
+def test_optional_file_that_is_no_regular_file_is_refused(checkpoint, name, make):
+    (checkpoint / name).unlink(missing_ok=True)
+    make(checkpoint / name)
+
+    assert error_of(checkpoint).startswith(f"{checkpoint / name}: is no regular file; ")
 
 
 def test_snapshot_in_a_cache_of_hugging_face_has_links_to_its_blobs(checkpoint, tmp_path):

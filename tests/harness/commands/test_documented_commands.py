@@ -17,6 +17,7 @@ from harness.search.archive import Archive, Sighting, Status
 from harness.search.findings import write
 from tests.engine_under_test.model.checkpoints import write_checkpoint
 from tests.engine_under_test.model.tokenizers import write_tokenizer
+from tests.harness.some_processes import DEADLINE_S
 from tests.harness.traces.some_traces import row, write_trace
 from tests.test_docs import FENCED, PAGES, REMARK
 
@@ -103,7 +104,9 @@ def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
     else:
         words = [sys.executable, "-c", "from harness.cli import main; main()", *words[1:]]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"} | environment
-    return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(
+        words, cwd=folder, env=environment, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
 
 
 @pytest.mark.parametrize("line", COMMANDS)

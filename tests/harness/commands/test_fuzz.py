@@ -49,7 +49,7 @@ def test_campaign_prints_the_whole_command_that_runs_it_again(tmp_path):
     """The printed line, with --json, makes the same runs; it has every option that changes the runs."""
     first = swarden(
         "fuzz", "--machine", "engine", "--mutant", "B46", "--runs", 2, "--workers", 1, "--seed", 5,
-        "--profile", "smoke", "--out", "there", "--set", "page_size=4", cwd=tmp_path,
+        "--profile", "smoke", "--out", "there", "--set", "page_size=4", "--shrink-seconds", 60, cwd=tmp_path,
     )  # fmt: skip
     [line] = [line for line in first.stderr.splitlines() if line.startswith("to run it again: swarden ")]
 
@@ -61,13 +61,28 @@ def test_campaign_prints_the_whole_command_that_runs_it_again(tmp_path):
     assert (first.returncode, again.returncode) == (1, 1)
 
 
+def test_finding_is_named_while_it_is_shrunk_and_not_shrunk_when_the_time_is_over(tmp_path):
+    """It is repeated once, so it is confirmed and has its story."""
+    run = swarden(
+        "fuzz", "--machine", "engine", "--mutant", "B46", "--stop-on-first", "--workers", 1, "--seed", 1, "--json",
+        "--shrink-seconds", 0, cwd=tmp_path,
+    )  # fmt: skip
+
+    [finding] = json.loads(run.stdout)["findings"]
+    line = f"swarden: shrinking {finding['fingerprint']}, found with {finding['ops']} ops, 1 of 1"
+    assert line in run.stderr.splitlines()
+    assert run.returncode == 1
+    assert "replay" in swarden("replay", finding["path"], cwd=tmp_path).stdout
+
+
 def test_first_line_of_a_campaign_describes_it(tmp_path):
     run = swarden("fuzz", "--profile", "smoke", "--runs", 1, "--workers", 1, "--set", "page_size=4", cwd=tmp_path)
 
-    assert run.stderr.splitlines()[0] == (
+    assert run.stderr.splitlines()[:2] == [
         "1 run of random traffic for swarden, machine engine, page_size=4, on 1 worker; "
-        "Ctrl-C ends it early and keeps findings"
-    )
+        "Ctrl-C ends it early and keeps findings",
+        "findings are shrunk behind it, in at most 120 s (--shrink-seconds)",
+    ]
 
 
 def test_folder_that_cannot_be_written_is_refused_before_the_first_run(tmp_path):

@@ -193,7 +193,7 @@ def test_engine_processes_end_with_the_command(checkpoint, number, send):
         assert command.stdout.read(1)
 
         send(command.pid, number)
-        _, errors = command.communicate(timeout=60)
+        _, errors = command.communicate()
 
         wait_until(lambda: not processes_of(command.pid))
     assert b"Traceback" not in errors

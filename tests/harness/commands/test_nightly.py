@@ -14,7 +14,7 @@ from harness.search.archive import Archive, Night, Quarantine, Sighting, Status
 from harness.search.archive_files import read
 from tests.harness.commands.test_commands import OPLOGS
 from tests.harness.search.test_workers import DYING
-from tests.harness.some_processes import running, swarden, wait_until
+from tests.harness.some_processes import processes_of, running, swarden, wait_until
 
 SMALL = ("nightly", "--profile", "smoke", "--workers", 1, "--archive", "a")
 LAW = "requests_are_in_one_queue"  # finds B46
@@ -43,12 +43,16 @@ def test_planted_bug_is_found_in_one_night_and_fixed_in_the_next(tmp_path):
 
 
 def test_killed_night_continues_and_makes_the_runs_of_an_undisturbed_one(tmp_path):
-    """kill -9 of the coordinator in mid-campaign; no worker process is left, and no run is counted twice."""
+    """kill -9 of the coordinator in mid-campaign; no process and no folder is left, and no run is counted twice."""
     whole = swarden(*SMALL, "--runs", 64, "--seed", 3, "--json", cwd=tmp_path)
-    with running(*map(str, SMALL), "--archive", "b", "--runs", "64", "--seed", "3", cwd=tmp_path) as coordinator:
+    (tmp_path / "tmp").mkdir()
+    order = (*SMALL, "--archive", "b", "--runs", 64, "--seed", 3)
+    with running(*order, cwd=tmp_path, TMPDIR=str(tmp_path / "tmp")) as coordinator:
         wait_until(lambda: any(tmp_path.glob("b/nights/*/shards/*.json")))
         coordinator.send_signal(signal.SIGKILL)
-        coordinator.communicate(timeout=60)
+        coordinator.communicate()
+        wait_until(lambda: not processes_of(coordinator.pid))
+    assert list(tmp_path.glob("tmp/*")) == []
     [folder] = tmp_path.glob("b/nights/*")
     assert read(folder / "night.json", Night, folder).exit_code is None
 
@@ -64,7 +68,7 @@ def test_interrupted_night_prints_the_command_that_continues_it(tmp_path):
     with running(*map(str, SMALL), "--minutes", "5", cwd=tmp_path) as coordinator:
         wait_until(lambda: any(tmp_path.glob("a/nights/*/shards/*.json")))
         coordinator.send_signal(signal.SIGINT)
-        _, errors = coordinator.communicate(timeout=60)
+        _, errors = coordinator.communicate()
 
     [folder] = tmp_path.glob("a/nights/*")
     line = f"the night has not ended; to continue: swarden nightly --resume {folder.relative_to(tmp_path)}"

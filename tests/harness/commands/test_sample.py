@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.harness.some_processes import DEADLINE_S
+
 SAMPLE = ("mutants", "sample", "engine_under_test/pools", "--count", "2", "--runs", "1", "--seconds", "1", "--json")
 
 
@@ -20,7 +22,7 @@ def swarden(*arguments, cwd, code=RUN):
         env={"PYTHONPATH": str(Path(__file__).parents[3]), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=DEADLINE_S,
         check=False,
     )
 

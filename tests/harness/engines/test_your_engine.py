@@ -51,14 +51,14 @@ def environment(tmp_path_factory):
             elif (source / name).exists():
                 shutil.copy(source / name, copy / name)
         install = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "-q", "--no-deps"]
-        subprocess.run([*install, "--no-build-isolation", "--target", site, copy], check=True, timeout=300)
+        subprocess.run([*install, "--no-build-isolation", "--target", site, copy], check=True, timeout=1200)
     return place
 
 
 def run(environment: Path, *command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     program = [str(environment / "bin/python"), "-m", *command]
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COV_", "PYTEST"))}
-    return subprocess.run(program, cwd=cwd, env=clean, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(program, cwd=cwd, env=clean, capture_output=True, text=True, timeout=1200, check=False)
 
 
 def test_example_engine_is_fuzzed_and_its_finding_replayed(environment, tmp_path):

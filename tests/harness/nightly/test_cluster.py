@@ -52,7 +52,7 @@ def cluster(tmp_path):
         address = msgspec.json.decode(file.read_bytes())["address"]
         processes += [started("worker", address, "--no-nanny", "--nthreads", 1) for _ in range(NODES)]
         with distributed.Client(address) as client:
-            client.wait_for_workers(NODES, timeout=120)
+            client.wait_for_workers(NODES, timeout=1200)
         yield address, processes[1:]
     finally:
         for process in reversed(processes):

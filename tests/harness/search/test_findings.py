@@ -50,11 +50,12 @@ def test_story_of_a_finding_names_code_locations(finding, tmp_path):
     assert any(".py:" in line.text for line in reported.story if line.part is Part.HISTORY)
 
 
-def test_finding_that_does_not_fail_again_is_written_unshrunk(finding, tmp_path):
+@pytest.mark.parametrize("is_stopped", [False, True], ids=["in-time", "time-is-over"])
+def test_finding_that_does_not_fail_again_is_written_unshrunk(finding, tmp_path, is_stopped):
     gone = replace(finding, fingerprint="never_seen")
 
     with pytest.raises(DoesNotFail) as caught:
-        report_finding(gone, tmp_path / "out", BUDGET)
+        report_finding(gone, tmp_path / "out", BUDGET, is_stopped=lambda: is_stopped)
 
     [unshrunk] = (tmp_path / "out").glob("never_seen-*.oplog")
     [other] = (tmp_path / "out").glob("not-never_seen-*.oplog")

@@ -33,7 +33,13 @@ def outcome(**changes) -> Outcome:
     [
         pytest.param({}, ExitCode.CLEAN, "green", id="enough"),
         pytest.param({"result": Result(Tallies(runs=9))}, ExitCode.CLEAN, "not judged", id="too-short"),
-        pytest.param({"is_interrupted": True}, ExitCode.CLEAN, "not judged", id="interrupted"),
+        pytest.param({"is_interrupted": True}, ExitCode.INTERRUPTED, "not judged", id="interrupted"),
+        pytest.param(
+            {"findings": [replace(report("crash/SIGKILL/step"), is_confirmed=False)], "is_interrupted": True},
+            ExitCode.INTERRUPTED,
+            "not judged",
+            id="interrupted-before-it-was-repeated",
+        ),
         pytest.param(
             {"plan": Plan(OWN, SMOKE, 1, 60.0, machine="tree")}, ExitCode.CLEAN, "not judged", id="part-of-the-engine"
         ),
@@ -64,7 +70,7 @@ def outcome(**changes) -> Outcome:
         ),
         pytest.param({"mutant": BY_ID["B18"]}, ExitCode.RED, "red", id="missed-bug"),
         pytest.param(
-            {"mutant": BY_ID["B18"], "is_interrupted": True}, ExitCode.CLEAN, "not judged", id="interrupted-hunt"
+            {"mutant": BY_ID["B18"], "is_interrupted": True}, ExitCode.INTERRUPTED, "not judged", id="interrupted-hunt"
         ),
         pytest.param(
             {"findings": [replace(report("crash/SIGKILL/step"), is_confirmed=False)]},

@@ -1,0 +1,46 @@
+"""Commands that are interrupted: the exit code is 1 with a confirmed finding, else 130."""
+
+import signal
+
+import pytest
+
+from tests.harness.commands.test_commands import OPLOGS
+from tests.harness.some_processes import running, wait_until
+
+FUZZ = ("fuzz", "--profile", "smoke", "--workers", 1, "--seed", 1, "--out", "out")
+NIGHTLY = ("nightly", "--profile", "smoke", "--workers", 1, "--archive", "a", "--seed", 1)
+UNSHRUNK = "out/*.unshrunk.oplog"
+SETTLED = "a/nights/*/report.md"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    ("command", "sign", "code"),
+    [
+        pytest.param((*FUZZ, "--minutes", 9), "out/*.running.oplog", 130, id="fuzz"),
+        pytest.param((*FUZZ, "--minutes", 9, "--mutant", "B46"), UNSHRUNK, 1, id="fuzz-with-a-finding"),
+        pytest.param(("fuzz", "--exhaustive", 9, "--out", "out", "--minutes", 9), "out", 130, id="exhaustive"),
+        pytest.param(
+            ("fuzz", "--exhaustive", 9, "--out", "out", "--minutes", 9, "--mutant", "B3"),
+            "out/*.oplog",
+            1,
+            id="exhaustive-with-a-finding",
+        ),
+        pytest.param((*NIGHTLY, "--minutes", 9), "a/nights/*/shards/*.json", 130, id="nightly"),
+        pytest.param((*NIGHTLY, "--runs", 8, "--mutant", "B46"), SETTLED, 1, id="nightly-with-a-finding"),
+        pytest.param(
+            ("replay", "--repeat", 99999, "--events", "events", OPLOGS / "B18.oplog"), "events", 130, id="replay"
+        ),
+    ],
+)
+def test_interrupted_command_exits_with_1_if_a_finding_is_confirmed_else_with_130(
+    tmp_path, command, sign, code, number
+):
+    """It is interrupted as soon as the sign of its progress, a file, is there."""
+    with running(*command, cwd=tmp_path) as process:
+        wait_until(lambda: any(tmp_path.glob(sign)))
+        process.send_signal(number)
+        output, errors = process.communicate()
+
+    assert process.returncode == code, (output, errors)
+    assert b"Traceback" not in errors
