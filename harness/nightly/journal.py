@@ -7,8 +7,9 @@ import msgspec
 
 from harness.core.fingerprint import current_fingerprint, slug
 from harness.core.oplog import OpLog
-from harness.search.archive import ArchiveError, ShardRecord, read, save
+from harness.search.archive import ArchiveError, read, save
 from harness.search.corpus import RareRun
+from harness.search.night_records import ShardRecord
 from harness.search.result import Finding
 from harness.search.shards import ShardResult
 

@@ -16,7 +16,9 @@ from harness.core.registry import target_of
 from harness.nightly.events import Event, Phase, ShardLost
 from harness.nightly.journal import Journal
 from harness.nightly.pool import Job, Pool
-from harness.search.archive import Archive, EngineOfNight, FindingOfNight, Night, PhaseRecord, read, save
+from harness.search.archive import Archive, EngineOfNight, FindingOfNight, Night, read, save
+from harness.search.night_order import latest
+from harness.search.night_records import PhaseRecord
 from harness.search.profiles import PROFILES, Profile
 from harness.search.worker_process import Limits
 
@@ -125,6 +127,7 @@ def begin(archive: Archive, order: Order) -> Night:
         mutant=order.mutant,
         is_gate=order.is_gate,
         started=f"{now:%Y-%m-%dT%H:%M:%SZ}",
+        after=latest({one.name: one.after for one in earlier}),
         engines=[_engine_of_night(engine) for engine in order.engines],
         not_ended=[*_lines_of(archive, [one for one in earlier if one.exit_code is None])],
     )

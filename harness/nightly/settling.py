@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -88,8 +89,8 @@ def _journals_of_dead_nights(night: Coordinator) -> Iterator[tuple[str, Finding]
     A log that this build cannot run is told.
     """
     engines, errors = {one.engine for one in night.night.engines}, night.night.errors
-    for one in night.archive.nights([]):
-        if one.name >= night.night.name or one.exit_code is not None or one.mutant != night.night.mutant:
+    for one in takewhile(lambda one: one.name != night.night.name, night.archive.nights([])):
+        if one.exit_code is not None or one.mutant != night.night.mutant:
             continue
         for path in sorted((night.archive.nights_folder / one.name / "shards").glob("*.json")):
             try:

@@ -15,18 +15,8 @@ from harness.core.oplog import Header, OpLog
 from harness.core.ops import Drain, Submit
 from harness.core.registry import OWN
 from harness.nightly.page import Part
-from harness.search.archive import (
-    Archive,
-    Canary,
-    EngineOfNight,
-    FindingOfNight,
-    Night,
-    PhaseRecord,
-    Quarantine,
-    Sighting,
-    Status,
-    save,
-)
+from harness.search.archive import Archive, EngineOfNight, FindingOfNight, Night, Quarantine, Sighting, Status, save
+from harness.search.night_records import Canary, PhaseRecord
 from harness.search.result import Tallies
 from tests.harness.report.browser import needs_chromium, new_tab
 from tests.harness.report.html import parsed

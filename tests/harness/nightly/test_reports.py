@@ -11,7 +11,8 @@ from harness.core.exit_codes import ExitCode
 from harness.core.registry import OWN
 from harness.nightly.events import schema
 from harness.nightly.reports import junit, markdown, metrics
-from harness.search.archive import Archive, Canary, Quarantine
+from harness.search.archive import Archive, Quarantine
+from harness.search.night_records import Canary
 from tests.harness.nightly.some_nights import (
     DOUBLE_FREE,
     FAILED,

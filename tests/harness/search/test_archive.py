@@ -12,13 +12,13 @@ from harness.search.archive import (
     FindingSummary,
     Night,
     Quarantine,
-    ShardRecord,
     Sighting,
     Status,
     UnreadableFile,
     read,
     save,
 )
+from harness.search.night_records import ShardRecord
 from harness.search.result import Tallies
 
 FINGERPRINT = "unit_has_one_owner/swa page/free_in_use/free+tree"
@@ -65,6 +65,46 @@ def test_archives_are_merged_by_copying(tmp_path):
     [merged] = ours.findings([])
     assert [one.night for one in merged.sightings] == [FIRST, SECOND, THIRD]
     assert (merged.summary().seen, merged.status) == (2, Status.FIXED)
+
+
+FUTURE = "2099-01-01-01-ffff"
+
+
+def test_night_with_a_clock_in_the_future_hides_no_later_one(tmp_path):
+    """Each night knows those before it; the same sighting again stays where it is."""
+    archive = Archive(tmp_path)
+    fixed = sighting(FUTURE, Status.FIXED, log="a.oplog")
+
+    found = seen(archive, sighting(FIRST, Status.NEW), fixed, sighting(SECOND, Status.REOPENED), fixed)
+
+    assert [one.night for one in found.sightings] == [FIRST, FUTURE, SECOND]
+    assert (found.status, found.summary().last_seen) == (Status.REOPENED, SECOND)
+    assert found.status_of_failure(THIRD, "swarden") is Status.KNOWN
+
+
+def test_merged_nights_keep_the_order_of_both_archives(tmp_path):
+    """The nights of the other archive do not know of the one with a clock in the future."""
+    ours, theirs = Archive(tmp_path / "a"), Archive(tmp_path / "b")
+    seen(ours, sighting(FUTURE, Status.FIXED), sighting(SECOND, Status.REOPENED))
+    seen(theirs, sighting(FIRST, Status.NEW), sighting(THIRD, Status.KNOWN))
+
+    shutil.copytree(theirs.root, ours.root, dirs_exist_ok=True)
+
+    [merged] = ours.findings([])
+    assert [one.night for one in merged.sightings] == [FIRST, FUTURE, SECOND, THIRD]
+
+
+def test_archive_without_knowledge_is_read_by_the_clocks_and_known_to_the_next_night(tmp_path):
+    """As that of an earlier build."""
+    archive = Archive(tmp_path)
+    for one in (sighting(FUTURE, Status.FIXED), sighting(FIRST, Status.NEW)):
+        archive.finding("swarden", FINGERPRINT).put(one)
+
+    old = [one.night for one in archive.finding("swarden", FINGERPRINT).sightings]
+    found = seen(archive, sighting(SECOND, Status.REOPENED))
+
+    assert old == [FIRST, FUTURE]
+    assert [one.night for one in found.sightings] == [FIRST, FUTURE, SECOND]
 
 
 def test_finding_of_two_releases_is_open_while_one_fails(tmp_path):
