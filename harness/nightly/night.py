@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.core.errors import UsageError
+from harness.core.printable import printable
 from harness.core.registry import target_of
+from harness.core.validation import shortened
 from harness.nightly.events import Event, Phase, ShardLost
 from harness.nightly.journal import Journal
 from harness.nightly.pool import Job, Pool
@@ -69,7 +71,8 @@ class Coordinator:
         return self.pool.run(jobs, self._on_loss)
 
     def save(self) -> None:
-        self.night.errors = list(dict.fromkeys(self.night.errors))  # a phase that starts again finds them again
+        # A phase that starts again finds the errors again; the name of a file may not be UTF-8.
+        self.night.errors = list(dict.fromkeys(map(printable, self.night.errors)))
         save(self.folder / NIGHT_FILE, self.night)
 
     def engine(self, name: str) -> EngineOfNight:
@@ -149,11 +152,32 @@ def resumed(folder: Path) -> tuple[Archive, Night]:
     night = read(folder / NIGHT_FILE, Night)
     if night.exit_code is not None:
         raise UsageError(f"--resume: {folder} has ended; start a new night")
+    _check(folder, night)
     for then in night.engines:
         now = _engine_of_night(then.engine)
         if (now.version, now.source_hash) != (then.version, then.source_hash):
             raise UsageError(f"--resume: {then.engine} has changed since {folder} began; start a new night")
     return Archive(folder.resolve().parent.parent), night
+
+
+def _check(folder: Path, night: Night) -> None:
+    """Check the fields of a damaged night that only its continuation needs; raises UsageError."""
+    path = folder / NIGHT_FILE
+    if night.name != folder.resolve().name:
+        raise UsageError(f"{path}: name is {shortened(night.name)}, want that of its folder; restore it")
+    if night.profile not in PROFILES:
+        raise UsageError(
+            f"{path}: profile is {shortened(night.profile)}, want one of {', '.join(PROFILES)}; restore it"
+        )
+    try:
+        start_of(night)
+    except ValueError as error:
+        raise UsageError(f"{path}: started is {shortened(night.started)}, want a time in UTC; restore it") from error
+
+
+def start_of(night: Night) -> datetime:
+    """The start of a night; raises ValueError if a damaged night has none."""
+    return datetime.strptime(night.started, "%Y-%m-%dT%H:%M:%S%z")
 
 
 def fresh_seed(name: str, earlier: Sequence[int]) -> int:
