@@ -237,6 +237,16 @@ def test_unreadable_file_of_an_archive_is_named_and_the_rest_is_shown(archive, t
     assert page.all("h1")[0].text.startswith(f"Night {NIGHTS[1]}")
 
 
+def test_archive_without_a_readable_night_has_its_findings(archive, tmp_path):
+    for path in archive.nights_folder.glob("*/night.json"):
+        path.write_bytes(b"{")
+
+    page = page_of(archive.root, tmp_path)
+
+    assert len(page.all("ul", "reasons")) == 1
+    assert len(page.all("details", "finding")) == 3
+
+
 def test_night_that_has_not_ended_is_not_shown_as_green(archive, tmp_path):
     later = "2026-11-25-01-cccc"
     save_night(archive, a_night(later, exit_code=None, ended=""))
