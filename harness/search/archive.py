@@ -35,7 +35,8 @@ from harness.search.result import Tallies
 
 HASH_LEN = 8  # hex digits
 RecordT = TypeVar("RecordT", bound=msgspec.Struct)
-FileName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$")]  # of a file or folder, no path
+FileName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$", max_length=200)]  # no path
+LogName = Annotated[str, msgspec.Meta(pattern=r"^[^/\0]*$", max_length=200)]  # of a file in the folder of a finding
 
 
 class ArchiveError(UsageError):
@@ -69,7 +70,7 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     the runs of random traffic with this failure.  `after` has the latest of the earlier nights of this finding.
     """
 
-    night: str
+    night: FileName
     engine: str
     version: str = ""
     source_hash: str = ""
@@ -78,7 +79,7 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     failures: int = 0
     runs: int = 0
     times: int = 0
-    log: str = ""
+    log: LogName = ""
     why: str = ""
     after: list[str] = []
 

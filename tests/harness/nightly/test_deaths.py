@@ -1,5 +1,6 @@
 """A night that dies: its continuation, and its findings in the next night."""
 
+import msgspec
 import pytest
 
 from harness.core.errors import UsageError
@@ -159,6 +160,24 @@ def test_ended_night_is_not_continued(tmp_path):
 
     with pytest.raises(UsageError, match="has ended; start a new night"):
         night_of(tmp_path, table(), night.name)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("started", "yesterday"),
+        ("started", "2026-99-99T00:00:00Z"),
+        ("profile", "weekly"),
+        ("name", "2026-01-01-01-aaaa"),
+    ],
+)
+def test_damaged_night_is_not_continued(tmp_path, field, value):
+    begun = night_of(tmp_path, table(), phases=PHASES[:2])
+    path = tmp_path / "nights" / begun.name / "night.json"
+    path.write_bytes(msgspec.json.encode(msgspec.structs.replace(begun, **{field: value})))
+
+    with pytest.raises(UsageError, match=f"night.json: {field} is .*; restore it$"):
+        night_of(tmp_path, table(), begun.name)
 
 
 def test_phases_that_have_ended_are_not_run_again(tmp_path):

@@ -170,6 +170,18 @@ def test_night_whose_name_is_a_path_is_refused(tmp_path, name):
         read(tmp_path / "night.json", Night)
 
 
+@pytest.mark.parametrize(
+    "field", [{"night": "../elsewhere"}, {"log": "a\0b"}, {"log": "../a.oplog"}, {"log": 300 * "a"}]
+)
+def test_sighting_that_names_a_path_is_refused(tmp_path, field):
+    """A finding that is renamed would write it elsewhere."""
+    valid = msgspec.to_builtins(sighting(FIRST, Status.NEW))
+    (tmp_path / "seen.json").write_bytes(msgspec.json.encode({**valid, **field}))
+
+    with pytest.raises(UnreadableFile, match="not a Sighting"):
+        read(tmp_path / "seen.json", Sighting)
+
+
 def test_counts_that_are_no_numbers_are_refused(tmp_path):
     (tmp_path / "tallies.json").write_bytes(
         b'{"engine":"a","ordinal":0,"first_batch":0,"batches":1,"tallies":{"ops":{"a":"b"}}}'
