@@ -64,10 +64,11 @@ class ShardFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Journal:
-    """The folder of the shards of one night."""
+    """The folder of the shards of one night, which are on these engines."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, engines: Sequence[str] = ()) -> None:
         self.folder = folder
+        self.engines = engines
 
     def path(self, engine: str, ordinal: int) -> Path:
         return self.folder / f"{slug(engine)}-{ordinal:05d}.json"
@@ -79,7 +80,10 @@ class Journal:
         """The finished shards; one that cannot be read is told and renamed, and is run again."""
         for path in sorted(self.folder.glob("*.json")):
             try:
-                yield read(path, ShardFile)
+                shard = read(path, ShardFile)
+                if (engine := shard.record.engine) not in self.engines:
+                    raise ArchiveError(f"{path}: is of {engine}, which is no engine of its night; move it away")
+                yield shard
             except ArchiveError as error:
                 errors.append(str(error))
                 path.rename(path.with_suffix(".unreadable"))

@@ -113,7 +113,7 @@ def _smallest(found: Iterable[tuple[str, Finding]]) -> list[Found]:
 def _found_by_replays(night: Coordinator) -> Iterator[Found]:
     """The failures with which the archive's logs fail instead of their own."""
     for one in night.night.findings:
-        if one.sighting.status is Status.CHANGED:
+        if one.sighting.status is Status.CHANGED and one.sighting.fingerprints:  # none in a damaged night
             name, engine = one.sighting.fingerprints[0], one.sighting.engine
             log = OpLog.load(log_path(night, one), engine=engine).as_regression(name)
             header = msgspec.structs.replace(log.header, mutant=night.night.mutant)

@@ -31,7 +31,7 @@ from harness.core.fingerprint import slug
 from harness.core.limits import MAX_ARCHIVE_BYTES
 from harness.search.night_order import latest, positions
 from harness.search.night_records import Canary, PhaseRecord, ShardRecord
-from harness.search.result import Tallies
+from harness.search.result import Count, Tallies
 
 HASH_LEN = 8  # hex digits
 RecordT = TypeVar("RecordT", bound=msgspec.Struct)
@@ -248,7 +248,7 @@ class Archived:
 
     def add(self, sighting: Sighting) -> None:
         """Write a sighting that comes after the earlier ones; the same sighting again changes nothing."""
-        self.put(msgspec.structs.replace(sighting, after=latest(_known(self._before(sighting.night)))))
+        self.put(msgspec.structs.replace(sighting, after=latest(_known(Archived(self.folder)._before(sighting.night)))))
 
     def put(self, sighting: Sighting) -> None:
         """Write a sighting as it is, and the summary."""
@@ -380,4 +380,4 @@ def _counter(kind: type[Any], value: Any) -> Any:
     """The counters of Tallies, for which msgspec has no type."""
     if kind != Counter[str]:
         return kind(value)
-    return Counter(msgspec.convert(value, dict[str, int]))
+    return Counter(msgspec.convert(value, dict[str, Count]))

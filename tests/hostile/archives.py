@@ -123,7 +123,7 @@ def _changed(name: str, content: bytes) -> st.SearchStrategy[bytes]:
 def write_archive(root: Path, files: Mapping[str, bytes], change: Hostile, place: Path) -> None:
     """Write the archive with the change to a folder that is empty then; `place` stands in hostile texts."""
     shutil.rmtree(root, ignore_errors=True)
-    for name, content in (files | change.changed).items():
+    for name, content in {**files, **change.changed}.items():
         path = root / name
         if name in change.without:
             continue

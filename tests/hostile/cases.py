@@ -79,8 +79,9 @@ def make_page(root: Path) -> None:
         send = list.append
 
     def parts_of(paths: Any) -> Any:
-        report._send_parts(paths, parts := Parts())
-        return dict(zip(paths, parts, strict=True))
+        sender: Any = Parts()
+        report._send_parts(paths, sender)
+        return dict(zip(paths, sender, strict=True))
 
     write_whole(root / "report.html", page_of(root, parts_of, lambda *_: None).encode(errors="backslashreplace"))
 

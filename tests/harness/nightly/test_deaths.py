@@ -8,6 +8,7 @@ from harness.core.exit_codes import ExitCode
 from harness.nightly.phases import PHASES
 from harness.nightly.reports import markdown
 from harness.search.archive import Archive, ArchiveError
+from harness.search.night_records import Canary
 from harness.search.shards import BATCHES
 from tests.harness.nightly.some_nights import (
     DOUBLE_FREE,
@@ -26,6 +27,9 @@ from tests.harness.nightly.some_nights import (
 
 class Killed(BaseException):
     """The coordinator dies."""
+
+
+OTHER = Canary(engine="another", mutant="")
 
 
 def dies_in_shard(ordinal: int):
@@ -140,18 +144,21 @@ def test_shard_that_cannot_be_written_ends_the_night_and_runs_again(tmp_path):
     assert night.engines[0].tallies.runs == 12
 
 
-def test_damaged_shard_of_the_journal_runs_again_and_is_kept(tmp_path):
+@pytest.mark.parametrize("is_torn", [True, False], ids=["torn", "of-another-engine"])
+def test_damaged_shard_of_the_journal_runs_again_and_is_kept(tmp_path, is_torn):
     with pytest.raises(Killed):
         night_of(tmp_path, table(dies_in_shard(2)))
     [folder] = (tmp_path / "nights").iterdir()
-    sorted(folder.glob("shards/*.json"))[0].write_bytes(b"{")
+    path = min(folder.glob("shards/*.json"))
+    damaged = b"{" if is_torn else path.read_bytes().replace(b'"engine": "swarden"', b'"engine": "another"')
+    path.write_bytes(damaged)
     second = table(leaking)
 
     night = night_of(tmp_path, second, folder.name)
 
     assert second.count("run_shard") == 2
     assert night.engines[0].tallies.runs == 12
-    assert [path.read_bytes() for path in folder.glob("shards/*.unreadable")] == [b"{"]
+    assert [path.read_bytes() for path in folder.glob("shards/*.unreadable")] == [damaged]
     assert night.exit_code == ExitCode.MISUSE
 
 
@@ -169,6 +176,7 @@ def test_ended_night_is_not_continued(tmp_path):
         ("started", "2026-99-99T00:00:00Z"),
         ("profile", "weekly"),
         ("name", "2026-01-01-01-aaaa"),
+        ("canaries", [OTHER]),
     ],
 )
 def test_damaged_night_is_not_continued(tmp_path, field, value):
@@ -176,7 +184,7 @@ def test_damaged_night_is_not_continued(tmp_path, field, value):
     path = tmp_path / "nights" / begun.name / "night.json"
     path.write_bytes(msgspec.json.encode(msgspec.structs.replace(begun, **{field: value})))
 
-    with pytest.raises(UsageError, match=f"night.json: {field} is .*; restore it$"):
+    with pytest.raises(UsageError, match=r"night.json: .*; restore it$"):
         night_of(tmp_path, table(), begun.name)
 
 

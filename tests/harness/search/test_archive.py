@@ -1,5 +1,6 @@
 """The archive of nightly runs: its files, merged by copying."""
 
+import json
 import shutil
 
 import msgspec
@@ -189,6 +190,15 @@ def test_counts_that_are_no_numbers_are_refused(tmp_path):
 
     with pytest.raises(UnreadableFile, match="not a ShardRecord: Expected `int`, got `str`"):
         read(tmp_path / "tallies.json", ShardRecord)
+
+
+@pytest.mark.parametrize("count", [-1, 10**400])
+def test_count_that_no_rate_can_be_made_of_is_refused(tmp_path, count):
+    record = {"engine": "a", "ordinal": 0, "first_batch": 0, "batches": 1, "tallies": {"steps": count}}
+    (tmp_path / "shard.json").write_text(json.dumps(record))
+
+    with pytest.raises(UnreadableFile, match="not a ShardRecord"):
+        read(tmp_path / "shard.json", ShardRecord)
 
 
 def test_counts_of_a_shard_survive_the_file(tmp_path):
