@@ -169,8 +169,9 @@ def _check(folder: Path, night: Night) -> None:
         raise UsageError(
             f"{path}: profile is {shortened(night.profile)}, want one of {', '.join(PROFILES)}; restore it"
         )
-    results = (*(one.sighting for one in night.findings), *night.shards, *night.canaries)
-    if others := {one.engine for one in results} - {one.engine for one in night.engines}:
+    named = {one.sighting.engine for one in night.findings} | {one.engine for one in night.shards}
+    named |= {one.engine for one in night.canaries}
+    if others := named - {one.engine for one in night.engines}:
         raise UsageError(f"{path}: engine {shortened(min(others))} has results, but is none of the night; restore it")
     try:
         start_of(night)
