@@ -3,12 +3,17 @@
 from unicodedata import category
 
 NOT_PRINTED = ("Cc", "Cf", "Cs", "Zl", "Zp")  # controls, formats such as a change of direction, surrogates, separators
+NOT_XML = "\ufffe\uffff"  # the characters besides that XML 1.0 does not allow
 LAYOUT = "\n"
 ANSWER = "\n\t\u200c\u200d"  # what an answer may have besides: a tab, and the joiners of some scripts and emoji
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    """The text with each character that a terminal could obey in escaped form, except for those in `keep`."""
+    """The text with each character that a terminal could obey, or XML forbids, in escaped form, but for `keep`."""
     if text.isprintable():
         return text
-    return "".join(repr(one)[1:-1] if category(one) in NOT_PRINTED and one not in keep else one for one in text)
+    return "".join(repr(one)[1:-1] if _is_escaped(one) and one not in keep else one for one in text)
+
+
+def _is_escaped(character: str) -> bool:
+    return category(character) in NOT_PRINTED or character in NOT_XML

@@ -7,9 +7,9 @@ import msgspec
 
 from harness.core.fingerprint import current_fingerprint, slug
 from harness.core.oplog import OpLog
-from harness.search.archive import ShardRecord
 from harness.search.archive_files import ArchiveError, read, save
 from harness.search.corpus import RareRun
+from harness.search.night_records import ShardRecord
 from harness.search.result import Finding
 from harness.search.shards import ShardResult
 
@@ -64,10 +64,11 @@ class ShardFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Journal:
-    """The folder of the shards of one night, ARCHIVE/nights/NIGHT/shards."""
+    """The folder of the shards of one night, ARCHIVE/nights/NIGHT/shards; the night is on these engines."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, engines: Sequence[str] = ()) -> None:
         self.folder = folder
+        self.engines = engines
 
     def path(self, engine: str, ordinal: int) -> Path:
         return self.folder / f"{slug(engine)}-{ordinal:05d}.json"
@@ -79,7 +80,10 @@ class Journal:
         """The finished shards; one that cannot be read is told and renamed, and is run again."""
         for path in sorted(self.folder.glob("*.json")):
             try:
-                yield read(path, ShardFile, self.folder.parents[2])
+                shard = read(path, ShardFile, self.folder.parents[2])
+                if (engine := shard.record.engine) not in self.engines:
+                    raise ArchiveError(f"{path}: is of {engine}, which is no engine of its night; move it away")
+                yield shard
             except ArchiveError as error:
                 errors.append(str(error))
                 path.rename(path.with_suffix(".unreadable"))

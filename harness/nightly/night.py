@@ -12,12 +12,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.core.errors import UsageError
+from harness.core.printable import printable
 from harness.core.registry import target_of
+from harness.core.validation import shortened
 from harness.nightly.events import Event, Phase, ShardLost
 from harness.nightly.journal import Journal
 from harness.nightly.pool import Job, Pool
-from harness.search.archive import Archive, EngineOfNight, FindingOfNight, Night, PhaseRecord
+from harness.search.archive import Archive, EngineOfNight, FindingOfNight, Night
 from harness.search.archive_files import check_inside, read, save
+from harness.search.night_order import latest
+from harness.search.night_records import PhaseRecord
 from harness.search.profiles import PROFILES, Profile
 from harness.search.worker_process import Limits
 
@@ -40,7 +44,7 @@ class Coordinator:
 
     @property
     def journal(self) -> Journal:
-        return Journal(self.folder / "shards")
+        return Journal(self.folder / "shards", [one.engine for one in self.night.engines])
 
     @property
     def profile(self) -> Profile:
@@ -68,7 +72,8 @@ class Coordinator:
         return self.pool.run(jobs, self._on_loss)
 
     def save(self) -> None:
-        self.night.errors = list(dict.fromkeys(self.night.errors))  # a phase that starts again finds them again
+        # A phase that starts again finds the errors again; the name of a file may not be UTF-8.
+        self.night.errors = list(dict.fromkeys(map(printable, self.night.errors)))
         save(self.folder / NIGHT_FILE, self.night, self.archive.root)
 
     def engine(self, name: str) -> EngineOfNight:
@@ -126,6 +131,7 @@ def begin(archive: Archive, order: Order) -> Night:
         mutant=order.mutant,
         is_gate=order.is_gate,
         started=f"{now:%Y-%m-%dT%H:%M:%SZ}",
+        after=latest({one.name: one.after for one in earlier}),
         engines=[_engine_of_night(engine) for engine in order.engines],
         not_ended=[*_lines_of(archive, [one for one in earlier if one.exit_code is None])],
     )
@@ -149,11 +155,36 @@ def resumed(folder: Path) -> tuple[Archive, Night]:
     check_inside(folder / "shards", archive.root)
     if night.exit_code is not None:
         raise UsageError(f"--resume: {folder} has ended; start a new night")
+    _check(folder, night)
     for then in night.engines:
         now = _engine_of_night(then.engine)
         if (now.version, now.source_hash) != (then.version, then.source_hash):
             raise UsageError(f"--resume: {then.engine} has changed since {folder} began; start a new night")
     return archive, night
+
+
+def _check(folder: Path, night: Night) -> None:
+    """Check the fields of a damaged night that only its continuation needs; raises UsageError."""
+    path = folder / NIGHT_FILE
+    if night.name != folder.resolve().name:
+        raise UsageError(f"{path}: name is {shortened(night.name)}, want that of its folder; restore it")
+    if night.profile not in PROFILES:
+        raise UsageError(
+            f"{path}: profile is {shortened(night.profile)}, want one of {', '.join(PROFILES)}; restore it"
+        )
+    named = {one.sighting.engine for one in night.findings} | {one.engine for one in night.shards}
+    named |= {one.engine for one in night.canaries}
+    if others := named - {one.engine for one in night.engines}:
+        raise UsageError(f"{path}: engine {shortened(min(others))} has results, but is none of the night; restore it")
+    try:
+        start_of(night)
+    except ValueError as error:
+        raise UsageError(f"{path}: started is {shortened(night.started)}, want a time in UTC; restore it") from error
+
+
+def start_of(night: Night) -> datetime:
+    """The start of a night; raises ValueError if a damaged night has none."""
+    return datetime.strptime(night.started, "%Y-%m-%dT%H:%M:%S%z")
 
 
 def fresh_seed(name: str, earlier: Sequence[int]) -> int:

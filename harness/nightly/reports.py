@@ -1,14 +1,17 @@
 """The reports of a night for people and machines: Markdown, JUnit and OpenMetrics, made from its record alone."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from xml.etree import ElementTree
 
 from harness.core.exit_codes import ExitCode
-from harness.core.printable import printable
-from harness.nightly.night import Coordinator
+from harness.core.files import read_whole
+from harness.core.printable import LAYOUT, printable
+from harness.nightly.night import Coordinator, start_of
+from harness.nightly.replaying import log_path
 from harness.nightly.verdict import code_of, excuse_of, exit_code_of, red_reasons, verdict_of
+from harness.report.story import replay_line
 from harness.search.archive import EngineOfNight, FindingOfNight, Night, Status
 from harness.search.archive_files import write
 
@@ -21,16 +24,28 @@ ORDER = [
     Status.KNOWN,
     Status.FIXED,
 ]
+MAX_STORY_BYTES = 1 << 20  # in junit.xml
 SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~&])")
 
 
 def report(night: Coordinator) -> str:
     """Judge the night, and write its reports into its folder; the text of the phase's line."""
     record = night.night
-    for name, text in (("report.md", markdown(record)), ("junit.xml", junit(record)), ("metrics.txt", metrics(record))):
+    details = {one.folder: _details(night, one) for one in record.findings}
+    reports = {"report.md": markdown(record), "junit.xml": junit(record, details), "metrics.txt": metrics(record)}
+    for name, text in reports.items():
         write(night.folder / name, text.encode(), night.archive.root)
     record.exit_code, record.ended = exit_code_of(record), f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
     return f"{verdict_of(record)}, exit code {record.exit_code}; {night.folder / 'report.md'}"
+
+
+def _details(night: Coordinator, finding: FindingOfNight) -> str:
+    """The stored story of a finding, which ends with the command that replays it; without a story, the command."""
+    path = log_path(night, finding)
+    try:
+        return read_whole(path.with_suffix(".txt"), most=MAX_STORY_BYTES).decode(errors="replace")
+    except OSError:
+        return str(replay_line(path)) if finding.sighting.log else ""
 
 
 # --- Markdown
@@ -105,8 +120,11 @@ def _plain(text: str) -> str:
 # --- JUnit
 
 
-def junit(night: Night) -> str:
-    """A test case for each finding, canary and engine; an excused finding is skipped."""
+def junit(night: Night, details: Mapping[str, str]) -> str:
+    """A test case for each finding, canary and engine; an excused finding is skipped.
+
+    `details` has the story and the command of findings by folder.
+    """
     suites = ElementTree.Element("testsuites", name=f"swarden nightly {night.name}")
     for engine in night.engines:
         suite = ElementTree.SubElement(suites, "testsuite", name=engine.engine, time=f"{engine.seconds:.3f}")
@@ -116,7 +134,8 @@ def junit(night: Night) -> str:
             if excuse := excuse_of(night, one):
                 _add(case, "skipped", f"{told}; {excuse}")
             elif code_of(one) is not ExitCode.CLEAN:
-                _add(case, "error" if one.sighting.status is Status.ERROR else "failure", told)
+                kind = "error" if one.sighting.status is Status.ERROR else "failure"
+                _add(case, kind, told, details.get(one.folder, ""))
         for canary in (one for one in night.canaries if one.engine == engine.engine and one.mutant):
             case = _case(suite, "canary", canary.mutant)
             if not canary.law:
@@ -132,15 +151,17 @@ def junit(night: Night) -> str:
         _add(_case(errors, "archive", error.partition(": ")[0]), "error", error)
     _count(errors)
     ElementTree.indent(suites)
+    for element in suites.iter():
+        element.attrib = {name: printable(value) for name, value in element.attrib.items()}
     return ElementTree.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
 
 
 def _case(suite: ElementTree.Element, classname: str, name: str) -> ElementTree.Element:
-    return ElementTree.SubElement(suite, "testcase", classname=printable(classname), name=printable(name))
+    return ElementTree.SubElement(suite, "testcase", classname=classname, name=name)
 
 
-def _add(case: ElementTree.Element, kind: str, message: str) -> None:
-    ElementTree.SubElement(case, kind, message=printable(message))
+def _add(case: ElementTree.Element, kind: str, message: str, text: str = "") -> None:
+    ElementTree.SubElement(case, kind, message=message).text = printable(text, keep=LAYOUT)
 
 
 def _count(suite: ElementTree.Element) -> None:
@@ -164,9 +185,8 @@ def metrics(night: Night) -> str:
             lines.append(f"swarden_night_{name}{f'{{{text}}}' if text else ''} {value:.15g}")
 
     engines = [({"engine": one.engine, "version": one.version}, one) for one in night.engines]
-    started = datetime.strptime(night.started, "%Y-%m-%dT%H:%M:%S%z").timestamp()
     gauge("exit_code", "Exit code, 0 if clean.", [({}, exit_code_of(night))])
-    gauge("started_seconds", "Start in seconds since 1970.", [({}, int(started))])
+    gauge("started_seconds", "Start in seconds since 1970.", [({}, int(start_of(night).timestamp()))])
     gauge("runs", "Random runs.", [(labels, one.tallies.runs) for labels, one in engines])
     gauge("steps", "Engine steps.", [(labels, one.tallies.steps) for labels, one in engines])
     gauge("failed_runs", "Failed runs.", [(labels, one.tallies.failed_runs) for labels, one in engines])

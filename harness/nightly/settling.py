@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -89,8 +90,8 @@ def _journals_of_dead_nights(night: Coordinator) -> Iterator[tuple[str, Finding]
     A log that this build cannot run is told.
     """
     engines, errors = {one.engine for one in night.night.engines}, night.night.errors
-    for one in night.archive.nights([]):
-        if one.name >= night.night.name or one.exit_code is not None or one.mutant != night.night.mutant:
+    for one in takewhile(lambda one: one.name != night.night.name, night.archive.nights([])):
+        if one.exit_code is not None or one.mutant != night.night.mutant:
             continue
         for path in sorted((night.archive.nights_folder / one.name / "shards").glob("*.json")):
             try:
@@ -113,7 +114,7 @@ def _smallest(found: Iterable[tuple[str, Finding]]) -> list[Found]:
 def _found_by_replays(night: Coordinator) -> Iterator[Found]:
     """The failures with which the archive's logs fail instead of their own."""
     for one in night.night.findings:
-        if one.sighting.status is Status.CHANGED:
+        if one.sighting.status is Status.CHANGED and one.sighting.fingerprints:  # none in a damaged night
             name, engine = one.sighting.fingerprints[0], one.sighting.engine
             log = OpLog.load(log_path(night, one), engine=engine, inside=night.archive.root).as_regression(name)
             header = msgspec.structs.replace(log.header, mutant=night.night.mutant)

@@ -15,8 +15,10 @@ has one writer, so copying one archive over another loses no sighting.  A file t
 """
 
 import hashlib
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated
 
@@ -27,10 +29,13 @@ from harness.core.files import read_whole
 from harness.core.fingerprint import slug
 from harness.core.limits import MAX_STORY_BYTES
 from harness.search.archive_files import ArchiveError, check_inside, read, read_all, save, unreadable
+from harness.search.night_order import latest, positions
+from harness.search.night_records import Canary, PhaseRecord, ShardRecord
 from harness.search.result import Tallies
 
 HASH_LEN = 8  # hex digits
-FileName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$")]  # of a file or folder, no path
+FileName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$", max_length=200)]  # no path
+LogName = Annotated[str, msgspec.Meta(pattern=r"^[^/\0]*$", max_length=200)]  # of a file in the folder of a finding
 
 
 class Status(StrEnum):
@@ -53,10 +58,10 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The result for a finding in one night on one engine ("NAME" or "NAME==VERSION").
 
     `failures` of `runs` replays failed.  `log` is the file name of the op-log; `why` explains an ERROR.  `times` counts
-    the runs of random traffic with this failure.
+    the runs of random traffic with this failure.  `after` has the latest of the earlier nights of this finding.
     """
 
-    night: str
+    night: FileName
     engine: str
     version: str = ""
     source_hash: str = ""
@@ -65,8 +70,9 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     failures: int = 0
     runs: int = 0
     times: int = 0
-    log: str = ""
+    log: LogName = ""
     why: str = ""
+    after: list[str] = []
 
 
 class Quarantine(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,40 +120,6 @@ class FindingOfNight(msgspec.Struct, frozen=True, kw_only=True):
         return self.quarantine is not None and self.quarantine.is_active(date_of(night))
 
 
-class Canary(msgspec.Struct, frozen=True, kw_only=True):
-    """A planted bug that one shard must find; `law` is the law that found it, "" if it was missed.
-
-    `mutant` is "" if the target has no canary that fits the engine.
-    """
-
-    engine: str
-    mutant: str
-    law: str = ""
-    runs: int = 0
-    seconds: float = 0.0
-
-
-class ShardRecord(msgspec.Struct, kw_only=True):
-    """A finished shard: `batches` batches of the campaign with the night's seed, from `first_batch`.
-
-    `node` is the host that ran it.  `seconds` are without the boot of the engine.  `replaced` describes the deaths of
-    its worker processes, `unexplained_deaths` those that left no log of a run.
-    """
-
-    engine: str
-    ordinal: int
-    first_batch: int
-    batches: int
-    node: str = ""
-    tallies: Tallies
-    seconds: float = 0.0
-    cpu_seconds: float = 0.0
-    replayed: list[str] = []  # the logs of the corpus that passed
-    replaced: list[str] = []
-    unexplained_deaths: list[str] = []
-    diverged: list[str] = []
-
-
 class EngineOfNight(msgspec.Struct, kw_only=True):
     """The campaign of one engine in a night: the sum of its shards, and its judgement.
 
@@ -168,22 +140,14 @@ class EngineOfNight(msgspec.Struct, kw_only=True):
     why_not_judged: str = ""
 
 
-class PhaseRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A finished phase: its line on the terminal, and its wall-clock and the coordinator's CPU seconds."""
-
-    name: str
-    line: str
-    seconds: float
-    cpu_seconds: float
-
-
 class Night(msgspec.Struct, kw_only=True):
     """night.json: the settings of a night, and its results so far.  `exit_code` is None until it has ended.
 
     `seed` is that of the campaigns; `profile` names their lengths and floors.  `minutes` limits the random traffic, and
     `runs` the runs of each engine.  In a gate, findings that were open before do not make the night red.  `workers` is
     the number of shards that run at a time.
-    `started` and `ended` are times in UTC.  `not_ended` has a line for each earlier night that has died with shards.
+    `started` and `ended` are times in UTC.  `after` has the latest nights of the archive when the night began.
+    `not_ended` has a line for each earlier night that has died with shards.
     """
 
     format: int = 1
@@ -199,6 +163,7 @@ class Night(msgspec.Struct, kw_only=True):
     workers: int = 1
     started: str
     ended: str = ""
+    after: list[str] = []
     engines: list[EngineOfNight]
     phases: list[PhaseRecord] = []
     shards: list[ShardRecord] = []
@@ -226,8 +191,9 @@ class Archived:
     @cached_property
     def sightings(self) -> list[Sighting]:
         """The sightings, the earliest night first."""
-        found = read_all(self.folder.glob("seen/*.json"), Sighting, self.errors, self.root)
-        return sorted(found, key=lambda one: (one.night, one.engine))
+        found = [*read_all(self.folder.glob("seen/*.json"), Sighting, self.errors, self.root)]
+        order = positions(_known(found))
+        return sorted(found, key=lambda one: (order[one.night], one.engine))
 
     @cached_property
     def quarantine(self) -> Quarantine | None:
@@ -262,7 +228,7 @@ class Archived:
 
     def status_before(self, night: str, engine: str) -> Status | None:
         """The status before a night on this engine, else on any; a night that could not run its log says nothing."""
-        earlier = [one for one in self.sightings if one.night < night and one.status is not Status.ERROR]
+        earlier = [one for one in self._before(night) if one.status is not Status.ERROR]
         same = [one for one in earlier if one.engine == engine]
         return (same or earlier)[-1].status if earlier else None
 
@@ -278,23 +244,32 @@ class Archived:
             fingerprint=self.fingerprint,
             version=self.sightings[-1].version if self.sightings else "",
             status=self.status,
-            first_seen=min(failing, default=""),
-            last_seen=max(failing, default=""),
+            first_seen=next(iter(failing), ""),
+            last_seen=next(reversed(failing), ""),
             seen=len(set(failing)),
             log=self.log.name if self.log else "",
             quarantine=self.quarantine,
         )
 
     def add(self, sighting: Sighting) -> None:
-        """Write a sighting, and the summary; the same sighting again changes nothing."""
+        """Write a sighting that comes after the earlier ones; the same sighting again changes nothing."""
+        earlier = Archived(self.folder)._before(sighting.night)
+        self.put(msgspec.structs.replace(sighting, after=latest(_known(earlier))))
+
+    def put(self, sighting: Sighting) -> None:
+        """Write a sighting as it is, and the summary."""
         save(self.folder / "seen" / f"{sighting.night}-{slug(sighting.engine)}.json", sighting, self.root)
-        self.refresh()
+        self._refresh()
 
     def put_in_quarantine(self, quarantine: Quarantine) -> None:
         save(self.folder / "quarantine.json", quarantine, self.root)
-        self.refresh()
+        self._refresh()
 
-    def refresh(self) -> None:
+    def _before(self, night: str) -> Iterator[Sighting]:
+        """The sightings of earlier nights: all, if this night has none yet."""
+        return takewhile(lambda one: one.night != night, self.sightings)
+
+    def _refresh(self) -> None:
         """Write finding.json again from the files beside it."""
         save(self.folder / "finding.json", Archived(self.folder).summary(), self.root)
 
@@ -345,8 +320,17 @@ class Archive:
 
     def nights(self, errors: list[str]) -> list[Night]:
         """The nights, the earliest first; a line for each that cannot be read is added to `errors`."""
-        nights = read_all(self.nights_folder.glob("*/night.json"), Night, errors, self.root)
-        return sorted(nights, key=lambda one: one.name)
+        nights = [*read_all(self.nights_folder.glob("*/night.json"), Night, errors, self.root)]
+        order = positions({one.name: one.after for one in nights})
+        return sorted(nights, key=lambda one: order[one.name])
+
+
+def _known(sightings: Iterable[Sighting]) -> dict[str, list[str]]:
+    """The nights of these sightings, each with those that it comes after."""
+    known: dict[str, list[str]] = {}
+    for one in sightings:
+        known.setdefault(one.night, []).extend(one.after)
+    return known
 
 
 def name_of_engine(engine: str) -> str:

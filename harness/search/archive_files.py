@@ -10,6 +10,7 @@ import msgspec
 from harness.core.errors import UsageError
 from harness.core.files import read_whole, resolved, write_whole
 from harness.core.limits import MAX_ARCHIVE_BYTES
+from harness.search.result import Count
 
 RecordT = TypeVar("RecordT", bound=msgspec.Struct)
 
@@ -76,4 +77,4 @@ def _counter(kind: type[Any], value: Any) -> Any:
     """The counters of Tallies, for which msgspec has no type."""
     if kind != Counter[str]:
         return kind(value)
-    return Counter(msgspec.convert(value, dict[str, int]))
+    return Counter(msgspec.convert(value, dict[str, Count]))

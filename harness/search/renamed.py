@@ -46,7 +46,9 @@ def _move(old: Archived, archive: Archive, name: str) -> None:
     for one in sightings:
         same = [other for other in new.sightings if (other.night, other.engine) == (one.night, one.engine)]
         worst = min([one, *same], key=lambda sighting: URGENCY.index(sighting.status))
-        new.add(msgspec.structs.replace(worst, fingerprints=[current_fingerprint(name) for name in worst.fingerprints]))
+        names = [current_fingerprint(name) for name in worst.fingerprints]
+        after = sorted({name for sighting in (one, *same) for name in sighting.after})
+        new.put(msgspec.structs.replace(worst, fingerprints=names, after=after))
     for path in sorted(old.folder.iterdir()):
         if path.is_file() and path.name not in SUMMARIES:
             path.replace(new.folder / path.name)

@@ -3,10 +3,15 @@
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Annotated
+
+import msgspec
 
 from harness.core.oplog import OpLog
 from harness.search.corpus import RareRun
 from harness.search.shrink import measure
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]  # of a file, too: so that a rate of it is a number
 
 
 @dataclass
@@ -39,10 +44,10 @@ class Tallies:
     transitions, `fired` by fault how often it fired.
     """
 
-    runs: int = 0
-    steps: int = 0
-    failed_runs: int = 0
-    rechecked: int = 0
+    runs: Count = 0
+    steps: Count = 0
+    failed_runs: Count = 0
+    rechecked: Count = 0
     ops: Counter[str] = field(default_factory=Counter)
     noops: Counter[str] = field(default_factory=Counter)
     evaluated: Counter[str] = field(default_factory=Counter)

@@ -25,11 +25,11 @@ from harness.core.oplog import OpLog
 from harness.core.registry import target_of
 from harness.core.replay import RUNS, Verdict
 from harness.core.twins import ALL
-from harness.search.archive import Canary
 from harness.search.campaign import Plan, RunIndex
 from harness.search.corpus import PER_BATCH, CorpusLog, Part
 from harness.search.deaths import is_death
 from harness.search.findings import FindingReport
+from harness.search.night_records import Canary
 from harness.search.profiles import SHRINK_CPU_SECONDS
 from harness.search.result import Finding, Result
 from harness.search.shrink import Budget

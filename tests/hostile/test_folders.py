@@ -23,10 +23,11 @@ from harness.core.registry import OWN
 from harness.nightly.journal import Journal, ShardFile
 from harness.nightly.night import NIGHT_FILE, resumed
 from harness.nightly.page import page_of
-from harness.search.archive import Archive, EngineOfNight, Night, Quarantine, ShardRecord, Sighting, Status
+from harness.search.archive import Archive, EngineOfNight, Night, Quarantine, Sighting, Status
 from harness.search.archive_files import save
 from harness.search.corpus import digest_of, logs_of, write
 from harness.search.findings import write as write_log
+from harness.search.night_records import ShardRecord
 from harness.search.renamed import rename_findings
 from harness.search.result import Tallies
 from tests.hostile.bounded import bounded, cases

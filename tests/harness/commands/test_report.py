@@ -16,18 +16,9 @@ from harness.core.ops import Drain, Submit
 from harness.core.registry import OWN
 from harness.nightly.page import Part
 from harness.nightly.page import page_of as page_of_archive
-from harness.search.archive import (
-    Archive,
-    Canary,
-    EngineOfNight,
-    FindingOfNight,
-    Night,
-    PhaseRecord,
-    Quarantine,
-    Sighting,
-    Status,
-)
+from harness.search.archive import Archive, EngineOfNight, FindingOfNight, Night, Quarantine, Sighting, Status
 from harness.search.archive_files import save
+from harness.search.night_records import Canary, PhaseRecord
 from harness.search.result import Tallies
 from tests.harness.report.browser import needs_chromium, new_tab
 from tests.harness.report.html import parsed
@@ -246,6 +237,16 @@ def test_unreadable_file_of_an_archive_is_named_and_the_rest_is_shown(archive, t
 
     assert str(broken) in page.all("ul", "reasons")[0].text
     assert page.all("h1")[0].text.startswith(f"Night {NIGHTS[1]}")
+
+
+def test_archive_without_a_readable_night_has_its_findings(archive, tmp_path):
+    for path in archive.nights_folder.glob("*/night.json"):
+        path.write_bytes(b"{")
+
+    page = page_of(archive.root, tmp_path)
+
+    assert len(page.all("ul", "reasons")) == 1
+    assert len(page.all("details", "finding")) == 3
 
 
 def test_night_that_has_not_ended_is_not_shown_as_green(archive, tmp_path):

@@ -1,5 +1,6 @@
 """A night that dies: its continuation, and its findings in the next night."""
 
+import msgspec
 import pytest
 
 from harness.core.errors import UsageError
@@ -8,12 +9,14 @@ from harness.nightly.phases import PHASES
 from harness.nightly.reports import markdown
 from harness.search.archive import Archive
 from harness.search.archive_files import ArchiveError
+from harness.search.night_records import Canary
 from harness.search.shards import BATCHES
 from tests.harness.nightly.some_nights import (
     DOUBLE_FREE,
     FAILED,
     LEAK,
     ORDER,
+    in_the_future,
     leaking,
     night_of,
     settled,
@@ -25,6 +28,9 @@ from tests.harness.nightly.some_nights import (
 
 class Killed(BaseException):
     """The coordinator dies."""
+
+
+OTHER = Canary(engine="another", mutant="")
 
 
 def dies_in_shard(ordinal: int):
@@ -95,6 +101,12 @@ def test_findings_of_a_dead_night_are_published_by_the_next_one(tmp_path):
     assert "has not ended: 2 shards" in markdown(nights[0])
 
 
+def test_findings_of_a_dead_night_with_a_clock_in_the_future_are_published_by_the_next_one(tmp_path):
+    in_the_future(tmp_path, dead_night(tmp_path))
+
+    assert statuses(night_of(tmp_path, table())) == {LEAK: "new"}
+
+
 def test_finding_of_a_dead_night_that_does_not_fail_any_more_is_not_published(tmp_path):
     dead_night(tmp_path)
 
@@ -133,18 +145,21 @@ def test_shard_that_cannot_be_written_ends_the_night_and_runs_again(tmp_path):
     assert night.engines[0].tallies.runs == 12
 
 
-def test_damaged_shard_of_the_journal_runs_again_and_is_kept(tmp_path):
+@pytest.mark.parametrize("is_torn", [True, False], ids=["torn", "of-another-engine"])
+def test_damaged_shard_of_the_journal_runs_again_and_is_kept(tmp_path, is_torn):
     with pytest.raises(Killed):
         night_of(tmp_path, table(dies_in_shard(2)))
     [folder] = (tmp_path / "nights").iterdir()
-    sorted(folder.glob("shards/*.json"))[0].write_bytes(b"{")
+    path = min(folder.glob("shards/*.json"))
+    damaged = b"{" if is_torn else path.read_bytes().replace(b'"engine": "swarden"', b'"engine": "another"')
+    path.write_bytes(damaged)
     second = table(leaking)
 
     night = night_of(tmp_path, second, folder.name)
 
     assert second.count("run_shard") == 2
     assert night.engines[0].tallies.runs == 12
-    assert [path.read_bytes() for path in folder.glob("shards/*.unreadable")] == [b"{"]
+    assert [path.read_bytes() for path in folder.glob("shards/*.unreadable")] == [damaged]
     assert night.exit_code == ExitCode.MISUSE
 
 
@@ -153,6 +168,25 @@ def test_ended_night_is_not_continued(tmp_path):
 
     with pytest.raises(UsageError, match="has ended; start a new night"):
         night_of(tmp_path, table(), night.name)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("started", "yesterday"),
+        ("started", "2026-99-99T00:00:00Z"),
+        ("profile", "weekly"),
+        ("name", "2026-01-01-01-aaaa"),
+        ("canaries", [OTHER]),
+    ],
+)
+def test_damaged_night_is_not_continued(tmp_path, field, value):
+    begun = night_of(tmp_path, table(), phases=PHASES[:2])
+    path = tmp_path / "nights" / begun.name / "night.json"
+    path.write_bytes(msgspec.json.encode(msgspec.structs.replace(begun, **{field: value})))
+
+    with pytest.raises(UsageError, match=r"night.json: .*; restore it$"):
+        night_of(tmp_path, table(), begun.name)
 
 
 def test_phases_that_have_ended_are_not_run_again(tmp_path):

@@ -17,8 +17,9 @@ from harness.nightly.phases import PHASES
 from harness.nightly.pool import MAX_LOSSES, Job, Pool
 from harness.nightly.replaying import logs_of
 from harness.nightly.verdict import verdict_of
-from harness.search.archive import Archive, Canary, Night, Quarantine, Sighting, Status
+from harness.search.archive import Archive, Night, Quarantine, Sighting, Status
 from harness.search.archive_files import read
+from harness.search.night_records import Canary
 from harness.search.shards import BATCHES, build_of
 from harness.search.worker_process import Replays
 from tests.harness.nightly.some_nights import (
@@ -29,6 +30,7 @@ from tests.harness.nightly.some_nights import (
     LOG,
     ORDER,
     Lost,
+    in_the_future,
     leaking,
     night_of,
     settled,
@@ -53,6 +55,19 @@ def test_finding_is_new_then_known_then_fixed_then_reopened(tmp_path):
     assert [statuses(one) for one in nights] == [{LEAK: name} for name in ("new", "known", "fixed", "reopened")]
     assert [one.exit_code for one in nights] == [1, 1, 0, 1]
     assert Archive(tmp_path).finding(OWN, LEAK).summary().seen == 3
+
+
+def test_night_after_one_with_a_clock_in_the_future_is_the_last(tmp_path):
+    """The archive agrees with the night, which reports that the finding fails again."""
+    night_of(tmp_path, table(leaking))
+    fixed = in_the_future(tmp_path, night_of(tmp_path, table(replay_log=FIXED)).name)
+
+    again = night_of(tmp_path, table(leaking, replay_log=FAILED))
+
+    archive = Archive(tmp_path)
+    assert (statuses(again), again.exit_code) == ({LEAK: "reopened"}, ExitCode.VIOLATED)
+    assert archive.finding(OWN, LEAK).status is Status.REOPENED
+    assert [one.name for one in archive.nights([])][1:] == [fixed, again.name]
 
 
 def test_no_time_is_spent_on_known_findings(tmp_path):

@@ -8,10 +8,12 @@ import msgspec
 import pytest
 
 from harness.core.exit_codes import ExitCode
+from harness.core.oplog import OpLog
 from harness.core.registry import OWN
 from harness.nightly.events import schema
 from harness.nightly.reports import junit, markdown, metrics
-from harness.search.archive import Archive, Canary, Quarantine
+from harness.search.archive import Archive, Quarantine
+from harness.search.night_records import Canary
 from tests.harness.nightly.some_nights import (
     DOUBLE_FREE,
     FAILED,
@@ -72,7 +74,7 @@ def test_text_of_files_is_not_interpreted_by_markdown(second_night):
 
 
 def test_junit_has_a_case_for_each_finding_canary_and_engine(second_night):
-    [engine, archive] = ElementTree.fromstring(junit(second_night))
+    [engine, archive] = ElementTree.fromstring(junit(second_night, {}))
 
     found = {case.get("name"): [child.tag for child in case] for case in engine}
     assert found == {DOUBLE_FREE: ["failure"], LEAK: ["skipped"], "B46": ["failure"], "smoke": ["skipped"]}
@@ -80,12 +82,27 @@ def test_junit_has_a_case_for_each_finding_canary_and_engine(second_night):
     assert archive.get("tests") == "0"
 
 
-def test_junit_of_text_with_control_characters_can_be_parsed(second_night):
-    second_night.errors = ["\x1b[31m\x00: <damaged> & torn"]
+@pytest.mark.parametrize("refused", ["\x1b[31m\x00", "\ufffe", "\uffff", "\ud800"], ids=ascii)
+def test_junit_of_text_that_xml_does_not_allow_can_be_parsed(second_night, refused):
+    """In each place that has a text of a file."""
+    second_night.errors = [f"{refused}: <damaged> & torn"]
+    second_night.name = second_night.profile = second_night.engines[0].engine = refused
+    second_night.findings = [msgspec.structs.replace(one, fingerprint=refused) for one in second_night.findings]
 
-    root = ElementTree.fromstring(junit(second_night))
+    root = ElementTree.fromstring(junit(second_night, {one.folder: refused for one in second_night.findings}))
 
     assert root.find("testsuite[@name='archive']/testcase/error") is not None
+
+
+def test_failure_in_junit_has_its_story_and_the_command_that_replays_it(tmp_path):
+    night = night_of(tmp_path, table(lambda *_: shard_result(LEAK)))
+
+    failure = ElementTree.parse(tmp_path / "nights" / night.name / "junit.xml").find(".//failure")
+
+    assert failure is not None
+    [story, command] = (failure.text or "").splitlines()
+    assert story == "a story"
+    assert OpLog.load(Path(command.removeprefix("replay: swarden replay "))).header.expected == LEAK
 
 
 def test_metrics_are_openmetrics_text(second_night):
@@ -123,7 +140,7 @@ def test_fixed_finding_fails_no_case(tmp_path):
 
     night = night_of(tmp_path, table(replay_log=FIXED))
 
-    assert ElementTree.fromstring(junit(night)).find(".//failure") is None
+    assert ElementTree.fromstring(junit(night, {})).find(".//failure") is None
 
 
 def test_published_schema_of_the_events_is_that_of_the_code():

@@ -1,12 +1,14 @@
 """The archive of nightly runs: its files, merged by copying."""
 
+import json
 import shutil
 
 import msgspec
 import pytest
 
-from harness.search.archive import Archive, Archived, FindingSummary, Night, Quarantine, ShardRecord, Sighting, Status
+from harness.search.archive import Archive, Archived, FindingSummary, Night, Quarantine, Sighting, Status
 from harness.search.archive_files import ArchiveError, UnreadableFile, read, save
+from harness.search.night_records import ShardRecord
 from harness.search.result import Tallies
 
 FINGERPRINT = "unit_has_one_owner/swa page/free_in_use/free+tree"
@@ -53,6 +55,46 @@ def test_archives_are_merged_by_copying(tmp_path):
     [merged] = ours.findings([])
     assert [one.night for one in merged.sightings] == [FIRST, SECOND, THIRD]
     assert (merged.summary().seen, merged.status) == (2, Status.FIXED)
+
+
+FUTURE = "2099-01-01-01-ffff"
+
+
+def test_night_with_a_clock_in_the_future_hides_no_later_one(tmp_path):
+    """Each night knows those before it; the same sighting again stays where it is."""
+    archive = Archive(tmp_path)
+    fixed = sighting(FUTURE, Status.FIXED, log="a.oplog")
+
+    found = seen(archive, sighting(FIRST, Status.NEW), fixed, sighting(SECOND, Status.REOPENED), fixed)
+
+    assert [one.night for one in found.sightings] == [FIRST, FUTURE, SECOND]
+    assert (found.status, found.summary().last_seen) == (Status.REOPENED, SECOND)
+    assert found.status_of_failure(THIRD, "swarden") is Status.KNOWN
+
+
+def test_merged_nights_keep_the_order_of_both_archives(tmp_path):
+    """The nights of the other archive do not know of the one with a clock in the future."""
+    ours, theirs = Archive(tmp_path / "a"), Archive(tmp_path / "b")
+    seen(ours, sighting(FUTURE, Status.FIXED), sighting(SECOND, Status.REOPENED))
+    seen(theirs, sighting(FIRST, Status.NEW), sighting(THIRD, Status.KNOWN))
+
+    shutil.copytree(theirs.root, ours.root, dirs_exist_ok=True)
+
+    [merged] = ours.findings([])
+    assert [one.night for one in merged.sightings] == [FIRST, FUTURE, SECOND, THIRD]
+
+
+def test_archive_without_knowledge_is_read_by_the_clocks_and_known_to_the_next_night(tmp_path):
+    """As that of an earlier build."""
+    archive = Archive(tmp_path)
+    for one in (sighting(FUTURE, Status.FIXED), sighting(FIRST, Status.NEW)):
+        archive.finding("swarden", FINGERPRINT).put(one)
+
+    old = [one.night for one in archive.finding("swarden", FINGERPRINT).sightings]
+    found = seen(archive, sighting(SECOND, Status.REOPENED))
+
+    assert old == [FIRST, FUTURE]
+    assert [one.night for one in found.sightings] == [FIRST, FUTURE, SECOND]
 
 
 def test_finding_of_two_releases_is_open_while_one_fails(tmp_path):
@@ -118,6 +160,18 @@ def test_night_whose_name_is_a_path_is_refused(tmp_path, name):
         read(tmp_path / "night.json", Night, tmp_path)
 
 
+@pytest.mark.parametrize(
+    "field", [{"night": "../elsewhere"}, {"log": "a\0b"}, {"log": "../a.oplog"}, {"log": 300 * "a"}]
+)
+def test_sighting_that_names_a_path_is_refused(tmp_path, field):
+    """A finding that is renamed would write it elsewhere."""
+    valid = msgspec.to_builtins(sighting(FIRST, Status.NEW))
+    (tmp_path / "seen.json").write_bytes(msgspec.json.encode({**valid, **field}))
+
+    with pytest.raises(UnreadableFile, match="not a Sighting"):
+        read(tmp_path / "seen.json", Sighting, tmp_path)
+
+
 def test_counts_that_are_no_numbers_are_refused(tmp_path):
     (tmp_path / "tallies.json").write_bytes(
         b'{"engine":"a","ordinal":0,"first_batch":0,"batches":1,"tallies":{"ops":{"a":"b"}}}'
@@ -125,6 +179,15 @@ def test_counts_that_are_no_numbers_are_refused(tmp_path):
 
     with pytest.raises(UnreadableFile, match="not a ShardRecord: Expected `int`, got `str`"):
         read(tmp_path / "tallies.json", ShardRecord, tmp_path)
+
+
+@pytest.mark.parametrize("count", [-1, 10**400])
+def test_count_that_no_rate_can_be_made_of_is_refused(tmp_path, count):
+    record = {"engine": "a", "ordinal": 0, "first_batch": 0, "batches": 1, "tallies": {"steps": count}}
+    (tmp_path / "shard.json").write_text(json.dumps(record))
+
+    with pytest.raises(UnreadableFile, match="not a ShardRecord"):
+        read(tmp_path / "shard.json", ShardRecord, tmp_path)
 
 
 def test_counts_of_a_shard_survive_the_file(tmp_path):

@@ -42,6 +42,18 @@ def test_names_of_one_bug_become_one_finding_with_the_logs_the_nights_and_the_qu
     assert errors == []
 
 
+def test_nights_of_a_renamed_finding_keep_their_order(tmp_path):
+    archive, future = Archive(tmp_path), "2099-01-01-01-ffff"
+    seen(archive, OF_TREE, Status.NEW)
+    for night, status in ((future, Status.FIXED), (SECOND, Status.REOPENED)):
+        archive.finding("swarden", OF_TREE).add(Sighting(night=night, engine="swarden", status=status))
+
+    rename_findings(archive, [])
+
+    [found] = archive.findings([])
+    assert (found.fingerprint, [one.night for one in found.sightings]) == (NAME, [FIRST, future, SECOND])
+
+
 @pytest.mark.parametrize("in_quarantine", [OF_TREE, OF_REQUEST])
 def test_open_finding_outside_a_quarantine_ends_that_of_the_other(tmp_path, in_quarantine):
     archive = Archive(tmp_path)
