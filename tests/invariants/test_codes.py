@@ -1,6 +1,7 @@
 """Codes and their sentences: each code is one of its own, and is found with the values that its sentence names."""
 
 import ast
+import inspect
 from pathlib import Path
 from string import Formatter
 
@@ -10,17 +11,9 @@ import invariants
 from invariants.violation import Code
 from tests.invariants.test_invariants import CASES
 
-MODULES = {
-    kind.__module__: Path(invariants.__path__[0]).joinpath(*kind.__module__.split(".")[1:]).with_suffix(".py")
-    for kind in Code.__subclasses__()
-    if kind.__module__.startswith("invariants.")
-}
-CODES = {
-    f"{kind.__name__}.{name}": code
-    for kind in Code.__subclasses__()
-    if kind.__module__ in MODULES
-    for name, code in kind.__members__.items()
-}
+KINDS = [kind for kind in Code.__subclasses__() if kind.__module__.startswith(f"{invariants.__name__}.")]
+CODES = {f"{kind.__name__}.{name}": code for kind in KINDS for name, code in kind.__members__.items()}
+FILES = {kind.__module__: Path(inspect.getfile(kind)) for kind in KINDS}
 
 
 def places(code):
@@ -46,6 +39,6 @@ def test_every_code_is_found_in_a_case():
     assert set(CODES.values()) == {found.code for case in CASES for found in case.evidence}
 
 
-@pytest.mark.parametrize("path", MODULES.values(), ids=MODULES)
+@pytest.mark.parametrize("path", FILES.values(), ids=FILES)
 def test_values_in_the_sentence_of_a_code_are_given_wherever_it_is_found(path):
     assert list(without_values(path)) == []
