@@ -19,6 +19,7 @@ from harness.search.archive import Archive, Archived, Quarantine, Sighting, Stat
 from harness.search.archive_files import write
 from harness.search.deaths import is_death
 from harness.search.findings import write as write_log
+from harness.search.renamed import rename_findings
 from harness.search.shards import replay_with_story
 from harness.search.worker_process import Limits
 
@@ -121,6 +122,9 @@ def import_logs(
     place: ArchiveOption = ARCHIVE,
 ) -> None:
     """Add op-logs: each is run three times in a process of its own, and must fail or name the failure it expects."""
+    errors: list[str] = []
+    rename_findings(Archive(place), errors)
+    _print_errors(errors)
     night = _name_of_import(Archive(place))
     for path in paths:
         log = OpLog.load(path)

@@ -7,7 +7,7 @@ from invariants.violation import Code, Evidence, found, request_ref
 
 
 class AbortedRequestsCode(Code):
-    STILL_SERVED = "still_served"
+    STILL_SERVED = "aborted, but still {place}"
 
 
 @invariant(When.OP, needs=("requests",), given=tokens_are_known)

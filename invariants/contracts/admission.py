@@ -14,10 +14,15 @@ SPARE_PAGES = 2  # of each pool: a stretch may start and end inside a page
 
 
 class AdmissionCode(Code):
-    OTHER_RESERVATION = "other_reservation"
-    KEPT_WAITING = "kept_waiting"
-    DOES_NOT_FIT = "does_not_fit"
-    PLACE_LEFT_EMPTY = "place_left_empty"
+    OTHER_RESERVATION = (
+        "admitted for [{got_start}, {got_end}) with {got_firm} reserved (demand {got_demand}), "
+        "the naive planner has [{want_start}, {want_end}) with {want_firm} reserved (demand {want_demand})"
+    )
+    KEPT_WAITING = "waits, but [{want_start}, {want_end}) fits with {want_firm} reserved (demand {want_demand})"
+    DOES_NOT_FIT = (
+        "admitted for [{got_start}, {got_end}) with {got_firm} reserved (demand {got_demand}), which does not fit"
+    )
+    PLACE_LEFT_EMPTY = "waits, but it fits, and only {taken} of at most {places} requests are admitted"
 
 
 def demand_is_known(change: Transition) -> bool:

@@ -7,9 +7,9 @@ from invariants.violation import Code, Evidence, Ref, found
 
 
 class ChunkBudgetCode(Code):
-    EMPTY = "empty"
-    PREFILLS_TOO_MUCH = "prefills_too_much"
-    COMPUTES_TOO_MUCH = "computes_too_much"
+    EMPTY = "computes nothing"
+    PREFILLS_TOO_MUCH = "prefills {count} tokens, at most {most} are allowed"
+    COMPUTES_TOO_MUCH = "computes {count} tokens, decodes included, at most {most} are allowed"
 
 
 def chunks_are_limited(change: Transition) -> bool:

@@ -11,9 +11,9 @@ from invariants.violation import Code, Evidence, found, request_ref
 
 
 class DecodeReservationsCode(Code):
-    TOO_MANY = "too_many"
-    EMPTY_ENGINE_WAITS = "empty_engine_waits"
-    OVERTAKEN = "overtaken"
+    TOO_MANY = "{taken} units of {pool} taken for {length} tokens, but {missing} are needed"
+    EMPTY_ENGINE_WAITS = "waits for pages, but the engine is empty"
+    OVERTAKEN = "waits for pages, but {by} got pages before it"
 
 
 def is_empty_decode_engine(change: Transition) -> bool:

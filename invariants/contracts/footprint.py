@@ -10,8 +10,10 @@ from invariants.windows import kept_len
 
 
 class FootprintCode(Code):
-    TOO_FAR_AHEAD = "too_far_ahead"
-    TOO_FAR_BEHIND = "too_far_behind"
+    TOO_FAR_AHEAD = "allocated_len is {allocated_len}, at most {most} with launched_len {launched_len}"
+    TOO_FAR_BEHIND = (
+        "keeps {kept_len} tokens of {component}, at most {most}: committed_len was {committed_len}, frontier {frontier}"
+    )
 
 
 @state_invariant(needs=("records",), reads=("records",))

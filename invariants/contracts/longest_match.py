@@ -9,8 +9,8 @@ from invariants.violation import Code, Evidence, found, request_ref
 
 
 class LongestMatchCode(Code):
-    TOO_SHORT = "too_short"
-    WHOLE_KEY = "whole_key"
+    TOO_SHORT = "matched {length} tokens, {usable} are usable"
+    WHOLE_KEY = "matched all {length} tokens, so none is left to compute"
 
 
 @invariant(When.OP, needs=("nodes", "Inserted", "Removed"), on=(Matched,))

@@ -7,7 +7,7 @@ from invariants.violation import Code, Evidence, Ref, found
 
 
 class NaiveModelCode(Code):
-    DIFFERS = "differs"
+    DIFFERS = "the naive model has {expected}, the engine has {got}"
 
 
 @invariant(When.OP, on=(Modelled,))

@@ -10,7 +10,7 @@ from invariants.windows import kept_len
 
 
 class OutOfMemoryCode(Code):
-    WOULD_FIT_ALONE = "would_fit_alone"
+    WOULD_FIT_ALONE = "aborted at {length} tokens, but its next token fits the pools alone"
 
 
 @invariant(When.OP, needs=("records",), on=(Finished,))

@@ -7,7 +7,7 @@ from invariants.violation import Code, Evidence, found, request_ref
 
 
 class OverdueRequestsCode(Code):
-    LATE = "late"
+    LATE = "{place} after {age_ms} ms, the timeout is {timeout_ms} ms"
 
 
 @invariant(When.STEP, needs=("requests",), given=has_timeout)

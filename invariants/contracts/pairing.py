@@ -13,7 +13,7 @@ BLOCK = 256  # units that are compared at once
 
 
 class PairingCode(Code):
-    CHANGED_ALONE = "changed_alone"
+    CHANGED_ALONE = "its peer is {peer}, but it was last paired with {paired_with}"
 
 
 @invariant(When.OP, needs=("peer_maps", "Paired"))

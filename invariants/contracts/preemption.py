@@ -12,10 +12,10 @@ from invariants.violation import Code, Evidence, found, request_ref
 
 
 class PreemptionCode(Code):
-    NOT_PREEMPTED = "not_preempted"
-    PREEMPTOR_NOT_WAITING = "preemptor_not_waiting"
-    PREEMPTOR_NOT_ADMITTED = "preemptor_not_admitted"
-    LESS_IMPORTANT_SPARED = "less_important_spared"
+    NOT_PREEMPTED = "fits only in place of {lesser} of lower priority, and none of these is preempted"
+    PREEMPTOR_NOT_WAITING = "preempted for {by}, which did not wait"
+    PREEMPTOR_NOT_ADMITTED = "preempted for {by}, which was not admitted afterwards"
+    LESS_IMPORTANT_SPARED = "preempted, but {spared} of lower priority runs on"
 
 
 def preemption_is_predictable(change: Transition) -> bool:

@@ -12,8 +12,8 @@ from invariants.violation import Code, Evidence, found, request_ref
 
 
 class PublishingCode(Code):
-    SHARES_OTHER_LEN = "shares_other_len"
-    NOT_MATCHED = "not_matched"
+    SHARES_OTHER_LEN = "published [0, {end}), but shares {protected_len} tokens"
+    NOT_MATCHED = "published [0, {end}), but only {length} of {want} tokens match"
 
 
 @invariant(When.OP, needs=("nodes", "records"), on=(Inserted,))

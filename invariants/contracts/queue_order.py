@@ -12,7 +12,7 @@ from invariants.violation import Code, Evidence, found, request_ref
 
 
 class QueueOrderCode(Code):
-    OVERTAKEN = "overtaken"
+    OVERTAKEN = "admitted with priority {priority}, but {ahead} of priority {ahead_priority} is before it in the queue"
 
 
 def order_is_known(change: Transition) -> bool:

@@ -19,7 +19,7 @@ ROUNDING = 1  # the ratio is counted in whole millionths
 
 
 class RatioCode(Code):
-    OTHER_THAN_FORETOLD = "other_than_foretold"
+    OTHER_THAN_FORETOLD = "{before} before and {after} after the step, in millionths; permitted: {want}"
 
 
 def ratio_is_predictable(change: Transition) -> bool:

@@ -8,8 +8,8 @@ MILLION = 1_000_000
 
 
 class RatioRangeCode(Code):
-    BELOW_FLOOR = "below_floor"
-    ABOVE_ONE = "above_one"
+    BELOW_FLOOR = "{ratio} millionths, the floor is {floor}"
+    ABOVE_ONE = "{ratio} millionths, at most 1000000"
 
 
 @state_invariant(needs=("counters",), reads=("counters",))

@@ -10,8 +10,8 @@ from invariants.violation import Code, Evidence, found, request_ref
 
 
 class RejectionCode(Code):
-    COULD_RUN = "could_run"
-    CANNOT_RUN = "cannot_run"
+    COULD_RUN = "rejected, but {prompt_len} prompt tokens and {max_new_tokens} new tokens can run on an empty engine"
+    CANNOT_RUN = "queued with {prompt_len} prompt tokens and {max_new_tokens} new tokens, but {reason}"
 
 
 class Impossible(StrEnum):

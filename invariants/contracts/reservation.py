@@ -19,9 +19,11 @@ from invariants.violation import Code, Evidence, found, owner_ref, request_ref
 
 
 class ReservationCode(Code):
-    EXCEEDED = "exceeded"
-    RAN_OUT = "ran_out"
-    OTHER_RANGE_LAUNCHED = "other_range_launched"
+    EXCEEDED = "took {excess} more units of {pool} than were reserved"
+    RAN_OUT = "needs {want} reserved units of {pool}, but {free} are free"
+    OTHER_RANGE_LAUNCHED = (
+        "launch {launch} computes [{start}, {end}), but it was admitted for [{want_start}, {want_end})"
+    )
 
 
 @invariant(When.OP, on=(Admitted,))

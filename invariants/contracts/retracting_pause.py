@@ -9,9 +9,9 @@ KEEPING = frozenset({SESSION_KIND, HANDOVER_KIND, *COPY_JOB_KINDS})
 
 
 class RetractingPauseCode(Code):
-    RECORD_LEFT = "record_left"
-    RECEIPT_LEFT = "receipt_left"
-    UNITS_LEFT = "units_left"
+    RECORD_LEFT = "has a record in a pause, with row {row}"
+    RECEIPT_LEFT = "held by {holder} in a pause"
+    UNITS_LEFT = "owns {units} in a pause"
 
 
 def is_paused(change: Transition) -> bool:

@@ -8,9 +8,12 @@ from invariants.violation import Code, Evidence, found
 
 
 class SessionReleaseCode(Code):
-    KEEPS_ROW = "keeps_row"
-    KEEPS_UNWRITTEN = "keeps_unwritten_pages"
-    STILL_OPEN = "still_open"
+    KEEPS_ROW = "keeps row {row} without a turn"
+    KEEPS_UNWRITTEN = (
+        "keeps {committed_len} tokens with launched_len {launched_len}, allocated_len {allocated_len}: "
+        "all must be equal"
+    )
+    STILL_OPEN = "is to be closed and has no turn, but is still open"
 
 
 @state_invariant(needs=("sessions", "records"), reads=("records",))

@@ -7,7 +7,7 @@ from invariants.violation import Code, Evidence, found, request_ref
 
 
 class SingleChunkCode(Code):
-    SECOND_CHUNK = "second_chunk"
+    SECOND_CHUNK = "between chunks, and so is {first}"
 
 
 @state_invariant(needs=("requests",), reads=("requests",))

@@ -8,8 +8,8 @@ from invariants.windows import tail_len
 
 
 class WindowLockCode(Code):
-    TOMBSTONE_LOCKED = "tombstone_locked"
-    TOO_MUCH_LOCKED = "too_much_locked"
+    TOMBSTONE_LOCKED = "a tombstone in {component}, but has {locks} locks there"
+    TOO_MUCH_LOCKED = "locks {locked_len} tokens of {component}, but reads at most {most}"
 
 
 @state_invariant(needs=("nodes", "receipts", "windowed"), reads=("nodes", "receipts"))

@@ -7,8 +7,8 @@ from invariants.violation import Code, Evidence, Ref, found, request_ref, unit_r
 
 
 class CopyCode(Code):
-    DIFFERS = "differs"
-    CHANGED_ON_THE_WAY = "changed_on_the_way"
+    DIFFERS = "holds other content than {copy}, the other end of the copy"
+    CHANGED_ON_THE_WAY = "holds other bytes than were sent to it for {request}"
 
 
 @invariant(When.OP, needs=("copy_jobs",), on=(Copied,))

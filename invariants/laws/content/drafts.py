@@ -7,10 +7,10 @@ from invariants.violation import Code, Evidence, found, request_ref
 
 
 class DraftCode(Code):
-    TOO_MANY = "too_many"
-    BEYOND_ALLOCATION = "beyond_allocation"
-    NOT_ALL_VERIFIED = "not_all_verified"
-    WRONG_DRAFT_ACCEPTED = "wrong_draft_accepted"
+    TOO_MANY = "{count} drafts, at most {most} are allowed"
+    BEYOND_ALLOCATION = "its drafts end at position {end}, but its pages at {allocated_len}"
+    NOT_ALL_VERIFIED = "launch {launch} sampled {sampled} tokens for {drafts} drafts"
+    WRONG_DRAFT_ACCEPTED = "{accepted} of the drafts {drafts} are accepted, the model sampled {sampled}"
 
 
 @invariant(When.OP, needs=("records", "Launched"), on=(Proposed,))

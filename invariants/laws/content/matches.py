@@ -11,8 +11,8 @@ from invariants.windows import first_needed_page
 
 
 class MatchCode(Code):
-    NOT_USABLE = "not_cached"
-    OTHER_PAGES = "other_pages"
+    NOT_USABLE = "matched {length} tokens, which are not a usable cached prefix of whole pages"
+    OTHER_PAGES = "matched the pages {pages}, the tree has {want}"
 
 
 class Lookup(NamedTuple):

@@ -11,10 +11,10 @@ from invariants.windows import lookback
 
 
 class ReadCode(Code):
-    UNWRITTEN = "unwritten"
-    OTHER_CONTENT = "other_content"
-    NOT_READ = "not_read"
-    READ_IN_PART = "read_in_part"
+    UNWRITTEN = "position {position} in {place} is read and was never written"
+    OTHER_CONTENT = "position {position} in {place} holds the KV of other tokens (that prefix belongs to {known_from})"
+    NOT_READ = "{pool} is not read, want [{want_start}, {want_end})"
+    READ_IN_PART = "only [{start}, {end}) of {pool} is read, want [{want_start}, {want_end})"
 
 
 def reads_are_reported(change: Transition) -> bool:

@@ -7,7 +7,7 @@ from invariants.violation import Code, Evidence, found, unit_ref
 
 
 class BytesCode(Code):
-    ALTERED = "altered"
+    ALTERED = "the slot at offset {offset} has other bytes than were last written there"
 
 
 @invariant(When.OP, on=(BytesCompared,))

@@ -8,8 +8,8 @@ from invariants.violation import Code, Evidence, found, request_ref
 
 
 class TwinCode(Code):
-    OTHER_TOKEN = "other_token"
-    GOES_ON_AFTER_STOP = "goes_on_after_stop"
+    OTHER_TOKEN = "token {token} at position {position}, its twin has {other}"
+    GOES_ON_AFTER_STOP = "{count} output tokens, its twin has {other}, and the shorter output ends with a stop"
 
 
 def has_twin(change: Transition) -> bool:

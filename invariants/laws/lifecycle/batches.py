@@ -9,13 +9,13 @@ from invariants.violation import Code, Evidence, Found, Ref, found, owner_ref, r
 
 
 class BatchCode(Code):
-    REQUEST_TWICE = "request_twice"
-    TOO_MANY_REQUESTS = "too_many_requests"
-    NO_TOKENS = "no_tokens"
-    RESUMED_ELSEWHERE = "resumed_elsewhere"
-    STARTED_ELSEWHERE = "started_elsewhere"
-    NOT_ADMITTED = "not_admitted"
-    COMMITTED_OTHER_LEN = "committed_other_len"
+    REQUEST_TWICE = "computes {requests} twice"
+    TOO_MANY_REQUESTS = "computes {count} requests, at most {most} may run"
+    NO_TOKENS = "launch {launch} computes no token for it: [{start}, {end})"
+    RESUMED_ELSEWHERE = "launch {launch} computes [{start}, {end}), but launched_len was {launched_len}"
+    STARTED_ELSEWHERE = "launch {launch} computes [{start}, {end}), but it was admitted at {admitted_at}"
+    NOT_ADMITTED = "launch {launch} computes [{start}, {end}), but it has no record and was not admitted"
+    COMMITTED_OTHER_LEN = "committed_len is {committed_len}, but its last valid result ends at {want}"
 
 
 @invariant(When.OP, on=(Launched,))

@@ -8,9 +8,9 @@ from invariants.violation import Code, Evidence, Ref, found
 
 
 class PauseCode(Code):
-    LAUNCHED = "launched"
-    BEGAN_UNREPORTED = "began_unreported"
-    ENDED_UNREPORTED = "ended_unreported"
+    LAUNCHED = "launched in a pause"
+    BEGAN_UNREPORTED = "a pause began, but no event reports it"
+    ENDED_UNREPORTED = "a pause ended, but no event reports it"
 
 
 def has_pause(change: Transition) -> bool:

@@ -8,9 +8,11 @@ from invariants.violation import Code, Evidence, found, request_ref
 
 
 class PriorityCode(Code):
-    PREEMPTION_IS_OFF = "preemption_is_off"
-    VICTIM_NOT_RUNNING = "victim_not_running"
-    PRIORITY_TOO_LOW = "priority_too_low"
+    PREEMPTION_IS_OFF = "preempted for {by}, but preemption is off"
+    VICTIM_NOT_RUNNING = "preempted for {by}, but it did not run"
+    PRIORITY_TOO_LOW = (
+        "has priority {priority}, but is preempted for {by} of priority {by_priority}, threshold {threshold}"
+    )
 
 
 @invariant(When.OP, needs=("requests",), on=(Preempted,))

@@ -12,10 +12,10 @@ ADMISSIONS = (Admitted.__name__, LoadPlanned.__name__)
 
 
 class ReleaseCode(Code):
-    KEEPS_RECORD = "keeps_record"
-    KEEPS_UNITS = "keeps_units"
-    STILL_QUEUED = "still_queued"
-    VANISHED = "vanished"
+    KEEPS_RECORD = "still has a record in row {row} after {after}"
+    KEEPS_UNITS = "still owns {pool} {units} after {after}"
+    STILL_QUEUED = "finished ({reason}), but it is {place}"
+    VANISHED = "was in launch {launch}, which failed; now it is in no queue and not finished"
 
 
 @invariant(When.OP, needs=("requests",), on=(Retracted, Preempted, RanOut, GaveWay, Failed))

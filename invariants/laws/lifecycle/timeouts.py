@@ -8,7 +8,7 @@ from invariants.violation import Code, Evidence, found, request_ref
 
 
 class TimeoutCode(Code):
-    EARLY = "early"
+    EARLY = "timed out after {age_ms} ms, the timeout is {timeout_ms} ms"
 
 
 def has_timeout(change: Transition) -> bool:

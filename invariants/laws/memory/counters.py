@@ -11,9 +11,9 @@ NO_COUNTERS = Counters(free={}, evictable={}, protected={}, new_token_ratio=0)
 
 
 class CounterCode(Code):
-    FREE_MISCOUNTED = "free_miscounted"
-    EVICTABLE_MISCOUNTED = "evictable_miscounted"
-    PROTECTED_MISCOUNTED = "protected_miscounted"
+    FREE_MISCOUNTED = "the engine counts {counted} free units, there are {actual}"
+    EVICTABLE_MISCOUNTED = "the engine counts {counted} evictable pages, there are {actual}"
+    PROTECTED_MISCOUNTED = "the engine counts {counted} protected pages, there are {actual}"
 
 
 @state_invariant(needs=("nodes", "counters"), reads=("counters", "nodes"))

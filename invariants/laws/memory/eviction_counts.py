@@ -8,7 +8,7 @@ from invariants.violation import Code, Evidence, found, pool_ref
 
 
 class EvictionCountCode(Code):
-    CLAIMED_TOO_MANY = "claimed_too_many"
+    CLAIMED_TOO_MANY = "an eviction reports {claimed} freed units, but the tree freed {freed}"
 
 
 @invariant(When.OP, needs=("Freed",), on=(Evicted,))

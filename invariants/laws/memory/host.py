@@ -11,13 +11,13 @@ from invariants.violation import Code, Evidence, found, node_ref, owner_ref, uni
 
 
 class HostCode(Code):
-    PREFIX_GONE = "prefix_gone"
-    WINDOW_ALONE = "window_alone"
-    NO_RECEIPT = "no_receipt"
-    READ_AFTER_FREE = "read_after_free"
-    WRITTEN_AFTER_FREE = "written_after_free"
-    TOO_FEW_PINS = "too_few_pins"
-    TOO_MANY_PINS = "too_many_pins"
+    PREFIX_GONE = "cached in {component}, but its parent {parent} is neither on the device nor on the host"
+    WINDOW_ALONE = "cached, but its {component} pages are neither on the device nor on the host"
+    NO_RECEIPT = "has no lock of its own: receipt {receipt} was returned, or belongs to another holder"
+    READ_AFTER_FREE = "read by {job}, but its owner is {owner}"
+    WRITTEN_AFTER_FREE = "written by {job}, but its owner is {owner}"
+    TOO_FEW_PINS = "has {pins} pins on its {pool} pages, but {loads} loads read them"
+    TOO_MANY_PINS = "has {pins} pins on its {pool} pages, but {loads} loads read them"
 
 
 class End(NamedTuple):

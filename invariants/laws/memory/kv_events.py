@@ -11,10 +11,10 @@ from invariants.violation import Code, Evidence, found, node_ref, pool_ref
 
 
 class EventCode(Code):
-    NOT_REPORTED = "not_told"
-    REPORTED_NOT_DONE = "not_done"
-    NOT_INSERTED = "not_inserted"
-    NOT_RECOVERED = "not_recovered"
+    NOT_REPORTED = "the cache gained {gained} units (below 0: lost), but its KV events report {reported}"
+    REPORTED_NOT_DONE = "the cache gained {gained} units (below 0: lost), but its KV events report {reported}"
+    NOT_INSERTED = "got its {component} units, but nothing was inserted or loaded"
+    NOT_RECOVERED = "a tombstone got its {component} units, but has not recovered"
 
 
 @invariant(When.OP, needs=("nodes", "Stored", "Dropped"))

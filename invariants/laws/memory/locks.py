@@ -14,22 +14,22 @@ UNLIMITED = 1 << 62
 
 
 class LockCode(Code):
-    TOO_MANY_LOCKS = "too_many_locks"
-    TOO_FEW_LOCKS = "too_few_locks"
-    TOO_MANY_READERS = "too_many_readers"
-    TOO_FEW_READERS = "too_few_readers"
-    PARENT_LOCKED_LESS = "parent_locked_less"
-    WINDOW_LOCKED_MORE = "prefix_locked_less"
-    DIED_UNDER_LOCK = "died_under_lock"
-    READ_WITHOUT_LOCK = "read_without_lock"
+    TOO_MANY_LOCKS = "has {locks} {component} locks, but {receipts} receipts cover it"
+    TOO_FEW_LOCKS = "has {locks} {component} locks, but {receipts} receipts cover it"
+    TOO_MANY_READERS = "counts {counted} readers, but {tables} tables name it"
+    TOO_FEW_READERS = "counts {counted} readers, but {tables} tables name it"
+    PARENT_LOCKED_LESS = "has {locks} {component} locks, but its parent {parent} has {parent_locks}"
+    WINDOW_LOCKED_MORE = "has {locks} {window} locks, but {whole_locks} {whole} locks"
+    DIED_UNDER_LOCK = "lost its {component} pages, but is locked by {holder}"
+    READ_WITHOUT_LOCK = "reads {node}, which receipt {receipt} does not cover in {component}"
 
 
 class ReceiptCode(Code):
-    MISSING = "missing"
-    OF_TWO = "of_two"
-    NOT_OUT = "not_out"
-    OF_ANOTHER = "of_another"
-    LOST = "lost"
+    MISSING = "shares {shared_len} tokens without a receipt"
+    OF_TWO = "has receipt {receipt}, which is also that of {other}"
+    NOT_OUT = "has receipt {receipt}, which was returned or does not exist"
+    OF_ANOTHER = "has receipt {receipt}, which {holder} holds"
+    LOST = "held by {holder}, which has no record with it"
 
 
 def receipts_are_unknown(change: Transition) -> bool:

@@ -13,17 +13,17 @@ MOVE_EVENTS = ("Taken", "Given", "Freed")  # without one of them the owner insid
 
 
 class MoveCode(Code):
-    OUT_OF_RANGE = "out_of_range"
-    TAKEN_IN_USE = "taken_in_use"
-    GIVEN_BY_ANOTHER = "given_by_another"
-    FREED_BY_ANOTHER = "freed_by_another"
-    FREED_TWICE = "freed_twice"
-    KEPT_AFTER_REFUSAL = "kept_after_refusal"
-    WRITTEN_PADDING = "written_padding"
-    WRITTEN_BY_ANOTHER = "written_by_another"
-    REMOVED_UNDER_LOCK = "removed_under_lock"
-    DEMOTED_UNDER_LOCK = "demoted_under_lock"
-    TOMBSTONED_UNDER_LOCK = "tombstoned_under_lock"
+    OUT_OF_RANGE = "{move} by {by}, but ids run from 1 to {last}"
+    TAKEN_IN_USE = "taken by {by}, but its owner was {owner}"
+    GIVEN_BY_ANOTHER = "given by {by} to {to}, but its owner was {owner}"
+    FREED_BY_ANOTHER = "freed by {by} ({cause}), but its owner was {owner}"
+    FREED_TWICE = "freed by {by} ({cause}), but it was free already"
+    KEPT_AFTER_REFUSAL = "refused {want} units of {pool}, but kept {kept}"
+    WRITTEN_PADDING = "padding, written for positions [{start}, {end}) of {request}"
+    WRITTEN_BY_ANOTHER = "written for positions [{start}, {end}) of {request}, but its owner was {owner}"
+    REMOVED_UNDER_LOCK = "removed for {component} pages, but locked by {holder}"
+    DEMOTED_UNDER_LOCK = "demoted for {component} pages, but locked by {holder}"
+    TOMBSTONED_UNDER_LOCK = "lost its {component} pages, but locked by {holder}"
 
 
 UNDER_LOCK = {

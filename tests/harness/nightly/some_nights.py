@@ -15,13 +15,16 @@ from harness.nightly.events import Event
 from harness.nightly.night import Coordinator, NightPhase, Order, begin, resumed
 from harness.nightly.phases import PHASES
 from harness.nightly.pool import Pool
-from harness.search.archive import Archive, Night
+from harness.search.archive import Archive, Archived, Night, Quarantine, Sighting, Status
 from harness.search.night_records import Canary
 from harness.search.result import Finding, Result, Tallies
 from harness.search.shards import FRESH, Settled, ShardResult
 from harness.search.worker_process import Limits, Replays
 
 LOG = OpLog(Header(engine=OWN, configs=[{}]), [Submit(), Step()])
+OPLOGS = Path(__file__).parents[2] / "quality/oplogs"
+OF_RENAMED_CODE = "S9"  # a mutant
+EARLIER_NAME, NAME_OF_TODAY = "matches_are_valid/request/not_cached", "matches_are_valid/request/not_usable"
 LEAK, DOUBLE_FREE = "unit_has_one_owner/swa page/none", "units_are_freed_once/full page/free"
 FAILED, FIXED = (Replays(Verdict.FAILED, (LEAK,), 3, 3), Replays(Verdict.FIXED, (), 0, 3))
 CANARY = Canary(engine=OWN, mutant="B46", law="requests_are_in_one_queue", runs=1)
@@ -105,6 +108,17 @@ def night_of(
     for _ in Coordinator(archive, night, Pool(answers, 1, (Lost,)), Limits(60.0), emit).run(phases):
         pass
     return night
+
+
+def archived_by_an_earlier_build(root: Path) -> Archived:
+    """A finding in quarantine with its op-log, under the name that its code had before it was renamed."""
+    archived = Archive(root).finding(OWN, EARLIER_NAME)
+    log = OpLog.load(OPLOGS / f"{OF_RENAMED_CODE}.oplog").as_regression(EARLIER_NAME)
+    names, log_name = [EARLIER_NAME], "earlier.oplog"
+    log.save(archived.folder / log_name)
+    archived.add(Sighting(night="2026-11-24-01-aaaa", engine=OWN, status=Status.NEW, fingerprints=names, log=log_name))
+    archived.put_in_quarantine(Quarantine(reason="known upstream", until="2099-12-31"))
+    return archived
 
 
 def statuses(night: Night) -> dict[str, str]:
