@@ -15,7 +15,7 @@ from harness.engines.foreign.target import ReleasedTarget
 from harness.engines.sglang.adapter import CODE, FAULTS, SglangEngine
 from harness.engines.sglang.boot import Release, boot
 from harness.engines.sglang.config import BOTH, DECODE, PREFILL, SglangConfig, random_config
-from harness.engines.sglang.mutants import CATALOG
+from harness.engines.sglang.mutants import MUTANTS
 from harness.engines.sglang.pair import side_systems
 from harness.engines.sglang.releases import SGLANG
 
@@ -41,7 +41,7 @@ class SglangTarget(ReleasedTarget[Release]):
     defaults: Mapping[str, Any] = msgspec.to_builtins(SglangConfig())
     releases = SGLANG
     config_type = SglangConfig
-    catalog = CATALOG
+    catalog = MUTANTS.all
     canaries = ("use-after-free-of-a-locked-node", "mixed-batch-out-of-memory", "chunked-prefill-out-of-memory")
 
     def config(self, draw: Draw) -> SglangConfig:

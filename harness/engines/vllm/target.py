@@ -16,7 +16,7 @@ from harness.engines.foreign.target import ReleasedTarget
 from harness.engines.vllm.adapter import CODE, FAULTS, VllmEngine
 from harness.engines.vllm.boot import Release, boot
 from harness.engines.vllm.config import BOTH, DECODE, NGRAM, PAIR, PREFILL, VllmConfig, random_config
-from harness.engines.vllm.mutants import CATALOG
+from harness.engines.vllm.mutants import MUTANTS
 from harness.engines.vllm.pair import side_systems
 from harness.engines.vllm.releases import VLLM
 
@@ -38,8 +38,8 @@ class VllmTarget(ReleasedTarget[Release]):
     defaults: Mapping[str, Any] = msgspec.to_builtins(VllmConfig())
     releases = VLLM
     config_type = VllmConfig
-    catalog = CATALOG
-    canaries = tuple([mutant.id for mutant in CATALOG if mutant.machine == ENGINE])
+    catalog = MUTANTS.all
+    canaries = tuple([mutant.id for mutant in MUTANTS.all if mutant.machine == ENGINE])
     coupled = (
         ("draft_len", "drafter"),
         ("windows", "window_block_sizes"),
