@@ -13,7 +13,7 @@ from harness.core.system import System
 from harness.core.target import ENGINE, Draw, MachineSpec, Pool, Shape
 from harness.engines.foreign.target import ReleasedTarget
 from harness.engines.sglang.adapter import CODE, FAULTS, SglangEngine
-from harness.engines.sglang.boot import Release, boot
+from harness.engines.sglang.boot import SglangRelease, boot
 from harness.engines.sglang.config import BOTH, DECODE, PREFILL, SglangConfig, random_config
 from harness.engines.sglang.mutants import MUTANTS
 from harness.engines.sglang.pair import side_systems
@@ -25,7 +25,7 @@ PAIRED = "harness.engines.sglang.pair_traffic:SglangPairs"
 OPS: tuple[type[Op], ...] = (Submit, Abort, Step, Flush, Pause, Resume, Inject, Heal, Drain, Accept)
 
 
-class SglangTarget(ReleasedTarget[Release]):
+class SglangTarget(ReleasedTarget[SglangRelease]):
     """The scheduler of SGLang, alone or as the two sides of a pair."""
 
     name = "sglang"
@@ -110,5 +110,5 @@ class SglangTarget(ReleasedTarget[Release]):
             raise InvalidConfig(f"rust_core is true, want false for sglang {release.text}: it has no such core here")
         return SglangEngine(release, config)
 
-    def load(self, version: str, folders: tuple[Path, ...]) -> Release:
+    def load(self, version: str, folders: tuple[Path, ...]) -> SglangRelease:
         return boot(version, folders)

@@ -6,7 +6,7 @@ from harness.engines.vllm.config import VOCABULARY
 from invariants.reference import Expectation
 
 
-class Proposer:
+class VllmProposer:
     """A chain of `count` drafts after each output, of which the first ones are the model's own tokens."""
 
     def __init__(self, count: int, windows: Sequence[int | None]) -> None:

@@ -14,7 +14,7 @@ from harness.core.system import System
 from harness.core.target import ENGINE, Draw, MachineSpec, Shape
 from harness.engines.foreign.target import ReleasedTarget
 from harness.engines.vllm.adapter import CODE, FAULTS, VllmEngine
-from harness.engines.vllm.boot import Release, boot
+from harness.engines.vllm.boot import VllmRelease, boot
 from harness.engines.vllm.config import BOTH, DECODE, NGRAM, PAIR, PREFILL, VllmConfig, random_config
 from harness.engines.vllm.mutants import MUTANTS
 from harness.engines.vllm.pair import side_systems
@@ -26,7 +26,7 @@ PAIRED = "harness.engines.vllm.pair_traffic:VllmPairs"
 OPS: tuple[type[Op], ...] = (Submit, Abort, Step, Flush, Pause, Resume, Inject, Heal, Drain, Accept)
 
 
-class VllmTarget(ReleasedTarget[Release]):
+class VllmTarget(ReleasedTarget[VllmRelease]):
     """The engine core of vLLM, alone or as the two sides of a pair."""
 
     name = "vllm"
@@ -100,7 +100,7 @@ class VllmTarget(ReleasedTarget[Release]):
             return side_systems(self.booted(), configs)
         return super().systems(machine, configs, model)
 
-    def load(self, version: str, folders: tuple[Path, ...]) -> Release:
+    def load(self, version: str, folders: tuple[Path, ...]) -> VllmRelease:
         return boot(version, folders)
 
     def build(self, config: Any) -> EnginePort:
