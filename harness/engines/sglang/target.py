@@ -9,6 +9,7 @@ import msgspec
 from harness.core.errors import InvalidConfig
 from harness.core.ops import SESSION_OPS, Abort, Accept, Drain, Flush, Heal, Inject, Op, Pause, Resume, Step, Submit
 from harness.core.port import EnginePort
+from harness.core.releases import Releases
 from harness.core.system import System
 from harness.core.target import ENGINE, Draw, MachineSpec, Pool, Shape
 from harness.engines.foreign.target import ReleasedTarget
@@ -17,12 +18,19 @@ from harness.engines.sglang.boot import SglangRelease, boot
 from harness.engines.sglang.config import BOTH, DECODE, PREFILL, SglangConfig, random_config
 from harness.engines.sglang.mutants import MUTANTS
 from harness.engines.sglang.pair import side_systems
-from harness.engines.sglang.releases import SGLANG
 
 PAIR = "pd"
 GENERIC = "harness.search.traffic:EngineTraffic"
 PAIRED = "harness.engines.sglang.pair_traffic:SglangPairs"
 OPS: tuple[type[Op], ...] = (Submit, Abort, Step, Flush, Pause, Resume, Inject, Heal, Drain, Accept)
+SGLANG = Releases(
+    package="sglang",
+    root=Path(".swarden/engines/sglang"),
+    requirements=Path(__file__).with_name("packages.txt"),
+    release_size="6 to 40 MB",
+    shared_size="about 60 MB",
+    from_environment=("torch",),
+)
 
 
 class SglangTarget(ReleasedTarget[SglangRelease]):

@@ -9,7 +9,7 @@ import msgspec
 from harness.core.errors import InvalidConfig
 from harness.core.ops import Abort, Accept, Drain, Flush, Heal, Inject, Op, Pause, Resume, Step, Submit
 from harness.core.port import EnginePort
-from harness.core.releases import parsed
+from harness.core.releases import Releases, parsed
 from harness.core.system import System
 from harness.core.target import ENGINE, Draw, MachineSpec, Shape
 from harness.engines.foreign.target import ReleasedTarget
@@ -18,12 +18,20 @@ from harness.engines.vllm.boot import VllmRelease, boot
 from harness.engines.vllm.config import BOTH, DECODE, NGRAM, PAIR, PREFILL, VllmConfig, random_config
 from harness.engines.vllm.mutants import MUTANTS
 from harness.engines.vllm.pair import side_systems
-from harness.engines.vllm.releases import VLLM
 
 FIRST_PAIRED = "0.22.0"  # in an older release an idle prefill side does not step, and keeps the blocks that were read
 GENERIC = "harness.search.traffic:EngineTraffic"
 PAIRED = "harness.engines.vllm.pair_traffic:VllmPairs"
 OPS: tuple[type[Op], ...] = (Submit, Abort, Step, Flush, Pause, Resume, Inject, Heal, Drain, Accept)
+VLLM = Releases(
+    package="vllm",
+    root=Path(".swarden/engines/vllm"),
+    requirements=Path(__file__).with_name("packages.txt"),
+    release_size="240 to 340 MB",
+    shared_size="about 40 MB",
+    from_environment=("torch",),
+    kept_files=(".py",),  # its compiled files are GPU libraries
+)
 
 
 class VllmTarget(ReleasedTarget[VllmRelease]):
