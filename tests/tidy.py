@@ -88,6 +88,7 @@ MAY_BE_LONG = {  # with the reason
 }
 MOST_LINES_OF_A_FUNCTION = 50
 MOST_PARAMETERS = 5
+MAY_HAVE_MANY_PARAMETERS = {("harness/core/mutant.py", "bug"): "one call writes a record, all but two by keyword"}
 MOST_ATTRIBUTES = 12
 MOST_PUBLIC_METHODS = 12
 MAY_BE_LARGE = {  # with the reason
@@ -332,7 +333,8 @@ def long_functions(module: Module) -> Findings:
 def many_parameters(module: Module) -> Findings:
     for function, parent in module.functions:
         count = num_parameters(function, parent)
-        if count > MOST_PARAMETERS and not is_machine(parent) and not is_command(module, function):
+        is_listed = is_machine(parent) or (module.path, function.name) in MAY_HAVE_MANY_PARAMETERS
+        if count > MOST_PARAMETERS and not is_listed and not is_command(module, function):
             yield function.lineno, f"{function.name} has {count} parameters, at most {MOST_PARAMETERS}"
 
 

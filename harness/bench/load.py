@@ -32,7 +32,7 @@ def config_of(pages: int, running: int, **settings: object) -> EngineConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class ConstantLoad:
     """A constant number of running requests: each finished request is replaced. Prompts share prefixes."""
 
     running: int = RUNNING
@@ -45,10 +45,10 @@ class Load:
         return [*range(family, family + self.shared_len), *range(number << 20, (number << 20) + self.own_len)]
 
 
-class Served:
+class LoadedEngine:
     """One engine under a load, and the CPU seconds of its latest run."""
 
-    def __init__(self, config: EngineConfig, load: Load, observer: Observer | None) -> None:
+    def __init__(self, config: EngineConfig, load: ConstantLoad, observer: Observer | None) -> None:
         self.cpu_seconds = 0.0
         self.num_running = 0
         self._load = load

@@ -57,7 +57,7 @@ class Comparison:
         return f"{self.mutant}, {self.ops} ops: {self.ratio:.3f} ({self.ours}; hypothesis {self.hypothesis})"
 
 
-class Found(Exception):
+class FailureFound(Exception):
     """A run failed for the first time, or with the fingerprint of the first failure."""
 
 
@@ -76,7 +76,7 @@ class Listening(Listener):
     def on_op(self, driver: Driver) -> None:
         """Raise at the first failure and at each one like it: the run ends, and Hypothesis sees the failure."""
         if driver.failure is not None and (self.first is None or self._is_same(driver.failure)):
-            raise Found(driver.failure.fingerprint)
+            raise FailureFound(driver.failure.fingerprint)
 
     def on_end(self, header: Header, driver: Driver) -> None:
         if self.first is not None:
@@ -99,7 +99,7 @@ class Listening(Listener):
 def compare(mutant: str, *, machine: type[Machine] = EngineTraffic, from_seed: int = SEED) -> Comparison:
     """Find a planted bug from a seed, and shrink its failing run with both shrinkers."""
     theirs = Listening(mutant, target_of(OWN))
-    with planted(theirs.target, mutant), suppress(Found):
+    with planted(theirs.target, mutant), suppress(FailureFound):
         search(machine, theirs, from_seed=from_seed, max_runs=MAX_RUNS, phases=(Phase.generate, Phase.shrink))
     first = theirs.first
     assert first is not None, f"{mutant}: not found in {MAX_RUNS} runs from seed {from_seed}"

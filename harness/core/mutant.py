@@ -7,7 +7,7 @@ import inspect
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from types import CodeType, FunctionType
@@ -91,6 +91,35 @@ class Mutant:
 
 
 @dataclass(frozen=True, slots=True)
+class Mutants:
+    """The mutants of a module in the order of its calls of `bug`, and the machine and model of those that name none."""
+
+    machine: str = "engine"
+    model: str = ""
+    all: list[Mutant] = field(default_factory=list)
+
+    def bug(
+        self,
+        id: str,
+        source: str,
+        *hunks: Hunk,
+        at: str = "",
+        healthy: str = "",
+        broken: str = "",
+        caught_by: tuple[str, ...],
+        machine: str = "",
+        model: str = "",
+        overlooks: Mutant | None = None,
+    ) -> Mutant:
+        """Add a mutant with these hunks; `at`, `healthy` and `broken` are its only one, or its last."""
+        if at or not hunks:
+            hunks += (Hunk(at, healthy, broken),)
+        mutant = Mutant(id, source, hunks, caught_by, machine or self.machine, model or self.model, overlooks)
+        self.all.append(mutant)
+        return mutant
+
+
+@dataclass(frozen=True, slots=True)
 class Swap:
     """A function with its code before and after a bug was planted."""
 
@@ -135,7 +164,7 @@ def _swap(mutant: Mutant, target: str) -> Swap:
 
 def _shown(text: str) -> str:
     """A hunk's text on one line: its first line, and the number of further ones."""
-    first, *more = text.strip().splitlines()
+    first, *more = text.strip().splitlines() or [""]
     return repr(first) + (f" and {len(more)} more line{'s' * (len(more) > 1)}" if more else "")
 
 

@@ -12,7 +12,7 @@ import msgspec
 from harness.core.driver import STUCK
 from harness.core.errors import UsageError
 from harness.core.imports import one_line
-from harness.core.mutant import Mutant
+from harness.core.mutant import Mutant, Mutants
 from harness.core.target import Target
 from invariants.catalog import ALL
 
@@ -53,8 +53,9 @@ def mutants_of(path: Path) -> dict[str, Mutant]:
         raise UsageError(f"{path}:{lines[-1] if lines else 1}: {one_line(error)}") from error
     found: dict[str, Mutant] = {}
     for value in namespace.values():
-        if isinstance(value, Mutant) and found.setdefault(value.id, value) is not value:
-            raise UsageError(f"{path}: mutant {value.id} is there twice; give one of them another id")
+        for one in value.all if isinstance(value, Mutants) else (value,):
+            if isinstance(one, Mutant) and found.setdefault(one.id, one) is not one:
+                raise UsageError(f"{path}: mutant {one.id} is there twice; give one of them another id")
     if not found:
         raise UsageError(f"{path}: has no Mutant at module level; see harness/engines/own/mutants for examples")
     return found

@@ -57,7 +57,7 @@ class Scope(NamedTuple):
     corpus: Path | None = None
 
 
-class Job(NamedTuple):
+class HuntJob(NamedTuple):
     """One hunt."""
 
     mutant: Mutant
@@ -154,7 +154,7 @@ def hunts(mutants: Sequence[Mutant], scope: Scope, *, workers: int) -> Iterator[
     prepare_process()
     warm_up = Plan(scope.engine, PROFILES["smoke"], 0, inf, max_runs=4, machine=ENGINE)
     Worker(warm_up, lambda _: None).work()  # Hypothesis computes its tables here, not in a hunt
-    jobs = [Job(mutant, seed) for mutant in mutants for seed in range(scope.seeds)]
+    jobs = [HuntJob(mutant, seed) for mutant in mutants for seed in range(scope.seeds)]
     for (mutant, seed), ended in run_jobs(jobs, partial(_hunt, scope=scope), workers=workers):
         if isinstance(ended, JobDeath):
             yield HuntResult(
@@ -168,7 +168,7 @@ def hunts(mutants: Sequence[Mutant], scope: Scope, *, workers: int) -> Iterator[
             yield ended
 
 
-def _hunt(job: Job, scope: Scope) -> HuntResult:
+def _hunt(job: HuntJob, scope: Scope) -> HuntResult:
     """Run a hunt in its own process; SIGPROF ends the process if it hangs."""
     try:
         return hunt(job, scope, limit_cpu=_end_after)
@@ -187,7 +187,7 @@ def _unlimited(seconds: float) -> None:
     """Set no limit of CPU time."""
 
 
-def hunt(job: Job, scope: Scope, *, limit_cpu: Callable[[float], None] = _unlimited) -> HuntResult:
+def hunt(job: HuntJob, scope: Scope, *, limit_cpu: Callable[[float], None] = _unlimited) -> HuntResult:
     """Plant a bug, search for it within the CPU seconds of the scope, and shrink the finding within as many again.
 
     Failures that the engine has without the mutant do not count. For a checker bug, the mutant that the checker

@@ -49,7 +49,7 @@ class Noticed(Exception):
     """The level content has noticed the perturbation."""
 
 
-class Watch:
+class PerturbationWatch:
     """The observer of a perturbed engine: makes the perturbations, and judges what the level content says of them.
 
     One perturbation is `open` at a time, until it is noticed or its page is freed.  It is `due` once it has been read:
@@ -156,7 +156,7 @@ class PerturbedSystem:
         self._others = others
         self._empty = port.capture()
         port.faults.known |= frozenset(PERTURBATIONS)
-        self.watch = Watch(port.engine, port.faults)
+        self.watch = PerturbationWatch(port.engine, port.faults)
         port.log.forward_to(self.watch)
 
     @property

@@ -46,17 +46,17 @@ def nodes_below(node: int, parents: Mapping[int, int]) -> list[int]:
     return [other for other in parents if node in _ancestors(other, parents)]
 
 
-class Entry(NamedTuple):
+class HistoryEntry(NamedTuple):
     """The effect of one event on a thing, and the place in the engine's code that emitted the event, "" if unknown."""
 
     action: str
     origin: str
 
 
-def entries_of(ref: Ref, moment: Moment, below: Collection[int] = ()) -> list[Entry]:
+def entries_of(ref: Ref, moment: Moment, below: Collection[int] = ()) -> list[HistoryEntry]:
     """The events of one transition that had an effect on a thing, in order."""
     return [
-        Entry(action, origin)
+        HistoryEntry(action, origin)
         for event, origin in zip_longest(moment.events, moment.origins, fillvalue="")
         if (action := _action(event, ref, below))
     ]

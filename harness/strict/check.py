@@ -11,7 +11,7 @@ from invariants.violation import Violation
 Handler = Callable[..., Sequence[Violation] | None]  # handles one type of event
 
 
-class Check(Protocol):
+class StrictLevel(Protocol):
     """One level of the strict check."""
 
     def attach(self, engine: Engine, outside: Outside) -> Mapping[type, Handler]:

@@ -9,7 +9,7 @@ from engine_under_test.engine import Engine
 from engine_under_test.errors import AccountingError
 from engine_under_test.events import Event, Freed, Given, Taken
 from harness.strict.audit import Audit
-from harness.strict.check import Check, Handler
+from harness.strict.check import Handler, StrictLevel
 from harness.strict.content import Content, share_of
 from harness.strict.outside import Outside
 from harness.strict.recorder import FlightRecorder
@@ -27,7 +27,7 @@ class StrictChecker:
     the engine goes on.  `counts` has the violations per fingerprint; `log_path` is the op-log of the first failure.
     """
 
-    def __init__(self, check: Check, *, reports: bool) -> None:
+    def __init__(self, check: StrictLevel, *, reports: bool) -> None:
         self.recorder = FlightRecorder()
         self.reporter = Reporter(self.recorder, LOGS, error=AccountingError, reports=reports)
         self._check = check

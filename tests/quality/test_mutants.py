@@ -10,7 +10,7 @@ from harness.core.oplog import OpLog
 from harness.core.registry import OWN
 from harness.core.replay import Verdict, replay, run_log
 from harness.engines.own.mutants.catalog import BUGS, BY_ID, CATALOG
-from harness.mutants.hunt import Job, Scope, hunt
+from harness.mutants.hunt import HuntJob, Scope, hunt
 from harness.mutants.kill_matrix import matrix_of, page
 from harness.mutants.verdict import detecting_laws
 from invariants.catalog import ALL
@@ -118,7 +118,7 @@ def test_every_mutant_violates_a_law(matrix):
 @pytest.mark.parametrize("mutant", COLD_STARTS)
 def test_mutant_is_found_from_a_cold_start_and_shrunk(mutant, tmp_path):
     """One of three seeds finds it within 60 s of CPU."""
-    hunts = (hunt(Job(BY_ID[mutant], seed), Scope(OWN, 1, CPU_SECONDS, tmp_path)) for seed in SEEDS)
+    hunts = (hunt(HuntJob(BY_ID[mutant], seed), Scope(OWN, 1, CPU_SECONDS, tmp_path)) for seed in SEEDS)
 
     found = next(one for one in hunts if one.is_found)
 

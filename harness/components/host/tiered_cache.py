@@ -20,7 +20,7 @@ from engine_under_test.units import align_down
 from invariants.reference import namespace_tag, next_tag
 
 
-class Places(NamedTuple):
+class PrefixPlaces(NamedTuple):
     """Positions of a prefix, and for each the page and the slot in one pool."""
 
     positions: list[int]
@@ -107,7 +107,7 @@ class TieredCache:
                 self.observer.notice(Slid(record.owner.id, 0, frontier))
                 record.frontiers[pool.name] = frontier
 
-    def _places(self, pool: Component, handles: Sequence[int], first: int) -> Places:
+    def _places(self, pool: Component, handles: Sequence[int], first: int) -> PrefixPlaces:
         """The places of the handles from page index `first` on: all tokens of a page, or its last states."""
         size, num_slots = pool.page_size, pool.slots or pool.page_size
         pages = self.memory.ledgers.pages_of(pool.name, handles)
@@ -115,7 +115,7 @@ class TieredCache:
         positions = [
             position for index in held for position in range((index + 1) * size - num_slots, (index + 1) * size)
         ]
-        return Places(
+        return PrefixPlaces(
             positions,
             torch.tensor([pages[position // size] for position in positions], dtype=torch.int64),
             torch.tensor([position % num_slots for position in positions], dtype=torch.int64),

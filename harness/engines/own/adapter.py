@@ -11,8 +11,9 @@ from engine_under_test.engine import Engine, create_engine
 from engine_under_test.host.copier import HostCopier
 from engine_under_test.messages import Message
 from engine_under_test.model.runner import ModelForward
-from engine_under_test.ports import Forward, Link, Ports
+from engine_under_test.ports import Forward, Link, Ports, Wanted
 from engine_under_test.sampling import SamplingParams
+from engine_under_test.units import common_len
 from fakes.backing import FakeBacking
 from fakes.clock import FakeClock
 from fakes.forward import FakeForward
@@ -30,7 +31,6 @@ from harness.engines.own.capture import EngineCapture, awaits_another
 from harness.engines.own.compared_forward import ComparedForward
 from harness.engines.own.faults import BETWEEN_ENGINES, FAULTS
 from harness.engines.own.models import tiny_model
-from harness.engines.own.oracle import Oracle
 from invariants import reference, view
 
 VOCABULARY = 64  # token ids that the fake model generates
@@ -46,6 +46,32 @@ class ReferenceModel:
 
     def sampled_token(self, sums: Sequence[int]) -> int:
         return reference.sampled_token(sums, VOCABULARY)
+
+
+class Oracle:
+    """Continues the tokens of a request as the fake model does, and caches the continuation."""
+
+    def __init__(self, windows: Sequence[int | None], vocabulary: int) -> None:
+        self._windows = windows
+        self._vocabulary = vocabulary
+        self._known: dict[int, reference.Expectation] = {}
+
+    def __call__(self, wanted: Wanted) -> list[int]:
+        """The next `most` tokens."""
+        known, tokens = self._known.get(wanted.request_id), list(wanted.tokens)
+        if known is None:
+            known = self._known[wanted.request_id] = reference.Expectation(wanted.namespace, len(tokens), list(tokens))
+        elif known.tokens[: len(tokens)] != tokens:  # tokens that the model did not sample are not cached
+            same = common_len(known.tokens, tokens)
+            tags, sums = known.tags[:same], known.sums[: same + 1]
+            known = reference.Expectation(wanted.namespace, len(tokens), list(tokens), tags=tags, sums=sums)
+        while len(known.tokens) < len(tokens) + wanted.most:
+            position = len(known.tokens)
+            known.extend([known.next_token(position, windows=self._windows, vocabulary=self._vocabulary)])
+        return known.tokens[len(tokens) : len(tokens) + wanted.most]
+
+    def forget(self, request_id: int) -> None:
+        self._known.pop(request_id, None)
 
 
 def damaged(message: Message) -> Message | None:

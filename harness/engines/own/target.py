@@ -10,6 +10,7 @@ import msgspec
 import torch
 
 from engine_under_test.config import EngineConfig, check_size, least_windowed_pages
+from engine_under_test.disaggregation.link import InProcessLink
 from engine_under_test.errors import ConfigError
 from engine_under_test.strict import setting_of
 from harness.components.host.system import HOST_OPS, HostSystem
@@ -17,8 +18,10 @@ from harness.components.ledger.system import LEDGER_OPS, LedgerSystem
 from harness.components.translation import CODE
 from harness.components.tree.system import TREE_OPS, TreeSystem
 from harness.core.errors import InvalidConfig, UsageError
+from harness.core.linked import LinkedSystem
 from harness.core.mutant import Mutant
 from harness.core.ops import ENGINE_OPS, SESSION_OPS
+from harness.core.port import LINKED_MS_PER_STEP
 from harness.core.registry import OWN
 from harness.core.system import EngineSystem, System
 from harness.core.target import ENGINE, MachineSpec, Pool, Shape, Target
@@ -28,7 +31,6 @@ from harness.engines.own.faults import FAULTS, PERTURBATIONS
 from harness.engines.own.models import MODELS
 from harness.engines.own.mutants.catalog import CATALOG, mutant_of_catalog
 from harness.engines.own.pair_probes import PAIR_PROBES
-from harness.engines.own.pair_system import side_systems
 from harness.engines.own.probes import ENGINE_PROBES, ProbeWatch
 from invariants.catalog import CONTRACTS
 
@@ -52,6 +54,15 @@ PART_TRAFFIC = (
 
 
 LINK = {"link_retry_ms": 3, "link_timeout_ms": 200}  # so that a drain waits no longer for a lost side
+
+
+def side_systems(configs: Sequence[EngineConfig]) -> list[LinkedSystem]:
+    """The two linked sides of a pair: prefill, then decode."""
+    sides: list[LinkedSystem] = []
+    for config, link in zip(configs, InProcessLink.pair(), strict=True):
+        patience = (config.link_timeout_ms + config.link_retry_ms) // LINKED_MS_PER_STEP
+        sides.append(LinkedSystem(SwardenEngine(config, link=link), sides, patience=patience))
+    return sides
 
 
 def _long_window(config: EngineConfig) -> dict[str, Any]:

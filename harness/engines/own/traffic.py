@@ -16,7 +16,7 @@ from harness.core.ops import (
     Step,
 )
 from harness.engines.own.faults import WITHIN_AN_ENGINE
-from harness.engines.own.loads import LOADS, Load, Traffic
+from harness.engines.own.loads import LOADS, LoadProfile, Traffic
 from harness.engines.own.scenes import first_acceptances, outlasts, returns, rewinds
 from harness.search.draws import PRESSURE_PAGES, acceptances, fault_sets, options, ordinals, step_counts, troubles
 from harness.search.machine import Machine
@@ -55,7 +55,7 @@ class EngineTraffic(Machine):
         load=st.sampled_from(LOADS),
         data=st.data(),
     )
-    def configure(self, config: EngineConfig, faults: tuple[str, ...], load: Load, data: st.DataObject) -> None:
+    def configure(self, config: EngineConfig, faults: tuple[str, ...], load: LoadProfile, data: st.DataObject) -> None:
         self.begin([load.on(config)])
         (config,) = self.configs
         self.faults, self.load, self.has_drafts = faults, load, bool(config.draft_tokens)
@@ -141,7 +141,7 @@ class EngineTraffic(Machine):
 
 @st.composite
 def ops_of(
-    draw: st.DrawFn, traffic: Traffic, load: Load, config: EngineConfig, faults: tuple[str, ...]
+    draw: st.DrawFn, traffic: Traffic, load: LoadProfile, config: EngineConfig, faults: tuple[str, ...]
 ) -> tuple[Op, ...]:
     """An op, or a sequence of ops, of a kind drawn with the weights of the traffic and the load."""
     match draw(options(*traffic, *load.also)):
@@ -194,7 +194,7 @@ class WeightedEngineTraffic(Machine):
         traffic=st.sampled_from(TRAFFICS),
         load=st.sampled_from(LOADS),
     )
-    def configure(self, config: EngineConfig, faults: tuple[str, ...], traffic: Traffic, load: Load) -> None:
+    def configure(self, config: EngineConfig, faults: tuple[str, ...], traffic: Traffic, load: LoadProfile) -> None:
         self.begin([load.on(config)])
         (config,) = self.configs
         accepts: Traffic = ("accept",) * 2 if config.draft_tokens else ()

@@ -28,7 +28,7 @@ MOVING_METHODS = (
 UNKNOWN = view.Owner(view.REQUEST_KIND, 0)  # of a unit that was taken and freed within a step, and not written
 
 
-class Moved(NamedTuple):
+class AllocatorMove(NamedTuple):
     """Units that an allocator handed out (`taken`) or took back."""
 
     pool: str
@@ -82,7 +82,7 @@ def _report(pool: str, before: tuple[Any, ...], after: tuple[Any, ...], notice: 
         taken, freed = [[*(then - now).elements()]], [[*(now - then).elements()]]
     for is_taken, parts in ((True, taken), (False, freed)):
         if units := tuple(chain.from_iterable(part or () for part in parts)):
-            notice(Moved(pool, is_taken, units))
+            notice(AllocatorMove(pool, is_taken, units))
 
 
 def _rest(few: Any, many: Any) -> list[int] | None:
@@ -99,7 +99,7 @@ def _rest(few: Any, many: Any) -> list[int] | None:
 def with_owners(
     events: Iterable[NamedTuple], before: view.Snapshot, after: view.Snapshot
 ) -> list[tuple[int, NamedTuple]]:
-    """The events with each Moved replaced by Taken and Freed, each with the index of its source.
+    """The events with each AllocatorMove replaced by Taken and Freed, each with the index of its source.
 
     Units that change hands without an allocator follow as Given, with the index of the last event.
     """
@@ -118,7 +118,7 @@ def with_owners(
             found += [(index, given) for given in _taken_over(event.request_id, owners)]
         elif isinstance(event, (seen.Lent, seen.Kept)):
             found += [(index, given) for pool in owners for given in _handed_on(pool, owners[pool], event)]
-        if not isinstance(event, Moved):
+        if not isinstance(event, AllocatorMove):
             found.append((index, event))
             continue
         known, end = owners[event.pool], ends[event.pool]

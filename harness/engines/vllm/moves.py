@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import invariants.events as seen
-from harness.engines.vllm.core import Built
+from harness.engines.vllm.core import BuiltCore
 from harness.engines.vllm.device import POOL
 from invariants.view import FENCE, FREE, HANDOVER_KIND, LOAD_KIND, REQUEST_KIND, TREE_KIND, Owner
 
@@ -20,7 +20,7 @@ class Moves:
     scheduled, before it writes: the change of hands is reported by `settle`, after the writes.
     """
 
-    def __init__(self, built: Built, notice: Callable[[NamedTuple], None], owner: Callable[[int], Owner]) -> None:
+    def __init__(self, built: BuiltCore, notice: Callable[[NamedTuple], None], owner: Callable[[int], Owner]) -> None:
         self._built, self._notice, self._owner = built, notice, owner
         self.owners = dict.fromkeys((block.block_id for block in built.pool.blocks[1:]), FREE)
         self._request = 0  # for which the manager works

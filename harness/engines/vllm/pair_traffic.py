@@ -11,7 +11,7 @@ from harness.engines.vllm.config import (
     DECODE,
     LINK_FAULTS,
     PREFILL,
-    Group,
+    LayerGroup,
     VllmConfig,
     plain_config,
     with_blocks,
@@ -69,7 +69,7 @@ class VllmPairs(PairTraffic):
         return config.num_blocks * config.block_size, config.chunk_len, config.max_context_len - 16
 
 
-def misses_a_block(prompt_len: int, groups: Sequence[Group]) -> bool:
+def misses_a_block(prompt_len: int, groups: Sequence[LayerGroup]) -> bool:
     """Whether the last token of a prompt reads a block that its load does not bring."""
     windowed = [(prompt_len - group.window, group.block_size) for group in groups if group.window is not None]
     return any(first >= 0 and (first + 1) % size == 0 for first, size in windowed)

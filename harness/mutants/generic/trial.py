@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.core.fingerprint import fingerprint_of_error
-from harness.mutants.generic.attack import Kept
+from harness.mutants.generic.attack import KeptRuns
 from harness.mutants.generic.mutation import Mutation
 from harness.search.jobs import JobDeath, run_jobs
 
@@ -29,7 +29,7 @@ class Trial:
     figures: dict[str, Any]
 
 
-def trials(mutations: Sequence[Mutation], kept: Sequence[Kept], *, seconds: float, workers: int) -> Iterator[Trial]:
+def trials(mutations: Sequence[Mutation], kept: Sequence[KeptRuns], *, seconds: float, workers: int) -> Iterator[Trial]:
     """Yield the trial of each mutation as it ends; `workers` run at a time, each for at most `seconds` of CPU."""
     for mutation, ended in run_jobs(mutations, partial(_work, kept=kept, seconds=seconds), workers=workers):
         if isinstance(ended, JobDeath):
@@ -38,7 +38,7 @@ def trials(mutations: Sequence[Mutation], kept: Sequence[Kept], *, seconds: floa
             yield Trial(mutation, ended.pop("found"), ended)
 
 
-def _work(mutation: Mutation, kept: Sequence[Kept], seconds: float) -> dict[str, Any]:
+def _work(mutation: Mutation, kept: Sequence[KeptRuns], seconds: float) -> dict[str, Any]:
     """Make a trial in its process: unload our packages, load the mutated module, run the traffic, return the result."""
     limit = _mapped_bytes() + SPARE_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))

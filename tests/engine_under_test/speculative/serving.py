@@ -9,8 +9,7 @@ from fakes.backing import FakeBacking
 from fakes.forward import FakeForward
 from fakes.proposer import ScriptedProposer
 from fakes.unsteady import UnsteadyForward
-from harness.engines.own.adapter import VOCABULARY, ReferenceModel
-from harness.engines.own.oracle import Oracle
+from harness.engines.own.adapter import VOCABULARY, Oracle, ReferenceModel
 from tests.engine_under_test.builders import Serving
 
 

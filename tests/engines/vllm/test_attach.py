@@ -10,7 +10,7 @@ from harness.engines.vllm.attached.live import built_of
 from harness.engines.vllm.boot import boot
 from harness.engines.vllm.config import VllmConfig
 from harness.engines.vllm.core import build
-from harness.engines.vllm.releases import VLLM
+from harness.engines.vllm.target import VLLM
 from tests.engines.some_servers import log_named_in, replayed, run_attached
 from tests.engines.vllm.some_server import DEFAULTS, Executor, use_after_free
 

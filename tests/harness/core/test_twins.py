@@ -68,8 +68,7 @@ def _another_second_engine(monkeypatch):
         built.append(config)
         return (SwardenEngine, OtherToken)[len(built) > 1](config, **link)
 
-    for module in ("target", "pair_system"):
-        monkeypatch.setattr(f"harness.engines.own.{module}.SwardenEngine", build)
+    monkeypatch.setattr("harness.engines.own.target.SwardenEngine", build)
 
 
 @pytest.mark.usefixtures("_another_second_engine")

@@ -5,7 +5,7 @@ import pytest
 from harness.core.mutant_file import mutants_of_environment
 from harness.core.registry import OWN, target_of
 from harness.engines.own.mutants.catalog import BY_ID
-from harness.mutants.hunt import HuntResult, Job, Outcome, Scope, Score, hunt, hunts
+from harness.mutants.hunt import HuntJob, HuntResult, Outcome, Scope, Score, hunt, hunts
 
 ENDLESS = """
 from harness.core.mutant import Hunk, Mutant
@@ -122,7 +122,7 @@ def test_failure_that_the_engine_has_without_the_mutant_is_not_taken_for_it(tmp_
     harmless = mutants_of_environment(target_of(OWN))["harmless"]
 
     with BY_ID["B1"].planted():
-        one = hunt(Job(harmless, 0), Scope(OWN, 1, 3, tmp_path))
+        one = hunt(HuntJob(harmless, 0), Scope(OWN, 1, 3, tmp_path))
 
     assert one.outcome is MISSED
     assert one.runs > 0

@@ -20,7 +20,7 @@ SUMS, AUDIT, CENSUS = "sums", "audit", "census"
 MAX_MOVES = 20_000  # kept for the history of a violation
 
 
-class Check:
+class AttachedLevel:
     """A level. It gets the events since the call before, and returns the violations that it finds."""
 
     def launched(self, launched: Any) -> Sequence[NamedTuple]:
@@ -41,13 +41,13 @@ class Check:
         return Evidence((), ())
 
 
-class Audit(Check):
+class Audit(AttachedLevel):
     """Follows the moves of the units, and compares their owners with what the requests hold after each turn.
 
     The sums are checked, too.
     """
 
-    def __init__(self, sums: Check) -> None:
+    def __init__(self, sums: AttachedLevel) -> None:
         self._sums = sums
         self._moves: deque[Moment] = deque(maxlen=MAX_MOVES)
         self._found: list[Violation] = []
@@ -92,7 +92,7 @@ class Audit(Check):
         self._found += misplaced(event, table, table.move(event.units, from_owner, to_owner))
 
 
-class Census(Check):
+class Census(AttachedLevel):
     """Checks all laws over each turn, and over the calls between two turns; there are no contracts.
 
     The cost is a walk over all units of the pools.

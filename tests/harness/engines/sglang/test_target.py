@@ -8,8 +8,7 @@ from harness.core.errors import UsageError
 from harness.core.releases import CHECKOUT, InEnvironment
 from harness.engines.foreign import target as released
 from harness.engines.sglang import target
-from harness.engines.sglang.releases import SGLANG
-from harness.engines.sglang.target import SglangTarget
+from harness.engines.sglang.target import SGLANG, SglangTarget
 
 
 @pytest.fixture(autouse=True)

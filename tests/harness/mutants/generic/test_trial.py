@@ -6,7 +6,7 @@ import pytest
 
 from engine_under_test.window import kept_len
 from harness.commands.sample import ROOT
-from harness.mutants.generic.attack import Kept
+from harness.mutants.generic.attack import KeptRuns
 from harness.mutants.generic.corpus import record
 from harness.mutants.generic.mutation import Mutation
 from harness.mutants.generic.trial import STUCK, trials
@@ -26,7 +26,7 @@ def mutation(path, healthy, broken):
 
 
 @pytest.fixture(scope="module")
-def kept() -> list[Kept]:
+def kept() -> list[KeptRuns]:
     return record(runs=2, seed=1).kept
 
 
