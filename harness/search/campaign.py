@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 from hypothesis import HealthCheck, Phase, Verbosity, reject, seed, settings
-from hypothesis.errors import Unsatisfiable
+from hypothesis.errors import FlakyFailure, Unsatisfiable
 from hypothesis.stateful import run_state_machine_as_test
 
 from harness.core.driver import Driver, Failure, Kept
@@ -22,6 +22,7 @@ from harness.core.registry import target_of
 from harness.core.replay import driver_of, log_of, planted, replay
 from harness.core.running_log import RunningLog
 from harness.core.target import ENGINE, Watch
+from harness.core.target_fault import TargetFault, blamed_on
 from harness.core.twins import Twin, boot_twin, twin_for
 from harness.search.corpus import CorpusLog, Part, RareRun, Share, logs_of
 from harness.search.features import Features
@@ -205,7 +206,8 @@ class Worker(Listener):
 
     def _observe(self, change: Transition) -> None:
         self._beat(self.next_run)
-        self._run.watch.look(change)
+        with blamed_on(self.target.name, "watch"):
+            self._run.watch.look(change)
         if self.plan.keeps_runs:
             self._run.features.look(change)
 
@@ -239,6 +241,20 @@ class Worker(Listener):
         if is_rechecked and not self._run.replays:
             self._recheck(result, log)
         result.cpu_seconds = time.process_time() - self._started.cpu_s - self.result.cpu_seconds
+        self.result.add(result)
+        self._report(result)
+        if self._running is not None:
+            self._running.end()
+
+    def on_fault(self, fault: TargetFault, driver: Driver | None) -> None:
+        """Report a fault of the target; the log of the first run with it is kept."""
+        if self._is_stopped():
+            return
+        result = Result(run=(self._run.header.seed, self._run.header.run))
+        if fault.fingerprint not in self.result.target_faults:
+            log = OpLog(self._run.header, [] if driver is None else list(driver.ops))
+            path = save_unshrunk(log, fault.fingerprint, self.plan)
+            result.target_faults[fault.fingerprint] = f"{fault}" + (f"; replay: swarden replay {path}" if path else "")
         self.result.add(result)
         self._report(result)
         if self._running is not None:
@@ -304,6 +320,8 @@ class Worker(Listener):
             if not self.plan.settings:
                 raise
             raise refusal(self.target, self.plan.settings) from error
+        except FlakyFailure as error:  # the error is in one run, and Hypothesis has repeated it with the next one
+            raise error.exceptions[0] from None
 
     def _count(self, tallies: Tallies, driver: Driver) -> None:
         counts, machine = driver.counts, self._run.header.machine
@@ -340,7 +358,11 @@ class Worker(Listener):
     def _recheck(self, result: Result, log: OpLog) -> None:
         """Run the ops again. A difference is nondeterminism, which outranks a violation; both logs are kept."""
         result.tallies.rechecked += 1
-        again = replay(log, lambda *_: self._beat(self.next_run))
+        try:
+            again = replay(log, lambda *_: self._beat(self.next_run))
+        except TargetFault as fault:
+            result.diverged.append(f"batch {self.next_run.batch} run {log.header.run}: when it was repeated, {fault}")
+            return
         if again.diverged is not None:
             name = f"batch {self.next_run.batch} run {log.header.run}"
             paths = [

@@ -7,13 +7,17 @@ import msgspec
 
 from harness.core.errors import InvalidConfig, UsageError
 from harness.core.target import Target
+from harness.core.target_fault import blamed_on
 
 Settings = Mapping[str, Any]
 
 
 def with_settings(target: Target, configs: Sequence[Any], settings: Settings) -> Sequence[Any]:
     """The configurations with these settings; raises InvalidConfig if the engine refuses them."""
-    return target.decode_all([{**target.encode(one), **settings} for one in configs]) if settings else configs
+    if not settings:
+        return configs
+    with blamed_on(target.name, "decode"):
+        return target.decode_all([{**target.encode(one), **settings} for one in configs])
 
 
 def have_settings(target: Target, configs: Sequence[Settings], settings: Settings) -> bool:

@@ -77,6 +77,7 @@ def fuzzed(fuzz: Fuzz, out: Path) -> str:
 
 def _stories(plan: Plan, out: Path) -> Iterator[str]:
     result = Worker(plan, lambda _: None).work()
+    yield from result.target_faults.values()
     yield from (f"not deterministic: {place}" for place in result.diverged)
     for finding in result.findings.values():
         try:
