@@ -128,6 +128,7 @@ class Worker(Listener):
         self._beat = heartbeat
         self._running = running
         self._known = KnownFailures(plan.known)
+        self._refused = ""  # why the engine has refused the last configuration with the plan's settings
         boot_s = _seconds_of(self._boot)
         self._run = Run(Header(engine=plan.engine, configs=[{}]), self.target.watch(), Features())
         self._corpus = _share_of(plan)
@@ -160,16 +161,18 @@ class Worker(Listener):
         return (self._run.header.seed + self._run.header.run) % FINISHED_EVERY != 0
 
     def fix(self, configs: Sequence[Any]) -> Sequence[Any]:
-        """The configurations with the settings of the plan; the run is rejected if the engine refuses them."""
+        """The configurations with the settings of the plan; others are drawn if the engine refuses them."""
         try:
             return with_settings(self.target, configs, self.plan.settings)
-        except InvalidConfig:
+        except InvalidConfig as error:
+            self._refused = str(error)
             reject()
 
     def drive(self, header: Header) -> Driver | None:
         """The driver of a run; None before the first run of the plan, and after the last run of the batch.
 
-        Rejects the simplest run, with which each search begins, but for the first search of a machine.
+        Rejects the simplest run, with which each search begins, but for the first search of a machine; and a run whose
+        engines cannot be built with the settings of the plan, so that another configuration is drawn.
         """
         current, self.next_run = self.next_run, self.next_run._replace(run=self.next_run.run + 1)
         is_repeated = self._repeats_simplest_run
@@ -190,7 +193,13 @@ class Worker(Listener):
         self._beat(self.next_run)
         if self._running is not None:
             self._running.begin(header)
-        return driver_of(header, keep=KEPT, observe=self._observe)
+        try:
+            return driver_of(header, keep=KEPT, observe=self._observe)
+        except InvalidConfig as error:
+            if not self.plan.settings:
+                raise
+            self.next_run, self._refused = current, str(error)
+            reject()
 
     def _boot(self) -> None:
         """Import the engine, and its twin if that has a process of its own."""
@@ -319,7 +328,8 @@ class Worker(Listener):
         except Unsatisfiable as error:
             if not self.plan.settings:
                 raise
-            raise refusal(self.target, self.plan.settings) from error
+            if not self.result.tallies.runs:  # of several hundred draws, none fits
+                raise refusal(self.target, self.plan.settings, self._refused) from error
         except FlakyFailure as error:  # the error is in one run, and Hypothesis has repeated it with the next one
             raise error.exceptions[0] from None
 

@@ -25,9 +25,11 @@ def have_settings(target: Target, configs: Sequence[Settings], settings: Setting
     return all(settings.items() <= {**target.defaults, **config}.items() for config in configs)
 
 
-def refusal(target: Target, settings: Settings) -> UsageError:
-    """The error that no drawn configuration can have these settings, with the reason for the default configuration."""
-    reason = "choose other values, or set further ones that they need"
+def refusal(target: Target, settings: Settings, reason: str) -> UsageError:
+    """The error that no drawn configuration can have these settings.
+
+    It has the reason for the default configuration, or `reason`, that for the last draw, if the default can have them.
+    """
     try:
         target.decode({**target.defaults, **settings})
     except InvalidConfig as error:
