@@ -70,7 +70,6 @@ class Sampler:
     def __init__(self, target: Target) -> None:
         self.counts: Counter[str] = Counter()
         self._code = target.code
-        self._stand_ins = frozenset(target.stand_ins)
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -100,7 +99,7 @@ class Sampler:
         "" for a module of others, such as torch, and for the functions of tags, which stand-ins and ports call.
         """
         module = module_of(frame)
-        if module in self._stand_ins:
+        if module in self._code.stand_ins:
             return MODEL
         is_ours = module.partition(".")[0] in ("harness", "fakes", "invariants")
         return PORT if is_ours and module != reference.__name__ else ""

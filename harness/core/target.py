@@ -98,7 +98,6 @@ class Target(Protocol):
     shrinker sets settings to these values, all settings of a `coupled` group together, and does not change `kept` ones.
     `releases` are those that `swarden engines` installs, if the target can drive several; `catalog` are its mutants,
     and `canaries` the ids of mutants that random traffic finds within seconds: each night must find one of them.
-    `stand_ins` are the modules of the stand-in for the model: a benchmark tells its time apart from the port's.
     """
 
     name: str
@@ -113,7 +112,6 @@ class Target(Protocol):
     releases: Releases | None = None
     catalog: Sequence[Mutant] = ()
     canaries: Sequence[str] = ()
-    stand_ins: Collection[str] = ()
 
     def at(self, version: str) -> "Target | None":
         """This target with that version of its engine; None if that version is not installed."""

@@ -21,7 +21,7 @@ from harness.core.ops import Op
 from harness.core.registry import target_of
 from harness.core.replay import driver_of, log_of, planted, replay
 from harness.core.running_log import RunningLog
-from harness.core.target import ENGINE, Watch
+from harness.core.target import ENGINE
 from harness.core.target_fault import TargetFault, blamed_on
 from harness.core.twins import Twin, boot_twin, twin_for
 from harness.search.corpus import CorpusLog, Part, RareRun, Share, logs_of
@@ -30,7 +30,8 @@ from harness.search.fixed_settings import Settings, have_settings, refusal, with
 from harness.search.known import CONFIRMATIONS, KnownFailures
 from harness.search.machine import Listener, Player, turns_of
 from harness.search.profiles import Profile
-from harness.search.result import Finding, Result, Tallies
+from harness.search.result import Finding, Result
+from harness.search.run import Run
 from harness.search.shrink import measure
 from invariants.transition import Transition
 
@@ -90,18 +91,6 @@ class StartTime(NamedTuple):
     boot_s: float
 
 
-class Run(NamedTuple):
-    """The current run: its header, the probes that it has reached, and its features.
-
-    `replays` names the log of the corpus that is run; "" for a random run.
-    """
-
-    header: Header
-    watch: Watch
-    features: Features
-    replays: str = ""
-
-
 class Worker(Listener):
     """Makes the runs of its batches, and collects counts and findings.
 
@@ -128,7 +117,6 @@ class Worker(Listener):
         self._beat = heartbeat
         self._running = running
         self._known = KnownFailures(plan.known)
-        self._refused = ""  # why the engine has refused the last configuration with the plan's settings
         boot_s = _seconds_of(self._boot)
         self._run = Run(Header(engine=plan.engine, configs=[{}]), self.target.watch(), Features())
         self._corpus = _share_of(plan)
@@ -164,8 +152,7 @@ class Worker(Listener):
         """The configurations with the settings of the plan; others are drawn if the engine refuses them."""
         try:
             return with_settings(self.target, configs, self.plan.settings)
-        except InvalidConfig as error:
-            self._refused = str(error)
+        except InvalidConfig:
             reject()
 
     def drive(self, header: Header) -> Driver | None:
@@ -195,10 +182,10 @@ class Worker(Listener):
             self._running.begin(header)
         try:
             return driver_of(header, keep=KEPT, observe=self._observe)
-        except InvalidConfig as error:
+        except InvalidConfig:
             if not self.plan.settings:
                 raise
-            self.next_run, self._refused = current, str(error)
+            self.next_run = current
             reject()
 
     def _boot(self) -> None:
@@ -237,7 +224,7 @@ class Worker(Listener):
             return
         self.on_op(driver)
         result = Result(run=(self._run.header.seed, self._run.header.run))
-        self._count(result.tallies, driver)
+        self._run.count(result.tallies, driver, self.plan.machine)
         log = log_of(self._run.header, driver)
         self._known.end_run(driver.failure)
         if driver.failure is not None:
@@ -329,30 +316,9 @@ class Worker(Listener):
             if not self.plan.settings:
                 raise
             if not self.result.tallies.runs:  # of several hundred draws, none fits
-                raise refusal(self.target, self.plan.settings, self._refused) from error
+                raise refusal(self.target, self.plan.settings) from error
         except FlakyFailure as error:  # the error is in one run, and Hypothesis has repeated it with the next one
             raise error.exceptions[0] from None
-
-    def _count(self, tallies: Tallies, driver: Driver) -> None:
-        counts, machine = driver.counts, self._run.header.machine
-        tallies.steps = counts.engine_steps
-        tallies.failed_runs = int(driver.failure is not None)
-        if driver.failure is not None:
-            tallies.failures[driver.failure.fingerprint] = 1
-        for name, judged in counts.tally.items():
-            tallies.evaluated[name] += judged.evaluated
-            if machine in (ENGINE, self.plan.machine):  # fewer invariants apply to a part of an engine
-                tallies.not_applicable[name] += judged.not_applicable
-        tallies.fired.update(self._run.watch.fired)
-        if self._run.replays:
-            return
-        tallies.runs = 1
-        tallies.ops.update(counts.ops)
-        tallies.noops.update(counts.noops)
-        probes_of = {name: spec.probes for name, spec in self.target.machines.items()}
-        of_other_machines = {name for other, probes in probes_of.items() if other != machine for name in probes}
-        tallies.probes.update(self._run.watch.seen - of_other_machines)
-        tallies.machine_runs[machine] = 1
 
     def _add_finding(self, result: Result, failure: Failure, log: OpLog) -> None:
         """Add a failure with a new fingerprint, or with a smaller log than those before."""

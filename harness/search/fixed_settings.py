@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from harness.core.errors import InvalidConfig, UsageError
-from harness.core.target import Target
+from harness.core.target import ENGINE, Target
 from harness.core.target_fault import blamed_on
 
 Settings = Mapping[str, Any]
@@ -25,13 +25,11 @@ def have_settings(target: Target, configs: Sequence[Settings], settings: Setting
     return all(settings.items() <= {**target.defaults, **config}.items() for config in configs)
 
 
-def refusal(target: Target, settings: Settings, reason: str) -> UsageError:
-    """The error that no drawn configuration can have these settings.
-
-    It has the reason for the default configuration, or `reason`, that for the last draw, if the default can have them.
-    """
+def refusal(target: Target, settings: Settings) -> UsageError:
+    """The error that no drawn configuration can have these settings, with the reason for the default configuration."""
+    reason = "choose other values, or set further ones that they need"
     try:
-        target.decode({**target.defaults, **settings})
+        target.systems(ENGINE, [target.decode({**target.defaults, **settings})], "")
     except InvalidConfig as error:
         reason = str(error)
     return UsageError(f"--set: the engine refuses each drawn configuration with {dict(settings)}: {reason}")

@@ -91,7 +91,6 @@ class OwnTarget(Target):
     )
     faults: Mapping[str, str] = FAULTS
     contracts = CONTRACTS
-    stand_ins = ("fakes.forward", "fakes.proposer", "fakes.unsteady")
     canaries = ("B18", "B20", "B43", "B45", "B46", "S4")
     defaults: Mapping[str, Any] = EngineConfig().to_mapping()
     coupled = (

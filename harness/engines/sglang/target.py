@@ -42,7 +42,6 @@ class SglangTarget(ReleasedTarget[Release]):
     releases = SGLANG
     config_type = SglangConfig
     catalog = CATALOG
-    stand_ins = (f"{__package__}.forward", f"{__package__}.speculation")
     canaries = ("use-after-free-of-a-locked-node", "mixed-batch-out-of-memory", "chunked-prefill-out-of-memory")
 
     def config(self, draw: Draw) -> SglangConfig:

@@ -21,7 +21,6 @@ from harness.engines.vllm.pair import side_systems
 from harness.engines.vllm.releases import VLLM
 
 FIRST_PAIRED = "0.22.0"  # in an older release an idle prefill side does not step, and keeps the blocks that were read
-MODEL = ("runner", "device", "memory", "passes", "speculation", "states")  # what stands for a worker and its model
 GENERIC = "harness.search.traffic:EngineTraffic"
 PAIRED = "harness.engines.vllm.pair_traffic:VllmPairs"
 OPS: tuple[type[Op], ...] = (Submit, Abort, Step, Flush, Pause, Resume, Inject, Heal, Drain, Accept)
@@ -40,7 +39,6 @@ class VllmTarget(ReleasedTarget[Release]):
     releases = VLLM
     config_type = VllmConfig
     catalog = CATALOG
-    stand_ins = tuple([f"{__package__}.{name}" for name in MODEL])
     canaries = tuple([mutant.id for mutant in CATALOG if mutant.machine == ENGINE])
     coupled = (
         ("draft_len", "drafter"),

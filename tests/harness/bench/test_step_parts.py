@@ -1,13 +1,12 @@
 """The parts of a checked step: the stand-in for a model is told apart from the port."""
 
 import sys
-from types import FunctionType, SimpleNamespace
+from types import FunctionType
 
 import pytest
 
 from harness.bench.step_parts import ENGINE, MODEL, PORT, Sampler
 from harness.core import driver as driving
-from harness.core.origins import EngineCode
 from harness.core.registry import OWN, target_of
 from harness.engines.sglang.target import SglangTarget
 from harness.engines.vllm.target import VllmTarget
@@ -37,12 +36,12 @@ def through(modules, sampler):
     ids=["swarden", "sglang", "vllm"],
 )
 def test_each_target_names_its_stand_in_which_is_no_part_of_the_port(target, package, adapter):
-    sampler = Sampler(SimpleNamespace(code=EngineCode(package), stand_ins=target.stand_ins))
+    sampler = Sampler(target)
     engine = [adapter, f"{package}.core"]
 
-    assert target.stand_ins
+    assert target.code.stand_ins
     assert through(engine, sampler) == ENGINE
-    for stand_in in target.stand_ins:
+    for stand_in in target.code.stand_ins:
         assert through([*engine, stand_in], sampler) == MODEL
         assert through([*engine, stand_in, REFERENCE], sampler) == MODEL  # it computes the tags of the model
         assert through([*engine, stand_in, "torch.nn"], sampler) == MODEL
