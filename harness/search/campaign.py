@@ -224,7 +224,7 @@ class Worker(Listener):
             return
         self.on_op(driver)
         result = Result(run=(self._run.header.seed, self._run.header.run))
-        self._run.count(result.tallies, driver, self.plan.machine)
+        self._run.add_to(result.tallies, driver, self.plan.machine)
         log = log_of(self._run.header, driver)
         self._known.end_run(driver.failure)
         if driver.failure is not None:

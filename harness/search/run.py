@@ -20,7 +20,7 @@ class Run(NamedTuple):
     features: Features
     replays: str = ""
 
-    def count(self, tallies: Tallies, driver: Driver, only_machine: str | None) -> None:
+    def add_to(self, tallies: Tallies, driver: Driver, only_machine: str | None) -> None:
         """Add this run to the tallies; `only_machine` is that of a campaign of one machine."""
         counts, machine = driver.counts, self.header.machine
         tallies.steps = counts.engine_steps

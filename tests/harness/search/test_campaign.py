@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import count
+from threading import Event
 
 import pytest
 
@@ -317,19 +318,19 @@ def test_settings_that_no_configuration_can_have_end_the_campaign():
 @pytest.mark.parametrize("refused", ["decode", "systems"])
 def test_draw_that_conflicts_with_a_fixed_setting_is_drawn_again(monkeypatch, refused):
     """Whether the configuration or the engine refuses it; only if no draw fits, the campaign ends."""
-    original, runs = getattr(OwnTarget, refused), []
+    original, none_fits = getattr(OwnTarget, refused), Event()
 
     def picky(self, *arguments):
         made = original(self, *arguments)
         config = made if refused == "decode" else arguments[1][0]
-        if config.page_size == 2 and (config.overlap or runs == ["none"]):
+        if config.page_size == 2 and (config.overlap or none_fits.is_set()):
             raise InvalidConfig("overlap is true with page_size 2")
         return made
 
     monkeypatch.setattr(OwnTarget, refused, picky)
     plan = {"settings": {"page_size": 2}, "max_runs": 6}
     assert work(**plan).tallies.runs == 6
-    runs.append("none")
+    none_fits.set()
     with pytest.raises(UsageError, match=r"--set: the engine refuses each .* with .*: overlap is true with page_size"):
         work(**plan)
 
