@@ -21,6 +21,7 @@ NOT_JUDGED = "not judged"
 SHORTEST_BOOT_S = 0.1  # a shorter boot is not printed
 VERDICTS = {
     ExitCode.FAULT: "a fault of swarden itself",
+    ExitCode.MISUSE: "a fault of the target",
     ExitCode.NONDETERMINISTIC: "not deterministic",
     ExitCode.VIOLATED: "violated",
     ExitCode.STUCK: "stuck",
@@ -57,6 +58,7 @@ class Outcome:
     @property
     def exit_code(self) -> ExitCode:
         codes = [ExitCode.NONDETERMINISTIC] * bool(self.diverged) + [ExitCode.RED] * bool(self.owed)
+        codes += [ExitCode.MISUSE] * bool(self.result.target_faults)
         codes += [_code_of(finding) for finding in self.findings] + [ExitCode.INTERRUPTED] * self.is_interrupted
         return worst(codes)
 
@@ -131,13 +133,14 @@ class Outcome:
             "faults": {fault: tallies.fired[fault] for fault in {**dict.fromkeys(self.target.faults), **tallies.fired}},
             "owed": self.owed,
             "diverged": self.diverged,
+            "target_faults": [*self.result.target_faults.values()],
         }
 
     def lines(self) -> list[str]:
         """The last lines of the output: the reasons, then the verdict and the figures in one line."""
         tallies, seconds = self.result.tallies, self.result.seconds
         verdict = f"{self.verdict} ({self.why_not_judged})" if self.verdict == NOT_JUDGED else self.verdict
-        lines = [f"not deterministic: {run}" for run in self.diverged]
+        lines = [*self.result.target_faults.values(), *(f"not deterministic: {run}" for run in self.diverged)]
         lines += [f"red: {owed}" for owed in self.owed]
         lines += [self.found] if self.found else []
         boot = max(self.result.boots, default=0.0)

@@ -35,6 +35,7 @@ def test_clean_campaign_exits_with_zero_and_prints_only_json(tmp_path):
         "noops",
         "owed",
         "diverged",
+        "target_faults",
         "engine",
         "engine_version",
         "faults",
