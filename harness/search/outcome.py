@@ -14,7 +14,7 @@ from harness.core.target import Target
 from harness.search.campaign import Plan
 from harness.search.deaths import FAULT
 from harness.search.findings import FindingReport
-from harness.search.floors import why_not_green
+from harness.search.floors import not_exercised, why_not_green
 from harness.search.result import Result
 
 NOT_JUDGED = "not judged"
@@ -76,8 +76,6 @@ class Outcome:
             return "it was interrupted"
         if self.mutant is not None:
             return ""
-        if self.plan.machine is not None:
-            return f"only machine {self.plan.machine} ran"
         return f"{runs} runs, want at least {want} of profile {self.plan.profile.name}" if runs < want else ""
 
     @cached_property
@@ -88,8 +86,13 @@ class Outcome:
             if not self.findings and not self.is_interrupted:
                 owed.append(f"mutant {self.mutant.id}: missed by {', '.join(self.mutant.caught_by)}")
         elif not self.why_not_judged:
-            owed += why_not_green(self.result.tallies, self.plan.profile, self.target)
+            owed += why_not_green(self.result.tallies, self.plan.profile, self.target, is_held=self.is_held)
         return owed
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the campaign has only one machine, as with fixed settings, and so cannot cover everything."""
+        return self.plan.machine is not None
 
     @property
     def found(self) -> str:
@@ -132,6 +135,7 @@ class Outcome:
             "noops": {name: round(tallies.noops[name] / count, 4) for name, count in sorted(tallies.ops.items())},
             "faults": {fault: tallies.fired[fault] for fault in {**dict.fromkeys(self.target.faults), **tallies.fired}},
             "owed": self.owed,
+            "not_exercised": dict(zip(("laws", "faults"), not_exercised(tallies, self.target), strict=True)),
             "diverged": self.diverged,
             "target_faults": [*self.result.target_faults.values()],
         }
@@ -143,6 +147,9 @@ class Outcome:
         lines = [*self.result.target_faults.values(), *(f"not deterministic: {run}" for run in self.diverged)]
         lines += [f"red: {owed}" for owed in self.owed]
         lines += [self.found] if self.found else []
+        if self.is_held and self.mutant is None:
+            laws, faults = not_exercised(tallies, self.target)
+            lines.append(f"not exercised by machine {self.plan.machine}: {len(laws)} laws, {len(faults)} faults")
         boot = max(self.result.boots, default=0.0)
         lines += [f"boot {boot:.1f} s in each worker, not counted"] if boot >= SHORTEST_BOOT_S else []
         rate = tallies.steps / seconds if seconds else 0.0
