@@ -109,6 +109,7 @@ MAY_TELL_THE_TIME = {  # with the reason
 BROAD_EXCEPTIONS = {"Exception", "BaseException"}
 MAY_CATCH_EVERYTHING: dict[tuple[str, str], str] = {  # (file, function): the reason
     ("harness/core/driver.py", "_call"): "an exception of the engine is a finding: it ends the run with a fingerprint",
+    ("harness/core/target_fault.py", "blamed_on"): "an exception of a target is raised again as a fault of that target",
     ("harness/core/remote.py", "answer"): "an exception of the engine is raised in the process that drives it",
     ("harness/search/worker_process.py", "_serve"): "a fault of swarden itself ends the run, and the log is kept",
     ("engine_under_test/model/tokenizer_process.py", "answer"): "tokenizers raises a bare Exception for its errors",

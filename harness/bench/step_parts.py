@@ -13,11 +13,13 @@ from types import FrameType
 from typing import Any
 
 from harness.core import driver as driving
+from harness.core.fingerprint import module_of
 from harness.core.oplog import Header
 from harness.core.ops import Drain, Op, Recipe, Step, Submit
 from harness.core.registry import target_of
 from harness.core.replay import driver_of
 from harness.core.target import Pool, Shape, Target
+from invariants import reference
 
 ENGINE, MODEL, PORT, CAPTURE, EVENTS, LAWS, REST = "engine", "model", "port", "capture", "events", "laws", "rest"
 PARTS = {  # by the method that the driver calls; PORT without the engine's own code and the model
@@ -86,18 +88,21 @@ class Sampler:
         """The part by the call of the driver that runs; within a call of the engine, by the innermost code."""
         inner, called = "", ""
         while frame is not None and frame.f_globals is not vars(driving):
-            inner = inner or (ENGINE if self._code.has(frame) else _part_of_ours(frame))
+            inner = inner or (ENGINE if self._code.has(frame) else self._part_of_ours(frame))
             called, frame = frame.f_code.co_name, frame.f_back
         part = PARTS.get(called, REST)
         return inner if part == PORT and inner else part
 
+    def _part_of_ours(self, frame: FrameType) -> str:
+        """The part of a module of this project.
 
-def _part_of_ours(frame: FrameType) -> str:
-    """The part of a module of this project; "" for a module of others, such as torch."""
-    package, _, rest = str(frame.f_globals.get("__name__")).partition(".")
-    if package not in ("harness", "fakes", "invariants"):
-        return ""
-    return MODEL if rest.rpartition(".")[2] == "forward" else PORT
+        "" for a module of others, such as torch, and for the functions of tags, which stand-ins and ports call.
+        """
+        module = module_of(frame)
+        if module in self._code.stand_ins:
+            return MODEL
+        is_ours = module.partition(".")[0] in ("harness", "fakes", "invariants")
+        return PORT if is_ours and module != reference.__name__ else ""
 
 
 def measure(engines: Sequence[str], *, seconds: float = CPU_SECONDS) -> list[StepParts]:

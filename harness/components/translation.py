@@ -9,7 +9,12 @@ import fakes.forward
 import invariants.events
 from harness.core.origins import EngineCode
 
-CODE = EngineCode("engine_under_test", "engine_under_test.pools", frozenset({"_report_presence", "_notice"}))
+CODE = EngineCode(
+    "engine_under_test",
+    "engine_under_test.pools",
+    frozenset({"_report_presence", "_notice"}),
+    ("fakes.forward", "fakes.proposer", "fakes.unsteady"),
+)
 
 
 def _types_of(module: ModuleType) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
@@ -11,6 +12,7 @@ from harness.core.fingerprint import fingerprint_of_error, fingerprints
 from harness.core.ops import Drain, Op, Step, name_of
 from harness.core.origins import UNKNOWN_CODE, EngineCode
 from harness.core.system import System
+from harness.core.target_fault import TargetFault, blamed_on
 from invariants.catalog import ALL, Catalog, Tally
 from invariants.transition import Transition, When
 from invariants.view import Snapshot
@@ -77,8 +79,9 @@ EVERYTHING = Kept()
 
 
 class Checking(NamedTuple):
-    """The invariants to check, the interval of checks in engine steps, and the location of the engine's code.
+    """The invariants to check, the interval of checks in engine steps, the location of the engine's code.
 
+    `target` names the target whose systems are captured.
     If `every` is above 1, the only other checks are those at the start and at the end of a drain.  A run of more than
     `max_steps` engine steps raises RunTooLarge.
     """
@@ -87,6 +90,7 @@ class Checking(NamedTuple):
     every: int = 1
     code: EngineCode = UNKNOWN_CODE
     max_steps: int | None = None
+    target: str = ""
 
 
 EACH_STEP = Checking()
@@ -118,7 +122,7 @@ class Driver:
     """Applies ops to systems, and captures and checks one transition per step or op, until a check fails.
 
     After a failure every further op is skipped.  `observe` is called with every transition before it is checked.  An
-    error of a capture or an invariant is a fault of swarden, and is not caught.
+    error of a capture raises TargetFault; an error of an invariant is a fault of swarden, and is not caught.
     """
 
     def __init__(
@@ -137,7 +141,7 @@ class Driver:
         self._checking = checking
         self._keep = keep
         self._observe = observe
-        self._last = [system.capture() for system in systems]
+        self._last = [self._captured(system) for system in systems]
         self._checked: list[Snapshot | None] = [None] * len(systems)
         self._history = History()
         self._digest = Digest()
@@ -189,7 +193,7 @@ class Driver:
         self.counts.engine_steps += is_step
         if self._checking.every > 1 and (not is_step or self.counts.engine_steps % self._checking.every):
             has_effect = self._call(lambda: system.do(op))
-            system.take_events()
+            self._events_of(system)
             return has_effect
         return self._transition(index, lambda: system.do(op), When.STEP if is_step else When.OP)
 
@@ -200,6 +204,8 @@ class Driver:
         """
         try:
             return act()
+        except TargetFault:  # of a twin
+            raise
         except RunTooLarge as error:
             raise RunTooLarge(f"op {len(self.ops)}: {error}") from error
         except Exception as error:  # a finding, which ends the run
@@ -209,10 +215,10 @@ class Driver:
         """Call the engine, check the transition and return the result."""
         system = self.systems[index]
         self._history.system = index
-        before = self._last[index] if self._checking.every == 1 else system.capture()
+        before = self._last[index] if self._checking.every == 1 else self._captured(system)
         result = self._call(act)
-        after = self._last[index] = system.capture()
-        events = system.take_events()
+        after = self._last[index] = self._captured(system)
+        events = self._events_of(system)
         change = Transition(
             before,
             events,
@@ -224,6 +230,14 @@ class Driver:
         )
         self._check(index, change)
         return result
+
+    def _captured(self, system: System) -> Snapshot:
+        with blamed_on(self._checking.target, "capture"):
+            return system.capture()
+
+    def _events_of(self, system: System) -> list[NamedTuple]:
+        with blamed_on(self._checking.target, "take_events"):
+            return system.take_events()
 
     def _check(self, index: int, change: Transition) -> None:
         origins = self.systems[index].log.origins
@@ -274,10 +288,15 @@ class Driver:
         return [index for index, one in enumerate(self.systems) if one.has_work]
 
     def _fail(self, error: Exception) -> None:
-        """Record the error of the acting engine; the failed step has events since the last capture, but no snapshot."""
+        """Record the error of the acting engine; the failed step has events since the last capture, but no snapshot.
+
+        If the target cannot tell these events any more, the error of the engine is still the failure.
+        """
         index, moments, code = self._history.system, self._history.moments, self._checking.code
         system, last = self.systems[index], self._last[index]
-        events = system.take_events()
+        events: list[NamedTuple] = []
+        with suppress(TargetFault):
+            events = self._events_of(system)
         moments.append(Moment(index, last.step + 1, events, system.log.origins))
         self.failure = Failure(
             fingerprints=(STUCK if isinstance(error, DrainStuck) else fingerprint_of_error(error, code.package),),

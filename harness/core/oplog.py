@@ -29,6 +29,7 @@ from harness.core.limits import MAX_ENGINES, MAX_LINE_BYTES, MAX_LINES, MAX_OPLO
 from harness.core.ops import AnyOp, Op, name_of, num_own_tokens
 from harness.core.registry import OWN, UnknownEngine, target_at, target_of
 from harness.core.target import ENGINE, MachineSpec, Target
+from harness.core.target_fault import blamed_on
 from harness.core.twins import Twin, twin_of
 from harness.core.validation import shortened, validation_text
 
@@ -266,7 +267,8 @@ def _check_configs(line: Line, header: Header, target: Target) -> None:
     decoded = []
     for index, config in enumerate(header.configs):
         try:
-            decoded.append(target.decode(config))
+            with blamed_on(target.name, "decode"):
+                decoded.append(target.decode(config))
         except InvalidConfig as error:
             raise line.error(f"engine {index}: {error}", "correct the configuration") from error
     roles = [target.role(config) for config in decoded]

@@ -13,15 +13,17 @@ PLANTED = re.compile(r"^<(.+?) in ")  # the file name of a function with a plant
 
 
 class EngineCode(NamedTuple):
-    """The package of an engine's code, and the parts of it that are not the origin of an event.
+    """The package of an engine's code, the parts of it that are not the origin of an event, and what stands in for it.
 
     `ledgers` is a package within it that only does accounting, `emitters` are functions that only emit events; the
-    origin of an event is their caller.
+    origin of an event is their caller.  `stand_ins` are the modules of the stand-in for the model, whose time a
+    benchmark tells apart from that of the port.
     """
 
     package: str = ""
     ledgers: str = ""
     emitters: Collection[str] = ()
+    stand_ins: Collection[str] = ()
 
     def has(self, frame: FrameType) -> bool:
         return bool(self.package) and module_of(frame).partition(".")[0] == self.package

@@ -21,6 +21,7 @@ from harness.core.mutant_file import mutant_of
 from harness.core.ops import Op
 from harness.core.registry import target_of
 from harness.core.system import System
+from harness.core.target_fault import blamed_on
 from invariants.reference import Expectation, Reference
 
 
@@ -129,7 +130,7 @@ class _Server:
     def __init__(self) -> None:
         self._planted = ExitStack()
         self._mutant: str | None = None
-        self._package = ""
+        self._package = self._engine = ""
         self._system: System | None = None
         self._sent: dict[int, tuple[int, str | None]] = {}
 
@@ -141,8 +142,11 @@ class _Server:
             self._planted.enter_context(mutant_of(target, str(build.mutant)).planted())
             self._mutant = build.mutant
         self._sent.clear()
-        configs = [target.decode(config) for config in build.configs]
-        self._system = joined(target.systems(build.machine, configs, build.model), target.machines[build.machine].ops)
+        self._engine = target.name
+        with blamed_on(target.name, "build"):
+            configs = [target.decode(config) for config in build.configs]
+            systems = target.systems(build.machine, configs, build.model)
+        self._system = joined(systems, target.machines[build.machine].ops)
 
     def answer(self, name: str, arguments: tuple[Any, ...]) -> Reply | Exception:
         """The reply to a call, or its error in a form that every process can read."""
@@ -163,8 +167,9 @@ class _Server:
         assert system is not None, f"{name} before build"
         calls: dict[str, Callable[..., object]] = {"do": system.do, "heal": system.heal, "clear": system.clear}
         result = calls[name](*arguments) if name in calls else True
-        system.capture()  # some ports tell the owners of units in events from the last capture
-        system.take_events()
+        with blamed_on(self._engine, "capture"):
+            system.capture()  # some ports tell the owners of units in events from the last capture
+            system.take_events()
         found = {one: (len(own.tokens), own.reason) for one, own in system.reference.expectations.items()}
         changed = {
             one: system.reference.expectations[one] for one, seen in found.items() if self._sent.get(one) != seen

@@ -14,6 +14,7 @@ from harness.core.mutant_file import mutant_of
 from harness.core.oplog import Header, OpLog
 from harness.core.ops import Inject
 from harness.core.target import Target
+from harness.core.target_fault import blamed_on
 from harness.core.twins import TwinSystem, system_of_twin
 from invariants.catalog import catalog_of
 from invariants.transition import Transition
@@ -101,15 +102,21 @@ class Repeated:
 def driver_of(
     header: Header, *, keep: Kept = EVERYTHING, observe: Callable[[Transition], None] | None = None
 ) -> Driver:
-    """A driver over fresh systems, one for each configuration of a header."""
+    """A driver over fresh systems, one for each configuration of a header.
+
+    Raises TargetFault if the target cannot make them.
+    """
     target = header.target
-    systems = target.systems(header.machine, [target.decode(config) for config in header.configs], header.model)
-    if header.twin is not None:
+    with blamed_on(target.name, "decode"):
         configs = [target.decode(config) for config in header.configs]
-        [first] = systems
-        second = system_of_twin(target, configs, header.twin, model=header.model, mutant=header.mutant)
-        systems = [TwinSystem(first, second)]
-    checking = Checking(catalog_of(target.contracts), code=target.code, max_steps=MAX_STEPS)
+    with blamed_on(target.name, "build"):
+        systems = target.systems(header.machine, configs, header.model)
+    if header.twin is not None:
+        name, [first] = header.twin.engine or target.name, systems
+        with blamed_on(name, "build"):
+            second = system_of_twin(target, configs, header.twin, model=header.model, mutant=header.mutant)
+        systems = [TwinSystem(first, second, name)]
+    checking = Checking(catalog_of(target.contracts), code=target.code, max_steps=MAX_STEPS, target=target.name)
     return Driver(systems, checking=checking, keep=keep, observe=observe)
 
 

@@ -16,6 +16,7 @@ from harness.core.registry import target_of
 from harness.core.remote import Build, RemoteSystem, boot
 from harness.core.system import System
 from harness.core.target import ENGINE, Target
+from harness.core.target_fault import blamed_on
 from invariants.view import Snapshot
 
 ALL = "all"  # every twin of the target in turn
@@ -138,7 +139,9 @@ class TwinSystem(System):
     An error of either ends the run.  The outputs are compared by a law, `twins_agree`.
     """
 
-    def __init__(self, first: System, second: System | RemoteSystem) -> None:
+    def __init__(self, first: System, second: System | RemoteSystem, engine: str = "twin") -> None:
+        """`engine` names the target of the second system."""
+        self._engine = engine
         self._both = (first, second)
         self._first = first
         self.reference = first.reference
@@ -186,6 +189,7 @@ class TwinSystem(System):
         result = act(first)
         act(second)
         if not isinstance(second, RemoteSystem):
-            second.capture()  # some ports tell the owners of units in events from the last capture
-            second.take_events()
+            with blamed_on(self._engine, "capture"):
+                second.capture()  # some ports tell the owners of units in events from the last capture
+                second.take_events()
         return result

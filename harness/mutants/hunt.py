@@ -21,6 +21,7 @@ from harness.core.oplog import OpLog
 from harness.core.registry import target_of
 from harness.core.replay import run_log
 from harness.core.target import ENGINE
+from harness.core.target_fault import TargetFault
 from harness.mutants.verdict import detecting_laws
 from harness.search.campaign import Plan, Worker
 from harness.search.findings import report_finding, write
@@ -172,6 +173,8 @@ def _hunt(job: HuntJob, scope: Scope) -> HuntResult:
     """Run a hunt in its own process; SIGPROF ends the process if it hangs."""
     try:
         return hunt(job, scope, limit_cpu=_end_after)
+    except TargetFault as fault:  # perhaps of a capture, because of the planted bug
+        return HuntResult(mutant=job.mutant.id, seed=job.seed, outcome=Outcome.BY_ANOTHER, law=fault.fingerprint)
     except UsageError:
         raise
     except Exception as error:
@@ -244,6 +247,8 @@ def _search(mutant: Mutant, plan: Plan, seconds: float, on_run: Callable[[], Non
     def look(result: Result) -> None:
         on_run()
         found.extend(one for one in result.findings.values() if not _fails_without(mutant, one))
+        for fingerprint, text in result.target_faults.items():
+            raise TargetFault(text, fingerprint)
 
     result = Worker(plan, look, lambda: bool(found) or process_time() - start > seconds).work()
     return result.tallies.runs, next(iter(found), None)

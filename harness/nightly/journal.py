@@ -112,6 +112,6 @@ def record_of(engine: str, ordinal: int, batches: int, done: ShardResult) -> Sha
         cpu_seconds=round(result.cpu_seconds, 3),
         replayed=sorted(result.replayed),
         replaced=result.replaced,
-        unexplained_deaths=result.unexplained_deaths,
+        unexplained_deaths=[*result.unexplained_deaths, *result.target_faults.values()],
         diverged=result.diverged,
     )

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 from hypothesis import HealthCheck, Phase, Verbosity, reject, seed, settings
-from hypothesis.errors import Unsatisfiable
+from hypothesis.errors import FlakyFailure, Unsatisfiable
 from hypothesis.stateful import run_state_machine_as_test
 
 from harness.core.driver import Driver, Failure, Kept
@@ -21,7 +21,8 @@ from harness.core.ops import Op
 from harness.core.registry import target_of
 from harness.core.replay import driver_of, log_of, planted, replay
 from harness.core.running_log import RunningLog
-from harness.core.target import ENGINE, Watch
+from harness.core.target import ENGINE
+from harness.core.target_fault import TargetFault, blamed_on
 from harness.core.twins import Twin, boot_twin, twin_for
 from harness.search.corpus import CorpusLog, Part, RareRun, Share, logs_of
 from harness.search.features import Features
@@ -29,7 +30,8 @@ from harness.search.fixed_settings import Settings, have_settings, refusal, with
 from harness.search.known import CONFIRMATIONS, KnownFailures
 from harness.search.machine import Listener, Player, turns_of
 from harness.search.profiles import Profile
-from harness.search.result import Finding, Result, Tallies
+from harness.search.result import Finding, Result
+from harness.search.run import Run
 from harness.search.shrink import measure
 from invariants.transition import Transition
 
@@ -87,18 +89,6 @@ class StartTime(NamedTuple):
     wall_s: float
     cpu_s: float
     boot_s: float
-
-
-class Run(NamedTuple):
-    """The current run: its header, the probes that it has reached, and its features.
-
-    `replays` names the log of the corpus that is run; "" for a random run.
-    """
-
-    header: Header
-    watch: Watch
-    features: Features
-    replays: str = ""
 
 
 class Worker(Listener):
@@ -159,7 +149,7 @@ class Worker(Listener):
         return (self._run.header.seed + self._run.header.run) % FINISHED_EVERY != 0
 
     def fix(self, configs: Sequence[Any]) -> Sequence[Any]:
-        """The configurations with the settings of the plan; the run is rejected if the engine refuses them."""
+        """The configurations with the settings of the plan; others are drawn if the engine refuses them."""
         try:
             return with_settings(self.target, configs, self.plan.settings)
         except InvalidConfig:
@@ -168,7 +158,8 @@ class Worker(Listener):
     def drive(self, header: Header) -> Driver | None:
         """The driver of a run; None before the first run of the plan, and after the last run of the batch.
 
-        Rejects the simplest run, with which each search begins, but for the first search of a machine.
+        Rejects the simplest run, with which each search begins, but for the first search of a machine; and a run whose
+        engines cannot be built with the settings of the plan, so that another configuration is drawn.
         """
         current, self.next_run = self.next_run, self.next_run._replace(run=self.next_run.run + 1)
         is_repeated = self._repeats_simplest_run
@@ -189,7 +180,13 @@ class Worker(Listener):
         self._beat(self.next_run)
         if self._running is not None:
             self._running.begin(header)
-        return driver_of(header, keep=KEPT, observe=self._observe)
+        try:
+            return driver_of(header, keep=KEPT, observe=self._observe)
+        except InvalidConfig:
+            if not self.plan.settings:
+                raise
+            self.next_run = current
+            reject()
 
     def _boot(self) -> None:
         """Import the engine, and its twin if that has a process of its own."""
@@ -205,7 +202,8 @@ class Worker(Listener):
 
     def _observe(self, change: Transition) -> None:
         self._beat(self.next_run)
-        self._run.watch.look(change)
+        with blamed_on(self.target.name, "watch"):
+            self._run.watch.look(change)
         if self.plan.keeps_runs:
             self._run.features.look(change)
 
@@ -226,7 +224,7 @@ class Worker(Listener):
             return
         self.on_op(driver)
         result = Result(run=(self._run.header.seed, self._run.header.run))
-        self._count(result.tallies, driver)
+        self._run.add_to(result.tallies, driver, self.plan.machine)
         log = log_of(self._run.header, driver)
         self._known.end_run(driver.failure)
         if driver.failure is not None:
@@ -239,6 +237,20 @@ class Worker(Listener):
         if is_rechecked and not self._run.replays:
             self._recheck(result, log)
         result.cpu_seconds = time.process_time() - self._started.cpu_s - self.result.cpu_seconds
+        self.result.add(result)
+        self._report(result)
+        if self._running is not None:
+            self._running.end()
+
+    def on_fault(self, fault: TargetFault, driver: Driver | None) -> None:
+        """Report a fault of the target; the log of the first run with it is kept."""
+        if self._is_stopped():
+            return
+        result = Result(run=(self._run.header.seed, self._run.header.run))
+        if fault.fingerprint not in self.result.target_faults:
+            log = OpLog(self._run.header, [] if driver is None else list(driver.ops))
+            path = save_unshrunk(log, fault.fingerprint, self.plan)
+            result.target_faults[fault.fingerprint] = f"{fault}" + (f"; replay: swarden replay {path}" if path else "")
         self.result.add(result)
         self._report(result)
         if self._running is not None:
@@ -303,28 +315,10 @@ class Worker(Listener):
         except Unsatisfiable as error:
             if not self.plan.settings:
                 raise
-            raise refusal(self.target, self.plan.settings) from error
-
-    def _count(self, tallies: Tallies, driver: Driver) -> None:
-        counts, machine = driver.counts, self._run.header.machine
-        tallies.steps = counts.engine_steps
-        tallies.failed_runs = int(driver.failure is not None)
-        if driver.failure is not None:
-            tallies.failures[driver.failure.fingerprint] = 1
-        for name, judged in counts.tally.items():
-            tallies.evaluated[name] += judged.evaluated
-            if machine in (ENGINE, self.plan.machine):  # fewer invariants apply to a part of an engine
-                tallies.not_applicable[name] += judged.not_applicable
-        tallies.fired.update(self._run.watch.fired)
-        if self._run.replays:
-            return
-        tallies.runs = 1
-        tallies.ops.update(counts.ops)
-        tallies.noops.update(counts.noops)
-        probes_of = {name: spec.probes for name, spec in self.target.machines.items()}
-        of_other_machines = {name for other, probes in probes_of.items() if other != machine for name in probes}
-        tallies.probes.update(self._run.watch.seen - of_other_machines)
-        tallies.machine_runs[machine] = 1
+            if not self.result.tallies.runs:  # of several hundred draws, none fits
+                raise refusal(self.target, self.plan.settings) from error
+        except FlakyFailure as error:  # the error is in one run, and Hypothesis has repeated it with the next one
+            raise error.exceptions[0] from None
 
     def _add_finding(self, result: Result, failure: Failure, log: OpLog) -> None:
         """Add a failure with a new fingerprint, or with a smaller log than those before."""
@@ -340,7 +334,11 @@ class Worker(Listener):
     def _recheck(self, result: Result, log: OpLog) -> None:
         """Run the ops again. A difference is nondeterminism, which outranks a violation; both logs are kept."""
         result.tallies.rechecked += 1
-        again = replay(log, lambda *_: self._beat(self.next_run))
+        try:
+            again = replay(log, lambda *_: self._beat(self.next_run))
+        except TargetFault as fault:
+            result.diverged.append(f"batch {self.next_run.batch} run {log.header.run}: when it was repeated, {fault}")
+            return
         if again.diverged is not None:
             name = f"batch {self.next_run.batch} run {log.header.run}"
             paths = [

@@ -16,6 +16,7 @@ import msgspec
 from harness.core.errors import InvalidConfig, RunTooLarge
 from harness.core.oplog import OpLog
 from harness.core.ops import Op
+from harness.core.target_fault import TargetFault, blamed_on
 from harness.search.shrink import Budget, BudgetSpent
 from harness.search.simpler import HANDLES, changed
 
@@ -111,7 +112,7 @@ class _Found:
                 raise BudgetSpent
             try:
                 self.known[key] = self.fails(neighbour) is not None
-            except RunTooLarge:
+            except (RunTooLarge, TargetFault):
                 self.known[key] = False
         return self.known[key]
 
@@ -184,8 +185,9 @@ class _Found:
         header = self.log.header
         configs = [{**one, name: new} if index == engine else one for index, one in enumerate(header.configs)]
         try:
-            header.target.decode_all(configs)
-        except InvalidConfig:
+            with blamed_on(header.target.name, "decode"):
+                header.target.decode_all(configs)
+        except (InvalidConfig, TargetFault):
             return None
         return OpLog(msgspec.structs.replace(header, configs=configs), self.log.ops)
 

@@ -134,7 +134,10 @@ def report_finding(
         finding.found_cpu_seconds,
         small.cpu_seconds,
         path,
-        story_lines(log.header, driver.failure, path),
+        [
+            *story_lines(log.header, driver.failure, path),
+            *(Line(Part.EVIDENCE, f"while this was shrunk: {fault}") for fault in small.target_faults),
+        ],
     )
 
 

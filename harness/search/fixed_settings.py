@@ -6,14 +6,18 @@ from typing import Any
 import msgspec
 
 from harness.core.errors import InvalidConfig, UsageError
-from harness.core.target import Target
+from harness.core.target import ENGINE, Target
+from harness.core.target_fault import blamed_on
 
 Settings = Mapping[str, Any]
 
 
 def with_settings(target: Target, configs: Sequence[Any], settings: Settings) -> Sequence[Any]:
     """The configurations with these settings; raises InvalidConfig if the engine refuses them."""
-    return target.decode_all([{**target.encode(one), **settings} for one in configs]) if settings else configs
+    if not settings:
+        return configs
+    with blamed_on(target.name, "decode"):
+        return target.decode_all([{**target.encode(one), **settings} for one in configs])
 
 
 def have_settings(target: Target, configs: Sequence[Settings], settings: Settings) -> bool:
@@ -25,7 +29,7 @@ def refusal(target: Target, settings: Settings) -> UsageError:
     """The error that no drawn configuration can have these settings, with the reason for the default configuration."""
     reason = "choose other values, or set further ones that they need"
     try:
-        target.decode({**target.defaults, **settings})
+        target.systems(ENGINE, [target.decode({**target.defaults, **settings})], "")
     except InvalidConfig as error:
         reason = str(error)
     return UsageError(f"--set: the engine refuses each drawn configuration with {dict(settings)}: {reason}")

@@ -14,15 +14,28 @@ def is_judged(tallies: Tallies, profile: Profile) -> bool:
     return tallies.runs >= profile.min_runs
 
 
-def why_not_green(tallies: Tallies, profile: Profile, target: Target) -> list[str]:
-    """The coverage that a campaign without violations lacks, one line each; empty if it was too short to be judged."""
-    return [*_missing_coverage(tallies, profile, target)] if is_judged(tallies, profile) else []
+def why_not_green(tallies: Tallies, profile: Profile, target: Target, *, is_held: bool = False) -> list[str]:
+    """The coverage that a campaign without violations lacks, one line each; empty if it was too short to be judged.
+
+    A campaign that is held to one machine or to fixed settings cannot reach everything: `not_exercised` has the rest.
+    """
+    return [*_missing_coverage(tallies, profile, target, is_held)] if is_judged(tallies, profile) else []
 
 
-def _missing_coverage(tallies: Tallies, profile: Profile, target: Target) -> Iterator[str]:
+def not_exercised(tallies: Tallies, target: Target) -> tuple[list[str], list[str]]:
+    """The laws that were never evaluated, and the faults that never fired."""
+    laws = [one.name for one in catalog_of(target.contracts).invariants if not tallies.evaluated[one.name]]
+    return laws, [fault for fault in target.faults if not tallies.fired[fault]]
+
+
+def _missing_coverage(tallies: Tallies, profile: Profile, target: Target, is_held: bool) -> Iterator[str]:
+    if is_held and not any(tallies.evaluated.values()):
+        yield "no invariant was ever evaluated"
     for name, count in sorted(tallies.ops.items()):
         if count >= MIN_OCCURRENCES and tallies.noops[name] > MAX_NOOP_SHARE * count:
             yield f"op {name}: {tallies.noops[name]} of {count} were no-ops"
+    if is_held:
+        return
     if profile.must_evaluate:
         for invariant in catalog_of(target.contracts).invariants:
             if not tallies.evaluated[invariant.name] and not tallies.not_applicable[invariant.name]:

@@ -9,6 +9,7 @@ from harness.core.oplog import Header, OpLog
 from harness.core.ops import Drain, Op, Step, Submit, name_of
 from harness.core.registry import target_of
 from harness.core.replay import failure_like
+from harness.core.target_fault import TargetFault
 from harness.search.shrink import Budget, BudgetSpent, DoesNotFail, shrink
 
 CONFIRMATIONS = 2  # failed runs of one fingerprint that are run twice; later ones are not run again
@@ -114,12 +115,13 @@ class KnownFailures:
 
         Returns the log; that of the confirming failure is shrunk.
         """
-        self.times[failure.fingerprint] += 1
-        if self.times[failure.fingerprint] == CONFIRMATIONS:
-            log = _shrunk(log, failure.fingerprint, heartbeat)
-            self._trails[failure.fingerprint] = Trail.of(log)
-        elif self.times[failure.fingerprint] > CONFIRMATIONS:
-            self._trails[failure.fingerprint].widen(log.header)
+        name = failure.fingerprint
+        if name in self._trails:
+            self._trails[name].widen(log.header)
+        elif self.times[name] + 1 == CONFIRMATIONS:
+            log = _shrunk(log, name, heartbeat)
+            self._trails[name] = Trail.of(log)
+        self.times[name] += 1
         return log
 
     def end_run(self, failure: Failure | None) -> None:
@@ -172,5 +174,5 @@ def _shrunk(log: OpLog, fingerprint: str, heartbeat: Callable[[], None]) -> OpLo
 
     try:
         return shrink(log, still_fails, Budget(executions=SHRINK_EXECUTIONS, cpu_seconds=float("inf"))).log
-    except DoesNotFail:
+    except (DoesNotFail, TargetFault):
         return log

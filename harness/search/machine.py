@@ -13,6 +13,7 @@ from harness.core.oplog import Header
 from harness.core.ops import Abort, Drain, Op
 from harness.core.replay import driver_of
 from harness.core.target import Target
+from harness.core.target_fault import TargetFault, blamed_on
 
 
 class Listener(Protocol):
@@ -48,6 +49,10 @@ class Listener(Protocol):
 
     def on_end(self, header: Header, driver: Driver) -> None: ...
 
+    def on_fault(self, fault: TargetFault, driver: Driver | None) -> None:
+        """Called if the target fails in a run, which ends then; `driver` is None if it could not be made."""
+        raise fault
+
 
 class Player:
     """Applies ops with the driver of a run; `machine` is the name of a machine of the target.
@@ -66,11 +71,18 @@ class Player:
 
     def begin(self, configs: Sequence[Any]) -> None:
         """Start the run's engines, of these configurations of the target with the settings that the listener fixes."""
-        self.configs, target = self.listener.fix(configs), self.listener.target
-        if not self.listener.is_over:
-            encoded = [target.encode(config) for config in self.configs]
-            self.header = Header(engine=target.name, version=target.version(), machine=self.machine, configs=encoded)
-            self.driver = self.listener.drive(self.header)
+        self.configs, target = configs, self.listener.target
+        try:
+            self.configs = self.listener.fix(configs)
+            if not self.listener.is_over:
+                with blamed_on(target.name, "encode"):
+                    encoded = [target.encode(config) for config in self.configs]
+                self.header = Header(
+                    engine=target.name, version=target.version(), machine=self.machine, configs=encoded
+                )
+                self.driver = self.listener.drive(self.header)
+        except TargetFault as fault:
+            self.listener.on_fault(fault, None)
 
     def apply(self, op: Op) -> None:
         if self.driver is None or self.driver.failure is not None or self.listener.is_over:
@@ -78,7 +90,11 @@ class Player:
         if not self.listener.before_op(op):
             return
         driver, self.driver = self.driver, None  # an interrupt leaves an undefined state, which is not checked
-        driver.apply(op)
+        try:
+            driver.apply(op)
+        except TargetFault as fault:
+            self.listener.on_fault(fault, driver)
+            return
         self.driver = driver
         self.listener.on_op(driver)
 
@@ -92,7 +108,11 @@ class Player:
         if self.driver is None:
             return
         if self.driver.failure is None and self.listener.before_op(Drain()):
-            self.driver.apply(Drain())
+            try:
+                self.driver.apply(Drain())
+            except TargetFault as fault:
+                self.listener.on_fault(fault, self.driver)
+                return
         assert self.header is not None, "a run that has a driver has a header"
         self.listener.on_end(self.header, self.driver)
 

@@ -14,13 +14,14 @@ from harness.core.target import Target
 from harness.search.campaign import Plan
 from harness.search.deaths import FAULT
 from harness.search.findings import FindingReport
-from harness.search.floors import why_not_green
+from harness.search.floors import not_exercised, why_not_green
 from harness.search.result import Result
 
 NOT_JUDGED = "not judged"
 SHORTEST_BOOT_S = 0.1  # a shorter boot is not printed
 VERDICTS = {
     ExitCode.FAULT: "a fault of swarden itself",
+    ExitCode.MISUSE: "a fault of the target",
     ExitCode.NONDETERMINISTIC: "not deterministic",
     ExitCode.VIOLATED: "violated",
     ExitCode.STUCK: "stuck",
@@ -57,6 +58,7 @@ class Outcome:
     @property
     def exit_code(self) -> ExitCode:
         codes = [ExitCode.NONDETERMINISTIC] * bool(self.diverged) + [ExitCode.RED] * bool(self.owed)
+        codes += [ExitCode.MISUSE] * bool(self.result.target_faults)
         codes += [_code_of(finding) for finding in self.findings] + [ExitCode.INTERRUPTED] * self.is_interrupted
         return worst(codes)
 
@@ -74,8 +76,6 @@ class Outcome:
             return "it was interrupted"
         if self.mutant is not None:
             return ""
-        if self.plan.machine is not None:
-            return f"only machine {self.plan.machine} ran"
         return f"{runs} runs, want at least {want} of profile {self.plan.profile.name}" if runs < want else ""
 
     @cached_property
@@ -86,8 +86,13 @@ class Outcome:
             if not self.findings and not self.is_interrupted:
                 owed.append(f"mutant {self.mutant.id}: missed by {', '.join(self.mutant.caught_by)}")
         elif not self.why_not_judged:
-            owed += why_not_green(self.result.tallies, self.plan.profile, self.target)
+            owed += why_not_green(self.result.tallies, self.plan.profile, self.target, is_held=self.is_held)
         return owed
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the campaign has only one machine, as with fixed settings, and so cannot cover everything."""
+        return self.plan.machine is not None
 
     @property
     def found(self) -> str:
@@ -130,16 +135,21 @@ class Outcome:
             "noops": {name: round(tallies.noops[name] / count, 4) for name, count in sorted(tallies.ops.items())},
             "faults": {fault: tallies.fired[fault] for fault in {**dict.fromkeys(self.target.faults), **tallies.fired}},
             "owed": self.owed,
+            "not_exercised": dict(zip(("laws", "faults"), not_exercised(tallies, self.target), strict=True)),
             "diverged": self.diverged,
+            "target_faults": [*self.result.target_faults.values()],
         }
 
     def lines(self) -> list[str]:
         """The last lines of the output: the reasons, then the verdict and the figures in one line."""
         tallies, seconds = self.result.tallies, self.result.seconds
         verdict = f"{self.verdict} ({self.why_not_judged})" if self.verdict == NOT_JUDGED else self.verdict
-        lines = [f"not deterministic: {run}" for run in self.diverged]
+        lines = [*self.result.target_faults.values(), *(f"not deterministic: {run}" for run in self.diverged)]
         lines += [f"red: {owed}" for owed in self.owed]
         lines += [self.found] if self.found else []
+        if self.is_held and self.mutant is None:
+            laws, faults = not_exercised(tallies, self.target)
+            lines.append(f"not exercised by machine {self.plan.machine}: {len(laws)} laws, {len(faults)} faults")
         boot = max(self.result.boots, default=0.0)
         lines += [f"boot {boot:.1f} s in each worker, not counted"] if boot >= SHORTEST_BOOT_S else []
         rate = tallies.steps / seconds if seconds else 0.0

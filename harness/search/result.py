@@ -68,7 +68,8 @@ class Tallies:
 class Result:
     """The result of one run, or of all runs of a worker or a campaign; `diverged` describes nondeterministic runs.
 
-    `rare` are healthy runs for the corpus, `replayed` the names of its logs that passed.
+    `rare` are healthy runs for the corpus, `replayed` the names of its logs that passed.  `target_faults` are the
+    exceptions of the target itself, by fingerprint; the runs that they ended count for nothing else.
     """
 
     tallies: Tallies = field(default_factory=Tallies)
@@ -81,6 +82,7 @@ class Result:
     cpu_seconds: float = 0.0  # of the workers, in finished runs
     rare: list[RareRun] = field(default_factory=list)
     replayed: set[str] = field(default_factory=set)
+    target_faults: dict[str, str] = field(default_factory=dict)
     run: tuple[int, int] | None = None  # the seed and the ordinal, if this is the result of one run
 
     def add(self, other: "Result") -> None:
@@ -93,6 +95,7 @@ class Result:
         self.unexplained_deaths += other.unexplained_deaths
         self.rare += other.rare
         self.replayed |= other.replayed
+        self.target_faults = other.target_faults | self.target_faults
         for finding in other.findings.values():
             both = (self.findings.get(finding.fingerprint, finding), finding)
             soonest = min(one.found_cpu_seconds for one in both)

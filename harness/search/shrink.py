@@ -6,6 +6,7 @@ differ from the default, then lower numbers in these settings.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import combinations
 from time import process_time
@@ -13,10 +14,11 @@ from typing import Any, Protocol
 
 import msgspec
 
-from harness.core.errors import InvalidConfig, UsageError
+from harness.core.errors import InvalidConfig, RunTooLarge, UsageError
 from harness.core.oplog import OpLog
 from harness.core.ops import Drain, Op, Step, Submit
 from harness.core.target import Target
+from harness.core.target_fault import TargetFault, blamed_on
 from harness.search.simpler import (
     drains_as_steps,
     is_number,
@@ -68,7 +70,8 @@ class Budget:
 class Shrunk:
     """The smallest failing log, without digests, and the cost of the shrink; `complete` unless the budget ended it.
 
-    `executions` counts the candidates that were run, `op_calls` their executed ops.
+    `executions` counts the candidates that were run, `op_calls` their executed ops.  `target_faults` are those of
+    candidates, which count as candidates that do not fail.
     """
 
     log: OpLog
@@ -76,6 +79,7 @@ class Shrunk:
     op_calls: int
     cpu_seconds: float
     complete: bool
+    target_faults: Sequence[str] = ()
 
 
 def shrink(
@@ -92,7 +96,9 @@ def shrink(
         search.run(simplify_config=simplify_config)
     except BudgetSpent:
         complete = False
-    return Shrunk(search.log, search.executions, search.op_calls, search.cpu_seconds, complete)
+    return Shrunk(
+        search.log, search.executions, search.op_calls, search.cpu_seconds, complete, [*search.target_faults.values()]
+    )
 
 
 def measure(log: OpLog) -> tuple[int, int, int, int, int]:
@@ -115,6 +121,7 @@ class _Search:
     budget: Budget
     executions: int = 0
     op_calls: int = 0
+    target_faults: dict[str, str] = field(default_factory=dict)  # the first with each fingerprint
     _began: float = field(default_factory=process_time)
     _passed: set[tuple[bytes, tuple[Op, ...]]] = field(default_factory=set)
 
@@ -190,7 +197,9 @@ class _Search:
         key = (msgspec.json.encode(header.configs), tuple(ops))
         if not ops or key in self._passed or measure(candidate) >= measure(self.log):
             return False
-        has_failed = self._run(candidate)
+        has_failed = False
+        with self._noting_faults():
+            has_failed = self._run(candidate)
         if not has_failed:
             self._passed.add(key)
         return has_failed
@@ -326,8 +335,17 @@ class _Search:
         return self._are_valid(configs) and self._accepts(self.log.ops, configs)
 
     def _are_valid(self, configs: Sequence[Config]) -> bool:
-        try:
+        with self._noting_faults(), blamed_on(self.target.name, "decode"):
             self.target.decode_all(configs)
-        except InvalidConfig:
-            return False
-        return True
+            return True
+        return False
+
+    @contextmanager
+    def _noting_faults(self) -> Iterator[None]:
+        """Leave the block early if no engine can be built or run there; a fault of the target is kept."""
+        try:
+            yield
+        except TargetFault as fault:
+            self.target_faults.setdefault(fault.fingerprint, str(fault))
+        except (InvalidConfig, RunTooLarge):
+            pass

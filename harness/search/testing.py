@@ -83,8 +83,9 @@ def _stories(fuzz: Fuzz, out: Path) -> Iterator[str]:
     with same_draws():
         result = Worker(fuzz.plan(out), lambda _: None).work()
     until = monotonic() + fuzz.shrink_seconds
-    if not result.tallies.runs:
+    if not result.tallies.runs and not result.target_faults:
         yield "no run was made, so nothing is tested: the time was over before the first; give more seconds"
+    yield from result.target_faults.values()
     yield from (f"not deterministic: {place}" for place in result.diverged)
     for finding in result.findings.values():
         try:

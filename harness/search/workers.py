@@ -190,6 +190,9 @@ class WorkerGroup:
             if isinstance(message, FindingReport | NotReproduced):
                 reported.add(index)
                 yield message
+            elif isinstance(message, UsageError) and isinstance(task, ReportTask):  # such as a fault of the target
+                reported.add(index)
+                yield write_unshrunk(task.finding, out, f"when the run is repeated: {message}")
             elif isinstance(message, WorkerDeath):
                 if isinstance(task, ReportTask) and index not in reported:
                     note = f"when the run is repeated, the process {message.how}"

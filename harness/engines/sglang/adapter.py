@@ -24,7 +24,11 @@ from harness.engines.sglang.speculation import SglangSpeculation
 from invariants import reference, view
 from invariants.reuse import sharing
 
-CODE = EngineCode("sglang", ledgers="sglang.srt.mem_cache.alloc")
+CODE = EngineCode(
+    "sglang",
+    ledgers="sglang.srt.mem_cache.alloc",
+    stand_ins=[f"{__package__}.{name}" for name in ("forward", "speculation")],
+)
 REPORTED = frozenset(
     kind.__name__
     for kind in (

@@ -23,7 +23,8 @@ from invariants import reference, view
 from invariants.kinds import FinishReason
 from invariants.reuse import sharing
 
-CODE = EngineCode("vllm", ledgers="vllm.v1.core.block_pool")
+WORKER = ("runner", "device", "memory", "passes", "speculation", "states")  # what stands for a worker and its model
+CODE = EngineCode("vllm", ledgers="vllm.v1.core.block_pool", stand_ins=[f"{__package__}.{name}" for name in WORKER])
 REPORTED = frozenset(
     kind.__name__
     for kind in (

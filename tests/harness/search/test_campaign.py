@@ -2,17 +2,19 @@
 
 from dataclasses import replace
 from itertools import count
+from threading import Event
 
 import pytest
 
 from harness.components.ledger.machine import LedgerTraffic
-from harness.core.errors import UsageError
+from harness.core.errors import InvalidConfig, UsageError
 from harness.core.fingerprint import slug
 from harness.core.oplog import OpLog
 from harness.core.registry import OWN, target_of
 from harness.core.replay import failure_like, run_log
 from harness.core.running_log import RunningLog, last_run
 from harness.engines.own.mutants.catalog import BY_ID
+from harness.engines.own.target import OwnTarget
 from harness.engines.own.traffic import EngineTraffic, WeightedEngineTraffic
 from harness.search.campaign import Plan, RunIndex, Worker, batch_seed
 from harness.search.machine import turns_of
@@ -27,7 +29,7 @@ TINY = Profile(
 
 def work(**changes):
     """A worker's result after a few small runs."""
-    plan = Plan(OWN, TINY, seed=11, seconds=60, max_runs=6, machine="engine")
+    plan = Plan(OWN, TINY, seed=11, seconds=float("inf"), max_runs=6, machine="engine")
     return Worker(replace(plan, **changes), lambda _: None).work()
 
 
@@ -207,7 +209,7 @@ def test_finding_has_the_smallest_of_its_failing_logs():
 def test_interrupted_run_is_discarded():
     """Runs that ended before the interrupt are kept; the current run is neither drained nor checked."""
     results: list[Result] = []
-    plan = Plan(OWN, TINY, seed=11, seconds=60, max_runs=6, machine="engine")
+    plan = Plan(OWN, TINY, seed=11, seconds=float("inf"), max_runs=6, machine="engine")
     num_checks = count()
     worker = Worker(plan, results.append, lambda: len(results) == 2 and next(num_checks) > 5)
 
@@ -311,6 +313,26 @@ def test_fixed_settings_are_those_of_all_runs(machine):
 def test_settings_that_no_configuration_can_have_end_the_campaign():
     with pytest.raises(UsageError, match=r"--set: the engine refuses each .*: page_size: 3 is not one of"):
         work(settings={"page_size": 3}, machine="ledger")
+
+
+@pytest.mark.parametrize("refused", ["decode", "systems"])
+def test_draw_that_conflicts_with_a_fixed_setting_is_drawn_again(monkeypatch, refused):
+    """Whether the configuration or the engine refuses it; only if no draw fits, the campaign ends."""
+    original, none_fits = getattr(OwnTarget, refused), Event()
+
+    def picky(self, *arguments):
+        made = original(self, *arguments)
+        config = made if refused == "decode" else arguments[1][0]
+        if config.page_size == 2 and (config.overlap or none_fits.is_set()):
+            raise InvalidConfig("overlap is true with page_size 2")
+        return made
+
+    monkeypatch.setattr(OwnTarget, refused, picky)
+    plan = {"settings": {"page_size": 2}, "max_runs": 6}
+    assert work(**plan).tallies.runs == 6
+    none_fits.set()
+    with pytest.raises(UsageError, match=r"--set: the engine refuses each .* with .*: overlap is true with page_size"):
+        work(**plan)
 
 
 def test_finding_that_cannot_be_written_is_kept_in_memory(tmp_path):

@@ -1,5 +1,6 @@
 """The exit code and the verdict of a campaign."""
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -16,6 +17,7 @@ from harness.search.result import Result, Tallies
 
 LOG = OpLog(Header(engine=OWN, machine="engine", configs=[{}]), [])
 SMOKE = replace(PROFILES["smoke"], min_runs=10)
+HELD = Plan(OWN, replace(SMOKE, must_evaluate=True, probe_floor=0.01), 1, 60.0, machine="tree")
 ENOUGH = Result(Tallies(runs=10))
 
 
@@ -40,8 +42,18 @@ def outcome(**changes) -> Outcome:
             "not judged",
             id="interrupted-before-it-was-repeated",
         ),
+        pytest.param({"plan": HELD}, ExitCode.RED, "red", id="part-of-the-engine-without-a-check"),
         pytest.param(
-            {"plan": Plan(OWN, SMOKE, 1, 60.0, machine="tree")}, ExitCode.CLEAN, "not judged", id="part-of-the-engine"
+            {"plan": HELD, "result": Result(Tallies(runs=10, evaluated=Counter(unit_has_one_owner=9)))},
+            ExitCode.CLEAN,
+            "green",
+            id="part-of-the-engine",
+        ),
+        pytest.param(
+            {"plan": HELD, "result": Result(Tallies(runs=10, ops=Counter(step=40), noops=Counter(step=21)))},
+            ExitCode.RED,
+            "red",
+            id="part-of-the-engine-with-no-ops",
         ),
         pytest.param({"findings": [report("stuck/drain")]}, ExitCode.STUCK, "stuck", id="stuck"),
         pytest.param(

@@ -1,0 +1,43 @@
+"""One run of a campaign, and what it adds to the counts of the campaign."""
+
+from typing import NamedTuple
+
+from harness.core.driver import Driver
+from harness.core.oplog import Header
+from harness.core.target import ENGINE, Watch
+from harness.search.features import Features
+from harness.search.result import Tallies
+
+
+class Run(NamedTuple):
+    """The current run: its header, the probes that it has reached, and its features.
+
+    `replays` names the log of the corpus that is run; "" for a random run.
+    """
+
+    header: Header
+    watch: Watch
+    features: Features
+    replays: str = ""
+
+    def add_to(self, tallies: Tallies, driver: Driver, only_machine: str | None) -> None:
+        """Add this run to the tallies; `only_machine` is that of a campaign of one machine."""
+        counts, machine = driver.counts, self.header.machine
+        tallies.steps = counts.engine_steps
+        tallies.failed_runs = int(driver.failure is not None)
+        if driver.failure is not None:
+            tallies.failures[driver.failure.fingerprint] = 1
+        for name, judged in counts.tally.items():
+            tallies.evaluated[name] += judged.evaluated
+            if machine in (ENGINE, only_machine):  # fewer invariants apply to a part of an engine
+                tallies.not_applicable[name] += judged.not_applicable
+        tallies.fired.update(self.watch.fired)
+        if self.replays:
+            return
+        tallies.runs = 1
+        tallies.ops.update(counts.ops)
+        tallies.noops.update(counts.noops)
+        probes_of = {name: spec.probes for name, spec in self.header.target.machines.items()}
+        of_other_machines = {name for other, probes in probes_of.items() if other != machine for name in probes}
+        tallies.probes.update(self.watch.seen - of_other_machines)
+        tallies.machine_runs[machine] = 1
