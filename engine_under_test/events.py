@@ -9,7 +9,7 @@ branch reads the node through its window.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from engine_under_test.units import Owner
+from invariants.events import Owner
 
 Event = NamedTuple  # any of these
 PoolCounts = tuple[tuple[str, int], ...]

@@ -9,7 +9,8 @@ import torch
 from engine_under_test.ports import Computed, LogitsSpan
 from engine_under_test.reasons import FinishReason
 from engine_under_test.sampling import SamplingParams
-from engine_under_test.units import Owner, request_owner
+from engine_under_test.units import request_owner
+from invariants.events import Owner
 
 
 class Output(NamedTuple):

@@ -10,9 +10,33 @@ from array import array
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from invariants.view import Owner
-
 PoolCounts = tuple[tuple[str, int], ...]
+
+
+class Owner(NamedTuple):
+    """The holder that must free a unit: a kind (request, tree, session, transfer, load…) and its ordinal (0: none)."""
+
+    kind: str
+    id: int = 0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.kind} {NODE_LETTER if self.kind == TREE_KIND else self.kind[0]}{self.id}" if self.id else self.kind
+        )
+
+
+REQUEST_KIND = "request"
+SESSION_KIND = "session"
+HANDOVER_KIND = "transfer"  # between engines: the KV to send, until it has arrived, and the pages for KV to receive
+TREE_KIND = "tree"
+BACKUP_KIND = "backup"  # a copy from the device to the host
+LOAD_KIND = "load"  # a copy from the host to the device
+COPY_JOB_KINDS = frozenset({BACKUP_KIND, LOAD_KIND})
+FENCE_KIND = "fence"  # holds released units and locks until a launch has completed
+NODE_LETTER = "n"
+OUTSIDE_KIND = "pressure"  # takes units of one pool from outside the engine
+OWNER_KINDS = (REQUEST_KIND, SESSION_KIND, HANDOVER_KIND, BACKUP_KIND, LOAD_KIND)  # with ids, beside the tree's nodes
+TREE = Owner(TREE_KIND)
 
 
 class Taken(NamedTuple):

@@ -12,7 +12,7 @@ from engine_under_test.errors import AccountingError
 from engine_under_test.events import Paired
 from engine_under_test.pools.ledger import Ledger
 from engine_under_test.ports import Observer
-from engine_under_test.units import Owner
+from invariants.events import Owner
 
 Need = Mapping[str, int]  # pages by pool
 Places = Mapping[str, Sequence[int]]  # indices of pages, by pool

@@ -5,13 +5,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from engine_under_test.engine import Engine
 from engine_under_test.events import Completed, Freed, Given, Paired, StepBegan, StepEnded, Taken
-from engine_under_test.units import Owner
 from harness.components.translation import translated
 from harness.core.driver import Moment
 from harness.strict.check import Handler
 from harness.strict.evidence import Evidence
 from harness.strict.outside import Outside
 from harness.strict.owners import OwnerTable, PeerTable, Wrong, leaked, misplaced, moved_without_event
+from invariants.events import Owner
 from invariants.laws.memory.moves import (
     Move,
 )

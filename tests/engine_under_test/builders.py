@@ -24,7 +24,6 @@ from engine_under_test.sampling import SamplingParams
 from engine_under_test.scheduler.custody import Custody
 from engine_under_test.scheduler.other_side import OtherSide
 from engine_under_test.scheduler.storage import Storage
-from engine_under_test.units import Owner
 from fakes.backing import FakeBacking
 from fakes.catalog import FAULTS
 from fakes.clock import FakeClock
@@ -32,6 +31,7 @@ from fakes.forward import FakeForward
 from fakes.unsteady import UnsteadyForward
 from harness.core.faults import FaultPlan
 from harness.engines.own.adapter import VOCABULARY, ReferenceModel
+from invariants.events import Owner
 from invariants.reference import Expectation
 
 PAGE, WINDOW = 4, 6

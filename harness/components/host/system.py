@@ -9,7 +9,7 @@ from engine_under_test.cache.record import KVRecord
 from engine_under_test.config import EngineConfig
 from engine_under_test.errors import PoolExhausted
 from engine_under_test.host.copier import HostCopier
-from engine_under_test.units import Owner, num_pages, request_owner
+from engine_under_test.units import num_pages, request_owner
 from fakes.catalog import FAULTS
 from fakes.host import UnsteadyHostStore
 from harness.components.configurations import on_host
@@ -25,6 +25,7 @@ from harness.core.ops import Ack, Drain, Evict, Fetch, Flush, Heal, Inject, Inse
 from harness.core.recipes import Prompts
 from invariants import events as seen
 from invariants import view
+from invariants.events import Owner
 from invariants.reference import Reference
 
 DRAIN_STEPS = 50

@@ -8,7 +8,7 @@ from engine_under_test.errors import PoolExhausted
 from engine_under_test.events import Completed
 from engine_under_test.pools.ledger import Ledger
 from engine_under_test.pools.memory import KVMemory
-from engine_under_test.units import Owner, request_owner
+from engine_under_test.units import request_owner
 from harness.components.ledger.model import ALL, PARTS, REST, WINDOWED, LedgerModel
 from harness.components.limits import MILLION, limits_of
 from harness.components.neighbour import PRESSURE, Neighbour
@@ -16,7 +16,7 @@ from harness.components.translation import CODE, judged
 from harness.core.event_log import EventLog
 from harness.core.ops import Complete, Drain, Free, Give, Op, Pressure, Take, TakeOver, name_of
 from invariants import view
-from invariants.events import Modelled
+from invariants.events import Modelled, Owner
 from invariants.reference import Reference
 
 NUM_OWNERS = 4
@@ -243,7 +243,7 @@ class LedgerSystem:
         holdings = self._neighbour.holdings(ledger.name)
         for owner, handles in self._handles.items():
             units = [unit for unit in self._memory.ledgers.pages_of(ledger.name, handles) if unit]
-            holdings.append(view.Holding(view.Owner(*owner), units, cached=False))
+            holdings.append(view.Holding(owner, units, cached=False))
         return holdings
 
 

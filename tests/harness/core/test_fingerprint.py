@@ -4,7 +4,8 @@ import pytest
 
 from engine_under_test.config import EngineConfig
 from harness.core.fingerprint import current_fingerprint, fingerprint, fingerprint_of_error, fingerprints, slug
-from invariants.view import FREE, Owner
+from invariants.events import Owner
+from invariants.view import FREE
 from invariants.violation import Code, Ref, Violation
 
 PAGE, REQUEST, NODE = Ref("page", 17, "swa"), Ref("request", 3), Ref("node", 7)

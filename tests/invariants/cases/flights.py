@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from invariants.events import Completed, Discarded, Failed, Finished, Late, Launched, Retracted
+from invariants.events import Completed, Discarded, Failed, Finished, Late, Launched, Owner, Retracted
 from invariants.kinds import FinishReason
 from invariants.laws.lifecycle.flights import (
     FlightCode,
@@ -12,7 +12,7 @@ from invariants.laws.lifecycle.flights import (
     passes_complete_in_order,
     units_in_flight_are_pinned,
 )
-from invariants.view import Fence, Holding, Owner
+from invariants.view import Fence, Holding
 from invariants.violation import Ref, found, request_ref
 from tests.invariants.builders import (
     AFTER,
