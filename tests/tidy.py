@@ -60,7 +60,7 @@ MAY_IMPORT = {
 LAYERS = (
     (
         *("clock", "errors", "units", "components", "config", "events", "kv_events", "limits", "messages"),
-        *("ports", "reasons", "request", "sampling", "strict", "window"),
+        *("ports", "request", "sampling", "strict", "window"),
     ),
     ("pools",),
     ("cache",),

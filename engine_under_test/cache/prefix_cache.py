@@ -12,9 +12,8 @@ from engine_under_test.events import Evicted, Inserted, Loaded
 from engine_under_test.pools.memory import KVMemory
 from engine_under_test.pools.paired import NO_PAGE
 from engine_under_test.ports import Observer
-from engine_under_test.reasons import FreeCause
 from engine_under_test.units import align_down
-from invariants.events import TREE
+from invariants.events import TREE, FreeCause
 
 NO_FRONTIERS: Mapping[str, int] = {}  # no page is given up
 

@@ -33,10 +33,10 @@ from engine_under_test.messages import (
 )
 from engine_under_test.pools.memory import KVMemory
 from engine_under_test.pools.paired import Need
-from engine_under_test.reasons import Ending, FinishReason
-from engine_under_test.request import Request
+from engine_under_test.request import Ending, Request
 from engine_under_test.scheduler.scheduler import Scheduler
 from engine_under_test.units import align_down, handover_owner, num_pages
+from invariants.events import FinishReason
 
 
 @dataclass(slots=True, eq=False)

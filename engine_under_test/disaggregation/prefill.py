@@ -27,10 +27,10 @@ from engine_under_test.messages import (
     TransferRequest,
 )
 from engine_under_test.pools.memory import KVMemory
-from engine_under_test.reasons import Ending, FinishReason, FreeCause
-from engine_under_test.request import Request
+from engine_under_test.request import Ending, Request
 from engine_under_test.scheduler.scheduler import Scheduler
 from engine_under_test.units import handover_owner
+from invariants.events import FinishReason, FreeCause
 
 ALREADY_COMPLETE = "it has the whole prompt already"  # the reason if the Close of the decode side has none
 

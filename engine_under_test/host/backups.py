@@ -7,8 +7,7 @@ from engine_under_test.cache.prefix_cache import PrefixCache
 from engine_under_test.events import CopyDropped
 from engine_under_test.host.copy_jobs import CopyJob, CopyJobs, Move, copy_job_owner, page_indices
 from engine_under_test.pools.memory import HostMemory, KVMemory
-from engine_under_test.reasons import FreeCause
-from invariants.events import TREE
+from invariants.events import TREE, FreeCause
 
 
 class Backups:

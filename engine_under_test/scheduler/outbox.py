@@ -2,8 +2,7 @@
 
 from engine_under_test.events import Finished
 from engine_under_test.ports import Observer
-from engine_under_test.reasons import Ending
-from engine_under_test.request import Output, Request
+from engine_under_test.request import Ending, Output, Request
 
 
 class Outbox:

@@ -14,8 +14,7 @@ from engine_under_test.events import Discarded, Event, GaveWay, Parked, Paused, 
 from engine_under_test.pools.memory import ROWS
 from engine_under_test.pools.paired import Need
 from engine_under_test.ports import Computed, Ports
-from engine_under_test.reasons import Ending, FinishReason, FreeCause
-from engine_under_test.request import Output, Request
+from engine_under_test.request import Ending, Output, Request
 from engine_under_test.scheduler.admission import Admission
 from engine_under_test.scheduler.batch import Entry, Loading, Running
 from engine_under_test.scheduler.custody import Custody
@@ -28,6 +27,7 @@ from engine_under_test.scheduler.preempt import Contention, victims
 from engine_under_test.scheduler.queues import WaitingQueue
 from engine_under_test.scheduler.retract import NewTokenRatio, retraction_order
 from engine_under_test.scheduler.storage import Storage
+from invariants.events import FinishReason, FreeCause
 
 
 class Scheduler:

@@ -9,10 +9,10 @@ from engine_under_test.config import EngineConfig
 from engine_under_test.events import Event, GivenUp, Kept, Lent, SessionClosed, SessionOpened
 from engine_under_test.pools.memory import KVMemory
 from engine_under_test.ports import Observer
-from engine_under_test.reasons import FreeCause
 from engine_under_test.request import Request
 from engine_under_test.sessions.session import Session
 from engine_under_test.units import align_up, num_pages
+from invariants.events import FreeCause
 
 
 class Sessions:

@@ -6,6 +6,7 @@ from invariants.events import (
     Admitted,
     CopyBegan,
     CopyEnded,
+    FreeCause,
     Freed,
     Launched,
     LoadPlanned,
@@ -14,7 +15,6 @@ from invariants.events import (
     Taken,
 )
 from invariants.invariant import invariant
-from invariants.kinds import FreeCause
 from invariants.transition import Transition, When
 from invariants.violation import Code, Evidence, found, owner_ref, request_ref
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from invariants import events as seen
-from invariants.events import HANDOVER_KIND
-from invariants.kinds import FinishReason, Place
+from invariants.events import HANDOVER_KIND, FinishReason
+from invariants.kinds import Place
 from invariants.limits import BOTH, DECODE, PREFILL
 from invariants.transition import Transition
 

@@ -2,11 +2,9 @@
 
 from collections.abc import Iterator
 
-from engine_under_test.reasons import FreeCause
 from engine_under_test.units import common_len
 from invariants import events as seen
-from invariants.events import SESSION_KIND
-from invariants.kinds import FinishReason
+from invariants.events import SESSION_KIND, FinishReason, FreeCause
 from invariants.transition import Transition
 from invariants.view import RequestView
 

@@ -20,7 +20,7 @@ from harness.engines.vllm.reports import completed, launched
 from harness.engines.vllm.requests import Requests
 from harness.engines.vllm.runner import Hooks, Runner
 from invariants import reference, view
-from invariants.kinds import FinishReason
+from invariants.events import FinishReason
 from invariants.reuse import sharing
 
 CODE = EngineCode("vllm", ledgers="vllm.v1.core.block_pool")

@@ -4,6 +4,7 @@ from invariants.events import (
     OUTSIDE_KIND,
     REQUEST_KIND,
     Demoted,
+    FreeCause,
     Freed,
     Given,
     Owner,
@@ -17,7 +18,6 @@ from invariants.events import (
     Written,
 )
 from invariants.invariant import invariant
-from invariants.kinds import FreeCause
 from invariants.transition import Transition, When
 from invariants.view import FREE, ReceiptView, Snapshot
 from invariants.violation import Code, Evidence, Found, Ref, found, node_ref, owner_ref, request_ref, unit_ref

@@ -2,10 +2,10 @@
 
 from engine_under_test.events import Finished
 from engine_under_test.ports import Computed
-from engine_under_test.reasons import Ending, FinishReason
-from engine_under_test.request import Output, Request
+from engine_under_test.request import Ending, Output, Request
 from engine_under_test.sampling import SamplingParams
 from engine_under_test.scheduler.outbox import Outbox
+from invariants.events import FinishReason
 from tests.engine_under_test.builders import EventLog
 
 

@@ -9,8 +9,7 @@ from invariants.contracts.decode_reservations import (
     empty_decode_engine_reserves_at_once,
     reservations_follow_arrival_order,
 )
-from invariants.events import Finished, Owner, Refused
-from invariants.kinds import FinishReason
+from invariants.events import Finished, FinishReason, Owner, Refused
 from invariants.transition import Transition, When
 from invariants.view import Fence, LaunchView, RecordView, RequestView
 from invariants.violation import found, request_ref

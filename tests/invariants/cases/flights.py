@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from invariants.events import Completed, Discarded, Failed, Finished, Late, Launched, Owner, Retracted
-from invariants.kinds import FinishReason
+from invariants.events import Completed, Discarded, Failed, Finished, FinishReason, Late, Launched, Owner, Retracted
 from invariants.laws.lifecycle.flights import (
     FlightCode,
     discarded_results_are_stale,

@@ -7,8 +7,20 @@ rest are reserved: full 9 10 11 12 and, for the two pages of the tail, swa 7 8. 
 from dataclasses import replace
 from typing import Any
 
-from invariants.events import Filled, Finished, HandedOver, LetGo, Owner, Reserved, Sent, SetAside, Taken, TakenOver
-from invariants.kinds import FinishReason, Place
+from invariants.events import (
+    Filled,
+    Finished,
+    FinishReason,
+    HandedOver,
+    LetGo,
+    Owner,
+    Reserved,
+    Sent,
+    SetAside,
+    Taken,
+    TakenOver,
+)
+from invariants.kinds import Place
 from invariants.laws.lifecycle.handover import (
     HandoverCode,
     filled_pages_were_reserved,

@@ -3,8 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from invariants.events import Finished, GivenUp, Kept, Lent, Owner, TurnRefused
-from invariants.kinds import FinishReason
+from invariants.events import Finished, FinishReason, GivenUp, Kept, Lent, Owner, TurnRefused
 from invariants.laws.lifecycle.sessions import (
     SessionCode,
     idle_sessions_keep_their_kv,
