@@ -11,17 +11,6 @@ from engine_under_test.disaggregation.decode import DecodeSide
 from engine_under_test.disaggregation.prefill import PrefillSide
 from engine_under_test.disaggregation.side import LinkedTo
 from engine_under_test.errors import ConfigError, EngineError
-from engine_under_test.events import (
-    AbortAsked,
-    CloseAsked,
-    Event,
-    Flushed,
-    Rejected,
-    StepBegan,
-    StepEnded,
-    Submitted,
-    TurnRefused,
-)
 from engine_under_test.host.tier import HostTier
 from engine_under_test.model.runner import model_forward
 from engine_under_test.pools.memory import KVMemory
@@ -33,7 +22,18 @@ from engine_under_test.scheduler.scheduler import Scheduler
 from engine_under_test.scheduler.storage import Storage
 from engine_under_test.strict import CENSUS, CONTENT, Checker, both, checker_of, setting_of
 from engine_under_test.units import num_pages
-from invariants.events import FinishReason
+from invariants.events import (
+    AbortAsked,
+    CloseAsked,
+    Event,
+    FinishReason,
+    Flushed,
+    Rejected,
+    StepBegan,
+    StepEnded,
+    Submitted,
+    TurnRefused,
+)
 
 PAUSED = "paused: the engine generates no tokens; call resume first"
 DEFAULT_PORTS = Ports()  # the forward of a checkpoint, the system clock, no observer, memory without shortages

@@ -7,10 +7,9 @@ from typing import NamedTuple
 from engine_under_test.cache.locks import LockReceipt
 from engine_under_test.cache.node import Node
 from engine_under_test.errors import AccountingError
-from engine_under_test.events import CopyBegan, CopyEnded
 from engine_under_test.pools.memory import HostMemory, KVMemory
 from engine_under_test.ports import Acknowledgement, HostStore, Observer, PageCopy
-from invariants.events import BACKUP_KIND, LOAD_KIND, Owner
+from invariants.events import BACKUP_KIND, LOAD_KIND, CopyBegan, CopyEnded, Owner
 
 
 class Move(NamedTuple):

@@ -2,9 +2,18 @@
 
 from collections.abc import Sequence
 
-from engine_under_test.events import Freed, Given, Taken
 from invariants import view
-from invariants.events import COPY_JOB_KINDS, HANDOVER_KIND, REQUEST_KIND, SESSION_KIND, TREE_KIND, Owner
+from invariants.events import (
+    COPY_JOB_KINDS,
+    HANDOVER_KIND,
+    REQUEST_KIND,
+    SESSION_KIND,
+    TREE_KIND,
+    Freed,
+    Given,
+    Owner,
+    Taken,
+)
 
 OWN_KINDS = frozenset({REQUEST_KIND, SESSION_KIND, HANDOVER_KIND, TREE_KIND, *COPY_JOB_KINDS})
 

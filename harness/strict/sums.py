@@ -8,13 +8,12 @@ from typing import NamedTuple
 
 from engine_under_test.cache.record import KVRecord
 from engine_under_test.engine import Engine
-from engine_under_test.events import StepEnded
 from engine_under_test.host.copy_jobs import CopyJob
 from engine_under_test.pools.ledger import Ledger
 from harness.strict.check import Handler
 from harness.strict.evidence import Evidence
 from harness.strict.outside import Outside
-from invariants.events import TREE
+from invariants.events import TREE, StepEnded
 from invariants.laws.memory.pools import pools_conserve_units, unbalanced
 from invariants.view import Fence, Holding, PoolView
 from invariants.violation import Violation

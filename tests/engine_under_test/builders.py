@@ -16,7 +16,6 @@ from engine_under_test.cache.tree import RadixTree
 from engine_under_test.components import FullAttention, SlidingWindow
 from engine_under_test.config import EngineConfig
 from engine_under_test.engine import Engine, create_engine
-from engine_under_test.events import Event, Launched
 from engine_under_test.pools.memory import KVMemory
 from engine_under_test.ports import Ports
 from engine_under_test.request import Request
@@ -31,7 +30,7 @@ from fakes.forward import FakeForward
 from fakes.unsteady import UnsteadyForward
 from harness.core.faults import FaultPlan
 from harness.engines.own.adapter import VOCABULARY, ReferenceModel
-from invariants.events import Owner
+from invariants.events import Event, Launched, Owner
 from invariants.reference import Expectation
 
 PAGE, WINDOW = 4, 6

@@ -129,14 +129,14 @@ LOCKS_OF_OTHERS_ARE_COUNTED_TOO = Mutant(
 PAUSE_WITHOUT_A_WORD = Mutant(
     id="S123",
     source="a pause emits no event",
-    hunks=(Hunk(f"{SCHEDULER}.pause", healthy="self._notice(Paused())", broken="pass"),),
+    hunks=(Hunk(f"{SCHEDULER}.pause", healthy="self._notice(events.Paused())", broken="pass"),),
     caught_by=("paused_engine_launches_nothing", "pauses_are_reported", "paused_engine_holds_nothing"),
 )
 
 RESUMED_WITHOUT_A_WORD = Mutant(
     id="S124",
     source="the end of a pause emits no event",
-    hunks=(Hunk(f"{SCHEDULER}.resume", healthy="self._notice(Resumed())", broken="pass"),),
+    hunks=(Hunk(f"{SCHEDULER}.resume", healthy="self._notice(events.Resumed())", broken="pass"),),
     caught_by=("paused_engine_launches_nothing", "pauses_are_reported", "paused_engine_holds_nothing"),
 )
 
