@@ -13,8 +13,8 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from engine_under_test.errors import ConfigError
-from engine_under_test.events import Event
 from engine_under_test.ports import Observer
+from invariants.events import Event
 
 VARIABLE = "SWARDEN_STRICT_MEM_CHECK"
 GROUP = "swarden.checkers"

@@ -158,6 +158,12 @@ BROKEN = [
         "1: invariants may not import harness.core.ops",
     ),
     (tidy.foreign_imports, ENGINE, "\nimport fakes", "2: engine_under_test may not import fakes"),
+    (
+        tidy.foreign_imports,
+        ENGINE,
+        "from invariants.view import Snapshot",
+        "1: engine_under_test may not import invariants.view.Snapshot",
+    ),
     (tidy.foreign_imports, ENGINE, "import tokenizers", "1: engine_under_test may not import tokenizers"),
     (
         tidy.foreign_imports,
@@ -247,7 +253,8 @@ BROKEN = [
 KEPT = [
     (tidy.foreign_imports, "engine_under_test/model/checkpoint.py", "import json, safetensors.torch"),
     (tidy.foreign_imports, "fakes/link.py", "from engine_under_test.ports import Clock"),
-    (tidy.imports_up_the_layers, "engine_under_test/ports.py", "from engine_under_test import events"),
+    (tidy.foreign_imports, ENGINE, "from invariants.events import Taken"),
+    (tidy.imports_up_the_layers, "engine_under_test/ports.py", "from engine_under_test import errors"),
     (tidy.imports_up_the_layers, "engine_under_test/engine.py", "from engine_under_test.model import layers"),
     (tidy.imports_up_the_layers, "engine_under_test/model/layers.py", "from engine_under_test.pools import kv_store"),
     (tidy.many_parameters, "harness/engines/own/a.py", f"class A(RuleBasedStateMachine):\n    def f(self, {SIX}): ..."),

@@ -10,7 +10,7 @@ from engine_under_test.cache.locks import LockReceipt
 from engine_under_test.cache.prefix_cache import PrefixCache
 from engine_under_test.cache.record import KVRecord
 from engine_under_test.pools.memory import KVMemory
-from engine_under_test.units import Owner
+from invariants.events import Owner
 
 
 class Departing(NamedTuple):

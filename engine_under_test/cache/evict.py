@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from engine_under_test.cache.node import Node
 from engine_under_test.cache.tree import Pools, RadixTree
-from engine_under_test.events import Demoted, Removed, Tombstoned
+from invariants.events import Demoted, Removed, Tombstoned
 
 
 @dataclass(slots=True)

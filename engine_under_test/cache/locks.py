@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from engine_under_test.cache.node import Node
 from engine_under_test.cache.tree import RadixTree
 from engine_under_test.errors import AccountingError
-from engine_under_test.events import Locked, Unlocked
+from invariants.events import Locked, Unlocked
 
 
 @dataclass(frozen=True, slots=True, eq=False)

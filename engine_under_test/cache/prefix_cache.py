@@ -8,12 +8,11 @@ from engine_under_test.cache.match import Boundary, Match, longest, on_device, o
 from engine_under_test.cache.node import Node
 from engine_under_test.cache.record import KVRecord
 from engine_under_test.cache.tree import Insertion, RadixTree
-from engine_under_test.events import Evicted, Inserted, Loaded
 from engine_under_test.pools.memory import KVMemory
 from engine_under_test.pools.paired import NO_PAGE
 from engine_under_test.ports import Observer
-from engine_under_test.reasons import FreeCause
-from engine_under_test.units import TREE, align_down
+from engine_under_test.units import align_down
+from invariants.events import TREE, Evicted, FreeCause, Inserted, Loaded
 
 NO_FRONTIERS: Mapping[str, int] = {}  # no page is given up
 

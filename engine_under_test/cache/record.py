@@ -7,7 +7,8 @@ from itertools import chain, pairwise
 from engine_under_test.cache.locks import LockReceipt
 from engine_under_test.components import Component
 from engine_under_test.pools.request_table import RequestTable
-from engine_under_test.units import Owner, align_up, borders, overlap
+from engine_under_test.units import align_up, borders, overlap
+from invariants.events import Owner
 
 
 @dataclass(slots=True)

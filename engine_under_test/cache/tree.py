@@ -13,9 +13,9 @@ from typing import NamedTuple
 from engine_under_test.cache.lru import Candidates
 from engine_under_test.cache.node import HostSide, Node
 from engine_under_test.components import Component
-from engine_under_test.events import Dropped, Recovered, Split, Stored, Uprooted
 from engine_under_test.ports import Observer
 from engine_under_test.units import borders, overlap
+from invariants.events import Dropped, Recovered, Split, Stored, Uprooted
 
 Pools = tuple[str, ...]
 

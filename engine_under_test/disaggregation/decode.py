@@ -20,7 +20,6 @@ from engine_under_test.disaggregation.payload import (
 from engine_under_test.disaggregation.rules import why_content_is_wrong, why_end_is_wrong, why_pages_are_wrong
 from engine_under_test.disaggregation.side import LinkedTo, PeerTimer, Side
 from engine_under_test.errors import PoolExhausted
-from engine_under_test.events import Filled, LetGo, Matched, Reserved, SetAside, TakenOver
 from engine_under_test.messages import (
     Close,
     Invitation,
@@ -33,10 +32,10 @@ from engine_under_test.messages import (
 )
 from engine_under_test.pools.memory import KVMemory
 from engine_under_test.pools.paired import Need
-from engine_under_test.reasons import Ending, FinishReason
-from engine_under_test.request import Request
+from engine_under_test.request import Ending, Request
 from engine_under_test.scheduler.scheduler import Scheduler
 from engine_under_test.units import align_down, handover_owner, num_pages
+from invariants.events import Filled, FinishReason, LetGo, Matched, Reserved, SetAside, TakenOver
 
 
 @dataclass(slots=True, eq=False)

@@ -15,7 +15,6 @@ from engine_under_test.disaggregation.payload import (
 )
 from engine_under_test.disaggregation.rules import why_invitation_is_wrong, why_pages_are_wrong
 from engine_under_test.disaggregation.side import LinkedTo, PeerTimer, Side
-from engine_under_test.events import HandedOver, Invited, LetGo, Sent
 from engine_under_test.messages import (
     Close,
     Invitation,
@@ -27,10 +26,10 @@ from engine_under_test.messages import (
     TransferRequest,
 )
 from engine_under_test.pools.memory import KVMemory
-from engine_under_test.reasons import Ending, FinishReason, FreeCause
-from engine_under_test.request import Request
+from engine_under_test.request import Ending, Request
 from engine_under_test.scheduler.scheduler import Scheduler
 from engine_under_test.units import handover_owner
+from invariants.events import FinishReason, FreeCause, HandedOver, Invited, LetGo, Sent
 
 ALREADY_COMPLETE = "it has the whole prompt already"  # the reason if the Close of the decode side has none
 

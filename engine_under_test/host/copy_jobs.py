@@ -7,10 +7,9 @@ from typing import NamedTuple
 from engine_under_test.cache.locks import LockReceipt
 from engine_under_test.cache.node import Node
 from engine_under_test.errors import AccountingError
-from engine_under_test.events import CopyBegan, CopyEnded
 from engine_under_test.pools.memory import HostMemory, KVMemory
 from engine_under_test.ports import Acknowledgement, HostStore, Observer, PageCopy
-from engine_under_test.units import Owner
+from invariants.events import BACKUP_KIND, LOAD_KIND, CopyBegan, CopyEnded, Owner
 
 
 class Move(NamedTuple):
@@ -63,7 +62,7 @@ class CopyJob:
 
 
 def copy_job_owner(job_id: int, *, to_host: bool) -> Owner:
-    return Owner("backup" if to_host else "load", job_id)
+    return Owner(BACKUP_KIND if to_host else LOAD_KIND, job_id)
 
 
 def page_indices(node: Node, page_size: int) -> range:

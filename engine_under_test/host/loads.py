@@ -11,8 +11,7 @@ from engine_under_test.errors import PoolExhausted
 from engine_under_test.host.copy_jobs import CopyJob, CopyJobs, Move, copy_job_owner, page_indices
 from engine_under_test.pools.memory import KVMemory
 from engine_under_test.pools.paired import Need
-from engine_under_test.reasons import FreeCause
-from engine_under_test.units import TREE
+from invariants.events import TREE, FreeCause
 
 
 class UnderWay(NamedTuple):

@@ -14,7 +14,6 @@ from engine_under_test.cache.record import KVRecord
 from engine_under_test.components import Extent
 from engine_under_test.config import EngineConfig
 from engine_under_test.errors import PoolExhausted
-from engine_under_test.events import Admitted, LoadPlanned, Matched
 from engine_under_test.host.loads import UnderWay
 from engine_under_test.pools.paired import Need
 from engine_under_test.ports import Observer
@@ -33,6 +32,7 @@ from engine_under_test.scheduler.preempt import Yield
 from engine_under_test.scheduler.queues import WaitingQueue
 from engine_under_test.scheduler.storage import Storage
 from engine_under_test.sessions.controller import Sessions
+from invariants.events import Admitted, LoadPlanned, Matched
 
 
 @dataclass(frozen=True, slots=True)

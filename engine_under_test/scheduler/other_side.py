@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from engine_under_test.cache.record import KVRecord
-from engine_under_test.reasons import Ending
-from engine_under_test.request import Request
+from engine_under_test.request import Ending, Request
 
 
 class OtherSide:

@@ -6,7 +6,8 @@ from itertools import chain
 
 from engine_under_test.cache.record import KVRecord
 from engine_under_test.components import Component
-from engine_under_test.units import Owner, align_down, common_len, session_owner
+from engine_under_test.units import align_down, common_len, session_owner
+from invariants.events import Owner
 
 
 @dataclass(slots=True, eq=False)

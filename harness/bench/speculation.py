@@ -15,11 +15,11 @@ from typing import Any
 
 from engine_under_test.config import EngineConfig
 from engine_under_test.engine import create_engine
-from engine_under_test.events import Event, Verified
 from engine_under_test.ports import Ports
 from engine_under_test.sampling import SamplingParams
 from engine_under_test.units import num_pages
 from harness.bench.generation import SHAPES, on_each_checkpoint
+from invariants.events import Event, Verified
 
 REQUESTS = 8
 PHRASE_LEN, REPEATS = 12, 6

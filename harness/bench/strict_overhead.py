@@ -6,12 +6,12 @@ from statistics import median
 from typing import NamedTuple
 
 from engine_under_test.config import EngineConfig
-from engine_under_test.events import Event
 from engine_under_test.strict import CENSUS
 from harness.bench.load import PAGES, ConstantLoad, LoadedEngine, config_of
 from harness.strict.checker import StrictChecker, audit, census, sums
 from harness.strict.content import Content
 from harness.strict.sampled import interval_of
+from invariants.events import Event
 
 
 def content_at(share: float) -> Callable[..., StrictChecker]:

@@ -8,10 +8,10 @@ import torch
 
 from engine_under_test.cache.node import Node
 from engine_under_test.engine import Engine
-from engine_under_test.events import CopyBegan, Filled
 from engine_under_test.pools.kv_store import KVStore
 from engine_under_test.units import lookback, num_pages
 from harness.engines.own.faults import CACHED, ON_HOST, PEER, ROW, USED
+from invariants.events import CopyBegan, Filled
 from invariants.violation import Ref, Violation
 
 PlaceT = TypeVar("PlaceT")

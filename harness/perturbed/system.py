@@ -6,18 +6,6 @@ from random import Random
 from typing import NamedTuple
 
 from engine_under_test.engine import Engine
-from engine_under_test.events import (
-    CopyBegan,
-    CopyEnded,
-    Filled,
-    Freed,
-    Given,
-    Launched,
-    Sent,
-    StepBegan,
-    StepEnded,
-    Taken,
-)
 from engine_under_test.ports import ForwardBatch
 from engine_under_test.units import lookback
 from harness.core.event_log import EventLog
@@ -29,7 +17,19 @@ from harness.engines.own.faults import COPIED, PERTURBATIONS, SENT
 from harness.perturbed.changes import CHANGES, Blamed, Crossing, Slot, perturb_arrival, perturb_copy
 from harness.strict.content import Content
 from harness.strict.outside import Outside
-from invariants.events import Fired
+from invariants.events import (
+    CopyBegan,
+    CopyEnded,
+    Filled,
+    Fired,
+    Freed,
+    Given,
+    Launched,
+    Sent,
+    StepBegan,
+    StepEnded,
+    Taken,
+)
 from invariants.reference import Reference
 from invariants.view import Snapshot
 from invariants.violation import Violation

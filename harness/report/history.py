@@ -6,8 +6,22 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from harness.core.driver import Moment
-from invariants.events import CopyBegan, Freed, Given, Locked, Paired, Read, Split, Taken, Unlocked, Written
-from invariants.view import NODE_LETTER, REQUEST_KIND, NodeView, Owner
+from invariants.events import (
+    NODE_LETTER,
+    REQUEST_KIND,
+    CopyBegan,
+    Freed,
+    Given,
+    Locked,
+    Owner,
+    Paired,
+    Read,
+    Split,
+    Taken,
+    Unlocked,
+    Written,
+)
+from invariants.view import NodeView
 from invariants.violation import NODE, Ref, node_ref, request_ref
 
 UNITS = "page|row|slot|block"  # of pools

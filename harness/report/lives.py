@@ -8,9 +8,9 @@ from harness.core.driver import Failure
 from harness.core.fingerprint import fingerprint
 from harness.report.history import refs_in_message
 from harness.report.story import refs_of
-from invariants.events import Read
+from invariants.events import REQUEST_KIND, Read
 from invariants.transition import Transition
-from invariants.view import REQUEST_KIND, RecordView, Snapshot
+from invariants.view import RecordView, Snapshot
 from invariants.violation import NODE, POOL, Ref
 
 MAX_SUBJECTS = 4

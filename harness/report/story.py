@@ -16,7 +16,8 @@ from harness.report.heading import configuration_line, failed_line, opening_line
 from harness.report.history import history_of, nodes_below, parents_of, refs_in_message
 from harness.report.wording import evidence_text, subject_text
 from invariants.catalog import ALL
-from invariants.view import REQUEST_KIND, NodeView, Owner, PoolView
+from invariants.events import REQUEST_KIND, Owner
+from invariants.view import NodeView, PoolView
 from invariants.violation import NODE, POOL, Ref, Violation, owner_ref, request_ref
 
 MAX_SUBJECTS = 4  # of one invariant; the rest are counted

@@ -5,7 +5,7 @@ from enum import Enum
 
 from harness.report.equations import equation_text
 from invariants.conservation import Conservation
-from invariants.view import NODE_LETTER, OWNER_KINDS, Owner
+from invariants.events import NODE_LETTER, OWNER_KINDS, Owner
 from invariants.violation import NODE, POOL, Ref, Violation
 
 LETTERS = {NODE: NODE_LETTER, **{kind: kind[0] for kind in OWNER_KINDS}}  # before the id of a thing

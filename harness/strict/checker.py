@@ -7,7 +7,6 @@ from pathlib import Path
 
 from engine_under_test.engine import Engine
 from engine_under_test.errors import AccountingError
-from engine_under_test.events import Event, Freed, Given, Taken
 from harness.strict.audit import Audit
 from harness.strict.check import Handler, StrictLevel
 from harness.strict.content import Content, share_of
@@ -16,6 +15,7 @@ from harness.strict.recorder import FlightRecorder
 from harness.strict.reporter import Reporter
 from harness.strict.sampled import SampledCensus
 from harness.strict.sums import Sums
+from invariants.events import Event, Freed, Given, Taken
 
 LOGS = Path(".swarden/strict")
 

@@ -7,7 +7,6 @@ The share holds for the slots that passes read and for the pages that are swept;
 
 from collections.abc import Callable, Mapping, Sequence
 
-from engine_under_test import events
 from engine_under_test.engine import Engine
 from harness.core.errors import UsageError
 from harness.strict.census import Census
@@ -18,6 +17,7 @@ from harness.strict.outside import Outside
 from harness.strict.pass_content import PassContent
 from harness.strict.prefixes import Prefixes
 from harness.strict.tables import Tables
+from invariants import events
 from invariants.violation import Violation
 
 VARIABLE = "SWARDEN_STRICT_CONTENT_SHARE"

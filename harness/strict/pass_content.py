@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine_under_test import events
 from engine_under_test.engine import Engine
 from engine_under_test.ports import PoolPages
 from engine_under_test.scheduler.batch import Entry
@@ -15,7 +14,7 @@ from engine_under_test.units import lookback
 from harness.strict.prefixes import Prefixes
 from harness.strict.slots import Ints, SlotTable
 from harness.strict.tables import Tables
-from invariants.events import PrefixesCompared, WrongSlot
+from invariants import events
 
 
 class PassContent:
@@ -82,13 +81,13 @@ class PassContent:
             self._wrong_slot(flight.entries[entry], table, int(read.positions[at]), int(slots[at]))
             for entry, at in zip(entries.tolist(), differing[first_of_entry].tolist(), strict=True)
         ]
-        self._tables.note(PrefixesCompared(flight.batch.launch, table.name, wrong))
+        self._tables.note(events.PrefixesCompared(flight.batch.launch, table.name, wrong))
         self._tables.compare(table, slots)
 
-    def _wrong_slot(self, entry: Entry, table: SlotTable, position: int, slot: int) -> WrongSlot:
+    def _wrong_slot(self, entry: Entry, table: SlotTable, position: int, slot: int) -> events.WrongSlot:
         tag = int(table.tags[slot])
         known_from = self._prefixes.holders(tag) if tag else ()
-        return WrongSlot(entry.request.id, position, slot // table.page_size, bool(tag), known_from)
+        return events.WrongSlot(entry.request.id, position, slot // table.page_size, bool(tag), known_from)
 
 
 class Positions(NamedTuple):

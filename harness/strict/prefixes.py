@@ -6,10 +6,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from engine_under_test.components import Component
-from engine_under_test.events import Finished, Submitted
 from engine_under_test.request import Request
 from engine_under_test.scheduler.batch import Entry
 from harness.strict.slots import Ints
+from invariants.events import Finished, Submitted
 from invariants.reference import Expectation
 
 

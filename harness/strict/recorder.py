@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from engine_under_test import events
 from engine_under_test.engine import Engine
 from engine_under_test.units import common_len
 from harness.core.oplog import Header
@@ -23,6 +22,7 @@ from harness.strict.recording import (
     Recording,
     Steps,
 )
+from invariants import events
 
 TRANSFERS = "requests transferred from or to another engine"
 LATE, FAILS = "forward.late", "forward.fails"

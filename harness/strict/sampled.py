@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 
 from engine_under_test.engine import Engine
-from engine_under_test.events import Event, Launched, StepBegan, StepEnded
 from harness.strict.audit import Audit
 from harness.strict.census import Census
 from harness.strict.check import Handler
 from harness.strict.evidence import Evidence
 from harness.strict.outside import Outside
 from invariants.catalog import ALL, Catalog
+from invariants.events import Event, Launched, StepBegan, StepEnded
 from invariants.laws.memory.moves import padding_unit_is_never_moved, units_move_only_by_their_owner
 from invariants.violation import Violation
 

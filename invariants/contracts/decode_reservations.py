@@ -1,12 +1,12 @@
 """A decode engine reserves exactly the missing pages of a transfer, without delay, for swapped-out requests first."""
 
-from invariants.events import Refused, Reserved
+from invariants.events import OUTSIDE_KIND, Refused, Reserved
 from invariants.invariant import invariant
 from invariants.kinds import Place
 from invariants.laws.lifecycle.handover import missing_pages, pages_taken_for
 from invariants.limits import DECODE
 from invariants.transition import Transition, When
-from invariants.view import OUTSIDE_KIND, Snapshot
+from invariants.view import Snapshot
 from invariants.violation import Code, Evidence, found, request_ref
 
 

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 
+from invariants.events import HANDOVER_KIND, REQUEST_KIND
 from invariants.invariant import invariant, state_invariant
 from invariants.transition import Transition, When
-from invariants.view import HANDOVER_KIND, REQUEST_KIND, RecordView
+from invariants.view import RecordView
 from invariants.violation import Code, Evidence, found, owner_ref
 from invariants.windows import kept_len
 

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Set
 
 from invariants.events import (
+    TREE_KIND,
     CopyBegan,
     CopyDropped,
     CopyEnded,
@@ -14,7 +15,7 @@ from invariants.events import (
 )
 from invariants.invariant import invariant, state_invariant
 from invariants.transition import Transition, When
-from invariants.view import TREE_KIND, NodeView, Snapshot
+from invariants.view import NodeView, Snapshot
 from invariants.violation import Code, Evidence, found, node_ref
 
 

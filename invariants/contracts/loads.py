@@ -5,6 +5,7 @@ from itertools import chain
 
 from invariants.contracts.admission import has_pages_for_all
 from invariants.events import (
+    LOAD_KIND,
     RECORD_RELEASES,
     Admitted,
     Completed,
@@ -19,7 +20,7 @@ from invariants.invariant import invariant
 from invariants.kinds import Place
 from invariants.prefixes import CHANGES_CONTENT, cached_pages, reachable_len
 from invariants.transition import Transition, When
-from invariants.view import LOAD_KIND, Snapshot
+from invariants.view import Snapshot
 from invariants.violation import Code, Evidence, Ref, found, request_ref
 from invariants.windows import first_needed_page, tail_len
 

@@ -1,10 +1,9 @@
 """A request is aborted for want of memory only as the last resort."""
 
-from invariants.events import Finished, Loaded
+from invariants.events import OUTSIDE_KIND, Finished, FinishReason, Loaded
 from invariants.invariant import invariant
-from invariants.kinds import FinishReason
 from invariants.transition import Transition, When
-from invariants.view import OUTSIDE_KIND, Snapshot
+from invariants.view import Snapshot
 from invariants.violation import Code, Evidence, found, request_ref
 from invariants.windows import kept_len
 

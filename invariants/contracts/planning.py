@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 from invariants.contracts.demands import Decode, Need, Pager, Prefill
 from invariants.contracts.predictable import before_planning, is_predictable
-from invariants.events import Admitted, Preempted, Slid
+from invariants.events import HANDOVER_KIND, Admitted, Preempted, Slid
 from invariants.kinds import Place
 from invariants.limits import LONGEST_MATCH
 from invariants.passes import FreeUnits
 from invariants.prefixes import cached_pages, longest_prefix, reachable_len
 from invariants.transition import Transition
-from invariants.view import HANDOVER_KIND, NodeView, RequestView, Snapshot
+from invariants.view import NodeView, RequestView, Snapshot
 from invariants.windows import tail_len
 
 MOST_WAITING = 32  # with more waiting requests, a step is not predicted: it would take too long

@@ -11,6 +11,7 @@ from invariants.events import (
     Evicted,
     Failed,
     Fired,
+    FreeCause,
     Freed,
     Invited,
     Late,
@@ -28,7 +29,7 @@ from invariants.events import (
     Tombstoned,
     Written,
 )
-from invariants.kinds import FreeCause, Place
+from invariants.kinds import Place
 from invariants.view import Snapshot
 
 BY_PLANNING = (Matched, Admitted, Preempted, Parked, Taken, Tombstoned, Removed, Evicted, Launched)

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from itertools import dropwhile
 
-from invariants.events import CopyEnded, Evicted, Finished, Launched, RanOut, Retracted
+from invariants.events import CopyEnded, Evicted, Finished, FinishReason, Launched, RanOut, Retracted
 from invariants.invariant import invariant
-from invariants.kinds import FinishReason, Place
+from invariants.kinds import Place
 from invariants.limits import Estimates
 from invariants.passes import KVHolders
 from invariants.transition import Transition, When

@@ -1,9 +1,12 @@
 """The reservation of a request suffices, its units are free when taken, and the admitted range is computed."""
 
 from invariants.events import (
+    LOAD_KIND,
+    REQUEST_KIND,
     Admitted,
     CopyBegan,
     CopyEnded,
+    FreeCause,
     Freed,
     Launched,
     LoadPlanned,
@@ -12,9 +15,7 @@ from invariants.events import (
     Taken,
 )
 from invariants.invariant import invariant
-from invariants.kinds import FreeCause
 from invariants.transition import Transition, When
-from invariants.view import LOAD_KIND, REQUEST_KIND
 from invariants.violation import Code, Evidence, found, owner_ref, request_ref
 
 

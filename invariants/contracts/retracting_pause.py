@@ -1,8 +1,8 @@
 """A pause retracts every request: only sessions, transfers, copies and fences keep units beside the cache."""
 
+from invariants.events import COPY_JOB_KINDS, FENCE_KIND, HANDOVER_KIND, OUTSIDE_KIND, SESSION_KIND
 from invariants.invariant import invariant
 from invariants.transition import Transition, When
-from invariants.view import COPY_JOB_KINDS, FENCE_KIND, HANDOVER_KIND, OUTSIDE_KIND, SESSION_KIND
 from invariants.violation import Code, Evidence, Ref, found, owner_ref, unit_ref
 
 KEEPING = frozenset({SESSION_KIND, HANDOVER_KIND, *COPY_JOB_KINDS})

@@ -1,8 +1,7 @@
 """A request is retried after a failed pass, but only a limited number of times."""
 
-from invariants.events import Failed, Finished
+from invariants.events import Failed, Finished, FinishReason
 from invariants.invariant import invariant
-from invariants.kinds import FinishReason
 from invariants.transition import Transition, When
 from invariants.violation import Code, Evidence, found, request_ref
 

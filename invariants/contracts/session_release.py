@@ -1,9 +1,9 @@
 """A session releases everything but its written KV at the end of a turn, and closes when asked to."""
 
+from invariants.events import SESSION_KIND
 from invariants.invariant import state_invariant
 from invariants.laws.lifecycle.sessions import session_ref
 from invariants.transition import Transition
-from invariants.view import SESSION_KIND
 from invariants.violation import Code, Evidence, found
 
 

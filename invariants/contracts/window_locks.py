@@ -1,8 +1,9 @@
 """Locks in a windowed component cover only live nodes, and only the pages that are read."""
 
+from invariants.events import COPY_JOB_KINDS
 from invariants.invariant import state_invariant
 from invariants.transition import Transition
-from invariants.view import COPY_JOB_KINDS, NodeView, ReceiptView, Snapshot
+from invariants.view import NodeView, ReceiptView, Snapshot
 from invariants.violation import Code, Evidence, found, node_ref, owner_ref
 from invariants.windows import tail_len
 

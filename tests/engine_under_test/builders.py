@@ -16,7 +16,6 @@ from engine_under_test.cache.tree import RadixTree
 from engine_under_test.components import FullAttention, SlidingWindow
 from engine_under_test.config import EngineConfig
 from engine_under_test.engine import Engine, create_engine
-from engine_under_test.events import Event, Launched
 from engine_under_test.pools.memory import KVMemory
 from engine_under_test.ports import Ports
 from engine_under_test.request import Request
@@ -24,7 +23,6 @@ from engine_under_test.sampling import SamplingParams
 from engine_under_test.scheduler.custody import Custody
 from engine_under_test.scheduler.other_side import OtherSide
 from engine_under_test.scheduler.storage import Storage
-from engine_under_test.units import Owner
 from fakes.backing import FakeBacking
 from fakes.catalog import FAULTS
 from fakes.clock import FakeClock
@@ -32,6 +30,7 @@ from fakes.forward import FakeForward
 from fakes.unsteady import UnsteadyForward
 from harness.core.faults import FaultPlan
 from harness.engines.own.adapter import VOCABULARY, ReferenceModel
+from invariants.events import Event, Launched, Owner
 from invariants.reference import Expectation
 
 PAGE, WINDOW = 4, 6

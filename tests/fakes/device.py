@@ -4,9 +4,10 @@ import torch
 
 from engine_under_test.config import PoolSpec
 from engine_under_test.ports import ForwardBatch, ForwardEntry, PageSpan, PoolPages
-from fakes.forward import FakeForward, Read, Written
+from fakes.forward import FakeForward
 from fakes.unsteady import UnsteadyForward
 from harness.core.faults import FaultPlan
+from invariants.events import Read, Written
 
 PAGE = 4
 

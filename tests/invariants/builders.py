@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from invariants.events import Completed, Launched, Paired, Read, Taken, Written
+from invariants.events import Completed, Launched, Owner, Paired, Read, Taken, Written
 from invariants.invariant import Invariant
 from invariants.limits import Limits
 from invariants.reference import Expectation, Reference
@@ -25,7 +25,6 @@ from invariants.view import (
     Holding,
     LaunchView,
     NodeView,
-    Owner,
     PeerMap,
     PoolView,
     ReceiptView,

@@ -20,6 +20,7 @@ from invariants.events import (
     LoadPlanned,
     Locked,
     Matched,
+    Owner,
     Paired,
     Stored,
     Taken,
@@ -27,17 +28,7 @@ from invariants.events import (
 )
 from invariants.reference import Reference
 from invariants.transition import Transition, When
-from invariants.view import (
-    CopyJobView,
-    Holding,
-    NodeView,
-    Owner,
-    PoolView,
-    ReceiptView,
-    RecordView,
-    RequestView,
-    Snapshot,
-)
+from invariants.view import CopyJobView, Holding, NodeView, PoolView, ReceiptView, RecordView, RequestView, Snapshot
 from tests.invariants.builders import DECODE, LIMITS, OTHER_PROMPT, PROMPT, R1, R2, TREE, reference, snapshot, with_pool
 
 BACKUP, LOAD = Owner("backup", 1), Owner("load", 2)

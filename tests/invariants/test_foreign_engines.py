@@ -6,7 +6,7 @@ import pytest
 
 from harness.report.wording import evidence_text, subject_text
 from invariants.catalog import ALL, CONTRACTS, Counts, Tally, catalog_of
-from invariants.events import Freed, Launched, Taken
+from invariants.events import Freed, Launched, Owner, Taken
 from invariants.limits import Limits
 from invariants.transition import Transition
 from invariants.view import (
@@ -14,7 +14,6 @@ from invariants.view import (
     Counters,
     Holding,
     LaunchView,
-    Owner,
     PeerMap,
     PoolView,
     RecordView,

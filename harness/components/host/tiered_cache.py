@@ -11,12 +11,12 @@ from engine_under_test.cache.prefix_cache import PrefixCache
 from engine_under_test.cache.record import KVRecord
 from engine_under_test.components import Component
 from engine_under_test.config import EngineConfig
-from engine_under_test.events import Slid
 from engine_under_test.host.policy import Policy
 from engine_under_test.host.tier import HostTier
 from engine_under_test.pools.memory import KVMemory
 from engine_under_test.ports import HostStore, Observer
 from engine_under_test.units import align_down
+from invariants.events import Slid
 from invariants.reference import namespace_tag, next_tag
 
 

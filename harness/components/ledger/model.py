@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from engine_under_test.config import EngineConfig
-from engine_under_test.units import Owner
+from invariants.events import Owner
 
 ALL, WINDOWED, REST = "all", "windowed", "rest"
 PARTS = (ALL, WINDOWED, REST)

@@ -5,19 +5,19 @@ from typing import NamedTuple
 
 from engine_under_test.cache.record import KVRecord
 from engine_under_test.config import EngineConfig
-from engine_under_test.events import Matched, Slid
 from engine_under_test.pools.memory import KVMemory
 from engine_under_test.pools.paired import shortage
 from engine_under_test.units import num_pages, request_owner
+from harness.components.engine_code import CODE
 from harness.components.limits import counters_of, limits_of
 from harness.components.memory_walk import MemoryWalk
 from harness.components.neighbour import Neighbour
-from harness.components.translation import CODE, judged
 from harness.components.tree.modelled_cache import ComparedMatch, LockHolder, ModelledCache
 from harness.core.event_log import EventLog
 from harness.core.ops import Drain, Evict, Flush, Insert, Lock, Op, Pressure, Recipe, Slide, Unlock, name_of
 from harness.core.recipes import Prompts
 from invariants import view
+from invariants.events import Matched, Slid
 from invariants.reference import Reference
 
 TREE_OPS: tuple[type[Op], ...] = (Insert, Lock, Unlock, Slide, Evict, Flush, Pressure, Drain)
@@ -34,7 +34,7 @@ class TreeSystem:
         self.reference = Reference()
         self.steps_without_forward = 0
         self._config = config
-        self.log = EventLog(judged, code=CODE)
+        self.log = EventLog(code=CODE)
         self._memory = KVMemory.for_config(config, self.log)
         self._windowed = [pool for pool in self._memory.pools if pool.leaves_tombstones]
         self._cache = ModelledCache(config, self._memory, self.log)

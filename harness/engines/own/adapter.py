@@ -1,4 +1,4 @@
-"""The adapter of our own engine: its port for the harness, its fakes, and its events translated for the invariants."""
+"""The adapter of our own engine: its port for the harness, and its fakes."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,8 +22,8 @@ from fakes.link import UnsteadyLink
 from fakes.proposer import ScriptedProposer
 from fakes.unsteady import UnsteadyForward
 from harness.components.copies import CopyInspector
+from harness.components.engine_code import CODE
 from harness.components.neighbour import Neighbour
-from harness.components.translation import CODE, judged
 from harness.core.event_log import EventLog
 from harness.core.faults import FaultPlan
 from harness.core.port import DraftPort, EnginePort, SessionPort, Streamed, Submission
@@ -95,7 +95,7 @@ class SwardenEngine(EnginePort):
     def __init__(
         self, config: EngineConfig, model: str = "", link: Link | None = None, *, observed: bool = True
     ) -> None:
-        self.log = EventLog(judged, code=CODE)
+        self.log = EventLog(code=CODE)
         self.drafts: DraftPort | None = None
         if model:
             config = replace(config, poison_freed_pages=True)

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from invariants import events as seen
-from invariants.kinds import FinishReason, Place
+from invariants.events import HANDOVER_KIND, FinishReason
+from invariants.kinds import Place
 from invariants.limits import BOTH, DECODE, PREFILL
 from invariants.transition import Transition
-from invariants.view import HANDOVER_KIND
 
 PAIR_PROBES = {
     "aborted_before_a_reservation": "a request was aborted while it waited for pages on the decode side",

@@ -11,7 +11,8 @@ from harness.engines.own.pair_probes import PairWatch
 from harness.engines.own.state_probes import STATE_PROBES, StateWatch
 from harness.engines.own.talk_probes import TALK_PROBES, SessionWatch
 from invariants import events as seen
-from invariants.kinds import FinishReason, Place
+from invariants.events import FinishReason
+from invariants.kinds import Place
 from invariants.transition import Transition
 from invariants.view import Snapshot
 

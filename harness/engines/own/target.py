@@ -13,9 +13,9 @@ from engine_under_test.config import EngineConfig, check_size, least_windowed_pa
 from engine_under_test.disaggregation.link import InProcessLink
 from engine_under_test.errors import ConfigError
 from engine_under_test.strict import setting_of
+from harness.components.engine_code import CODE
 from harness.components.host.system import HOST_OPS, HostSystem
 from harness.components.ledger.system import LEDGER_OPS, LedgerSystem
-from harness.components.translation import CODE
 from harness.components.tree.system import TREE_OPS, TreeSystem
 from harness.core.errors import InvalidConfig, UsageError
 from harness.core.linked import LinkedSystem

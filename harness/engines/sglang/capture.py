@@ -17,18 +17,14 @@ from harness.engines.sglang.scheduler import BuiltScheduler
 from harness.engines.sglang.sessions import OpenSessions
 from harness.engines.sglang.states import STATE_POOL, STATE_WINDOW, SglangStates, slot_of, states_of
 from harness.engines.sglang.transfers import TransferQueues
+from invariants.events import HANDOVER_KIND, LOAD_KIND, REQUEST_KIND, SESSION_KIND, Owner
 from invariants.kinds import Place
 from invariants.limits import Limits
 from invariants.view import (
-    HANDOVER_KIND,
-    LOAD_KIND,
-    REQUEST_KIND,
-    SESSION_KIND,
     ComponentView,
     Counters,
     Holding,
     LaunchView,
-    Owner,
     PeerMap,
     PoolView,
     ReceiptView,

@@ -10,7 +10,8 @@ from harness.engines.sglang.boot import SglangRelease
 from harness.engines.sglang.forward import TagForward
 from harness.engines.sglang.scheduler import BuiltScheduler
 from harness.engines.sglang.streams import Devices, StreamCopy, StreamEvent
-from invariants.view import BACKUP_KIND, LOAD_KIND, TREE_KIND, Holding, NodeView, Owner, PoolView
+from invariants.events import BACKUP_KIND, LOAD_KIND, TREE_KIND, Owner
+from invariants.view import Holding, NodeView, PoolView
 
 HOST_FAILS, HOST_SLOW = "host.fails", "host.slow"
 HOST_FAULTS = {

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from harness.engines.sglang.boot import SglangRelease
 from harness.engines.sglang.host_tier import SglangHostTier
 from harness.engines.sglang.requests import held
-from invariants.view import TREE_KIND, Holding, NodeView, Owner
+from invariants.events import TREE_KIND, Owner
+from invariants.view import Holding, NodeView
 
 
 class NodeSlots(NamedTuple):

@@ -12,7 +12,7 @@ from harness.engines.foreign.parts import parameters
 from harness.engines.foreign.stand_ins import Missing
 from harness.engines.sglang.boot import SglangRelease
 from harness.engines.sglang.config import SglangConfig
-from invariants.kinds import FinishReason
+from invariants.events import FinishReason
 
 HOST = "prefill"  # of the prefill side; the release's FAKE_BOOTSTRAP_HOST would switch off some of its checks
 RID_LEN = 8  # abort_request matches ids by prefix, so all have one length

@@ -20,7 +20,7 @@ from harness.engines.vllm.reports import completed, launched
 from harness.engines.vllm.requests import VllmRequests
 from harness.engines.vllm.runner import Hooks, Runner
 from invariants import reference, view
-from invariants.kinds import FinishReason
+from invariants.events import FinishReason
 from invariants.reuse import sharing
 
 WORKER = ("runner", "device", "memory", "passes", "speculation", "states")  # what stands for a worker and its model

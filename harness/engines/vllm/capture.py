@@ -7,10 +7,11 @@ from typing import Any
 from harness.engines.vllm.config import VllmConfig
 from harness.engines.vllm.core import BuiltCore
 from harness.engines.vllm.device import POOL
-from harness.engines.vllm.moves import CACHE, Moves, owner_of
+from harness.engines.vllm.moves import Moves, owner_of
 from harness.engines.vllm.passes import VllmEntry, VllmPass
 from harness.engines.vllm.requests import VllmRequest, VllmRequests
 from harness.engines.vllm.runner import Runner
+from invariants.events import TREE, Owner
 from invariants.kinds import Place
 from invariants.limits import Limits
 from invariants.view import (
@@ -19,7 +20,6 @@ from invariants.view import (
     Fence,
     Holding,
     LaunchView,
-    Owner,
     PoolView,
     RecordView,
     RequestView,
@@ -91,7 +91,7 @@ class VllmCapture:
         for block in self._built.pool.blocks[1:]:
             unit, tables = block.block_id, holders.get(block.block_id, ())
             owner = owner_of(block, tables, requests.owner)
-            if owner == CACHE:
+            if owner == TREE:
                 if block.ref_cnt or tables or unit in queued:
                     cached.setdefault(block.ref_cnt, []).append(unit)
                 if unit in queued and not block.ref_cnt and not tables:
@@ -99,7 +99,7 @@ class VllmCapture:
             elif owner is not None and tables:
                 owned.setdefault(owner, []).append(unit)
         holdings = [
-            *[Holding(CACHE, units, True, readers) for readers, units in cached.items()],
+            *[Holding(TREE, units, True, readers) for readers, units in cached.items()],
             *[Holding(owner, units, False) for owner, units in owned.items()],
         ]
         free = [unit for unit in queue if unit not in evictable]

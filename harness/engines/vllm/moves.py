@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import invariants.events as seen
 from harness.engines.vllm.core import BuiltCore
 from harness.engines.vllm.device import POOL
-from invariants.view import FENCE, FREE, HANDOVER_KIND, LOAD_KIND, REQUEST_KIND, TREE_KIND, Owner
+from invariants.events import HANDOVER_KIND, LOAD_KIND, REQUEST_KIND, TREE, Owner
+from invariants.view import FENCE, FREE
 
-CACHE = Owner(TREE_KIND)
 ENDED = (LOAD_KIND, HANDOVER_KIND)  # the owners of what requests that have ended keep
 
 
@@ -101,13 +101,13 @@ class Moves:
                 continue
             owner = self.owners[unit]
             if block.block_hash is not None:
-                if owner != CACHE:
-                    self._notice(seen.Given(POOL, (unit,), owner, CACHE))
-                    self.owners[unit] = CACHE
+                if owner != TREE:
+                    self._notice(seen.Given(POOL, (unit,), owner, TREE))
+                    self.owners[unit] = TREE
             elif owner == FENCE:
                 self.owners[unit] = FREE
             else:
-                is_own = owner == CACHE or owner.kind in ENDED or not self._request
+                is_own = owner == TREE or owner.kind in ENDED or not self._request
                 by_owner.setdefault(owner if is_own else Owner(REQUEST_KIND, self._request), []).append(unit)
         for owner, units in by_owner.items():
             self._report(seen.Freed, units, owner)
@@ -123,7 +123,7 @@ class Moves:
 def owner_of(block: Any, holders: Sequence[int], owner: Callable[[int], Owner]) -> Owner | None:
     """The owner of a block by the facts: the cache, the request that has it in its table, or none."""
     if block.block_hash is not None or len(holders) > 1:
-        return CACHE
+        return TREE
     if holders:
         return owner(holders[0])
     return FREE if block.ref_cnt == 0 else None

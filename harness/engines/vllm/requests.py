@@ -9,8 +9,7 @@ from harness.core.port import Streamed, Submission
 from harness.engines.vllm.boot import VllmRelease
 from harness.engines.vllm.config import PREFILL, VllmConfig
 from harness.engines.vllm.passes import VllmEntry, VllmPass
-from invariants.kinds import FinishReason
-from invariants.view import HANDOVER_KIND, LOAD_KIND, REQUEST_KIND, Owner
+from invariants.events import HANDOVER_KIND, LOAD_KIND, REQUEST_KIND, FinishReason, Owner
 
 REASONS = {
     "stop": FinishReason.STOP,

@@ -1,7 +1,7 @@
 """Two engines that get the same requests."""
 
+from invariants.events import FinishReason
 from invariants.invariant import invariant
-from invariants.kinds import FinishReason
 from invariants.reference import Expectation
 from invariants.transition import Transition, When
 from invariants.violation import Code, Evidence, found, request_ref

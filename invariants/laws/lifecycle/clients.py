@@ -1,8 +1,7 @@
 """The client's stop conditions and aborts."""
 
-from invariants.events import Finished
+from invariants.events import Finished, FinishReason
 from invariants.invariant import invariant
-from invariants.kinds import FinishReason
 from invariants.laws.content.outputs import tokens_are_known
 from invariants.transition import Transition, When
 from invariants.violation import Code, Evidence, found, request_ref

@@ -3,10 +3,10 @@
 from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
 
-from invariants.events import Completed, Discarded, Failed, Late, Launched
+from invariants.events import REQUEST_KIND, SESSION_KIND, TREE_KIND, Completed, Discarded, Failed, Late, Launched, Owner
 from invariants.invariant import invariant
 from invariants.transition import Transition, When
-from invariants.view import FENCE, FREE, REQUEST_KIND, SESSION_KIND, TREE_KIND, LaunchView, Owner, PoolView, Snapshot
+from invariants.view import FENCE, FREE, LaunchView, PoolView, Snapshot
 from invariants.violation import Code, Evidence, Found, Ref, found, request_ref, unit_ref
 
 

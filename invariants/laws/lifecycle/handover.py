@@ -2,11 +2,24 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from invariants.events import Filled, Finished, HandedOver, LetGo, Reserved, Sent, SetAside, Taken, TakenOver
+from invariants.events import (
+    HANDOVER_KIND,
+    REQUEST_KIND,
+    Filled,
+    Finished,
+    HandedOver,
+    LetGo,
+    Owner,
+    Reserved,
+    Sent,
+    SetAside,
+    Taken,
+    TakenOver,
+)
 from invariants.invariant import invariant
 from invariants.kinds import Place
 from invariants.transition import Transition, When
-from invariants.view import HANDOVER_KIND, REQUEST_KIND, Owner, RecordView, Snapshot
+from invariants.view import RecordView, Snapshot
 from invariants.violation import Code, Evidence, Ref, found, request_ref, unit_ref
 from invariants.windows import first_needed_page, next_position
 

@@ -1,10 +1,21 @@
 """Requests that finish, or stop running to wait again: they release everything, and none is lost."""
 
-from invariants.events import Admitted, Failed, Finished, GaveWay, LoadPlanned, Preempted, RanOut, Retracted
+from invariants.events import (
+    REQUEST_KIND,
+    Admitted,
+    Failed,
+    Finished,
+    GaveWay,
+    LoadPlanned,
+    Owner,
+    Preempted,
+    RanOut,
+    Retracted,
+)
 from invariants.invariant import invariant
 from invariants.kinds import Place
 from invariants.transition import Transition, When
-from invariants.view import REQUEST_KIND, Owner, Snapshot
+from invariants.view import Snapshot
 from invariants.violation import Code, Evidence, found, request_ref
 
 WITHOUT_RECORD = frozenset({Place.WAITING, Place.LINKED})

@@ -1,11 +1,11 @@
 """Streaming sessions: their turns, and the KV that they keep between turns."""
 
-from invariants.events import Finished, GivenUp, Kept, Lent, TurnRefused
+from invariants.events import SESSION_KIND, Finished, GivenUp, Kept, Lent, Owner, TurnRefused
 from invariants.invariant import invariant, state_invariant
 from invariants.kinds import Place
 from invariants.laws.content.outputs import tokens_are_known
 from invariants.transition import Transition, When
-from invariants.view import SESSION_KIND, Owner, SessionView
+from invariants.view import SessionView
 from invariants.violation import Code, Evidence, Ref, found, request_ref
 
 

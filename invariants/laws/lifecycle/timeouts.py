@@ -1,8 +1,7 @@
 """Request timeouts."""
 
-from invariants.events import Finished
+from invariants.events import Finished, FinishReason
 from invariants.invariant import invariant
-from invariants.kinds import FinishReason
 from invariants.transition import Transition, When
 from invariants.violation import Code, Evidence, found, request_ref
 

@@ -7,9 +7,9 @@
 The next pass computes from launched_len on.  Other laws check the reads of passes in flight.
 """
 
+from invariants.events import REQUEST_KIND
 from invariants.invariant import state_invariant
 from invariants.transition import Transition
-from invariants.view import REQUEST_KIND
 from invariants.violation import Code, Evidence, found, owner_ref
 from invariants.windows import first_needed_page, next_position
 

@@ -1,9 +1,8 @@
 """The number of units that an eviction reports as freed."""
 
-from invariants.events import Evicted, Freed
+from invariants.events import TREE_KIND, Evicted, Freed
 from invariants.invariant import invariant
 from invariants.transition import Transition, When
-from invariants.view import TREE_KIND
 from invariants.violation import Code, Evidence, found, pool_ref
 
 

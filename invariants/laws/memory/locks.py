@@ -3,9 +3,10 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from invariants.events import HANDOVER_KIND, REQUEST_KIND, SESSION_KIND
 from invariants.invariant import invariant, state_invariant
 from invariants.transition import Transition, When
-from invariants.view import HANDOVER_KIND, REQUEST_KIND, SESSION_KIND, NodeView, ReceiptView, RecordView, Snapshot
+from invariants.view import NodeView, ReceiptView, RecordView, Snapshot
 from invariants.violation import Code, Evidence, Ref, found, node_ref, owner_ref, unit_ref
 from invariants.windows import lookback, next_position
 

@@ -1,10 +1,25 @@
 """The moves of a step: units between owners, nodes out of the tree, and writes to pages."""
 
-from invariants.events import Demoted, Freed, Given, Refused, Removed, Slid, Split, Taken, Tombstoned, Unlocked, Written
+from invariants.events import (
+    OUTSIDE_KIND,
+    REQUEST_KIND,
+    Demoted,
+    FreeCause,
+    Freed,
+    Given,
+    Owner,
+    Refused,
+    Removed,
+    Slid,
+    Split,
+    Taken,
+    Tombstoned,
+    Unlocked,
+    Written,
+)
 from invariants.invariant import invariant
-from invariants.kinds import FreeCause
 from invariants.transition import Transition, When
-from invariants.view import FREE, OUTSIDE_KIND, REQUEST_KIND, Owner, ReceiptView, Snapshot
+from invariants.view import FREE, ReceiptView, Snapshot
 from invariants.violation import Code, Evidence, Found, Ref, found, node_ref, owner_ref, request_ref, unit_ref
 
 Move = Taken | Given | Freed
@@ -121,14 +136,14 @@ def wrongly_moved(event: Move, unit: Ref, owner: Owner | None) -> Found:
     if isinstance(event, Taken):
         return found(unit, MoveCode.TAKEN_IN_USE, by=by, owner=owner)
     if isinstance(event, Given):
-        return found(unit, MoveCode.GIVEN_BY_ANOTHER, by=by, to=Owner(*event.to_owner), owner=owner)
+        return found(unit, MoveCode.GIVEN_BY_ANOTHER, by=by, to=event.to_owner, owner=owner)
     code = MoveCode.FREED_TWICE if owner == FREE else MoveCode.FREED_BY_ANOTHER
     return found(unit, code, by=by, cause=event.cause, owner=owner)
 
 
 def _mover(event: Move) -> Owner:
-    """The owner that moves the units, as an Owner: an adapter's events may have owners of another type."""
-    return Owner(*(event.from_owner if isinstance(event, Given) else event.owner))
+    """The owner that moves the units."""
+    return event.from_owner if isinstance(event, Given) else event.owner
 
 
 def _kept_after_refusal(change: Transition, index: int, refused: Refused) -> list[Ref]:

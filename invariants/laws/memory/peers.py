@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from itertools import chain, compress, islice
 from operator import eq
 
+from invariants.events import LOAD_KIND, OUTSIDE_KIND
 from invariants.invariant import state_invariant
 from invariants.transition import Transition
-from invariants.view import FREE, LOAD_KIND, OUTSIDE_KIND, PeerMap, PoolView, Snapshot
+from invariants.view import FREE, PeerMap, PoolView, Snapshot
 from invariants.violation import Code, Evidence, Found, Ref, found, unit_ref
 
 

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from invariants.conservation import conservation_of
+from invariants.events import Owner
 from invariants.invariant import state_invariant
 from invariants.transition import Transition
-from invariants.view import FENCE, FREE, Owner, PoolView
+from invariants.view import FENCE, FREE, PoolView
 from invariants.violation import Code, Evidence, Found, Ref, found, pool_ref, unit_ref
 
 

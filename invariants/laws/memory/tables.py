@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from itertools import chain, count, repeat
 from typing import NamedTuple
 
+from invariants.events import Owner
 from invariants.invariant import state_invariant
 from invariants.transition import Transition
-from invariants.view import NodeView, Owner, PoolView
+from invariants.view import NodeView, PoolView
 from invariants.violation import Code, Evidence, found, node_ref, owner_ref, unit_ref
 from invariants.windows import first_needed_page, next_position
 

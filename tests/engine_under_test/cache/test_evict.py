@@ -5,7 +5,7 @@ import pytest
 from engine_under_test.cache.evict import evict
 from engine_under_test.cache.tree import RadixTree
 from engine_under_test.components import FullAttention, SlidingWindow
-from engine_under_test.events import Evicted, Removed, Tombstoned
+from invariants.events import Evicted, Removed, Tombstoned
 from tests.engine_under_test.builders import (
     HYBRID,
     SWA_ONLY,

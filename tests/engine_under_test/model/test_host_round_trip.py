@@ -7,7 +7,6 @@ import torch
 
 from engine_under_test.config import EngineConfig
 from engine_under_test.engine import Engine
-from engine_under_test.events import LoadPlanned
 from engine_under_test.host.copier import HostCopier
 from engine_under_test.model.decoder import Decoder, random_decoder
 from engine_under_test.model.runner import ModelForward, fitted
@@ -18,6 +17,7 @@ from engine_under_test.sampling import SamplingParams
 from fakes.catalog import FAULTS
 from fakes.host import UnsteadyHostStore
 from harness.core.faults import FaultPlan
+from invariants.events import LoadPlanned
 from tests.engine_under_test.builders import EventLog
 from tests.engine_under_test.model.checkpoints import some_tokens
 

@@ -11,7 +11,6 @@ from transformers import AutoModelForCausalLM
 from engine_under_test.config import EngineConfig
 from engine_under_test.engine import Engine, create_engine
 from engine_under_test.errors import ConfigError, EngineError
-from engine_under_test.events import Launched
 from engine_under_test.model.checkpoint import read_spec
 from engine_under_test.model.decoder import Decoder, random_decoder
 from engine_under_test.model.runner import ModelForward, fitted
@@ -21,6 +20,7 @@ from engine_under_test.ports import Ports
 from engine_under_test.request import Generation
 from engine_under_test.sampling import SamplingParams
 from engine_under_test.strict import VARIABLE
+from invariants.events import Launched
 from tests.engine_under_test.builders import EventLog
 from tests.engine_under_test.model.checkpoints import some_tokens, write_checkpoint
 

@@ -6,7 +6,7 @@ import pytest
 
 from engine_under_test.cache.record import KVRecord
 from engine_under_test.errors import PoolExhausted
-from engine_under_test.events import Slid
+from invariants.events import Slid
 from tests.engine_under_test.builders import HYBRID, CacheBench, all_pages, hold
 
 KEY = list(range(100, 140))

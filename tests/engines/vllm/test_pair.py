@@ -10,8 +10,7 @@ from harness.core.ops import Abort, Drain, Inject, Recipe, Step, Submit
 from harness.core.registry import target_of
 from harness.core.replay import driver_of
 from harness.engines.vllm.config import DECODE, LEASE_S, LINK_DELAY, LINK_DROP, LINK_FAILS, PREFILL
-from invariants.events import Admitted, Finished, HandedOver, LetGo
-from invariants.kinds import FinishReason
+from invariants.events import Admitted, Finished, FinishReason, HandedOver, LetGo
 
 NEWEST = "0.33.0"
 PREFILL_SIDE, DECODE_SIDE = 0, 1

@@ -9,8 +9,8 @@ from engine_under_test.pools.ledger import Ledger
 from harness.components.ledger.system import LedgerSystem
 from harness.core.driver import Driver, Kept
 from harness.core.ops import Complete, Drain, Free, Give, Pressure, Step, Take, TakeOver
-from invariants.events import Completed, Modelled, Refused
-from invariants.view import Fence, Owner
+from invariants.events import Completed, Modelled, Owner, Refused
+from invariants.view import Fence
 from tests.harness.components.playing import configurations, disagreements, held, ledger_op, name_of, num_free
 
 CONFIG = EngineConfig(page_size=4, full_pages=6, swa_pages=4, sliding_window=5)

@@ -11,7 +11,8 @@ from harness.core.fingerprint import (
     fingerprints,
     slug,
 )
-from invariants.view import FREE, Owner
+from invariants.events import Owner
+from invariants.view import FREE
 from invariants.violation import Code, Ref, Violation
 from tests.invariants.test_invariants import CASES as CASES_OF_LAWS
 

@@ -19,9 +19,8 @@ from harness.core.replay import run_log
 from harness.report.heading import request_lines
 from harness.report.history import refs_in_message
 from harness.report.story import Line, Part, failure_lines, replay_line, story, story_lines
-from invariants.events import Taken
+from invariants.events import Owner, Taken
 from invariants.laws.memory.pools import PoolCode
-from invariants.view import Owner
 from invariants.violation import Ref, Violation, pool_ref
 
 ROOT = Path(__file__).parents[3]

@@ -8,7 +8,6 @@ import pytest
 
 from engine_under_test.engine import create_engine
 from engine_under_test.errors import AccountingError
-from engine_under_test.events import SetAside
 from engine_under_test.model.runner import ModelForward
 from engine_under_test.pair import create_pair
 from engine_under_test.ports import Ports
@@ -22,6 +21,7 @@ from harness.strict.checker import LOGS
 from harness.strict.content import VARIABLE as SHARE
 from harness.strict.content import share_of
 from harness.strict.pass_content import sampled
+from invariants.events import SetAside
 from tests.engine_under_test.builders import EventLog
 from tests.harness.strict.some_traffic import Watched, some_config
 

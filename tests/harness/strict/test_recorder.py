@@ -3,7 +3,6 @@
 import pytest
 
 from engine_under_test.errors import AccountingError
-from engine_under_test.events import Refused
 from engine_under_test.sampling import SamplingParams
 from engine_under_test.strict import VARIABLE, Both
 from engine_under_test.units import request_owner
@@ -32,6 +31,7 @@ from harness.search.shrink import Budget, shrink
 from harness.strict.checker import LOGS, StrictChecker
 from harness.strict.private import VARIABLE as RECORD
 from harness.strict.private import renumbered
+from invariants.events import Refused
 from tests.harness.strict.some_traffic import CONFIGS, Watched, some_config, talk, traffic
 
 PROMPT = tuple(range(12))

@@ -8,9 +8,8 @@ from invariants.contracts.admission import (
     reservations_match_planner,
     waiting_requests_take_free_places,
 )
-from invariants.events import Admitted, Finished, Invited, Launched, LetGo, LoadPlanned, Parked, Taken
+from invariants.events import Admitted, Finished, Invited, Launched, LetGo, LoadPlanned, Owner, Parked, Taken
 from invariants.limits import ARRIVAL, PRIORITY, Estimates
-from invariants.view import Owner
 from invariants.violation import Found, Ref, found
 from tests.invariants.builders import BEFORE, HEALTHY, LIMITS, R1, broken, healthy, idle, with_pool
 

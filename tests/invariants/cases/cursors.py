@@ -1,5 +1,6 @@
 """Records with inconsistent cursors."""
 
+from invariants.events import Owner
 from invariants.laws.memory.cursors import (
     CursorCode,
     cursors_are_ordered,
@@ -7,7 +8,7 @@ from invariants.laws.memory.cursors import (
     frontiers_spare_the_window,
     launched_tokens_are_in_flight,
 )
-from invariants.view import ComponentView, LaunchView, Owner
+from invariants.view import ComponentView, LaunchView
 from invariants.violation import found, owner_ref, request_ref
 from tests.invariants.builders import (
     IN_FLIGHT_AFTER,

@@ -9,10 +9,9 @@ from invariants.contracts.decode_reservations import (
     empty_decode_engine_reserves_at_once,
     reservations_follow_arrival_order,
 )
-from invariants.events import Finished, Refused
-from invariants.kinds import FinishReason
+from invariants.events import Finished, FinishReason, Owner, Refused
 from invariants.transition import Transition, When
-from invariants.view import Fence, LaunchView, Owner, RecordView, RequestView
+from invariants.view import Fence, LaunchView, RecordView, RequestView
 from invariants.violation import found, request_ref
 from tests.invariants.builders import AFTER, R1, broken, healthy, holding, idle
 from tests.invariants.cases.handover import (

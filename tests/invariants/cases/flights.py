@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from invariants.events import Completed, Discarded, Failed, Finished, Late, Launched, Retracted
-from invariants.kinds import FinishReason
+from invariants.events import Completed, Discarded, Failed, Finished, FinishReason, Late, Launched, Owner, Retracted
 from invariants.laws.lifecycle.flights import (
     FlightCode,
     discarded_results_are_stale,
@@ -12,7 +11,7 @@ from invariants.laws.lifecycle.flights import (
     passes_complete_in_order,
     units_in_flight_are_pinned,
 )
-from invariants.view import Fence, Holding, Owner
+from invariants.view import Fence, Holding
 from invariants.violation import Ref, found, request_ref
 from tests.invariants.builders import (
     AFTER,

@@ -7,8 +7,20 @@ rest are reserved: full 9 10 11 12 and, for the two pages of the tail, swa 7 8. 
 from dataclasses import replace
 from typing import Any
 
-from invariants.events import Filled, Finished, HandedOver, LetGo, Reserved, Sent, SetAside, Taken, TakenOver
-from invariants.kinds import FinishReason, Place
+from invariants.events import (
+    Filled,
+    Finished,
+    FinishReason,
+    HandedOver,
+    LetGo,
+    Owner,
+    Reserved,
+    Sent,
+    SetAside,
+    Taken,
+    TakenOver,
+)
+from invariants.kinds import Place
 from invariants.laws.lifecycle.handover import (
     HandoverCode,
     filled_pages_were_reserved,
@@ -20,7 +32,7 @@ from invariants.laws.lifecycle.handover import (
 )
 from invariants.limits import DECODE
 from invariants.transition import Transition
-from invariants.view import Holding, Owner, PoolView, ReceiptView, RecordView, RequestView, Snapshot
+from invariants.view import Holding, PoolView, ReceiptView, RecordView, RequestView, Snapshot
 from invariants.violation import Found, Ref, found, request_ref, unit_ref
 from tests.invariants.builders import AFTER, LIMITS, R2, broken, healthy, idle, nodes, peers
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from invariants.events import Owner
 from invariants.laws.memory.locks import (
     LockCode,
     ReceiptCode,
@@ -12,7 +13,7 @@ from invariants.laws.memory.locks import (
     node_locks_match_receipts,
     receipts_match_records,
 )
-from invariants.view import Fence, Owner, ReceiptView
+from invariants.view import Fence, ReceiptView
 from invariants.violation import Ref, found, node_ref, owner_ref, request_ref
 from tests.invariants.builders import (
     AFTER,

@@ -7,6 +7,7 @@ from invariants.events import (
     Demoted,
     Freed,
     Given,
+    Owner,
     Paired,
     Refused,
     Removed,
@@ -26,7 +27,7 @@ from invariants.laws.memory.moves import (
     units_move_only_by_their_owner,
     writes_go_to_private_units,
 )
-from invariants.view import FENCE, FREE, Owner
+from invariants.view import FENCE, FREE
 from invariants.violation import found, node_ref, request_ref
 from tests.invariants.builders import (
     AFTER,

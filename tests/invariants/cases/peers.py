@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from invariants.events import Owner
 from invariants.laws.memory.peers import (
     PeerCode,
     free_units_have_no_peer,
@@ -10,7 +11,7 @@ from invariants.laws.memory.peers import (
     peers_share_their_owner,
     slot_peers_keep_their_offset,
 )
-from invariants.view import Fence, Owner, PeerMap
+from invariants.view import Fence, PeerMap
 from invariants.violation import found
 from tests.invariants.builders import AFTER, HEALTHY, PRESSURE, R1, after, broken, healthy, holding, page, peers, pools
 from tests.invariants.host_builders import COPYING, COPYING_CONTINUES, COPYING_ENDS

@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from invariants.events import Admitted, Completed, Failed, Finished, Preempted, RanOut, Retracted
-from invariants.kinds import FinishReason
+from invariants.events import Admitted, Completed, Failed, Finished, FinishReason, Preempted, RanOut, Retracted
 from invariants.laws.lifecycle.releases import (
     ReleaseCode,
     finished_requests_hold_nothing,

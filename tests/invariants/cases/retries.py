@@ -1,8 +1,7 @@
 """Failed passes that are retried too often, too rarely, or not counted."""
 
 from invariants.contracts.retries import RetryCode, failed_passes_are_retried
-from invariants.events import Completed, Failed, Finished
-from invariants.kinds import FinishReason
+from invariants.events import Completed, Failed, Finished, FinishReason
 from invariants.transition import Transition
 from invariants.violation import Ref, found
 from tests.invariants.builders import BEFORE, STALE_LAUNCH, broken, healthy, in_flight

@@ -3,8 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from invariants.events import Finished, GivenUp, Kept, Lent, TurnRefused
-from invariants.kinds import FinishReason
+from invariants.events import Finished, FinishReason, GivenUp, Kept, Lent, Owner, TurnRefused
 from invariants.laws.lifecycle.sessions import (
     SessionCode,
     idle_sessions_keep_their_kv,
@@ -16,7 +15,7 @@ from invariants.laws.lifecycle.sessions import (
     turns_continue_on_kept_pages,
 )
 from invariants.transition import Transition
-from invariants.view import Owner, RecordView, SessionView
+from invariants.view import RecordView, SessionView
 from invariants.violation import Ref, found, request_ref
 from tests.invariants.builders import AFTER, BEFORE, broken, healthy, idle
 

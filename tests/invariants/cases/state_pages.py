@@ -6,7 +6,8 @@ from invariants.contracts.state_pages import (
     passed_states_are_freed,
     records_keep_their_last_state,
 )
-from invariants.view import HANDOVER_KIND, ComponentView, Owner
+from invariants.events import HANDOVER_KIND, Owner
+from invariants.view import ComponentView
 from invariants.violation import found, node_ref, owner_ref, request_ref
 from tests.invariants.builders import after, broken, healthy, nodes, page, records
 

@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from invariants.events import Finished
-from invariants.kinds import FinishReason
+from invariants.events import Finished, FinishReason
 from invariants.laws.lifecycle.timeouts import TimeoutCode, timed_out_requests_are_old_enough
 from invariants.violation import found, request_ref
 from tests.invariants.builders import BEFORE, LIMITS, broken, healthy, idle

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from invariants.kinds import FinishReason
+from invariants.events import FinishReason
 from invariants.laws.content.twins import TwinCode, twins_agree
 from invariants.reference import Expectation
 from invariants.transition import Transition, When

@@ -11,9 +11,9 @@ from harness.core.ops import Abort, Drain, Heal, Inject, Step, Submit
 from harness.core.origins import EngineCode
 from harness.core.port import EnginePort, Streamed, Submission
 from harness.core.target import ENGINE, Draw, MachineSpec, Pool, Shape, Target
-from invariants.events import ALL_EVENTS, Fired
+from invariants.events import ALL_EVENTS, Fired, Owner
 from invariants.limits import Limits
-from invariants.view import ComponentView, Holding, Owner, PoolView, RequestView, Snapshot
+from invariants.view import ComponentView, Holding, PoolView, RequestView, Snapshot
 
 DEFAULTS = {"num_blocks": 16, "block_size": 4, "max_running": 4, "chunk_len": 8}
 BLOCKS = "blocks"

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 from harness.core.driver import Moment
 from harness.core.progress import IdleSteps
 from harness.strict.evidence import Evidence
-from harness.strict.owners import AnyOwner, OwnerTable, misplaced
+from harness.strict.owners import OwnerTable, misplaced
 from harness.strict.transitions import Transitions
 from invariants.catalog import catalog_of
+from invariants.events import Owner
 from invariants.laws.memory.moves import Move
 from invariants.reuse import sharing
 from invariants.transition import When
@@ -87,7 +88,7 @@ class Audit(AttachedLevel):
     def _note(self, event: NamedTuple) -> None:
         self._moves.append(Moment(0, self._turn, [event]))
 
-    def _move(self, event: Move, table: OwnerTable, from_owner: AnyOwner, to_owner: AnyOwner) -> None:
+    def _move(self, event: Move, table: OwnerTable, from_owner: Owner, to_owner: Owner) -> None:
         self._note(event)
         self._found += misplaced(event, table, table.move(event.units, from_owner, to_owner))
 

@@ -97,7 +97,7 @@ bug(
     "S123",
     "a pause emits no event",
     at=f"{SCHEDULER}.pause",
-    healthy="self._notice(Paused())",
+    healthy="self._notice(events.Paused())",
     broken="pass",
     caught_by=("paused_engine_launches_nothing", "pauses_are_reported", "paused_engine_holds_nothing"),
 )
@@ -106,7 +106,7 @@ bug(
     "S124",
     "the end of a pause emits no event",
     at=f"{SCHEDULER}.resume",
-    healthy="self._notice(Resumed())",
+    healthy="self._notice(events.Resumed())",
     broken="pass",
     caught_by=("paused_engine_launches_nothing", "pauses_are_reported", "paused_engine_holds_nothing"),
 )

@@ -14,8 +14,9 @@ from harness.engines.sglang.config import SglangConfig
 from harness.engines.sglang.moves import UNKNOWN, AllocatorMove, free_units
 from harness.engines.sglang.requests import held
 from harness.engines.sglang.scheduler import BuiltScheduler
-from harness.strict.owners import TREE, OwnerTable, moved_without_event, wrongly_owned_unit
-from invariants.view import FREE, Owner
+from harness.strict.owners import OwnerTable, moved_without_event, wrongly_owned_unit
+from invariants.events import TREE, Owner
+from invariants.view import FREE
 from invariants.violation import Violation
 
 FULL, SWA = 0, 1
@@ -98,7 +99,7 @@ class Audit(levels.Audit):
             place = self._places[pool].get(unit)
             if place is not None and place.owner in self._known:
                 self._freed.append(FreedPage(pool, unit, place, self._known[place.owner]))
-            owner = Owner(*table.owners[unit]) if 0 < unit <= table.capacity else UNKNOWN
+            owner = table.owners[unit] if 0 < unit <= table.capacity else UNKNOWN
             by_owner.setdefault(UNKNOWN if owner == FREE else owner, []).append(unit)
         for owner, freed_units in by_owner.items():
             self._move(seen.Freed(table.name, tuple(freed_units), owner, "freed", 0), table, owner, FREE)

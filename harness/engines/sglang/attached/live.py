@@ -13,7 +13,7 @@ from harness.engines.sglang.memory import SglangMemory
 from harness.engines.sglang.requests import held
 from harness.engines.sglang.scheduler import BuiltScheduler
 from harness.engines.sglang.sessions import OpenSessions
-from invariants.view import REQUEST_KIND, SESSION_KIND, Owner
+from invariants.events import REQUEST_KIND, SESSION_KIND, Owner
 
 TREES = {"SWARadixCache": SWA_TREE, "UnifiedRadixCache": UNIFIED_TREE}
 SESSIONS = "StreamingSession"  # puts sessions around a tree, in releases whose tree has none

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from harness.core.ops import Submit
 from harness.engines.foreign.attached.recorder import LiveRecorder
 from harness.engines.sglang.requests import SglangRequest, is_rejected
-from invariants.kinds import FinishReason
+from invariants.events import FinishReason
 
 
 def record_submission(recorder: LiveRecorder, request: SglangRequest) -> None:

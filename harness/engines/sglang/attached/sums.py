@@ -13,8 +13,9 @@ from harness.engines.sglang.capture import nodes_of
 from harness.engines.sglang.config import SglangConfig
 from harness.engines.sglang.requests import held
 from harness.engines.sglang.scheduler import BuiltScheduler
+from invariants.events import TREE, Owner
 from invariants.laws.memory.pools import pools_conserve_units, unbalanced
-from invariants.view import TREE_KIND, Holding, Owner, PoolView
+from invariants.view import Holding, PoolView
 from invariants.violation import Violation
 
 
@@ -90,10 +91,9 @@ class Sums(AttachedLevel):
 
 def _view(terms: Terms, held_pages: Sequence[PrivatePages]) -> PoolView:
     """The numbers of units of each holder, as a pool with placeholder unit numbers."""
-    owner = Owner(TREE_KIND)
     holdings = [
-        Holding(owner, range(terms.evictable), cached=True),
-        Holding(owner, range(terms.protected), cached=True, locks=1),
+        Holding(TREE, range(terms.evictable), cached=True),
+        Holding(TREE, range(terms.protected), cached=True, locks=1),
     ]
     for one in held_pages:
         count = {"full": one.full, "swa": one.swa}.get(terms.name, 1)

@@ -14,7 +14,7 @@ from harness.engines.vllm.attached.live import RequestNumbers, built_of, config_
 from harness.engines.vllm.boot import VllmRelease
 from harness.engines.vllm.moves import Moves
 from harness.engines.vllm.requests import VllmRequest, VllmRequests
-from invariants.kinds import FinishReason
+from invariants.events import FinishReason
 
 
 class Numbers(NamedTuple):

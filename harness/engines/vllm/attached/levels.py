@@ -19,8 +19,9 @@ from harness.engines.vllm.passes import VllmPass
 from harness.engines.vllm.requests import VllmRequests
 from harness.engines.vllm.runner import Hooks, Runner
 from harness.strict.owners import OwnerTable, wrongly_owned_unit
+from invariants.events import REQUEST_KIND, Owner
 from invariants.laws.memory.pools import pools_conserve_units, unbalanced
-from invariants.view import FENCE, FREE, REQUEST_KIND, Holding, Owner, PoolView, Snapshot
+from invariants.view import FENCE, FREE, Holding, PoolView, Snapshot
 from invariants.violation import Violation
 
 OF_THE_PORT = frozenset(

@@ -2,9 +2,10 @@
 
 from harness.engines.sglang.moves import AllocatorMove, with_owners
 from invariants import events, view
+from invariants.events import Owner
 from invariants.limits import Limits
 
-R1, R2, N1 = view.Owner("request", 1), view.Owner("request", 2), view.Owner("tree", 1)
+R1, R2, N1 = Owner("request", 1), Owner("request", 2), Owner("tree", 1)
 
 
 def snapshot(free, **units_by_owner):
