@@ -13,15 +13,15 @@ from typing import NamedTuple
 
 import torch
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.disaggregation.handshakes import Address, Refusal
-from engine_under_test.disaggregation.silence import heartbeat_ms
-from engine_under_test.disaggregation.tcp import TcpLink
-from engine_under_test.engine import Engine, create_engine
-from engine_under_test.errors import EngineError
-from engine_under_test.ports import Ports
-from engine_under_test.request import Output
-from engine_under_test.sampling import SamplingParams
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.disaggregation.handshakes import Address, Refusal
+from swarden.engine_under_test.disaggregation.silence import heartbeat_ms
+from swarden.engine_under_test.disaggregation.tcp import TcpLink
+from swarden.engine_under_test.engine import Engine, create_engine
+from swarden.engine_under_test.errors import EngineError
+from swarden.engine_under_test.ports import Ports
+from swarden.engine_under_test.request import Output
+from swarden.engine_under_test.sampling import SamplingParams
 
 POLL_S = 0.001  # between two polls of an idle process
 START_TIMEOUT_MS = 120_000

@@ -16,12 +16,12 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
 
-from engine_under_test.clock import MonotonicClock
-from engine_under_test.config import EngineConfig
-from engine_under_test.disaggregation.handshakes import Address, Refusal
-from engine_under_test.disaggregation.silence import Silence, heartbeat_ms
-from engine_under_test.disaggregation.tcp import LOOPBACK, listener_on, new_secret
-from engine_under_test.engine_process import (
+from swarden.engine_under_test.clock import MonotonicClock
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.disaggregation.handshakes import Address, Refusal
+from swarden.engine_under_test.disaggregation.silence import Silence, heartbeat_ms
+from swarden.engine_under_test.disaggregation.tcp import LOOPBACK, listener_on, new_secret
+from swarden.engine_under_test.engine_process import (
     MAX_STARTS,
     POLL_S,
     START_TIMEOUT_MS,
@@ -37,9 +37,9 @@ from engine_under_test.engine_process import (
     Submit,
     run_side,
 )
-from engine_under_test.errors import EngineError
-from engine_under_test.request import Generation, Output, serve
-from engine_under_test.sampling import SamplingParams
+from swarden.engine_under_test.errors import EngineError
+from swarden.engine_under_test.request import Generation, Output, serve
+from swarden.engine_under_test.sampling import SamplingParams
 
 SIDES = ("prefill", "decode")
 MAX_POLLS = 60_000  # for one report of a state

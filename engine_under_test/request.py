@@ -6,10 +6,10 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from engine_under_test.ports import Computed, LogitsSpan
-from engine_under_test.sampling import SamplingParams
-from engine_under_test.units import request_owner
-from invariants.events import FinishReason, Owner
+from swarden.engine_under_test.ports import Computed, LogitsSpan
+from swarden.engine_under_test.sampling import SamplingParams
+from swarden.engine_under_test.units import request_owner
+from swarden.invariants.events import FinishReason, Owner
 
 
 class Ending(NamedTuple):

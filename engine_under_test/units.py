@@ -7,7 +7,7 @@ pages.
 
 from collections.abc import Iterable, Sequence
 
-from invariants.events import HANDOVER_KIND, REQUEST_KIND, SESSION_KIND, Owner
+from swarden.invariants.events import HANDOVER_KIND, REQUEST_KIND, SESSION_KIND, Owner
 
 
 def request_owner(request_id: int) -> Owner:

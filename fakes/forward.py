@@ -7,9 +7,9 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from engine_under_test.ports import Computed, ForwardBatch, PoolPages, PoolSpec, SlotLayout
-from fakes.places import slot_of, written_pages, written_slots
-from invariants.events import Read, Written
+from swarden.engine_under_test.ports import Computed, ForwardBatch, PoolPages, PoolSpec, SlotLayout
+from swarden.fakes.places import slot_of, written_pages, written_slots
+from swarden.invariants.events import Read, Written
 
 
 class TagModel(Protocol):

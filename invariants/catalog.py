@@ -10,10 +10,10 @@ from operator import itemgetter
 from pkgutil import walk_packages
 from typing import NamedTuple
 
-import invariants
-from invariants.invariant import Given, Invariant
-from invariants.transition import Transition, When
-from invariants.violation import Evidence, Violation
+from swarden import invariants
+from swarden.invariants.invariant import Given, Invariant
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.violation import Evidence, Violation
 
 CAUSES_FIRST = (
     "moves",
@@ -224,5 +224,5 @@ CONTRACTS = frozenset(one.contract for one in ALL.invariants if one.contract is 
 
 @cache
 def catalog_of(contracts: frozenset[str]) -> Catalog:
-    """All laws, and the contracts of these modules of `invariants.contracts`."""
+    """All laws, and the contracts of these modules of `swarden.invariants.contracts`."""
     return Catalog(one for one in ALL.invariants if one.contract is None or one.contract in contracts)

@@ -3,8 +3,18 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from invariants.events import REQUEST_KIND, SESSION_KIND, TREE_KIND, Completed, Freed, Given, Owner, Taken, Written
-from invariants.view import FENCE, FREE, Snapshot
+from swarden.invariants.events import (
+    REQUEST_KIND,
+    SESSION_KIND,
+    TREE_KIND,
+    Completed,
+    Freed,
+    Given,
+    Owner,
+    Taken,
+    Written,
+)
+from swarden.invariants.view import FENCE, FREE, Snapshot
 
 MOVES = frozenset({Taken, Given, Freed, Written, Completed})  # the events that are replayed
 

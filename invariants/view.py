@@ -12,9 +12,9 @@ from itertools import chain, compress, repeat
 from operator import itemgetter
 from typing import NamedTuple
 
-from invariants.derived import Derived, index_of, indexes_by_part
-from invariants.events import FENCE_KIND, HANDOVER_KIND, REQUEST_KIND, Owner
-from invariants.limits import Limits
+from swarden.invariants.derived import Derived, index_of, indexes_by_part
+from swarden.invariants.events import FENCE_KIND, HANDOVER_KIND, REQUEST_KIND, Owner
+from swarden.invariants.limits import Limits
 
 FREE = Owner("free")
 FENCE = Owner(FENCE_KIND)

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import NamedTuple, Self
 
-from invariants.events import REQUEST_KIND, TREE_KIND, Owner
-from invariants.view import PoolView
+from swarden.invariants.events import REQUEST_KIND, TREE_KIND, Owner
+from swarden.invariants.view import PoolView
 
 NODE = "node"
 POOL = "pool"

@@ -1,7 +1,7 @@
 """The pages that a sliding window needs; `window` counts the tokens that a position sees, itself included."""
 
-from invariants.events import HANDOVER_KIND
-from invariants.view import RecordView
+from swarden.invariants.events import HANDOVER_KIND
+from swarden.invariants.view import RecordView
 
 
 def next_position(record: RecordView) -> int:

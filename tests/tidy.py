@@ -17,7 +17,7 @@ from typing import TypeGuard
 
 PACKAGES = ("engine_under_test", "invariants", "fakes", "harness")
 PERMITTED_AT_THE_TOP = {
-    *(*PACKAGES, "tests", "docs"),
+    *(*PACKAGES, "src", "tests", "docs"),
     *("pyproject.toml", "requirements.lock", "README.md", "Makefile", "LICENSE", "SECURITY.md"),
 }
 
@@ -176,10 +176,10 @@ class Module:
         """The full dotted name of each import, with its line."""
         for node in self.nodes:
             if isinstance(node, ast.Import):
-                yield from ((node.lineno, alias.name) for alias in node.names)
+                yield from ((node.lineno, alias.name.removeprefix("swarden.")) for alias in node.names)
             elif isinstance(node, ast.ImportFrom):
                 origin = "." * node.level + (node.module or "")
-                yield from ((node.lineno, f"{origin}.{alias.name}") for alias in node.names)
+                yield from ((node.lineno, f"{origin}.{alias.name}".removeprefix("swarden.")) for alias in node.names)
 
     def calls(self) -> Iterator[tuple[ast.Call, str]]:
         """Each call, with the source of the called expression."""
@@ -277,6 +277,14 @@ def foreign_imports(module: Module) -> Findings:
     for line, name in module.imports():
         if name.split(".")[0] not in sys.stdlib_module_names and not stands_under(name, MAY_IMPORT[folder]):
             yield line, f"{folder} may not import {name}"
+
+
+def imports_without_the_root(module: Module) -> Findings:
+    """Our packages are imported below `swarden`: in a checkout their folders can be imported at the top by accident."""
+    for node in module.nodes:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or "."]
+            yield from ((node.lineno, f"want swarden.{name}") for name in names if name.split(".")[0] in PACKAGES)
 
 
 def imports_up_the_layers(module: Module) -> Findings:

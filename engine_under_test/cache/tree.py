@@ -10,12 +10,12 @@ from itertools import chain, compress, pairwise
 from operator import gt, not_
 from typing import NamedTuple
 
-from engine_under_test.cache.lru import Candidates
-from engine_under_test.cache.node import HostSide, Node
-from engine_under_test.components import Component
-from engine_under_test.ports import Observer
-from engine_under_test.units import borders, overlap
-from invariants.events import Dropped, Recovered, Split, Stored, Uprooted
+from swarden.engine_under_test.cache.lru import Candidates
+from swarden.engine_under_test.cache.node import HostSide, Node
+from swarden.engine_under_test.components import Component
+from swarden.engine_under_test.ports import Observer
+from swarden.engine_under_test.units import borders, overlap
+from swarden.invariants.events import Dropped, Recovered, Split, Stored, Uprooted
 
 Pools = tuple[str, ...]
 

@@ -12,8 +12,8 @@ from collections import deque
 from contextlib import suppress
 from enum import StrEnum
 
-from engine_under_test.disaggregation.frames import FrameDamaged, FrameReader, Heartbeat, Seal, encode
-from engine_under_test.messages import Message
+from swarden.engine_under_test.disaggregation.frames import FrameDamaged, FrameReader, Heartbeat, Seal, encode
+from swarden.engine_under_test.messages import Message
 
 NONCE_LEN = 32
 CLOSED = "the peer has closed the connection"

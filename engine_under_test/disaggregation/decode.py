@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from engine_under_test.cache.match import Match
-from engine_under_test.cache.prefix_cache import PrefixCache
-from engine_under_test.cache.record import KVRecord
-from engine_under_test.config import EngineConfig
-from engine_under_test.disaggregation.payload import (
+from swarden.engine_under_test.cache.match import Match
+from swarden.engine_under_test.cache.prefix_cache import PrefixCache
+from swarden.engine_under_test.cache.record import KVRecord
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.disaggregation.payload import (
     Pages,
     all_pages_due,
     checksums_of,
@@ -17,10 +17,10 @@ from engine_under_test.disaggregation.payload import (
     read_pages,
     write_pages,
 )
-from engine_under_test.disaggregation.rules import why_content_is_wrong, why_end_is_wrong, why_pages_are_wrong
-from engine_under_test.disaggregation.side import LinkedTo, PeerTimer, Side
-from engine_under_test.errors import PoolExhausted
-from engine_under_test.messages import (
+from swarden.engine_under_test.disaggregation.rules import why_content_is_wrong, why_end_is_wrong, why_pages_are_wrong
+from swarden.engine_under_test.disaggregation.side import LinkedTo, PeerTimer, Side
+from swarden.engine_under_test.errors import PoolExhausted
+from swarden.engine_under_test.messages import (
     Close,
     Invitation,
     KeepAlive,
@@ -30,12 +30,12 @@ from engine_under_test.messages import (
     TransferEnd,
     TransferRequest,
 )
-from engine_under_test.pools.memory import KVMemory
-from engine_under_test.pools.paired import Need
-from engine_under_test.request import Ending, Request
-from engine_under_test.scheduler.scheduler import Scheduler
-from engine_under_test.units import align_down, handover_owner, num_pages
-from invariants.events import Filled, FinishReason, LetGo, Matched, Reserved, SetAside, TakenOver
+from swarden.engine_under_test.pools.memory import KVMemory
+from swarden.engine_under_test.pools.paired import Need
+from swarden.engine_under_test.request import Ending, Request
+from swarden.engine_under_test.scheduler.scheduler import Scheduler
+from swarden.engine_under_test.units import align_down, handover_owner, num_pages
+from swarden.invariants.events import Filled, FinishReason, LetGo, Matched, Reserved, SetAside, TakenOver
 
 
 @dataclass(slots=True, eq=False)

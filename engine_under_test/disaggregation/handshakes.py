@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.disaggregation.connection import Connection, Place
-from engine_under_test.disaggregation.frames import FrameDamaged
-from engine_under_test.disaggregation.silence import heartbeat_ms
-from engine_under_test.errors import ConfigError
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.disaggregation.connection import Connection, Place
+from swarden.engine_under_test.disaggregation.frames import FrameDamaged
+from swarden.engine_under_test.disaggregation.silence import heartbeat_ms
+from swarden.engine_under_test.errors import ConfigError
 
 Address = tuple[str, int] | str  # host and port, or the path of a Unix socket
 MIN_SECRET = 16  # bytes

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from engine_under_test.ports import Acknowledgement, PageCopy
+from swarden.engine_under_test.ports import Acknowledgement, PageCopy
 
 
 @dataclass(slots=True)

@@ -4,12 +4,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from engine_under_test.cache.locks import LockReceipt
-from engine_under_test.cache.node import Node
-from engine_under_test.errors import AccountingError
-from engine_under_test.pools.memory import HostMemory, KVMemory
-from engine_under_test.ports import Acknowledgement, HostStore, Observer, PageCopy
-from invariants.events import BACKUP_KIND, LOAD_KIND, CopyBegan, CopyEnded, Owner
+from swarden.engine_under_test.cache.locks import LockReceipt
+from swarden.engine_under_test.cache.node import Node
+from swarden.engine_under_test.errors import AccountingError
+from swarden.engine_under_test.pools.memory import HostMemory, KVMemory
+from swarden.engine_under_test.ports import Acknowledgement, HostStore, Observer, PageCopy
+from swarden.invariants.events import BACKUP_KIND, LOAD_KIND, CopyBegan, CopyEnded, Owner
 
 
 class Move(NamedTuple):

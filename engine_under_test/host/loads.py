@@ -4,14 +4,14 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from engine_under_test.cache.match import Boundary, Match
-from engine_under_test.cache.node import Node
-from engine_under_test.cache.prefix_cache import PrefixCache
-from engine_under_test.errors import PoolExhausted
-from engine_under_test.host.copy_jobs import CopyJob, CopyJobs, Move, copy_job_owner, page_indices
-from engine_under_test.pools.memory import KVMemory
-from engine_under_test.pools.paired import Need
-from invariants.events import TREE, FreeCause
+from swarden.engine_under_test.cache.match import Boundary, Match
+from swarden.engine_under_test.cache.node import Node
+from swarden.engine_under_test.cache.prefix_cache import PrefixCache
+from swarden.engine_under_test.errors import PoolExhausted
+from swarden.engine_under_test.host.copy_jobs import CopyJob, CopyJobs, Move, copy_job_owner, page_indices
+from swarden.engine_under_test.pools.memory import KVMemory
+from swarden.engine_under_test.pools.paired import Need
+from swarden.invariants.events import TREE, FreeCause
 
 
 class UnderWay(NamedTuple):

@@ -2,18 +2,18 @@
 
 from collections.abc import Sequence
 
-from engine_under_test.cache.match import Match, num_missing
-from engine_under_test.cache.node import Node
-from engine_under_test.cache.prefix_cache import PrefixCache
-from engine_under_test.config import EngineConfig
-from engine_under_test.host.backups import Backups, lacking
-from engine_under_test.host.copier import HostCopier
-from engine_under_test.host.copy_jobs import CopyJob, CopyJobs
-from engine_under_test.host.loads import Loads, UnderWay
-from engine_under_test.host.policy import Policy
-from engine_under_test.pools.memory import KVMemory
-from engine_under_test.pools.paired import Need, shortage
-from engine_under_test.ports import HostStore, Observer, Ports
+from swarden.engine_under_test.cache.match import Match, num_missing
+from swarden.engine_under_test.cache.node import Node
+from swarden.engine_under_test.cache.prefix_cache import PrefixCache
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.host.backups import Backups, lacking
+from swarden.engine_under_test.host.copier import HostCopier
+from swarden.engine_under_test.host.copy_jobs import CopyJob, CopyJobs
+from swarden.engine_under_test.host.loads import Loads, UnderWay
+from swarden.engine_under_test.host.policy import Policy
+from swarden.engine_under_test.pools.memory import KVMemory
+from swarden.engine_under_test.pools.paired import Need, shortage
+from swarden.engine_under_test.ports import HostStore, Observer, Ports
 
 
 class HostTier:

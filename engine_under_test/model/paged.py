@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import torch
 
-from engine_under_test.model.attention import Scoring, attention, visible
-from engine_under_test.model.recurrent import Recurrence
-from engine_under_test.model.spec import LayerKind, ModelSpec
-from engine_under_test.model.states import state_pass
-from engine_under_test.ports import ForwardBatch, PageSpan, PoolPages
-from engine_under_test.units import num_pages
+from swarden.engine_under_test.model.attention import Scoring, attention, visible
+from swarden.engine_under_test.model.recurrent import Recurrence
+from swarden.engine_under_test.model.spec import LayerKind, ModelSpec
+from swarden.engine_under_test.model.states import state_pass
+from swarden.engine_under_test.ports import ForwardBatch, PageSpan, PoolPages
+from swarden.engine_under_test.units import num_pages
 
 PADDING_PAGE = 0
 MAX_PAGES_RATIO = 4  # of two entries in a call; above it another call per layer costs less than reading padding

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import torch
 
-from engine_under_test.config import EngineConfig, PoolSpec, least_state_pages, least_windowed_pages
-from engine_under_test.errors import ConfigError
-from engine_under_test.model.checkpoint import load_decoder, model_name
-from engine_under_test.model.decoder import Decoder
-from engine_under_test.model.layers import working_dtype
-from engine_under_test.model.paged import PagedCache, kind_of
-from engine_under_test.model.sampler import sample, uniform
-from engine_under_test.model.spec import LayerKind, ModelSpec
-from engine_under_test.ports import Computed, ForwardBatch, ForwardEntry, ForwardFailed, LogitsSpan, SlotLayout
-from engine_under_test.units import num_pages
+from swarden.engine_under_test.config import EngineConfig, PoolSpec, least_state_pages, least_windowed_pages
+from swarden.engine_under_test.errors import ConfigError
+from swarden.engine_under_test.model.checkpoint import load_decoder, model_name
+from swarden.engine_under_test.model.decoder import Decoder
+from swarden.engine_under_test.model.layers import working_dtype
+from swarden.engine_under_test.model.paged import PagedCache, kind_of
+from swarden.engine_under_test.model.sampler import sample, uniform
+from swarden.engine_under_test.model.spec import LayerKind, ModelSpec
+from swarden.engine_under_test.ports import Computed, ForwardBatch, ForwardEntry, ForwardFailed, LogitsSpan, SlotLayout
+from swarden.engine_under_test.units import num_pages
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
 

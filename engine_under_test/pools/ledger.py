@@ -3,9 +3,9 @@
 from collections import deque
 from collections.abc import Sequence
 
-from engine_under_test.errors import PoolExhausted
-from engine_under_test.ports import Backing, Observer
-from invariants.events import Freed, Given, Owner, Refused, Taken
+from swarden.engine_under_test.errors import PoolExhausted
+from swarden.engine_under_test.ports import Backing, Observer
+from swarden.invariants.events import Freed, Given, Owner, Refused, Taken
 
 
 class Ledger:

@@ -7,27 +7,27 @@ Without overlap the oldest pass is the pass just launched, with overlap the pass
 
 from collections.abc import Callable, Sequence
 
-from engine_under_test.cache.record import KVRecord
-from engine_under_test.config import EngineConfig
-from engine_under_test.errors import PoolExhausted
-from engine_under_test.pools.memory import ROWS
-from engine_under_test.pools.paired import Need
-from engine_under_test.ports import Computed, Ports
-from engine_under_test.request import Ending, Output, Request
-from engine_under_test.scheduler.admission import Admission
-from engine_under_test.scheduler.batch import Entry, Loading, Running
-from engine_under_test.scheduler.custody import Custody
-from engine_under_test.scheduler.demand import Budget
-from engine_under_test.scheduler.loading import LoadingQueue
-from engine_under_test.scheduler.other_side import OtherSide
-from engine_under_test.scheduler.outbox import Outbox
-from engine_under_test.scheduler.pipeline import Pipeline
-from engine_under_test.scheduler.preempt import Contention, victims
-from engine_under_test.scheduler.queues import WaitingQueue
-from engine_under_test.scheduler.retract import NewTokenRatio, retraction_order
-from engine_under_test.scheduler.storage import Storage
-from invariants import events
-from invariants.events import FinishReason, FreeCause
+from swarden.engine_under_test.cache.record import KVRecord
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.errors import PoolExhausted
+from swarden.engine_under_test.pools.memory import ROWS
+from swarden.engine_under_test.pools.paired import Need
+from swarden.engine_under_test.ports import Computed, Ports
+from swarden.engine_under_test.request import Ending, Output, Request
+from swarden.engine_under_test.scheduler.admission import Admission
+from swarden.engine_under_test.scheduler.batch import Entry, Loading, Running
+from swarden.engine_under_test.scheduler.custody import Custody
+from swarden.engine_under_test.scheduler.demand import Budget
+from swarden.engine_under_test.scheduler.loading import LoadingQueue
+from swarden.engine_under_test.scheduler.other_side import OtherSide
+from swarden.engine_under_test.scheduler.outbox import Outbox
+from swarden.engine_under_test.scheduler.pipeline import Pipeline
+from swarden.engine_under_test.scheduler.preempt import Contention, victims
+from swarden.engine_under_test.scheduler.queues import WaitingQueue
+from swarden.engine_under_test.scheduler.retract import NewTokenRatio, retraction_order
+from swarden.engine_under_test.scheduler.storage import Storage
+from swarden.invariants import events
+from swarden.invariants.events import FinishReason, FreeCause
 
 
 class Scheduler:

@@ -19,11 +19,11 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.engine import create_engine
-from engine_under_test.sampling import SamplingParams
-from engine_under_test.units import num_pages
-from harness.core.imports import importing
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.engine import create_engine
+from swarden.engine_under_test.sampling import SamplingParams
+from swarden.engine_under_test.units import num_pages
+from swarden.harness.core.imports import importing
 
 REQUESTS = 32
 FAMILIES = 4  # of requests with a common prefix

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from statistics import median
 
-from harness.bench.load import PAGES, ConstantLoad, LoadedEngine, config_of
+from swarden.harness.bench.load import PAGES, ConstantLoad, LoadedEngine, config_of
 
 PAIRS = 5
 BLOCKS_PER_PAIR = 12

@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 from time import process_time
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.engine import Engine
-from engine_under_test.ports import Observer, Ports
-from engine_under_test.sampling import SamplingParams
-from fakes.clock import FakeClock
-from fakes.forward import FakeForward
-from harness.engines.own.adapter import ReferenceModel
-from harness.strict.checker import StrictChecker
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.engine import Engine
+from swarden.engine_under_test.ports import Observer, Ports
+from swarden.engine_under_test.sampling import SamplingParams
+from swarden.fakes.clock import FakeClock
+from swarden.fakes.forward import FakeForward
+from swarden.harness.engines.own.adapter import ReferenceModel
+from swarden.harness.strict.checker import StrictChecker
 
 RUNNING = 64
 PAGES = 65_536

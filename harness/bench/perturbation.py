@@ -9,15 +9,15 @@ from collections import Counter
 from enum import StrEnum
 from random import Random
 
-from engine_under_test.config import EngineConfig
-from harness.core.driver import Driver
-from harness.core.oplog import Header, OpLog
-from harness.core.ops import Inject, Op, Step, Submit
-from harness.core.registry import OWN
-from harness.core.replay import run_log
-from harness.engines.own.faults import PERTURBATIONS, SENT
-from harness.engines.own.target import PERTURBED, PERTURBED_PAIR, SIDES
-from harness.perturbed.system import Misattributed, PerturbedSystem, Unnoticed
+from swarden.engine_under_test.config import EngineConfig
+from swarden.harness.core.driver import Driver
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.ops import Inject, Op, Step, Submit
+from swarden.harness.core.registry import OWN
+from swarden.harness.core.replay import run_log
+from swarden.harness.engines.own.faults import PERTURBATIONS, SENT
+from swarden.harness.engines.own.target import PERTURBED, PERTURBED_PAIR, SIDES
+from swarden.harness.perturbed.system import Misattributed, PerturbedSystem, Unnoticed
 
 CONFIG = EngineConfig(
     page_size=4,

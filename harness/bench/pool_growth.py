@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import median
 
-from harness.bench.load import ConstantLoad, LoadedEngine, config_of
-from harness.strict.checker import StrictChecker, audit
+from swarden.harness.bench.load import ConstantLoad, LoadedEngine, config_of
+from swarden.harness.strict.checker import StrictChecker, audit
 
 SMALL_PAGES, LARGE_PAGES = 64, 65_536
 PAIRS = 7

@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 import msgspec
 from hypothesis import Phase
 
-from harness.core.driver import Driver, Failure
-from harness.core.oplog import Header, OpLog
-from harness.core.registry import OWN, target_of
-from harness.core.replay import log_of, planted, run_log
-from harness.core.target import Target
-from harness.engines.own.traffic import EngineTraffic
-from harness.search.machine import Listener, Machine
-from harness.search.search import search
-from harness.search.shrink import Budget, shrink
+from swarden.harness.core.driver import Driver, Failure
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.registry import OWN, target_of
+from swarden.harness.core.replay import log_of, planted, run_log
+from swarden.harness.core.target import Target
+from swarden.harness.engines.own.traffic import EngineTraffic
+from swarden.harness.search.machine import Listener, Machine
+from swarden.harness.search.search import search
+from swarden.harness.search.shrink import Budget, shrink
 
 MUTANTS = ("B30", "B31", "B34")
 SEED = 0

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.strict import CENSUS
-from harness.bench.load import PAGES, ConstantLoad, LoadedEngine, config_of
-from harness.strict.checker import StrictChecker, audit, census, sums
-from harness.strict.content import Content
-from harness.strict.sampled import interval_of
-from invariants.events import Event
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.strict import CENSUS
+from swarden.harness.bench.load import PAGES, ConstantLoad, LoadedEngine, config_of
+from swarden.harness.strict.checker import StrictChecker, audit, census, sums
+from swarden.harness.strict.content import Content
+from swarden.harness.strict.sampled import interval_of
+from swarden.invariants.events import Event
 
 
 def content_at(share: float) -> Callable[..., StrictChecker]:

@@ -8,20 +8,20 @@ from typing import Annotated
 import msgspec
 import typer
 
-from harness.commands.console import OUT, print_json, print_piece
-from harness.commands.fuzz import STEP_TIMEOUT_S
-from harness.core.errors import UsageError
-from harness.core.exit_codes import ExitCode
-from harness.core.oplog import OpLog, OpLogError
-from harness.core.replay import Verdict
-from harness.report.story import replay_line
-from harness.search.archive import Archive, Archived, Quarantine, Sighting, Status
-from harness.search.archive_files import write
-from harness.search.deaths import is_death
-from harness.search.findings import write as write_log
-from harness.search.renamed import rename_findings
-from harness.search.shards import replay_with_story
-from harness.search.worker_process import Limits
+from swarden.harness.commands.console import OUT, print_json, print_piece
+from swarden.harness.commands.fuzz import STEP_TIMEOUT_S
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.exit_codes import ExitCode
+from swarden.harness.core.oplog import OpLog, OpLogError
+from swarden.harness.core.replay import Verdict
+from swarden.harness.report.story import replay_line
+from swarden.harness.search.archive import Archive, Archived, Quarantine, Sighting, Status
+from swarden.harness.search.archive_files import write
+from swarden.harness.search.deaths import is_death
+from swarden.harness.search.findings import write as write_log
+from swarden.harness.search.renamed import rename_findings
+from swarden.harness.search.shards import replay_with_story
+from swarden.harness.search.worker_process import Limits
 
 ARCHIVE = Path(".swarden/archive")
 ArchiveOption = Annotated[Path, typer.Option("--archive", help="folder of the archive")]

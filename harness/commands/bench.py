@@ -6,7 +6,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from harness.bench import (
+from swarden.harness.bench import (
     disaggregation,
     generation,
     idle_host,
@@ -17,15 +17,15 @@ from harness.bench import (
     step_parts,
     strict_overhead,
 )
-from harness.bench.checked_step import CheckedStepCost, measure
-from harness.bench.perturbation import Outcome
-from harness.bench.pool_growth import Growth
-from harness.bench.strict_overhead import Overhead
-from harness.commands.console import OUT, print_json, progress
-from harness.core.errors import UsageError
-from harness.core.exit_codes import ExitCode
-from harness.core.registry import OWN, target_of
-from harness.search.process import prepare_process
+from swarden.harness.bench.checked_step import CheckedStepCost, measure
+from swarden.harness.bench.perturbation import Outcome
+from swarden.harness.bench.pool_growth import Growth
+from swarden.harness.bench.strict_overhead import Overhead
+from swarden.harness.commands.console import OUT, print_json, progress
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.exit_codes import ExitCode
+from swarden.harness.core.registry import OWN, target_of
+from swarden.harness.search.process import prepare_process
 
 
 class Part(StrEnum):

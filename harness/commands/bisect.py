@@ -8,14 +8,14 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from harness.commands.console import ERR, OUT, print_json
-from harness.commands.engines import install_release
-from harness.commands.replay import figures_of_replay
-from harness.core.errors import UsageError
-from harness.core.exit_codes import ExitCode
-from harness.core.oplog import OpLog
-from harness.core.registry import target_of
-from harness.core.releases import Releases, parsed
+from swarden.harness.commands.console import ERR, OUT, print_json
+from swarden.harness.commands.engines import install_release
+from swarden.harness.commands.replay import figures_of_replay
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.exit_codes import ExitCode
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.registry import target_of
+from swarden.harness.core.releases import Releases, parsed
 
 FAILED, ERROR = "FAILED", "ERROR"
 

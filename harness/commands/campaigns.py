@@ -5,21 +5,21 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from harness.commands.console import ERR, progress
-from harness.commands.events import EventLines
-from harness.commands.progress import ProgressDisplay
-from harness.core.fingerprint import slug
-from harness.core.mutant_file import mutant_of
-from harness.core.registry import target_of
-from harness.search.campaign import Plan
-from harness.search.corpus import rarest_first, write
-from harness.search.findings import FindingReport
-from harness.search.outcome import Outcome
-from harness.search.process import prepare_process
-from harness.search.profiles import SHRINK_CPU_SECONDS
-from harness.search.shrink import Budget
-from harness.search.worker_process import NotReproduced
-from harness.search.workers import WorkerGroup, interruptible
+from swarden.harness.commands.console import ERR, progress
+from swarden.harness.commands.events import EventLines
+from swarden.harness.commands.progress import ProgressDisplay
+from swarden.harness.core.fingerprint import slug
+from swarden.harness.core.mutant_file import mutant_of
+from swarden.harness.core.registry import target_of
+from swarden.harness.search.campaign import Plan
+from swarden.harness.search.corpus import rarest_first, write
+from swarden.harness.search.findings import FindingReport
+from swarden.harness.search.outcome import Outcome
+from swarden.harness.search.process import prepare_process
+from swarden.harness.search.profiles import SHRINK_CPU_SECONDS
+from swarden.harness.search.shrink import Budget
+from swarden.harness.search.worker_process import NotReproduced
+from swarden.harness.search.workers import WorkerGroup, interruptible
 
 END = object()
 

@@ -9,24 +9,24 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from harness.commands.console import ERR, OUT, print_json
-from harness.commands.layout import print_lines
-from harness.commands.progress import shrinking_line
-from harness.core.driver import STUCK
-from harness.core.errors import UsageError
-from harness.core.exit_codes import STOPPING, ExitCode, worst
-from harness.core.oplog import Header
-from harness.core.registry import target_of
-from harness.core.replay import planted
-from harness.core.target import ENGINE
-from harness.search.campaign import Plan
-from harness.search.exhaustive import Exploration, Level, Subject, alphabet_of, tiny_config
-from harness.search.findings import FindingReport, report_finding, write_unshrunk
-from harness.search.outcome import NOT_JUDGED, VERDICTS
-from harness.search.process import prepare_process
-from harness.search.profiles import SHRINK_CPU_SECONDS
-from harness.search.result import Finding
-from harness.search.shrink import Budget
+from swarden.harness.commands.console import ERR, OUT, print_json
+from swarden.harness.commands.layout import print_lines
+from swarden.harness.commands.progress import shrinking_line
+from swarden.harness.core.driver import STUCK
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.exit_codes import STOPPING, ExitCode, worst
+from swarden.harness.core.oplog import Header
+from swarden.harness.core.registry import target_of
+from swarden.harness.core.replay import planted
+from swarden.harness.core.target import ENGINE
+from swarden.harness.search.campaign import Plan
+from swarden.harness.search.exhaustive import Exploration, Level, Subject, alphabet_of, tiny_config
+from swarden.harness.search.findings import FindingReport, report_finding, write_unshrunk
+from swarden.harness.search.outcome import NOT_JUDGED, VERDICTS
+from swarden.harness.search.process import prepare_process
+from swarden.harness.search.profiles import SHRINK_CPU_SECONDS
+from swarden.harness.search.result import Finding
+from swarden.harness.search.shrink import Budget
 
 
 @dataclass

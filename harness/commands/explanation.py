@@ -5,9 +5,9 @@ from itertools import groupby
 from math import comb
 from typing import Any
 
-from harness.core.ops import Op
-from harness.report.op_text import op_text
-from harness.search.explain import Alternative, Explanation, Place, Range
+from swarden.harness.core.ops import Op
+from swarden.harness.report.op_text import op_text
+from swarden.harness.search.explain import Alternative, Explanation, Place, Range
 
 
 def explanation_lines(explanation: Explanation, ops: Sequence[Op]) -> Iterator[str]:

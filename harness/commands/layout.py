@@ -7,8 +7,8 @@ from textwrap import wrap
 from rich.console import Console
 from rich.text import Text
 
-from harness.core.printable import printable
-from harness.report.story import Line, Part
+from swarden.harness.core.printable import printable
+from swarden.harness.report.story import Line, Part
 
 HANGING_INDENT = 4
 VERBATIM = (Part.VERDICT, Part.COMMAND)  # never broken, because users copy these lines

@@ -8,21 +8,21 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from harness.commands.console import OUT, print_json
-from harness.commands.events import EventLines, EventsOption, event_lines
-from harness.commands.layout import print_lines
-from harness.commands.versions import check_version
-from harness.core.driver import STUCK
-from harness.core.errors import UsageError
-from harness.core.exit_codes import ExitCode, worst
-from harness.core.oplog import OpLog
-from harness.core.printable import printable
-from harness.core.registry import target_of
-from harness.core.replay import RUNS, Repeated, Verdict, repeat
-from harness.report.heading import configuration_line, mutant_lines, opening_lines
-from harness.report.story import Line, Part, story_lines
-from harness.search.deaths import death_of, is_expected
-from harness.search.jobs import JobDeath
+from swarden.harness.commands.console import OUT, print_json
+from swarden.harness.commands.events import EventLines, EventsOption, event_lines
+from swarden.harness.commands.layout import print_lines
+from swarden.harness.commands.versions import check_version
+from swarden.harness.core.driver import STUCK
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.exit_codes import ExitCode, worst
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.printable import printable
+from swarden.harness.core.registry import target_of
+from swarden.harness.core.replay import RUNS, Repeated, Verdict, repeat
+from swarden.harness.report.heading import configuration_line, mutant_lines, opening_lines
+from swarden.harness.report.story import Line, Part, story_lines
+from swarden.harness.search.deaths import death_of, is_expected
+from swarden.harness.search.jobs import JobDeath
 
 
 def replay(

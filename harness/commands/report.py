@@ -12,14 +12,14 @@ from typing import Annotated, Any
 
 import typer
 
-from harness.commands.console import ERR, OUT
-from harness.commands.versions import load_for_here
-from harness.core.errors import UsageError
-from harness.core.files import check_target, write_whole
-from harness.core.imports import importing
-from harness.core.oplog import OpLog, OpLogError
-from harness.nightly.page import Measured, Part, page_of
-from harness.report.page import part_of_log
+from swarden.harness.commands.console import ERR, OUT
+from swarden.harness.commands.versions import load_for_here
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.files import check_target, write_whole
+from swarden.harness.core.imports import importing
+from swarden.harness.core.oplog import OpLog, OpLogError
+from swarden.harness.nightly.page import Measured, Part, page_of
+from swarden.harness.report.page import part_of_log
 
 SECONDS = 120.0
 SLOWEST = 4  # wall-clock seconds for a CPU second on a busy machine
@@ -126,7 +126,7 @@ def _send_parts(paths: Sequence[Path], sender: Connection) -> None:
 def _send_coverage(engine: str, seconds: float, paths: Sequence[Path], sender: Connection) -> None:
     try:
         with importing("--coverage"):
-            measure = EntryPoint("", "harness.nightly.code_coverage:lines_run_by", "").load()
+            measure = EntryPoint("", "swarden.harness.nightly.code_coverage:lines_run_by", "").load()
         sender.send(measure(engine, paths, seconds))
     except UsageError as error:
         sender.send(str(error))

@@ -5,15 +5,15 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.engine import Engine, create_engine
-from engine_under_test.errors import EngineError
-from engine_under_test.model.draft import draft_model
-from engine_under_test.pair import create_pair
-from engine_under_test.ports import Ports
-from engine_under_test.processes import ProcessPair, create_process_pair
-from engine_under_test.request import Server
-from harness.core.errors import UsageError
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.engine import Engine, create_engine
+from swarden.engine_under_test.errors import EngineError
+from swarden.engine_under_test.model.draft import draft_model
+from swarden.engine_under_test.pair import create_pair
+from swarden.engine_under_test.ports import Ports
+from swarden.engine_under_test.processes import ProcessPair, create_process_pair
+from swarden.engine_under_test.request import Server
+from swarden.harness.core.errors import UsageError
 
 
 class Serving(NamedTuple):

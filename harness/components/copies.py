@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import torch
 
-from engine_under_test.pools.memory import KVMemory
-from invariants.events import Copied, CopyBegan, CopyEnded
+from swarden.engine_under_test.pools.memory import KVMemory
+from swarden.invariants.events import Copied, CopyBegan, CopyEnded
 
 
 class CopyInspector:

@@ -9,17 +9,17 @@ from itertools import compress
 from operator import ne
 from typing import NamedTuple
 
-from engine_under_test.cache.departures import Departing
-from engine_under_test.cache.locks import LockReceipt
-from engine_under_test.cache.node import Node
-from engine_under_test.cache.record import KVRecord
-from engine_under_test.cache.tree import RadixTree
-from engine_under_test.host.copy_jobs import CopyJob
-from engine_under_test.pools.ledger import Ledger
-from engine_under_test.pools.memory import KVMemory
-from invariants.events import BACKUP_KIND, FENCE_KIND, LOAD_KIND, TREE_KIND, Owner
-from invariants.reuse import same_or_new
-from invariants.view import (
+from swarden.engine_under_test.cache.departures import Departing
+from swarden.engine_under_test.cache.locks import LockReceipt
+from swarden.engine_under_test.cache.node import Node
+from swarden.engine_under_test.cache.record import KVRecord
+from swarden.engine_under_test.cache.tree import RadixTree
+from swarden.engine_under_test.host.copy_jobs import CopyJob
+from swarden.engine_under_test.pools.ledger import Ledger
+from swarden.engine_under_test.pools.memory import KVMemory
+from swarden.invariants.events import BACKUP_KIND, FENCE_KIND, LOAD_KIND, TREE_KIND, Owner
+from swarden.invariants.reuse import same_or_new
+from swarden.invariants.view import (
     ComponentView,
     CopyJobView,
     Fence,

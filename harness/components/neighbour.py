@@ -1,8 +1,8 @@
 """Memory pressure from outside of the engine."""
 
-from engine_under_test.pools.memory import KVMemory
-from invariants import view
-from invariants.events import OUTSIDE_KIND, Owner
+from swarden.engine_under_test.pools.memory import KVMemory
+from swarden.invariants import view
+from swarden.invariants.events import OUTSIDE_KIND, Owner
 
 PRESSURE = Owner(OUTSIDE_KIND)
 

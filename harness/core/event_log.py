@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from harness.core.origins import UNKNOWN_CODE, EngineCode
-from invariants.events import OF_OBSERVERS
+from swarden.harness.core.origins import UNKNOWN_CODE, EngineCode
+from swarden.invariants.events import OF_OBSERVERS
 
 
 class Listener(Protocol):

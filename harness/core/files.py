@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.core.errors import UsageError
+from swarden.harness.core.errors import UsageError
 
 EVERYBODY, OWNER_ONLY = 0o666, 0o600  # the modes of new files; the umask takes rights from the first
 STANDARD_INPUT = Path("-")

@@ -9,8 +9,8 @@ from itertools import islice
 from traceback import walk_tb
 from types import FrameType
 
-from harness.core.errors import RemoteError
-from invariants.violation import Violation
+from swarden.harness.core.errors import RemoteError
+from swarden.invariants.violation import Violation
 
 MAX_SLUG_LEN = 120
 RENAMED_CODES = {  # the codes of earlier builds, each with its law, and their names of today

@@ -8,7 +8,7 @@ from importlib.metadata import requires
 from pathlib import Path
 from traceback import extract_tb
 
-from harness.core.errors import CannotImport, UsageError
+from swarden.harness.core.errors import CannotImport, UsageError
 
 OF_EXTRA = re.compile(r"""([\w.-]+)[^;\[]*;\s*extra\s*==\s*["'](\w+)["']""")  # a requirement in the metadata of swarden
 NO_PLACES = (str(Path(__file__).parent), str(Path(importlib.__file__).parent), "<frozen ")

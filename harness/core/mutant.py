@@ -13,8 +13,8 @@ from importlib import import_module
 from types import CodeType, FunctionType
 from typing import NamedTuple
 
-from harness.core.errors import UsageError
-from invariants.invariant import Invariant
+from swarden.harness.core.errors import UsageError
+from swarden.invariants.invariant import Invariant
 
 
 class StaleMutant(UsageError):

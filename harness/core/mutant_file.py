@@ -9,12 +9,12 @@ from pathlib import Path
 
 import msgspec
 
-from harness.core.driver import STUCK
-from harness.core.errors import UsageError
-from harness.core.imports import one_line
-from harness.core.mutant import Mutant, Mutants
-from harness.core.target import Target
-from invariants.catalog import ALL
+from swarden.harness.core.driver import STUCK
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.imports import one_line
+from swarden.harness.core.mutant import Mutant, Mutants
+from swarden.harness.core.target import Target
+from swarden.invariants.catalog import ALL
 
 VARIABLE = "SWARDEN_MUTANTS"  # the path of the file; worker processes inherit it
 

@@ -22,16 +22,16 @@ from typing import Annotated, Any, NamedTuple, get_args
 
 import msgspec
 
-from harness.core.errors import InvalidConfig, UsageError
-from harness.core.files import EVERYBODY, read_whole, write_whole
-from harness.core.fingerprint import current_fingerprint
-from harness.core.limits import MAX_ENGINES, MAX_LINE_BYTES, MAX_LINES, MAX_OPLOG_BYTES, MAX_TOKENS
-from harness.core.ops import AnyOp, Op, name_of, num_own_tokens
-from harness.core.registry import OWN, UnknownEngine, target_at, target_of
-from harness.core.target import ENGINE, MachineSpec, Target
-from harness.core.target_fault import blamed_on
-from harness.core.twins import Twin, twin_of
-from harness.core.validation import shortened, validation_text
+from swarden.harness.core.errors import InvalidConfig, UsageError
+from swarden.harness.core.files import EVERYBODY, read_whole, write_whole
+from swarden.harness.core.fingerprint import current_fingerprint
+from swarden.harness.core.limits import MAX_ENGINES, MAX_LINE_BYTES, MAX_LINES, MAX_OPLOG_BYTES, MAX_TOKENS
+from swarden.harness.core.ops import AnyOp, Op, name_of, num_own_tokens
+from swarden.harness.core.registry import OWN, UnknownEngine, target_at, target_of
+from swarden.harness.core.target import ENGINE, MachineSpec, Target
+from swarden.harness.core.target_fault import blamed_on
+from swarden.harness.core.twins import Twin, twin_of
+from swarden.harness.core.validation import shortened, validation_text
 
 FORMAT = 2
 KINDS: dict[str, type[Op]] = {str(kind.__struct_config__.tag): kind for kind in get_args(AnyOp)}

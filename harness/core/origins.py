@@ -7,7 +7,7 @@ from traceback import walk_tb
 from types import FrameType
 from typing import NamedTuple
 
-from harness.core.fingerprint import NESTED, module_of
+from swarden.harness.core.fingerprint import NESTED, module_of
 
 PLANTED = re.compile(r"^<(.+?) in ")  # the file name of a function with a planted mutant
 

@@ -7,17 +7,17 @@ from enum import Enum
 
 import msgspec
 
-from harness.core.driver import EVERYTHING, Checking, Driver, Failure, Kept
-from harness.core.errors import UsageError
-from harness.core.limits import MAX_STEPS
-from harness.core.mutant_file import mutant_of
-from harness.core.oplog import Header, OpLog
-from harness.core.ops import Inject
-from harness.core.target import Target
-from harness.core.target_fault import blamed_on
-from harness.core.twins import TwinSystem, system_of_twin
-from invariants.catalog import catalog_of
-from invariants.transition import Transition
+from swarden.harness.core.driver import EVERYTHING, Checking, Driver, Failure, Kept
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.limits import MAX_STEPS
+from swarden.harness.core.mutant_file import mutant_of
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.ops import Inject
+from swarden.harness.core.target import Target
+from swarden.harness.core.target_fault import blamed_on
+from swarden.harness.core.twins import TwinSystem, system_of_twin
+from swarden.invariants.catalog import catalog_of
+from swarden.invariants.transition import Transition
 
 Observe = Callable[[Driver, Transition], None]
 RUNS = 3  # of a log, to detect nondeterminism

@@ -8,16 +8,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from harness.core.errors import UsageError
-from harness.core.mutant import Mutant
-from harness.core.ops import ENGINE_OPS, Op
-from harness.core.origins import EngineCode
-from harness.core.port import EnginePort
-from harness.core.releases import Releases
-from harness.core.sources import hash_of_packages, version_of_package
-from harness.core.system import EngineSystem, System
-from invariants.events import Fired
-from invariants.transition import Transition
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.mutant import Mutant
+from swarden.harness.core.ops import ENGINE_OPS, Op
+from swarden.harness.core.origins import EngineCode
+from swarden.harness.core.port import EnginePort
+from swarden.harness.core.releases import Releases
+from swarden.harness.core.sources import hash_of_packages, version_of_package
+from swarden.harness.core.system import EngineSystem, System
+from swarden.invariants.events import Fired
+from swarden.invariants.transition import Transition
 
 ValueT = TypeVar("ValueT")
 
@@ -94,7 +94,7 @@ class Target(Protocol):
 
     `traffic` are the Hypothesis machines that draw its ops, as "module:Class", in the order in which batches use them.
     `faults` are the faults that its runs can have, each with its effect; `contracts` are the modules of
-    `invariants.contracts` that it promises to satisfy.  `defaults` is the JSON form of its default configuration: the
+    `swarden.invariants.contracts` that it promises to satisfy.  `defaults` is the JSON form of its default configuration: the
     shrinker sets settings to these values, all settings of a `coupled` group together, and does not change `kept` ones.
     `releases` are those that `swarden engines` installs, if the target can drive several; `catalog` are its mutants,
     and `canaries` the ids of mutants that random traffic finds within seconds: each night must find one of them.
@@ -103,7 +103,7 @@ class Target(Protocol):
     name: str
     code: EngineCode
     machines: Mapping[str, MachineSpec] = {ENGINE: MachineSpec()}
-    traffic: Sequence[str] = ("harness.search.traffic:EngineTraffic",)
+    traffic: Sequence[str] = ("swarden.harness.search.traffic:EngineTraffic",)
     faults: Mapping[str, str] = {}
     contracts: frozenset[str] = frozenset()
     defaults: Mapping[str, Any] = {}

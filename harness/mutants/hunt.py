@@ -14,22 +14,22 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from harness.core.errors import UsageError
-from harness.core.fingerprint import fingerprint_of_error, slug
-from harness.core.mutant import Mutant
-from harness.core.oplog import OpLog
-from harness.core.registry import target_of
-from harness.core.replay import run_log
-from harness.core.target import ENGINE
-from harness.core.target_fault import TargetFault
-from harness.mutants.verdict import detecting_laws
-from harness.search.campaign import Plan, Worker
-from harness.search.findings import report_finding, write
-from harness.search.jobs import JobDeath, run_jobs
-from harness.search.process import prepare_process
-from harness.search.profiles import PROFILES
-from harness.search.result import Finding, Result
-from harness.search.shrink import Budget, DoesNotFail
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.fingerprint import fingerprint_of_error, slug
+from swarden.harness.core.mutant import Mutant
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.registry import target_of
+from swarden.harness.core.replay import run_log
+from swarden.harness.core.target import ENGINE
+from swarden.harness.core.target_fault import TargetFault
+from swarden.harness.mutants.verdict import detecting_laws
+from swarden.harness.search.campaign import Plan, Worker
+from swarden.harness.search.findings import report_finding, write
+from swarden.harness.search.jobs import JobDeath, run_jobs
+from swarden.harness.search.process import prepare_process
+from swarden.harness.search.profiles import PROFILES
+from swarden.harness.search.result import Finding, Result
+from swarden.harness.search.shrink import Budget, DoesNotFail
 
 FOUND_SHARE = 0.9  # of the seeds, for a mutant to count as found
 HANG_CPU_SECONDS = 60.0

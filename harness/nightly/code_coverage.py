@@ -11,10 +11,10 @@ from time import process_time
 
 import coverage
 
-from harness.core.oplog import OpLog
-from harness.core.registry import target_of
-from harness.core.replay import run_log
-from harness.nightly.page import FileLines, Measured
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.registry import target_of
+from swarden.harness.core.replay import run_log
+from swarden.harness.nightly.page import FileLines, Measured
 
 RUNS = "^runs$"  # the context of the lines that ran after the imports, as a pattern
 

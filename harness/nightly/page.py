@@ -5,18 +5,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.core.errors import UsageError
-from harness.core.exit_codes import ExitCode
-from harness.core.files import read_whole
-from harness.core.fingerprint import slug
-from harness.core.limits import MAX_STORY_BYTES
-from harness.core.oplog import OpLog, OpLogError
-from harness.core.registry import UnknownEngine, installed, target_of
-from harness.nightly.reports import ORDER
-from harness.nightly.verdict import exit_code_of, red_reasons, verdict_of
-from harness.report.page import page_of_report
-from harness.search.archive import FAILING, Archive, Archived, EngineOfNight, Night, Sighting, Status, date_of
-from harness.search.outcome import NOT_JUDGED
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.exit_codes import ExitCode
+from swarden.harness.core.files import read_whole
+from swarden.harness.core.fingerprint import slug
+from swarden.harness.core.limits import MAX_STORY_BYTES
+from swarden.harness.core.oplog import OpLog, OpLogError
+from swarden.harness.core.registry import UnknownEngine, installed, target_of
+from swarden.harness.nightly.reports import ORDER
+from swarden.harness.nightly.verdict import exit_code_of, red_reasons, verdict_of
+from swarden.harness.report.page import page_of_report
+from swarden.harness.search.archive import FAILING, Archive, Archived, EngineOfNight, Night, Sighting, Status, date_of
+from swarden.harness.search.outcome import NOT_JUDGED
 
 MAX_NIGHTS = 30  # of the history, the last
 MAX_FINDINGS = 100

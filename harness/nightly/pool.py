@@ -14,9 +14,9 @@ from importlib.metadata import EntryPoint
 from itertools import islice
 from typing import Any, NamedTuple
 
-from harness.core.errors import UsageError
-from harness.core.imports import importing
-from harness.search.shards import Build, close_lanes, interrupt_lanes, on_same_build
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.imports import importing
+from swarden.harness.search.shards import Build, close_lanes, interrupt_lanes, on_same_build
 
 MAX_LOSSES = 5  # of one job
 
@@ -98,6 +98,6 @@ def pool_of_scheduler(address: str, workers: int | None, builds: Sequence[Build]
     Raises UsageError if Dask is not installed or no node is there.
     """
     with importing("--scheduler: its client"):
-        cluster = EntryPoint("", "harness.nightly.cluster:cluster", "").load()
+        cluster = EntryPoint("", "swarden.harness.nightly.cluster:cluster", "").load()
     with cluster(address, workers) as (executor, width, lost):
         yield Pool(executor, width, (CancelledError, *lost), builds)

@@ -7,16 +7,16 @@ from typing import NamedTuple
 
 import msgspec
 
-from harness.core.files import read_whole
-from harness.core.limits import MAX_OPLOG_BYTES
-from harness.core.replay import Verdict
-from harness.nightly.events import Finding as FindingEvent
-from harness.nightly.night import Coordinator
-from harness.nightly.pool import Job
-from harness.search.archive import Archived, FindingOfNight, Sighting, Status, name_of_engine
-from harness.search.renamed import rename_findings
-from harness.search.shards import replay_logs
-from harness.search.worker_process import Replays
+from swarden.harness.core.files import read_whole
+from swarden.harness.core.limits import MAX_OPLOG_BYTES
+from swarden.harness.core.replay import Verdict
+from swarden.harness.nightly.events import Finding as FindingEvent
+from swarden.harness.nightly.night import Coordinator
+from swarden.harness.nightly.pool import Job
+from swarden.harness.search.archive import Archived, FindingOfNight, Sighting, Status, name_of_engine
+from swarden.harness.search.renamed import rename_findings
+from swarden.harness.search.shards import replay_logs
+from swarden.harness.search.worker_process import Replays
 
 LOGS = 3  # of a finding that are replayed in a night
 

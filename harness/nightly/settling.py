@@ -8,19 +8,19 @@ from typing import NamedTuple
 
 import msgspec
 
-from harness.core.errors import UsageError
-from harness.core.oplog import OpLog
-from harness.nightly.journal import ShardFile
-from harness.nightly.night import Coordinator
-from harness.nightly.pool import Job
-from harness.nightly.replaying import log_path, publish, sighting_of
-from harness.report.story import replay_line
-from harness.search.archive import FAILING, Archived, Status, name_of_engine
-from harness.search.archive_files import UnreadableFile, read, write
-from harness.search.deaths import is_death
-from harness.search.findings import write as write_log
-from harness.search.result import Finding, Result
-from harness.search.shards import Settled, settle
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.nightly.journal import ShardFile
+from swarden.harness.nightly.night import Coordinator
+from swarden.harness.nightly.pool import Job
+from swarden.harness.nightly.replaying import log_path, publish, sighting_of
+from swarden.harness.report.story import replay_line
+from swarden.harness.search.archive import FAILING, Archived, Status, name_of_engine
+from swarden.harness.search.archive_files import UnreadableFile, read, write
+from swarden.harness.search.deaths import is_death
+from swarden.harness.search.findings import write as write_log
+from swarden.harness.search.result import Finding, Result
+from swarden.harness.search.shards import Settled, settle
 
 SEEN_TODAY = (Status.NEW, Status.KNOWN, Status.REOPENED, Status.FLAKY)
 

@@ -4,13 +4,13 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
-from engine_under_test.config import EngineConfig
-from harness.components.configurations import configurations, with_drafts, with_sessions
-from harness.core.ops import Inject, Op, Step
-from harness.engines.own import pair_traffic, traffic
-from harness.engines.own.faults import PERTURBATIONS, SENT
-from harness.engines.own.loads import LOADS, LoadProfile, Traffic
-from harness.search.machine import Machine
+from swarden.engine_under_test.config import EngineConfig
+from swarden.harness.components.configurations import configurations, with_drafts, with_sessions
+from swarden.harness.core.ops import Inject, Op, Step
+from swarden.harness.engines.own import pair_traffic, traffic
+from swarden.harness.engines.own.faults import PERTURBATIONS, SENT
+from swarden.harness.engines.own.loads import LOADS, LoadProfile, Traffic
+from swarden.harness.search.machine import Machine
 
 CONFIGURATIONS = with_drafts(with_sessions(configurations(host_ratios=(2, 0, 0.5))))
 SKIPS = (4, 0, 1, 2, 9, 20)  # crossings, so that pages are cached and copied before one of them is changed

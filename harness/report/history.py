@@ -5,8 +5,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
-from harness.core.driver import Moment
-from invariants.events import (
+from swarden.harness.core.driver import Moment
+from swarden.invariants.events import (
     NODE_LETTER,
     REQUEST_KIND,
     CopyBegan,
@@ -21,8 +21,8 @@ from invariants.events import (
     Unlocked,
     Written,
 )
-from invariants.view import NodeView
-from invariants.violation import NODE, Ref, node_ref, request_ref
+from swarden.invariants.view import NodeView
+from swarden.invariants.violation import NODE, Ref, node_ref, request_ref
 
 UNITS = "page|row|slot|block"  # of pools
 OF_REQUEST = re.compile(rf"\b{REQUEST_KIND} r?(\d+)")

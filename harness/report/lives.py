@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from harness.core.driver import Failure
-from harness.core.fingerprint import fingerprint
-from harness.report.history import refs_in_message
-from harness.report.story import refs_of
-from invariants.events import REQUEST_KIND, Read
-from invariants.transition import Transition
-from invariants.view import RecordView, Snapshot
-from invariants.violation import NODE, POOL, Ref
+from swarden.harness.core.driver import Failure
+from swarden.harness.core.fingerprint import fingerprint
+from swarden.harness.report.history import refs_in_message
+from swarden.harness.report.story import refs_of
+from swarden.invariants.events import REQUEST_KIND, Read
+from swarden.invariants.transition import Transition
+from swarden.invariants.view import RecordView, Snapshot
+from swarden.invariants.violation import NODE, POOL, Ref
 
 MAX_SUBJECTS = 4
 

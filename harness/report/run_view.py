@@ -6,21 +6,21 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.core.driver import Driver, Failure, Moment
-from harness.core.oplog import Header, OpLog
-from harness.core.replay import run_log
-from harness.report.equations import conservation_line, equation_text
-from harness.report.heading import configuration_line, engine_name, failed_line, opening_lines, request_lines
-from harness.report.history import HistoryEntry, entries_of, nodes_below, parents_of
-from harness.report.lives import ABSENT, SubjectState, subjects_of
-from harness.report.op_text import op_text
-from harness.report.state import state_text
-from harness.report.story import Line, Part, failure_lines, replay_line
-from harness.report.timeline import Row, Timeline, timeline_of
-from harness.report.wording import subject_text
-from invariants.conservation import Conservation
-from invariants.view import NodeView, Snapshot
-from invariants.violation import NODE, Ref
+from swarden.harness.core.driver import Driver, Failure, Moment
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.replay import run_log
+from swarden.harness.report.equations import conservation_line, equation_text
+from swarden.harness.report.heading import configuration_line, engine_name, failed_line, opening_lines, request_lines
+from swarden.harness.report.history import HistoryEntry, entries_of, nodes_below, parents_of
+from swarden.harness.report.lives import ABSENT, SubjectState, subjects_of
+from swarden.harness.report.op_text import op_text
+from swarden.harness.report.state import state_text
+from swarden.harness.report.story import Line, Part, failure_lines, replay_line
+from swarden.harness.report.timeline import Row, Timeline, timeline_of
+from swarden.harness.report.wording import subject_text
+from swarden.invariants.conservation import Conservation
+from swarden.invariants.view import NodeView, Snapshot
+from swarden.invariants.violation import NODE, Ref
 
 MAX_ROWS = 2000  # of a page, the last
 MAX_NODES = 400  # of a tree

@@ -7,18 +7,18 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.core.driver import DrainStuck, Failure, Moment
-from harness.core.fingerprint import fingerprint
-from harness.core.oplog import Header
-from harness.core.printable import printable
-from harness.report.equations import conservation_line
-from harness.report.heading import configuration_line, failed_line, opening_lines, request_lines
-from harness.report.history import history_of, nodes_below, parents_of, refs_in_message
-from harness.report.wording import evidence_text, subject_text
-from invariants.catalog import ALL
-from invariants.events import REQUEST_KIND, Owner
-from invariants.view import NodeView, PoolView
-from invariants.violation import NODE, POOL, Ref, Violation, owner_ref, request_ref
+from swarden.harness.core.driver import DrainStuck, Failure, Moment
+from swarden.harness.core.fingerprint import fingerprint
+from swarden.harness.core.oplog import Header
+from swarden.harness.core.printable import printable
+from swarden.harness.report.equations import conservation_line
+from swarden.harness.report.heading import configuration_line, failed_line, opening_lines, request_lines
+from swarden.harness.report.history import history_of, nodes_below, parents_of, refs_in_message
+from swarden.harness.report.wording import evidence_text, subject_text
+from swarden.invariants.catalog import ALL
+from swarden.invariants.events import REQUEST_KIND, Owner
+from swarden.invariants.view import NodeView, PoolView
+from swarden.invariants.violation import NODE, POOL, Ref, Violation, owner_ref, request_ref
 
 MAX_SUBJECTS = 4  # of one invariant; the rest are counted
 MAX_INVARIANTS = 3

@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from harness.core.driver import Driver
-from harness.core.oplog import OpLog
-from harness.core.ops import Op
-from harness.core.replay import Observe, run_log
-from harness.report.lives import SubjectState, state_of
-from invariants import events as seen
-from invariants.conservation import Conservation, conservation_of
-from invariants.transition import Transition
-from invariants.view import Snapshot
-from invariants.violation import Ref
+from swarden.harness.core.driver import Driver
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.ops import Op
+from swarden.harness.core.replay import Observe, run_log
+from swarden.harness.report.lives import SubjectState, state_of
+from swarden.invariants import events as seen
+from swarden.invariants.conservation import Conservation, conservation_of
+from swarden.invariants.transition import Transition
+from swarden.invariants.view import Snapshot
+from swarden.invariants.violation import Ref
 
 PLACES = ("waiting", "chunked", "running")
 RESULTS: dict[type, str] = {  # the events that are shown as results, each with its text

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 
-from harness.report.equations import equation_text
-from invariants.conservation import Conservation
-from invariants.events import NODE_LETTER, OWNER_KINDS, Owner
-from invariants.violation import NODE, POOL, Ref, Violation
+from swarden.harness.report.equations import equation_text
+from swarden.invariants.conservation import Conservation
+from swarden.invariants.events import NODE_LETTER, OWNER_KINDS, Owner
+from swarden.invariants.violation import NODE, POOL, Ref, Violation
 
 LETTERS = {NODE: NODE_LETTER, **{kind: kind[0] for kind in OWNER_KINDS}}  # before the id of a thing
 

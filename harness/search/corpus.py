@@ -10,11 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.core.errors import UsageError
-from harness.core.files import read_whole, write_whole
-from harness.core.limits import MAX_CORPUS_BYTES, MAX_OPLOG_BYTES
-from harness.core.oplog import Header, OpLog
-from harness.core.ops import Drain
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.files import read_whole, write_whole
+from swarden.harness.core.limits import MAX_CORPUS_BYTES, MAX_OPLOG_BYTES
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.ops import Drain
 
 MOST = 2_048  # logs in a folder; the last ones are dropped
 PER_BATCH = 8  # logs that a worker runs before each batch of random runs

@@ -13,10 +13,10 @@ from itertools import chain
 from time import monotonic
 from typing import Any, NamedTuple
 
-from harness.core.digest import encoded
-from harness.core.driver import Checking, Driver, Kept
-from harness.core.oplog import Header, OpLog
-from harness.core.ops import (
+from swarden.harness.core.digest import encoded
+from swarden.harness.core.driver import Checking, Driver, Kept
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.ops import (
     Abort,
     Accept,
     Ack,
@@ -44,13 +44,13 @@ from harness.core.ops import (
     Turn,
     Unlock,
 )
-from harness.core.system import System
-from harness.core.target import Pool, Shape, Target
-from harness.search.deaths import CRASH, HANG
-from harness.search.jobs import JobDeath, run_jobs
-from harness.search.result import Finding
-from invariants.catalog import catalog_of
-from invariants.view import Snapshot
+from swarden.harness.core.system import System
+from swarden.harness.core.target import Pool, Shape, Target
+from swarden.harness.search.deaths import CRASH, HANG
+from swarden.harness.search.jobs import JobDeath, run_jobs
+from swarden.harness.search.result import Finding
+from swarden.invariants.catalog import catalog_of
+from swarden.invariants.view import Snapshot
 
 TINY = Shape(2, (Pool("full", 8), Pool("swa", 6, window=3)), chunk_len=2, max_running_requests=2, max_context_len=24)
 EXTENSIONS_PER_JOB = 400

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from harness.core.errors import InvalidConfig, RunTooLarge
-from harness.core.oplog import OpLog
-from harness.core.ops import Op
-from harness.core.target_fault import TargetFault, blamed_on
-from harness.search.shrink import Budget, BudgetSpent
-from harness.search.simpler import HANDLES, changed
+from swarden.harness.core.errors import InvalidConfig, RunTooLarge
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.ops import Op
+from swarden.harness.core.target_fault import TargetFault, blamed_on
+from swarden.harness.search.shrink import Budget, BudgetSpent
+from swarden.harness.search.simpler import HANDLES, changed
 
 REACH = 64  # the distance from a value within which others are tried
 Fails = Callable[[OpLog], object]  # a failure, or None

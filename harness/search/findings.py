@@ -9,23 +9,23 @@ from typing import Any
 
 import msgspec
 
-from harness.core.as_code import kinds_in, log_code
-from harness.core.driver import Driver, Failure
-from harness.core.files import write_whole
-from harness.core.fingerprint import slug
-from harness.core.oplog import OpLog, OpLogError
-from harness.core.printable import printable
-from harness.core.replay import failure_like, log_of, run_log
-from harness.report.story import Line, Part, replay_line, story_lines
-from harness.search.result import Finding
-from harness.search.shrink import Budget, BudgetSpent, DoesNotFail, shrink
+from swarden.harness.core.as_code import kinds_in, log_code
+from swarden.harness.core.driver import Driver, Failure
+from swarden.harness.core.files import write_whole
+from swarden.harness.core.fingerprint import slug
+from swarden.harness.core.oplog import OpLog, OpLogError
+from swarden.harness.core.printable import printable
+from swarden.harness.core.replay import failure_like, log_of, run_log
+from swarden.harness.report.story import Line, Part, replay_line, story_lines
+from swarden.harness.search.result import Finding
+from swarden.harness.search.shrink import Budget, BudgetSpent, DoesNotFail, shrink
 
 TEST_FILE = '''"""{title}"""
 
-from harness.core.oplog import Header, OpLog
-from harness.core.ops import {kinds}
-from harness.core.replay import run_log
-from harness.report.story import failure_text
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.ops import {kinds}
+from swarden.harness.core.replay import run_log
+from swarden.harness.report.story import failure_text
 
 LOG = {log}
 

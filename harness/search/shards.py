@@ -18,23 +18,23 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from harness.core.errors import UsageError
-from harness.core.mutant import Mutant, StaleMutant
-from harness.core.mutant_file import mutant_of
-from harness.core.oplog import OpLog
-from harness.core.registry import target_of
-from harness.core.replay import RUNS, Verdict
-from harness.core.twins import ALL
-from harness.search.campaign import Plan, RunIndex
-from harness.search.corpus import PER_BATCH, CorpusLog, Part
-from harness.search.deaths import is_death
-from harness.search.findings import FindingReport
-from harness.search.night_records import Canary
-from harness.search.profiles import SHRINK_CPU_SECONDS
-from harness.search.result import Finding, Result
-from harness.search.shrink import Budget
-from harness.search.worker_process import Limits, NotReproduced, Replays
-from harness.search.workers import WorkerGroup
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.mutant import Mutant, StaleMutant
+from swarden.harness.core.mutant_file import mutant_of
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.registry import target_of
+from swarden.harness.core.replay import RUNS, Verdict
+from swarden.harness.core.twins import ALL
+from swarden.harness.search.campaign import Plan, RunIndex
+from swarden.harness.search.corpus import PER_BATCH, CorpusLog, Part
+from swarden.harness.search.deaths import is_death
+from swarden.harness.search.findings import FindingReport
+from swarden.harness.search.night_records import Canary
+from swarden.harness.search.profiles import SHRINK_CPU_SECONDS
+from swarden.harness.search.result import Finding, Result
+from swarden.harness.search.shrink import Budget
+from swarden.harness.search.worker_process import Limits, NotReproduced, Replays
+from swarden.harness.search.workers import WorkerGroup
 
 BATCHES = 4  # of a shard
 TWIN_EVERY = 4  # one shard of so many

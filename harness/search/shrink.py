@@ -14,12 +14,12 @@ from typing import Any, Protocol
 
 import msgspec
 
-from harness.core.errors import InvalidConfig, RunTooLarge, UsageError
-from harness.core.oplog import OpLog
-from harness.core.ops import Drain, Op, Step, Submit
-from harness.core.target import Target
-from harness.core.target_fault import TargetFault, blamed_on
-from harness.search.simpler import (
+from swarden.harness.core.errors import InvalidConfig, RunTooLarge, UsageError
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.ops import Drain, Op, Step, Submit
+from swarden.harness.core.target import Target
+from swarden.harness.core.target_fault import TargetFault, blamed_on
+from swarden.harness.search.simpler import (
     drains_as_steps,
     is_number,
     joined,

@@ -14,17 +14,17 @@ from queue import Empty, SimpleQueue
 from shutil import rmtree
 from tempfile import mkdtemp
 
-from harness.core.errors import UsageError
-from harness.core.exit_codes import STOPPING
-from harness.core.oplog import OpLog
-from harness.core.ops import name_of
-from harness.core.replay import RUNS, Verdict
-from harness.core.running_log import last_run
-from harness.search.campaign import Plan, RunIndex, save_unshrunk
-from harness.search.findings import FindingReport, write_unshrunk
-from harness.search.result import Finding, Result, Tallies
-from harness.search.shrink import Budget
-from harness.search.worker_process import (
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.exit_codes import STOPPING
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.ops import name_of
+from swarden.harness.core.replay import RUNS, Verdict
+from swarden.harness.core.running_log import last_run
+from swarden.harness.search.campaign import Plan, RunIndex, save_unshrunk
+from swarden.harness.search.findings import FindingReport, write_unshrunk
+from swarden.harness.search.result import Finding, Result, Tallies
+from swarden.harness.search.shrink import Budget
+from swarden.harness.search.worker_process import (
     Booted,
     Done,
     Limits,

@@ -3,22 +3,22 @@
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 
-from engine_under_test.engine import Engine
-from harness.core.driver import Moment
-from harness.strict.check import Handler
-from harness.strict.evidence import Evidence
-from harness.strict.outside import Outside
-from harness.strict.owners import OwnerTable, PeerTable, leaked, misplaced, moved_without_event
-from invariants.events import Completed, Freed, Given, Owner, Paired, StepBegan, StepEnded, Taken
-from invariants.laws.memory.peers import (
+from swarden.engine_under_test.engine import Engine
+from swarden.harness.core.driver import Moment
+from swarden.harness.strict.check import Handler
+from swarden.harness.strict.evidence import Evidence
+from swarden.harness.strict.outside import Outside
+from swarden.harness.strict.owners import OwnerTable, PeerTable, leaked, misplaced, moved_without_event
+from swarden.invariants.events import Completed, Freed, Given, Owner, Paired, StepBegan, StepEnded, Taken
+from swarden.invariants.laws.memory.peers import (
     free_units_have_no_peer,
     paired_while_released,
     peer_of_two,
     peers_are_unique_and_live,
     released_peer,
 )
-from invariants.view import FENCE, FREE
-from invariants.violation import Violation
+from swarden.invariants.view import FENCE, FREE
+from swarden.invariants.violation import Violation
 
 MAX_MOVES = 20_000  # kept for the history of a violation
 REQUEST = "request"

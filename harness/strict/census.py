@@ -3,18 +3,18 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from engine_under_test.engine import Engine
-from harness.core.progress import IdleSteps
-from harness.engines.own.capture import EngineCapture, awaits_another
-from harness.strict.check import Handler
-from harness.strict.evidence import Evidence
-from harness.strict.outside import Outside
-from harness.strict.transitions import Transitions
-from invariants.catalog import ALL, Catalog, Tally
-from invariants.events import CHECKED, StepBegan, StepEnded, Submitted
-from invariants.transition import When
-from invariants.view import Snapshot
-from invariants.violation import Violation
+from swarden.engine_under_test.engine import Engine
+from swarden.harness.core.progress import IdleSteps
+from swarden.harness.engines.own.capture import EngineCapture, awaits_another
+from swarden.harness.strict.check import Handler
+from swarden.harness.strict.evidence import Evidence
+from swarden.harness.strict.outside import Outside
+from swarden.harness.strict.transitions import Transitions
+from swarden.invariants.catalog import ALL, Catalog, Tally
+from swarden.invariants.events import CHECKED, StepBegan, StepEnded, Submitted
+from swarden.invariants.transition import When
+from swarden.invariants.view import Snapshot
+from swarden.invariants.violation import Violation
 
 
 class Census:

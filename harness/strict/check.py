@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from engine_under_test.engine import Engine
-from harness.strict.evidence import Evidence
-from harness.strict.outside import Outside
-from invariants.violation import Violation
+from swarden.engine_under_test.engine import Engine
+from swarden.harness.strict.evidence import Evidence
+from swarden.harness.strict.outside import Outside
+from swarden.invariants.violation import Violation
 
 Handler = Callable[..., Sequence[Violation] | None]  # handles one type of event
 

@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping
 from itertools import compress
 from operator import ne
 
-from engine_under_test.engine import Engine
-from engine_under_test.units import request_owner
-from harness.strict.prefixes import Prefixes
-from harness.strict.tables import Tables
-from invariants import events
+from swarden.engine_under_test.engine import Engine
+from swarden.engine_under_test.units import request_owner
+from swarden.harness.strict.prefixes import Prefixes
+from swarden.harness.strict.tables import Tables
+from swarden.invariants import events
 
 
 class CopiedContent:

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from invariants import view
-from invariants.events import (
+from swarden.invariants import view
+from swarden.invariants.events import (
     COPY_JOB_KINDS,
     HANDOVER_KIND,
     REQUEST_KIND,

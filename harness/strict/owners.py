@@ -5,17 +5,17 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from invariants.events import TREE, Owner
-from invariants.laws.memory.moves import (
+from swarden.invariants.events import TREE, Owner
+from swarden.invariants.laws.memory.moves import (
     Move,
     out_of_range,
     padding_unit_is_never_moved,
     units_move_only_by_their_owner,
     wrongly_moved,
 )
-from invariants.laws.memory.pools import unit_has_one_owner, wrongly_owned
-from invariants.view import FENCE, FREE, Fence, Holding, PoolView
-from invariants.violation import Ref, Violation
+from swarden.invariants.laws.memory.pools import unit_has_one_owner, wrongly_owned
+from swarden.invariants.view import FENCE, FREE, Fence, Holding, PoolView
+from swarden.invariants.violation import Ref, Violation
 
 PADDING = Owner("padding")
 

@@ -6,15 +6,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine_under_test.engine import Engine
-from engine_under_test.ports import PoolPages
-from engine_under_test.scheduler.batch import Entry
-from engine_under_test.scheduler.pipeline import Flight
-from engine_under_test.units import lookback
-from harness.strict.prefixes import Prefixes
-from harness.strict.slots import Ints, SlotTable
-from harness.strict.tables import Tables
-from invariants import events
+from swarden.engine_under_test.engine import Engine
+from swarden.engine_under_test.ports import PoolPages
+from swarden.engine_under_test.scheduler.batch import Entry
+from swarden.engine_under_test.scheduler.pipeline import Flight
+from swarden.engine_under_test.units import lookback
+from swarden.harness.strict.prefixes import Prefixes
+from swarden.harness.strict.slots import Ints, SlotTable
+from swarden.harness.strict.tables import Tables
+from swarden.invariants import events
 
 
 class PassContent:

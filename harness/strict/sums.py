@@ -6,17 +6,17 @@ The check is weak: a page that is both free and in use hides a leaked page.
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from engine_under_test.cache.record import KVRecord
-from engine_under_test.engine import Engine
-from engine_under_test.host.copy_jobs import CopyJob
-from engine_under_test.pools.ledger import Ledger
-from harness.strict.check import Handler
-from harness.strict.evidence import Evidence
-from harness.strict.outside import Outside
-from invariants.events import TREE, StepEnded
-from invariants.laws.memory.pools import pools_conserve_units, unbalanced
-from invariants.view import Fence, Holding, PoolView
-from invariants.violation import Violation
+from swarden.engine_under_test.cache.record import KVRecord
+from swarden.engine_under_test.engine import Engine
+from swarden.engine_under_test.host.copy_jobs import CopyJob
+from swarden.engine_under_test.pools.ledger import Ledger
+from swarden.harness.strict.check import Handler
+from swarden.harness.strict.evidence import Evidence
+from swarden.harness.strict.outside import Outside
+from swarden.invariants.events import TREE, StepEnded
+from swarden.invariants.laws.memory.pools import pools_conserve_units, unbalanced
+from swarden.invariants.view import Fence, Holding, PoolView
+from swarden.invariants.violation import Violation
 
 
 class KVPool(NamedTuple):

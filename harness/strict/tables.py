@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from engine_under_test.pools.memory import KVMemory
-from harness.strict.slots import Ints, SlotTable
-from invariants import events
+from swarden.engine_under_test.pools.memory import KVMemory
+from swarden.harness.strict.slots import Ints, SlotTable
+from swarden.invariants import events
 
 Note = Callable[[NamedTuple], None]
 

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Protocol
 
-from harness.core.errors import UsageError
-from harness.traces.mooncake import read_mooncake
-from harness.traces.request import TraceRequest
+from swarden.harness.core.errors import UsageError
+from swarden.harness.traces.mooncake import read_mooncake
+from swarden.harness.traces.request import TraceRequest
 
 
 class TraceReader(Protocol):

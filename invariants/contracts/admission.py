@@ -1,12 +1,12 @@
 """Admission: a naive planner decides which requests start in a step, and what is reserved for them."""
 
-from invariants.contracts.planning import Stretch, verdicts_on
-from invariants.events import Failed, Launched, LoadPlanned, Parked, Preempted, RanOut, Retracted
-from invariants.invariant import invariant
-from invariants.kinds import Place
-from invariants.transition import Transition, When
-from invariants.view import RequestView, Snapshot
-from invariants.violation import Code, Evidence, found, request_ref
+from swarden.invariants.contracts.planning import Stretch, verdicts_on
+from swarden.invariants.events import Failed, Launched, LoadPlanned, Parked, Preempted, RanOut, Retracted
+from swarden.invariants.invariant import invariant
+from swarden.invariants.kinds import Place
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.view import RequestView, Snapshot
+from swarden.invariants.violation import Code, Evidence, found, request_ref
 
 PLANNED_BY = ("nodes", "receipts", "records", "requests", "counters", "launches")
 SHORTAGES = (Parked, RanOut, Retracted, Preempted, Failed)  # after one of these, free pages may be too few

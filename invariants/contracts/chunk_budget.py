@@ -1,9 +1,9 @@
 """The chunk budget of a pass."""
 
-from invariants.events import Admitted, Launched
-from invariants.invariant import invariant
-from invariants.transition import Transition, When
-from invariants.violation import Code, Evidence, Ref, found
+from swarden.invariants.events import Admitted, Launched
+from swarden.invariants.invariant import invariant
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.violation import Code, Evidence, Ref, found
 
 
 class ChunkBudgetCode(Code):

@@ -1,13 +1,13 @@
 """A decode engine reserves exactly the missing pages of a transfer, without delay, for swapped-out requests first."""
 
-from invariants.events import OUTSIDE_KIND, Refused, Reserved
-from invariants.invariant import invariant
-from invariants.kinds import Place
-from invariants.laws.lifecycle.handover import missing_pages, pages_taken_for
-from invariants.limits import DECODE
-from invariants.transition import Transition, When
-from invariants.view import Snapshot
-from invariants.violation import Code, Evidence, found, request_ref
+from swarden.invariants.events import OUTSIDE_KIND, Refused, Reserved
+from swarden.invariants.invariant import invariant
+from swarden.invariants.kinds import Place
+from swarden.invariants.laws.lifecycle.handover import missing_pages, pages_taken_for
+from swarden.invariants.limits import DECODE
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.view import Snapshot
+from swarden.invariants.violation import Code, Evidence, found, request_ref
 
 
 class DecodeReservationsCode(Code):

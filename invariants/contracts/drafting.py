@@ -1,9 +1,9 @@
 """Drafts follow one token, all correct ones are accepted, and they are verified before the request's next pass."""
 
-from invariants.events import Completed, Launched, Proposed, Verified
-from invariants.invariant import invariant
-from invariants.transition import Transition, When
-from invariants.violation import Code, Evidence, found, request_ref
+from swarden.invariants.events import Completed, Launched, Proposed, Verified
+from swarden.invariants.invariant import invariant
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.violation import Code, Evidence, found, request_ref
 
 
 class DraftingCode(Code):

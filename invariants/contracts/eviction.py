@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from itertools import chain
 
-from invariants.contracts.shadow import Shadow, choices_in
-from invariants.events import CopyDropped, Demoted, Evicted, Inserted, Locked, Recovered, Removed, Tombstoned
-from invariants.invariant import invariant
-from invariants.prefixes import reachable_len
-from invariants.transition import Transition, When
-from invariants.view import NodeView
-from invariants.violation import Code, Evidence, found, node_ref, pool_ref
+from swarden.invariants.contracts.shadow import Shadow, choices_in
+from swarden.invariants.events import CopyDropped, Demoted, Evicted, Inserted, Locked, Recovered, Removed, Tombstoned
+from swarden.invariants.invariant import invariant
+from swarden.invariants.prefixes import reachable_len
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.view import NodeView
+from swarden.invariants.violation import Code, Evidence, found, node_ref, pool_ref
 
 
 class EvictionCode(Code):

@@ -1,10 +1,10 @@
 """Fences end at once, when their launch has completed."""
 
-from invariants.events import Completed
-from invariants.invariant import invariant
-from invariants.laws.lifecycle.flights import launch_ref
-from invariants.transition import Transition, When
-from invariants.violation import Code, Evidence, Ref, found, unit_ref
+from swarden.invariants.events import Completed
+from swarden.invariants.invariant import invariant
+from swarden.invariants.laws.lifecycle.flights import launch_ref
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.violation import Code, Evidence, Ref, found, unit_ref
 
 
 class FenceReleaseCode(Code):

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 
-from invariants.events import HANDOVER_KIND, REQUEST_KIND
-from invariants.invariant import invariant, state_invariant
-from invariants.transition import Transition, When
-from invariants.view import RecordView
-from invariants.violation import Code, Evidence, found, owner_ref
-from invariants.windows import kept_len
+from swarden.invariants.events import HANDOVER_KIND, REQUEST_KIND
+from swarden.invariants.invariant import invariant, state_invariant
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.view import RecordView
+from swarden.invariants.violation import Code, Evidence, found, owner_ref
+from swarden.invariants.windows import kept_len
 
 
 class FootprintCode(Code):

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Set
 
-from invariants.events import (
+from swarden.invariants.events import (
     TREE_KIND,
     CopyBegan,
     CopyDropped,
@@ -13,10 +13,10 @@ from invariants.events import (
     Taken,
     Tombstoned,
 )
-from invariants.invariant import invariant, state_invariant
-from invariants.transition import Transition, When
-from invariants.view import NodeView, Snapshot
-from invariants.violation import Code, Evidence, found, node_ref
+from swarden.invariants.invariant import invariant, state_invariant
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.view import NodeView, Snapshot
+from swarden.invariants.violation import Code, Evidence, found, node_ref
 
 
 class HostTierCode(Code):

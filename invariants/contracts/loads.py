@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from itertools import chain
 
-from invariants.contracts.admission import has_pages_for_all
-from invariants.events import (
+from swarden.invariants.contracts.admission import has_pages_for_all
+from swarden.invariants.events import (
     LOAD_KIND,
     RECORD_RELEASES,
     Admitted,
@@ -16,13 +16,13 @@ from invariants.events import (
     Loaded,
     LoadPlanned,
 )
-from invariants.invariant import invariant
-from invariants.kinds import Place
-from invariants.prefixes import CHANGES_CONTENT, cached_pages, reachable_len
-from invariants.transition import Transition, When
-from invariants.view import Snapshot
-from invariants.violation import Code, Evidence, Ref, found, request_ref
-from invariants.windows import first_needed_page, tail_len
+from swarden.invariants.invariant import invariant
+from swarden.invariants.kinds import Place
+from swarden.invariants.prefixes import CHANGES_CONTENT, cached_pages, reachable_len
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.view import Snapshot
+from swarden.invariants.violation import Code, Evidence, Ref, found, request_ref
+from swarden.invariants.windows import first_needed_page, tail_len
 
 
 class LoadCode(Code):

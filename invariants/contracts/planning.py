@@ -11,16 +11,16 @@ from functools import partial
 from math import ceil
 from typing import NamedTuple
 
-from invariants.contracts.demands import Decode, Need, Pager, Prefill
-from invariants.contracts.predictable import before_planning, is_predictable
-from invariants.events import HANDOVER_KIND, Admitted, Preempted, Slid
-from invariants.kinds import Place
-from invariants.limits import LONGEST_MATCH
-from invariants.passes import FreeUnits
-from invariants.prefixes import cached_pages, longest_prefix, reachable_len
-from invariants.transition import Transition
-from invariants.view import NodeView, RequestView, Snapshot
-from invariants.windows import tail_len
+from swarden.invariants.contracts.demands import Decode, Need, Pager, Prefill
+from swarden.invariants.contracts.predictable import before_planning, is_predictable
+from swarden.invariants.events import HANDOVER_KIND, Admitted, Preempted, Slid
+from swarden.invariants.kinds import Place
+from swarden.invariants.limits import LONGEST_MATCH
+from swarden.invariants.passes import FreeUnits
+from swarden.invariants.prefixes import cached_pages, longest_prefix, reachable_len
+from swarden.invariants.transition import Transition
+from swarden.invariants.view import NodeView, RequestView, Snapshot
+from swarden.invariants.windows import tail_len
 
 MOST_WAITING = 32  # with more waiting requests, a step is not predicted: it would take too long
 RESERVE_PAGES = 1  # left free in a windowed pool by the next chunk, unless its request is alone (sglang pull 23174)

@@ -2,13 +2,13 @@
 
 from itertools import product
 
-from invariants.contracts.admission import PLANNED_BY, demand_is_known
-from invariants.contracts.planning import rivalry
-from invariants.events import Admitted, LoadPlanned, Preempted
-from invariants.invariant import invariant
-from invariants.kinds import Place
-from invariants.transition import Transition, When
-from invariants.violation import Code, Evidence, found, request_ref
+from swarden.invariants.contracts.admission import PLANNED_BY, demand_is_known
+from swarden.invariants.contracts.planning import rivalry
+from swarden.invariants.events import Admitted, LoadPlanned, Preempted
+from swarden.invariants.invariant import invariant
+from swarden.invariants.kinds import Place
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.violation import Code, Evidence, found, request_ref
 
 
 class PreemptionCode(Code):

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from itertools import chain
 
-from invariants.events import Demoted, Inserted, Preempted, RanOut, Removed, Retracted, Tombstoned
-from invariants.invariant import invariant
-from invariants.prefixes import longest_prefix
-from invariants.transition import Transition, When
-from invariants.view import RecordView
-from invariants.violation import Code, Evidence, found, request_ref
+from swarden.invariants.events import Demoted, Inserted, Preempted, RanOut, Removed, Retracted, Tombstoned
+from swarden.invariants.invariant import invariant
+from swarden.invariants.prefixes import longest_prefix
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.view import RecordView
+from swarden.invariants.violation import Code, Evidence, found, request_ref
 
 
 class PublishingCode(Code):

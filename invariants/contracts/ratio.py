@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Sequence
 from itertools import dropwhile
 
-from invariants.events import CopyEnded, Evicted, Finished, FinishReason, Launched, RanOut, Retracted
-from invariants.invariant import invariant
-from invariants.kinds import Place
-from invariants.limits import Estimates
-from invariants.passes import KVHolders
-from invariants.transition import Transition, When
-from invariants.view import RequestView
-from invariants.violation import Code, Evidence, Ref, found
+from swarden.invariants.events import CopyEnded, Evicted, Finished, FinishReason, Launched, RanOut, Retracted
+from swarden.invariants.invariant import invariant
+from swarden.invariants.kinds import Place
+from swarden.invariants.limits import Estimates
+from swarden.invariants.passes import KVHolders
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.view import RequestView
+from swarden.invariants.violation import Code, Evidence, Ref, found
 
 MILLION = 1_000_000
 HEADROOM = 20  # further output tokens that each survivor of a retraction is estimated to need

@@ -1,8 +1,8 @@
 """The new-token ratio stays within its bounds."""
 
-from invariants.invariant import state_invariant
-from invariants.transition import Transition
-from invariants.violation import Code, Evidence, Ref, found
+from swarden.invariants.invariant import state_invariant
+from swarden.invariants.transition import Transition
+from swarden.invariants.violation import Code, Evidence, Ref, found
 
 MILLION = 1_000_000
 

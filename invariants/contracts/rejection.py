@@ -2,11 +2,11 @@
 
 from enum import StrEnum
 
-from invariants.events import Rejected
-from invariants.invariant import invariant
-from invariants.transition import Transition, When
-from invariants.view import Snapshot
-from invariants.violation import Code, Evidence, found, request_ref
+from swarden.invariants.events import Rejected
+from swarden.invariants.invariant import invariant
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.view import Snapshot
+from swarden.invariants.violation import Code, Evidence, found, request_ref
 
 
 class RejectionCode(Code):

@@ -1,6 +1,6 @@
 """The reservation of a request suffices, its units are free when taken, and the admitted range is computed."""
 
-from invariants.events import (
+from swarden.invariants.events import (
     LOAD_KIND,
     REQUEST_KIND,
     Admitted,
@@ -14,9 +14,9 @@ from invariants.events import (
     Refused,
     Taken,
 )
-from invariants.invariant import invariant
-from invariants.transition import Transition, When
-from invariants.violation import Code, Evidence, found, owner_ref, request_ref
+from swarden.invariants.invariant import invariant
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.violation import Code, Evidence, found, owner_ref, request_ref
 
 
 class ReservationCode(Code):

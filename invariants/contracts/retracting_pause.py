@@ -1,9 +1,9 @@
 """A pause retracts every request: only sessions, transfers, copies and fences keep units beside the cache."""
 
-from invariants.events import COPY_JOB_KINDS, FENCE_KIND, HANDOVER_KIND, OUTSIDE_KIND, SESSION_KIND
-from invariants.invariant import invariant
-from invariants.transition import Transition, When
-from invariants.violation import Code, Evidence, Ref, found, owner_ref, unit_ref
+from swarden.invariants.events import COPY_JOB_KINDS, FENCE_KIND, HANDOVER_KIND, OUTSIDE_KIND, SESSION_KIND
+from swarden.invariants.invariant import invariant
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.violation import Code, Evidence, Ref, found, owner_ref, unit_ref
 
 KEEPING = frozenset({SESSION_KIND, HANDOVER_KIND, *COPY_JOB_KINDS})
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence, Set
 
-from invariants.events import (
+from swarden.invariants.events import (
     RECORD_RELEASES,
     CopyBegan,
     CopyEnded,
@@ -13,12 +13,12 @@ from invariants.events import (
     Retracted,
     TakenOver,
 )
-from invariants.invariant import invariant
-from invariants.kinds import Place
-from invariants.passes import FreeUnits, KVHolders
-from invariants.transition import Transition, When
-from invariants.violation import Code, Evidence, Found, Ref, found, node_ref, owner_ref, request_ref
-from invariants.windows import window_frontier
+from swarden.invariants.invariant import invariant
+from swarden.invariants.kinds import Place
+from swarden.invariants.passes import FreeUnits, KVHolders
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.violation import Code, Evidence, Found, Ref, found, node_ref, owner_ref, request_ref
+from swarden.invariants.windows import window_frontier
 
 
 class RetractionCode(Code):

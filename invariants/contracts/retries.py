@@ -1,9 +1,9 @@
 """A request is retried after a failed pass, but only a limited number of times."""
 
-from invariants.events import Failed, Finished, FinishReason
-from invariants.invariant import invariant
-from invariants.transition import Transition, When
-from invariants.violation import Code, Evidence, found, request_ref
+from swarden.invariants.events import Failed, Finished, FinishReason
+from swarden.invariants.invariant import invariant
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.violation import Code, Evidence, found, request_ref
 
 
 class RetryCode(Code):

@@ -1,10 +1,10 @@
 """A session releases everything but its written KV at the end of a turn, and closes when asked to."""
 
-from invariants.events import SESSION_KIND
-from invariants.invariant import state_invariant
-from invariants.laws.lifecycle.sessions import session_ref
-from invariants.transition import Transition
-from invariants.violation import Code, Evidence, found
+from swarden.invariants.events import SESSION_KIND
+from swarden.invariants.invariant import state_invariant
+from swarden.invariants.laws.lifecycle.sessions import session_ref
+from swarden.invariants.transition import Transition
+from swarden.invariants.violation import Code, Evidence, found
 
 
 class SessionReleaseCode(Code):

@@ -1,9 +1,9 @@
 """Only one prompt at a time is computed in chunks."""
 
-from invariants.invariant import state_invariant
-from invariants.kinds import Place
-from invariants.transition import Transition
-from invariants.violation import Code, Evidence, found, request_ref
+from swarden.invariants.invariant import state_invariant
+from swarden.invariants.kinds import Place
+from swarden.invariants.transition import Transition
+from swarden.invariants.violation import Code, Evidence, found, request_ref
 
 
 class SingleChunkCode(Code):

@@ -1,9 +1,9 @@
 """The pages of states that a node or a record has: more than a law demands, which lets an engine drop most of them."""
 
-from invariants.invariant import state_invariant
-from invariants.transition import Transition
-from invariants.violation import Code, Evidence, found, node_ref, owner_ref, unit_ref
-from invariants.windows import next_position
+from swarden.invariants.invariant import state_invariant
+from swarden.invariants.transition import Transition
+from swarden.invariants.violation import Code, Evidence, found, node_ref, owner_ref, unit_ref
+from swarden.invariants.windows import next_position
 
 
 class StatePagesCode(Code):

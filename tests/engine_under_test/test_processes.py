@@ -15,17 +15,17 @@ from time import monotonic
 
 import pytest
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.disaggregation.connection import Place
-from engine_under_test.disaggregation.silence import heartbeat_ms
-from engine_under_test.engine import create_engine
-from engine_under_test.engine_process import EngineSpec, Occupancy, Submit
-from engine_under_test.errors import CheckpointError, EngineError
-from engine_under_test.ports import ForwardBatch, Ports
-from engine_under_test.processes import SIDES, ProcessPair
-from engine_under_test.sampling import SamplingParams
-from fakes.forward import FakeForward
-from harness.engines.own.adapter import ReferenceModel
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.disaggregation.connection import Place
+from swarden.engine_under_test.disaggregation.silence import heartbeat_ms
+from swarden.engine_under_test.engine import create_engine
+from swarden.engine_under_test.engine_process import EngineSpec, Occupancy, Submit
+from swarden.engine_under_test.errors import CheckpointError, EngineError
+from swarden.engine_under_test.ports import ForwardBatch, Ports
+from swarden.engine_under_test.processes import SIDES, ProcessPair
+from swarden.engine_under_test.sampling import SamplingParams
+from swarden.fakes.forward import FakeForward
+from swarden.harness.engines.own.adapter import ReferenceModel
 from tests.engine_under_test.disaggregation.strangers import MAX_BEFORE_PROOF, forges
 
 CONFIG = EngineConfig(

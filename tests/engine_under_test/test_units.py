@@ -2,8 +2,8 @@
 
 import pytest
 
-from engine_under_test.units import align_down, align_up, lookback, num_pages, request_owner
-from invariants.events import TREE, Owner
+from swarden.engine_under_test.units import align_down, align_up, lookback, num_pages, request_owner
+from swarden.invariants.events import TREE, Owner
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness.core.driver import Driver
-from harness.core.oplog import Header, OpLog
-from harness.core.registry import target_of
-from harness.core.replay import failure_like, log_of, replay
-from harness.core.target import Target
-from harness.search.machine import Listener
-from harness.search.search import search
-from harness.search.shrink import Budget, shrink
-from harness.search.traffic import EngineTraffic
+from swarden.harness.core.driver import Driver
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.registry import target_of
+from swarden.harness.core.replay import failure_like, log_of, replay
+from swarden.harness.core.target import Target
+from swarden.harness.search.machine import Listener
+from swarden.harness.search.search import search
+from swarden.harness.search.shrink import Budget, shrink
+from swarden.harness.search.traffic import EngineTraffic
 
 RUNS_PER_SEARCH = 100
 FOUND = 3  # failures of one law: one of them may be hard to shrink

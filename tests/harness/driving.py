@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Sequence
 
-from engine_under_test.config import EngineConfig
-from harness.core.driver import EVERYTHING, Driver, Kept
-from harness.core.oplog import Header
-from harness.core.registry import OWN
-from harness.core.replay import driver_of
-from invariants.transition import Transition
+from swarden.engine_under_test.config import EngineConfig
+from swarden.harness.core.driver import EVERYTHING, Driver, Kept
+from swarden.harness.core.oplog import Header
+from swarden.harness.core.registry import OWN
+from swarden.harness.core.replay import driver_of
+from swarden.invariants.transition import Transition
 
 
 def own_driver(

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.core.exit_codes import ExitCode
+from swarden.harness.core.exit_codes import ExitCode
 from tests.harness.nightly.some_nights import LEAK, LOG
 from tests.hostile.archives import Hostile, Valid, hostile, valid_archive, write_archive
 from tests.hostile.bounded import MAX_BYTES, MAX_CPU_SECONDS, cases

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from invariants.events import (
+from swarden.invariants.events import (
     Copied,
     CopyBegan,
     CopyEnded,
@@ -26,9 +26,18 @@ from invariants.events import (
     Taken,
     Unlocked,
 )
-from invariants.reference import Reference
-from invariants.transition import Transition, When
-from invariants.view import CopyJobView, Holding, NodeView, PoolView, ReceiptView, RecordView, RequestView, Snapshot
+from swarden.invariants.reference import Reference
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.view import (
+    CopyJobView,
+    Holding,
+    NodeView,
+    PoolView,
+    ReceiptView,
+    RecordView,
+    RequestView,
+    Snapshot,
+)
 from tests.invariants.builders import DECODE, LIMITS, OTHER_PROMPT, PROMPT, R1, R2, TREE, reference, snapshot, with_pool
 
 BACKUP, LOAD = Owner("backup", 1), Owner("load", 2)

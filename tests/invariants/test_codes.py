@@ -7,8 +7,8 @@ from string import Formatter
 
 import pytest
 
-import invariants
-from invariants.violation import Code
+from swarden import invariants
+from swarden.invariants.violation import Code
 from tests.invariants.test_invariants import CASES
 
 KINDS = [kind for kind in Code.__subclasses__() if kind.__module__.startswith(f"{invariants.__name__}.")]

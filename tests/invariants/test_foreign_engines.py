@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from harness.report.wording import evidence_text, subject_text
-from invariants.catalog import ALL, CONTRACTS, Counts, Tally, catalog_of
-from invariants.events import Freed, Launched, Owner, Taken
-from invariants.limits import Limits
-from invariants.transition import Transition
-from invariants.view import (
+from swarden.harness.report.wording import evidence_text, subject_text
+from swarden.invariants.catalog import ALL, CONTRACTS, Counts, Tally, catalog_of
+from swarden.invariants.events import Freed, Launched, Owner, Taken
+from swarden.invariants.limits import Limits
+from swarden.invariants.transition import Transition
+from swarden.invariants.view import (
     ComponentView,
     Counters,
     Holding,

@@ -5,10 +5,10 @@ from pkgutil import iter_modules
 
 import pytest
 
-from harness.report.equations import conservation_line
-from invariants.catalog import ALL, CAUSES_FIRST, Catalog, Counts, Tally
-from invariants.laws.memory.pools import unit_has_one_owner
-from invariants.violation import Violation
+from swarden.harness.report.equations import conservation_line
+from swarden.invariants.catalog import ALL, CAUSES_FIRST, Catalog, Counts, Tally
+from swarden.invariants.laws.memory.pools import unit_has_one_owner
+from swarden.invariants.violation import Violation
 from tests.invariants import cases
 from tests.invariants.builders import HEALTHY, OVERLAPPED_STEP, after
 from tests.invariants.builders import pools as pools_with

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from invariants.contracts.demands import Decode, Need, Pager, Prefill
-from invariants.contracts.planning import Stretch, Verdict, verdicts
-from invariants.events import Finished, Fired
-from invariants.limits import Estimates
-from invariants.view import ComponentView
+from swarden.invariants.contracts.demands import Decode, Need, Pager, Prefill
+from swarden.invariants.contracts.planning import Stretch, Verdict, verdicts
+from swarden.invariants.events import Finished, Fired
+from swarden.invariants.limits import Estimates
+from swarden.invariants.view import ComponentView
 from tests.invariants.builders import BEFORE, with_pool
 from tests.invariants.host_builders import BACKUP_VIEW, BEFORE_COPYING, host_reference
 

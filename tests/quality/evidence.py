@@ -22,17 +22,17 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from harness.core.driver import Driver
-from harness.core.errors import UsageError
-from harness.core.oplog import Header, OpLog
-from harness.core.registry import OWN, UnknownEngine, target_of
-from harness.core.replay import run_log
-from harness.core.target import Target
-from harness.engines.own.mutants.catalog import CATALOG
-from harness.report.story import failure_text
-from harness.search.machine import Listener, turns_of
-from harness.search.process import prepare_process
-from harness.search.search import search
+from swarden.harness.core.driver import Driver
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.registry import OWN, UnknownEngine, target_of
+from swarden.harness.core.replay import run_log
+from swarden.harness.core.target import Target
+from swarden.harness.engines.own.mutants.catalog import CATALOG
+from swarden.harness.report.story import failure_text
+from swarden.harness.search.machine import Listener, turns_of
+from swarden.harness.search.process import prepare_process
+from swarden.harness.search.search import search
 
 TESTS = Path(__file__).parents[1]
 ENGINES = (OWN, "sglang==0.5.12.post1", "sglang==0.5.23", "vllm==0.20.2", "vllm==0.33.0")

@@ -6,14 +6,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.core.oplog import OpLog
-from harness.core.registry import OWN
-from harness.core.replay import Verdict, replay, run_log
-from harness.engines.own.mutants.catalog import BUGS, BY_ID, CATALOG
-from harness.mutants.hunt import HuntJob, Scope, hunt
-from harness.mutants.kill_matrix import matrix_of, page
-from harness.mutants.verdict import detecting_laws
-from invariants.catalog import ALL
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.registry import OWN
+from swarden.harness.core.replay import Verdict, replay, run_log
+from swarden.harness.engines.own.mutants.catalog import BUGS, BY_ID, CATALOG
+from swarden.harness.mutants.hunt import HuntJob, Scope, hunt
+from swarden.harness.mutants.kill_matrix import matrix_of, page
+from swarden.harness.mutants.verdict import detecting_laws
+from swarden.invariants.catalog import ALL
 
 ROOT = Path(__file__).parents[2]
 OPLOGS = Path(__file__).with_name("oplogs")

@@ -4,28 +4,42 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from engine_under_test.cache.locks import LockReceipt
-from engine_under_test.cache.record import KVRecord
-from engine_under_test.config import EngineConfig
-from engine_under_test.errors import PoolExhausted
-from engine_under_test.host.copier import HostCopier
-from engine_under_test.units import num_pages, request_owner
-from fakes.catalog import FAULTS
-from fakes.host import UnsteadyHostStore
-from harness.components.configurations import on_host
-from harness.components.copies import CopyInspector
-from harness.components.engine_code import CODE
-from harness.components.host.tiered_cache import TieredCache
-from harness.components.limits import counters_of, limits_of
-from harness.components.memory_walk import MemoryWalk
-from harness.components.neighbour import Neighbour
-from harness.core.event_log import EventLog
-from harness.core.faults import FaultPlan
-from harness.core.ops import Ack, Drain, Evict, Fetch, Flush, Heal, Inject, Insert, Lock, Op, Pressure, Recipe, Unlock
-from harness.core.recipes import Prompts
-from invariants import view
-from invariants.events import Fired, Modelled, Owner
-from invariants.reference import Reference
+from swarden.engine_under_test.cache.locks import LockReceipt
+from swarden.engine_under_test.cache.record import KVRecord
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.errors import PoolExhausted
+from swarden.engine_under_test.host.copier import HostCopier
+from swarden.engine_under_test.units import num_pages, request_owner
+from swarden.fakes.catalog import FAULTS
+from swarden.fakes.host import UnsteadyHostStore
+from swarden.harness.components.configurations import on_host
+from swarden.harness.components.copies import CopyInspector
+from swarden.harness.components.engine_code import CODE
+from swarden.harness.components.host.tiered_cache import TieredCache
+from swarden.harness.components.limits import counters_of, limits_of
+from swarden.harness.components.memory_walk import MemoryWalk
+from swarden.harness.components.neighbour import Neighbour
+from swarden.harness.core.event_log import EventLog
+from swarden.harness.core.faults import FaultPlan
+from swarden.harness.core.ops import (
+    Ack,
+    Drain,
+    Evict,
+    Fetch,
+    Flush,
+    Heal,
+    Inject,
+    Insert,
+    Lock,
+    Op,
+    Pressure,
+    Recipe,
+    Unlock,
+)
+from swarden.harness.core.recipes import Prompts
+from swarden.invariants import view
+from swarden.invariants.events import Fired, Modelled, Owner
+from swarden.invariants.reference import Reference
 
 DRAIN_STEPS = 50
 READER = "reader"

@@ -6,18 +6,18 @@ from typing import NamedTuple
 
 import torch
 
-from engine_under_test.cache.match import Match
-from engine_under_test.cache.prefix_cache import PrefixCache
-from engine_under_test.cache.record import KVRecord
-from engine_under_test.components import Component
-from engine_under_test.config import EngineConfig
-from engine_under_test.host.policy import Policy
-from engine_under_test.host.tier import HostTier
-from engine_under_test.pools.memory import KVMemory
-from engine_under_test.ports import HostStore, Observer
-from engine_under_test.units import align_down
-from invariants.events import Slid
-from invariants.reference import namespace_tag, next_tag
+from swarden.engine_under_test.cache.match import Match
+from swarden.engine_under_test.cache.prefix_cache import PrefixCache
+from swarden.engine_under_test.cache.record import KVRecord
+from swarden.engine_under_test.components import Component
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.host.policy import Policy
+from swarden.engine_under_test.host.tier import HostTier
+from swarden.engine_under_test.pools.memory import KVMemory
+from swarden.engine_under_test.ports import HostStore, Observer
+from swarden.engine_under_test.units import align_down
+from swarden.invariants.events import Slid
+from swarden.invariants.reference import namespace_tag, next_tag
 
 
 class PrefixPlaces(NamedTuple):

@@ -3,20 +3,20 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.errors import PoolExhausted
-from engine_under_test.pools.ledger import Ledger
-from engine_under_test.pools.memory import KVMemory
-from engine_under_test.units import request_owner
-from harness.components.engine_code import CODE
-from harness.components.ledger.model import ALL, PARTS, REST, WINDOWED, LedgerModel
-from harness.components.limits import MILLION, limits_of
-from harness.components.neighbour import PRESSURE, Neighbour
-from harness.core.event_log import EventLog
-from harness.core.ops import Complete, Drain, Free, Give, Op, Pressure, Take, TakeOver, name_of
-from invariants import view
-from invariants.events import Completed, Modelled, Owner
-from invariants.reference import Reference
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.errors import PoolExhausted
+from swarden.engine_under_test.pools.ledger import Ledger
+from swarden.engine_under_test.pools.memory import KVMemory
+from swarden.engine_under_test.units import request_owner
+from swarden.harness.components.engine_code import CODE
+from swarden.harness.components.ledger.model import ALL, PARTS, REST, WINDOWED, LedgerModel
+from swarden.harness.components.limits import MILLION, limits_of
+from swarden.harness.components.neighbour import PRESSURE, Neighbour
+from swarden.harness.core.event_log import EventLog
+from swarden.harness.core.ops import Complete, Drain, Free, Give, Op, Pressure, Take, TakeOver, name_of
+from swarden.invariants import view
+from swarden.invariants.events import Completed, Modelled, Owner
+from swarden.invariants.reference import Reference
 
 NUM_OWNERS = 4
 NUM_LAUNCHES_IN_FLIGHT = 2  # a fenced free waits for one of these

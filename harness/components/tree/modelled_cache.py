@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
-from engine_under_test.cache.match import Match
-from engine_under_test.cache.node import Node
-from engine_under_test.cache.prefix_cache import PrefixCache
-from engine_under_test.cache.record import KVRecord
-from engine_under_test.config import EngineConfig
-from engine_under_test.pools.memory import KVMemory
-from engine_under_test.ports import Observer
-from harness.components.neighbour import Neighbour
-from harness.components.tree.model import Hold, TreeModel
-from invariants.events import Modelled
-from invariants.reference import namespace_tag, next_tag
+from swarden.engine_under_test.cache.match import Match
+from swarden.engine_under_test.cache.node import Node
+from swarden.engine_under_test.cache.prefix_cache import PrefixCache
+from swarden.engine_under_test.cache.record import KVRecord
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.pools.memory import KVMemory
+from swarden.engine_under_test.ports import Observer
+from swarden.harness.components.neighbour import Neighbour
+from swarden.harness.components.tree.model import Hold, TreeModel
+from swarden.invariants.events import Modelled
+from swarden.invariants.reference import namespace_tag, next_tag
 
 
 class ComparedMatch(NamedTuple):

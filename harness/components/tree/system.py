@@ -3,22 +3,22 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from engine_under_test.cache.record import KVRecord
-from engine_under_test.config import EngineConfig
-from engine_under_test.pools.memory import KVMemory
-from engine_under_test.pools.paired import shortage
-from engine_under_test.units import num_pages, request_owner
-from harness.components.engine_code import CODE
-from harness.components.limits import counters_of, limits_of
-from harness.components.memory_walk import MemoryWalk
-from harness.components.neighbour import Neighbour
-from harness.components.tree.modelled_cache import ComparedMatch, LockHolder, ModelledCache
-from harness.core.event_log import EventLog
-from harness.core.ops import Drain, Evict, Flush, Insert, Lock, Op, Pressure, Recipe, Slide, Unlock, name_of
-from harness.core.recipes import Prompts
-from invariants import view
-from invariants.events import Matched, Slid
-from invariants.reference import Reference
+from swarden.engine_under_test.cache.record import KVRecord
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.pools.memory import KVMemory
+from swarden.engine_under_test.pools.paired import shortage
+from swarden.engine_under_test.units import num_pages, request_owner
+from swarden.harness.components.engine_code import CODE
+from swarden.harness.components.limits import counters_of, limits_of
+from swarden.harness.components.memory_walk import MemoryWalk
+from swarden.harness.components.neighbour import Neighbour
+from swarden.harness.components.tree.modelled_cache import ComparedMatch, LockHolder, ModelledCache
+from swarden.harness.core.event_log import EventLog
+from swarden.harness.core.ops import Drain, Evict, Flush, Insert, Lock, Op, Pressure, Recipe, Slide, Unlock, name_of
+from swarden.harness.core.recipes import Prompts
+from swarden.invariants import view
+from swarden.invariants.events import Matched, Slid
+from swarden.invariants.reference import Reference
 
 TREE_OPS: tuple[type[Op], ...] = (Insert, Lock, Unlock, Slide, Evict, Flush, Pressure, Drain)
 

@@ -5,8 +5,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from harness.core.errors import UsageError
-from harness.core.releases import parsed
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.releases import parsed
 
 
 class Feature(NamedTuple):

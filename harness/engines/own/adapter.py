@@ -4,34 +4,34 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-import invariants.events as seen
-from engine_under_test.config import EngineConfig
-from engine_under_test.disaggregation.frames import FrameDamaged, FrameReader, Seal, encode
-from engine_under_test.engine import Engine, create_engine
-from engine_under_test.host.copier import HostCopier
-from engine_under_test.messages import Message
-from engine_under_test.model.runner import ModelForward
-from engine_under_test.ports import Forward, Link, Ports, Wanted
-from engine_under_test.sampling import SamplingParams
-from engine_under_test.units import common_len
-from fakes.backing import FakeBacking
-from fakes.clock import FakeClock
-from fakes.forward import FakeForward
-from fakes.host import UnsteadyHostStore
-from fakes.link import UnsteadyLink
-from fakes.proposer import ScriptedProposer
-from fakes.unsteady import UnsteadyForward
-from harness.components.copies import CopyInspector
-from harness.components.engine_code import CODE
-from harness.components.neighbour import Neighbour
-from harness.core.event_log import EventLog
-from harness.core.faults import FaultPlan
-from harness.core.port import DraftPort, EnginePort, SessionPort, Streamed, Submission
-from harness.engines.own.capture import EngineCapture, awaits_another
-from harness.engines.own.compared_forward import ComparedForward
-from harness.engines.own.faults import BETWEEN_ENGINES, FAULTS
-from harness.engines.own.models import tiny_model
-from invariants import reference, view
+import swarden.invariants.events as seen
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.disaggregation.frames import FrameDamaged, FrameReader, Seal, encode
+from swarden.engine_under_test.engine import Engine, create_engine
+from swarden.engine_under_test.host.copier import HostCopier
+from swarden.engine_under_test.messages import Message
+from swarden.engine_under_test.model.runner import ModelForward
+from swarden.engine_under_test.ports import Forward, Link, Ports, Wanted
+from swarden.engine_under_test.sampling import SamplingParams
+from swarden.engine_under_test.units import common_len
+from swarden.fakes.backing import FakeBacking
+from swarden.fakes.clock import FakeClock
+from swarden.fakes.forward import FakeForward
+from swarden.fakes.host import UnsteadyHostStore
+from swarden.fakes.link import UnsteadyLink
+from swarden.fakes.proposer import ScriptedProposer
+from swarden.fakes.unsteady import UnsteadyForward
+from swarden.harness.components.copies import CopyInspector
+from swarden.harness.components.engine_code import CODE
+from swarden.harness.components.neighbour import Neighbour
+from swarden.harness.core.event_log import EventLog
+from swarden.harness.core.faults import FaultPlan
+from swarden.harness.core.port import DraftPort, EnginePort, SessionPort, Streamed, Submission
+from swarden.harness.engines.own.capture import EngineCapture, awaits_another
+from swarden.harness.engines.own.compared_forward import ComparedForward
+from swarden.harness.engines.own.faults import BETWEEN_ENGINES, FAULTS
+from swarden.harness.engines.own.models import tiny_model
+from swarden.invariants import reference, view
 
 VOCABULARY = 64  # token ids that the fake model generates
 # Events of checksums, which only the level content of the strict check reports.

@@ -5,9 +5,9 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from engine_under_test.config import EngineConfig
-from harness.components.configurations import on_host
-from harness.search.scenes import TIMEOUT_MS
+from swarden.engine_under_test.config import EngineConfig
+from swarden.harness.components.configurations import on_host
+from swarden.harness.search.scenes import TIMEOUT_MS
 
 Traffic = tuple[str, ...]  # kinds of ops, each as often as its weight
 

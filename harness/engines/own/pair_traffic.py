@@ -6,14 +6,22 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
-from engine_under_test.config import EngineConfig
-from harness.components.configurations import configurations, with_drafts, with_states
-from harness.core.ops import Abort, AdvanceClock, Drain, Flush, Inject, Op, Pressure, Recipe, Step, Submit
-from harness.engines.own.faults import BETWEEN_ENGINES
-from harness.engines.own.loads import LoadProfile
-from harness.search.draws import PRESSURE_PAGES, acceptances, fault_sets, options, ordinals, step_counts, troubles
-from harness.search.machine import Machine
-from harness.search.scenes import pauses, submissions
+from swarden.engine_under_test.config import EngineConfig
+from swarden.harness.components.configurations import configurations, with_drafts, with_states
+from swarden.harness.core.ops import Abort, AdvanceClock, Drain, Flush, Inject, Op, Pressure, Recipe, Step, Submit
+from swarden.harness.engines.own.faults import BETWEEN_ENGINES
+from swarden.harness.engines.own.loads import LoadProfile
+from swarden.harness.search.draws import (
+    PRESSURE_PAGES,
+    acceptances,
+    fault_sets,
+    options,
+    ordinals,
+    step_counts,
+    troubles,
+)
+from swarden.harness.search.machine import Machine
+from swarden.harness.search.scenes import pauses, submissions
 
 PREFILL, DECODE = 0, 1  # the ordinals of the engines
 LINK_TIMEOUTS_MS = (40, 15, 200)

@@ -5,12 +5,24 @@ from itertools import chain
 import msgspec
 from hypothesis import strategies as st
 
-from engine_under_test.config import EngineConfig
-from harness.core.limits import MAX_STEPS_PER_OP
-from harness.core.ops import Abort, CloseSession, Inject, Op, OpenSession, Pause, Recipe, Resume, Step, Submit, Turn
-from harness.engines.own.loads import LoadProfile
-from harness.search.draws import acceptances, options, recipes, stop_sets, troubles
-from harness.search.scenes import submissions
+from swarden.engine_under_test.config import EngineConfig
+from swarden.harness.core.limits import MAX_STEPS_PER_OP
+from swarden.harness.core.ops import (
+    Abort,
+    CloseSession,
+    Inject,
+    Op,
+    OpenSession,
+    Pause,
+    Recipe,
+    Resume,
+    Step,
+    Submit,
+    Turn,
+)
+from swarden.harness.engines.own.loads import LoadProfile
+from swarden.harness.search.draws import acceptances, options, recipes, stop_sets, troubles
+from swarden.harness.search.scenes import submissions
 
 MAX_STEP_OPS = 4  # Step ops in a row
 BEYOND_THE_WINDOW = (0, 3, 9, 1, 17)  # tokens that a turn rewinds beyond the window

@@ -3,9 +3,9 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
-from engine_under_test.config import EngineConfig
-from harness.components.configurations import configurations, with_drafts, with_sessions, with_states
-from harness.core.ops import (
+from swarden.engine_under_test.config import EngineConfig
+from swarden.harness.components.configurations import configurations, with_drafts, with_sessions, with_states
+from swarden.harness.core.ops import (
     Abort,
     Accept,
     AdvanceClock,
@@ -15,12 +15,20 @@ from harness.core.ops import (
     Pressure,
     Step,
 )
-from harness.engines.own.faults import WITHIN_AN_ENGINE
-from harness.engines.own.loads import LOADS, LoadProfile, Traffic
-from harness.engines.own.scenes import first_acceptances, outlasts, returns, rewinds
-from harness.search.draws import PRESSURE_PAGES, acceptances, fault_sets, options, ordinals, step_counts, troubles
-from harness.search.machine import Machine
-from harness.search.scenes import TIMEOUT_MS, contests, crowds, delays, pauses, submissions, talks
+from swarden.harness.engines.own.faults import WITHIN_AN_ENGINE
+from swarden.harness.engines.own.loads import LOADS, LoadProfile, Traffic
+from swarden.harness.engines.own.scenes import first_acceptances, outlasts, returns, rewinds
+from swarden.harness.search.draws import (
+    PRESSURE_PAGES,
+    acceptances,
+    fault_sets,
+    options,
+    ordinals,
+    step_counts,
+    troubles,
+)
+from swarden.harness.search.machine import Machine
+from swarden.harness.search.scenes import TIMEOUT_MS, contests, crowds, delays, pauses, submissions, talks
 
 CLOCK_JUMPS_MS = (1, TIMEOUT_MS, 60, 40, 1000, 7_200_000)
 HOST_RATIOS = (0, 0, 2, 0.5)  # host pages per device page; mostly no host

@@ -3,26 +3,26 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import invariants.events as seen
-from harness.core.event_log import EventLog
-from harness.core.faults import CLIENT_FAULTS, FaultPlan
-from harness.core.origins import EngineCode
-from harness.core.port import DraftPort, EnginePort, Streamed, Submission
-from harness.engines.foreign.stand_ins import Missing
-from harness.engines.sglang.attributes import VOCABULARY
-from harness.engines.sglang.boot import SglangRelease
-from harness.engines.sglang.capture import Enabled, SglangCapture
-from harness.engines.sglang.config import BOTH, DECODE, SglangConfig
-from harness.engines.sglang.forward import TagForward
-from harness.engines.sglang.host_tier import EVERYTHING, HOST_FAULTS, SglangHostTier
-from harness.engines.sglang.link import FAULTS as LINK_FAULTS
-from harness.engines.sglang.moves import with_owners
-from harness.engines.sglang.requests import SPARE_TOKENS, SglangRequests, rid_of
-from harness.engines.sglang.scheduler import Passes, build, turn
-from harness.engines.sglang.sessions import SglangSessions
-from harness.engines.sglang.speculation import SglangSpeculation
-from invariants import reference, view
-from invariants.reuse import sharing
+import swarden.invariants.events as seen
+from swarden.harness.core.event_log import EventLog
+from swarden.harness.core.faults import CLIENT_FAULTS, FaultPlan
+from swarden.harness.core.origins import EngineCode
+from swarden.harness.core.port import DraftPort, EnginePort, Streamed, Submission
+from swarden.harness.engines.foreign.stand_ins import Missing
+from swarden.harness.engines.sglang.attributes import VOCABULARY
+from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.capture import Enabled, SglangCapture
+from swarden.harness.engines.sglang.config import BOTH, DECODE, SglangConfig
+from swarden.harness.engines.sglang.forward import TagForward
+from swarden.harness.engines.sglang.host_tier import EVERYTHING, HOST_FAULTS, SglangHostTier
+from swarden.harness.engines.sglang.link import FAULTS as LINK_FAULTS
+from swarden.harness.engines.sglang.moves import with_owners
+from swarden.harness.engines.sglang.requests import SPARE_TOKENS, SglangRequests, rid_of
+from swarden.harness.engines.sglang.scheduler import Passes, build, turn
+from swarden.harness.engines.sglang.sessions import SglangSessions
+from swarden.harness.engines.sglang.speculation import SglangSpeculation
+from swarden.invariants import reference, view
+from swarden.invariants.reuse import sharing
 
 CODE = EngineCode(
     "sglang",

@@ -11,9 +11,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from harness.engines.foreign.parts import BootedRelease, Feature, ReleaseParts, optional, parameters
-from harness.engines.foreign.stand_ins import provide_absent, replace_triton
-from harness.engines.sglang import stand_ins, streams
+from swarden.harness.engines.foreign.parts import BootedRelease, Feature, ReleaseParts, optional, parameters
+from swarden.harness.engines.foreign.stand_ins import provide_absent, replace_triton
+from swarden.harness.engines.sglang import stand_ins, streams
 
 # The name of each part, and its places in the releases, newest first.
 PARTS: Mapping[str, tuple[str, ...]] = {

@@ -4,23 +4,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import methodcaller
 from typing import Any, NamedTuple
 
-from harness.engines.sglang.boot import SglangRelease
-from harness.engines.sglang.config import DECODE, SglangConfig
-from harness.engines.sglang.forward import SglangPass
-from harness.engines.sglang.host_tier import HOST_POOLS, SglangHostTier
-from harness.engines.sglang.memory import row_len, sub_allocators
-from harness.engines.sglang.moves import free_units
-from harness.engines.sglang.nodes import MambaNodes, Nodes, SwaNodes, TreeWalk, UnifiedNodes
-from harness.engines.sglang.requests import SPARE_TOKENS, SglangRequest, held, max_request_len
-from harness.engines.sglang.rust_core import core_of, uncompared
-from harness.engines.sglang.scheduler import BuiltScheduler
-from harness.engines.sglang.sessions import OpenSessions
-from harness.engines.sglang.states import STATE_POOL, STATE_WINDOW, SglangStates, slot_of, states_of
-from harness.engines.sglang.transfers import TransferQueues
-from invariants.events import HANDOVER_KIND, LOAD_KIND, REQUEST_KIND, SESSION_KIND, Owner
-from invariants.kinds import Place
-from invariants.limits import Limits
-from invariants.view import (
+from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.config import DECODE, SglangConfig
+from swarden.harness.engines.sglang.forward import SglangPass
+from swarden.harness.engines.sglang.host_tier import HOST_POOLS, SglangHostTier
+from swarden.harness.engines.sglang.memory import row_len, sub_allocators
+from swarden.harness.engines.sglang.moves import free_units
+from swarden.harness.engines.sglang.nodes import MambaNodes, Nodes, SwaNodes, TreeWalk, UnifiedNodes
+from swarden.harness.engines.sglang.requests import SPARE_TOKENS, SglangRequest, held, max_request_len
+from swarden.harness.engines.sglang.rust_core import core_of, uncompared
+from swarden.harness.engines.sglang.scheduler import BuiltScheduler
+from swarden.harness.engines.sglang.sessions import OpenSessions
+from swarden.harness.engines.sglang.states import STATE_POOL, STATE_WINDOW, SglangStates, slot_of, states_of
+from swarden.harness.engines.sglang.transfers import TransferQueues
+from swarden.invariants.events import HANDOVER_KIND, LOAD_KIND, REQUEST_KIND, SESSION_KIND, Owner
+from swarden.invariants.kinds import Place
+from swarden.invariants.limits import Limits
+from swarden.invariants.view import (
     ComponentView,
     Counters,
     Holding,

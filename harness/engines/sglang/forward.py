@@ -4,15 +4,15 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import invariants.events as seen
-from harness.engines.foreign.stand_ins import Missing
-from harness.engines.sglang.attributes import VOCABULARY
-from harness.engines.sglang.boot import SglangRelease
-from harness.engines.sglang.config import SglangConfig
-from harness.engines.sglang.memory import SglangMemory
-from harness.engines.sglang.requests import SglangRequest, held
-from harness.engines.sglang.states import STATE_POOL, STATE_WINDOW, SglangStates, states_of
-from invariants.reference import namespace_tag, next_tag, sampled_token
+import swarden.invariants.events as seen
+from swarden.harness.engines.foreign.stand_ins import Missing
+from swarden.harness.engines.sglang.attributes import VOCABULARY
+from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.config import SglangConfig
+from swarden.harness.engines.sglang.memory import SglangMemory
+from swarden.harness.engines.sglang.requests import SglangRequest, held
+from swarden.harness.engines.sglang.states import STATE_POOL, STATE_WINDOW, SglangStates, states_of
+from swarden.invariants.reference import namespace_tag, next_tag, sampled_token
 
 
 class SglangEntry(NamedTuple):

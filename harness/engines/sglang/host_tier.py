@@ -5,13 +5,13 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from harness.core.faults import FaultPlan
-from harness.engines.sglang.boot import SglangRelease
-from harness.engines.sglang.forward import TagForward
-from harness.engines.sglang.scheduler import BuiltScheduler
-from harness.engines.sglang.streams import Devices, StreamCopy, StreamEvent
-from invariants.events import BACKUP_KIND, LOAD_KIND, TREE_KIND, Owner
-from invariants.view import Holding, NodeView, PoolView
+from swarden.harness.core.faults import FaultPlan
+from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.forward import TagForward
+from swarden.harness.engines.sglang.scheduler import BuiltScheduler
+from swarden.harness.engines.sglang.streams import Devices, StreamCopy, StreamEvent
+from swarden.invariants.events import BACKUP_KIND, LOAD_KIND, TREE_KIND, Owner
+from swarden.invariants.view import Holding, NodeView, PoolView
 
 HOST_FAILS, HOST_SLOW = "host.fails", "host.slow"
 HOST_FAULTS = {

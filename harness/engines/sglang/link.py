@@ -11,9 +11,9 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from harness.core.faults import FaultPlan
-from harness.engines.foreign.stand_ins import Missing
-from harness.engines.sglang.boot import SglangRelease
+from swarden.harness.core.faults import FaultPlan
+from swarden.harness.engines.foreign.stand_ins import Missing
+from swarden.harness.engines.sglang.boot import SglangRelease
 
 TIMEOUT_POLLS = 24  # a side gives up a room after so many polls in which the other side did nothing
 FAULTS = {

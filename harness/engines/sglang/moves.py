@@ -10,8 +10,8 @@ from itertools import chain, compress
 from operator import ne
 from typing import Any, NamedTuple
 
-import invariants.events as seen
-from invariants import view
+import swarden.invariants.events as seen
+from swarden.invariants import view
 
 # The public methods of an allocator that change its free lists; calls among them are one change.
 MOVING_METHODS = (

@@ -3,7 +3,7 @@
 They fit 0.5.23; planting one into a release whose text differs raises StaleMutant.
 """
 
-from harness.core.mutant import Mutants
+from swarden.harness.core.mutant import Mutants
 
 MUTANTS = Mutants()
 bug = MUTANTS.bug

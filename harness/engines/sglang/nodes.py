@@ -7,11 +7,11 @@ most one recurrent state, that after its last token, and a lock covers that of i
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from harness.engines.sglang.boot import SglangRelease
-from harness.engines.sglang.host_tier import SglangHostTier
-from harness.engines.sglang.requests import held
-from invariants.events import TREE_KIND, Owner
-from invariants.view import Holding, NodeView
+from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.host_tier import SglangHostTier
+from swarden.harness.engines.sglang.requests import held
+from swarden.invariants.events import TREE_KIND, Owner
+from swarden.invariants.view import Holding, NodeView
 
 
 class NodeSlots(NamedTuple):

@@ -6,16 +6,16 @@ from copy import copy
 from functools import partial
 from typing import Any
 
-from harness.core.errors import InvalidConfig
-from harness.core.linked import LinkedSystem
-from harness.core.port import Streamed, Submission
-from harness.engines.sglang.adapter import SglangEngine
-from harness.engines.sglang.boot import SglangRelease
-from harness.engines.sglang.config import DECODE, PREFILL, SglangConfig
-from harness.engines.sglang.link import TIMEOUT_POLLS, SglangLink, TransferMemory
-from harness.engines.sglang.memory import set_environment
-from harness.engines.sglang.transfers import TransferQueues
-from invariants.kinds import Place
+from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.linked import LinkedSystem
+from swarden.harness.core.port import Streamed, Submission
+from swarden.harness.engines.sglang.adapter import SglangEngine
+from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.config import DECODE, PREFILL, SglangConfig
+from swarden.harness.engines.sglang.link import TIMEOUT_POLLS, SglangLink, TransferMemory
+from swarden.harness.engines.sglang.memory import set_environment
+from swarden.harness.engines.sglang.transfers import TransferQueues
+from swarden.invariants.kinds import Place
 
 # The parts of a release that the link builds on.
 NEEDED = ("KVArgs", "KVClassType", "KVPoll", "FakeKVManager", "FakeKVSender", "FakeKVReceiver", "DecodeReqToTokenPool")

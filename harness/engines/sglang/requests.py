@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
-import invariants.events as seen
-from harness.core.port import Streamed, Submission
-from harness.engines.foreign.parts import parameters
-from harness.engines.foreign.stand_ins import Missing
-from harness.engines.sglang.boot import SglangRelease
-from harness.engines.sglang.config import SglangConfig
-from invariants.events import FinishReason
+import swarden.invariants.events as seen
+from swarden.harness.core.port import Streamed, Submission
+from swarden.harness.engines.foreign.parts import parameters
+from swarden.harness.engines.foreign.stand_ins import Missing
+from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.config import SglangConfig
+from swarden.invariants.events import FinishReason
 
 HOST = "prefill"  # of the prefill side; the release's FAKE_BOOTSTRAP_HOST would switch off some of its checks
 RID_LEN = 8  # abort_request matches ids by prefix, so all have one length

@@ -9,7 +9,7 @@ from copy import copy
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.boot import SglangRelease
 
 PAIR_OF_CORES = "swarden"  # the name of the pair of cores in the registry of a release
 FIRST_ID = 5 * 10**10  # of the nodes of Python cores; no size is as large, so that an id is known by its value

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-import invariants.events as seen
-from harness.core.port import SessionPort, Submission
-from harness.engines.foreign.stand_ins import Missing
-from harness.engines.sglang.boot import SglangRelease
-from harness.engines.sglang.config import SglangConfig
-from harness.engines.sglang.requests import SPARE_TOKENS, SglangRequest, SglangRequests, held, is_rejected
-from harness.engines.sglang.scheduler import BuiltScheduler
-from invariants.view import SessionView
+import swarden.invariants.events as seen
+from swarden.harness.core.port import SessionPort, Submission
+from swarden.harness.engines.foreign.stand_ins import Missing
+from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.config import SglangConfig
+from swarden.harness.engines.sglang.requests import SPARE_TOKENS, SglangRequest, SglangRequests, held, is_rejected
+from swarden.harness.engines.sglang.scheduler import BuiltScheduler
+from swarden.invariants.view import SessionView
 
 SECONDS_PER_STEP = 0.4  # of the controller's clock; it looks once a second for sessions to close
 LONG = 10.0  # seconds, after which the controller looks again

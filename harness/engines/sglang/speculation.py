@@ -9,16 +9,16 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import invariants.events as seen
-from harness.engines.foreign.stand_ins import Missing
-from harness.engines.sglang.attributes import VOCABULARY
-from harness.engines.sglang.boot import SglangRelease
-from harness.engines.sglang.config import SglangConfig
-from harness.engines.sglang.forward import SglangEntry, SglangPass, TagForward, slots_of
-from harness.engines.sglang.memory import SglangMemory
-from harness.engines.sglang.scheduler import BuiltScheduler
-from harness.engines.sglang.stand_ins import Kernel
-from invariants.reference import namespace_tag, next_tag, sampled_token
+import swarden.invariants.events as seen
+from swarden.harness.engines.foreign.stand_ins import Missing
+from swarden.harness.engines.sglang.attributes import VOCABULARY
+from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.config import SglangConfig
+from swarden.harness.engines.sglang.forward import SglangEntry, SglangPass, TagForward, slots_of
+from swarden.harness.engines.sglang.memory import SglangMemory
+from swarden.harness.engines.sglang.scheduler import BuiltScheduler
+from swarden.harness.engines.sglang.stand_ins import Kernel
+from swarden.invariants.reference import namespace_tag, next_tag, sampled_token
 
 
 class SglangSpeculation:

@@ -6,22 +6,35 @@ from typing import Any
 
 import msgspec
 
-from harness.core.errors import InvalidConfig
-from harness.core.ops import SESSION_OPS, Abort, Accept, Drain, Flush, Heal, Inject, Op, Pause, Resume, Step, Submit
-from harness.core.port import EnginePort
-from harness.core.releases import Releases
-from harness.core.system import System
-from harness.core.target import ENGINE, Draw, MachineSpec, Pool, Shape
-from harness.engines.foreign.target import ReleasedTarget
-from harness.engines.sglang.adapter import CODE, FAULTS, SglangEngine
-from harness.engines.sglang.boot import SglangRelease, boot
-from harness.engines.sglang.config import BOTH, DECODE, PREFILL, SglangConfig, random_config
-from harness.engines.sglang.mutants import MUTANTS
-from harness.engines.sglang.pair import side_systems
+from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.ops import (
+    SESSION_OPS,
+    Abort,
+    Accept,
+    Drain,
+    Flush,
+    Heal,
+    Inject,
+    Op,
+    Pause,
+    Resume,
+    Step,
+    Submit,
+)
+from swarden.harness.core.port import EnginePort
+from swarden.harness.core.releases import Releases
+from swarden.harness.core.system import System
+from swarden.harness.core.target import ENGINE, Draw, MachineSpec, Pool, Shape
+from swarden.harness.engines.foreign.target import ReleasedTarget
+from swarden.harness.engines.sglang.adapter import CODE, FAULTS, SglangEngine
+from swarden.harness.engines.sglang.boot import SglangRelease, boot
+from swarden.harness.engines.sglang.config import BOTH, DECODE, PREFILL, SglangConfig, random_config
+from swarden.harness.engines.sglang.mutants import MUTANTS
+from swarden.harness.engines.sglang.pair import side_systems
 
 PAIR = "pd"
-GENERIC = "harness.search.traffic:EngineTraffic"
-PAIRED = "harness.engines.sglang.pair_traffic:SglangPairs"
+GENERIC = "swarden.harness.search.traffic:EngineTraffic"
+PAIRED = "swarden.harness.engines.sglang.pair_traffic:SglangPairs"
 OPS: tuple[type[Op], ...] = (Submit, Abort, Step, Flush, Pause, Resume, Inject, Heal, Drain, Accept)
 SGLANG = Releases(
     package="sglang",

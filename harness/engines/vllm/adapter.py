@@ -5,23 +5,23 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
-import invariants.events as seen
-from harness.core.event_log import EventLog
-from harness.core.faults import CLIENT_FAULTS, FaultPlan
-from harness.core.origins import EngineCode
-from harness.core.port import DraftPort, EnginePort, Streamed, Submission
-from harness.engines.vllm.boot import VllmRelease
-from harness.engines.vllm.capture import VllmCapture
-from harness.engines.vllm.config import CONNECTOR_FAULTS, LOAD_FAILS, PREFILL, VOCABULARY, VllmConfig
-from harness.engines.vllm.core import build
-from harness.engines.vllm.moves import Moves
-from harness.engines.vllm.passes import VllmPass
-from harness.engines.vllm.reports import completed, launched
-from harness.engines.vllm.requests import VllmRequests
-from harness.engines.vllm.runner import Hooks, Runner
-from invariants import reference, view
-from invariants.events import FinishReason
-from invariants.reuse import sharing
+import swarden.invariants.events as seen
+from swarden.harness.core.event_log import EventLog
+from swarden.harness.core.faults import CLIENT_FAULTS, FaultPlan
+from swarden.harness.core.origins import EngineCode
+from swarden.harness.core.port import DraftPort, EnginePort, Streamed, Submission
+from swarden.harness.engines.vllm.boot import VllmRelease
+from swarden.harness.engines.vllm.capture import VllmCapture
+from swarden.harness.engines.vllm.config import CONNECTOR_FAULTS, LOAD_FAILS, PREFILL, VOCABULARY, VllmConfig
+from swarden.harness.engines.vllm.core import build
+from swarden.harness.engines.vllm.moves import Moves
+from swarden.harness.engines.vllm.passes import VllmPass
+from swarden.harness.engines.vllm.reports import completed, launched
+from swarden.harness.engines.vllm.requests import VllmRequests
+from swarden.harness.engines.vllm.runner import Hooks, Runner
+from swarden.invariants import reference, view
+from swarden.invariants.events import FinishReason
+from swarden.invariants.reuse import sharing
 
 WORKER = ("runner", "device", "memory", "passes", "speculation", "states")  # what stands for a worker and its model
 CODE = EngineCode("vllm", ledgers="vllm.v1.core.block_pool", stand_ins=[f"{__package__}.{name}" for name in WORKER])

@@ -12,10 +12,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args
 
-from harness.engines.foreign.parts import BootedRelease, Feature, ReleaseParts, parameters
-from harness.engines.foreign.stand_ins import provide_absent
-from harness.engines.vllm.config import MAX_CONTEXT_LEN, VOCABULARY
-from harness.engines.vllm.stand_ins import ABSENT
+from swarden.harness.engines.foreign.parts import BootedRelease, Feature, ReleaseParts, parameters
+from swarden.harness.engines.foreign.stand_ins import provide_absent
+from swarden.harness.engines.vllm.config import MAX_CONTEXT_LEN, VOCABULARY
+from swarden.harness.engines.vllm.stand_ins import ABSENT
 
 # The name of each part, and its places in the releases, newest first.
 PARTS: Mapping[str, tuple[str, ...]] = {

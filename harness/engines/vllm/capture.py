@@ -4,17 +4,17 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from harness.engines.vllm.config import VllmConfig
-from harness.engines.vllm.core import BuiltCore
-from harness.engines.vllm.device import POOL
-from harness.engines.vllm.moves import Moves, owner_of
-from harness.engines.vllm.passes import VllmEntry, VllmPass
-from harness.engines.vllm.requests import VllmRequest, VllmRequests
-from harness.engines.vllm.runner import Runner
-from invariants.events import TREE, Owner
-from invariants.kinds import Place
-from invariants.limits import Limits
-from invariants.view import (
+from swarden.harness.engines.vllm.config import VllmConfig
+from swarden.harness.engines.vllm.core import BuiltCore
+from swarden.harness.engines.vllm.device import POOL
+from swarden.harness.engines.vllm.moves import Moves, owner_of
+from swarden.harness.engines.vllm.passes import VllmEntry, VllmPass
+from swarden.harness.engines.vllm.requests import VllmRequest, VllmRequests
+from swarden.harness.engines.vllm.runner import Runner
+from swarden.invariants.events import TREE, Owner
+from swarden.invariants.kinds import Place
+from swarden.invariants.limits import Limits
+from swarden.invariants.view import (
     ComponentView,
     Counters,
     Fence,

@@ -6,9 +6,9 @@ from typing import Annotated, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from harness.core.errors import InvalidConfig
-from harness.core.ops import Accept, name_of
-from harness.core.target import Draw, Pool, Shape
+from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.ops import Accept, name_of
+from swarden.harness.core.target import Draw, Pool, Shape
 
 LRU, ARC = "lru", "arc"
 FIRST_COME, PRIORITY = "fcfs", "priority"

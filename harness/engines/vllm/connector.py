@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from harness.engines.vllm import offloading
-from harness.engines.vllm.boot import VllmRelease
-from harness.engines.vllm.config import BOTH, LEASE_S, PREFILL, VllmConfig
-from harness.engines.vllm.passes import BlockLoad
+from swarden.harness.engines.vllm import offloading
+from swarden.harness.engines.vllm.boot import VllmRelease
+from swarden.harness.engines.vllm.config import BOTH, LEASE_S, PREFILL, VllmConfig
+from swarden.harness.engines.vllm.passes import BlockLoad
 
 NAME, NIXL = "SwardenStore", "NixlConnector"
 FAILURES = {True: "recompute", False: "fail"}  # kv_load_failure_policy

@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
-import invariants.events as seen
-from harness.engines.vllm.config import VOCABULARY, VllmConfig
-from harness.engines.vllm.memory import VllmMemory
-from harness.engines.vllm.passes import BlockLoad, VllmEntry, VllmPass
-from harness.engines.vllm.states import VllmStates
-from invariants.reference import Expectation, namespace_tag, next_tag, sampled_token
+import swarden.invariants.events as seen
+from swarden.harness.engines.vllm.config import VOCABULARY, VllmConfig
+from swarden.harness.engines.vllm.memory import VllmMemory
+from swarden.harness.engines.vllm.passes import BlockLoad, VllmEntry, VllmPass
+from swarden.harness.engines.vllm.states import VllmStates
+from swarden.invariants.reference import Expectation, namespace_tag, next_tag, sampled_token
 
 POOL = "blocks"
 UNKNOWN = VOCABULARY  # stands for a token that the runner has not been told, or a draft that was not proposed

@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from harness.core.faults import FaultPlan
-from harness.engines.vllm.boot import VllmRelease
-from harness.engines.vllm.config import LOAD_FAILS, LOAD_LATE, LayerGroup
-from harness.engines.vllm.passes import BlockLoad, VllmPass
+from swarden.harness.core.faults import FaultPlan
+from swarden.harness.engines.vllm.boot import VllmRelease
+from swarden.harness.engines.vllm.config import LOAD_FAILS, LOAD_LATE, LayerGroup
+from swarden.harness.engines.vllm.passes import BlockLoad, VllmPass
 
 PASSES, MORE_PASSES = 2, 4  # of the runner, empty ones too, until a load ends
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from harness.engines.vllm.config import LayerGroup
-from invariants.reference import TAG_MASK
+from swarden.harness.engines.vllm.config import LayerGroup
+from swarden.invariants.reference import TAG_MASK
 
 # The layers of another group compute another KV from the same tokens: the tags of group g are salted with g times this.
 SALT = 0x3D4D51CB1F2A6B77 & TAG_MASK

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-import invariants.events as seen
-from harness.engines.vllm.core import BuiltCore
-from harness.engines.vllm.device import POOL
-from invariants.events import HANDOVER_KIND, LOAD_KIND, REQUEST_KIND, TREE, Owner
-from invariants.view import FENCE, FREE
+import swarden.invariants.events as seen
+from swarden.harness.engines.vllm.core import BuiltCore
+from swarden.harness.engines.vllm.device import POOL
+from swarden.invariants.events import HANDOVER_KIND, LOAD_KIND, REQUEST_KIND, TREE, Owner
+from swarden.invariants.view import FENCE, FREE
 
 ENDED = (LOAD_KIND, HANDOVER_KIND)  # the owners of what requests that have ended keep
 

@@ -3,8 +3,8 @@
 They fit 0.33.0; planting one into a release whose text differs raises StaleMutant.
 """
 
-from harness.core.mutant import Mutants
-from harness.engines.vllm.config import PAIR
+from swarden.harness.core.mutant import Mutants
+from swarden.harness.engines.vllm.config import PAIR
 
 MUTANTS = Mutants()
 bug = MUTANTS.bug

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, NamedTuple
 
-from harness.core.faults import FaultPlan
-from harness.engines.vllm.boot import VllmRelease
-from harness.engines.vllm.config import LOAD_LATE, STORE_LATE, VllmConfig
-from harness.engines.vllm.memory import VllmMemory
-from harness.engines.vllm.passes import BlockLoad, VllmPass
+from swarden.harness.core.faults import FaultPlan
+from swarden.harness.engines.vllm.boot import VllmRelease
+from swarden.harness.engines.vllm.config import LOAD_LATE, STORE_LATE, VllmConfig
+from swarden.harness.engines.vllm.memory import VllmMemory
+from swarden.harness.engines.vllm.passes import BlockLoad, VllmPass
 
 NAME = "OffloadingConnector"
 POLLS, MORE_POLLS = 2, 4  # calls of get_finished until a copy has ended

@@ -5,15 +5,15 @@ from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple
 
-import invariants.events as seen
-from harness.core.linked import LinkedSystem
-from harness.core.port import Streamed, Submission
-from harness.engines.vllm.adapter import VllmEngine
-from harness.engines.vllm.boot import VllmRelease
-from harness.engines.vllm.config import DECODE, LEASE_S, PREFILL, VllmConfig
-from harness.engines.vllm.device import POOL
-from harness.engines.vllm.link import Agent, RemoteRead, VllmLink, WorkerSide, use_clock, worker_of
-from harness.engines.vllm.requests import VllmRequest
+import swarden.invariants.events as seen
+from swarden.harness.core.linked import LinkedSystem
+from swarden.harness.core.port import Streamed, Submission
+from swarden.harness.engines.vllm.adapter import VllmEngine
+from swarden.harness.engines.vllm.boot import VllmRelease
+from swarden.harness.engines.vllm.config import DECODE, LEASE_S, PREFILL, VllmConfig
+from swarden.harness.engines.vllm.device import POOL
+from swarden.harness.engines.vllm.link import Agent, RemoteRead, VllmLink, WorkerSide, use_clock, worker_of
+from swarden.harness.engines.vllm.requests import VllmRequest
 
 OTHER = {PREFILL: DECODE, DECODE: PREFILL}
 TO_PREFILL = {"do_remote_decode": True, "do_remote_prefill": False}  # as the proxies among the examples of a release

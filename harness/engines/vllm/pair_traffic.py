@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from harness.core.ops import Op, Submit
-from harness.core.recipes import expand
-from harness.engines.foreign.target import ReleasedTarget
-from harness.engines.vllm.config import (
+from swarden.harness.core.ops import Op, Submit
+from swarden.harness.core.recipes import expand
+from swarden.harness.engines.foreign.target import ReleasedTarget
+from swarden.harness.engines.vllm.config import (
     DECODE,
     LINK_FAULTS,
     PREFILL,
@@ -17,8 +17,8 @@ from harness.engines.vllm.config import (
     with_blocks,
     with_drafts,
 )
-from harness.search.pairs import DECODE_SIDE, KINDS, PREFILL_SIDE, PairTraffic
-from harness.search.traffic import HypothesisDraw
+from swarden.harness.search.pairs import DECODE_SIDE, KINDS, PREFILL_SIDE, PairTraffic
+from swarden.harness.search.traffic import HypothesisDraw
 
 CUTS = range(6)  # tokens
 

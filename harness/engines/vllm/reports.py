@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import invariants.events as seen
-from harness.engines.vllm.config import DECODE, VllmConfig
-from harness.engines.vllm.device import POOL, Device
-from harness.engines.vllm.passes import VllmPass
-from harness.engines.vllm.requests import VllmRequests
+import swarden.invariants.events as seen
+from swarden.harness.engines.vllm.config import DECODE, VllmConfig
+from swarden.harness.engines.vllm.device import POOL, Device
+from swarden.harness.engines.vllm.passes import VllmPass
+from swarden.harness.engines.vllm.requests import VllmRequests
 
 
 def launched(one: VllmPass, config: VllmConfig, device: Device) -> Iterator[NamedTuple]:

@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import invariants.events as seen
-from harness.core.port import Streamed, Submission
-from harness.engines.vllm.boot import VllmRelease
-from harness.engines.vllm.config import PREFILL, VllmConfig
-from harness.engines.vllm.passes import VllmEntry, VllmPass
-from invariants.events import HANDOVER_KIND, LOAD_KIND, REQUEST_KIND, FinishReason, Owner
+import swarden.invariants.events as seen
+from swarden.harness.core.port import Streamed, Submission
+from swarden.harness.engines.vllm.boot import VllmRelease
+from swarden.harness.engines.vllm.config import PREFILL, VllmConfig
+from swarden.harness.engines.vllm.passes import VllmEntry, VllmPass
+from swarden.invariants.events import HANDOVER_KIND, LOAD_KIND, REQUEST_KIND, FinishReason, Owner
 
 REASONS = {
     "stop": FinishReason.STOP,

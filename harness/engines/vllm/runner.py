@@ -6,14 +6,14 @@ A pass is computed when its result is asked for, which is as late as possible; p
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from harness.core.faults import FaultPlan
-from harness.engines.vllm.boot import VllmRelease
-from harness.engines.vllm.config import VllmConfig
-from harness.engines.vllm.device import UNKNOWN, Device
-from harness.engines.vllm.link import WorkerSide
-from harness.engines.vllm.loads import LateLoads
-from harness.engines.vllm.offloading import Copier, OffloadingSide
-from harness.engines.vllm.passes import PLACEHOLDER, Columns, VllmEntry, VllmPass
+from swarden.harness.core.faults import FaultPlan
+from swarden.harness.engines.vllm.boot import VllmRelease
+from swarden.harness.engines.vllm.config import VllmConfig
+from swarden.harness.engines.vllm.device import UNKNOWN, Device
+from swarden.harness.engines.vllm.link import WorkerSide
+from swarden.harness.engines.vllm.loads import LateLoads
+from swarden.harness.engines.vllm.offloading import Copier, OffloadingSide
+from swarden.harness.engines.vllm.passes import PLACEHOLDER, Columns, VllmEntry, VllmPass
 
 
 class ResultFuture(NamedTuple):

@@ -8,9 +8,9 @@ of a pass at once: a block that another entry writes is no source.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from harness.engines.vllm.config import ALIGN, NONE, VllmConfig
-from harness.engines.vllm.memory import VllmMemory
-from harness.engines.vllm.passes import Columns, VllmEntry
+from swarden.harness.engines.vllm.config import ALIGN, NONE, VllmConfig
+from swarden.harness.engines.vllm.memory import VllmMemory
+from swarden.harness.engines.vllm.passes import Columns, VllmEntry
 
 
 class VllmStates:

@@ -6,22 +6,22 @@ from typing import Any
 
 import msgspec
 
-from harness.core.errors import InvalidConfig
-from harness.core.ops import Abort, Accept, Drain, Flush, Heal, Inject, Op, Pause, Resume, Step, Submit
-from harness.core.port import EnginePort
-from harness.core.releases import Releases, parsed
-from harness.core.system import System
-from harness.core.target import ENGINE, Draw, MachineSpec, Shape
-from harness.engines.foreign.target import ReleasedTarget
-from harness.engines.vllm.adapter import CODE, FAULTS, VllmEngine
-from harness.engines.vllm.boot import VllmRelease, boot
-from harness.engines.vllm.config import BOTH, DECODE, NGRAM, PAIR, PREFILL, VllmConfig, random_config
-from harness.engines.vllm.mutants import MUTANTS
-from harness.engines.vllm.pair import side_systems
+from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.ops import Abort, Accept, Drain, Flush, Heal, Inject, Op, Pause, Resume, Step, Submit
+from swarden.harness.core.port import EnginePort
+from swarden.harness.core.releases import Releases, parsed
+from swarden.harness.core.system import System
+from swarden.harness.core.target import ENGINE, Draw, MachineSpec, Shape
+from swarden.harness.engines.foreign.target import ReleasedTarget
+from swarden.harness.engines.vllm.adapter import CODE, FAULTS, VllmEngine
+from swarden.harness.engines.vllm.boot import VllmRelease, boot
+from swarden.harness.engines.vllm.config import BOTH, DECODE, NGRAM, PAIR, PREFILL, VllmConfig, random_config
+from swarden.harness.engines.vllm.mutants import MUTANTS
+from swarden.harness.engines.vllm.pair import side_systems
 
 FIRST_PAIRED = "0.22.0"  # in an older release an idle prefill side does not step, and keeps the blocks that were read
-GENERIC = "harness.search.traffic:EngineTraffic"
-PAIRED = "harness.engines.vllm.pair_traffic:VllmPairs"
+GENERIC = "swarden.harness.search.traffic:EngineTraffic"
+PAIRED = "swarden.harness.engines.vllm.pair_traffic:VllmPairs"
 OPS: tuple[type[Op], ...] = (Submit, Abort, Step, Flush, Pause, Resume, Inject, Heal, Drain, Accept)
 VLLM = Releases(
     package="vllm",

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import msgspec
 
-from harness.core.oplog import OpLog
-from harness.core.registry import OWN, target_of
-from harness.core.replay import run_log
-from harness.search.process import prepare_process
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.registry import OWN, target_of
+from swarden.harness.core.replay import run_log
+from swarden.harness.search.process import prepare_process
 
 # By machine, parts of the engine that do not run in it.
 NOT_RUN: Mapping[str, Collection[str]] = {"ledger": ("cache", "scheduler"), "tree": ("scheduler",)}

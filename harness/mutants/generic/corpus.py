@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from harness.core.files import write_whole
-from harness.core.oplog import OpLog
-from harness.core.registry import OWN
-from harness.mutants.generic.attack import KeptRuns
-from harness.search.campaign import Plan, Worker
-from harness.search.corpus import Part, rarest_first
-from harness.search.profiles import PROFILES
+from swarden.harness.core.files import write_whole
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.registry import OWN
+from swarden.harness.mutants.generic.attack import KeptRuns
+from swarden.harness.search.campaign import Plan, Worker
+from swarden.harness.search.corpus import Part, rarest_first
+from swarden.harness.search.profiles import PROFILES
 
 
 class Source(NamedTuple):

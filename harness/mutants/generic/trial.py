@@ -9,10 +9,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from harness.core.fingerprint import fingerprint_of_error
-from harness.mutants.generic.attack import KeptRuns
-from harness.mutants.generic.mutation import Mutation
-from harness.search.jobs import JobDeath, run_jobs
+from swarden.harness.core.fingerprint import fingerprint_of_error
+from swarden.harness.mutants.generic.attack import KeptRuns
+from swarden.harness.mutants.generic.mutation import Mutation
+from swarden.harness.search.jobs import JobDeath, run_jobs
 
 PACKAGE = "engine_under_test"
 OWN_PACKAGES = ("engine_under_test", "fakes", "harness", "invariants")
@@ -46,7 +46,7 @@ def _work(mutation: Mutation, kept: Sequence[KeptRuns], seconds: float) -> dict[
         del sys.modules[name]
     try:
         mutation.plant()
-        result: dict[str, Any] = import_module("harness.mutants.generic.attack").attack(
+        result: dict[str, Any] = import_module("swarden.harness.mutants.generic.attack").attack(
             mutation.part, kept, seconds=seconds
         )
     except Exception as error:  # the engine cannot be imported or built, or its state cannot be captured

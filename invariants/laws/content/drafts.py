@@ -1,9 +1,9 @@
 """Draft tokens: they fit the pages of their request, and only those that the model confirms are accepted."""
 
-from invariants.events import Launched, Proposed, Verified
-from invariants.invariant import invariant
-from invariants.transition import Transition, When
-from invariants.violation import Code, Evidence, found, request_ref
+from swarden.invariants.events import Launched, Proposed, Verified
+from swarden.invariants.invariant import invariant
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.violation import Code, Evidence, found, request_ref
 
 
 class DraftCode(Code):

@@ -2,10 +2,10 @@
 
 from collections import Counter
 
-from invariants.events import Compared, Read, TakenOver
-from invariants.invariant import invariant
-from invariants.transition import Transition, When
-from invariants.violation import Code, Evidence, found, request_ref
+from swarden.invariants.events import Compared, Read, TakenOver
+from swarden.invariants.invariant import invariant
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.violation import Code, Evidence, found, request_ref
 
 
 class OutputCode(Code):

@@ -2,12 +2,12 @@
 
 from array import array
 
-from invariants.events import Compared, Launched, PrefixesCompared, Read
-from invariants.invariant import invariant
-from invariants.transition import Transition, When
-from invariants.view import LaunchView, Snapshot
-from invariants.violation import Code, Evidence, Found, Ref, found, pool_ref, request_ref, unit_ref
-from invariants.windows import lookback
+from swarden.invariants.events import Compared, Launched, PrefixesCompared, Read
+from swarden.invariants.invariant import invariant
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.view import LaunchView, Snapshot
+from swarden.invariants.violation import Code, Evidence, Found, Ref, found, pool_ref, request_ref, unit_ref
+from swarden.invariants.windows import lookback
 
 
 class ReadCode(Code):

@@ -1,9 +1,9 @@
 """The bytes of slots: they are those that were last written there."""
 
-from invariants.events import BytesCompared
-from invariants.invariant import invariant
-from invariants.transition import Transition, When
-from invariants.violation import Code, Evidence, found, unit_ref
+from swarden.invariants.events import BytesCompared
+from swarden.invariants.invariant import invariant
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.violation import Code, Evidence, found, unit_ref
 
 
 class BytesCode(Code):

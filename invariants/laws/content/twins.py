@@ -1,10 +1,10 @@
 """Two engines that get the same requests."""
 
-from invariants.events import FinishReason
-from invariants.invariant import invariant
-from invariants.reference import Expectation
-from invariants.transition import Transition, When
-from invariants.violation import Code, Evidence, found, request_ref
+from swarden.invariants.events import FinishReason
+from swarden.invariants.invariant import invariant
+from swarden.invariants.reference import Expectation
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.violation import Code, Evidence, found, request_ref
 
 
 class TwinCode(Code):

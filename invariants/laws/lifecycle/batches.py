@@ -2,10 +2,10 @@
 
 from typing import NamedTuple
 
-from invariants.events import RECORD_RELEASES, Admitted, Completed, Failed, Launched, Loaded, Paused, TakenOver
-from invariants.invariant import invariant
-from invariants.transition import Transition, When
-from invariants.violation import Code, Evidence, Found, Ref, found, owner_ref, request_ref
+from swarden.invariants.events import RECORD_RELEASES, Admitted, Completed, Failed, Launched, Loaded, Paused, TakenOver
+from swarden.invariants.invariant import invariant
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.violation import Code, Evidence, Found, Ref, found, owner_ref, request_ref
 
 
 class BatchCode(Code):

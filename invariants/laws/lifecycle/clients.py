@@ -1,10 +1,10 @@
 """The client's stop conditions and aborts."""
 
-from invariants.events import Finished, FinishReason
-from invariants.invariant import invariant
-from invariants.laws.content.outputs import tokens_are_known
-from invariants.transition import Transition, When
-from invariants.violation import Code, Evidence, found, request_ref
+from swarden.invariants.events import Finished, FinishReason
+from swarden.invariants.invariant import invariant
+from swarden.invariants.laws.content.outputs import tokens_are_known
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.violation import Code, Evidence, found, request_ref
 
 
 class ClientCode(Code):

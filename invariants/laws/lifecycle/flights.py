@@ -3,11 +3,21 @@
 from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
 
-from invariants.events import REQUEST_KIND, SESSION_KIND, TREE_KIND, Completed, Discarded, Failed, Late, Launched, Owner
-from invariants.invariant import invariant
-from invariants.transition import Transition, When
-from invariants.view import FENCE, FREE, LaunchView, PoolView, Snapshot
-from invariants.violation import Code, Evidence, Found, Ref, found, request_ref, unit_ref
+from swarden.invariants.events import (
+    REQUEST_KIND,
+    SESSION_KIND,
+    TREE_KIND,
+    Completed,
+    Discarded,
+    Failed,
+    Late,
+    Launched,
+    Owner,
+)
+from swarden.invariants.invariant import invariant
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.view import FENCE, FREE, LaunchView, PoolView, Snapshot
+from swarden.invariants.violation import Code, Evidence, Found, Ref, found, request_ref, unit_ref
 
 
 class FlightCode(Code):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from invariants.events import (
+from swarden.invariants.events import (
     HANDOVER_KIND,
     REQUEST_KIND,
     Filled,
@@ -16,12 +16,12 @@ from invariants.events import (
     Taken,
     TakenOver,
 )
-from invariants.invariant import invariant
-from invariants.kinds import Place
-from invariants.transition import Transition, When
-from invariants.view import RecordView, Snapshot
-from invariants.violation import Code, Evidence, Ref, found, request_ref, unit_ref
-from invariants.windows import first_needed_page, next_position
+from swarden.invariants.invariant import invariant
+from swarden.invariants.kinds import Place
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.view import RecordView, Snapshot
+from swarden.invariants.violation import Code, Evidence, Ref, found, request_ref, unit_ref
+from swarden.invariants.windows import first_needed_page, next_position
 
 COMPUTES_PROMPTS = frozenset({Place.WAITING, Place.CHUNKED})
 

@@ -1,10 +1,10 @@
 """Pauses: events report them, and no pass is launched in them."""
 
-from invariants.events import Launched, Paused, Resumed
-from invariants.invariant import invariant
-from invariants.laws.lifecycle.flights import launch_ref
-from invariants.transition import Transition, When
-from invariants.violation import Code, Evidence, Ref, found
+from swarden.invariants.events import Launched, Paused, Resumed
+from swarden.invariants.invariant import invariant
+from swarden.invariants.laws.lifecycle.flights import launch_ref
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.violation import Code, Evidence, Ref, found
 
 
 class PauseCode(Code):

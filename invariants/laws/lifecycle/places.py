@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
-from invariants.invariant import state_invariant
-from invariants.kinds import Place
-from invariants.transition import Transition
-from invariants.view import RequestView
-from invariants.violation import Code, Evidence, found, request_ref
+from swarden.invariants.invariant import state_invariant
+from swarden.invariants.kinds import Place
+from swarden.invariants.transition import Transition
+from swarden.invariants.view import RequestView
+from swarden.invariants.violation import Code, Evidence, found, request_ref
 
 QUEUES = frozenset(Place) - {Place.LOST}
 WITH_RECORD = frozenset({Place.RUNNING, Place.LOADING, Place.CHUNKED})

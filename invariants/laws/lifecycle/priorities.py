@@ -1,10 +1,10 @@
 """Preemption by priority."""
 
-from invariants.events import Preempted
-from invariants.invariant import invariant
-from invariants.kinds import Place
-from invariants.transition import Transition, When
-from invariants.violation import Code, Evidence, found, request_ref
+from swarden.invariants.events import Preempted
+from swarden.invariants.invariant import invariant
+from swarden.invariants.kinds import Place
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.violation import Code, Evidence, found, request_ref
 
 
 class PriorityCode(Code):

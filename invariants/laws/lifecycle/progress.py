@@ -1,12 +1,12 @@
 """The engine makes progress while there is work, and is empty after a drain."""
 
-from invariants.events import OUTSIDE_KIND
-from invariants.invariant import invariant
-from invariants.laws.lifecycle.flights import launch_ref
-from invariants.laws.lifecycle.sessions import session_ref
-from invariants.transition import Transition, When
-from invariants.view import FENCE, PoolView, Snapshot
-from invariants.violation import Code, Evidence, Ref, found, node_ref, owner_ref, pool_ref, request_ref
+from swarden.invariants.events import OUTSIDE_KIND
+from swarden.invariants.invariant import invariant
+from swarden.invariants.laws.lifecycle.flights import launch_ref
+from swarden.invariants.laws.lifecycle.sessions import session_ref
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.view import FENCE, PoolView, Snapshot
+from swarden.invariants.violation import Code, Evidence, Ref, found, node_ref, owner_ref, pool_ref, request_ref
 
 MOST_IDLE_STEPS = 4  # this many steps in a row without a pass, while work waits, are a livelock
 

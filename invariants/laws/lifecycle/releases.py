@@ -1,6 +1,6 @@
 """Requests that finish, or stop running to wait again: they release everything, and none is lost."""
 
-from invariants.events import (
+from swarden.invariants.events import (
     REQUEST_KIND,
     Admitted,
     Failed,
@@ -12,11 +12,11 @@ from invariants.events import (
     RanOut,
     Retracted,
 )
-from invariants.invariant import invariant
-from invariants.kinds import Place
-from invariants.transition import Transition, When
-from invariants.view import Snapshot
-from invariants.violation import Code, Evidence, found, request_ref
+from swarden.invariants.invariant import invariant
+from swarden.invariants.kinds import Place
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.view import Snapshot
+from swarden.invariants.violation import Code, Evidence, found, request_ref
 
 WITHOUT_RECORD = frozenset({Place.WAITING, Place.LINKED})
 ADMISSIONS = (Admitted.__name__, LoadPlanned.__name__)

@@ -1,12 +1,12 @@
 """Streaming sessions: their turns, and the KV that they keep between turns."""
 
-from invariants.events import SESSION_KIND, Finished, GivenUp, Kept, Lent, Owner, TurnRefused
-from invariants.invariant import invariant, state_invariant
-from invariants.kinds import Place
-from invariants.laws.content.outputs import tokens_are_known
-from invariants.transition import Transition, When
-from invariants.view import SessionView
-from invariants.violation import Code, Evidence, Ref, found, request_ref
+from swarden.invariants.events import SESSION_KIND, Finished, GivenUp, Kept, Lent, Owner, TurnRefused
+from swarden.invariants.invariant import invariant, state_invariant
+from swarden.invariants.kinds import Place
+from swarden.invariants.laws.content.outputs import tokens_are_known
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.view import SessionView
+from swarden.invariants.violation import Code, Evidence, Ref, found, request_ref
 
 
 class SessionCode(Code):

@@ -1,9 +1,9 @@
 """Request timeouts."""
 
-from invariants.events import Finished, FinishReason
-from invariants.invariant import invariant
-from invariants.transition import Transition, When
-from invariants.violation import Code, Evidence, found, request_ref
+from swarden.invariants.events import Finished, FinishReason
+from swarden.invariants.invariant import invariant
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.violation import Code, Evidence, found, request_ref
 
 
 class TimeoutCode(Code):

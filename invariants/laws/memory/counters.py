@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from invariants.invariant import state_invariant
-from invariants.transition import Transition
-from invariants.view import Counters
-from invariants.violation import Code, Evidence, found, pool_ref
+from swarden.invariants.invariant import state_invariant
+from swarden.invariants.transition import Transition
+from swarden.invariants.view import Counters
+from swarden.invariants.violation import Code, Evidence, found, pool_ref
 
 NO_COUNTERS = Counters(free={}, evictable={}, protected={}, new_token_ratio=0)
 

@@ -7,11 +7,11 @@
 The next pass computes from launched_len on.  Other laws check the reads of passes in flight.
 """
 
-from invariants.events import REQUEST_KIND
-from invariants.invariant import state_invariant
-from invariants.transition import Transition
-from invariants.violation import Code, Evidence, found, owner_ref
-from invariants.windows import first_needed_page, next_position
+from swarden.invariants.events import REQUEST_KIND
+from swarden.invariants.invariant import state_invariant
+from swarden.invariants.transition import Transition
+from swarden.invariants.violation import Code, Evidence, found, owner_ref
+from swarden.invariants.windows import first_needed_page, next_position
 
 
 class CursorCode(Code):

@@ -1,9 +1,9 @@
 """The number of units that an eviction reports as freed."""
 
-from invariants.events import TREE_KIND, Evicted, Freed
-from invariants.invariant import invariant
-from invariants.transition import Transition, When
-from invariants.violation import Code, Evidence, found, pool_ref
+from swarden.invariants.events import TREE_KIND, Evicted, Freed
+from swarden.invariants.invariant import invariant
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.violation import Code, Evidence, found, pool_ref
 
 
 class EvictionCountCode(Code):

@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from invariants.events import BACKUP_KIND, LOAD_KIND, TREE_KIND, Owner
-from invariants.invariant import state_invariant
-from invariants.transition import Transition
-from invariants.view import CopyJobView, NodeView, Snapshot
-from invariants.violation import Code, Evidence, found, node_ref, owner_ref, unit_ref
+from swarden.invariants.events import BACKUP_KIND, LOAD_KIND, TREE_KIND, Owner
+from swarden.invariants.invariant import state_invariant
+from swarden.invariants.transition import Transition
+from swarden.invariants.view import CopyJobView, NodeView, Snapshot
+from swarden.invariants.violation import Code, Evidence, found, node_ref, owner_ref, unit_ref
 
 
 class HostCode(Code):

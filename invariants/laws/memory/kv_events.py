@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import compress
 
-from invariants.events import CopyBegan, CopyEnded, Dropped, Inserted, Recovered, Split, Stored
-from invariants.invariant import invariant
-from invariants.transition import Transition, When
-from invariants.violation import Code, Evidence, found, node_ref, pool_ref
+from swarden.invariants.events import CopyBegan, CopyEnded, Dropped, Inserted, Recovered, Split, Stored
+from swarden.invariants.invariant import invariant
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.violation import Code, Evidence, found, node_ref, pool_ref
 
 
 class EventCode(Code):

@@ -3,12 +3,12 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from invariants.events import HANDOVER_KIND, REQUEST_KIND, SESSION_KIND
-from invariants.invariant import invariant, state_invariant
-from invariants.transition import Transition, When
-from invariants.view import NodeView, ReceiptView, RecordView, Snapshot
-from invariants.violation import Code, Evidence, Ref, found, node_ref, owner_ref, unit_ref
-from invariants.windows import lookback, next_position
+from swarden.invariants.events import HANDOVER_KIND, REQUEST_KIND, SESSION_KIND
+from swarden.invariants.invariant import invariant, state_invariant
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.view import NodeView, ReceiptView, RecordView, Snapshot
+from swarden.invariants.violation import Code, Evidence, Ref, found, node_ref, owner_ref, unit_ref
+from swarden.invariants.windows import lookback, next_position
 
 RECORD_KINDS = frozenset({REQUEST_KIND, SESSION_KIND, HANDOVER_KIND})  # may own a record and hold its lock
 UNLIMITED = 1 << 62

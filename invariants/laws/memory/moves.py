@@ -1,6 +1,6 @@
 """The moves of a step: units between owners, nodes out of the tree, and writes to pages."""
 
-from invariants.events import (
+from swarden.invariants.events import (
     OUTSIDE_KIND,
     REQUEST_KIND,
     Demoted,
@@ -17,10 +17,10 @@ from invariants.events import (
     Unlocked,
     Written,
 )
-from invariants.invariant import invariant
-from invariants.transition import Transition, When
-from invariants.view import FREE, ReceiptView, Snapshot
-from invariants.violation import Code, Evidence, Found, Ref, found, node_ref, owner_ref, request_ref, unit_ref
+from swarden.invariants.invariant import invariant
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.view import FREE, ReceiptView, Snapshot
+from swarden.invariants.violation import Code, Evidence, Found, Ref, found, node_ref, owner_ref, request_ref, unit_ref
 
 Move = Taken | Given | Freed
 Departure = Removed | Demoted | Tombstoned

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from itertools import chain, compress, islice
 from operator import eq
 
-from invariants.events import LOAD_KIND, OUTSIDE_KIND
-from invariants.invariant import state_invariant
-from invariants.transition import Transition
-from invariants.view import FREE, PeerMap, PoolView, Snapshot
-from invariants.violation import Code, Evidence, Found, Ref, found, unit_ref
+from swarden.invariants.events import LOAD_KIND, OUTSIDE_KIND
+from swarden.invariants.invariant import state_invariant
+from swarden.invariants.transition import Transition
+from swarden.invariants.view import FREE, PeerMap, PoolView, Snapshot
+from swarden.invariants.violation import Code, Evidence, Found, Ref, found, unit_ref
 
 
 class PeerCode(Code):

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from invariants.conservation import conservation_of
-from invariants.events import Owner
-from invariants.invariant import state_invariant
-from invariants.transition import Transition
-from invariants.view import FENCE, FREE, PoolView
-from invariants.violation import Code, Evidence, Found, Ref, found, pool_ref, unit_ref
+from swarden.invariants.conservation import conservation_of
+from swarden.invariants.events import Owner
+from swarden.invariants.invariant import state_invariant
+from swarden.invariants.transition import Transition
+from swarden.invariants.view import FENCE, FREE, PoolView
+from swarden.invariants.violation import Code, Evidence, Found, Ref, found, pool_ref, unit_ref
 
 
 class PoolCode(Code):

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from itertools import chain, count, repeat
 from typing import NamedTuple
 
-from invariants.events import Owner
-from invariants.invariant import state_invariant
-from invariants.transition import Transition
-from invariants.view import NodeView, PoolView
-from invariants.violation import Code, Evidence, found, node_ref, owner_ref, unit_ref
-from invariants.windows import first_needed_page, next_position
+from swarden.invariants.events import Owner
+from swarden.invariants.invariant import state_invariant
+from swarden.invariants.transition import Transition
+from swarden.invariants.view import NodeView, PoolView
+from swarden.invariants.violation import Code, Evidence, found, node_ref, owner_ref, unit_ref
+from swarden.invariants.windows import first_needed_page, next_position
 
 
 class TableCode(Code):

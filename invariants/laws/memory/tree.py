@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from invariants.invariant import state_invariant
-from invariants.transition import Transition
-from invariants.view import ComponentView, NodeView, Snapshot
-from invariants.violation import Code, Evidence, found, node_ref
+from swarden.invariants.invariant import state_invariant
+from swarden.invariants.transition import Transition
+from swarden.invariants.view import ComponentView, NodeView, Snapshot
+from swarden.invariants.violation import Code, Evidence, found, node_ref
 
 
 class TreeCode(Code):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from invariants.events import Inserted
+from swarden.invariants.events import Inserted
 from tests.engine_under_test.builders import (
     ALL_POOLS,
     HYBRID,

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from threading import Thread
 
-from engine_under_test.disaggregation.connection import NONCE_LEN, Place
-from engine_under_test.disaggregation.frames import FIXED_LEN, LENGTHS, Seal
-from engine_under_test.messages import Close, Invitation, KeepAlive, Message, PageAck, TransferEnd
+from swarden.engine_under_test.disaggregation.connection import NONCE_LEN, Place
+from swarden.engine_under_test.disaggregation.frames import FIXED_LEN, LENGTHS, Seal
+from swarden.engine_under_test.messages import Close, Invitation, KeepAlive, Message, PageAck, TransferEnd
 from tests.engine_under_test.disaggregation.framed import frame_of
 
 HELLO_LEN = len(Place.LISTENING.encode()) + NONCE_LEN

@@ -9,17 +9,17 @@ from time import monotonic
 
 import pytest
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.disaggregation.connection import Place
-from engine_under_test.disaggregation.frames import FIXED_LEN, LENGTHS
-from engine_under_test.disaggregation.handshakes import Refusal
-from engine_under_test.disaggregation.tcp import LOOPBACK, TcpLink, listener_on
-from engine_under_test.engine import create_engine
-from engine_under_test.pair import Pair, create_pair
-from engine_under_test.ports import Ports
-from engine_under_test.sampling import SamplingParams
-from fakes.forward import FakeForward
-from harness.engines.own.adapter import ReferenceModel
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.disaggregation.connection import Place
+from swarden.engine_under_test.disaggregation.frames import FIXED_LEN, LENGTHS
+from swarden.engine_under_test.disaggregation.handshakes import Refusal
+from swarden.engine_under_test.disaggregation.tcp import LOOPBACK, TcpLink, listener_on
+from swarden.engine_under_test.engine import create_engine
+from swarden.engine_under_test.pair import Pair, create_pair
+from swarden.engine_under_test.ports import Ports
+from swarden.engine_under_test.sampling import SamplingParams
+from swarden.fakes.forward import FakeForward
+from swarden.harness.engines.own.adapter import ReferenceModel
 from tests.engine_under_test.builders import HYBRID
 from tests.engine_under_test.disaggregation.framed import PATIENCE_S, SECRET, wait_until
 from tests.engine_under_test.disaggregation.sides import PROMPTS

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from engine_under_test.disaggregation.connection import Connection, Place
-from engine_under_test.disaggregation.handshakes import Address, Refusal
-from engine_under_test.disaggregation.tcp import LOOPBACK, TcpLink, listener_on
-from engine_under_test.errors import ConfigError
-from engine_under_test.messages import Close, KeepAlive, PageData
+from swarden.engine_under_test.disaggregation.connection import Connection, Place
+from swarden.engine_under_test.disaggregation.handshakes import Address, Refusal
+from swarden.engine_under_test.disaggregation.tcp import LOOPBACK, TcpLink, listener_on
+from swarden.engine_under_test.errors import ConfigError
+from swarden.engine_under_test.messages import Close, KeepAlive, PageData
 from tests.engine_under_test.disaggregation.framed import (
     CONFIG,
     SECRET,

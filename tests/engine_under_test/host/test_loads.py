@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from engine_under_test.errors import PoolExhausted
-from engine_under_test.host.copy_jobs import copy_job_owner
-from engine_under_test.host.loads import UnderWay
-from invariants.events import CopyBegan, CopyEnded, Freed
+from swarden.engine_under_test.errors import PoolExhausted
+from swarden.engine_under_test.host.copy_jobs import copy_job_owner
+from swarden.engine_under_test.host.loads import UnderWay
+from swarden.invariants.events import CopyBegan, CopyEnded, Freed
 from tests.engine_under_test.builders import NodeSpan, hold, locks, node_spans
 from tests.engine_under_test.host.bench import (
     HOSTED,

@@ -1,10 +1,10 @@
 """The outbox: each request is sent once a step, ended requests last."""
 
-from engine_under_test.ports import Computed
-from engine_under_test.request import Ending, Output, Request
-from engine_under_test.sampling import SamplingParams
-from engine_under_test.scheduler.outbox import Outbox
-from invariants.events import Finished, FinishReason
+from swarden.engine_under_test.ports import Computed
+from swarden.engine_under_test.request import Ending, Output, Request
+from swarden.engine_under_test.sampling import SamplingParams
+from swarden.engine_under_test.scheduler.outbox import Outbox
+from swarden.invariants.events import Finished, FinishReason
 from tests.engine_under_test.builders import EventLog
 
 

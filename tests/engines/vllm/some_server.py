@@ -15,10 +15,10 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import Any
 
-from harness.engines.vllm.boot import VllmRelease, boot
-from harness.engines.vllm.config import VOCABULARY, VllmConfig
-from harness.engines.vllm.core import build
-from harness.engines.vllm.runner import ResultFuture
+from swarden.harness.engines.vllm.boot import VllmRelease, boot
+from swarden.harness.engines.vllm.config import VOCABULARY, VllmConfig
+from swarden.harness.engines.vllm.core import build
+from swarden.harness.engines.vllm.runner import ResultFuture
 from tests.engines.some_servers import serve_each
 
 NUM_OUTPUTS_AT_BUG = 4

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.core.oplog import OpLog
-from harness.engines.vllm.mutants import MUTANTS
-from harness.mutants.verdict import violated_laws
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.engines.vllm.mutants import MUTANTS
+from swarden.harness.mutants.verdict import violated_laws
 
 OPLOGS = Path(__file__).parent / "mutants"
 RELEASE = "0.33.0"  # that the mutants fit

@@ -5,8 +5,8 @@ from itertools import combinations
 
 import pytest
 
-from harness.bench import generation
-from harness.bench.generation import BaselineSetting, Race, figures, made, prompts, race, text
+from swarden.harness.bench import generation
+from swarden.harness.bench.generation import BaselineSetting, Race, figures, made, prompts, race, text
 
 FEW = 4
 

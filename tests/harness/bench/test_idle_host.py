@@ -2,8 +2,8 @@
 
 import pytest
 
-from harness.bench.idle_host import measure
-from harness.bench.load import ConstantLoad
+from swarden.harness.bench.idle_host import measure
+from swarden.harness.bench.load import ConstantLoad
 
 SMALL = ConstantLoad(running=2, shared_len=32, own_len=32, max_new_tokens=40)
 

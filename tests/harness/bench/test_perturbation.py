@@ -2,8 +2,8 @@
 
 import pytest
 
-from harness.bench.perturbation import Outcome, measure
-from harness.engines.own.faults import PERTURBATIONS
+from swarden.harness.bench.perturbation import Outcome, measure
+from swarden.harness.engines.own.faults import PERTURBATIONS
 
 RUNS = 6  # half of them with a model
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.core.oplog import Header, OpLog
-from harness.core.ops import Step, Submit
-from harness.core.registry import OWN
-from harness.search.archive import Archive, Night, Quarantine, Sighting, Status
-from harness.search.archive_files import read
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.ops import Step, Submit
+from swarden.harness.core.registry import OWN
+from swarden.harness.search.archive import Archive, Night, Quarantine, Sighting, Status
+from swarden.harness.search.archive_files import read
 from tests.harness.commands.test_commands import OPLOGS
 from tests.harness.nightly.some_nights import NAME_OF_TODAY, OF_RENAMED_CODE, archived_by_an_earlier_build
 from tests.harness.search.test_workers import DYING

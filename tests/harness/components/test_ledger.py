@@ -4,13 +4,13 @@ from random import Random
 
 import pytest
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.pools.ledger import Ledger
-from harness.components.ledger.system import LedgerSystem
-from harness.core.driver import Driver, Kept
-from harness.core.ops import Complete, Drain, Free, Give, Pressure, Step, Take, TakeOver
-from invariants.events import Completed, Modelled, Owner, Refused
-from invariants.view import Fence
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.pools.ledger import Ledger
+from swarden.harness.components.ledger.system import LedgerSystem
+from swarden.harness.core.driver import Driver, Kept
+from swarden.harness.core.ops import Complete, Drain, Free, Give, Pressure, Step, Take, TakeOver
+from swarden.invariants.events import Completed, Modelled, Owner, Refused
+from swarden.invariants.view import Fence
 from tests.harness.components.playing import configurations, disagreements, held, ledger_op, name_of, num_free
 
 CONFIG = EngineConfig(page_size=4, full_pages=6, swa_pages=4, sliding_window=5)

@@ -1,7 +1,7 @@
 """The log of an engine's events."""
 
-from harness.core.event_log import EventLog
-from invariants.events import Late, StepBegan, StepEnded
+from swarden.harness.core.event_log import EventLog
+from swarden.invariants.events import Late, StepBegan, StepEnded
 
 
 def test_events_for_an_engines_own_observers_are_not_taken():

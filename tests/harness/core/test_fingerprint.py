@@ -2,8 +2,8 @@
 
 import pytest
 
-from engine_under_test.config import EngineConfig
-from harness.core.fingerprint import (
+from swarden.engine_under_test.config import EngineConfig
+from swarden.harness.core.fingerprint import (
     RENAMED_CODES,
     current_fingerprint,
     fingerprint,
@@ -11,9 +11,9 @@ from harness.core.fingerprint import (
     fingerprints,
     slug,
 )
-from invariants.events import Owner
-from invariants.view import FREE
-from invariants.violation import Code, Ref, Violation
+from swarden.invariants.events import Owner
+from swarden.invariants.view import FREE
+from swarden.invariants.violation import Code, Ref, Violation
 from tests.invariants.test_invariants import CASES as CASES_OF_LAWS
 
 PAGE, REQUEST, NODE = Ref("page", 17, "swa"), Ref("request", 3), Ref("node", 7)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.core.sources import hash_of, hash_of_packages
+from swarden.harness.core.sources import hash_of, hash_of_packages
 
 
 @pytest.fixture

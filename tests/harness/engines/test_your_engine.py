@@ -62,7 +62,7 @@ def run(environment: Path, *command: str, cwd: Path) -> subprocess.CompletedProc
 
 
 def test_example_engine_is_fuzzed_and_its_finding_replayed(environment, tmp_path):
-    swarden = ("harness.cli",)
+    swarden = ("swarden.harness.cli",)
     listed = run(environment, *swarden, "engines", cwd=tmp_path)
     assert "blockserve 1.2.0" in listed.stdout
 

@@ -2,28 +2,28 @@
 
 import pytest
 
-from harness.core.mutant_file import mutants_of_environment
-from harness.core.registry import OWN, target_of
-from harness.engines.own.mutants.catalog import BY_ID
-from harness.mutants.hunt import HuntJob, HuntResult, Outcome, Scope, Score, hunt, hunts
+from swarden.harness.core.mutant_file import mutants_of_environment
+from swarden.harness.core.registry import OWN, target_of
+from swarden.harness.engines.own.mutants.catalog import BY_ID
+from swarden.harness.mutants.hunt import HuntJob, HuntResult, Outcome, Scope, Score, hunt, hunts
 
 ENDLESS = """
-from harness.core.mutant import Hunk, Mutant
+from swarden.harness.core.mutant import Hunk, Mutant
 
 ENDLESS = Mutant(
     "endless",
     "made up: a step that never ends",
-    (Hunk("engine_under_test.window:kept_len", "return ", "while True: pass\\n    return "),),
+    (Hunk("swarden.engine_under_test.window:kept_len", "return ", "while True: pass\\n    return "),),
     ("stuck",),
 )
 """
 HARMLESS = """
-from harness.core.mutant import Hunk, Mutant
+from swarden.harness.core.mutant import Hunk, Mutant
 
 HARMLESS = Mutant(
     "harmless",
     "made up: no bug",
-    (Hunk("engine_under_test.window:kept_len", "return ", "pass\\n    return "),),
+    (Hunk("swarden.engine_under_test.window:kept_len", "return ", "pass\\n    return "),),
     ("stuck",),
 )
 """

@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.core.oplog import Header, OpLog
-from harness.core.ops import Step, Submit
-from harness.core.registry import OWN
-from harness.core.replay import Verdict
-from harness.nightly.events import Event
-from harness.nightly.night import Coordinator, NightPhase, Order, begin, resumed
-from harness.nightly.phases import PHASES
-from harness.nightly.pool import Pool
-from harness.search.archive import Archive, Archived, Night, Quarantine, Sighting, Status
-from harness.search.night_records import Canary
-from harness.search.result import Finding, Result, Tallies
-from harness.search.shards import FRESH, Settled, ShardResult
-from harness.search.worker_process import Limits, Replays
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.ops import Step, Submit
+from swarden.harness.core.registry import OWN
+from swarden.harness.core.replay import Verdict
+from swarden.harness.nightly.events import Event
+from swarden.harness.nightly.night import Coordinator, NightPhase, Order, begin, resumed
+from swarden.harness.nightly.phases import PHASES
+from swarden.harness.nightly.pool import Pool
+from swarden.harness.search.archive import Archive, Archived, Night, Quarantine, Sighting, Status
+from swarden.harness.search.night_records import Canary
+from swarden.harness.search.result import Finding, Result, Tallies
+from swarden.harness.search.shards import FRESH, Settled, ShardResult
+from swarden.harness.search.worker_process import Limits, Replays
 
 LOG = OpLog(Header(engine=OWN, configs=[{}]), [Submit(), Step()])
 OPLOGS = Path(__file__).parents[2] / "quality/oplogs"

@@ -6,22 +6,22 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from harness.core.errors import UsageError
-from harness.core.exit_codes import ExitCode
-from harness.core.oplog import OpLog
-from harness.core.registry import OWN
-from harness.core.replay import Verdict, replay
-from harness.nightly.events import KINDS, Event
-from harness.nightly.night import begin, fresh_seed
-from harness.nightly.phases import PHASES
-from harness.nightly.pool import MAX_LOSSES, Job, Pool
-from harness.nightly.replaying import logs_of
-from harness.nightly.verdict import verdict_of
-from harness.search.archive import Archive, Night, Quarantine, Sighting, Status
-from harness.search.archive_files import read
-from harness.search.night_records import Canary
-from harness.search.shards import BATCHES, build_of, replay_logs
-from harness.search.worker_process import Replays
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.exit_codes import ExitCode
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.registry import OWN
+from swarden.harness.core.replay import Verdict, replay
+from swarden.harness.nightly.events import KINDS, Event
+from swarden.harness.nightly.night import begin, fresh_seed
+from swarden.harness.nightly.phases import PHASES
+from swarden.harness.nightly.pool import MAX_LOSSES, Job, Pool
+from swarden.harness.nightly.replaying import logs_of
+from swarden.harness.nightly.verdict import verdict_of
+from swarden.harness.search.archive import Archive, Night, Quarantine, Sighting, Status
+from swarden.harness.search.archive_files import read
+from swarden.harness.search.night_records import Canary
+from swarden.harness.search.shards import BATCHES, build_of, replay_logs
+from swarden.harness.search.worker_process import Replays
 from tests.harness.nightly.some_nights import (
     DOUBLE_FREE,
     FAILED,

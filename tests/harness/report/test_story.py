@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from harness.commands.layout import print_lines
-from harness.core.driver import Moment
-from harness.core.fingerprint import fingerprint
-from harness.core.oplog import Header, OpLog
-from harness.core.ops import Drain, Recipe, Submit
-from harness.core.registry import OWN
-from harness.core.replay import run_log
-from harness.report.heading import request_lines
-from harness.report.history import refs_in_message
-from harness.report.story import Line, Part, failure_lines, replay_line, story, story_lines
-from invariants.events import Owner, Taken
-from invariants.laws.memory.pools import PoolCode
-from invariants.violation import Ref, Violation, pool_ref
+from swarden.harness.commands.layout import print_lines
+from swarden.harness.core.driver import Moment
+from swarden.harness.core.fingerprint import fingerprint
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.ops import Drain, Recipe, Submit
+from swarden.harness.core.registry import OWN
+from swarden.harness.core.replay import run_log
+from swarden.harness.report.heading import request_lines
+from swarden.harness.report.history import refs_in_message
+from swarden.harness.report.story import Line, Part, failure_lines, replay_line, story, story_lines
+from swarden.invariants.events import Owner, Taken
+from swarden.invariants.laws.memory.pools import PoolCode
+from swarden.invariants.violation import Ref, Violation, pool_ref
 
 ROOT = Path(__file__).parents[3]
 OPLOGS = ROOT / "tests" / "quality" / "oplogs"

@@ -1,6 +1,6 @@
 """The text of violations: the sentence of the code with its values."""
 
-from harness.report.wording import evidence_text
+from swarden.harness.report.wording import evidence_text
 from tests.invariants.test_invariants import CASES
 
 

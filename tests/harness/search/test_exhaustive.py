@@ -7,13 +7,13 @@ from itertools import product
 
 import pytest
 
-from harness.core.oplog import Header
-from harness.core.ops import Drain, Flush, Pause, Step, Submit
-from harness.core.registry import target_of
-from harness.core.replay import failure_like, planted
-from harness.core.system import EngineSystem
-from harness.search.exhaustive import Exploration, Subject, alphabet_of, key_of, tiny_config
-from harness.search.jobs import JobDeath, run_jobs
+from swarden.harness.core.oplog import Header
+from swarden.harness.core.ops import Drain, Flush, Pause, Step, Submit
+from swarden.harness.core.registry import target_of
+from swarden.harness.core.replay import failure_like, planted
+from swarden.harness.core.system import EngineSystem
+from swarden.harness.search.exhaustive import Exploration, Subject, alphabet_of, key_of, tiny_config
+from swarden.harness.search.jobs import JobDeath, run_jobs
 
 OWN = target_of("swarden")
 
@@ -84,7 +84,7 @@ def test_search_that_is_out_of_time_says_which_part_it_has_done():
 
 
 def test_interrupted_search_keeps_the_findings_of_its_finished_jobs(monkeypatch):
-    monkeypatch.setattr("harness.search.exhaustive.EXTENSIONS_PER_JOB", 1)
+    monkeypatch.setattr("swarden.harness.search.exhaustive.EXTENSIONS_PER_JOB", 1)
 
     def until_the_first_finding(jobs, work, workers):
         for job, reached in run_jobs(jobs, work, workers=workers):
@@ -92,7 +92,7 @@ def test_interrupted_search_keeps_the_findings_of_its_finished_jobs(monkeypatch)
             if not isinstance(reached, JobDeath) and any(one.finding for one in reached):
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr("harness.search.exhaustive.run_jobs", until_the_first_finding)
+    monkeypatch.setattr("swarden.harness.search.exhaustive.run_jobs", until_the_first_finding)
 
     [level] = explored(3, mutant="B3")
 

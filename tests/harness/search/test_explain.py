@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from harness.commands.explanation import explanation_lines
-from harness.core.oplog import Header, OpLog
-from harness.core.ops import Abort, Flush, Pause, Recipe, Step, Submit, Turn
-from harness.core.registry import OWN
-from harness.core.replay import failure_like
-from harness.search.explain import REACH, Explanation, explain
-from harness.search.shrink import Budget
+from swarden.harness.commands.explanation import explanation_lines
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.ops import Abort, Flush, Pause, Recipe, Step, Submit, Turn
+from swarden.harness.core.registry import OWN
+from swarden.harness.core.replay import failure_like
+from swarden.harness.search.explain import REACH, Explanation, explain
+from swarden.harness.search.shrink import Budget
 from tests.harness.search.test_shrink import Bug, FailedAt, Recorded, in_order, is_a
 
 OPLOGS = Path(__file__).parents[2] / "quality" / "oplogs"

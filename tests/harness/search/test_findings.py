@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from harness.core.oplog import OpLog
-from harness.core.printable import printable
-from harness.core.registry import OWN, UnknownEngine
-from harness.report.story import Part
-from harness.search.campaign import Plan, Worker
-from harness.search.findings import report_finding, write
-from harness.search.profiles import Profile
-from harness.search.result import Finding
-from harness.search.shrink import Budget, DoesNotFail
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.printable import printable
+from swarden.harness.core.registry import OWN, UnknownEngine
+from swarden.harness.report.story import Part
+from swarden.harness.search.campaign import Plan, Worker
+from swarden.harness.search.findings import report_finding, write
+from swarden.harness.search.profiles import Profile
+from swarden.harness.search.result import Finding
+from swarden.harness.search.shrink import Budget, DoesNotFail
 
 TINY = Profile(
     "tiny", 1.0, runs_per_batch=6, ops_per_run=(15,), probe_floor=0.0, must_evaluate=False, min_runs=1, recheck_every=3

@@ -5,16 +5,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.core.mutant_file import VARIABLE
-from harness.core.oplog import Header, OpLog
-from harness.core.ops import Step, Submit
-from harness.core.registry import OWN
-from harness.core.replay import Verdict
-from harness.search import shards
-from harness.search.campaign import Plan
-from harness.search.profiles import PROFILES
-from harness.search.result import Finding
-from harness.search.shards import (
+from swarden.harness.core.mutant_file import VARIABLE
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.ops import Step, Submit
+from swarden.harness.core.registry import OWN
+from swarden.harness.core.replay import Verdict
+from swarden.harness.search import shards
+from swarden.harness.search.campaign import Plan
+from swarden.harness.search.profiles import PROFILES
+from swarden.harness.search.result import Finding
+from swarden.harness.search.shards import (
     TWIN_EVERY,
     close_lanes,
     find_canary,
@@ -24,16 +24,16 @@ from harness.search.shards import (
     replay_with_story,
     settle,
 )
-from harness.search.worker_process import Limits, Replays
+from swarden.harness.search.worker_process import Limits, Replays
 
 FIXED, FAILED, CHANGED = (
     Replays(verdict, ("law",), 3, 3) for verdict in (Verdict.FIXED, Verdict.FAILED, Verdict.CHANGED)
 )
 
 MUTANTS = """
-from harness.core.mutant import Hunk, Mutant
+from swarden.harness.core.mutant import Hunk, Mutant
 
-RESULT = "engine_under_test.engine:Engine.has_work"
+RESULT = "swarden.engine_under_test.engine:Engine.has_work"
 HEALTHY = "return self.scheduler.has_work"
 OS = "__import__('os')"
 DIES = f"return {OS}.kill({OS}.getpid(), 9)"
@@ -83,7 +83,7 @@ def test_worker_has_the_limits_of_its_job(monkeypatch):
         def replay(self, *_, **__):
             return Replays(Verdict.FIXED, (), 0, 3)
 
-    monkeypatch.setattr("harness.search.shards.WorkerGroup", Group)
+    monkeypatch.setattr("swarden.harness.search.shards.WorkerGroup", Group)
     log = OpLog(Header(engine=OWN, configs=[{}]), [])
     try:
         for limits in (Limits(60.0), Limits(5.0), Limits(60.0, 1 << 30), Limits(60.0)):

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine_under_test.config import EngineConfig
-from harness.core.oplog import Header, OpLog
-from harness.core.ops import Abort, AdvanceClock, Drain, Flush, Op, Pressure, Recipe, Step, Submit
-from harness.core.registry import OWN
-from harness.search.shrink import Budget, DoesNotFail, Shrunk, measure, shrink
+from swarden.engine_under_test.config import EngineConfig
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.ops import Abort, AdvanceClock, Drain, Flush, Op, Pressure, Recipe, Step, Submit
+from swarden.harness.core.registry import OWN
+from swarden.harness.search.shrink import Budget, DoesNotFail, Shrunk, measure, shrink
 from tests.harness.some_ops import any_ops
 
 HEADER = Header(engine=OWN, machine="engine", configs=[{}], seed=7, mutant="B14")

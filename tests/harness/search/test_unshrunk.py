@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.core.oplog import OpLog
-from harness.core.replay import failure_like
-from harness.search.shrink import Budget, measure, shrink
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.replay import failure_like
+from swarden.harness.search.shrink import Budget, measure, shrink
 
 UNSHRUNK = Path(__file__).parent / "unshrunk"
 

@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from harness.core.fingerprint import fingerprint_of_error
-from harness.core.oplog import Header
-from harness.engines.foreign.attached.follow import LOGGER, AttachSetting, MemoryViolation
-from harness.engines.foreign.attached.levels import AttachedLevel
-from harness.engines.foreign.attached.recorder import LiveRecorder
-from harness.engines.foreign.parts import ReleaseParts
-from harness.strict.reporter import Reporter
-from invariants.violation import Violation
+from swarden.harness.core.fingerprint import fingerprint_of_error
+from swarden.harness.core.oplog import Header
+from swarden.harness.engines.foreign.attached.follow import LOGGER, AttachSetting, MemoryViolation
+from swarden.harness.engines.foreign.attached.levels import AttachedLevel
+from swarden.harness.engines.foreign.attached.recorder import LiveRecorder
+from swarden.harness.engines.foreign.parts import ReleaseParts
+from swarden.harness.strict.reporter import Reporter
+from swarden.invariants.violation import Violation
 
 
 class Attachment:

@@ -8,8 +8,8 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from harness.core.errors import UsageError
-from harness.core.releases import in_environment
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.releases import in_environment
 
 LOGGER = logging.getLogger("swarden.strict")
 ATTRIBUTE = "swarden_attachment"  # of a scheduler; None if it is not checked

@@ -4,18 +4,18 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from harness.core.driver import Moment
-from harness.core.progress import IdleSteps
-from harness.strict.evidence import Evidence
-from harness.strict.owners import OwnerTable, misplaced
-from harness.strict.transitions import Transitions
-from invariants.catalog import catalog_of
-from invariants.events import Owner
-from invariants.laws.memory.moves import Move
-from invariants.reuse import sharing
-from invariants.transition import When
-from invariants.view import Snapshot
-from invariants.violation import Violation
+from swarden.harness.core.driver import Moment
+from swarden.harness.core.progress import IdleSteps
+from swarden.harness.strict.evidence import Evidence
+from swarden.harness.strict.owners import OwnerTable, misplaced
+from swarden.harness.strict.transitions import Transitions
+from swarden.invariants.catalog import catalog_of
+from swarden.invariants.events import Owner
+from swarden.invariants.laws.memory.moves import Move
+from swarden.invariants.reuse import sharing
+from swarden.invariants.transition import When
+from swarden.invariants.view import Snapshot
+from swarden.invariants.violation import Violation
 
 SUMS, AUDIT, CENSUS = "sums", "audit", "census"
 MAX_MOVES = 20_000  # kept for the history of a violation

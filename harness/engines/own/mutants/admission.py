@@ -1,14 +1,14 @@
 """Bugs of admission: reservations, their requests, and rejections."""
 
-from harness.core.mutant import Hunk, Mutants
+from swarden.harness.core.mutant import Hunk, Mutants
 
 MUTANTS = Mutants()
 bug = MUTANTS.bug
 
-ADMISSION = "engine_under_test.scheduler.admission:Admission"
-COMPONENTS = "engine_under_test.components"
-DEMAND = "engine_under_test.scheduler.demand"
-ENGINE = "engine_under_test.engine:Engine"
+ADMISSION = "swarden.engine_under_test.scheduler.admission:Admission"
+COMPONENTS = "swarden.engine_under_test.components"
+DEMAND = "swarden.engine_under_test.scheduler.demand"
+ENGINE = "swarden.engine_under_test.engine:Engine"
 ESCAPE = "if not alone or most <= 0:"
 
 bug(
@@ -127,7 +127,7 @@ bug(
 bug(
     "S45",
     "the queue is in arrival order only, so a request waits behind requests of lower priority",
-    at="engine_under_test.scheduler.queues:WaitingQueue.in_order",
+    at="swarden.engine_under_test.scheduler.queues:WaitingQueue.in_order",
     healthy="return sorted(requests, key=lambda request: -request.priority)",
     broken="return requests",
     caught_by=("admission_follows_queue_order", "preemption_serves_higher_priority", "preemptor_is_admitted_at_once"),

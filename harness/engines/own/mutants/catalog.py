@@ -8,9 +8,9 @@ from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 
-from harness.core.errors import UsageError
-from harness.core.mutant import Mutant, Mutants
-from harness.mutants.unplanted import Bug, DetectedByTest, Excluded, Waiting
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.mutant import Mutant, Mutants
+from swarden.harness.mutants.unplanted import Bug, DetectedByTest, Excluded, Waiting
 
 
 def collected() -> tuple[Bug, ...]:

@@ -1,20 +1,20 @@
 """Bugs of checkers, planted in ours: a crash, a false alarm on a healthy engine, or a missed violation."""
 
-from harness.core.mutant import Hunk, Mutants
-from harness.engines.own.mutants.pools import TWO_PAGES_SHARE_A_PEER
-from harness.mutants.unplanted import DetectedByTest
+from swarden.harness.core.mutant import Hunk, Mutants
+from swarden.harness.engines.own.mutants.pools import TWO_PAGES_SHARE_A_PEER
+from swarden.harness.mutants.unplanted import DetectedByTest
 
 MUTANTS = Mutants()
 bug = MUTANTS.bug
 
-PORT = "harness.engines.own.adapter:SwardenEngine"
+PORT = "swarden.harness.engines.own.adapter:SwardenEngine"
 
 CHECK_KNOWS_NO_WINDOWS = DetectedByTest(
     id="B82",
     source="sglang pull 21499: the busy check raised NotImplementedError for a tree with windows",
     hunks=(
         Hunk(
-            "invariants.laws.memory.tree:live_nodes_hold_their_pages",
+            "swarden.invariants.laws.memory.tree:live_nodes_hold_their_pages",
             healthy="components = change.after.components",
             broken=(
                 "components = change.after.components\n    "
@@ -28,7 +28,7 @@ CHECK_KNOWS_NO_WINDOWS = DetectedByTest(
 bug(
     "B83",
     "sglang pull 27228: two batches were compared by ==, which does not compare the contents of tensors",
-    at="invariants.laws.memory.tables:_same",
+    at="swarden.invariants.laws.memory.tables:_same",
     healthy="return list(one) == list(other)",
     broken="return one == other",
     caught_by=("rows_match_their_records",),
@@ -37,7 +37,7 @@ bug(
 bug(
     "B84",
     "sglang pull 27731: one page was counted twice and another not at all, and the sum was right",
-    at="invariants.laws.memory.pools:unit_has_one_owner",
+    at="swarden.invariants.laws.memory.pools:unit_has_one_owner",
     healthy="if not pool.is_partitioned:",
     broken="if len(pool.free) + len(pool.held) + pool.num_fenced != pool.capacity:",
     caught_by=("unit_has_one_owner",),
@@ -65,7 +65,7 @@ bug(
 bug(
     "B87",
     "sglang releases 0.5.10 to 0.5.17: a parked chunk was in no batch, so its pages were reported as leaked",
-    at="harness.engines.own.capture:EngineCapture.capture",
+    at="swarden.harness.engines.own.capture:EngineCapture.capture",
     healthy="records = custody.with_row",
     broken="records = [custody.record(request) for request in engine.scheduler.running]",
     caught_by=(

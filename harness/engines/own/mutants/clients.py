@@ -1,6 +1,6 @@
 """Bugs by which a client gets a longer or a shorter output than requested."""
 
-from harness.core.mutant import Mutants
+from swarden.harness.core.mutant import Mutants
 
 MUTANTS = Mutants()
 bug = MUTANTS.bug
@@ -8,7 +8,7 @@ bug = MUTANTS.bug
 bug(
     "S100",
     "made here: an abort is accepted and has no effect",
-    at="engine_under_test.engine:Engine.abort",
+    at="swarden.engine_under_test.engine:Engine.abort",
     healthy="if request is not None and request.finish_reason is None:",
     broken="if False:",
     caught_by=("aborted_requests_are_released", "aborted_requests_stop_decoding"),
@@ -17,7 +17,7 @@ bug(
 bug(
     "S101",
     "made here: a stop token is sampled, and the request continues",
-    at="engine_under_test.request:Request.receive",
+    at="swarden.engine_under_test.request:Request.receive",
     healthy="if token in self.sampling.stop_token_ids:",
     broken="if False:",
     caught_by=("outputs_end_as_asked",),

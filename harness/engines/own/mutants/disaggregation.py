@@ -1,13 +1,13 @@
 """Bugs of transfers between a prefill engine and a decode engine."""
 
-from harness.core.mutant import Mutants
+from swarden.harness.core.mutant import Mutants
 
 MUTANTS = Mutants(machine="pd")
 bug = MUTANTS.bug
 
-PREFILL = "engine_under_test.disaggregation.prefill:PrefillSide"
-DECODE = "engine_under_test.disaggregation.decode:DecodeSide"
-INCOMING = "engine_under_test.disaggregation.decode:Incoming"
+PREFILL = "swarden.engine_under_test.disaggregation.prefill:PrefillSide"
+DECODE = "swarden.engine_under_test.disaggregation.decode:DecodeSide"
+INCOMING = "swarden.engine_under_test.disaggregation.decode:Incoming"
 
 
 bug(
@@ -134,7 +134,7 @@ bug(
 bug(
     "S172",
     "from the second page on arriving pages are written one page too early",
-    at="engine_under_test.disaggregation.payload:write_pages",
+    at="swarden.engine_under_test.disaggregation.payload:write_pages",
     healthy="[handles[index] for index in wanted]",
     broken="[handles[max(0, index - 1)] for index in wanted]",
     caught_by=("filled_pages_were_reserved", "slots_hold_their_prefix"),

@@ -1,13 +1,13 @@
 """Bugs of speculation: the drafts, the slots of their KV, and the accepted tokens."""
 
-from harness.core.mutant import Hunk, Mutants
+from swarden.harness.core.mutant import Hunk, Mutants
 
 MUTANTS = Mutants()
 bug = MUTANTS.bug
 
-ADMISSION = "engine_under_test.scheduler.admission:Admission"
-SCHEDULER = "engine_under_test.scheduler.scheduler:Scheduler"
-SPECULATION = "engine_under_test.scheduler.speculation:Speculation"
+ADMISSION = "swarden.engine_under_test.scheduler.admission:Admission"
+SCHEDULER = "swarden.engine_under_test.scheduler.scheduler:Scheduler"
+SPECULATION = "swarden.engine_under_test.scheduler.speculation:Speculation"
 
 bug(
     "B62",
@@ -57,12 +57,12 @@ bug(
     "S161",
     "a rewind below the frontier lowers it to the new length, inside a page whose windowed part is free",
     Hunk(
-        "engine_under_test.sessions.session:Session.kept_len",
+        "swarden.engine_under_test.sessions.session:Session.kept_len",
         "self.record.protected_len <= end and self.record.can_continue(end, pools)",
         "self.record.protected_len <= end",
     ),
     Hunk(
-        "engine_under_test.sessions.controller:Sessions._cut",
+        "swarden.engine_under_test.sessions.controller:Sessions._cut",
         "record.committed_len = record.launched_len = record.allocated_len = length",
         "record.committed_len = record.launched_len = record.allocated_len = length\n"
         "    record.frontiers = {pool: min(one, length) for pool, one in record.frontiers.items()}",
@@ -80,7 +80,7 @@ bug(
 bug(
     "S162",
     "all drafts that equal the model's tokens are accepted, also those after a wrong one",
-    at="engine_under_test.speculative.verify:num_accepted",
+    at="swarden.engine_under_test.speculative.verify:num_accepted",
     healthy="return next((position for position, (draft, token) in pairs if draft != token), len(drafts))",
     broken="return sum(draft == token for _, (draft, token) in pairs)",
     caught_by=("accepted_drafts_match_the_model", "right_drafts_are_accepted", "outputs_match_reference"),

@@ -1,12 +1,12 @@
 """Bugs of eviction: the victims, their order, and the number of evicted pages."""
 
-from harness.core.mutant import Hunk, Mutants
+from swarden.harness.core.mutant import Hunk, Mutants
 
 MUTANTS = Mutants()
 bug = MUTANTS.bug
 
-EVICT = "engine_under_test.cache.evict"
-VICTIMS = "engine_under_test.cache.lru:Victims"
+EVICT = "swarden.engine_under_test.cache.evict"
+VICTIMS = "swarden.engine_under_test.cache.lru:Victims"
 CHOICE = "victim.is_device_leaf and not victim.is_locked"
 
 bug(
@@ -65,17 +65,17 @@ bug(
     "S25",
     "the key of the LRU heap has the wrong sign, so the most recently used node is evicted first",
     Hunk(
-        "engine_under_test.cache.lru:LruQueue.push",
+        "swarden.engine_under_test.cache.lru:LruQueue.push",
         "(node.last_used, node.end, self._num_pushes, node)",
         "(-node.last_used, node.end, self._num_pushes, node)",
     ),
     Hunk(
-        "engine_under_test.cache.lru:LruQueue.pop",
+        "swarden.engine_under_test.cache.lru:LruQueue.pop",
         "(last_used, end) == (node.last_used, node.end)",
         "(-last_used, end) == (node.last_used, node.end)",
     ),
     Hunk(
-        "engine_under_test.cache.lru:LruQueue._compact",
+        "swarden.engine_under_test.cache.lru:LruQueue._compact",
         "entry[0] == entry[3].last_used",
         "-entry[0] == entry[3].last_used",
     ),
@@ -94,7 +94,7 @@ bug(
 bug(
     "S27",
     "a node becomes a tombstone, but its windowed pages are not freed",
-    at="engine_under_test.cache.prefix_cache:PrefixCache.evict",
+    at="swarden.engine_under_test.cache.prefix_cache:PrefixCache.evict",
     healthy="node.handles = self._ledgers.free_alone(pool, node.handles, owner=TREE, cause=FreeCause.EVICTED)",
     broken="pass",
     caught_by=(
@@ -108,7 +108,7 @@ bug(
 bug(
     "S85",
     "a compaction of the LRU queue keeps the stale entries and drops the valid ones, so their nodes are never evicted",
-    at="engine_under_test.cache.lru:LruQueue._compact",
+    at="swarden.engine_under_test.cache.lru:LruQueue._compact",
     healthy="if entry[0] == entry[3].last_used",
     broken="if entry[0] < entry[3].last_used",
     caught_by=(

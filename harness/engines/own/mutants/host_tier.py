@@ -1,14 +1,14 @@
 """Bugs of the host tier: backups, loads and host evictions."""
 
-from harness.core.mutant import Hunk, Mutants
+from swarden.harness.core.mutant import Hunk, Mutants
 
 MUTANTS = Mutants()
 bug = MUTANTS.bug
 
-BACKUPS = "engine_under_test.host.backups:Backups"
-LOADS = "engine_under_test.host.loads:Loads"
-TIER = "engine_under_test.host.tier:HostTier"
-ADMISSION = "engine_under_test.scheduler.admission"
+BACKUPS = "swarden.engine_under_test.host.backups:Backups"
+LOADS = "swarden.engine_under_test.host.loads:Loads"
+TIER = "swarden.engine_under_test.host.tier:HostTier"
+ADMISSION = "swarden.engine_under_test.scheduler.admission"
 LOCK_OF_A_LOAD = "receipt = self._cache.lock(match.farthest)"
 
 bug(
@@ -77,7 +77,7 @@ bug(
 bug(
     "B58",
     "sglang pull 34046: host copies of nodes that were restored stayed, until the host pool was full",
-    at="engine_under_test.cache.lru:Candidates._is_idle_copy",
+    at="swarden.engine_under_test.cache.lru:Candidates._is_idle_copy",
     healthy="(node.is_on_device or not node.is_locked)",
     broken="not node.is_on_device\n        and not node.is_locked",
     caught_by=("evicted_nodes_are_written_back", "drained_engine_is_empty"),
@@ -141,7 +141,7 @@ bug(
 bug(
     "S135",
     "a node is split while it is loaded, and its upper part loses the pins on the host pages",
-    at="engine_under_test.cache.node:HostSide.split",
+    at="swarden.engine_under_test.cache.node:HostSide.split",
     healthy="list(self.pins)",
     broken="[0] * len(self.pins)",
     caught_by=("copies_keep_both_ends",),
@@ -160,7 +160,7 @@ bug(
 bug(
     "S137",
     "a node that is only on the host is published again, and counts as live below the frontier too",
-    at="engine_under_test.cache.tree:RadixTree._merge",
+    at="swarden.engine_under_test.cache.tree:RadixTree._merge",
     healthy="given = incoming.has(one.start, one.end)",
     broken="given = [is_given or not one.is_on_device for is_given in incoming.has(one.start, one.end)]",
     caught_by=("live_nodes_hold_their_pages",),
@@ -170,7 +170,7 @@ bug(
 bug(
     "S138",
     "a request that ends while it waits for a load stays in the loading queue",
-    at="engine_under_test.scheduler.scheduler:Scheduler._remove",
+    at="swarden.engine_under_test.scheduler.scheduler:Scheduler._remove",
     healthy="self.loading.remove(request)",
     broken="pass",
     caught_by=(
@@ -197,7 +197,7 @@ bug(
 bug(
     "S140",
     "a request that waited for a load ignores the loaded pages, and computes their tokens again",
-    at="engine_under_test.cache.prefix_cache:PrefixCache.extend",
+    at="swarden.engine_under_test.cache.prefix_cache:PrefixCache.extend",
     healthy="if match.length > record.protected_len:",
     broken="if False:",
     caught_by=("loaded_prefixes_are_used",),
@@ -206,7 +206,7 @@ bug(
 bug(
     "S141",
     "the host pages of a copy are filled in reverse order",
-    at="engine_under_test.host.copy_jobs:CopyJobs.begin",
+    at="swarden.engine_under_test.host.copy_jobs:CopyJobs.begin",
     healthy="sides = (device_kv, here, host_kv, there)",
     broken="sides = (device_kv, here, host_kv, there[::-1])",
     caught_by=("copies_equal_their_source",),
@@ -241,7 +241,7 @@ bug(
 bug(
     "S177",
     "made here: the host drops the copy of an inner node before those of its descendants, which no match reaches then",
-    at="engine_under_test.cache.lru:Candidates._is_idle_copy",
+    at="swarden.engine_under_test.cache.lru:Candidates._is_idle_copy",
     healthy="(not self.is_rooted or not any(map(self._has_copy, node.children.values())))",
     broken="True",
     caught_by=("cached_nodes_are_reachable", "host_copies_follow_their_prefix"),

@@ -1,11 +1,11 @@
 """Bugs of the locks on the tree and of their receipts."""
 
-from harness.core.mutant import Mutants
+from swarden.harness.core.mutant import Mutants
 
 MUTANTS = Mutants()
 bug = MUTANTS.bug
 
-DESK = "engine_under_test.cache.locks:LockDesk"
+DESK = "swarden.engine_under_test.cache.locks:LockDesk"
 SEGMENT = "self._release(list(receipt.segment(component)), component)"
 
 bug(
@@ -48,7 +48,7 @@ bug(
 bug(
     "S20",
     "a lock covers only a window in the full pool too, so the beginning of a prefix in use can be evicted",
-    at="engine_under_test.cache.tree:RadixTree.covered_lens",
+    at="swarden.engine_under_test.cache.tree:RadixTree.covered_lens",
     healthy="min(end, tail_len) for tail_len in",
     broken="min(end, *self.tail_lens) for _ in",
     caught_by=("locks_cover_pages_read", "window_locks_are_minimal", "locks_extend_to_ancestors"),
@@ -57,7 +57,7 @@ bug(
 bug(
     "S21",
     "a request that publishes takes a new lock and never releases the old one",
-    at="engine_under_test.cache.prefix_cache:PrefixCache.publish",
+    at="swarden.engine_under_test.cache.prefix_cache:PrefixCache.publish",
     healthy="self._desk.unlock(old)",
     broken="pass",
     caught_by=("receipts_match_records", "node_locks_match_receipts", "drained_engine_is_empty"),

@@ -1,13 +1,13 @@
 """Bugs of a model over pages: the attention mask, and the slots of keys and values."""
 
-from harness.core.mutant import Hunk, Mutants
-from harness.engines.own.mutants.window import FRONTIER, WINDOW
-from harness.mutants.unplanted import DetectedByTest
+from swarden.harness.core.mutant import Hunk, Mutants
+from swarden.harness.engines.own.mutants.window import FRONTIER, WINDOW
+from swarden.harness.mutants.unplanted import DetectedByTest
 
 MUTANTS = Mutants(model="tiny-gemma3")
 bug = MUTANTS.bug
 
-PAGED = "engine_under_test.model.paged"
+PAGED = "swarden.engine_under_test.model.paged"
 MASK = "mask = visible(queries, keys, pool.window)"
 
 
@@ -32,7 +32,7 @@ bug(
 bug(
     "S112",
     "made here: attention without the sinks that the model was trained with",
-    at="engine_under_test.model.attention:explicit_attention",
+    at="swarden.engine_under_test.model.attention:explicit_attention",
     healthy="if scoring.sinks is not None:",
     broken="if False:",
     caught_by=("logits_match_uncached_model",),
@@ -65,7 +65,7 @@ bug(
 bug(
     "S115",
     "made here: the next token is sampled at the position before the last computed one",
-    at="engine_under_test.model.runner:_sampled",
+    at="swarden.engine_under_test.model.runner:_sampled",
     healthy="for row in range(end - entry.num_samples, end)",
     broken="for end in [max(entry.num_samples, end - 1)] for row in range(end - entry.num_samples, end)",
     caught_by=("outputs_match_uncached_model",),
@@ -76,7 +76,7 @@ THETAS_ARE_SWAPPED = DetectedByTest(
     source="made here: sliding layers use the rotary embedding of full attention layers, and the other way round",
     hunks=(
         Hunk(
-            "engine_under_test.model.decoder:Decoder.hidden",
+            "swarden.engine_under_test.model.decoder:Decoder.hidden",
             healthy="for table in self._rotations]",
             broken="for table in self._rotations[::-1]]",
         ),

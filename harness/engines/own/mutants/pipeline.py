@@ -1,14 +1,14 @@
 """Bugs of passes in flight: pages freed, tokens counted or passes launched before a pass has completed."""
 
-from harness.core.mutant import Mutants
+from swarden.harness.core.mutant import Mutants
 
 MUTANTS = Mutants()
 bug = MUTANTS.bug
 
-SCHEDULER = "engine_under_test.scheduler.scheduler:Scheduler"
-CUSTODY = "engine_under_test.scheduler.custody:Custody"
-DEPARTURES = "engine_under_test.cache.departures:Departures"
-PIPELINE = "engine_under_test.scheduler.pipeline:Pipeline"
+SCHEDULER = "swarden.engine_under_test.scheduler.scheduler:Scheduler"
+CUSTODY = "swarden.engine_under_test.scheduler.custody:Custody"
+DEPARTURES = "swarden.engine_under_test.cache.departures:Departures"
+PIPELINE = "swarden.engine_under_test.scheduler.pipeline:Pipeline"
 
 bug(
     "S70",
@@ -100,7 +100,7 @@ bug(
 bug(
     "S77",
     "duplicate pages of a publication are free at once, although the next pass, in flight, reads them",
-    at="engine_under_test.cache.prefix_cache:PrefixCache._execute",
+    at="swarden.engine_under_test.cache.prefix_cache:PrefixCache._execute",
     healthy="cause=FreeCause.DUPLICATE, after=after, lacks=lacks",
     broken="cause=FreeCause.DUPLICATE, after=after if lacks else 0, lacks=lacks",
     caught_by=("units_in_flight_are_pinned", "slots_hold_their_prefix"),

@@ -1,12 +1,12 @@
 """Bugs of the pools: ledgers, the peers between their pages, the storage and the rows."""
 
-from harness.core.mutant import Hunk, Mutants
+from swarden.harness.core.mutant import Hunk, Mutants
 
 MUTANTS = Mutants()
 bug = MUTANTS.bug
 
-LEDGER = "engine_under_test.pools.ledger:Ledger"
-PAIRED = "engine_under_test.pools.paired:PairedLedgers"
+LEDGER = "swarden.engine_under_test.pools.ledger:Ledger"
+PAIRED = "swarden.engine_under_test.pools.paired:PairedLedgers"
 CLEARED = "self._pair(follower, handles, [NO_PAGE] * len(handles))"
 
 bug(
@@ -68,7 +68,7 @@ bug(
 bug(
     "B10",
     "sglang pull 17630: storage was sized before the pools were split, so kernels wrote beyond its end",
-    at="engine_under_test.pools.kv_store:KVStore.__init__",
+    at="swarden.engine_under_test.pools.kv_store:KVStore.__init__",
     healthy="shape = (*outer, spec.num_pages + 1, spec.slots or page_size, *inner)",
     broken="shape = (*outer, min(one.num_pages for one in pools) + 1, spec.slots or page_size, *inner)",
     caught_by=("IndexError", "RuntimeError"),
@@ -78,12 +78,12 @@ bug(
     "B11",
     "sglang pull 26972: an allocation went beyond the end of the row, where writes and frees were cut off",
     Hunk(
-        "engine_under_test.pools.memory:KVMemory.for_config",
+        "swarden.engine_under_test.pools.memory:KVMemory.for_config",
         "num_pages(config.max_context_len, config.page_size)",
         "num_pages(config.max_context_len // 8, config.page_size)",
     ),
     Hunk(
-        "engine_under_test.pools.request_table:RequestTable.write",
+        "swarden.engine_under_test.pools.request_table:RequestTable.write",
         "assert first + len(handles) <= self.width, (",
         "handles = handles[: max(0, self.width - first)]\n    assert True, (",
     ),

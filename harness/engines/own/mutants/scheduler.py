@@ -1,12 +1,12 @@
 """Bugs of the scheduler: the entries of a pass, and the state left by finished requests."""
 
-from harness.core.mutant import Hunk, Mutants
+from swarden.harness.core.mutant import Hunk, Mutants
 
 MUTANTS = Mutants()
 bug = MUTANTS.bug
 
-SCHEDULER = "engine_under_test.scheduler.scheduler:Scheduler"
-CUSTODY = "engine_under_test.scheduler.custody:Custody"
+SCHEDULER = "swarden.engine_under_test.scheduler.scheduler:Scheduler"
+CUSTODY = "swarden.engine_under_test.scheduler.custody:Custody"
 
 bug(
     "B31",
@@ -181,7 +181,7 @@ bug(
 bug(
     "S55",
     "a batch whose windowed layers see one token less than the window: outputs drift",
-    at="engine_under_test.scheduler.batch:_pool_pages",
+    at="swarden.engine_under_test.scheduler.batch:_pool_pages",
     healthy="pool.read_from(entry.start)",
     broken="pool.read_from(entry.start + 1)",
     caught_by=("reads_cover_the_window", "slots_hold_their_prefix"),
@@ -199,7 +199,7 @@ bug(
 bug(
     "S57",
     "the new-token ratio has no upper limit: after a retraction no request is admitted for a long time",
-    at="engine_under_test.scheduler.retract:NewTokenRatio.learn",
+    at="swarden.engine_under_test.scheduler.retract:NewTokenRatio.learn",
     healthy="max(self._floor, min(1.0, foreseen))",
     broken="max(self._floor, foreseen)",
     caught_by=("new_token_ratio_is_in_range",),
@@ -226,7 +226,7 @@ bug(
 bug(
     "S63",
     "the new-token ratio includes the headroom of one remaining request instead of all: it is too low at once",
-    at="engine_under_test.scheduler.retract:NewTokenRatio.learn",
+    at="swarden.engine_under_test.scheduler.retract:NewTokenRatio.learn",
     healthy="RETRACTION_HEADROOM * len(remaining)",
     broken="RETRACTION_HEADROOM",
     caught_by=("new_token_ratio_follows_retractions",),

@@ -1,12 +1,12 @@
 """Bugs of streaming sessions."""
 
-from harness.core.mutant import Hunk, Mutants
+from swarden.harness.core.mutant import Hunk, Mutants
 
 MUTANTS = Mutants()
 bug = MUTANTS.bug
 
-SESSION = "engine_under_test.sessions.session:Session"
-SESSIONS = "engine_under_test.sessions.controller:Sessions"
+SESSION = "swarden.engine_under_test.sessions.session:Session"
+SESSIONS = "swarden.engine_under_test.sessions.controller:Sessions"
 LENGTHS = "record.committed_len = record.launched_len = record.allocated_len = length"
 
 bug(

@@ -1,12 +1,12 @@
 """Bugs of recurrent states: pages, slots, cached states, drafts, copies and transfers."""
 
-from harness.core.mutant import Hunk, Mutants
+from swarden.harness.core.mutant import Hunk, Mutants
 
 MUTANTS = Mutants()
 bug = MUTANTS.bug
 
-STATE = "engine_under_test.components:RecurrentState"
-SLOTS = "engine_under_test.scheduler.batch:state_slots"
+STATE = "swarden.engine_under_test.components:RecurrentState"
+SLOTS = "swarden.engine_under_test.scheduler.batch:state_slots"
 CONTENT = ("slots_hold_their_prefix", "outputs_match_reference")
 
 
@@ -14,11 +14,11 @@ bug(
     "B71",
     "sglang release 0.5.15 and pull 23496: the states of a session were not freed when it released its KV",
     Hunk(
-        "engine_under_test.cache.departures:Departures.release",
+        "swarden.engine_under_test.cache.departures:Departures.release",
         "lacks=freed",
         "lacks=[*freed, 'state'] if record.owner.kind == 'session' else freed",
     ),
-    Hunk("engine_under_test.pools.paired:PairedLedgers._check_no_peers", "if page:", "if False:"),
+    Hunk("swarden.engine_under_test.pools.paired:PairedLedgers._check_no_peers", "if page:", "if False:"),
     caught_by=(
         "unit_has_one_owner",
         "drained_engine_is_empty",
@@ -40,7 +40,7 @@ bug(
     "S181",
     "sglang pulls 12693, 16067 and 21404: a state that was taken for a request leaked when the request did not "
     "start, or was aborted",
-    at="engine_under_test.cache.record:KVRecord.private_parts",
+    at="swarden.engine_under_test.cache.record:KVRecord.private_parts",
     healthy="return self.parts(",
     broken="self.skip('state', [], self.allocated_len // page_size, self.allocated_len // page_size + 1, "
     "page_size=page_size)\n    return self.parts(",
@@ -78,7 +78,7 @@ bug(
 bug(
     "S185",
     "sglang issue 39830: after a hit on the host the request went on from the state of another request",
-    at="engine_under_test.host.copy_jobs:CopyJobs.begin",
+    at="swarden.engine_under_test.host.copy_jobs:CopyJobs.begin",
     healthy="copies.append(",
     broken="if to_host or pool.name != 'state': copies.append(",
     caught_by=(*CONTENT, "copies_equal_their_source"),
@@ -142,7 +142,7 @@ bug(
 bug(
     "S191",
     "vllm pull 56525: a state was cached when its chunk was scheduled, and matched before the chunk had run",
-    at="engine_under_test.scheduler.scheduler:Scheduler._process",
+    at="swarden.engine_under_test.scheduler.scheduler:Scheduler._process",
     healthy="self.custody.publish(request, end=record.committed_len)",
     broken="self.custody.publish(request, end=record.launched_len)",
     caught_by=("cursors_are_ordered", "writes_go_to_private_units", *CONTENT, "AssertionError", "AccountingError"),
@@ -152,7 +152,7 @@ bug(
     "S192",
     "vllm pull 55450: the retirement of passed states stopped at the first block without one, and the older "
     "states stayed until the request ended",
-    at="engine_under_test.cache.record:KVRecord.held",
+    at="swarden.engine_under_test.cache.record:KVRecord.held",
     healthy="return [one for one, start in zip(handles, starts, strict=True) if not overlap(holes, start, "
     "start + page_size)]",
     broken="gap = max([start for start in starts if overlap(holes, start, start + page_size)], default=-1)\n"
@@ -164,7 +164,7 @@ bug(
     "S193",
     "vllm pull 57253: the state at the end of what was computed was freed as passed, although the next prompt "
     "that continues it starts there",
-    at="engine_under_test.sessions.controller:Sessions.keep",
+    at="swarden.engine_under_test.sessions.controller:Sessions.keep",
     healthy="self._cut(record, record.committed_len)",
     broken="size = self._memory.page_size\n"
     "    self._cut(record, record.committed_len)\n"
@@ -181,12 +181,12 @@ bug(
     "S194",
     "lmcache pull 5004: of a chunk whose state was never written a page was cached as if it had one",
     Hunk(
-        "engine_under_test.cache.tree:Incoming.has",
+        "swarden.engine_under_test.cache.tree:Incoming.has",
         "[not overlap(spans, start, end) for spans in self.absent]",
         "[not overlap(spans, end - 1, end) for spans in self.absent]",
     ),
     Hunk(
-        "engine_under_test.cache.tree:RadixTree._extend",
+        "swarden.engine_under_test.cache.tree:RadixTree._extend",
         "cuts.update(own, [max(first_live, end - tail_len)])",
         "cuts.update([] if self.components[-1].slots and spans is incoming.absent[-1] else own, "
         "[max(first_live, end - tail_len)])",

@@ -1,13 +1,13 @@
 """Bugs of the prefix tree: insert, split, recovery and match."""
 
-from harness.core.mutant import Mutants
+from swarden.harness.core.mutant import Mutants
 
 MUTANTS = Mutants()
 bug = MUTANTS.bug
 
-TREE = "engine_under_test.cache.tree:RadixTree"
-CACHE = "engine_under_test.cache.prefix_cache:PrefixCache"
-LONGEST = "engine_under_test.cache.match:longest"
+TREE = "swarden.engine_under_test.cache.tree:RadixTree"
+CACHE = "swarden.engine_under_test.cache.prefix_cache:PrefixCache"
+LONGEST = "swarden.engine_under_test.cache.match:longest"
 
 bug(
     "B16",

@@ -1,11 +1,11 @@
 """Bugs of the formula for the frontier, below which windowed pages are freed."""
 
-from harness.core.mutant import Mutants
+from swarden.harness.core.mutant import Mutants
 
 MUTANTS = Mutants()
 bug = MUTANTS.bug
 
-WINDOW = "engine_under_test.window"
+WINDOW = "swarden.engine_under_test.window"
 FRONTIER = "return align_down(max(0, position - kept_len(window=window, page_size=page_size)), page_size)"
 
 bug(

@@ -1,11 +1,11 @@
 """Bugs of retraction, preemption and pauses: the chosen request, the reason, and its state afterwards."""
 
-from harness.core.mutant import Hunk, Mutants
+from swarden.harness.core.mutant import Hunk, Mutants
 
 MUTANTS = Mutants()
 bug = MUTANTS.bug
 
-SCHEDULER = "engine_under_test.scheduler.scheduler:Scheduler"
+SCHEDULER = "swarden.engine_under_test.scheduler.scheduler:Scheduler"
 
 bug(
     "S52",
@@ -33,7 +33,7 @@ bug(
 bug(
     "S60",
     "a preemption takes the request of the highest priority among those that it may take",
-    at="engine_under_test.scheduler.preempt:victims",
+    at="swarden.engine_under_test.scheduler.preempt:victims",
     healthy="key=lambda one: (one.request.priority, -one.request.id)",
     broken="key=lambda one: (-one.request.priority, -one.request.id)",
     caught_by=("preemption_serves_higher_priority", "preemptor_is_admitted_at_once", "preemption_matches_planner"),
@@ -51,7 +51,7 @@ bug(
 bug(
     "S62",
     "requests are preempted although that frees too few pages: the request of higher priority still waits",
-    at="engine_under_test.scheduler.preempt:victims",
+    at="swarden.engine_under_test.scheduler.preempt:victims",
     healthy="if not _cover(chosen, lacking):",
     broken="if False:",
     caught_by=("preemption_serves_higher_priority", "preemptor_is_admitted_at_once"),
@@ -60,7 +60,7 @@ bug(
 bug(
     "S65",
     "a retraction takes the shortest of the prompts with equally few outputs, which frees the fewest pages",
-    at="engine_under_test.scheduler.retract:retraction_order",
+    at="swarden.engine_under_test.scheduler.retract:retraction_order",
     healthy="-request.prompt_len",
     broken="request.prompt_len",
     caught_by=("retraction_takes_least_done_request",),
@@ -87,7 +87,7 @@ bug(
 bug(
     "S122",
     "pages that other requests have locked count as freed by a preemption: too few requests are preempted, in vain",
-    at="engine_under_test.cache.prefix_cache:PrefixCache.pages_under",
+    at="swarden.engine_under_test.cache.prefix_cache:PrefixCache.pages_under",
     healthy="if node.live[index] and node.locks[index] == 1",
     broken="if node.live[index] or node.locks[index] == 1",
     caught_by=("preemption_serves_higher_priority", "preemptor_is_admitted_at_once"),
@@ -124,7 +124,7 @@ bug(
 bug(
     "S197",
     "the pages that a preempted request would free are not counted: a more important request waits for them",
-    at="engine_under_test.scheduler.preempt:Yield.of",
+    at="swarden.engine_under_test.scheduler.preempt:Yield.of",
     healthy="self.own.get(pool, 0) + self.growth.get(pool, 0)",
     broken="self.growth.get(pool, self.own.get(pool, 0))",
     caught_by=("preemption_matches_planner",),

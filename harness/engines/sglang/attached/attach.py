@@ -8,8 +8,8 @@ from functools import wraps
 from types import ModuleType
 from typing import Any
 
-from harness.core.errors import UsageError
-from harness.engines.foreign.attached.follow import (
+from swarden.harness.core.errors import UsageError
+from swarden.harness.engines.foreign.attached.follow import (
     ATTRIBUTE,
     AttachSetting,
     Follow,
@@ -18,8 +18,8 @@ from harness.engines.foreign.attached.follow import (
     followed,
     recorded_errors,
 )
-from harness.engines.sglang.attached.attachment import SglangAttachment
-from harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.attached.attachment import SglangAttachment
+from swarden.harness.engines.sglang.boot import SglangRelease
 
 KNOWN_LOOPS = ("event_loop_normal", "event_loop_overlap")
 

@@ -2,18 +2,24 @@
 
 from typing import Any
 
-from harness.core.ops import Pause, Resume
-from harness.engines.foreign.attached import attachment
-from harness.engines.foreign.attached.follow import AttachSetting
-from harness.engines.foreign.attached.levels import AUDIT, CENSUS, SUMS, AttachedLevel
-from harness.engines.sglang.attached.audit import Audit
-from harness.engines.sglang.attached.census import Census
-from harness.engines.sglang.attached.live import built_of, config_of, differences, reachable, use_watched_methods
-from harness.engines.sglang.attached.recorder import record_submission, record_turn
-from harness.engines.sglang.attached.sums import Sums
-from harness.engines.sglang.boot import SglangRelease
-from harness.engines.sglang.moves import watch
-from harness.engines.sglang.requests import SglangRequest, SglangRequests, held
+from swarden.harness.core.ops import Pause, Resume
+from swarden.harness.engines.foreign.attached import attachment
+from swarden.harness.engines.foreign.attached.follow import AttachSetting
+from swarden.harness.engines.foreign.attached.levels import AUDIT, CENSUS, SUMS, AttachedLevel
+from swarden.harness.engines.sglang.attached.audit import Audit
+from swarden.harness.engines.sglang.attached.census import Census
+from swarden.harness.engines.sglang.attached.live import (
+    built_of,
+    config_of,
+    differences,
+    reachable,
+    use_watched_methods,
+)
+from swarden.harness.engines.sglang.attached.recorder import record_submission, record_turn
+from swarden.harness.engines.sglang.attached.sums import Sums
+from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.moves import watch
+from swarden.harness.engines.sglang.requests import SglangRequest, SglangRequests, held
 
 RETRACT = "retract"
 

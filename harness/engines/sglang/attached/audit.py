@@ -4,20 +4,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import invariants.events as seen
-from harness.engines.foreign.attached import levels
-from harness.engines.sglang.attached.live import Holders, inner_tree
-from harness.engines.sglang.attached.sums import Sums
-from harness.engines.sglang.boot import SglangRelease
-from harness.engines.sglang.capture import nodes_of
-from harness.engines.sglang.config import SglangConfig
-from harness.engines.sglang.moves import UNKNOWN, AllocatorMove, free_units
-from harness.engines.sglang.requests import held
-from harness.engines.sglang.scheduler import BuiltScheduler
-from harness.strict.owners import OwnerTable, moved_without_event, wrongly_owned_unit
-from invariants.events import TREE, Owner
-from invariants.view import FREE
-from invariants.violation import Violation
+import swarden.invariants.events as seen
+from swarden.harness.engines.foreign.attached import levels
+from swarden.harness.engines.sglang.attached.live import Holders, inner_tree
+from swarden.harness.engines.sglang.attached.sums import Sums
+from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.capture import nodes_of
+from swarden.harness.engines.sglang.config import SglangConfig
+from swarden.harness.engines.sglang.moves import UNKNOWN, AllocatorMove, free_units
+from swarden.harness.engines.sglang.requests import held
+from swarden.harness.engines.sglang.scheduler import BuiltScheduler
+from swarden.harness.strict.owners import OwnerTable, moved_without_event, wrongly_owned_unit
+from swarden.invariants.events import TREE, Owner
+from swarden.invariants.view import FREE
+from swarden.invariants.violation import Violation
 
 FULL, SWA = 0, 1
 

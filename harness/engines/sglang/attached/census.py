@@ -3,19 +3,19 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import invariants.events as seen
-from harness.engines.foreign.attached import levels
-from harness.engines.foreign.attached.follow import UnknownScheduler
-from harness.engines.sglang.adapter import REPORTED
-from harness.engines.sglang.attached.live import sessions_of
-from harness.engines.sglang.boot import SglangRelease
-from harness.engines.sglang.capture import Enabled, SglangCapture
-from harness.engines.sglang.config import SglangConfig
-from harness.engines.sglang.forward import SglangPass, entries_of
-from harness.engines.sglang.moves import with_owners
-from harness.engines.sglang.requests import SglangRequest, SglangRequests, is_rejected
-from harness.engines.sglang.scheduler import BuiltScheduler
-from invariants.view import Snapshot
+import swarden.invariants.events as seen
+from swarden.harness.engines.foreign.attached import levels
+from swarden.harness.engines.foreign.attached.follow import UnknownScheduler
+from swarden.harness.engines.sglang.adapter import REPORTED
+from swarden.harness.engines.sglang.attached.live import sessions_of
+from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.capture import Enabled, SglangCapture
+from swarden.harness.engines.sglang.config import SglangConfig
+from swarden.harness.engines.sglang.forward import SglangPass, entries_of
+from swarden.harness.engines.sglang.moves import with_owners
+from swarden.harness.engines.sglang.requests import SglangRequest, SglangRequests, is_rejected
+from swarden.harness.engines.sglang.scheduler import BuiltScheduler
+from swarden.invariants.view import Snapshot
 
 OF_THE_PORT = frozenset(
     kind.__name__

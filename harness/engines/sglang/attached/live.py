@@ -4,16 +4,16 @@ from collections.abc import Callable
 from types import MethodType
 from typing import Any
 
-from harness.core.errors import InvalidConfig
-from harness.engines.foreign.attached.attachment import numbering
-from harness.engines.foreign.attached.follow import UnknownScheduler
-from harness.engines.sglang.boot import SglangRelease
-from harness.engines.sglang.config import FIRST_COME, LONGEST_PREFIX, SWA_TREE, UNIFIED_TREE, SglangConfig
-from harness.engines.sglang.memory import SglangMemory
-from harness.engines.sglang.requests import held
-from harness.engines.sglang.scheduler import BuiltScheduler
-from harness.engines.sglang.sessions import OpenSessions
-from invariants.events import REQUEST_KIND, SESSION_KIND, Owner
+from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.engines.foreign.attached.attachment import numbering
+from swarden.harness.engines.foreign.attached.follow import UnknownScheduler
+from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.config import FIRST_COME, LONGEST_PREFIX, SWA_TREE, UNIFIED_TREE, SglangConfig
+from swarden.harness.engines.sglang.memory import SglangMemory
+from swarden.harness.engines.sglang.requests import held
+from swarden.harness.engines.sglang.scheduler import BuiltScheduler
+from swarden.harness.engines.sglang.sessions import OpenSessions
+from swarden.invariants.events import REQUEST_KIND, SESSION_KIND, Owner
 
 TREES = {"SWARadixCache": SWA_TREE, "UnifiedRadixCache": UNIFIED_TREE}
 SESSIONS = "StreamingSession"  # puts sessions around a tree, in releases whose tree has none

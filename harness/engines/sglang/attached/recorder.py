@@ -6,10 +6,10 @@ turn, which frees its pages in the same way.
 
 from collections.abc import Sequence
 
-from harness.core.ops import Submit
-from harness.engines.foreign.attached.recorder import LiveRecorder
-from harness.engines.sglang.requests import SglangRequest, is_rejected
-from invariants.events import FinishReason
+from swarden.harness.core.ops import Submit
+from swarden.harness.engines.foreign.attached.recorder import LiveRecorder
+from swarden.harness.engines.sglang.requests import SglangRequest, is_rejected
+from swarden.invariants.events import FinishReason
 
 
 def record_submission(recorder: LiveRecorder, request: SglangRequest) -> None:

@@ -6,17 +6,17 @@ The tree's counters are taken at their word, and a page that is both free and in
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from harness.engines.foreign.attached.levels import AttachedLevel
-from harness.engines.sglang.attached.live import Holders, inner_tree
-from harness.engines.sglang.boot import SglangRelease
-from harness.engines.sglang.capture import nodes_of
-from harness.engines.sglang.config import SglangConfig
-from harness.engines.sglang.requests import held
-from harness.engines.sglang.scheduler import BuiltScheduler
-from invariants.events import TREE, Owner
-from invariants.laws.memory.pools import pools_conserve_units, unbalanced
-from invariants.view import Holding, PoolView
-from invariants.violation import Violation
+from swarden.harness.engines.foreign.attached.levels import AttachedLevel
+from swarden.harness.engines.sglang.attached.live import Holders, inner_tree
+from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.capture import nodes_of
+from swarden.harness.engines.sglang.config import SglangConfig
+from swarden.harness.engines.sglang.requests import held
+from swarden.harness.engines.sglang.scheduler import BuiltScheduler
+from swarden.invariants.events import TREE, Owner
+from swarden.invariants.laws.memory.pools import pools_conserve_units, unbalanced
+from swarden.invariants.view import Holding, PoolView
+from swarden.invariants.violation import Violation
 
 
 class PrivatePages(NamedTuple):

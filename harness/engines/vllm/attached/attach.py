@@ -5,7 +5,7 @@ from functools import wraps
 from types import ModuleType
 from typing import Any
 
-from harness.engines.foreign.attached.follow import (
+from swarden.harness.engines.foreign.attached.follow import (
     ATTRIBUTE,
     AttachSetting,
     Follow,
@@ -14,8 +14,8 @@ from harness.engines.foreign.attached.follow import (
     followed,
     recorded_errors,
 )
-from harness.engines.vllm.attached.attachment import VllmAttachment
-from harness.engines.vllm.boot import VllmRelease
+from swarden.harness.engines.vllm.attached.attachment import VllmAttachment
+from swarden.harness.engines.vllm.boot import VllmRelease
 
 CALLS: Mapping[str, Follow] = {
     "add_request": Follow(lambda one, arguments: one.added(arguments[0])),

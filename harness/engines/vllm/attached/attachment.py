@@ -3,18 +3,18 @@
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import invariants.events as seen
-from harness.core.ops import Flush, Submit
-from harness.engines.foreign.attached import attachment
-from harness.engines.foreign.attached.attachment import numbering
-from harness.engines.foreign.attached.follow import AttachSetting, UnknownScheduler
-from harness.engines.foreign.attached.levels import AUDIT, SUMS, AttachedLevel
-from harness.engines.vllm.attached.levels import Audit, Census, Sums
-from harness.engines.vllm.attached.live import RequestNumbers, built_of, config_of, differences
-from harness.engines.vllm.boot import VllmRelease
-from harness.engines.vllm.moves import Moves
-from harness.engines.vllm.requests import VllmRequest, VllmRequests
-from invariants.events import FinishReason
+import swarden.invariants.events as seen
+from swarden.harness.core.ops import Flush, Submit
+from swarden.harness.engines.foreign.attached import attachment
+from swarden.harness.engines.foreign.attached.attachment import numbering
+from swarden.harness.engines.foreign.attached.follow import AttachSetting, UnknownScheduler
+from swarden.harness.engines.foreign.attached.levels import AUDIT, SUMS, AttachedLevel
+from swarden.harness.engines.vllm.attached.levels import Audit, Census, Sums
+from swarden.harness.engines.vllm.attached.live import RequestNumbers, built_of, config_of, differences
+from swarden.harness.engines.vllm.boot import VllmRelease
+from swarden.harness.engines.vllm.moves import Moves
+from swarden.harness.engines.vllm.requests import VllmRequest, VllmRequests
+from swarden.invariants.events import FinishReason
 
 
 class Numbers(NamedTuple):

@@ -3,26 +3,26 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-import invariants.events as seen
-from harness.core.faults import FaultPlan
-from harness.engines.foreign.attached import levels
-from harness.engines.foreign.attached.levels import AttachedLevel
-from harness.engines.vllm import reports
-from harness.engines.vllm.adapter import REPORTED
-from harness.engines.vllm.attached.live import config_of
-from harness.engines.vllm.boot import VllmRelease
-from harness.engines.vllm.capture import VllmCapture
-from harness.engines.vllm.core import BuiltCore
-from harness.engines.vllm.device import POOL
-from harness.engines.vllm.moves import Moves
-from harness.engines.vllm.passes import VllmPass
-from harness.engines.vllm.requests import VllmRequests
-from harness.engines.vllm.runner import Hooks, Runner
-from harness.strict.owners import OwnerTable, wrongly_owned_unit
-from invariants.events import REQUEST_KIND, Owner
-from invariants.laws.memory.pools import pools_conserve_units, unbalanced
-from invariants.view import FENCE, FREE, Holding, PoolView, Snapshot
-from invariants.violation import Violation
+import swarden.invariants.events as seen
+from swarden.harness.core.faults import FaultPlan
+from swarden.harness.engines.foreign.attached import levels
+from swarden.harness.engines.foreign.attached.levels import AttachedLevel
+from swarden.harness.engines.vllm import reports
+from swarden.harness.engines.vllm.adapter import REPORTED
+from swarden.harness.engines.vllm.attached.live import config_of
+from swarden.harness.engines.vllm.boot import VllmRelease
+from swarden.harness.engines.vllm.capture import VllmCapture
+from swarden.harness.engines.vllm.core import BuiltCore
+from swarden.harness.engines.vllm.device import POOL
+from swarden.harness.engines.vllm.moves import Moves
+from swarden.harness.engines.vllm.passes import VllmPass
+from swarden.harness.engines.vllm.requests import VllmRequests
+from swarden.harness.engines.vllm.runner import Hooks, Runner
+from swarden.harness.strict.owners import OwnerTable, wrongly_owned_unit
+from swarden.invariants.events import REQUEST_KIND, Owner
+from swarden.invariants.laws.memory.pools import pools_conserve_units, unbalanced
+from swarden.invariants.view import FENCE, FREE, Holding, PoolView, Snapshot
+from swarden.invariants.violation import Violation
 
 OF_THE_PORT = frozenset(
     kind.__name__

@@ -1,9 +1,9 @@
 """The adapter of our own engine: the events of copies to and from the host."""
 
-import invariants.events as seen
-from engine_under_test.config import EngineConfig
-from harness.core.port import Submission
-from harness.engines.own.adapter import SwardenEngine
+import swarden.invariants.events as seen
+from swarden.engine_under_test.config import EngineConfig
+from swarden.harness.core.port import Submission
+from swarden.harness.engines.own.adapter import SwardenEngine
 
 
 def events_of(config):

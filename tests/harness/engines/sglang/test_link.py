@@ -4,11 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.core.errors import InvalidConfig
-from harness.core.faults import FaultPlan
-from harness.engines.sglang.config import DECODE, PREFILL, SglangConfig
-from harness.engines.sglang.link import DELAY_POLLS, FAULTS, SglangLink, TransferMemory
-from harness.engines.sglang.target import SglangTarget
+from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.faults import FaultPlan
+from swarden.harness.engines.sglang.config import DECODE, PREFILL, SglangConfig
+from swarden.harness.engines.sglang.link import DELAY_POLLS, FAULTS, SglangLink, TransferMemory
+from swarden.harness.engines.sglang.target import SglangTarget
 
 PAGE = 2
 

@@ -1,9 +1,9 @@
 """The owner of a moved unit is found in the pass that writes it, or in the snapshots before and after."""
 
-from harness.engines.sglang.moves import AllocatorMove, with_owners
-from invariants import events, view
-from invariants.events import Owner
-from invariants.limits import Limits
+from swarden.harness.engines.sglang.moves import AllocatorMove, with_owners
+from swarden.invariants import events, view
+from swarden.invariants.events import Owner
+from swarden.invariants.limits import Limits
 
 R1, R2, N1 = Owner("request", 1), Owner("request", 2), Owner("tree", 1)
 

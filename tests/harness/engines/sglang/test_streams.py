@@ -4,9 +4,9 @@ from functools import partial
 
 import pytest
 
-from harness.core.errors import InvalidConfig
-from harness.engines.sglang.config import SglangConfig
-from harness.engines.sglang.streams import Devices, Stream, StreamCopy, StreamEvent
+from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.engines.sglang.config import SglangConfig
+from swarden.harness.engines.sglang.streams import Devices, Stream, StreamCopy, StreamEvent
 
 
 def queue_copies(stream: Stream, made: list[str], slow: set[str], *names: str) -> StreamEvent:

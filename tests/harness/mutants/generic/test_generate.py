@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.mutants.generic.generate import sample
+from swarden.harness.mutants.generic.generate import sample
 
 SOURCE = '''
 """One module."""
