@@ -15,7 +15,11 @@ PAGE = Path(__file__).parents[1] / "SECURITY.md"
     "module", [swarden.engine_under_test.limits, swarden.harness.core.limits], ids=["engine", "core"]
 )
 def test_page_lists_each_limit_with_its_value(module):
-    tables = [part for part in PAGE.read_text().split("\n\n") if f"`{module.__name__.replace('.', '/')}.py`" in part]
+    tables = [
+        part
+        for part in PAGE.read_text().split("\n\n")
+        if f"`{module.__name__.removeprefix('swarden.').replace('.', '/')}.py`" in part
+    ]
     listed = dict(re.findall(r"^\| `([A-Z_]+)` \| (\S+) \|", "\n".join(tables), flags=re.MULTILINE))
 
     limits = {name: value for name, value in vars(module).items() if name.isupper()}

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any
 
 from swarden.harness.core import driver as driving
-from swarden.harness.core.fingerprint import module_of
+from swarden.harness.core.fingerprint import is_within, module_of
 from swarden.harness.core.oplog import Header
 from swarden.harness.core.ops import Drain, Op, Recipe, Step, Submit
 from swarden.harness.core.registry import target_of
@@ -101,8 +101,7 @@ class Sampler:
         module = module_of(frame)
         if module in self._code.stand_ins:
             return MODEL
-        is_ours = module.partition(".")[0] in ("harness", "fakes", "invariants")
-        return PORT if is_ours and module != reference.__name__ else ""
+        return PORT if is_within(module, "swarden") and module != reference.__name__ else ""
 
 
 def measure(engines: Sequence[str], *, seconds: float = CPU_SECONDS) -> list[StepParts]:

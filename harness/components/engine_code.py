@@ -3,7 +3,7 @@
 from swarden.harness.core.origins import EngineCode
 
 CODE = EngineCode(
-    "engine_under_test",
+    "swarden.engine_under_test",
     "swarden.engine_under_test.pools",
     frozenset({"_report_presence", "_notice"}),
     ("swarden.fakes.forward", "swarden.fakes.proposer", "swarden.fakes.unsteady"),

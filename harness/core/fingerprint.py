@@ -73,7 +73,7 @@ def fingerprint_of_error(error: BaseException, package: str) -> str:
     if isinstance(error, RemoteError):
         return error.fingerprint
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]
-    own = [frame for frame in frames if module_of(frame).split(".")[0] == package]
+    own = [frame for frame in frames if is_within(module_of(frame), package)]
     functions = dict.fromkeys(_function(frame).removeprefix(f"{package}.") for frame in reversed(own or frames[-1:]))
     return "/".join([type(error).__name__, *islice(functions, 2)])
 
@@ -81,6 +81,11 @@ def fingerprint_of_error(error: BaseException, package: str) -> str:
 def slug(name: str) -> str:
     """A fingerprint as a file name."""
     return re.sub(r"[^A-Za-z0-9_.+-]+", "-", name)[:MAX_SLUG_LEN].strip("-.")
+
+
+def is_within(module: str, package: str) -> bool:
+    """Whether this is the module of the package itself, or one below it."""
+    return module == package or module.startswith(f"{package}.")
 
 
 def module_of(frame: FrameType) -> str:

@@ -14,6 +14,7 @@ from types import CodeType, FunctionType
 from typing import NamedTuple
 
 from swarden.harness.core.errors import UsageError
+from swarden.harness.core.imports import name_of_today
 from swarden.invariants.invariant import Invariant
 
 
@@ -175,7 +176,7 @@ def _file_name(mutant: Mutant, target: str) -> str:
 
 def _function(target: str) -> FunctionType:
     module_name, _, qualified_name = target.partition(":")
-    found: object = import_module(module_name)
+    found: object = import_module(name_of_today(module_name))
     for name in qualified_name.split("."):
         found = inspect.getattr_static(found, name)
     return _unwrap(found)

@@ -94,7 +94,7 @@ class Target(Protocol):
 
     `traffic` are the Hypothesis machines that draw its ops, as "module:Class", in the order in which batches use them.
     `faults` are the faults that its runs can have, each with its effect; `contracts` are the modules of
-    `swarden.invariants.contracts` that it promises to satisfy.  `defaults` is the JSON form of its default configuration: the
+    `invariants.contracts` that it promises to satisfy.  `defaults` is the JSON form of its default configuration: the
     shrinker sets settings to these values, all settings of a `coupled` group together, and does not change `kept` ones.
     `releases` are those that `swarden engines` installs, if the target can drive several; `catalog` are its mutants,
     and `canaries` the ids of mutants that random traffic finds within seconds: each night must find one of them.
@@ -128,7 +128,9 @@ class Target(Protocol):
 
     def source_hash(self) -> str:
         """The hash of all sources that can change a run: the engine's, the adapter's and swarden's."""
-        return hash_of_packages((self.code.package, type(self).__module__.partition(".")[0], "harness", "invariants"))
+        module = type(self).__module__
+        adapter = module.rpartition(".")[0] or module
+        return hash_of_packages((self.code.package, adapter, "swarden.harness", "swarden.invariants"))
 
     def config(self, draw: Draw) -> Any:
         """A random configuration, for generic traffic."""

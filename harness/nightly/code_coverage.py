@@ -37,7 +37,7 @@ def lines_run_by(engine: str, paths: Sequence[Path], seconds: float) -> Measured
         run_log(OpLog.load(path, engine=engine, inside=path.parent))
         num_run += 1
     measure.stop()
-    root = Path(str(sys.modules[target.code.package].__file__)).parent
+    root = Path(str(sys.modules[target.code.package].__file__)).resolve().parent  # coverage resolves links
     data = measure.get_data()
     names = sorted(name for name in data.measured_files() if Path(name).is_relative_to(root))
     data.set_query_contexts([RUNS])

@@ -111,7 +111,7 @@ def test_two_checkers_for_one_level_raise_with_both_packages(install):
 
     assert str(raised.value) == (
         "SWARDEN_STRICT_MEM_CHECK: more than one package has a checker for 'audit' (entry points swarden.checkers): "
-        "another (another:made), swarden (harness.strict.checker:audit); uninstall all but one"
+        "another (another:made), swarden (swarden.harness.strict.checker:audit); uninstall all but one"
     )
 
 

@@ -193,7 +193,10 @@ def test_plugin_that_is_named_and_installed_is_loaded_once(tmp_path, healthy):
 
 
 def test_plugin_imports_nothing_of_swarden_before_it_is_used():
-    probe = "import swarden.harness.pytest_plugin, sys; print(*[name for name in sys.modules if name.startswith('swarden.harness.')])"
+    probe = (
+        "import swarden.harness.pytest_plugin, sys; "
+        "print(*[name for name in sys.modules if name.startswith('swarden.harness.')])"
+    )
 
     told = subprocess.run([sys.executable, "-c", probe], cwd=ROOT, capture_output=True, text=True, check=True)
 

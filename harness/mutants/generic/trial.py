@@ -14,8 +14,7 @@ from swarden.harness.mutants.generic.attack import KeptRuns
 from swarden.harness.mutants.generic.mutation import Mutation
 from swarden.harness.search.jobs import JobDeath, run_jobs
 
-PACKAGE = "engine_under_test"
-OWN_PACKAGES = ("engine_under_test", "fakes", "harness", "invariants")
+PACKAGE = "swarden.engine_under_test"
 SPARE_BYTES = 2 << 30  # the memory that a trial may allocate, so that an endless list ends
 STUCK = "stuck"
 
@@ -42,7 +41,7 @@ def _work(mutation: Mutation, kept: Sequence[KeptRuns], seconds: float) -> dict[
     """Make a trial in its process: unload our packages, load the mutated module, run the traffic, return the result."""
     limit = _mapped_bytes() + SPARE_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    for name in [name for name in sys.modules if name.split(".")[0] in OWN_PACKAGES]:
+    for name in [name for name in sys.modules if name.split(".")[0] == "swarden"]:
         del sys.modules[name]
     try:
         mutation.plant()

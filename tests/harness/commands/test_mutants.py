@@ -201,7 +201,7 @@ def test_hunt_ends_with_its_command(hunting):
     [
         pytest.param(("B0",), "mutant B0: not in the catalogue, nor in a file that SWARDEN_MUTANTS", id="no-such-id"),
         pytest.param(("listed", "--out", "own.py"), "--out: own.py cannot be written: File exists", id="out-is-a-file"),
-        pytest.param((), "stale: engine_under_test.window:kept_len has 'no such text' 0 times", id="stale"),
+        pytest.param((), "stale: swarden.engine_under_test.window:kept_len has 'no such text' 0 times", id="stale"),
     ],
 )
 def test_invalid_mutant_is_refused_in_one_line_before_the_first_hunt(tmp_path, arguments, message):
