@@ -127,18 +127,10 @@ def report_finding(
         raise _not_reproduced(finding, out)
     further = [name for name in driver.failure.fingerprints if name != finding.fingerprint]
     path = _written(log, finding, out)
-    return FindingReport(
-        (finding.fingerprint, *further),
-        log,
-        driver.counts.engine_steps,
-        finding.found_cpu_seconds,
-        small.cpu_seconds,
-        path,
-        [
-            *story_lines(log.header, driver.failure, path),
-            *(Line(Part.EVIDENCE, f"while this was shrunk: {fault}") for fault in small.target_faults),
-        ],
-    )
+    story = story_lines(log.header, driver.failure, path)
+    story += [Line(Part.EVIDENCE, f"while this was shrunk: {fault}") for fault in small.target_faults]
+    names, steps = (finding.fingerprint, *further), driver.counts.engine_steps
+    return FindingReport(names, log, steps, finding.found_cpu_seconds, small.cpu_seconds, path, story)
 
 
 def _not_reproduced(finding: Finding, out: Path) -> DoesNotFail:

@@ -201,10 +201,8 @@ class WorkerGroup:
             if isinstance(message, Done | WorkerDeath):
                 reported.discard(index)
                 if self._is_overdue:
-                    yield from (
-                        write_unshrunk(one, out, "interrupted before it was repeated", is_confirmed=False)
-                        for one in waiting
-                    )
+                    note = "interrupted before it was repeated"
+                    yield from (write_unshrunk(one, out, note, is_confirmed=False) for one in waiting)
                     waiting.clear()
                 elif waiting:
                     give(self.workers[index])
