@@ -19,7 +19,7 @@ class Move(NamedTuple):
     on_host: int
 
 
-class Part(NamedTuple):
+class CopyPart(NamedTuple):
     """The pages of one node and one component in a copy job."""
 
     node: Node
@@ -52,13 +52,13 @@ class CopyJob:
     def owner(self) -> Owner:
         return copy_job_owner(self.id, to_host=self.to_host)
 
-    def parts(self, page_size: int) -> Iterator[Part]:
+    def parts(self, page_size: int) -> Iterator[CopyPart]:
         """The parts by node, from the root on, and then by component."""
         for node in reversed(list(self.receipt.node.upward())):
             places = page_indices(node, page_size)
             for component, moves in enumerate(self.moves):
                 if of_node := [moves[place] for place in places if place in moves]:
-                    yield Part(node, component, of_node)
+                    yield CopyPart(node, component, of_node)
 
 
 def copy_job_owner(job_id: int, *, to_host: bool) -> Owner:

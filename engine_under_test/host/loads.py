@@ -14,7 +14,7 @@ from swarden.engine_under_test.pools.paired import Need
 from swarden.invariants.events import TREE, FreeCause
 
 
-class UnderWay(NamedTuple):
+class LoadUnderWay(NamedTuple):
     """A load begun for another request; `brings_all` is true if it loads every page that is needed now."""
 
     job: int
@@ -33,7 +33,7 @@ class Loads:
         self._cache = cache
         self._jobs = jobs
 
-    def under_way_to(self, boundary: Boundary, need: Need) -> UnderWay | None:
+    def under_way_to(self, boundary: Boundary, need: Need) -> LoadUnderWay | None:
         """A load in flight of some or all of the `need` pages up to `boundary`; None if there is none."""
         path, names = set(boundary.node.upward()), [pool.name for pool in self._memory.pools]
         for job in self._jobs.under_way.values():
@@ -42,7 +42,7 @@ class Loads:
                 coming = Counter[str]()
                 for part in on_path:
                     coming[names[part.component]] += len(part.on_device)
-                return UnderWay(job.id, all(coming[pool] >= count for pool, count in need.items()))
+                return LoadUnderWay(job.id, all(coming[pool] >= count for pool, count in need.items()))
         return None
 
     def begin(self, match: Match, need: Need, make_room: Callable[[Need], None]) -> int:

@@ -9,7 +9,7 @@ from swarden.engine_under_test.config import EngineConfig
 from swarden.engine_under_test.host.backups import Backups, lacking
 from swarden.engine_under_test.host.copier import HostCopier
 from swarden.engine_under_test.host.copy_jobs import CopyJob, CopyJobs
-from swarden.engine_under_test.host.loads import Loads, UnderWay
+from swarden.engine_under_test.host.loads import Loads, LoadUnderWay
 from swarden.engine_under_test.host.policy import Policy
 from swarden.engine_under_test.pools.memory import KVMemory
 from swarden.engine_under_test.pools.paired import Need, shortage
@@ -99,7 +99,7 @@ class HostTier:
         is_worth_it = match.reach.length - match.length >= self._policy.least_load_len
         return pages if ends_with_tombstones or is_worth_it else {}
 
-    def load_under_way(self, match: Match) -> UnderWay | None:
+    def load_under_way(self, match: Match) -> LoadUnderWay | None:
         """A load in flight that brings some of the pages up to the reach of a match."""
         return None if match.reach is None else self._loads.under_way_to(match.reach, self.pages_to_load(match))
 

@@ -18,14 +18,14 @@ from swarden.harness.core.registry import OWN, target_of
 from swarden.harness.core.replay import log_of, planted, run_log
 from swarden.harness.core.target import Target
 from swarden.harness.engines.own.traffic import EngineTraffic
-from swarden.harness.search.machine import Listener, Machine
+from swarden.harness.search.machine import Machine, RunListener
 from swarden.harness.search.search import search
-from swarden.harness.search.shrink import Budget, shrink
+from swarden.harness.search.shrink import ShrinkBudget, shrink
 
 MUTANTS = ("B30", "B31", "B34")
 SEED = 0
 MAX_RUNS = 1000  # until the bug must have failed a run
-BUDGET = Budget(executions=100_000, cpu_seconds=600.0)
+BUDGET = ShrinkBudget(executions=100_000, cpu_seconds=600.0)
 
 
 class Effort(NamedTuple):
@@ -62,7 +62,7 @@ class FailureFound(Exception):
 
 
 @dataclass
-class Listening(Listener):
+class Listening(RunListener):
     """Observes the runs of Hypothesis: the first failing run, and the steps executed after it."""
 
     mutant: str

@@ -21,7 +21,7 @@ from swarden.harness.search.deaths import is_death
 from swarden.harness.search.findings import write as write_log
 from swarden.harness.search.renamed import rename_findings
 from swarden.harness.search.shards import replay_with_story
-from swarden.harness.search.worker_process import Limits
+from swarden.harness.search.worker_process import WorkerLimits
 
 ARCHIVE = Path(".swarden/archive")
 ArchiveOption = Annotated[Path, typer.Option("--archive", help="folder of the archive")]
@@ -129,7 +129,7 @@ def import_logs(
     for path in paths:
         log = OpLog.load(path)
         header = log.header
-        replays = replay_with_story(log, Limits(STEP_TIMEOUT_S))
+        replays = replay_with_story(log, WorkerLimits(STEP_TIMEOUT_S))
         name = header.expected or next(iter(replays.fingerprints), None)
         if name is None:
             raise UsageError(f"{path}: does not fail, and its header names no expected failure; name it there")

@@ -30,7 +30,7 @@ class Boundaries(NamedTuple):
     first_fixed: str | None
 
 
-class Limits(NamedTuple):
+class VersionRange(NamedTuple):
     """The oldest and the newest version to search; None is that of the installed ones."""
 
     oldest: str | None
@@ -57,7 +57,7 @@ def bisect(
     header = OpLog.load(path).header
     name, known = engine or header.engine, header.version
     releases = _releases_of(name)
-    versions = _range(name, known, Limits(oldest, newest), install=install)
+    versions = _range(name, known, VersionRange(oldest, newest), install=install)
     if known not in versions:
         raise UsageError(f"{path}: is for {name} {known}, want that version among {', '.join(versions)}")
     replays: dict[str, dict[str, Any]] = {}
@@ -119,7 +119,7 @@ def _releases_of(name: str) -> Releases:
     return releases
 
 
-def _range(name: str, known: str, limits: Limits, *, install: bool) -> list[str]:
+def _range(name: str, known: str, limits: VersionRange, *, install: bool) -> list[str]:
     """The versions to search, oldest first; without `install` the installed ones, and says which are missing."""
     releases = _releases_of(name)
     installed = releases.installed()

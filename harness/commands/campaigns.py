@@ -17,7 +17,7 @@ from swarden.harness.search.findings import FindingReport
 from swarden.harness.search.outcome import Outcome
 from swarden.harness.search.process import prepare_process
 from swarden.harness.search.profiles import SHRINK_CPU_SECONDS
-from swarden.harness.search.shrink import Budget
+from swarden.harness.search.shrink import ShrinkBudget
 from swarden.harness.search.worker_process import NotReproduced
 from swarden.harness.search.workers import WorkerGroup, interruptible
 
@@ -50,7 +50,7 @@ class Campaign:
         if self.plan.keeps_runs and self.plan.corpus is not None:
             result = self.group.result
             write(self.plan.corpus, rarest_first(result.rare), replaced=result.replayed)
-        budget = Budget(cpu_seconds=SHRINK_CPU_SECONDS)
+        budget = ShrinkBudget(cpu_seconds=SHRINK_CPU_SECONDS)
         for report in self.group.report_findings(self.plan.out, budget, seconds=self.shrink_seconds):
             if isinstance(report, FindingReport):
                 self.findings.append(report)

@@ -18,7 +18,7 @@ from swarden.engine_under_test.pools.ledger import Ledger
 from swarden.engine_under_test.sampling import SamplingParams
 from swarden.engine_under_test.units import num_pages
 from swarden.harness.commands.console import ERR, print_json, print_piece
-from swarden.harness.commands.serving import Running, Serving, serving
+from swarden.harness.commands.serving import Serving, ServingSetup, serving
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import read_whole
 from swarden.harness.core.limits import MAX_PROMPT_BYTES
@@ -93,7 +93,7 @@ def generate(
         **_link_settings(link_timeout_ms, disaggregated=disaggregated),
     )
     sampling = SamplingParams(max_new_tokens, spec.eos_token_ids, temperature, top_p, top_k, seed)
-    with serving(config, Running(checkpoint, device, dtype, draft, disaggregated, over_tcp)) as served:
+    with serving(config, ServingSetup(checkpoint, device, dtype, draft, disaggregated, over_tcp)) as served:
         answer = _answer(served, token_ids, sampling, TextStream(tokenizer), is_printed=not as_json)
     if as_json:
         print_json(asdict(answer))

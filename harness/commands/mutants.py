@@ -21,7 +21,7 @@ from swarden.harness.core.mutant_file import VARIABLE, check_mutant, mutant_of, 
 from swarden.harness.core.registry import OWN, target_of
 from swarden.harness.core.target import Target
 from swarden.harness.engines.own.mutants.catalog import BUGS
-from swarden.harness.mutants.hunt import FOUND_SHARE, HuntResult, Outcome, Scope, Score, hunts, scores_of
+from swarden.harness.mutants.hunt import FOUND_SHARE, HuntOutcome, HuntResult, Scope, Score, hunts, scores_of
 from swarden.harness.mutants.kill_matrix import matrix_of, page
 from swarden.harness.mutants.unplanted import Bug, DetectedByTest, Waiting
 
@@ -205,7 +205,7 @@ def _print_scores(scores: Sequence[Score]) -> None:
     OUT.print(_table(scores))
     prefix = f"{VARIABLE}={os.environ[VARIABLE]} " if VARIABLE in os.environ else ""
     for score in scores:
-        for one in score.of(Outcome.BY_ANOTHER):
+        for one in score.of(HuntOutcome.BY_ANOTHER):
             again = f"replay: {prefix}swarden replay {one.path}" if one.path else "no op-log"
             OUT.print(f"{one.mutant} seed {one.seed}: {one.outcome}: {one.law}; {again}", markup=False)
     for score in scores:

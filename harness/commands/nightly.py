@@ -26,8 +26,8 @@ from swarden.harness.nightly.verdict import exit_code_of
 from swarden.harness.search.archive import Archive, Night
 from swarden.harness.search.archive_files import ArchiveError
 from swarden.harness.search.profiles import PROFILES
-from swarden.harness.search.shards import Build
-from swarden.harness.search.worker_process import Limits
+from swarden.harness.search.shards import EngineBuild
+from swarden.harness.search.worker_process import WorkerLimits
 
 ARCHIVE = Path(".swarden/archive")
 MEMORY_GIB = 8.0
@@ -69,9 +69,9 @@ def nightly(
             ERR.print(line, markup=False)
     else:
         place, night = resumed(resume)
-    limits = Limits(step_timeout, int(memory_gib * 2**30))
+    limits = WorkerLimits(step_timeout, int(memory_gib * 2**30))
     with _told_how_to_continue(place.nights_folder / night.name, night):
-        builds = [Build(one.engine, one.version, one.source_hash) for one in night.engines]
+        builds = [EngineBuild(one.engine, one.version, one.source_hash) for one in night.engines]
         opening = pool_of_scheduler(scheduler, workers, builds) if scheduler else local_pool(workers)
         with opening as pool, _emitter(place.nights_folder / night.name, events) as emit:
             for line in Coordinator(place, night, pool, limits, emit).run(PHASES):

@@ -26,7 +26,7 @@ from swarden.harness.report.heading import (
 from swarden.harness.report.op_text import op_text
 from swarden.harness.report.page import page_of_log
 from swarden.harness.report.state import state_text
-from swarden.harness.report.story import Line, Part, failure_lines
+from swarden.harness.report.story import StoryLine, StoryPart, failure_lines
 from swarden.harness.report.timeline import PLACES, Row, timeline_of
 from swarden.invariants.transition import Transition
 from swarden.invariants.view import Snapshot
@@ -109,7 +109,7 @@ def _print_name(header: Header, engine: int) -> None:
 
 
 def _print_heading(lines: Iterable[str]) -> None:
-    print_lines(OUT, [Line(Part.HEADING, line) for line in lines])
+    print_lines(OUT, [StoryLine(StoryPart.HEADING, line) for line in lines])
 
 
 def _table(rows: list[Row]) -> Table:

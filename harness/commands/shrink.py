@@ -17,7 +17,7 @@ from swarden.harness.core.replay import failure_like, run_log
 from swarden.harness.search.explain import explain
 from swarden.harness.search.findings import sealed
 from swarden.harness.search.profiles import SHRINK_CPU_SECONDS
-from swarden.harness.search.shrink import Budget
+from swarden.harness.search.shrink import ShrinkBudget
 from swarden.harness.search.shrink import shrink as make_smaller
 
 MAX_REPLAYS = 500
@@ -47,10 +47,10 @@ def shrink(
     def still_fails(candidate: OpLog) -> Failure | None:
         return failure_like(candidate, fingerprint)
 
-    small = make_smaller(log, still_fails, Budget(cpu_seconds=seconds))
+    small = make_smaller(log, still_fails, ShrinkBudget(cpu_seconds=seconds))
     smaller, driver = sealed(small.log)
     smaller.save(target, mode=mode_of(path))  # it may hold prompts, too
-    explanation = explain(small.log, still_fails, Budget(replays, seconds)) if explain_it else None
+    explanation = explain(small.log, still_fails, ShrinkBudget(replays, seconds)) if explain_it else None
     figures = {
         "fingerprint": fingerprint,
         "ops": len(smaller.ops),

@@ -67,7 +67,7 @@ class Failure:
         return self.fingerprints[0]
 
 
-class Kept(NamedTuple):
+class KeptParts(NamedTuple):
     """The parts of a run that a driver keeps: digests, and the number of the latest moments and ops (None: all)."""
 
     digests: bool = True
@@ -75,7 +75,7 @@ class Kept(NamedTuple):
     ops: int | None = None
 
 
-EVERYTHING = Kept()
+EVERYTHING = KeptParts()
 
 
 class Checking(NamedTuple):
@@ -130,7 +130,7 @@ class Driver:
         systems: Sequence[System],
         *,
         checking: Checking = EACH_STEP,
-        keep: Kept = EVERYTHING,
+        keep: KeptParts = EVERYTHING,
         observe: Callable[[Transition], None] | None = None,
     ) -> None:
         self.systems = systems

@@ -7,7 +7,7 @@ from enum import Enum
 
 import msgspec
 
-from swarden.harness.core.driver import EVERYTHING, Checking, Driver, Failure, Kept
+from swarden.harness.core.driver import EVERYTHING, Checking, Driver, Failure, KeptParts
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.limits import MAX_STEPS
 from swarden.harness.core.mutant_file import mutant_of
@@ -100,7 +100,7 @@ class Repeated:
 
 
 def driver_of(
-    header: Header, *, keep: Kept = EVERYTHING, observe: Callable[[Transition], None] | None = None
+    header: Header, *, keep: KeptParts = EVERYTHING, observe: Callable[[Transition], None] | None = None
 ) -> Driver:
     """A driver over fresh systems, one for each configuration of a header.
 
@@ -147,7 +147,7 @@ def run_log(
             observe(driver, change)
 
     with planted(log.header.target, log.header.mutant):
-        driver: Driver = driver_of(log.header, keep=Kept(digests=keep_digests), observe=on_transition)
+        driver: Driver = driver_of(log.header, keep=KeptParts(digests=keep_digests), observe=on_transition)
         for system in driver.systems if trace_origins else ():
             system.log.trace()
         for op in log.ops:

@@ -29,13 +29,13 @@ from swarden.harness.search.jobs import JobDeath, run_jobs
 from swarden.harness.search.process import prepare_process
 from swarden.harness.search.profiles import PROFILES
 from swarden.harness.search.result import Finding, Result
-from swarden.harness.search.shrink import Budget, DoesNotFail
+from swarden.harness.search.shrink import DoesNotFail, ShrinkBudget
 
 FOUND_SHARE = 0.9  # of the seeds, for a mutant to count as found
 HANG_CPU_SECONDS = 60.0
 
 
-class Outcome(StrEnum):
+class HuntOutcome(StrEnum):
     """How a hunt ended. A law is an invariant, or an error by its name."""
 
     FOUND = "found"
@@ -77,7 +77,7 @@ class HuntResult:
 
     mutant: str
     seed: int
-    outcome: Outcome = Outcome.MISSED
+    outcome: HuntOutcome = HuntOutcome.MISSED
     law: str = ""
     runs: int = 0
     search_cpu_seconds: float = 0.0
@@ -88,7 +88,7 @@ class HuntResult:
 
     @property
     def is_found(self) -> bool:
-        return self.outcome is Outcome.FOUND
+        return self.outcome is HuntOutcome.FOUND
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,22 +101,22 @@ class Score:
 
     @property
     def is_found(self) -> bool:
-        return len(self.of(Outcome.FOUND)) >= FOUND_SHARE * self.seeds
+        return len(self.of(HuntOutcome.FOUND)) >= FOUND_SHARE * self.seeds
 
     @property
     def law(self) -> str | None:
         """The law of the mutant's `caught_by` that found it most often; None if none did."""
-        laws = Counter(one.law for one in self.of(Outcome.FOUND))
+        laws = Counter(one.law for one in self.of(HuntOutcome.FOUND))
         return next((name for name, _ in laws.most_common(1)), None)
 
-    def of(self, outcome: Outcome) -> list[HuntResult]:
+    def of(self, outcome: HuntOutcome) -> list[HuntResult]:
         return [one for one in self.hunts if one.outcome is outcome]
 
     def __str__(self) -> str:
         """As in "found 2 of 3, found by another law 1 of 3"."""
-        counts = {outcome: len(self.of(outcome)) for outcome in (Outcome.FOUND, Outcome.BY_ANOTHER)}
+        counts = {outcome: len(self.of(outcome)) for outcome in (HuntOutcome.FOUND, HuntOutcome.BY_ANOTHER)}
         texts = [f"{outcome} {count} of {self.seeds}" for outcome, count in counts.items() if count]
-        return ", ".join(texts) or (Outcome.MISSED if self.hunts else "not hunted")
+        return ", ".join(texts) or (HuntOutcome.MISSED if self.hunts else "not hunted")
 
     def figures(self) -> dict[str, Any]:
         """The figures for scripts: sums over all hunts, and medians over the hunts that found the bug, or None."""
@@ -125,8 +125,8 @@ class Score:
             "source": self.mutant.source,
             "found": self.is_found,
             "invariant": self.law,
-            "seeds_found": len(self.of(Outcome.FOUND)),
-            "seeds_found_by_another": len(self.of(Outcome.BY_ANOTHER)),
+            "seeds_found": len(self.of(HuntOutcome.FOUND)),
+            "seeds_found_by_another": len(self.of(HuntOutcome.BY_ANOTHER)),
             "seeds": self.seeds,
             "runs": sum(one.runs for one in self.hunts),
             "cpu_seconds": round(sum(one.search_cpu_seconds + one.shrink_cpu_seconds for one in self.hunts), 3),
@@ -138,7 +138,7 @@ class Score:
         }
 
     def _median(self, name: str) -> float | None:
-        found = self.of(Outcome.FOUND)
+        found = self.of(HuntOutcome.FOUND)
         return round(median(getattr(one, name) for one in found), 3) if found else None
 
 
@@ -161,7 +161,7 @@ def hunts(mutants: Sequence[Mutant], scope: Scope, *, workers: int) -> Iterator[
             yield HuntResult(
                 mutant=mutant.id,
                 seed=seed,
-                outcome=Outcome.BY_ANOTHER,
+                outcome=HuntOutcome.BY_ANOTHER,
                 law=str(ended),
                 search_cpu_seconds=ended.cpu_seconds,
             )
@@ -174,12 +174,12 @@ def _hunt(job: HuntJob, scope: Scope) -> HuntResult:
     try:
         return hunt(job, scope, limit_cpu=_end_after)
     except TargetFault as fault:  # perhaps of a capture, because of the planted bug
-        return HuntResult(mutant=job.mutant.id, seed=job.seed, outcome=Outcome.BY_ANOTHER, law=fault.fingerprint)
+        return HuntResult(mutant=job.mutant.id, seed=job.seed, outcome=HuntOutcome.BY_ANOTHER, law=fault.fingerprint)
     except UsageError:
         raise
     except Exception as error:
         law = fingerprint_of_error(error, target_of(scope.engine).code.package)
-        return HuntResult(mutant=job.mutant.id, seed=job.seed, outcome=Outcome.BY_ANOTHER, law=law)
+        return HuntResult(mutant=job.mutant.id, seed=job.seed, outcome=HuntOutcome.BY_ANOTHER, law=law)
 
 
 def _end_after(seconds: float) -> None:
@@ -220,16 +220,16 @@ def hunt(job: HuntJob, scope: Scope, *, limit_cpu: Callable[[float], None] = _un
     limit_cpu(scope.seconds + scope.hang_seconds)
     finding = _with_listed_law(mutant, finding)
     try:
-        report = report_finding(finding, out, Budget(cpu_seconds=scope.seconds))
+        report = report_finding(finding, out, ShrinkBudget(cpu_seconds=scope.seconds))
     except DoesNotFail:
         path = write(finding.log, finding.fingerprint, out)
         law = f"{finding.invariant}, which does not fail again"
-        return replace(searched, outcome=Outcome.BY_ANOTHER, law=law, path=str(path))
+        return replace(searched, outcome=HuntOutcome.BY_ANOTHER, law=law, path=str(path))
     laws = detecting_laws(mutant, report.log)
     listed = [name for name in laws if name in mutant.caught_by]
     return replace(
         searched,
-        outcome=Outcome.FOUND if listed else Outcome.BY_ANOTHER if laws else Outcome.MISSED,
+        outcome=HuntOutcome.FOUND if listed else HuntOutcome.BY_ANOTHER if laws else HuntOutcome.MISSED,
         law=listed[0] if listed else report.invariant if laws else "",
         search_cpu_seconds=round(report.found_cpu_seconds, 3),
         shrink_cpu_seconds=round(report.shrink_cpu_seconds, 3),

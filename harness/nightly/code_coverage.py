@@ -14,12 +14,12 @@ import coverage
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import run_log
-from swarden.harness.nightly.page import FileLines, Measured
+from swarden.harness.nightly.page import FileLines, MeasuredCode
 
 RUNS = "^runs$"  # the context of the lines that ran after the imports, as a pattern
 
 
-def lines_run_by(engine: str, paths: Sequence[Path], seconds: float) -> Measured:
+def lines_run_by(engine: str, paths: Sequence[Path], seconds: float) -> MeasuredCode:
     """Run op-logs for so many CPU seconds; the engine must not have been imported in this process.
 
     Raises UsageError for a log that cannot be read.
@@ -44,7 +44,7 @@ def lines_run_by(engine: str, paths: Sequence[Path], seconds: float) -> Measured
     ran = [name for name in names if data.lines(name)]
     data.set_query_contexts(None)
     files = [_lines_of(measure, root, name) for name in ran]
-    return Measured(files, len(names) - len(ran), num_run, len(paths))
+    return MeasuredCode(files, len(names) - len(ran), num_run, len(paths))
 
 
 def _lines_of(measure: coverage.Coverage, root: Path, name: str) -> FileLines:

@@ -8,7 +8,7 @@ import msgspec
 
 from swarden.harness.core.oplog import OpLog, OpLogError
 from swarden.harness.core.registry import target_of
-from swarden.harness.nightly.events import Probe, Runs, WorkerReplaced
+from swarden.harness.nightly.events import ProbeReached, Runs, WorkerReplaced
 from swarden.harness.nightly.journal import ShardFile, record_of
 from swarden.harness.nightly.night import Coordinator
 from swarden.harness.nightly.pool import Job
@@ -150,7 +150,7 @@ class _Gathered:
         if not is_new:
             return
         for name in first_seen:
-            night.emit(Probe(engine=record.engine, name=name, shard=record.ordinal))
+            night.emit(ProbeReached(engine=record.engine, name=name, shard=record.ordinal))
         for reason in record.replaced:
             night.emit(WorkerReplaced(engine=record.engine, shard=record.ordinal, reason=reason))
         night.emit(

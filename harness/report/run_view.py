@@ -15,7 +15,7 @@ from swarden.harness.report.history import HistoryEntry, entries_of, nodes_below
 from swarden.harness.report.lives import ABSENT, SubjectState, subjects_of
 from swarden.harness.report.op_text import op_text
 from swarden.harness.report.state import state_text
-from swarden.harness.report.story import Line, Part, failure_lines, replay_line
+from swarden.harness.report.story import StoryLine, StoryPart, failure_lines, replay_line
 from swarden.harness.report.timeline import Row, Timeline, timeline_of
 from swarden.harness.report.wording import subject_text
 from swarden.invariants.conservation import Conservation
@@ -112,7 +112,7 @@ class RunView:
     columns: Sequence[PoolColumn]
     rows: Sequence[Shown]
     num_rows: int
-    story: Sequence[Line]
+    story: Sequence[StoryLine]
 
     @property
     def legend(self) -> list[str]:
@@ -132,7 +132,7 @@ def view_of(log: OpLog, path: Path) -> RunView:
         name=path.name,
         verdict=failed_line(failure) if failure is not None else f"no failure in {len(log.ops)} ops",
         failure=failure,
-        claim=next((line.text for line in lines if line.part is Part.CLAIM), ""),
+        claim=next((line.text for line in lines if line.part is StoryPart.CLAIM), ""),
         heading=opening_lines(header, failure.engine if failure is not None else None),
         engines=[_engine_view(header, driver, engine) for engine in range(len(header.configs))],
         subjects=[subject_text(ref) for ref in refs],

@@ -37,7 +37,7 @@ class CorpusLog(NamedTuple):
     log: OpLog
 
 
-class Part(NamedTuple):
+class CorpusPart(NamedTuple):
     """The part of a corpus that is run in the batches of one worker, from the one with the ordinal `first_batch`."""
 
     logs: Sequence[CorpusLog] = ()
@@ -50,7 +50,7 @@ class Share:
     `running` is the name of the log that is run now; "" in a random run.
     """
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: CorpusPart) -> None:
         self.running = ""
         self._part = part
         self._features: set[int] = set()

@@ -16,7 +16,7 @@ from swarden.harness.core.target import Target
 from swarden.harness.core.target_fault import TargetFault, blamed_on
 
 
-class Listener(Protocol):
+class RunListener(Protocol):
     """Creates the driver of each run, is notified of its ops and its end, and ends the search."""
 
     target: Target
@@ -62,7 +62,7 @@ class Player:
 
     machine = ""
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: RunListener) -> None:
         super().__init__()
         self.listener = listener
         self.configs: Sequence[Any] = ()

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from swarden.engine_under_test.config import EngineConfig
 from swarden.engine_under_test.units import num_pages
-from swarden.harness.core.driver import Checking, Driver, Failure, Kept
+from swarden.harness.core.driver import Checking, Driver, Failure, KeptParts
 from swarden.harness.core.ops import AdvanceClock, Drain, Step, Submit
 from swarden.harness.core.port import Streamed
 from swarden.harness.core.registry import OWN, target_of
@@ -143,7 +143,7 @@ class TraceServer:
         self.system = EngineSystem(target.build(config), keep_finished=False)
         checking = Checking(catalog_of(target.contracts), every=pace.check_every or UNCHECKED, code=target.code)
         self.driver = Driver(
-            [self.system], checking=checking, keep=Kept(digests=False, moments=HISTORY_LEN, ops=HISTORY_LEN)
+            [self.system], checking=checking, keep=KeptParts(digests=False, moments=HISTORY_LEN, ops=HISTORY_LEN)
         )
         self.hits = Hits()
         start = self.system.capture()

@@ -30,7 +30,7 @@ from swarden.harness.core.replay import run_log
 from swarden.harness.core.target import Target
 from swarden.harness.engines.own.mutants.catalog import CATALOG
 from swarden.harness.report.story import failure_text
-from swarden.harness.search.machine import Listener, turns_of
+from swarden.harness.search.machine import RunListener, turns_of
 from swarden.harness.search.process import prepare_process
 from swarden.harness.search.search import search
 
@@ -47,7 +47,7 @@ Evidence = dict[str, Any]
 
 
 @dataclass
-class Recorder(Listener):
+class Recorder(RunListener):
     """Keeps the hash of each run: of its digests, and of its failure."""
 
     target: Target

@@ -12,7 +12,7 @@ from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import OWN
 from swarden.harness.mutants.generic.attack import KeptRuns
 from swarden.harness.search.campaign import Plan, Worker
-from swarden.harness.search.corpus import Part, rarest_first
+from swarden.harness.search.corpus import CorpusPart, rarest_first
 from swarden.harness.search.profiles import PROFILES
 
 
@@ -58,7 +58,7 @@ def record(*, runs: int, seed: int) -> Corpus:
             machine=machine,
             model=model,
             twin=twin,
-            part=Part(),
+            part=CorpusPart(),
         )
         result = Worker(plan, lambda _: None).work()
         corpus.kept.append(KeptRuns(machine, [log.to_bytes() for log in _from_both_ends(rarest_first(result.rare))]))

@@ -14,7 +14,7 @@ from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Drain, Submit
 from swarden.harness.core.registry import OWN
-from swarden.harness.nightly.page import Part
+from swarden.harness.nightly.page import RunPart
 from swarden.harness.nightly.page import page_of as page_of_archive
 from swarden.harness.search.archive import Archive, EngineOfNight, FindingOfNight, Night, Quarantine, Sighting, Status
 from swarden.harness.search.archive_files import save
@@ -294,7 +294,7 @@ def send_or_die(paths, sender):
             return
         if path.stem == "slow":
             Event().wait()
-        sender.send(Part(html=path.stem))
+        sender.send(RunPart(html=path.stem))
 
 
 def test_folder_without_nights_and_op_logs_is_a_mistake(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from swarden.engine_under_test.config import EngineConfig
 from swarden.engine_under_test.pools.ledger import Ledger
 from swarden.harness.components.ledger.system import LedgerSystem
-from swarden.harness.core.driver import Driver, Kept
+from swarden.harness.core.driver import Driver, KeptParts
 from swarden.harness.core.ops import Complete, Drain, Free, Give, Pressure, Step, Take, TakeOver
 from swarden.invariants.events import Completed, Modelled, Owner, Refused
 from swarden.invariants.view import Fence
@@ -143,7 +143,7 @@ def test_ledger_that_differs_from_the_model_is_reported(monkeypatch):
 
 @pytest.mark.parametrize("config", list(configurations()), ids=name_of)
 def test_random_traffic_agrees_with_the_model_and_drains(config):
-    rng, driver = Random(name_of(config)), Driver([LedgerSystem(config)], keep=Kept(digests=False))
+    rng, driver = Random(name_of(config)), Driver([LedgerSystem(config)], keep=KeptParts(digests=False))
 
     for _ in range(300):
         driver.apply(ledger_op(rng))

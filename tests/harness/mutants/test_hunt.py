@@ -5,7 +5,7 @@ import pytest
 from swarden.harness.core.mutant_file import mutants_of_environment
 from swarden.harness.core.registry import OWN, target_of
 from swarden.harness.engines.own.mutants.catalog import BY_ID
-from swarden.harness.mutants.hunt import HuntJob, HuntResult, Outcome, Scope, Score, hunt, hunts
+from swarden.harness.mutants.hunt import HuntJob, HuntOutcome, HuntResult, Scope, Score, hunt, hunts
 
 ENDLESS = """
 from swarden.harness.core.mutant import Hunk, Mutant
@@ -28,7 +28,7 @@ HARMLESS = Mutant(
 )
 """
 MUTANT = BY_ID["B14"]
-FOUND, BY_ANOTHER, MISSED = Outcome.FOUND, Outcome.BY_ANOTHER, Outcome.MISSED
+FOUND, BY_ANOTHER, MISSED = HuntOutcome.FOUND, HuntOutcome.BY_ANOTHER, HuntOutcome.MISSED
 
 
 def score(*outcomes, seeds=None):

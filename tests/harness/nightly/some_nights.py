@@ -14,12 +14,12 @@ from swarden.harness.core.replay import Verdict
 from swarden.harness.nightly.events import Event
 from swarden.harness.nightly.night import Coordinator, NightPhase, Order, begin, resumed
 from swarden.harness.nightly.phases import PHASES
-from swarden.harness.nightly.pool import Pool
+from swarden.harness.nightly.pool import JobPool
 from swarden.harness.search.archive import Archive, Archived, Night, Quarantine, Sighting, Status
 from swarden.harness.search.night_records import Canary
 from swarden.harness.search.result import Finding, Result, Tallies
 from swarden.harness.search.shards import FRESH, Settled, ShardResult
-from swarden.harness.search.worker_process import Limits, Replays
+from swarden.harness.search.worker_process import Replays, WorkerLimits
 
 LOG = OpLog(Header(engine=OWN, configs=[{}]), [Submit(), Step()])
 OPLOGS = Path(__file__).parents[2] / "quality/oplogs"
@@ -105,7 +105,7 @@ def night_of(
     archive = Archive(root)
     night = resumed(archive.nights_folder / of)[1] if isinstance(of, str) else begin(archive, of)
     emit = events.append if events is not None else lambda _: None
-    for _ in Coordinator(archive, night, Pool(answers, 1, (Lost,)), Limits(60.0), emit).run(phases):
+    for _ in Coordinator(archive, night, JobPool(answers, 1, (Lost,)), WorkerLimits(60.0), emit).run(phases):
         pass
     return night
 

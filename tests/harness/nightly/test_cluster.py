@@ -19,7 +19,7 @@ from swarden.harness.search import shards
 from swarden.harness.search.archive import Archive, Night
 from swarden.harness.search.profiles import PROFILES
 from swarden.harness.search.shards import build_of
-from swarden.harness.search.worker_process import Limits
+from swarden.harness.search.worker_process import WorkerLimits
 from tests.harness.some_processes import MAX_LOOKS, ROOT, wait_until
 
 distributed = pytest.importorskip("distributed", reason="pip install 'swarden[dask]'")
@@ -119,7 +119,7 @@ def night_on(pool, root, on_shard=lambda: None) -> Night:
     archive = Archive(root)
     night = begin(archive, ORDER)
     with pool as opened:
-        coordinator = Coordinator(archive, night, opened, Limits(60.0), lambda _: on_shard())
+        coordinator = Coordinator(archive, night, opened, WorkerLimits(60.0), lambda _: on_shard())
         for _ in coordinator.run([one for one in PHASES if one.name == "traffic"]):
             pass
     return night

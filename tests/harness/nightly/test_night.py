@@ -14,7 +14,7 @@ from swarden.harness.core.replay import Verdict, replay
 from swarden.harness.nightly.events import KINDS, Event
 from swarden.harness.nightly.night import begin, fresh_seed
 from swarden.harness.nightly.phases import PHASES
-from swarden.harness.nightly.pool import MAX_LOSSES, Job, Pool
+from swarden.harness.nightly.pool import MAX_LOSSES, Job, JobPool
 from swarden.harness.nightly.replaying import logs_of
 from swarden.harness.nightly.verdict import verdict_of
 from swarden.harness.search.archive import Archive, Night, Quarantine, Sighting, Status
@@ -326,8 +326,8 @@ def test_no_job_runs_on_a_node_with_another_build():
     """The node checks, so that neither a replay nor a canary ends before the difference is seen."""
     ran: list[int] = []
     with ThreadPoolExecutor(1) as node:
-        same = Pool(node, 1, builds=[build_of(OWN)])
-        other = Pool(node, 1, builds=[build_of(OWN)._replace(source_hash="other")])
+        same = JobPool(node, 1, builds=[build_of(OWN)])
+        other = JobPool(node, 1, builds=[build_of(OWN)._replace(source_hash="other")])
         results = [*same.run([Job("one", ran.append, (1,))], lambda *_: None)]
         with pytest.raises(UsageError, match=r": has swarden .* in build other; install the same packages"):
             next(other.run([Job("two", ran.append, (2,))], lambda *_: None))

@@ -12,7 +12,7 @@ from swarden.harness.core.ops import Drain, Inject
 from swarden.harness.core.replay import Verdict, failure_like, repeat, run_log
 from swarden.harness.engines.own.faults import PERTURBATIONS, SENT, USED
 from swarden.harness.perturbed.system import Misattributed, PerturbedSystem, Unnoticed
-from swarden.harness.search.shrink import Budget, shrink
+from swarden.harness.search.shrink import ShrinkBudget, shrink
 
 
 def noticed_log(fault: str) -> OpLog:
@@ -77,7 +77,7 @@ def test_failing_log_is_shrunk():
     failure = failure_under(BLIND, log)
 
     with BLIND.planted():
-        small = shrink(log, lambda one: failure_like(one, failure.fingerprint), Budget(executions=200)).log
+        small = shrink(log, lambda one: failure_like(one, failure.fingerprint), ShrinkBudget(executions=200)).log
 
     assert len(small.ops) <= 6
     assert failure_under(BLIND, small).fingerprints == failure.fingerprints

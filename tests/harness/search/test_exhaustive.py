@@ -12,7 +12,7 @@ from swarden.harness.core.ops import Drain, Flush, Pause, Step, Submit
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import failure_like, planted
 from swarden.harness.core.system import EngineSystem
-from swarden.harness.search.exhaustive import Exploration, Subject, alphabet_of, key_of, tiny_config
+from swarden.harness.search.exhaustive import Exploration, ExploredEngine, alphabet_of, key_of, tiny_config
 from swarden.harness.search.jobs import JobDeath, run_jobs
 
 OWN = target_of("swarden")
@@ -24,7 +24,9 @@ def explored(depth, *, machine="engine", mutant=None, ops=None, **options):
     header = Header(engine="swarden", machine=machine, configs=[OWN.encode(config)], mutant=mutant)
     alphabet = [op for op in alphabet_of(OWN, machine, config) if ops is None or isinstance(op, ops)]
     with planted(OWN, mutant):
-        return list(Exploration(Subject(header, alphabet), **{"workers": 1, "seconds": 60} | options).levels(depth))
+        return list(
+            Exploration(ExploredEngine(header, alphabet), **{"workers": 1, "seconds": 60} | options).levels(depth)
+        )
 
 
 @pytest.mark.parametrize("machine", ["engine", "ledger", "tree", "host"])
@@ -51,7 +53,7 @@ def test_search_reaches_each_state_that_the_sequences_reach():
                 system.take_events()
             states.add(key_of([system], [system.capture()], ops))
 
-    search = Exploration(Subject(header, alphabet), 1, 60)
+    search = Exploration(ExploredEngine(header, alphabet), 1, 60)
     levels = list(search.levels(depth))
 
     assert sum(level.states for level in levels) == len(states)

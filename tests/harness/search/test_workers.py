@@ -15,7 +15,7 @@ from swarden.harness.search.campaign import Plan, Worker
 from swarden.harness.search.findings import FindingReport
 from swarden.harness.search.profiles import PROFILES
 from swarden.harness.search.result import Finding
-from swarden.harness.search.shrink import Budget
+from swarden.harness.search.shrink import ShrinkBudget
 from swarden.harness.search.worker_process import BOOT_S, NotReproduced
 from swarden.harness.search.workers import DEATHS_OF_A_BATCH, WorkerGroup, interruptible
 from tests.harness.some_processes import processes_of, running, swarden, wait_until
@@ -40,7 +40,7 @@ class Saboteur:
 
 def reports_of(group: WorkerGroup, out: Path) -> list[FindingReport]:
     """The reports of all findings; every finding must have one."""
-    reports = list(group.report_findings(out, Budget()))
+    reports = list(group.report_findings(out, ShrinkBudget()))
     assert not [one for one in reports if isinstance(one, NotReproduced)]
     return [one for one in reports if isinstance(one, FindingReport)]
 

@@ -27,7 +27,7 @@ from swarden.harness.core.system import EngineSystem
 from swarden.harness.engines.own.adapter import SwardenEngine
 from swarden.harness.engines.own.mutants.catalog import BY_ID
 from swarden.harness.search.findings import sealed
-from swarden.harness.search.shrink import Budget, shrink
+from swarden.harness.search.shrink import ShrinkBudget, shrink
 from swarden.harness.strict.checker import LOGS, StrictChecker
 from swarden.harness.strict.private import VARIABLE as RECORD
 from swarden.harness.strict.private import renumbered
@@ -268,7 +268,7 @@ def test_log_of_a_failure_replays_and_shrinks():
     """The log fails in a new engine with the same mutant, and its shrunk log fails too."""
     log = recorded_failure()
 
-    small = shrink(log, lambda candidate: run_log(candidate).failure, Budget(executions=200))
+    small = shrink(log, lambda candidate: run_log(candidate).failure, ShrinkBudget(executions=200))
 
     assert log.header.mutant == "B13"
     assert replay(log).verdict is Verdict.FAILED

@@ -7,7 +7,7 @@ bug = MUTANTS.bug
 
 PREFILL = "swarden.engine_under_test.disaggregation.prefill:PrefillSide"
 DECODE = "swarden.engine_under_test.disaggregation.decode:DecodeSide"
-INCOMING = "swarden.engine_under_test.disaggregation.decode:Incoming"
+INCOMING = "swarden.engine_under_test.disaggregation.decode:IncomingRequest"
 
 
 bug(
@@ -144,7 +144,7 @@ bug(
     "S173",
     "a request was swapped out, and is in no queue",
     at=f"{DECODE}.swap_out",
-    healthy="self._swapped_out[request.transfer_id] = Incoming(request, swapped_out)",
+    healthy="self._swapped_out[request.transfer_id] = IncomingRequest(request, swapped_out)",
     broken="pass",
     caught_by=("set_aside_requests_are_kept",),
 )

@@ -105,8 +105,8 @@ bug(
     "S176",
     "found here by review: a request joined a load of a part of its prefix, and computed the rest that the host had",
     at=f"{LOADS}.under_way_to",
-    healthy="UnderWay(job.id, all(",
-    broken="UnderWay(job.id, True or all(",
+    healthy="LoadUnderWay(job.id, all(",
+    broken="LoadUnderWay(job.id, True or all(",
     caught_by=("joined_loads_bring_all_missing_pages",),
 )
 

@@ -181,7 +181,7 @@ bug(
     "S194",
     "lmcache pull 5004: of a chunk whose state was never written a page was cached as if it had one",
     Hunk(
-        "swarden.engine_under_test.cache.tree:Incoming.has",
+        "swarden.engine_under_test.cache.tree:IncomingPages.has",
         "[not overlap(spans, start, end) for spans in self.absent]",
         "[not overlap(spans, end - 1, end) for spans in self.absent]",
     ),
