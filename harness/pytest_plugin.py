@@ -13,7 +13,7 @@ import pytest
 SUFFIX = ".oplog"
 
 
-class Failed(Exception):
+class EngineFailed(Exception):
     """The engine failed; the text is the story."""
 
 
@@ -40,11 +40,11 @@ class Replay(pytest.Item):
     def runtest(self) -> None:
         story = import_module("swarden.harness.search.testing").replayed(self.path)
         if story:
-            raise Failed(story)
+            raise EngineFailed(story)
 
     def repr_failure(self, excinfo: "pytest.ExceptionInfo[BaseException]") -> str:  # type: ignore[override]  # a text will do
         usage_error = import_module("swarden.harness.core.errors").UsageError
-        if isinstance(excinfo.value, Failed | usage_error):
+        if isinstance(excinfo.value, EngineFailed | usage_error):
             return str(import_module("swarden.harness.core.printable").printable(str(excinfo.value), keep="\n"))
         return str(super().repr_failure(excinfo))
 

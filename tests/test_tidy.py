@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import tidy
+from tests import budget, tidy
 from tests.tidy import PACKAGES, Findings, Module
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -78,6 +78,22 @@ def test_folders_that_import_each_other_are_a_cycle():
 
 def test_no_file_is_long():
     expect_none(tidy.long_files, CODE)
+
+
+def test_each_folder_keeps_its_budget_of_lines():
+    assert budget.over_budget(CODE) == []
+
+
+def test_blank_lines_and_docstrings_are_no_code():
+    source = '"""A module\nof two lines."""\n\n\ndef one():\n    """Returns 1."""\n    return 1  # one\n'
+
+    assert budget.num_code_lines(Module("harness/core/one.py", source)) == 2
+
+
+def test_folder_over_its_budget_and_file_outside_of_all_are_named():
+    long, lost = (Module(path, "x = 1\n" * 10**5) for path in ("harness/core/long.py", "tools/lost.py"))
+
+    assert [line.partition(":")[0] for line in budget.over_budget([long, lost])] == ["harness/core", "tools/lost.py"]
 
 
 def test_no_function_is_long():

@@ -28,7 +28,7 @@ from swarden.harness.core.registry import OWN, target_of
 from swarden.harness.search.process import prepare_process
 
 
-class BenchmarkPart(StrEnum):
+class Benchmark(StrEnum):
     """A part of the benchmarks that can be measured alone."""
 
     STEP = "step"
@@ -53,7 +53,7 @@ class Measured(NamedTuple):
 def bench(
     *,
     part: Annotated[
-        list[BenchmarkPart] | None, typer.Option(help="only this part; can be given several times", show_default=False)
+        list[Benchmark] | None, typer.Option(help="only this part; can be given several times", show_default=False)
     ] = None,
     pairs: Annotated[int, typer.Option(min=1, help="measured pairs; the result is their median")] = 5,
     strict_seconds: Annotated[
@@ -74,26 +74,24 @@ def bench(
     Unequal outputs of two ways of generation that must agree are a violation, and so is a change that is not noticed.
     """
     target_of(engine).check_environment()
-    if engine != OWN and set(part or ()) - {BenchmarkPart.PARTS}:
-        raise UsageError(
-            f"--engine {engine}: only --part {BenchmarkPart.PARTS} measures another engine; give only that"
-        )
+    if engine != OWN and set(part or ()) - {Benchmark.PARTS}:
+        raise UsageError(f"--engine {engine}: only --part {Benchmark.PARTS} measures another engine; give only that")
     prepare_process()
     target_of(OWN).prepare_process()
-    measures: dict[BenchmarkPart, Callable[[], Measured]] = {
-        BenchmarkPart.STEP: lambda: _step(pairs),
-        BenchmarkPart.PARTS: lambda: _parts(list(dict.fromkeys((OWN, engine)))),
-        BenchmarkPart.STRICT: lambda: _strict(pairs, strict_seconds),
-        BenchmarkPart.SHRINKING: _shrinking,
-        BenchmarkPart.GENERATION: lambda: _generation(pairs),
-        BenchmarkPart.HOST: lambda: _host(pairs),
-        BenchmarkPart.SPECULATION: lambda: _speculation(pairs),
-        BenchmarkPart.DISAGGREGATION: lambda: _disaggregation(pairs),
-        BenchmarkPart.PERTURBATION: lambda: _perturbation(perturbations),
+    measures: dict[Benchmark, Callable[[], Measured]] = {
+        Benchmark.STEP: lambda: _step(pairs),
+        Benchmark.PARTS: lambda: _parts(list(dict.fromkeys((OWN, engine)))),
+        Benchmark.STRICT: lambda: _strict(pairs, strict_seconds),
+        Benchmark.SHRINKING: _shrinking,
+        Benchmark.GENERATION: lambda: _generation(pairs),
+        Benchmark.HOST: lambda: _host(pairs),
+        Benchmark.SPECULATION: lambda: _speculation(pairs),
+        Benchmark.DISAGGREGATION: lambda: _disaggregation(pairs),
+        Benchmark.PERTURBATION: lambda: _perturbation(perturbations),
     }
     measured = []
     with progress() as bar:
-        for name in part or (BenchmarkPart if engine == OWN else [BenchmarkPart.PARTS]):
+        for name in part or (Benchmark if engine == OWN else [Benchmark.PARTS]):
             bar.add_task(name)
             measured.append(measures[name]())
     wrong = [line for of_part in measured for line in of_part.wrong]

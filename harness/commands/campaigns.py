@@ -24,7 +24,7 @@ from swarden.harness.search.workers import WorkerGroup, interruptible
 END = object()
 
 
-class Limits(NamedTuple):
+class CampaignLimits(NamedTuple):
     """The seconds without an engine step until a worker is killed, and those to shrink all findings of a campaign."""
 
     step_seconds: float
@@ -90,7 +90,7 @@ def model_of_mutant(engine: str, mutant: str | None) -> str:
 
 
 @contextmanager
-def ended_campaigns(plans: Sequence[Plan], limits: Limits, lines: EventLines) -> Iterator[list[Campaign]]:
+def ended_campaigns(plans: Sequence[Plan], limits: CampaignLimits, lines: EventLines) -> Iterator[list[Campaign]]:
     """Run all campaigns at the same time; each ends when its findings are reported.
 
     The first SIGINT or SIGTERM interrupts those that have not ended, and nothing in the body, which prints the verdict.

@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 import typer
 
-from swarden.harness.commands.campaigns import Limits, ended_campaigns, model_of_mutant, plans_for
+from swarden.harness.commands.campaigns import CampaignLimits, ended_campaigns, model_of_mutant, plans_for
 from swarden.harness.commands.console import ERR, OUT, print_json
 from swarden.harness.commands.events import EventsOption, event_lines
 from swarden.harness.commands.exhaustive import explore
@@ -93,7 +93,7 @@ def fuzz(
     if exhaustive is not None:
         also = {"--engine": engines[1:], "--seed": seed is not None, "--events": events}
         raise typer.Exit(explore(shared, exhaustive, also, shrink_seconds=shrink_seconds, as_json=as_json))
-    limits = Limits(step_timeout, shrink_seconds)
+    limits = CampaignLimits(step_timeout, shrink_seconds)
     raise typer.Exit(_campaigns(shared, engines, Asked(minutes, limits, events), as_json=as_json))
 
 
@@ -101,7 +101,7 @@ class Asked(NamedTuple):
     """Options that are in no plan: the limit in minutes (None: the default), other limits, and the file of events."""
 
     minutes: float | None
-    limits: Limits
+    limits: CampaignLimits
     events: Path | None
 
 
