@@ -25,6 +25,7 @@ from typing import Any
 from harness.core.driver import Driver
 from harness.core.errors import UsageError
 from harness.core.oplog import Header, OpLog
+from harness.core.ops import Drain, Op
 from harness.core.registry import OWN, UnknownEngine, target_of
 from harness.core.replay import run_log
 from harness.core.target import Target
@@ -36,8 +37,8 @@ from harness.search.search import search
 
 TESTS = Path(__file__).parents[1]
 ENGINES = (OWN, "sglang==0.5.12.post1", "sglang==0.5.23", "vllm==0.20.2", "vllm==0.33.0")
-OWN_MACHINES = ("engine", "pd", "ledger", "tree", "host", "perturbed", "perturbed-pd")
-SEARCHES, RUNS_PER_SEARCH = 10, 20  # per machine
+OWN_MACHINES = ("engine", "pd", "ledger", "tree", "host")
+SEARCHES, RUNS_PER_SEARCH, OPS_PER_RUN = 10, 20, 20  # per machine; the newest release stands for an engine
 MUTANTS, MUTANT_SEEDS, WORKERS = 60, 3, 2
 BENCH = ("step", "parts", "strict")
 HASH_LEN = 8  # hex digits
@@ -53,12 +54,19 @@ class Recorder(Listener):
     target: Target
     is_over: bool = False
     runs: list[str] = field(default_factory=list)
+    num_ops: int = 0
+
+    def before_op(self, op: Op) -> bool:
+        """Whether the run may have a further op; each run ends with a drain."""
+        self.num_ops += 1
+        return self.num_ops <= OPS_PER_RUN or isinstance(op, Drain)
 
     def on_op(self, driver: Driver) -> None:
         """Continue the run."""
 
     def on_end(self, header: Header, driver: Driver) -> None:
         failures = driver.failure.fingerprints if driver.failure is not None else ()
+        self.num_ops = 0
         self.runs.append(_hash(json.dumps([header.configs, driver.digests, failures])))
 
 
@@ -94,8 +102,10 @@ def make(quick: bool) -> Evidence:
     found: Evidence = {"commit": _output("git", "rev-parse", "HEAD").strip()}
     found["matrix"] = _hash(_output(*_swarden("mutants", "matrix")))
     found["digests"], found["verdicts"] = {}, {}
+    newest = {engine.partition("==")[0]: engine for engine in ENGINES}
     for engine in filter(_is_installed, ENGINES):
-        name, machines = engine.partition("==")[0], OWN_MACHINES if engine == OWN else ("engine",)
+        name = engine.partition("==")[0]
+        machines = OWN_MACHINES if engine == OWN else ("engine",) if engine == newest[name] else ()
         with ProcessPoolExecutor(WORKERS, get_context("spawn")) as processes:
             runs = {machine: processes.submit(digests, engine, machine) for machine in machines}
             logs = {path: processes.submit(verdict, engine, path) for path in _logs_of(name)}
