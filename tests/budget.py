@@ -44,7 +44,7 @@ LINES: Mapping[str, int] = {
     "tests/harness": 10_460,
     "tests/hostile": 740,
     "tests/invariants": 5_760,
-    "tests/quality": 940,
+    "tests/quality": 580,
     "tests/your_engine": 160,
 }
 # What has been added since, by folder: lines, and the capability that they bring.

@@ -31,7 +31,7 @@ from swarden.harness.core.replay import run_log
 from swarden.harness.core.target import Target
 from swarden.harness.engines.own.mutants.catalog import CATALOG
 from swarden.harness.report.story import failure_text
-from swarden.harness.search.machine import turns_of
+from swarden.harness.search.machine import RunListener, turns_of
 from swarden.harness.search.process import prepare_process
 from swarden.harness.search.search import search
 
