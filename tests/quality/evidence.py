@@ -24,6 +24,7 @@ from typing import Any
 
 from swarden.harness.core.driver import Driver
 from swarden.harness.core.errors import UsageError
+from swarden.harness.core.fingerprint import current_fingerprint
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Drain, Op
 from swarden.harness.core.registry import OWN, UnknownEngine, target_of
@@ -123,7 +124,7 @@ def differences(before: Evidence, after: Evidence) -> Iterator[str]:
         yield "the kill matrix differs"
     for kind in ("digests", "verdicts"):
         for name in sorted(before[kind].keys() | after[kind].keys()):
-            then, now = before[kind].get(name), after[kind].get(name)
+            then, now = (_with_names_of_today(evidence[kind].get(name)) for evidence in (before, after))
             if then != now:
                 yield f"{kind}, {name}: {_changed(then, now)}"
     then, now = (_by_hunt(evidence) for evidence in (before, after))
@@ -131,6 +132,13 @@ def differences(before: Evidence, after: Evidence) -> Iterator[str]:
         for key in ("outcome", "law", "runs", "ops"):
             if then[hunt][key] != now[hunt][key]:
                 yield f"searches, {hunt}: {key} was {then[hunt][key]}, is {now[hunt][key]}"
+
+
+def _with_names_of_today(entry: Any) -> Any:
+    """A verdict with the fingerprints of this build; anything else as it is."""
+    if not isinstance(entry, dict) or "failures" not in entry:
+        return entry
+    return {**entry, "failures": [current_fingerprint(name) for name in entry["failures"]]}
 
 
 def costs(before: Evidence, after: Evidence) -> Iterator[str]:
