@@ -14,6 +14,7 @@ from swarden.harness.core.errors import CannotImport, UsageError
 OF_EXTRA = re.compile(r"""([\w.-]+)[^;\[]*;\s*extra\s*==\s*["'](\w+)["']""")  # a requirement in the metadata of swarden
 NO_PLACES = (str(Path(__file__).parent), str(Path(importlib.__file__).parent), "<frozen ")
 FORMER_ROOTS = ("engine_under_test", "fakes", "harness", "invariants")  # of our modules
+BACKPORT = "/importlib_metadata/"  # where it is imported, its finder takes the place of Python's
 REPAIR = "repair that package"
 
 
@@ -50,7 +51,8 @@ def one_line(error: BaseException) -> str:
 
 def place_of(error: BaseException) -> str:
     """The last line that ran, of code that is not Python's or of harness/core; "" if there is none."""
-    places = [one for one in extract_tb(error.__traceback__) if not one.filename.startswith(NO_PLACES)]
+    frames = extract_tb(error.__traceback__)
+    places = [one for one in frames if not one.filename.startswith(NO_PLACES) and BACKPORT not in one.filename]
     return f" ({places[-1].filename}:{places[-1].lineno})" if places else ""
 
 

@@ -241,7 +241,7 @@ class Exploration:
             system.do(op)
             system.capture()  # some ports tell the owners of units in events from the last capture
             system.take_events()
-        checking = Checking(catalog_of(target.contracts), code=target.code)
+        checking = Checking(catalog_of(target.contracts), code=target.code, target=target.name)
         driver = Driver(systems, checking=checking, keep=KeptParts(digests=False, moments=1))
         driver.apply(extension.op)
         key = b"" if driver.failure else key_of(systems, [driver.snapshot()], ops)

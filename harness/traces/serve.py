@@ -141,7 +141,9 @@ class TraceServer:
     def __init__(self, config: Any, pace: Pace, on_end: Callable[[], None], engine: str = OWN) -> None:
         target = target_of(engine)
         self.system = EngineSystem(target.build(config), keep_finished=False)
-        checking = Checking(catalog_of(target.contracts), every=pace.check_every or UNCHECKED, code=target.code)
+        checking = Checking(
+            catalog_of(target.contracts), every=pace.check_every or UNCHECKED, code=target.code, target=target.name
+        )
         self.driver = Driver(
             [self.system], checking=checking, keep=KeptParts(digests=False, moments=HISTORY_LEN, ops=HISTORY_LEN)
         )

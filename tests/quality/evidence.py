@@ -138,7 +138,8 @@ def _with_names_of_today(entry: Any) -> Any:
     """A verdict with the fingerprints of this build; anything else as it is."""
     if not isinstance(entry, dict) or "failures" not in entry:
         return entry
-    return {**entry, "failures": [current_fingerprint(name) for name in entry["failures"]]}
+    expected = entry["expected"] and current_fingerprint(entry["expected"])
+    return {**entry, "expected": expected, "failures": [current_fingerprint(name) for name in entry["failures"]]}
 
 
 def costs(before: Evidence, after: Evidence) -> Iterator[str]:

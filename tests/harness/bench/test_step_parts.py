@@ -29,7 +29,7 @@ def through(modules, sampler):
 @pytest.mark.parametrize(
     ("target", "package", "adapter"),
     [
-        (target_of(OWN), "engine_under_test", "swarden.harness.engines.own.adapter"),
+        (target_of(OWN), "swarden.engine_under_test", "swarden.harness.engines.own.adapter"),
         (SglangTarget, "sglang", "swarden.harness.engines.sglang.adapter"),
         (VllmTarget, "vllm", "swarden.harness.engines.vllm.adapter"),
     ],

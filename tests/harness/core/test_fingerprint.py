@@ -131,7 +131,7 @@ def test_fingerprint_of_an_error_of_our_engine_omits_the_package():
     with pytest.raises(ValueError, match="page_size") as caught:
         EngineConfig(page_size=3)
 
-    assert fingerprint_of_error(caught.value, "engine_under_test") == (
+    assert fingerprint_of_error(caught.value, "swarden.engine_under_test") == (
         "ConfigError/config.EngineConfig._check_choices/config.EngineConfig.__post_init__"
     )
 

@@ -59,7 +59,7 @@ def test_calls_of_a_user_file_are_its_mutants_in_order(own):
             id="id-twice",
         ),
         pytest.param(
-            f"{HEAD}from harness.core.mutant import Mutants\nMINE = Mutants()\n"
+            f"{HEAD}from swarden.harness.core.mutant import Mutants\nMINE = Mutants()\n"
             'for source in "ab":\n    MINE.bug("one", source, caught_by=("stuck",))',
             "{path}: mutant one is there twice; give one of them another id",
             id="id-twice-in-calls",

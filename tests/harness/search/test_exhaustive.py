@@ -12,6 +12,7 @@ from swarden.harness.core.ops import Drain, Flush, Pause, Step, Submit
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import failure_like, planted
 from swarden.harness.core.system import EngineSystem
+from swarden.harness.core.target_fault import TargetFault
 from swarden.harness.search.exhaustive import Exploration, ExploredEngine, alphabet_of, key_of, tiny_config
 from swarden.harness.search.jobs import JobDeath, run_jobs
 
@@ -124,13 +125,13 @@ def test_sequence_that_kills_its_process_is_a_finding(monkeypatch):
     assert levels[1].states > 0
 
 
-def test_fault_of_swarden_itself_is_not_a_finding(monkeypatch):
+def test_fault_of_the_target_is_not_a_finding(monkeypatch):
     def capture(_system):
         raise ZeroDivisionError
 
     monkeypatch.setattr(EngineSystem, "capture", capture)
 
-    with pytest.raises(RuntimeError, match="worker died: 1, in the sequence"):
+    with pytest.raises(TargetFault, match="target swarden: its capture raised ZeroDivisionError"):
         explored(1)
 
 

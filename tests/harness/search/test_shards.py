@@ -50,6 +50,7 @@ LOG = OpLog(Header(engine=OWN, machine="engine", configs=[{}], expected="law"), 
 def own_mutants(tmp_path, monkeypatch):
     (tmp_path / "own.py").write_text(f"ONCE = {str(tmp_path / 'once')!r}\n{MUTANTS}")
     monkeypatch.setenv(VARIABLE, str(tmp_path / "own.py"))
+    close_lanes()  # a worker of an earlier test does not know the file
     yield
     close_lanes()
 
