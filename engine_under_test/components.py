@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from engine_under_test.units import align_down, align_up, lookback, num_pages, pages_between
-from engine_under_test.window import tail_len, window_frontier
+from swarden.engine_under_test.units import align_down, align_up, lookback, num_pages, pages_between
+from swarden.engine_under_test.window import tail_len, window_frontier
 
 UNBOUNDED = 1 << 62  # more tokens than any prefix has
 STATE_WINDOW = 2  # a token reads the state that the token before it left

@@ -5,9 +5,9 @@ from dataclasses import asdict, dataclass, fields, replace
 from reprlib import repr as shortened
 from typing import Any, NamedTuple
 
-from engine_under_test.components import STATE_WINDOW, Component, RecurrentState, component_of
-from engine_under_test.errors import ConfigError
-from engine_under_test.limits import (
+from swarden.engine_under_test.components import STATE_WINDOW, Component, RecurrentState, component_of
+from swarden.engine_under_test.errors import ConfigError
+from swarden.engine_under_test.limits import (
     MAX_CONTEXT_LEN,
     MAX_NUMBER,
     MAX_POOL_TOKENS,
@@ -15,7 +15,7 @@ from engine_under_test.limits import (
     MAX_TABLE_ENTRIES,
     MAX_UNITS,
 )
-from engine_under_test.units import align_up, lookback, num_pages
+from swarden.engine_under_test.units import align_up, lookback, num_pages
 
 PAGE_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 PAGE_REUSES = ("lifo", "fifo")

@@ -5,16 +5,28 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from engine_under_test.cache.prefix_cache import PrefixCache
-from engine_under_test.config import EngineConfig
-from engine_under_test.disaggregation.decode import DecodeSide
-from engine_under_test.disaggregation.prefill import PrefillSide
-from engine_under_test.disaggregation.side import LinkedTo
-from engine_under_test.errors import ConfigError, EngineError
-from engine_under_test.events import (
+from swarden.engine_under_test.cache.prefix_cache import PrefixCache
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.disaggregation.decode import DecodeSide
+from swarden.engine_under_test.disaggregation.prefill import PrefillSide
+from swarden.engine_under_test.disaggregation.side import LinkedTo
+from swarden.engine_under_test.errors import ConfigError, EngineError
+from swarden.engine_under_test.host.tier import HostTier
+from swarden.engine_under_test.model.runner import model_forward
+from swarden.engine_under_test.pools.memory import KVMemory
+from swarden.engine_under_test.ports import Ports
+from swarden.engine_under_test.request import Belonging, Ending, Generation, Output, Request
+from swarden.engine_under_test.sampling import SamplingParams
+from swarden.engine_under_test.scheduler.other_side import OtherSide
+from swarden.engine_under_test.scheduler.scheduler import Scheduler
+from swarden.engine_under_test.scheduler.storage import Storage
+from swarden.engine_under_test.strict import CENSUS, CONTENT, Checker, both, checker_of, setting_of
+from swarden.engine_under_test.units import num_pages
+from swarden.invariants.events import (
     AbortAsked,
     CloseAsked,
     Event,
+    FinishReason,
     Flushed,
     Rejected,
     StepBegan,
@@ -22,18 +34,6 @@ from engine_under_test.events import (
     Submitted,
     TurnRefused,
 )
-from engine_under_test.host.tier import HostTier
-from engine_under_test.model.runner import model_forward
-from engine_under_test.pools.memory import KVMemory
-from engine_under_test.ports import Ports
-from engine_under_test.reasons import Ending, FinishReason
-from engine_under_test.request import Belonging, Generation, Output, Request
-from engine_under_test.sampling import SamplingParams
-from engine_under_test.scheduler.other_side import OtherSide
-from engine_under_test.scheduler.scheduler import Scheduler
-from engine_under_test.scheduler.storage import Storage
-from engine_under_test.strict import CENSUS, CONTENT, Checker, both, checker_of, setting_of
-from engine_under_test.units import num_pages
 
 PAUSED = "paused: the engine generates no tokens; call resume first"
 DEFAULT_PORTS = Ports()  # the forward of a checkpoint, the system clock, no observer, memory without shortages

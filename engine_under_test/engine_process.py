@@ -13,22 +13,22 @@ from typing import NamedTuple
 
 import torch
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.disaggregation.handshakes import Address, Refusal
-from engine_under_test.disaggregation.silence import heartbeat_ms
-from engine_under_test.disaggregation.tcp import TcpLink
-from engine_under_test.engine import Engine, create_engine
-from engine_under_test.errors import EngineError
-from engine_under_test.ports import Ports
-from engine_under_test.request import Output
-from engine_under_test.sampling import SamplingParams
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.disaggregation.handshakes import Address, Refusal
+from swarden.engine_under_test.disaggregation.silence import heartbeat_ms
+from swarden.engine_under_test.disaggregation.tcp import TcpLink
+from swarden.engine_under_test.engine import Engine, create_engine
+from swarden.engine_under_test.errors import EngineError
+from swarden.engine_under_test.ports import Ports
+from swarden.engine_under_test.request import Output
+from swarden.engine_under_test.sampling import SamplingParams
 
 POLL_S = 0.001  # between two polls of an idle process
 START_TIMEOUT_MS = 120_000
 MAX_STARTS = 3  # of a process in a row, if each of them fails
 
 
-class Submit(NamedTuple):
+class SubmitCommand(NamedTuple):
     """Command: queue a request."""
 
     transfer_id: int
@@ -38,7 +38,7 @@ class Submit(NamedTuple):
     priority: int
 
 
-class Abort(NamedTuple):
+class AbortCommand(NamedTuple):
     """Command: abort the request of a transfer."""
 
     transfer_id: int
@@ -92,7 +92,7 @@ class EngineSpec(NamedTuple):
     ports: Callable[[], Ports] = Ports
 
 
-Command = Submit | Abort | SkipTransfers | ReportState
+Command = SubmitCommand | AbortCommand | SkipTransfers | ReportState
 Reply = Started | EngineError | list[Output] | State | Alive
 
 
@@ -174,12 +174,14 @@ def _send_replies(replies: "SimpleQueue[Reply]", client: Connection, interval_ms
         return  # the client has died, and the main thread finds that too
 
 
-def _execute(command: Submit | Abort | SkipTransfers, engine: Engine, transfer_ids: dict[int, int]) -> None:
+def _execute(
+    command: SubmitCommand | AbortCommand | SkipTransfers, engine: Engine, transfer_ids: dict[int, int]
+) -> None:
     match command:
-        case Submit(transfer_id, token_ids, sampling, namespace, priority):
+        case SubmitCommand(transfer_id, token_ids, sampling, namespace, priority):
             request = engine.submit_transfer(transfer_id, token_ids, sampling, namespace=namespace, priority=priority)
             transfer_ids[request] = transfer_id
-        case Abort(aborted):
+        case AbortCommand(aborted):
             for request in [one for one, transfer_id in transfer_ids.items() if transfer_id == aborted]:
                 engine.abort(request)
         case SkipTransfers(last_id):

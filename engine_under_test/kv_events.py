@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from engine_under_test.events import Dropped, Event, Split, Stored, Uprooted
+from swarden.invariants.events import Dropped, Event, Split, Stored, Uprooted
 
 DEVICE, HOST = "device", "host"
 

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.disaggregation.link import InProcessLink
-from engine_under_test.engine import PAUSED, Engine, create_engine
-from engine_under_test.errors import EngineError
-from engine_under_test.ports import Ports
-from engine_under_test.request import Generation, Output, serve
-from engine_under_test.sampling import SamplingParams
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.disaggregation.link import InProcessLink
+from swarden.engine_under_test.engine import PAUSED, Engine, create_engine
+from swarden.engine_under_test.errors import EngineError
+from swarden.engine_under_test.ports import Ports
+from swarden.engine_under_test.request import Generation, Output, serve
+from swarden.engine_under_test.sampling import SamplingParams
 
 
 class Pair:

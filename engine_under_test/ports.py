@@ -10,12 +10,12 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from engine_under_test.clock import MonotonicClock
-from engine_under_test.config import PoolSpec as PoolSpec  # for implementations of Forward
-from engine_under_test.errors import EngineError
-from engine_under_test.events import Event
-from engine_under_test.messages import Message as Message  # for implementations of Link
-from engine_under_test.sampling import GREEDY, SamplingParams
+from swarden.engine_under_test.clock import MonotonicClock
+from swarden.engine_under_test.config import PoolSpec as PoolSpec  # for implementations of Forward
+from swarden.engine_under_test.errors import EngineError
+from swarden.engine_under_test.messages import Message as Message  # for implementations of Link
+from swarden.engine_under_test.sampling import GREEDY, SamplingParams
+from swarden.invariants.events import Event
 
 
 class Observer(Protocol):

@@ -16,16 +16,16 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
 
-from engine_under_test.clock import MonotonicClock
-from engine_under_test.config import EngineConfig
-from engine_under_test.disaggregation.handshakes import Address, Refusal
-from engine_under_test.disaggregation.silence import Silence, heartbeat_ms
-from engine_under_test.disaggregation.tcp import LOOPBACK, listener_on, new_secret
-from engine_under_test.engine_process import (
+from swarden.engine_under_test.clock import MonotonicClock
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.disaggregation.handshakes import Address, Refusal
+from swarden.engine_under_test.disaggregation.silence import Silence, heartbeat_ms
+from swarden.engine_under_test.disaggregation.tcp import LOOPBACK, listener_on, new_secret
+from swarden.engine_under_test.engine_process import (
     MAX_STARTS,
     POLL_S,
     START_TIMEOUT_MS,
-    Abort,
+    AbortCommand,
     Command,
     EngineSpec,
     Occupancy,
@@ -34,12 +34,12 @@ from engine_under_test.engine_process import (
     SkipTransfers,
     Started,
     State,
-    Submit,
+    SubmitCommand,
     run_side,
 )
-from engine_under_test.errors import EngineError
-from engine_under_test.request import Generation, Output, serve
-from engine_under_test.sampling import SamplingParams
+from swarden.engine_under_test.errors import EngineError
+from swarden.engine_under_test.request import Generation, Output, serve
+from swarden.engine_under_test.sampling import SamplingParams
 
 SIDES = ("prefill", "decode")
 MAX_POLLS = 60_000  # for one report of a state
@@ -191,10 +191,12 @@ class ProcessPair:
         self.decode = SideProcess(decode, self.address, secret, self._arrived)
         self._config = spec.config
         self._num_transfers = 0
-        self._open: dict[int, Submit] = {}  # the requests that have not ended, by transfer id, in order
+        self._open: dict[int, SubmitCommand] = {}  # the requests that have not ended, by transfer id, in order
         self._with_output: set[int] = set()  # their transfer ids
         self.undelivered: list[Output] = []  # received, and not returned by `step` yet
-        self._held: deque[Submit] = deque()  # not submitted to the prefill process yet: the suspects, then the others
+        self._held: deque[SubmitCommand] = (
+            deque()
+        )  # not submitted to the prefill process yet: the suspects, then the others
         self._num_deaths: dict[int, int] = {}  # of prefill processes that may have run a suspect, by transfer id
         self._suspect = 0  # the transfer id of the last suspect that was submitted to the prefill process
         try:
@@ -225,7 +227,7 @@ class ProcessPair:
             raise EngineError("return_logits: logits do not leave the process that computes them; use create_pair")
         self._receive()
         transfer_id = self._num_transfers + 1
-        submit = Submit(transfer_id, [*map(index, token_ids)], sampling, index(namespace), index(priority))
+        submit = SubmitCommand(transfer_id, [*map(index, token_ids)], sampling, index(namespace), index(priority))
         self._num_transfers = transfer_id
         self.decode.send(submit)
         self._open[transfer_id] = submit
@@ -236,7 +238,7 @@ class ProcessPair:
     def abort(self, transfer_id: int) -> None:
         """Abort a request on the decode side, which closes its transfer."""
         if transfer_id in self._open:
-            self.decode.send(Abort(transfer_id))
+            self.decode.send(AbortCommand(transfer_id))
 
     def step(self) -> list[Output]:
         """The outputs that arrived since the last call; waits at most POLL_S for one."""
@@ -312,7 +314,7 @@ class ProcessPair:
             side.send(SkipTransfers(self._num_transfers))
         if side is self.prefill and is_hopeless:
             for transfer_id in self._open:
-                self.decode.send(Abort(transfer_id))
+                self.decode.send(AbortCommand(transfer_id))
         if side is self.decode or is_hopeless:
             self._end(self._open, reason)
         else:
@@ -340,7 +342,7 @@ class ProcessPair:
         for transfer_id in submitted[: self._config.max_running_requests] if was_started else ():
             deaths = self._num_deaths[transfer_id] = self._num_deaths.get(transfer_id, 0) + 1
             if deaths > self._config.max_forward_retries:
-                self.decode.send(Abort(transfer_id))
+                self.decode.send(AbortCommand(transfer_id))
                 self._end([transfer_id], f"{deaths} prefill processes died with it")
         self._suspect, self._held = 0, deque(self._open[one] for one in unserved if one in self._open)
 

@@ -6,10 +6,23 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from engine_under_test.ports import Computed, LogitsSpan
-from engine_under_test.reasons import FinishReason
-from engine_under_test.sampling import SamplingParams
-from engine_under_test.units import Owner, request_owner
+from swarden.engine_under_test.ports import Computed, LogitsSpan
+from swarden.engine_under_test.sampling import SamplingParams
+from swarden.engine_under_test.units import request_owner
+from swarden.invariants.events import FinishReason, Owner
+
+
+class Ending(NamedTuple):
+    """The reason of a request's end with its detail, which names ids and counts."""
+
+    reason: FinishReason
+    detail: str = ""
+
+    def __str__(self) -> str:
+        """The text for the client; a failed transfer and a peer timeout show their detail only."""
+        if self.reason in (FinishReason.TRANSFER_FAILED, FinishReason.PEER_TIMEOUT):
+            return self.detail
+        return f"{self.reason}: {self.detail}" if self.detail else str(self.reason)
 
 
 class Output(NamedTuple):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
-from engine_under_test.errors import ConfigError
+from swarden.engine_under_test.errors import ConfigError
 
 MIN_TEMPERATURE = 1e-4  # below it scaled logits exceed the precision of a float64
 

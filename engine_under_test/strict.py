@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from engine_under_test.errors import ConfigError
-from engine_under_test.events import Event
-from engine_under_test.ports import Observer
+from swarden.engine_under_test.errors import ConfigError
+from swarden.engine_under_test.ports import Observer
+from swarden.invariants.events import Event
 
 VARIABLE = "SWARDEN_STRICT_MEM_CHECK"
 GROUP = "swarden.checkers"

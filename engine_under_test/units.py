@@ -6,33 +6,21 @@ pages.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
-
-class Owner(NamedTuple):
-    """The holder that must free a unit: a kind (request, session, transfer, tree…) and its ordinal."""
-
-    kind: str
-    id: int = 0
-
-    def __str__(self) -> str:
-        return self.kind if self == TREE else f"{self.kind} {self.kind[0]}{self.id}"
-
-
-TREE = Owner("tree")
+from swarden.invariants.events import HANDOVER_KIND, REQUEST_KIND, SESSION_KIND, Owner
 
 
 def request_owner(request_id: int) -> Owner:
-    return Owner("request", request_id)
+    return Owner(REQUEST_KIND, request_id)
 
 
 def session_owner(session_id: int) -> Owner:
-    return Owner("session", session_id)
+    return Owner(SESSION_KIND, session_id)
 
 
 def handover_owner(request_id: int) -> Owner:
     """The owner of the units that are held for a transfer; its ordinal is the request id, not the transfer id."""
-    return Owner("transfer", request_id)
+    return Owner(HANDOVER_KIND, request_id)
 
 
 def align_down(length: int, page_size: int) -> int:

@@ -1,6 +1,6 @@
 """The formula for the windowed pages that a request still needs."""
 
-from engine_under_test.units import align_down, align_up, lookback
+from swarden.engine_under_test.units import align_down, align_up, lookback
 
 
 def kept_len(*, window: int, page_size: int) -> int:

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from fakes.faults import Faults
+from swarden.fakes.faults import Faults
 
 
 class FakeBacking:

@@ -1,9 +1,9 @@
 """All fakes and their faults."""
 
-from fakes.backing import FakeBacking
-from fakes.host import UnsteadyHostStore
-from fakes.link import UnsteadyLink
-from fakes.unsteady import UnsteadyForward
+from swarden.fakes.backing import FakeBacking
+from swarden.fakes.host import UnsteadyHostStore
+from swarden.fakes.link import UnsteadyLink
+from swarden.fakes.unsteady import UnsteadyForward
 
 FAKES = (FakeBacking, UnsteadyForward, UnsteadyHostStore, UnsteadyLink)
 BETWEEN_ENGINES = tuple(UnsteadyLink.FAULTS)  # only an engine with a link has these

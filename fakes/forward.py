@@ -2,42 +2,14 @@
 
 from array import array
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 
-from engine_under_test.ports import Computed, ForwardBatch, PoolPages, PoolSpec, SlotLayout
-from fakes.places import slot_of, written_pages, written_slots
-
-
-class Read(NamedTuple):
-    """A pass read `tags` in `pool` for the positions of a request from `start` on.
-
-    `component` is the index of the pool in the configuration.
-    """
-
-    launch: int
-    request_id: int
-    pool: str
-    start: int
-    tags: "array[int]"
-    component: int = 0
-
-
-class Written(NamedTuple):
-    """A pass wrote positions [start, end) of a request to `pages` of `pool`.
-
-    `component` is the index of the pool in the configuration.
-    """
-
-    launch: int
-    request_id: int
-    pool: str
-    start: int
-    end: int
-    pages: tuple[int, ...]
-    component: int = 0
+from swarden.engine_under_test.ports import Computed, ForwardBatch, PoolPages, PoolSpec, SlotLayout
+from swarden.fakes.places import slot_of, written_pages, written_slots
+from swarden.invariants.events import Read, Written
 
 
 class TagModel(Protocol):

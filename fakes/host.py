@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
-from engine_under_test.ports import Acknowledgement, HostStore, PageCopy
-from fakes.faults import Faults
+from swarden.engine_under_test.ports import Acknowledgement, HostStore, PageCopy
+from swarden.fakes.faults import Faults
 
 
 class UnsteadyHostStore:

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import ClassVar
 
-from engine_under_test.ports import Link, Message
-from fakes.faults import Faults
+from swarden.engine_under_test.ports import Link, Message
+from swarden.fakes.faults import Faults
 
 
 class UnsteadyLink:

@@ -3,7 +3,7 @@
 from array import array
 from collections.abc import Sequence
 
-from engine_under_test.ports import ForwardBatch, PageSpan, PoolPages
+from swarden.engine_under_test.ports import ForwardBatch, PageSpan, PoolPages
 
 
 def slot_of(pages: Sequence[int], span: PageSpan, position: int, page_size: int) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from itertools import cycle
 
-from engine_under_test.ports import Wanted
+from swarden.engine_under_test.ports import Wanted
 
 
 class ScriptedProposer:

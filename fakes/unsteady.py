@@ -6,9 +6,9 @@ from typing import ClassVar
 
 import torch
 
-from engine_under_test.ports import Computed, Forward, ForwardBatch, ForwardFailed, PoolSpec, SlotLayout
-from fakes.faults import Faults
-from fakes.places import readers, written_pages, written_slots
+from swarden.engine_under_test.ports import Computed, Forward, ForwardBatch, ForwardFailed, PoolSpec, SlotLayout
+from swarden.fakes.faults import Faults
+from swarden.fakes.places import readers, written_pages, written_slots
 
 
 class UnsteadyForward:

@@ -17,11 +17,11 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from engine_under_test.errors import AccountingError, CheckpointError, ConfigError
-from harness.commands.console import ERR, OUT, StandardOutputError
-from harness.core.errors import UsageError
-from harness.core.exit_codes import STOPPING, ExitCode
-from harness.core.imports import importing, one_line, place_of
+from swarden.engine_under_test.errors import AccountingError, CheckpointError, ConfigError
+from swarden.harness.commands.console import ERR, OUT, StandardOutputError
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.exit_codes import STOPPING, ExitCode
+from swarden.harness.core.imports import importing, one_line, place_of
 
 FAILED = (ExitCode.NONDETERMINISTIC, ExitCode.VIOLATED, ExitCode.STUCK)  # the verdicts of an interrupted command
 MAX_SHOWN = 2000  # characters of a message: names in files can be long
@@ -97,7 +97,9 @@ def _options(
 def _loaded(name: str) -> typer.Typer:
     """The command with that name; raises UsageError if a package that it needs is missing."""
     with importing(f"the command {name}"):
-        found: typer.Typer | Callable[..., None] = EntryPoint(name, f"harness.commands.{name}:{name}", "").load()
+        found: typer.Typer | Callable[..., None] = EntryPoint(
+            name, f"swarden.harness.commands.{name}:{name}", ""
+        ).load()
     if isinstance(found, typer.Typer):
         return found
     alone = typer.Typer(add_completion=False)

@@ -13,7 +13,7 @@ import pytest
 SUFFIX = ".oplog"
 
 
-class Failed(Exception):
+class EngineFailed(Exception):
     """The engine failed; the text is the story."""
 
 
@@ -38,19 +38,28 @@ class Replay(pytest.Item):
     """Replays the op-log; passes if it does not fail any more."""
 
     def runtest(self) -> None:
-        story = import_module("harness.search.testing").replayed(self.path)
+        story = import_module("swarden.harness.search.testing").replayed(self.path)
         if story:
-            raise Failed(story)
+            raise EngineFailed(story)
 
     def repr_failure(self, excinfo: "pytest.ExceptionInfo[BaseException]") -> str:  # type: ignore[override]  # a text will do
-        usage_error = import_module("harness.core.errors").UsageError
-        if isinstance(excinfo.value, Failed | usage_error):
-            return str(import_module("harness.core.printable").printable(str(excinfo.value), keep="\n"))
+        usage_error = import_module("swarden.harness.core.errors").UsageError
+        if isinstance(excinfo.value, EngineFailed | usage_error):
+            return str(import_module("swarden.harness.core.printable").printable(str(excinfo.value), keep="\n"))
         return str(super().repr_failure(excinfo))
 
     def reportinfo(self) -> tuple[Path, None, str]:
-        printable = import_module("harness.core.printable").printable
+        printable = import_module("swarden.harness.core.printable").printable
         return self.path, None, f"replay {printable(self.path.name)}"
+
+
+def pytest_exception_interact(call: "pytest.CallInfo[object]", report: object) -> None:
+    """Add to the report of a generated test that an earlier build wrote what to change in it."""
+    cause = call.excinfo.value.__cause__ if call.excinfo is not None else None
+    if isinstance(report, pytest.CollectReport) and isinstance(cause, ImportError):
+        hint = import_module("swarden.harness.core.imports").former_import(cause)
+        if hint:
+            report.sections.append(("swarden", hint))
 
 
 @pytest.fixture
@@ -63,10 +72,10 @@ def swarden_fuzz(tmp_path: Path) -> Callable[..., None]:
     """
 
     def fuzz(engine: str, *, out: Path = tmp_path, **options: object) -> None:
-        testing = import_module("harness.search.testing")
+        testing = import_module("swarden.harness.search.testing")
         try:
             text = testing.fuzzed(testing.Fuzz(engine, **options), out)
-        except import_module("harness.core.errors").UsageError as error:
+        except import_module("swarden.harness.core.errors").UsageError as error:
             text = str(error)
         if text:
             pytest.fail(text, pytrace=False)

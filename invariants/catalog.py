@@ -10,10 +10,10 @@ from operator import itemgetter
 from pkgutil import walk_packages
 from typing import NamedTuple
 
-import invariants
-from invariants.invariant import Given, Invariant
-from invariants.transition import Transition, When
-from invariants.violation import Evidence, Violation
+from swarden import invariants
+from swarden.invariants.invariant import Given, Invariant
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.violation import Evidence, Violation
 
 CAUSES_FIRST = (
     "moves",
@@ -93,7 +93,7 @@ def _place(module: str) -> int:
 
 
 @dataclass(slots=True)
-class Counts:
+class EvaluationCounts:
     """How often an invariant was evaluated, and how often it was not applicable to the engine."""
 
     evaluated: int = 0
@@ -110,7 +110,7 @@ class Check(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Group:
+class InvariantGroup:
     """Invariants that are due together: after one of the events `on`, or each time if it is empty.
 
     If it `reads` any parts, and all are the same as when they were checked, the invariants still hold.  Those
@@ -127,19 +127,19 @@ class Group:
 class Groups:
     """The groups of one moment, for an engine that lacks certain parts: those `always` due, and those by event."""
 
-    always: Sequence[Group]
-    after: Mapping[type, Sequence[Group]]
+    always: Sequence[InvariantGroup]
+    after: Mapping[type, Sequence[InvariantGroup]]
 
 
-class Tally(Mapping[str, Counts]):
+class Tally(Mapping[str, EvaluationCounts]):
     """The counts by invariant, from the number of transitions in which each group was due."""
 
     def __init__(self) -> None:
         self.moments: Counter[Groups] = Counter()  # the transitions for which the groups `always` were due
-        self.due: Counter[Group] = Counter()  # the transitions for which a group was due because of its events
+        self.due: Counter[InvariantGroup] = Counter()  # the transitions for which a group was due because of its events
         self.withheld: Counter[str] = Counter()  # by invariant, the times that its `given` was false: not applicable
 
-    def __getitem__(self, name: str) -> Counts:
+    def __getitem__(self, name: str) -> EvaluationCounts:
         return self._counts[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -148,13 +148,13 @@ class Tally(Mapping[str, Counts]):
     def __len__(self) -> int:
         return len(self._counts)
 
-    def items(self) -> ItemsView[str, Counts]:
+    def items(self) -> ItemsView[str, EvaluationCounts]:
         """The counts of all invariants, computed once."""
         return self._counts.items()
 
     @property
-    def _counts(self) -> dict[str, Counts]:
-        counts: defaultdict[str, Counts] = defaultdict(Counts)
+    def _counts(self) -> dict[str, EvaluationCounts]:
+        counts: defaultdict[str, EvaluationCounts] = defaultdict(EvaluationCounts)
         always = [(group, times) for groups, times in self.moments.items() for group in groups.always]
         for group, times in [*always, *self.due.items()]:
             for check in group.checks:
@@ -201,17 +201,17 @@ class Catalog:
 
 def _groups(moment: When, missing: frozenset[str], invariants: Iterable[Invariant]) -> Groups:
     """An invariant of events that the engine never reports is not applicable, whatever events there are."""
-    groups: dict[tuple[frozenset[type], frozenset[str]], Group] = {}
+    groups: dict[tuple[frozenset[type], frozenset[str]], InvariantGroup] = {}
     for place, one in enumerate(invariants):
         if one.when in (When.OP, moment):
             is_silent = bool(one.on) and missing.issuperset([kind.__name__ for kind in one.on])
             key = (frozenset[type]() if is_silent else one.on, one.reads)
-            group = groups.setdefault(key, Group(*key))
+            group = groups.setdefault(key, InvariantGroup(*key))
             if is_silent or not one.needs.isdisjoint(missing):
                 group.not_applicable.append(one.name)
             else:
                 group.checks.append(Check(place, one.name, one.given, one.find))
-    after: defaultdict[type, list[Group]] = defaultdict(list)
+    after: defaultdict[type, list[InvariantGroup]] = defaultdict(list)
     for group in groups.values():
         for kind in group.on:
             after[kind].append(group)
@@ -224,5 +224,5 @@ CONTRACTS = frozenset(one.contract for one in ALL.invariants if one.contract is 
 
 @cache
 def catalog_of(contracts: frozenset[str]) -> Catalog:
-    """All laws, and the contracts of these modules of `invariants.contracts`."""
+    """All laws, and the contracts of these modules of `swarden.invariants.contracts`."""
     return Catalog(one for one in ALL.invariants if one.contract is None or one.contract in contracts)

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from itertools import compress
 from operator import attrgetter, is_
 
-from invariants.derived import Derived
-from invariants.view import NodeView, PeerMap, PoolView, RecordView, Snapshot
+from swarden.invariants.derived import Derived
+from swarden.invariants.view import NodeView, PeerMap, PoolView, RecordView, Snapshot
 
 PARTS = (
     "pools",

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from invariants.view import Owner, PoolView
+from swarden.invariants.events import Owner
+from swarden.invariants.view import PoolView
 
 
 class Conservation(NamedTuple):

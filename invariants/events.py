@@ -1,18 +1,100 @@
-"""The events of a step; an adapter translates those of its engine into these.
+"""The events of a step: the vocabulary in which an engine reports what it does.
 
-Units are ids in the named pool ("rows" for the request table).  Lengths and positions are in tokens.
-A component is named by its pool, except in Read and Written.
-`PoolCounts` is one number of units per pool.  If an engine never reports a type of event, its snapshots name
-the type in `unreported`: an invariant that needs it is not applicable, and the campaign's report says so.
+Our own engine and its fakes report these types; the adapter of another engine makes them from that engine's calls.
+Units are ids in the named pool ("rows" for the request table); 0 stands for a windowed page that is not held.  Pages
+without a named pool are of the first component.  Lengths and positions are in tokens.  A component is named by its
+pool, except in Read and Written.  `PoolCounts` is one number of units per pool.
+
+If an engine never reports a type of event, its snapshots name the type in `unreported`: an invariant that needs it is
+not applicable, and the campaign's report says so.
 """
 
 from array import array
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import NamedTuple
 
-from invariants.view import Owner
-
+Event = NamedTuple  # any type of event below
 PoolCounts = tuple[tuple[str, int], ...]
+
+
+# --- owners of units, reasons of ends, and causes of frees
+
+
+class Owner(NamedTuple):
+    """The holder that must free a unit: a kind (request, tree, session, transfer, load…) and its ordinal (0: none)."""
+
+    kind: str
+    id: int = 0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.kind} {NODE_LETTER if self.kind == TREE_KIND else self.kind[0]}{self.id}" if self.id else self.kind
+        )
+
+
+REQUEST_KIND = "request"
+SESSION_KIND = "session"
+HANDOVER_KIND = "transfer"  # between engines: the KV to send, until it has arrived, and the pages for KV to receive
+TREE_KIND = "tree"
+BACKUP_KIND = "backup"  # a copy from the device to the host
+LOAD_KIND = "load"  # a copy from the host to the device
+COPY_JOB_KINDS = frozenset({BACKUP_KIND, LOAD_KIND})
+FENCE_KIND = "fence"  # holds released units and locks until a launch has completed
+NODE_LETTER = "n"
+OUTSIDE_KIND = "pressure"  # takes units of one pool from outside the engine
+OWNER_KINDS = (REQUEST_KIND, SESSION_KIND, HANDOVER_KIND, BACKUP_KIND, LOAD_KIND)  # with ids, beside the tree's nodes
+TREE = Owner(TREE_KIND)
+
+
+class FinishReason(StrEnum):
+    """Why a request ended."""
+
+    STOP = "stop"
+    LENGTH = "length"  # it has `max_new_tokens` output tokens
+    ABORT = "abort"  # by the client
+    TIMEOUT = "timeout"  # `request_timeout_ms` have passed since its arrival
+    REJECTED = "rejected"  # at submit: it can never run, or its session accepts no turn
+    OUT_OF_MEMORY = "out of memory"  # no other request can free the pages that it lacks
+    FORWARD_FAILED = "forward failed"  # more than `max_forward_retries` times
+    TRANSFER_FAILED = "transfer failed"  # the sides differ, or the peer closed the transfer
+    PEER_TIMEOUT = "peer timeout"  # the peer engine was silent for too long
+
+
+class FreeCause(StrEnum):
+    """Why units were freed.  An engine may have other causes; laws tell only SLID and ROLLED_BACK apart.
+
+    The units of a request that ends otherwise than finished have another cause: its FinishReason, or the reason that
+    the peer gave in a Close.
+    """
+
+    EVICTED = "evicted"  # from the tree, in a shortage or a flush
+    DROPPED = "dropped"  # the host dropped its copy of a node
+    DUPLICATE = "duplicate"  # the tree already had pages of these tokens
+    RECOVERED = "recovered"  # a tombstone became live with the pages of a request, instead of its own
+    PEERS_TAKEN_OVER = "peers taken over"  # a locked tombstone kept its pages, and took only the peers that it lacked
+    SLID = "slid"  # their tokens left the window
+    FINISHED = "finished"  # the request has ended with STOP or LENGTH
+    PAUSED = "paused"
+    GAVE_WAY = "gave way"  # a loaded request released them for another request that has begun
+    RAN_OUT = "ran out"  # the request could not take all pages that were reserved for it
+    RETRACTED = "retracted"
+    PREEMPTED = "preempted"
+    FORWARD_FAILED = "forward failed"  # the request is queued again
+    TURN_ENDED = "turn ended"  # the row of the turn; its session keeps the pages
+    CUT = "cut"  # pages behind the tokens that a session keeps or its next turn reuses
+    CLOSED = "closed"  # with their session
+    DIVERGED = "diverged"  # the next turn of the session starts from the tree instead
+    PAGES_NEEDED = "pages needed"  # an idle session released them in a shortage, or exceeded the share of idle sessions
+    BACKUP_UNUSED = "backup unused"  # the backup succeeded, but the host copy above it was dropped
+    BACKUP_FAILED = "backup failed"
+    LOAD_UNUSED = "load unused"  # the load succeeded, but its node had become live in the meantime
+    LOAD_FAILED = "load failed"
+    HANDED_OVER = "handed over"  # the decode side has the whole prompt
+    ROLLED_BACK = "rolled back"  # another pool refused a part of the same take
+
+
+# --- units, requests and passes
 
 
 class Taken(NamedTuple):
@@ -33,7 +115,7 @@ class Given(NamedTuple):
 
 
 class Freed(NamedTuple):
-    """`owner` freed units; they can be taken once launch `after` has completed (0: at once)."""
+    """`owner` freed units; they can be taken again once launch `after` has completed (0: at once)."""
 
     pool: str
     units: tuple[int, ...]
@@ -55,7 +137,7 @@ class Refused(NamedTuple):
 
 
 class Paired(NamedTuple):
-    """Units of two pools became peers, index by index; a peer of 0 ends a pairing."""
+    """Units of two pools are peers from now on, index by index; a peer of 0 ends a pairing."""
 
     from_pool: str
     to_pool: str
@@ -74,7 +156,10 @@ class Matched(NamedTuple):
 
 
 class Inserted(NamedTuple):
-    """A request's tokens [0, end) are in the tree now; before, it shared [0, protected_len) with the tree."""
+    """A request's tokens [0, end) are in the tree now; before, it shared [0, protected_len) with the tree.
+
+    The request has freed its windowed pages below `frontier`.
+    """
 
     request_id: int
     protected_len: int
@@ -124,7 +209,10 @@ class Removed(NamedTuple):
 
 
 class Evicted(NamedTuple):
-    """An eviction ended: the units that were needed, those it freed, and those that could still be evicted."""
+    """An eviction ended: the units that it had to free, those that it freed, and those that are still evictable.
+
+    It had to free fewer units if it spared nodes.
+    """
 
     need: PoolCounts
     freed: PoolCounts
@@ -167,7 +255,10 @@ class Rejected(NamedTuple):
 
 
 class Admitted(NamedTuple):
-    """[start, end) of a request was admitted: `firm` pages are reserved, `demand` adds the estimate of later ones."""
+    """Pages were reserved for a chunk [start, end) of a request, the first or a later one.
+
+    `firm` pages are reserved; `demand` adds the estimate of later ones.
+    """
 
     request_id: int
     start: int
@@ -177,7 +268,7 @@ class Admitted(NamedTuple):
 
 
 class Parked(NamedTuple):
-    """A request between chunks got no pages for its next chunk in this step, and has no firm reservation."""
+    """A chunked or loaded request gets no chunk in this step, for want of pages or of budget; nothing is reserved."""
 
     request_id: int
     committed_len: int
@@ -216,7 +307,7 @@ class GaveWay(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """A request ended; `reason` is a FinishReason, `detail` is text for people."""
+    """A request ended, for any FinishReason: also one that was aborted or rejected.  `detail` is text for people."""
 
     request_id: int
     reason: str
@@ -240,7 +331,7 @@ class Late(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """A pass failed; its writes and results are invalid.  Completed follows."""
+    """A pass failed: its results and the content of the slots that it writes are undefined.  Completed follows."""
 
     launch: int
     reason: str
@@ -260,7 +351,7 @@ class Completed(NamedTuple):
 
 
 class Paused(NamedTuple):
-    """No pass is launched from now on; the running requests released everything and wait."""
+    """No pass is launched from now on; the active requests release everything and wait."""
 
 
 class Resumed(NamedTuple):
@@ -332,7 +423,10 @@ class Modelled(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """A node got its units of a component, on the device or `on_host`; `key` are its tokens from `start` on."""
+    """A node got its units of a component, on the device or `on_host`; `key` are its tokens from `start` on.
+
+    `parent` is 0 if the parent is a root.
+    """
 
     node: int
     parent: int
@@ -379,7 +473,7 @@ class CopyBegan(NamedTuple):
 
 
 class CopyEnded(NamedTuple):
-    """A copy was acknowledged; with a `failure` the content that it wrote is undefined."""
+    """A copy was acknowledged; if it has failed for the reason `failure`, the content that it wrote is undefined."""
 
     job: int
     failure: str | None
@@ -447,7 +541,10 @@ class LoadPlanned(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """A request no longer waits for a load, and continues after [0, length), on `pages` of the first component."""
+    """The load for a request has ended, complete or not.
+
+    The request continues after [0, length), on `pages` of the first component.
+    """
 
     request_id: int
     length: int
@@ -483,7 +580,7 @@ class Kept(NamedTuple):
 
 
 class GivenUp(NamedTuple):
-    """A session released the KV that it kept."""
+    """A session released its KV: it was closed, its pages were needed, or its turn starts from the tree instead."""
 
     session: int
     cause: str
@@ -529,7 +626,10 @@ class Verified(NamedTuple):
 
 
 class Reserved(NamedTuple):
-    """The decode engine took `pages` for [0, length) of a request, of which it had [0, prefix_len) cached."""
+    """The decode engine took `pages` for [prefix_len, length) of a request; [0, prefix_len) was cached there.
+
+    Of a windowed pool these are only the pages that the next token reads.
+    """
 
     request_id: int
     prefix_len: int
@@ -538,7 +638,7 @@ class Reserved(NamedTuple):
 
 
 class Invited(NamedTuple):
-    """The decode engine has reserved pages from prefix_len on, so the prefill engine may compute the prompt."""
+    """The prefill engine may compute a prompt: the decode engine has reserved pages for all after [0, prefix_len)."""
 
     request_id: int
     prefix_len: int
@@ -554,7 +654,7 @@ class Sent(NamedTuple):
 
 
 class HandedOver(NamedTuple):
-    """A request ended in the prefill engine, which keeps its record until the transfer of [0, length) is complete."""
+    """A request ended in the prefill engine, which holds its record until the transfer of [0, length) has ended."""
 
     request_id: int
     length: int
@@ -589,15 +689,63 @@ class SetAside(NamedTuple):
 
 
 class LetGo(NamedTuple):
-    """The record of a transfer was released, complete or not."""
+    """The record that was held for a transfer was released for this cause, whether or not the transfer is complete."""
 
     request_id: int
     cause: str
 
 
+# --- for an engine's own observers: no invariant reads these, and the log of a run drops them
+
+
+class Submitted(NamedTuple):
+    """A client submitted a request; if it is refused, Rejected or TurnRefused follows."""
+
+    request_id: int
+    tokens: tuple[int, ...]
+    max_new_tokens: int
+    stop_token_ids: tuple[int, ...]
+    namespace: int
+    priority: int
+    arrival_ms: int
+    session: int  # the request is a turn of this session; 0 for none
+
+
+class AbortAsked(NamedTuple):
+    """A client aborted a request, which may have ended already."""
+
+    request_id: int
+
+
+class CloseAsked(NamedTuple):
+    """A client closed a session, which may be closed already, or is closed when its turn has ended."""
+
+    session: int
+
+
+class StepBegan(NamedTuple):
+    now_ms: int
+
+
+class StepEnded(NamedTuple):
+    """A step has ended; its outputs are delivered next."""
+
+
+class Flushed(NamedTuple):
+    """A flush begins, which drops all unlocked cached pages."""
+
+
+class Uprooted(NamedTuple):
+    """A node is no longer in the tree."""
+
+    node: int
+
+
+OF_OBSERVERS = frozenset({Submitted, AbortAsked, CloseAsked, StepBegan, StepEnded, Flushed, Uprooted})
+
 # A request releases its record.  So do the requests of a pass that Failed, and at Paused those with a record.
 RECORD_RELEASES = (Finished, Retracted, RanOut, Preempted, GaveWay)
 
-ALL_EVENTS = frozenset(
-    name for name, kind in vars().items() if isinstance(kind, type) and kind.__module__ == __name__
-)  # the names of the types, for an engine that reports none or few of them
+_RECORDS = frozenset(kind for kind in vars().values() if isinstance(kind, type) and hasattr(kind, "_fields"))
+CHECKED = _RECORDS - OF_OBSERVERS - {Owner, WrongSlot}  # the types of events that invariants may read
+ALL_EVENTS = frozenset(kind.__name__ for kind in CHECKED)  # for an engine that reports none or few of them

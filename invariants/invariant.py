@@ -4,11 +4,11 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from invariants.changes import PARTS
-from invariants.transition import Transition, When
-from invariants.violation import Evidence, Violation
+from swarden.invariants.changes import PARTS
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.violation import Evidence, Violation
 
-CONTRACTS = "invariants.contracts"
+CONTRACTS = "swarden.invariants.contracts"
 
 Given = Callable[[Transition], bool]
 
@@ -34,7 +34,7 @@ class Invariant:
 
     @property
     def contract(self) -> str | None:
-        """The module of `invariants.contracts` that defines it; None for a law."""
+        """The module of `swarden.invariants.contracts` that defines it; None for a law."""
         package, _, name = self.find.__module__.rpartition(".")
         return name if package == CONTRACTS else None
 

@@ -3,8 +3,18 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from invariants.events import Completed, Freed, Given, Taken, Written
-from invariants.view import FENCE, FREE, REQUEST_KIND, SESSION_KIND, TREE_KIND, Owner, Snapshot
+from swarden.invariants.events import (
+    REQUEST_KIND,
+    SESSION_KIND,
+    TREE_KIND,
+    Completed,
+    Freed,
+    Given,
+    Owner,
+    Taken,
+    Written,
+)
+from swarden.invariants.view import FENCE, FREE, Snapshot
 
 MOVES = frozenset({Taken, Given, Freed, Written, Completed})  # the events that are replayed
 
@@ -35,7 +45,7 @@ def misplaced_units(before: Snapshot, events: Sequence[NamedTuple], after: Snaps
                     owner = owner_of.get(unit)
                     is_kept = owner == expected or fences.covers(event, unit)
                     if not is_kept and owner not in _later_owners(event, before, after):
-                        found.append(_misplaced(event, unit, owner))
+                        found.append(Misplaced(event, unit, owner))
         elif type(event) is Taken:
             if (owner_of := owners.get(event.pool)) is not None:
                 _check_owner(event, event.units, FREE, owner_of, found)
@@ -116,7 +126,7 @@ def _check_owner(
             and owner != expected
             and not (owner is not None and owner.kind == TREE_KIND == expected[0])
         ):
-            found.append(_misplaced(event, unit, owner))
+            found.append(Misplaced(event, unit, owner))
 
 
 def _set_owner(
@@ -129,9 +139,4 @@ def _set_owner(
         distinct = dict.fromkeys(units, owner)
         owner_of.update(distinct)
         if len(distinct) != len(units):
-            found += [_misplaced(event, unit, owner) for unit in distinct if units.count(unit) > 1]
-
-
-def _misplaced(event: Taken | Given | Freed | Written, unit: int, owner: Owner | None) -> Misplaced:
-    """The owner becomes an Owner: an adapter's events may have owners of another type."""
-    return Misplaced(event, unit, None if owner is None else Owner(*owner))
+            found += [Misplaced(event, unit, owner) for unit in distinct if units.count(unit) > 1]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from invariants.events import (
+from swarden.invariants.events import (
     RECORD_RELEASES,
     Admitted,
     Completed,
@@ -20,8 +20,8 @@ from invariants.events import (
     TakenOver,
     Verified,
 )
-from invariants.kinds import Place
-from invariants.view import Snapshot
+from swarden.invariants.kinds import Place
+from swarden.invariants.view import Snapshot
 
 PASS_EVENTS = frozenset(
     {

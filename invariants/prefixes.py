@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from invariants.events import CopyEnded, Demoted, Evicted, Inserted, Recovered, Removed, Tombstoned
-from invariants.view import NodeView, Snapshot
-from invariants.windows import first_needed_page
+from swarden.invariants.events import CopyEnded, Demoted, Evicted, Inserted, Recovered, Removed, Tombstoned
+from swarden.invariants.view import NodeView, Snapshot
+from swarden.invariants.windows import first_needed_page
 
 CHANGES_CONTENT = (Inserted, Recovered, Tombstoned, Removed, Demoted, Evicted, CopyEnded)  # of the prefix cache
 

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import TypeVar
 
-from invariants.changes import PARTS
-from invariants.view import Snapshot
+from swarden.invariants.changes import PARTS
+from swarden.invariants.view import Snapshot
 
 PartT = TypeVar("PartT")
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, TypeVar
 
-from invariants import events as seen
-from invariants.changes import Changes
-from invariants.derived import Derived, inherit
-from invariants.ownership import Misplaced, misplaced_units
-from invariants.passes import PASS_EVENTS, Landing, landings
-from invariants.reference import Expectation, Reference
-from invariants.view import INDEXES, RequestView, Snapshot
+from swarden.invariants import events as seen
+from swarden.invariants.changes import Changes
+from swarden.invariants.derived import Derived, inherit
+from swarden.invariants.ownership import Misplaced, misplaced_units
+from swarden.invariants.passes import PASS_EVENTS, Landing, landings
+from swarden.invariants.reference import Expectation, Reference
+from swarden.invariants.view import INDEXES, RequestView, Snapshot
 
 NOT_OF_THE_TREE = frozenset(
     {

@@ -12,33 +12,10 @@ from itertools import chain, compress, repeat
 from operator import itemgetter
 from typing import NamedTuple
 
-from invariants.derived import Derived, index_of, indexes_by_part
-from invariants.limits import Limits
+from swarden.invariants.derived import Derived, index_of, indexes_by_part
+from swarden.invariants.events import FENCE_KIND, HANDOVER_KIND, REQUEST_KIND, Owner
+from swarden.invariants.limits import Limits
 
-
-class Owner(NamedTuple):
-    """The owner that must free a unit: a kind (request, tree, session, transfer, load…) and an ordinal."""
-
-    kind: str
-    id: int = 0
-
-    def __str__(self) -> str:
-        return (
-            f"{self.kind} {NODE_LETTER if self.kind == TREE_KIND else self.kind[0]}{self.id}" if self.id else self.kind
-        )
-
-
-REQUEST_KIND = "request"
-SESSION_KIND = "session"
-HANDOVER_KIND = "transfer"  # between engines: the KV to send, until it has arrived, and the pages for KV to receive
-TREE_KIND = "tree"
-BACKUP_KIND = "backup"  # a copy from the device to the host
-LOAD_KIND = "load"  # a copy from the host to the device
-COPY_JOB_KINDS = frozenset({BACKUP_KIND, LOAD_KIND})
-FENCE_KIND = "fence"  # holds released units and locks until a launch has completed
-NODE_LETTER = "n"
-OUTSIDE_KIND = "pressure"  # takes units of one pool from outside the engine
-OWNER_KINDS = (REQUEST_KIND, SESSION_KIND, HANDOVER_KIND, BACKUP_KIND, LOAD_KIND)  # with ids, beside the tree's nodes
 FREE = Owner("free")
 FENCE = Owner(FENCE_KIND)
 
@@ -423,7 +400,7 @@ class Snapshot:
 
     @index_of("records")
     def record_by_request(self) -> dict[int, RecordView]:
-        return {record.owner.id: record for record in self.records or () if record.owner.kind == "request"}
+        return {record.owner.id: record for record in self.records or () if record.owner.kind == REQUEST_KIND}
 
     @index_of("records")
     def transfer_records(self) -> dict[int, RecordView]:

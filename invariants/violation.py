@@ -2,16 +2,28 @@
 
 from collections.abc import Iterator, Mapping
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
-from invariants.view import REQUEST_KIND, TREE_KIND, Owner, PoolView
+from swarden.invariants.events import REQUEST_KIND, TREE_KIND, Owner
+from swarden.invariants.view import PoolView
 
 NODE = "node"
 POOL = "pool"
 
 
 class Code(Enum):
-    """How a subject breaks a claim; each module of invariants has its own codes."""
+    """How a subject breaks a claim; each module of invariants has its own codes.
+
+    A code is defined by its sentence, with the names of its values in braces.  Fingerprints have its name.
+    """
+
+    sentence: str
+
+    def __new__(cls, sentence: str) -> Self:
+        code = object.__new__(cls)
+        code._value_ = len(cls.__members__)  # not the sentence: codes with equal sentences would be one code
+        code.sentence = sentence
+        return code
 
 
 class Ref(NamedTuple):

@@ -1,6 +1,7 @@
 """The pages that a sliding window needs; `window` counts the tokens that a position sees, itself included."""
 
-from invariants.view import HANDOVER_KIND, RecordView
+from swarden.invariants.events import HANDOVER_KIND
+from swarden.invariants.view import RecordView
 
 
 def next_position(record: RecordView) -> int:

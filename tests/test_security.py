@@ -5,15 +5,21 @@ from pathlib import Path
 
 import pytest
 
-import engine_under_test.limits
-import harness.core.limits
+import swarden.engine_under_test.limits
+import swarden.harness.core.limits
 
 PAGE = Path(__file__).parents[1] / "SECURITY.md"
 
 
-@pytest.mark.parametrize("module", [engine_under_test.limits, harness.core.limits], ids=["engine", "core"])
+@pytest.mark.parametrize(
+    "module", [swarden.engine_under_test.limits, swarden.harness.core.limits], ids=["engine", "core"]
+)
 def test_page_lists_each_limit_with_its_value(module):
-    tables = [part for part in PAGE.read_text().split("\n\n") if f"`{module.__name__.replace('.', '/')}.py`" in part]
+    tables = [
+        part
+        for part in PAGE.read_text().split("\n\n")
+        if f"`{module.__name__.removeprefix('swarden.').replace('.', '/')}.py`" in part
+    ]
     listed = dict(re.findall(r"^\| `([A-Z_]+)` \| (\S+) \|", "\n".join(tables), flags=re.MULTILINE))
 
     limits = {name: value for name, value in vars(module).items() if name.isupper()}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import tidy
+from tests import budget, tidy
 from tests.tidy import PACKAGES, Findings, Module
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -40,7 +40,7 @@ def expect_none(rule: Rule, files: list[Module]) -> None:
 
 def test_rules_cover_every_package():
     """A rule that reads no file finds nothing."""
-    assert {module.path.split("/")[0] for module in CODE} == {*PACKAGES, "tests"}
+    assert {module.path.split("/")[0] for module in CODE} == {*PACKAGES, "src", "tests"}
 
 
 def test_only_permitted_entries_are_at_the_top():
@@ -55,6 +55,10 @@ def test_entry_that_is_not_permitted_at_the_top_is_named():
 
 def test_each_package_has_only_permitted_imports():
     expect_none(tidy.foreign_imports, PRODUCT)
+
+
+def test_packages_are_imported_below_the_root():
+    expect_none(tidy.imports_without_the_root, CODE)
 
 
 def test_imports_inside_the_engine_run_one_way():
@@ -74,6 +78,22 @@ def test_folders_that_import_each_other_are_a_cycle():
 
 def test_no_file_is_long():
     expect_none(tidy.long_files, CODE)
+
+
+def test_each_folder_keeps_its_budget_of_lines():
+    assert budget.over_budget(CODE) == []
+
+
+def test_blank_lines_and_docstrings_are_no_code():
+    source = '"""A module\nof two lines."""\n\n\ndef one():\n    """Returns 1."""\n    return 1  # one\n'
+
+    assert budget.num_code_lines(Module("harness/core/one.py", source)) == 2
+
+
+def test_folder_over_its_budget_and_file_outside_of_all_are_named():
+    long, lost = (Module(path, "x = 1\n" * 10**5) for path in ("harness/core/long.py", "tools/lost.py"))
+
+    assert [line.partition(":")[0] for line in budget.over_budget([long, lost])] == ["harness/core", "tools/lost.py"]
 
 
 def test_no_function_is_long():
@@ -154,15 +174,21 @@ BROKEN = [
     (
         tidy.foreign_imports,
         "invariants/pools.py",
-        "from harness.core import ops",
+        "from swarden.harness.core import ops",
         "1: invariants may not import harness.core.ops",
     ),
     (tidy.foreign_imports, ENGINE, "\nimport fakes", "2: engine_under_test may not import fakes"),
+    (
+        tidy.foreign_imports,
+        ENGINE,
+        "from swarden.invariants.view import Snapshot",
+        "1: engine_under_test may not import invariants.view.Snapshot",
+    ),
     (tidy.foreign_imports, ENGINE, "import tokenizers", "1: engine_under_test may not import tokenizers"),
     (
         tidy.foreign_imports,
         "fakes/link.py",
-        "from engine_under_test import errors",
+        "from swarden.engine_under_test import errors",
         "1: fakes may not import engine_under_test.errors",
     ),
     (tidy.foreign_imports, "harness/core/driver.py", "import tests.x", "1: harness/core may not import tests.x"),
@@ -170,20 +196,26 @@ BROKEN = [
     (
         tidy.imports_up_the_layers,
         ENGINE,
-        "from engine_under_test.scheduler import queues",
+        "from swarden.engine_under_test.scheduler import queues",
         "1: cache may not import scheduler.queues",
     ),
     (
         tidy.imports_up_the_layers,
         "engine_under_test/host/tier.py",
-        "from engine_under_test.sessions.session import Session",
+        "from swarden.engine_under_test.sessions.session import Session",
         "1: host may not import sessions.session.Session",
     ),
     (
         tidy.imports_up_the_layers,
         "engine_under_test/model/layers.py",
-        "from engine_under_test.pools import ledger",
+        "from swarden.engine_under_test.pools import ledger",
         "1: model may not import pools.ledger",
+    ),
+    (
+        tidy.imports_without_the_root,
+        "tests/test_ops.py",
+        "import json\nfrom harness import x",
+        "2: want swarden.harness",
     ),
     (tidy.imports_up_the_layers, "engine_under_test/helpers.py", "", "1: helpers has no layer"),
     (tidy.long_files, ENGINE, "x = 1\n" * 401, "401: 401 lines, at most 400"),
@@ -246,10 +278,15 @@ BROKEN = [
 
 KEPT = [
     (tidy.foreign_imports, "engine_under_test/model/checkpoint.py", "import json, safetensors.torch"),
-    (tidy.foreign_imports, "fakes/link.py", "from engine_under_test.ports import Clock"),
-    (tidy.imports_up_the_layers, "engine_under_test/ports.py", "from engine_under_test import events"),
-    (tidy.imports_up_the_layers, "engine_under_test/engine.py", "from engine_under_test.model import layers"),
-    (tidy.imports_up_the_layers, "engine_under_test/model/layers.py", "from engine_under_test.pools import kv_store"),
+    (tidy.foreign_imports, "fakes/link.py", "from swarden.engine_under_test.ports import Clock"),
+    (tidy.foreign_imports, ENGINE, "from swarden.invariants.events import Taken"),
+    (tidy.imports_up_the_layers, "engine_under_test/ports.py", "from swarden.engine_under_test import errors"),
+    (tidy.imports_up_the_layers, "engine_under_test/engine.py", "from swarden.engine_under_test.model import layers"),
+    (
+        tidy.imports_up_the_layers,
+        "engine_under_test/model/layers.py",
+        "from swarden.engine_under_test.pools import kv_store",
+    ),
     (tidy.many_parameters, "harness/engines/own/a.py", f"class A(RuleBasedStateMachine):\n    def f(self, {SIX}): ..."),
     (tidy.many_parameters, "harness/commands/fuzz.py", f"def fuzz(a: Annotated[int, Option()], {SIX}): ..."),
     (tidy.large_classes, ENGINE, f"@dataclass(frozen=True)\nclass A:\n{MANY_FIELDS}"),
@@ -259,7 +296,7 @@ KEPT = [
     (tidy.unreasoned_ignores, ENGINE, "x = 1  # type: ignore[misc]  # the stub is wrong"),
     (tidy.unnumbered_todos, ENGINE, "# TODO #12: later"),
     (tidy.built_attribute_names, ENGINE, "getattr(a, name)"),
-    (tidy.crowded_inits, "invariants/__init__.py", "from invariants import pools\n\nALL = (pools.a,)"),
+    (tidy.crowded_inits, "invariants/__init__.py", "from swarden.invariants import pools\n\nALL = (pools.a,)"),
     (tidy.kinds_of_components, ENGINE, "x = node.live[component], chain[0]"),
     (tidy.kinds_of_components, "engine_under_test/scheduler/batch.py", "pool.window"),
     (tidy.named_pools, "invariants/pools.py", "def f():\n    '''The full pool.'''\n    return 'fully'"),

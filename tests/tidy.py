@@ -17,17 +17,17 @@ from typing import TypeGuard
 
 PACKAGES = ("engine_under_test", "invariants", "fakes", "harness")
 PERMITTED_AT_THE_TOP = {
-    *(*PACKAGES, "tests", "docs"),
+    *(*PACKAGES, "src", "tests", "docs"),
     *("pyproject.toml", "requirements.lock", "README.md", "Makefile", "LICENSE", "SECURITY.md"),
 }
 
 OWN_ENGINE = ("engine_under_test", "fakes", "invariants", "torch", "hypothesis")
 # Permitted imports besides the standard library, by the innermost folder of the file.
 MAY_IMPORT = {
-    "engine_under_test": ("engine_under_test", "torch"),
+    "engine_under_test": ("engine_under_test", "torch", "invariants.events"),
     "engine_under_test/model": ("engine_under_test", "torch", "safetensors", "tokenizers"),
     "invariants": ("invariants",),
-    "fakes": ("fakes", "torch", "numpy", "engine_under_test.ports"),
+    "fakes": ("fakes", "torch", "numpy", "engine_under_test.ports", "invariants.events"),
     "harness": (*PACKAGES, "torch", "numpy", "hypothesis", "msgspec", "rich", "typer", "pytest"),
     "harness/core": ("harness.core", "invariants", "msgspec"),
     "harness/report": ("harness.core", "harness.report", "invariants", "jinja2"),
@@ -59,8 +59,8 @@ MAY_IMPORT = {
 # Inside the engine a part imports only lower layers.  Only the parts of the lowest layer import each other.
 LAYERS = (
     (
-        *("clock", "errors", "units", "components", "config", "events", "kv_events", "limits", "messages"),
-        *("ports", "reasons", "request", "sampling", "strict", "window"),
+        *("clock", "errors", "units", "components", "config", "kv_events", "limits", "messages"),
+        *("ports", "request", "sampling", "strict", "window"),
     ),
     ("pools",),
     ("cache",),
@@ -81,13 +81,13 @@ VISIBLE |= {
 
 MOST_LINES_OF_A_FILE = 400
 MAY_BE_LONG = {  # with the reason
-    "engine_under_test/events.py": "one list of the types of events",
     "invariants/events.py": "one list of the types of events",
     "invariants/view.py": "one list of the parts of a snapshot",
     "tests/tidy.py": "one list of the rules",
 }
 MOST_LINES_OF_A_FUNCTION = 50
 MOST_PARAMETERS = 5
+MAY_HAVE_MANY_PARAMETERS = {("harness/core/mutant.py", "bug"): "one call writes a record, all but two by keyword"}
 MOST_ATTRIBUTES = 12
 MOST_PUBLIC_METHODS = 12
 MAY_BE_LARGE = {  # with the reason
@@ -176,10 +176,10 @@ class Module:
         """The full dotted name of each import, with its line."""
         for node in self.nodes:
             if isinstance(node, ast.Import):
-                yield from ((node.lineno, alias.name) for alias in node.names)
+                yield from ((node.lineno, alias.name.removeprefix("swarden.")) for alias in node.names)
             elif isinstance(node, ast.ImportFrom):
                 origin = "." * node.level + (node.module or "")
-                yield from ((node.lineno, f"{origin}.{alias.name}") for alias in node.names)
+                yield from ((node.lineno, f"{origin}.{alias.name}".removeprefix("swarden.")) for alias in node.names)
 
     def calls(self) -> Iterator[tuple[ast.Call, str]]:
         """Each call, with the source of the called expression."""
@@ -279,6 +279,14 @@ def foreign_imports(module: Module) -> Findings:
             yield line, f"{folder} may not import {name}"
 
 
+def imports_without_the_root(module: Module) -> Findings:
+    """Our packages are imported below `swarden`: in a checkout their folders can be imported at the top by accident."""
+    for node in module.nodes:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or "."]
+            yield from ((node.lineno, f"want swarden.{name}") for name in names if name.split(".")[0] in PACKAGES)
+
+
 def imports_up_the_layers(module: Module) -> Findings:
     part = module.path.removeprefix("engine_under_test/").removesuffix(".py").split("/")[0]
     if part not in VISIBLE:
@@ -333,7 +341,8 @@ def long_functions(module: Module) -> Findings:
 def many_parameters(module: Module) -> Findings:
     for function, parent in module.functions:
         count = num_parameters(function, parent)
-        if count > MOST_PARAMETERS and not is_machine(parent) and not is_command(module, function):
+        is_listed = is_machine(parent) or (module.path, function.name) in MAY_HAVE_MANY_PARAMETERS
+        if count > MOST_PARAMETERS and not is_listed and not is_command(module, function):
             yield function.lineno, f"{function.name} has {count} parameters, at most {MOST_PARAMETERS}"
 
 

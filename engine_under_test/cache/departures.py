@@ -6,11 +6,11 @@ become free when that pass has completed.
 
 from typing import NamedTuple
 
-from engine_under_test.cache.locks import LockReceipt
-from engine_under_test.cache.prefix_cache import PrefixCache
-from engine_under_test.cache.record import KVRecord
-from engine_under_test.pools.memory import KVMemory
-from engine_under_test.units import Owner
+from swarden.engine_under_test.cache.locks import LockReceipt
+from swarden.engine_under_test.cache.prefix_cache import PrefixCache
+from swarden.engine_under_test.cache.record import KVRecord
+from swarden.engine_under_test.pools.memory import KVMemory
+from swarden.invariants.events import Owner
 
 
 class Departing(NamedTuple):

@@ -10,9 +10,9 @@ copy.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from engine_under_test.cache.node import Node
-from engine_under_test.cache.tree import Pools, RadixTree
-from engine_under_test.events import Demoted, Removed, Tombstoned
+from swarden.engine_under_test.cache.node import Node
+from swarden.engine_under_test.cache.tree import Pools, RadixTree
+from swarden.invariants.events import Demoted, Removed, Tombstoned
 
 
 @dataclass(slots=True)

@@ -11,10 +11,10 @@ tokens, in whole pages:
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from engine_under_test.cache.node import Node
-from engine_under_test.cache.tree import RadixTree
-from engine_under_test.errors import AccountingError
-from engine_under_test.events import Locked, Unlocked
+from swarden.engine_under_test.cache.node import Node
+from swarden.engine_under_test.cache.tree import RadixTree
+from swarden.engine_under_test.errors import AccountingError
+from swarden.invariants.events import Locked, Unlocked
 
 
 @dataclass(frozen=True, slots=True, eq=False)

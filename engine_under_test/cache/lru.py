@@ -4,8 +4,8 @@ import heapq
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from engine_under_test.cache.node import Node, ends_within
-from engine_under_test.components import Component
+from swarden.engine_under_test.cache.node import Node, ends_within
+from swarden.engine_under_test.components import Component
 
 COMPACT_AT = 32  # entries; a longer queue is searched for stale entries
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from engine_under_test.cache.node import Node
-from engine_under_test.cache.tree import RadixTree
+from swarden.engine_under_test.cache.node import Node
+from swarden.engine_under_test.cache.tree import RadixTree
 
 
 class Boundary(NamedTuple):

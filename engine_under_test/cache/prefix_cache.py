@@ -2,18 +2,17 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from engine_under_test.cache.evict import evict, spare_none
-from engine_under_test.cache.locks import LockDesk, LockReceipt
-from engine_under_test.cache.match import Boundary, Match, longest, on_device, on_either, pages_between
-from engine_under_test.cache.node import Node
-from engine_under_test.cache.record import KVRecord
-from engine_under_test.cache.tree import Insertion, RadixTree
-from engine_under_test.events import Evicted, Inserted, Loaded
-from engine_under_test.pools.memory import KVMemory
-from engine_under_test.pools.paired import NO_PAGE
-from engine_under_test.ports import Observer
-from engine_under_test.reasons import FreeCause
-from engine_under_test.units import TREE, align_down
+from swarden.engine_under_test.cache.evict import evict, spare_none
+from swarden.engine_under_test.cache.locks import LockDesk, LockReceipt
+from swarden.engine_under_test.cache.match import Boundary, Match, longest, on_device, on_either, pages_between
+from swarden.engine_under_test.cache.node import Node
+from swarden.engine_under_test.cache.record import KVRecord
+from swarden.engine_under_test.cache.tree import Insertion, RadixTree
+from swarden.engine_under_test.pools.memory import KVMemory
+from swarden.engine_under_test.pools.paired import NO_PAGE
+from swarden.engine_under_test.ports import Observer
+from swarden.engine_under_test.units import align_down
+from swarden.invariants.events import TREE, Evicted, FreeCause, Inserted, Loaded
 
 NO_FRONTIERS: Mapping[str, int] = {}  # no page is given up
 

@@ -4,10 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
 
-from engine_under_test.cache.locks import LockReceipt
-from engine_under_test.components import Component
-from engine_under_test.pools.request_table import RequestTable
-from engine_under_test.units import Owner, align_up, borders, overlap
+from swarden.engine_under_test.cache.locks import LockReceipt
+from swarden.engine_under_test.components import Component
+from swarden.engine_under_test.pools.request_table import RequestTable
+from swarden.engine_under_test.units import align_up, borders, overlap
+from swarden.invariants.events import Owner
 
 
 @dataclass(slots=True)

@@ -10,17 +10,17 @@ from itertools import chain, compress, pairwise
 from operator import gt, not_
 from typing import NamedTuple
 
-from engine_under_test.cache.lru import Candidates
-from engine_under_test.cache.node import HostSide, Node
-from engine_under_test.components import Component
-from engine_under_test.events import Dropped, Recovered, Split, Stored, Uprooted
-from engine_under_test.ports import Observer
-from engine_under_test.units import borders, overlap
+from swarden.engine_under_test.cache.lru import Candidates
+from swarden.engine_under_test.cache.node import HostSide, Node
+from swarden.engine_under_test.components import Component
+from swarden.engine_under_test.ports import Observer
+from swarden.engine_under_test.units import borders, overlap
+from swarden.invariants.events import Dropped, Recovered, Split, Stored, Uprooted
 
 Pools = tuple[str, ...]
 
 
-class Incoming(NamedTuple):
+class IncomingPages(NamedTuple):
     """The pages of an insertion, a handle for each, and per component the spans without pages."""
 
     handles: Sequence[int]
@@ -35,7 +35,7 @@ class Incoming(NamedTuple):
         return pairwise(borders(chain.from_iterable(self.absent), start, end))
 
 
-class TakeOver(NamedTuple):
+class PeerTakeOver(NamedTuple):
     """A node keeps its handles `kept`, and takes over the peers of `replacing` in the pools `gained`.
 
     The giver must free the rest of `replacing`, which has no other pages in the pools `lacks`.
@@ -62,7 +62,7 @@ class Insertion:
     adopted: list[int] = field(default_factory=list)
     duplicates: dict[Pools, list[int]] = field(default_factory=lambda: {(): []})
     displaced: dict[Pools, list[int]] = field(default_factory=dict)
-    taken_over: list[TakeOver] = field(default_factory=list)
+    taken_over: list[PeerTakeOver] = field(default_factory=list)
 
 
 class RadixTree:
@@ -150,7 +150,7 @@ class RadixTree:
         for pool, spans in absent.items():
             for border in chain.from_iterable((span.start, span.stop) for span in spans):
                 assert border % self.page_size == 0, f"{pool} span ends at {border}, inside a page"
-        incoming = Incoming(handles, [absent.get(component.name, ()) for component in self.components])
+        incoming = IncomingPages(handles, [absent.get(component.name, ()) for component in self.components])
         node = self.root(namespace)
         result = Insertion(node, shared=protected_len // self.page_size)
         path = []
@@ -237,7 +237,7 @@ class RadixTree:
         """The pools of the components for which `has` is false."""
         return tuple(component.name for component, one in zip(self.components, has, strict=True) if not one)
 
-    def _merge(self, node: Node, incoming: Incoming, result: Insertion) -> tuple[Node, list[Node]]:
+    def _merge(self, node: Node, incoming: IncomingPages, result: Insertion) -> tuple[Node, list[Node]]:
         """Merge the incoming pages of [node.start, node.end) into a node that holds these tokens.
 
         In each component in which the node has no pages:
@@ -262,7 +262,7 @@ class RadixTree:
         return node, above
 
     def _recover(
-        self, node: Node, incoming: Incoming, given: Sequence[bool], gained: Sequence[bool], result: Insertion
+        self, node: Node, incoming: IncomingPages, given: Sequence[bool], gained: Sequence[bool], result: Insertion
     ) -> None:
         """Add the `gained` components of a node from the `given` ones of the incoming pages, whole pages if possible.
 
@@ -277,7 +277,7 @@ class RadixTree:
             for begin, stop in incoming.parts(node.start, node.end):
                 part = slice((begin - node.start) // self.page_size, (stop - node.start) // self.page_size)
                 lacks = self.lacking(map(gt, incoming.has(begin, stop), gained))
-                result.taken_over.append(TakeOver(node.handles[part], handles[part], gains, lacks))
+                result.taken_over.append(PeerTakeOver(node.handles[part], handles[part], gains, lacks))
         else:
             if node.is_on_device:
                 result.displaced.setdefault(self.lacking(node.live), []).extend(node.handles)
@@ -288,14 +288,14 @@ class RadixTree:
             if self.observer and not is_restored:
                 self.observer.notice(Recovered(node.id, self.components[index].name, keeps))
 
-    def _return_duplicates(self, node: Node, incoming: Incoming, result: Insertion) -> None:
+    def _return_duplicates(self, node: Node, incoming: IncomingPages, result: Insertion) -> None:
         """Return incoming duplicates, which the giver must free."""
         for begin, stop in incoming.parts(max(node.start, result.shared * self.page_size), node.end):
             lacks = self.lacking(incoming.has(begin, stop))
             handles = incoming.handles[begin // self.page_size : stop // self.page_size]
             result.duplicates.setdefault(lacks, []).extend(handles)
 
-    def _extend(self, parent: Node, key: Sequence[int], incoming: Incoming, result: Insertion) -> list[Node]:
+    def _extend(self, parent: Node, key: Sequence[int], incoming: IncomingPages, result: Insertion) -> list[Node]:
         """Add nodes for tokens that the tree lacks; in each component: |dead|live|dead ...|live|live tail|."""
         start, end = parent.end, len(key)
         cuts = {start, end}

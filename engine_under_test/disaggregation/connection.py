@@ -12,8 +12,8 @@ from collections import deque
 from contextlib import suppress
 from enum import StrEnum
 
-from engine_under_test.disaggregation.frames import FrameDamaged, FrameReader, Heartbeat, Seal, encode
-from engine_under_test.messages import Message
+from swarden.engine_under_test.disaggregation.frames import FrameDamaged, FrameReader, Heartbeat, Seal, encode
+from swarden.engine_under_test.messages import Message
 
 NONCE_LEN = 32
 CLOSED = "the peer has closed the connection"
@@ -21,21 +21,21 @@ NOTHING_ANSWERED = Heartbeat(1 << 40)
 MAX_READ = 1 << 23  # bytes before another connection, or another thread, has its turn
 
 
-class Place(StrEnum):
+class ConnectionEnd(StrEnum):
     """The place of an end of a connection; the value is the start of its hello, with the version of the protocol."""
 
     LISTENING = "swarden link 2 L"
     CONNECTING = "swarden link 2 C"
 
     @property
-    def other(self) -> "Place":
-        return Place.CONNECTING if self is Place.LISTENING else Place.LISTENING
+    def other(self) -> "ConnectionEnd":
+        return ConnectionEnd.CONNECTING if self is ConnectionEnd.LISTENING else ConnectionEnd.LISTENING
 
 
 class Connection:
     """A non-blocking stream socket, and the frames on it.  Every method may raise OSError: the connection is lost."""
 
-    def __init__(self, stream: socket.socket, place: Place, secret: bytes, *, max_payload: int) -> None:
+    def __init__(self, stream: socket.socket, place: ConnectionEnd, secret: bytes, *, max_payload: int) -> None:
         stream.setblocking(False)
         if stream.family != socket.AF_UNIX:
             stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -109,8 +109,10 @@ class Connection:
         if len(self._hello) == wanted:
             nonces = {self._place: self._nonce, self._place.other: bytes(self._hello[len(expected) :])}
             keys = {
-                place: hmac.digest(self._secret, place.encode() + b"".join(nonces[one] for one in Place), "sha256")
-                for place in Place
+                place: hmac.digest(
+                    self._secret, place.encode() + b"".join(nonces[one] for one in ConnectionEnd), "sha256"
+                )
+                for place in ConnectionEnd
             }
             self._channel = Seal(keys[self._place]), FrameReader(keys[self._place.other], max_payload=0)
             self.send(NOTHING_ANSWERED)

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from engine_under_test.cache.match import Match
-from engine_under_test.cache.prefix_cache import PrefixCache
-from engine_under_test.cache.record import KVRecord
-from engine_under_test.config import EngineConfig
-from engine_under_test.disaggregation.payload import (
+from swarden.engine_under_test.cache.match import Match
+from swarden.engine_under_test.cache.prefix_cache import PrefixCache
+from swarden.engine_under_test.cache.record import KVRecord
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.disaggregation.payload import (
     Pages,
     all_pages_due,
     checksums_of,
@@ -17,11 +17,10 @@ from engine_under_test.disaggregation.payload import (
     read_pages,
     write_pages,
 )
-from engine_under_test.disaggregation.rules import why_content_is_wrong, why_end_is_wrong, why_pages_are_wrong
-from engine_under_test.disaggregation.side import LinkedTo, PeerTimer, Side
-from engine_under_test.errors import PoolExhausted
-from engine_under_test.events import Filled, LetGo, Matched, Reserved, SetAside, TakenOver
-from engine_under_test.messages import (
+from swarden.engine_under_test.disaggregation.rules import why_content_is_wrong, why_end_is_wrong, why_pages_are_wrong
+from swarden.engine_under_test.disaggregation.side import LinkedTo, PeerTimer, Side
+from swarden.engine_under_test.errors import PoolExhausted
+from swarden.engine_under_test.messages import (
     Close,
     Invitation,
     KeepAlive,
@@ -31,16 +30,16 @@ from engine_under_test.messages import (
     TransferEnd,
     TransferRequest,
 )
-from engine_under_test.pools.memory import KVMemory
-from engine_under_test.pools.paired import Need
-from engine_under_test.reasons import Ending, FinishReason
-from engine_under_test.request import Request
-from engine_under_test.scheduler.scheduler import Scheduler
-from engine_under_test.units import align_down, handover_owner, num_pages
+from swarden.engine_under_test.pools.memory import KVMemory
+from swarden.engine_under_test.pools.paired import Need
+from swarden.engine_under_test.request import Ending, Request
+from swarden.engine_under_test.scheduler.scheduler import Scheduler
+from swarden.engine_under_test.units import align_down, handover_owner, num_pages
+from swarden.invariants.events import Filled, FinishReason, LetGo, Matched, Reserved, SetAside, TakenOver
 
 
 @dataclass(slots=True, eq=False)
-class Incoming:
+class IncomingRequest:
     """A request that waits for free pages, or, once it has a record, for their content.
 
     `missing` has the page indices that have not arrived, by pool.  `end` is the last message of the transfer.
@@ -77,9 +76,9 @@ class DecodeSide(Side):
         super().__init__(config, memory, scheduler, linked_to)
         self._cache = cache
         # by transfer id, the oldest first
-        self._swapped_out: dict[int, Incoming] = {}
-        self._queue: dict[int, Incoming] = {}
-        self._transfers: dict[int, Incoming] = {}
+        self._swapped_out: dict[int, IncomingRequest] = {}
+        self._queue: dict[int, IncomingRequest] = {}
+        self._transfers: dict[int, IncomingRequest] = {}
 
     @property
     def requests(self) -> Sequence[Request]:
@@ -97,7 +96,7 @@ class DecodeSide(Side):
     def add_request(self, request: Request) -> None:
         self.last_transfer_id = max(self.last_transfer_id, request.transfer_id)
         timer = PeerTimer(request.arrival_ms, request.arrival_ms)
-        incoming = Incoming(request, terms=self._terms_of(request), timer=timer)
+        incoming = IncomingRequest(request, terms=self._terms_of(request), timer=timer)
         self._queue[request.transfer_id] = incoming
 
     def step(self, now_ms: int) -> None:
@@ -132,7 +131,7 @@ class DecodeSide(Side):
             _, kv = read_pages(memory, pool, record.handles[due.start : due.stop])
             checksums = checksums_of(memory, pool, kv) if self._config.checksum_transfers else ()
             swapped_out.append(Pages(pool, due.start, len(due), kv.to("cpu"), checksums))
-        self._swapped_out[request.transfer_id] = Incoming(request, swapped_out)
+        self._swapped_out[request.transfer_id] = IncomingRequest(request, swapped_out)
         self._notice(SetAside(request.id, length))
         return True
 
@@ -205,7 +204,7 @@ class DecodeSide(Side):
         elif is_accepted and isinstance(message, (TransferRequest, PageData, TransferEnd)):
             self._retransmit_close(message.transfer_id)
 
-    def _begin_transfer(self, incoming: Incoming) -> bool:
+    def _begin_transfer(self, incoming: IncomingRequest) -> bool:
         """Reserve the row of the first request, and the pages that its next token reads; False if it must wait."""
         request, rows = incoming.request, self._memory.table.rows
         if not rows.num_free:
@@ -234,7 +233,7 @@ class DecodeSide(Side):
             self._fill(incoming, pages)
         return True
 
-    def _waiting(self) -> Iterator[Incoming]:
+    def _waiting(self) -> Iterator[IncomingRequest]:
         """The requests that wait for pages: swapped-out requests before new ones."""
         return chain(self._swapped_out.values(), self._queue.values())
 
@@ -258,7 +257,7 @@ class DecodeSide(Side):
         kept = {pool.name: num_active * pool.net_growth(reserve) for pool in self._memory.pools}
         return all(need[pool] + to_lock[pool] + kept[pool] <= budget.available(pool) for pool in need)
 
-    def _reserve(self, incoming: Incoming, match: Match, due: Mapping[str, range]) -> KVRecord | None:
+    def _reserve(self, incoming: IncomingRequest, match: Match, due: Mapping[str, range]) -> KVRecord | None:
         """A record with a row and all pages; None, with nothing taken, where a pool refuses.
 
         |the tree's, under receipt|no pages in a pool up to its|..... tail .....|
@@ -286,7 +285,7 @@ class DecodeSide(Side):
         self._notice(Reserved(incoming.request.id, prefix_len, length, tuple(need.items())))
         return record
 
-    def _fill(self, incoming: Incoming, pages: Pages) -> None:
+    def _fill(self, incoming: IncomingRequest, pages: Pages) -> None:
         """Write the pages that are missing; pages that arrived before are not overwritten."""
         assert incoming.record is not None, f"request {incoming.request.id} has no pages to write to"
         missing = incoming.missing.get(pages.pool, set())
@@ -310,7 +309,7 @@ class DecodeSide(Side):
                 self._notice(TakenOver(incoming.request.id, incoming.length, tokens))
                 self._scheduler.join(incoming.request, record, tokens)
 
-    def _check_peer(self, transfer_id: int, incoming: Incoming) -> None:
+    def _check_peer(self, transfer_id: int, incoming: IncomingRequest) -> None:
         """Retransmit an unanswered invitation, and end the request when the peer has timed out."""
         if incoming.swapped_out is not None or incoming.is_complete:
             return
@@ -321,15 +320,15 @@ class DecodeSide(Side):
             incoming.timer.sent(self._now_ms)
             self._invite(incoming, incoming.record)
 
-    def _invite(self, incoming: Incoming, record: KVRecord) -> None:
+    def _invite(self, incoming: IncomingRequest, record: KVRecord) -> None:
         self._link.send(Invitation(incoming.request.transfer_id, record.protected_len, incoming.terms))
 
-    def _time_out(self, incoming: Incoming) -> None:
+    def _time_out(self, incoming: IncomingRequest) -> None:
         absent = "message" if incoming.end is None else "missing page"
         idle_ms = incoming.timer.idle_ms(self._now_ms)
         detail = f"no {absent} from the prefill side for {idle_ms} ms"
         self._scheduler.end(incoming.request, Ending(FinishReason.PEER_TIMEOUT, detail))
 
-    def _end_closed(self, incoming: Incoming, reason: str) -> None:
+    def _end_closed(self, incoming: IncomingRequest, reason: str) -> None:
         detail = f"ended by the prefill side: {reason}"
         self._scheduler.end(incoming.request, Ending(FinishReason.TRANSFER_FAILED, detail))

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import torch
 
-from engine_under_test.errors import EngineError
-from engine_under_test.messages import Message, PageData
-from engine_under_test.pools.kv_store import bytes_of
+from swarden.engine_under_test.errors import EngineError
+from swarden.engine_under_test.messages import Message, PageData
+from swarden.engine_under_test.pools.kv_store import bytes_of
 
 LENGTHS = struct.Struct("!IQ")
 NUMBERED = struct.Struct("!QIQ")  # the number of a frame and its lengths

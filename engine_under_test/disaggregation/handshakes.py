@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.disaggregation.connection import Connection, Place
-from engine_under_test.disaggregation.frames import FrameDamaged
-from engine_under_test.disaggregation.silence import heartbeat_ms
-from engine_under_test.errors import ConfigError
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.disaggregation.connection import Connection, ConnectionEnd
+from swarden.engine_under_test.disaggregation.frames import FrameDamaged
+from swarden.engine_under_test.disaggregation.silence import heartbeat_ms
+from swarden.engine_under_test.errors import ConfigError
 
 Address = tuple[str, int] | str  # host and port, or the path of a Unix socket
 MIN_SECRET = 16  # bytes
@@ -83,7 +83,7 @@ class Handshakes:
         for _ in range(MAX_PENDING):
             try:
                 stream, _address = listener.accept()
-                self._add(stream, Place.LISTENING, now_ms)
+                self._add(stream, ConnectionEnd.LISTENING, now_ms)
             except OSError:  # no connection waits, its peer has closed it again, or too many files are open
                 return
 
@@ -100,9 +100,9 @@ class Handshakes:
         except OSError:  # nothing listens there
             stream.close()
             return
-        self._add(stream, Place.CONNECTING, now_ms)
+        self._add(stream, ConnectionEnd.CONNECTING, now_ms)
 
-    def _add(self, stream: socket.socket, place: Place, now_ms: int) -> None:
+    def _add(self, stream: socket.socket, place: ConnectionEnd, now_ms: int) -> None:
         connection = Connection(stream, place, self._secret, max_payload=self._config.link_frame_bytes)
         self._pending.append(Pending(connection, now_ms))
         if len(self._pending) > MAX_PENDING:

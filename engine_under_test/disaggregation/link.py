@@ -2,7 +2,7 @@
 
 from collections import deque
 
-from engine_under_test.messages import Message, PageData
+from swarden.engine_under_test.messages import Message, PageData
 
 
 class InProcessLink:

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import torch
 
-from engine_under_test.pools.checksums import page_sums
-from engine_under_test.pools.memory import KVMemory
-from engine_under_test.request import Request
+from swarden.engine_under_test.pools.checksums import page_sums
+from swarden.engine_under_test.pools.memory import KVMemory
+from swarden.engine_under_test.request import Request
 
 MOST_PAGES = 1024  # of one message, whose header has their checksums
 

@@ -4,19 +4,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from engine_under_test.cache.record import KVRecord
-from engine_under_test.config import EngineConfig
-from engine_under_test.disaggregation.payload import (
+from swarden.engine_under_test.cache.record import KVRecord
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.disaggregation.payload import (
     all_pages_due,
     checksums_of,
     disagreement,
     pieces,
     read_pages,
 )
-from engine_under_test.disaggregation.rules import why_invitation_is_wrong, why_pages_are_wrong
-from engine_under_test.disaggregation.side import LinkedTo, PeerTimer, Side
-from engine_under_test.events import HandedOver, Invited, LetGo, Sent
-from engine_under_test.messages import (
+from swarden.engine_under_test.disaggregation.rules import why_invitation_is_wrong, why_pages_are_wrong
+from swarden.engine_under_test.disaggregation.side import LinkedTo, PeerTimer, Side
+from swarden.engine_under_test.messages import (
     Close,
     Invitation,
     KeepAlive,
@@ -26,11 +25,11 @@ from engine_under_test.messages import (
     TransferEnd,
     TransferRequest,
 )
-from engine_under_test.pools.memory import KVMemory
-from engine_under_test.reasons import Ending, FinishReason, FreeCause
-from engine_under_test.request import Request
-from engine_under_test.scheduler.scheduler import Scheduler
-from engine_under_test.units import handover_owner
+from swarden.engine_under_test.pools.memory import KVMemory
+from swarden.engine_under_test.request import Ending, Request
+from swarden.engine_under_test.scheduler.scheduler import Scheduler
+from swarden.engine_under_test.units import handover_owner
+from swarden.invariants.events import FinishReason, FreeCause, HandedOver, Invited, LetGo, Sent
 
 ALREADY_COMPLETE = "it has the whole prompt already"  # the reason if the Close of the decode side has none
 

@@ -5,9 +5,9 @@ Each function gives the reason why a message is against a rule, or None.
 
 from collections.abc import Mapping
 
-from engine_under_test.disaggregation.payload import shape_of
-from engine_under_test.messages import Invitation, PageAck, PageData, TransferEnd
-from engine_under_test.pools.memory import KVMemory
+from swarden.engine_under_test.disaggregation.payload import shape_of
+from swarden.engine_under_test.messages import Invitation, PageAck, PageData, TransferEnd
+from swarden.engine_under_test.pools.memory import KVMemory
 
 MAX_NAME = 40  # characters of a peer's text in a reason
 

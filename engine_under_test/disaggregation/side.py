@@ -4,16 +4,16 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.disaggregation.payload import request_terms, terms_of
-from engine_under_test.errors import ConfigError
-from engine_under_test.events import Event
-from engine_under_test.messages import Close, Message
-from engine_under_test.pools.memory import KVMemory
-from engine_under_test.ports import Link, Observer
-from engine_under_test.request import Request
-from engine_under_test.scheduler.other_side import OtherSide
-from engine_under_test.scheduler.scheduler import Scheduler
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.disaggregation.payload import request_terms, terms_of
+from swarden.engine_under_test.errors import ConfigError
+from swarden.engine_under_test.messages import Close, Message
+from swarden.engine_under_test.pools.memory import KVMemory
+from swarden.engine_under_test.ports import Link, Observer
+from swarden.engine_under_test.request import Request
+from swarden.engine_under_test.scheduler.other_side import OtherSide
+from swarden.engine_under_test.scheduler.scheduler import Scheduler
+from swarden.invariants.events import Event
 
 UNKNOWN_TRANSFER = "the transfer is not known here any more"  # the reason if it is no longer kept
 MAX_CLOSED = 4096  # closed transfers with a kept reason

@@ -13,13 +13,13 @@ from select import POLLIN, POLLOUT, poll
 from threading import Lock, Thread
 from typing import NamedTuple
 
-from engine_under_test.clock import MonotonicClock
-from engine_under_test.config import EngineConfig
-from engine_under_test.disaggregation.connection import Connection
-from engine_under_test.disaggregation.frames import FrameDamaged, Heartbeat
-from engine_under_test.disaggregation.handshakes import Address, Handshakes, Refusal
-from engine_under_test.disaggregation.silence import Silence, heartbeat_ms
-from engine_under_test.messages import Message
+from swarden.engine_under_test.clock import MonotonicClock
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.disaggregation.connection import Connection
+from swarden.engine_under_test.disaggregation.frames import FrameDamaged, Heartbeat
+from swarden.engine_under_test.disaggregation.handshakes import Address, Handshakes, Refusal
+from swarden.engine_under_test.disaggregation.silence import Silence, heartbeat_ms
+from swarden.engine_under_test.messages import Message
 
 LOOPBACK = "127.0.0.1"
 POLL_MS = 50  # the longest wait of the thread

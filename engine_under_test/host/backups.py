@@ -2,13 +2,11 @@
 
 from collections.abc import Container, Sequence
 
-from engine_under_test.cache.node import Node
-from engine_under_test.cache.prefix_cache import PrefixCache
-from engine_under_test.events import CopyDropped
-from engine_under_test.host.copy_jobs import CopyJob, CopyJobs, Move, copy_job_owner, page_indices
-from engine_under_test.pools.memory import HostMemory, KVMemory
-from engine_under_test.reasons import FreeCause
-from engine_under_test.units import TREE
+from swarden.engine_under_test.cache.node import Node
+from swarden.engine_under_test.cache.prefix_cache import PrefixCache
+from swarden.engine_under_test.host.copy_jobs import CopyJob, CopyJobs, Move, copy_job_owner, page_indices
+from swarden.engine_under_test.pools.memory import HostMemory, KVMemory
+from swarden.invariants.events import TREE, CopyDropped, FreeCause
 
 
 class Backups:

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 
 import torch
 
-from engine_under_test.ports import Acknowledgement, PageCopy
+from swarden.engine_under_test.ports import Acknowledgement, PageCopy
 
 
 @dataclass(slots=True)
-class UnderWay:
+class CopyUnderWay:
     """A job on the stream: its completion event, and the tensors that must live until then."""
 
     job: int
@@ -26,7 +26,7 @@ class HostCopier:
 
     def __init__(self) -> None:
         self._done: list[Acknowledgement] = []
-        self._under_way: list[UnderWay] = []
+        self._under_way: list[CopyUnderWay] = []
         self._stream: torch.cuda.Stream | None = None
 
     def begin(self, job: int, copies: Sequence[PageCopy]) -> None:
@@ -51,11 +51,11 @@ class HostCopier:
         for one in self._under_way:
             one.done.synchronize()
 
-    def _begin_on(self, gpu: torch.device, job: int, copies: Sequence[PageCopy]) -> UnderWay:
+    def _begin_on(self, gpu: torch.device, job: int, copies: Sequence[PageCopy]) -> CopyUnderWay:
         """Copy page by page on the separate stream, after all work launched before; the host pages are pinned."""
         self._stream = self._stream or torch.cuda.Stream(gpu)  # type: ignore[no-untyped-call]  # nor here
         self._stream.wait_stream(torch.cuda.current_stream(gpu))
-        under_way = UnderWay(job, torch.cuda.Event())  # type: ignore[no-untyped-call]  # nor here
+        under_way = CopyUnderWay(job, torch.cuda.Event())  # type: ignore[no-untyped-call]  # nor here
         with torch.cuda.stream(self._stream):
             for one in copies:
                 for source_page, target_page in zip(one.source_pages, one.target_pages, strict=True):

@@ -4,13 +4,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from engine_under_test.cache.locks import LockReceipt
-from engine_under_test.cache.node import Node
-from engine_under_test.errors import AccountingError
-from engine_under_test.events import CopyBegan, CopyEnded
-from engine_under_test.pools.memory import HostMemory, KVMemory
-from engine_under_test.ports import Acknowledgement, HostStore, Observer, PageCopy
-from engine_under_test.units import Owner
+from swarden.engine_under_test.cache.locks import LockReceipt
+from swarden.engine_under_test.cache.node import Node
+from swarden.engine_under_test.errors import AccountingError
+from swarden.engine_under_test.pools.memory import HostMemory, KVMemory
+from swarden.engine_under_test.ports import Acknowledgement, HostStore, Observer, PageCopy
+from swarden.invariants.events import BACKUP_KIND, LOAD_KIND, CopyBegan, CopyEnded, Owner
 
 
 class Move(NamedTuple):
@@ -20,7 +19,7 @@ class Move(NamedTuple):
     on_host: int
 
 
-class Part(NamedTuple):
+class CopyPart(NamedTuple):
     """The pages of one node and one component in a copy job."""
 
     node: Node
@@ -53,17 +52,17 @@ class CopyJob:
     def owner(self) -> Owner:
         return copy_job_owner(self.id, to_host=self.to_host)
 
-    def parts(self, page_size: int) -> Iterator[Part]:
+    def parts(self, page_size: int) -> Iterator[CopyPart]:
         """The parts by node, from the root on, and then by component."""
         for node in reversed(list(self.receipt.node.upward())):
             places = page_indices(node, page_size)
             for component, moves in enumerate(self.moves):
                 if of_node := [moves[place] for place in places if place in moves]:
-                    yield Part(node, component, of_node)
+                    yield CopyPart(node, component, of_node)
 
 
 def copy_job_owner(job_id: int, *, to_host: bool) -> Owner:
-    return Owner("backup" if to_host else "load", job_id)
+    return Owner(BACKUP_KIND if to_host else LOAD_KIND, job_id)
 
 
 def page_indices(node: Node, page_size: int) -> range:

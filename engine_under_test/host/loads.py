@@ -4,18 +4,17 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from engine_under_test.cache.match import Boundary, Match
-from engine_under_test.cache.node import Node
-from engine_under_test.cache.prefix_cache import PrefixCache
-from engine_under_test.errors import PoolExhausted
-from engine_under_test.host.copy_jobs import CopyJob, CopyJobs, Move, copy_job_owner, page_indices
-from engine_under_test.pools.memory import KVMemory
-from engine_under_test.pools.paired import Need
-from engine_under_test.reasons import FreeCause
-from engine_under_test.units import TREE
+from swarden.engine_under_test.cache.match import Boundary, Match
+from swarden.engine_under_test.cache.node import Node
+from swarden.engine_under_test.cache.prefix_cache import PrefixCache
+from swarden.engine_under_test.errors import PoolExhausted
+from swarden.engine_under_test.host.copy_jobs import CopyJob, CopyJobs, Move, copy_job_owner, page_indices
+from swarden.engine_under_test.pools.memory import KVMemory
+from swarden.engine_under_test.pools.paired import Need
+from swarden.invariants.events import TREE, FreeCause
 
 
-class UnderWay(NamedTuple):
+class LoadUnderWay(NamedTuple):
     """A load begun for another request; `brings_all` is true if it loads every page that is needed now."""
 
     job: int
@@ -34,7 +33,7 @@ class Loads:
         self._cache = cache
         self._jobs = jobs
 
-    def under_way_to(self, boundary: Boundary, need: Need) -> UnderWay | None:
+    def under_way_to(self, boundary: Boundary, need: Need) -> LoadUnderWay | None:
         """A load in flight of some or all of the `need` pages up to `boundary`; None if there is none."""
         path, names = set(boundary.node.upward()), [pool.name for pool in self._memory.pools]
         for job in self._jobs.under_way.values():
@@ -43,7 +42,7 @@ class Loads:
                 coming = Counter[str]()
                 for part in on_path:
                     coming[names[part.component]] += len(part.on_device)
-                return UnderWay(job.id, all(coming[pool] >= count for pool, count in need.items()))
+                return LoadUnderWay(job.id, all(coming[pool] >= count for pool, count in need.items()))
         return None
 
     def begin(self, match: Match, need: Need, make_room: Callable[[Need], None]) -> int:

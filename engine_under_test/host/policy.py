@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from engine_under_test.config import EngineConfig
+from swarden.engine_under_test.config import EngineConfig
 
 NUM_HITS = {"write_through": 1, "write_through_selective": 2}  # the insertion is the first
 

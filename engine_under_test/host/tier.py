@@ -2,18 +2,18 @@
 
 from collections.abc import Sequence
 
-from engine_under_test.cache.match import Match, num_missing
-from engine_under_test.cache.node import Node
-from engine_under_test.cache.prefix_cache import PrefixCache
-from engine_under_test.config import EngineConfig
-from engine_under_test.host.backups import Backups, lacking
-from engine_under_test.host.copier import HostCopier
-from engine_under_test.host.copy_jobs import CopyJob, CopyJobs
-from engine_under_test.host.loads import Loads, UnderWay
-from engine_under_test.host.policy import Policy
-from engine_under_test.pools.memory import KVMemory
-from engine_under_test.pools.paired import Need, shortage
-from engine_under_test.ports import HostStore, Observer, Ports
+from swarden.engine_under_test.cache.match import Match, num_missing
+from swarden.engine_under_test.cache.node import Node
+from swarden.engine_under_test.cache.prefix_cache import PrefixCache
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.host.backups import Backups, lacking
+from swarden.engine_under_test.host.copier import HostCopier
+from swarden.engine_under_test.host.copy_jobs import CopyJob, CopyJobs
+from swarden.engine_under_test.host.loads import Loads, LoadUnderWay
+from swarden.engine_under_test.host.policy import Policy
+from swarden.engine_under_test.pools.memory import KVMemory
+from swarden.engine_under_test.pools.paired import Need, shortage
+from swarden.engine_under_test.ports import HostStore, Observer, Ports
 
 
 class HostTier:
@@ -99,7 +99,7 @@ class HostTier:
         is_worth_it = match.reach.length - match.length >= self._policy.least_load_len
         return pages if ends_with_tombstones or is_worth_it else {}
 
-    def load_under_way(self, match: Match) -> UnderWay | None:
+    def load_under_way(self, match: Match) -> LoadUnderWay | None:
         """A load in flight that brings some of the pages up to the reach of a match."""
         return None if match.reach is None else self._loads.under_way_to(match.reach, self.pages_to_load(match))
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch.nn import functional
 
-from engine_under_test.model.layers import working_dtype
+from swarden.engine_under_test.model.layers import working_dtype
 
 
 class Scoring(NamedTuple):

@@ -9,15 +9,15 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
-from engine_under_test.errors import CheckpointError
-from engine_under_test.limits import MAX_JSON_BYTES, MAX_SHARDS
-from engine_under_test.model.config_file import ConfigFile
-from engine_under_test.model.decoder import Decoder
-from engine_under_test.model.files import REMEDY, is_in, path_in, read_json
-from engine_under_test.model.spec import ModelSpec
-from engine_under_test.model.spec_config import spec_of
-from engine_under_test.model.weights import EMBEDDING, HEAD, tensor_shapes
-from engine_under_test.pools.kv_store import bytes_of
+from swarden.engine_under_test.errors import CheckpointError
+from swarden.engine_under_test.limits import MAX_JSON_BYTES, MAX_SHARDS
+from swarden.engine_under_test.model.config_file import ConfigFile
+from swarden.engine_under_test.model.decoder import Decoder
+from swarden.engine_under_test.model.files import REMEDY, is_in, path_in, read_json
+from swarden.engine_under_test.model.spec import ModelSpec
+from swarden.engine_under_test.model.spec_config import spec_of
+from swarden.engine_under_test.model.weights import EMBEDDING, HEAD, tensor_shapes
+from swarden.engine_under_test.pools.kv_store import bytes_of
 
 CONFIG = "config.json"
 GENERATION = "generation_config.json"

@@ -4,8 +4,8 @@ from collections.abc import Container, Mapping
 from reprlib import repr as shortened
 from typing import Any
 
-from engine_under_test.errors import CheckpointError
-from engine_under_test.limits import MAX_FRACTION, MAX_NUMBER, MAX_SIZE, MIN_FRACTION
+from swarden.engine_under_test.errors import CheckpointError
+from swarden.engine_under_test.limits import MAX_FRACTION, MAX_NUMBER, MAX_SIZE, MIN_FRACTION
 
 SLIDING, FULL = "sliding_attention", "full_attention"  # the layer types
 

@@ -3,12 +3,12 @@
 import torch
 from torch.nn import functional
 
-from engine_under_test.model.attention import Scoring, attention, visible
-from engine_under_test.model.layers import ExpertWeights, GatedMlp, Linear, MixtureOfExperts, rotation_table
-from engine_under_test.model.mixers import LayerCache, LayerTensors, Tensors, make_mixer, make_norm
-from engine_under_test.model.recurrent import Recurrence
-from engine_under_test.model.spec import LayerKind, ModelSpec, NormPlacement
-from engine_under_test.model.weights import EMBEDDING, HEAD, names_of, random_tensors
+from swarden.engine_under_test.model.attention import Scoring, attention, visible
+from swarden.engine_under_test.model.layers import ExpertWeights, GatedMlp, Linear, MixtureOfExperts, rotation_table
+from swarden.engine_under_test.model.mixers import LayerCache, LayerTensors, Tensors, make_mixer, make_norm
+from swarden.engine_under_test.model.recurrent import Recurrence
+from swarden.engine_under_test.model.spec import LayerKind, ModelSpec, NormPlacement
+from swarden.engine_under_test.model.weights import EMBEDDING, HEAD, names_of, random_tensors
 
 MIN_CONTEXT_LEN = 1024  # rotations that every decoder has; `reserve` adds more
 

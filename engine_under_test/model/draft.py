@@ -5,14 +5,14 @@ from pathlib import Path
 
 import torch
 
-from engine_under_test.model.attention import Scoring, attention, visible
-from engine_under_test.model.checkpoint import load_decoder
-from engine_under_test.model.decoder import Decoder
-from engine_under_test.model.recurrent import Recurrence
-from engine_under_test.model.runner import usable_device, usable_dtype
-from engine_under_test.model.spec import LayerKind, ModelSpec
-from engine_under_test.ports import Wanted
-from engine_under_test.units import common_len
+from swarden.engine_under_test.model.attention import Scoring, attention, visible
+from swarden.engine_under_test.model.checkpoint import load_decoder
+from swarden.engine_under_test.model.decoder import Decoder
+from swarden.engine_under_test.model.recurrent import Recurrence
+from swarden.engine_under_test.model.runner import usable_device, usable_dtype
+from swarden.engine_under_test.model.spec import LayerKind, ModelSpec
+from swarden.engine_under_test.ports import Wanted
+from swarden.engine_under_test.units import common_len
 
 MIN_CAPACITY = 64  # tokens
 CHUNK_LEN = 512  # tokens of a prompt in one pass

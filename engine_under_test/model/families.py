@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from engine_under_test.limits import MAX_CONTEXT_LEN
-from engine_under_test.model.config_file import ConfigFile
-from engine_under_test.model.recurrent_config import bamba_kinds, mamba2_of, recurrent_gemma_kinds, rg_lru_of
-from engine_under_test.model.spec import (
+from swarden.engine_under_test.limits import MAX_CONTEXT_LEN
+from swarden.engine_under_test.model.config_file import ConfigFile
+from swarden.engine_under_test.model.recurrent_config import bamba_kinds, mamba2_of, recurrent_gemma_kinds, rg_lru_of
+from swarden.engine_under_test.model.spec import (
     LayerKind,
     Mamba2Spec,
     NormKind,

@@ -5,8 +5,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from engine_under_test.errors import CheckpointError
-from engine_under_test.limits import MAX_JSON_BYTES, MAX_JSON_DEPTH
+from swarden.engine_under_test.errors import CheckpointError
+from swarden.engine_under_test.limits import MAX_JSON_BYTES, MAX_JSON_DEPTH
 
 REMEDY = "download the checkpoint again"
 SNAPSHOTS = "snapshots"  # the cache of Hugging Face has <repository>/snapshots/<revision>, with links to …

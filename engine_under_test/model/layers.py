@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch.nn import functional
 
-from engine_under_test.model.spec import MlpSpec, RopeSpec
+from swarden.engine_under_test.model.spec import MlpSpec, RopeSpec
 
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "silu": functional.silu,

@@ -9,8 +9,8 @@ from typing import Protocol
 import torch
 from torch.nn import functional
 
-from engine_under_test.model.attention import Scoring
-from engine_under_test.model.layers import (
+from swarden.engine_under_test.model.attention import Scoring
+from swarden.engine_under_test.model.layers import (
     ACTIVATIONS,
     LayerNorm,
     Linear,
@@ -19,9 +19,9 @@ from engine_under_test.model.layers import (
     rotate,
     working_dtype,
 )
-from engine_under_test.model.recurrent import BlockLinear, Mamba2, Recurrence, RgLru
-from engine_under_test.model.spec import LayerKind, Mamba2Spec, ModelSpec, NormKind, QKNorm, RgLruSpec
-from engine_under_test.model.weights import layer_prefix, names_of
+from swarden.engine_under_test.model.recurrent import BlockLinear, Mamba2, Recurrence, RgLru
+from swarden.engine_under_test.model.spec import LayerKind, Mamba2Spec, ModelSpec, NormKind, QKNorm, RgLruSpec
+from swarden.engine_under_test.model.weights import layer_prefix, names_of
 
 Norm = RmsNorm | LayerNorm
 Tensors = Mapping[str, torch.Tensor]

@@ -11,19 +11,19 @@ from dataclasses import dataclass
 
 import torch
 
-from engine_under_test.model.attention import Scoring, attention, visible
-from engine_under_test.model.recurrent import Recurrence
-from engine_under_test.model.spec import LayerKind, ModelSpec
-from engine_under_test.model.states import state_pass
-from engine_under_test.ports import ForwardBatch, PageSpan, PoolPages
-from engine_under_test.units import num_pages
+from swarden.engine_under_test.model.attention import Scoring, attention, visible
+from swarden.engine_under_test.model.recurrent import Recurrence
+from swarden.engine_under_test.model.spec import LayerKind, ModelSpec
+from swarden.engine_under_test.model.states import state_pass
+from swarden.engine_under_test.ports import ForwardBatch, PageSpan, PoolPages
+from swarden.engine_under_test.units import num_pages
 
 PADDING_PAGE = 0
 MAX_PAGES_RATIO = 4  # of two entries in a call; above it another call per layer costs less than reading padding
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class QueryGroup:
     """Entries with the same number of queries, for one call of attention.
 
     `rows` are their tokens in the pass; `pages` is (batch * pages) int64; `mask` (batch, 1, queries, keys) is True
@@ -46,7 +46,7 @@ class PoolPass:
 
     kv: torch.Tensor
     slots: torch.Tensor
-    groups: Sequence[Group]
+    groups: Sequence[QueryGroup]
 
 
 class PagedCache:
@@ -86,7 +86,7 @@ class PagedCache:
             attended[group.rows] = self._attend(q[group.rows], kv, group, scoring)
         return attended
 
-    def _attend(self, q: torch.Tensor, kv: torch.Tensor, group: Group, scoring: Scoring) -> torch.Tensor:
+    def _attend(self, q: torch.Tensor, kv: torch.Tensor, group: QueryGroup, scoring: Scoring) -> torch.Tensor:
         """The attention output of one group, (batch * queries, heads, head_dim)."""
         heads, head_dim = q.shape[1:]
         gathered = kv.index_select(1, group.pages).view(2, group.batch, -1, *kv.shape[3:])
@@ -140,7 +140,7 @@ def _by_num_pages(indices: Sequence[int], spans: Sequence[PageSpan]) -> list[lis
 
 def _group(
     batch: ForwardBatch, pool: PoolPages, pages: Sequence[int], indices: Sequence[int], rows_of: slice | list[int]
-) -> Group:
+) -> QueryGroup:
     """Shorter entries are filled up with the padding page, which no query sees."""
     device, page_size = pool.kv.device, batch.page_size
     entries, spans = [batch.entries[index] for index in indices], [pool.spans[index] for index in indices]
@@ -157,7 +157,7 @@ def _group(
     mask = visible(queries, keys, pool.window)
     rows = torch.tensor(rows_of, device=device) if isinstance(rows_of, list) else rows_of
     unseen = ~mask.any(1)[None, :, :, None, None]
-    return Group(rows, len(indices), torch.frombuffer(padded, dtype=torch.int64).to(device), mask[:, None], unseen)
+    return QueryGroup(rows, len(indices), torch.frombuffer(padded, dtype=torch.int64).to(device), mask[:, None], unseen)
 
 
 def _slots(pages: Sequence[int], span: PageSpan, start: int, end: int, page_size: int) -> Sequence[int]:

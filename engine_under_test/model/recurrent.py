@@ -10,8 +10,8 @@ from typing import NamedTuple, Protocol
 import torch
 from torch.nn import functional
 
-from engine_under_test.model.layers import ACTIVATIONS, working_dtype
-from engine_under_test.model.spec import Mamba2Spec
+from swarden.engine_under_test.model.layers import ACTIVATIONS, working_dtype
+from swarden.engine_under_test.model.spec import Mamba2Spec
 
 # Tokens that Mamba 2 computes at once: the work within a block is quadratic, each block is one step of a loop.
 BLOCK_LEN = 64

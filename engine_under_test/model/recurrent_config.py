@@ -2,10 +2,10 @@
 
 from reprlib import repr as shortened
 
-from engine_under_test.limits import MAX_CONV_LEN, MAX_HEAD_DIM, MAX_HEADS, MAX_STATE_SIZE
-from engine_under_test.model.config_file import ConfigFile
-from engine_under_test.model.layers import ACTIVATIONS
-from engine_under_test.model.spec import LayerKind, Mamba2Spec, RgLruSpec
+from swarden.engine_under_test.limits import MAX_CONV_LEN, MAX_HEAD_DIM, MAX_HEADS, MAX_STATE_SIZE
+from swarden.engine_under_test.model.config_file import ConfigFile
+from swarden.engine_under_test.model.layers import ACTIVATIONS
+from swarden.engine_under_test.model.spec import LayerKind, Mamba2Spec, RgLruSpec
 
 BLOCK_KINDS = {"recurrent": LayerKind.RECURRENT, "attention": LayerKind.SLIDING}
 MOST_REPETITIONS = 100  # of the list of blocks, by transformers

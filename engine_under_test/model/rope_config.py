@@ -4,9 +4,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from engine_under_test.model.config_file import FULL, SLIDING, ConfigFile
-from engine_under_test.model.layers import SCALINGS
-from engine_under_test.model.spec import RopeSpec
+from swarden.engine_under_test.model.config_file import FULL, SLIDING, ConfigFile
+from swarden.engine_under_test.model.layers import SCALINGS
+from swarden.engine_under_test.model.spec import RopeSpec
 
 # The keys of one object of rope_parameters or rope_scaling.  A rope type ignores the keys that it does not use.
 READ = frozenset(

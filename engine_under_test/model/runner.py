@@ -7,22 +7,22 @@ from pathlib import Path
 
 import torch
 
-from engine_under_test.config import EngineConfig, PoolSpec, least_state_pages, least_windowed_pages
-from engine_under_test.errors import ConfigError
-from engine_under_test.model.checkpoint import load_decoder, model_name
-from engine_under_test.model.decoder import Decoder
-from engine_under_test.model.layers import working_dtype
-from engine_under_test.model.paged import PagedCache, kind_of
-from engine_under_test.model.sampler import sample, uniform
-from engine_under_test.model.spec import LayerKind, ModelSpec
-from engine_under_test.ports import Computed, ForwardBatch, ForwardEntry, ForwardFailed, LogitsSpan, SlotLayout
-from engine_under_test.units import num_pages
+from swarden.engine_under_test.config import EngineConfig, PoolSpec, least_state_pages, least_windowed_pages
+from swarden.engine_under_test.errors import ConfigError
+from swarden.engine_under_test.model.checkpoint import load_decoder, model_name
+from swarden.engine_under_test.model.decoder import Decoder
+from swarden.engine_under_test.model.layers import working_dtype
+from swarden.engine_under_test.model.paged import PagedCache, kind_of
+from swarden.engine_under_test.model.sampler import sample, uniform
+from swarden.engine_under_test.model.spec import LayerKind, ModelSpec
+from swarden.engine_under_test.ports import Computed, ForwardBatch, ForwardEntry, ForwardFailed, LogitsSpan, SlotLayout
+from swarden.engine_under_test.units import num_pages
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16}
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class LaunchedForward:
     """One launched pass: the logits that were requested, and the tokens that were sampled.
 
     `rows` has for each entry the [begin, end) of its logits in `logits`.  `tokens` is (samples,) int64, entry by entry,
@@ -45,9 +45,9 @@ class ModelForward:
     def __init__(self, decoder: Decoder, model: str = "without a name") -> None:
         self.decoder = decoder
         self.model = model
-        self._running: dict[int, Running] = {}
+        self._running: dict[int, LaunchedForward] = {}
         self._failed: dict[int, str] = {}  # by launch, the reason
-        self._last: Running | None = None  # the next pass may start from its tokens
+        self._last: LaunchedForward | None = None  # the next pass may start from its tokens
 
     @property
     def vocab_size(self) -> int:
@@ -84,7 +84,7 @@ class ModelForward:
             computed.append(Computed(list(islice(tokens, entry.num_samples)), logits))
         return computed
 
-    def _run(self, batch: ForwardBatch) -> Running:
+    def _run(self, batch: ForwardBatch) -> LaunchedForward:
         """One pass over the batch's tokens, in the order of its entries."""
         decoder, device = self.decoder, self.decoder.device
         positions: list[int] = []
@@ -102,7 +102,7 @@ class ModelForward:
             None if len(wanted) == len(positions) else torch.tensor(wanted, dtype=torch.int64, device=device),
         )
         logits = decoder.logits(hidden)
-        return Running(batch.launch, batch.entries, rows, logits, _sampled(batch.entries, rows, logits))
+        return LaunchedForward(batch.launch, batch.entries, rows, logits, _sampled(batch.entries, rows, logits))
 
     def _token_ids(self, batch: ForwardBatch) -> torch.Tensor:
         """The tokens of all entries, (tokens,) int64, including those that a pass in flight samples."""

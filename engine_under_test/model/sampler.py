@@ -8,7 +8,7 @@ import hashlib
 
 import torch
 
-from engine_under_test.sampling import SamplingParams
+from swarden.engine_under_test.sampling import SamplingParams
 
 BITS = 53  # of a random number: the precision of a float64
 

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from reprlib import repr as shortened
 from typing import Any
 
-from engine_under_test.limits import MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS
-from engine_under_test.model.config_file import FULL, SLIDING, ConfigFile
-from engine_under_test.model.families import FAMILIES, FIXED, HARMLESS, REQUIRED, Family
-from engine_under_test.model.layers import ACTIVATIONS
-from engine_under_test.model.rope_config import rope_of
-from engine_under_test.model.spec import LayerKind, LayerSpec, MlpSpec, ModelSpec
+from swarden.engine_under_test.limits import MAX_HEAD_DIM, MAX_HEADS, MAX_LAYERS
+from swarden.engine_under_test.model.config_file import FULL, SLIDING, ConfigFile
+from swarden.engine_under_test.model.families import FAMILIES, FIXED, HARMLESS, REQUIRED, Family
+from swarden.engine_under_test.model.layers import ACTIVATIONS
+from swarden.engine_under_test.model.rope_config import rope_of
+from swarden.engine_under_test.model.spec import LayerKind, LayerSpec, MlpSpec, ModelSpec
 
 LAYER_TYPES = {FULL: LayerKind.FULL, SLIDING: LayerKind.SLIDING}
 

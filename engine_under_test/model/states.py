@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import torch
 
-from engine_under_test.model.recurrent import Recurrence
-from engine_under_test.ports import ForwardBatch, PoolPages
+from swarden.engine_under_test.model.recurrent import Recurrence
+from swarden.engine_under_test.ports import ForwardBatch, PoolPages
 
 
 class Alike(NamedTuple):

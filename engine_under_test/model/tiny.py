@@ -7,10 +7,10 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
-from engine_under_test.errors import CheckpointError
-from engine_under_test.model.config_file import FULL, SLIDING
-from engine_under_test.model.spec import LayerKind, LayerSpec, ModelSpec
-from engine_under_test.model.spec_config import spec_of
+from swarden.engine_under_test.errors import CheckpointError
+from swarden.engine_under_test.model.config_file import FULL, SLIDING
+from swarden.engine_under_test.model.spec import LayerKind, LayerSpec, ModelSpec
+from swarden.engine_under_test.model.spec_config import spec_of
 
 COMMON: dict[str, Any] = {
     "vocab_size": 128,

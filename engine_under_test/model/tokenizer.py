@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 from weakref import finalize
 
-from engine_under_test.errors import CheckpointError
-from engine_under_test.limits import (
+from swarden.engine_under_test.errors import CheckpointError
+from swarden.engine_under_test.limits import (
     MAX_CONTEXT_LEN,
     MAX_TOKENIZER_BYTES,
     TOKENIZER_CPU_SECONDS,
     TOKENIZER_MEMORY_BYTES,
     TOKENIZER_MEMORY_PER_BYTE,
 )
-from engine_under_test.model.files import path_in
+from swarden.engine_under_test.model.files import path_in
 
 FILE = "tokenizer.json"
 PROGRAM = Path(__file__).with_name("tokenizer_process.py")

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import torch
 
-from engine_under_test.model.spec import LayerKind, Mamba2Spec, ModelSpec, NormPlacement, QKNorm, RgLruSpec
+from swarden.engine_under_test.model.spec import LayerKind, Mamba2Spec, ModelSpec, NormPlacement, QKNorm, RgLruSpec
 
 Shape = tuple[int, ...]
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from engine_under_test.config import PoolSpec
-from engine_under_test.errors import ConfigError
-from engine_under_test.ports import SlotLayout
+from swarden.engine_under_test.config import PoolSpec
+from swarden.engine_under_test.errors import ConfigError
+from swarden.engine_under_test.ports import SlotLayout
 
 
 class KVStore:

@@ -3,10 +3,9 @@
 from collections import deque
 from collections.abc import Sequence
 
-from engine_under_test.errors import PoolExhausted
-from engine_under_test.events import Freed, Given, Refused, Taken
-from engine_under_test.ports import Backing, Observer
-from engine_under_test.units import Owner
+from swarden.engine_under_test.errors import PoolExhausted
+from swarden.engine_under_test.ports import Backing, Observer
+from swarden.invariants.events import Freed, Given, Owner, Refused, Taken
 
 
 class Ledger:

@@ -5,16 +5,16 @@ from dataclasses import dataclass
 
 import torch
 
-from engine_under_test.components import Component
-from engine_under_test.config import EngineConfig, PoolSpec
-from engine_under_test.pools.kv_store import KVStore
-from engine_under_test.pools.ledger import Ledger
-from engine_under_test.pools.paired import PairedLedgers
-from engine_under_test.pools.poison import Poisoner
-from engine_under_test.pools.request_table import RequestTable
-from engine_under_test.ports import Backing, Observer, SlotLayout
-from engine_under_test.strict import both
-from engine_under_test.units import num_pages
+from swarden.engine_under_test.components import Component
+from swarden.engine_under_test.config import EngineConfig, PoolSpec
+from swarden.engine_under_test.pools.kv_store import KVStore
+from swarden.engine_under_test.pools.ledger import Ledger
+from swarden.engine_under_test.pools.paired import PairedLedgers
+from swarden.engine_under_test.pools.poison import Poisoner
+from swarden.engine_under_test.pools.request_table import RequestTable
+from swarden.engine_under_test.ports import Backing, Observer, SlotLayout
+from swarden.engine_under_test.strict import both
+from swarden.engine_under_test.units import num_pages
 
 ROWS = "rows"
 HOST = torch.device("cpu")

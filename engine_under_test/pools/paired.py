@@ -8,11 +8,10 @@ Only this class writes the peer map.
 from array import array
 from collections.abc import Collection, Mapping, Sequence
 
-from engine_under_test.errors import AccountingError
-from engine_under_test.events import Paired
-from engine_under_test.pools.ledger import Ledger
-from engine_under_test.ports import Observer
-from engine_under_test.units import Owner
+from swarden.engine_under_test.errors import AccountingError
+from swarden.engine_under_test.pools.ledger import Ledger
+from swarden.engine_under_test.ports import Observer
+from swarden.invariants.events import Owner, Paired
 
 Need = Mapping[str, int]  # pages by pool
 Places = Mapping[str, Sequence[int]]  # indices of pages, by pool

@@ -1,7 +1,7 @@
 """Poison for freed pages, so that a read of one shows in the output."""
 
-from engine_under_test.events import Event, Freed
-from engine_under_test.pools.kv_store import KVStore
+from swarden.engine_under_test.pools.kv_store import KVStore
+from swarden.invariants.events import Event, Freed
 
 
 class Poisoner:

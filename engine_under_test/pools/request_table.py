@@ -3,7 +3,7 @@
 from array import array
 from collections.abc import Sequence
 
-from engine_under_test.pools.ledger import Ledger
+from swarden.engine_under_test.pools.ledger import Ledger
 
 
 class RequestTable:

@@ -9,18 +9,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
-from engine_under_test.cache.match import Match
-from engine_under_test.cache.record import KVRecord
-from engine_under_test.components import Extent
-from engine_under_test.config import EngineConfig
-from engine_under_test.errors import PoolExhausted
-from engine_under_test.events import Admitted, LoadPlanned, Matched
-from engine_under_test.host.loads import UnderWay
-from engine_under_test.pools.paired import Need
-from engine_under_test.ports import Observer
-from engine_under_test.request import Request
-from engine_under_test.scheduler.batch import Entry, Loading, Running
-from engine_under_test.scheduler.demand import (
+from swarden.engine_under_test.cache.match import Match
+from swarden.engine_under_test.cache.record import KVRecord
+from swarden.engine_under_test.components import Extent
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.errors import PoolExhausted
+from swarden.engine_under_test.host.loads import LoadUnderWay
+from swarden.engine_under_test.pools.paired import Need
+from swarden.engine_under_test.ports import Observer
+from swarden.engine_under_test.request import Request
+from swarden.engine_under_test.scheduler.batch import Entry, Loading, Running
+from swarden.engine_under_test.scheduler.demand import (
     Budget,
     Demand,
     Held,
@@ -29,10 +28,11 @@ from engine_under_test.scheduler.demand import (
     fitting_end,
     growth_of,
 )
-from engine_under_test.scheduler.preempt import Yield
-from engine_under_test.scheduler.queues import WaitingQueue
-from engine_under_test.scheduler.storage import Storage
-from engine_under_test.sessions.controller import Sessions
+from swarden.engine_under_test.scheduler.preempt import Yield
+from swarden.engine_under_test.scheduler.queues import WaitingQueue
+from swarden.engine_under_test.scheduler.storage import Storage
+from swarden.engine_under_test.sessions.controller import Sessions
+from swarden.invariants.events import Admitted, LoadPlanned, Matched
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Wish:
     load: Need
     extent: Extent
     demand: Demand
-    shared: UnderWay | None = None
+    shared: LoadUnderWay | None = None
     kept_len: int = 0
 
     @property

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import torch
 
-from engine_under_test.cache.record import KVRecord
-from engine_under_test.components import Component
-from engine_under_test.pools.memory import KVMemory
-from engine_under_test.ports import ForwardBatch, ForwardEntry, PageSpan, PoolPages, StateSlots
-from engine_under_test.request import Request
-from engine_under_test.units import align_up, num_pages
+from swarden.engine_under_test.cache.record import KVRecord
+from swarden.engine_under_test.components import Component
+from swarden.engine_under_test.pools.memory import KVMemory
+from swarden.engine_under_test.ports import ForwardBatch, ForwardEntry, PageSpan, PoolPages, StateSlots
+from swarden.engine_under_test.request import Request
+from swarden.engine_under_test.units import align_up, num_pages
 
 
 class Running(NamedTuple):

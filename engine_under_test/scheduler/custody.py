@@ -2,19 +2,18 @@
 
 from collections.abc import Sequence
 
-from engine_under_test.cache.departures import Departures
-from engine_under_test.cache.match import Match
-from engine_under_test.cache.record import KVRecord
-from engine_under_test.config import EngineConfig
-from engine_under_test.events import Slid
-from engine_under_test.pools.paired import Need, shortage
-from engine_under_test.ports import Observer
-from engine_under_test.reasons import FreeCause
-from engine_under_test.request import Request
-from engine_under_test.scheduler.other_side import OtherSide
-from engine_under_test.scheduler.storage import Storage
-from engine_under_test.sessions.controller import Sessions
-from engine_under_test.units import pages_between
+from swarden.engine_under_test.cache.departures import Departures
+from swarden.engine_under_test.cache.match import Match
+from swarden.engine_under_test.cache.record import KVRecord
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.pools.paired import Need, shortage
+from swarden.engine_under_test.ports import Observer
+from swarden.engine_under_test.request import Request
+from swarden.engine_under_test.scheduler.other_side import OtherSide
+from swarden.engine_under_test.scheduler.storage import Storage
+from swarden.engine_under_test.sessions.controller import Sessions
+from swarden.engine_under_test.units import pages_between
+from swarden.invariants.events import FreeCause, Slid
 
 
 class Custody:

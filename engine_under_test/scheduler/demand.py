@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine_under_test.cache.prefix_cache import PrefixCache
-from engine_under_test.components import Component, Extent
-from engine_under_test.pools.ledger import Ledger
-from engine_under_test.pools.paired import Need
-from engine_under_test.units import align_down, pages_between
+from swarden.engine_under_test.cache.prefix_cache import PrefixCache
+from swarden.engine_under_test.components import Component, Extent
+from swarden.engine_under_test.pools.ledger import Ledger
+from swarden.engine_under_test.pools.paired import Need
+from swarden.engine_under_test.units import align_down, pages_between
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from engine_under_test.host.copy_jobs import CopyJob
-from engine_under_test.host.tier import HostTier
-from engine_under_test.request import Request
+from swarden.engine_under_test.host.copy_jobs import CopyJob
+from swarden.engine_under_test.host.tier import HostTier
+from swarden.engine_under_test.request import Request
 
 
 class LoadingQueue:

@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-from engine_under_test.cache.record import KVRecord
-from engine_under_test.reasons import Ending
-from engine_under_test.request import Request
+from swarden.engine_under_test.cache.record import KVRecord
+from swarden.engine_under_test.request import Ending, Request
 
 
 class OtherSide:

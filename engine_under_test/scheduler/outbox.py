@@ -1,9 +1,8 @@
 """The outputs that clients get with the next step."""
 
-from engine_under_test.events import Finished
-from engine_under_test.ports import Observer
-from engine_under_test.reasons import Ending
-from engine_under_test.request import Output, Request
+from swarden.engine_under_test.ports import Observer
+from swarden.engine_under_test.request import Ending, Output, Request
+from swarden.invariants.events import Finished
 
 
 class Outbox:

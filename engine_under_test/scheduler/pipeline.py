@@ -4,12 +4,12 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.events import Completed, Failed, Late, Launched, Proposed
-from engine_under_test.pools.memory import KVMemory
-from engine_under_test.ports import Computed, ForwardBatch, ForwardFailed, Ports
-from engine_under_test.scheduler.batch import Entry, forward_batch
-from engine_under_test.scheduler.speculation import Speculation
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.pools.memory import KVMemory
+from swarden.engine_under_test.ports import Computed, ForwardBatch, ForwardFailed, Ports
+from swarden.engine_under_test.scheduler.batch import Entry, forward_batch
+from swarden.engine_under_test.scheduler.speculation import Speculation
+from swarden.invariants.events import Completed, Failed, Late, Launched, Proposed
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine_under_test.pools.paired import Need
-from engine_under_test.request import Request
+from swarden.engine_under_test.pools.paired import Need
+from swarden.engine_under_test.request import Request
 
 
 @dataclass(frozen=True, slots=True)

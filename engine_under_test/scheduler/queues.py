@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from engine_under_test.request import Request
+from swarden.engine_under_test.request import Request
 
 
 class WaitingQueue:

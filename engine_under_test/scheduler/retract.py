@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.request import Request
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.request import Request
 
 RETRACTION_HEADROOM = 20  # tokens per remaining request that the ratio foresees after a retraction
 

@@ -7,27 +7,27 @@ Without overlap the oldest pass is the pass just launched, with overlap the pass
 
 from collections.abc import Callable, Sequence
 
-from engine_under_test.cache.record import KVRecord
-from engine_under_test.config import EngineConfig
-from engine_under_test.errors import PoolExhausted
-from engine_under_test.events import Discarded, Event, GaveWay, Parked, Paused, Preempted, RanOut, Resumed, Retracted
-from engine_under_test.pools.memory import ROWS
-from engine_under_test.pools.paired import Need
-from engine_under_test.ports import Computed, Ports
-from engine_under_test.reasons import Ending, FinishReason, FreeCause
-from engine_under_test.request import Output, Request
-from engine_under_test.scheduler.admission import Admission
-from engine_under_test.scheduler.batch import Entry, Loading, Running
-from engine_under_test.scheduler.custody import Custody
-from engine_under_test.scheduler.demand import Budget
-from engine_under_test.scheduler.loading import LoadingQueue
-from engine_under_test.scheduler.other_side import OtherSide
-from engine_under_test.scheduler.outbox import Outbox
-from engine_under_test.scheduler.pipeline import Pipeline
-from engine_under_test.scheduler.preempt import Contention, victims
-from engine_under_test.scheduler.queues import WaitingQueue
-from engine_under_test.scheduler.retract import NewTokenRatio, retraction_order
-from engine_under_test.scheduler.storage import Storage
+from swarden.engine_under_test.cache.record import KVRecord
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.errors import PoolExhausted
+from swarden.engine_under_test.pools.memory import ROWS
+from swarden.engine_under_test.pools.paired import Need
+from swarden.engine_under_test.ports import Computed, Ports
+from swarden.engine_under_test.request import Ending, Output, Request
+from swarden.engine_under_test.scheduler.admission import Admission
+from swarden.engine_under_test.scheduler.batch import Entry, Loading, Running
+from swarden.engine_under_test.scheduler.custody import Custody
+from swarden.engine_under_test.scheduler.demand import Budget
+from swarden.engine_under_test.scheduler.loading import LoadingQueue
+from swarden.engine_under_test.scheduler.other_side import OtherSide
+from swarden.engine_under_test.scheduler.outbox import Outbox
+from swarden.engine_under_test.scheduler.pipeline import Pipeline
+from swarden.engine_under_test.scheduler.preempt import Contention, victims
+from swarden.engine_under_test.scheduler.queues import WaitingQueue
+from swarden.engine_under_test.scheduler.retract import NewTokenRatio, retraction_order
+from swarden.engine_under_test.scheduler.storage import Storage
+from swarden.invariants import events
+from swarden.invariants.events import FinishReason, FreeCause
 
 
 class Scheduler:
@@ -111,14 +111,14 @@ class Scheduler:
         """Stop launching; every active request frees its KV at once and is requeued."""
         if not self.is_paused:
             self.is_paused = True
-            self._notice(Paused())
+            self._notice(events.Paused())
             for request in self.active:
                 self._requeue(request, cause=FreeCause.PAUSED)
 
     def resume(self) -> None:
         if self.is_paused:
             self.is_paused = False
-            self._notice(Resumed())
+            self._notice(events.Resumed())
 
     def _finish_loads(self) -> None:
         """Lock the loaded KV of each request whose load has ended, before the KV is evicted."""
@@ -195,10 +195,10 @@ class Scheduler:
         while planned is None and budget.tokens > 0 and self.custody.sessions.release_oldest():
             planned = self.admission.plan_chunk(request, record, budget, alone=alone)
         while planned is None and alone and (others := [one for one in self.loading.ready if one is not request]):
-            self._retract(others[-1], GaveWay(others[-1].id, request.id), cause=FreeCause.GAVE_WAY)
+            self._retract(others[-1], events.GaveWay(others[-1].id, request.id), cause=FreeCause.GAVE_WAY)
             planned = self.admission.plan_chunk(request, record, budget, alone=alone)
         if planned is None:
-            self._notice(Parked(request.id, record.committed_len))
+            self._notice(events.Parked(request.id, record.committed_len))
             if alone:
                 self.end(request, Ending(FinishReason.OUT_OF_MEMORY, "no free page for the rest of the prompt"))
         return planned
@@ -244,7 +244,7 @@ class Scheduler:
             self.custody.grow(entry.record, length, end=entry.end)
         except PoolExhausted as exhausted:
             request = entry.request
-            self._notice(RanOut(request.id, exhausted.pool, exhausted.want, exhausted.free))
+            self._notice(events.RanOut(request.id, exhausted.pool, exhausted.want, exhausted.free))
             self._requeue(request, cause=FreeCause.RAN_OUT)
             return False
         return True
@@ -278,7 +278,7 @@ class Scheduler:
                 if len(self.active) <= 1 and not self.custody.other_side.records:
                     break
                 last = retraction_order(self.active)[0]
-                retracted = Retracted(last.id, last.num_outputs, tuple(short.items()))
+                retracted = events.Retracted(last.id, last.num_outputs, tuple(short.items()))
                 self._retract(last, retracted, cause=FreeCause.RETRACTED)
         if len(self.active) < num_active:
             self.ratio.learn(self.active)
@@ -290,7 +290,7 @@ class Scheduler:
         """Evict until the next decode step has its pages; the pages still missing, by pool."""
         return self.custody.evict(self.admission.decode_need(self.decode_candidates()))
 
-    def _retract(self, request: Request, event: Event, *, cause: str) -> None:
+    def _retract(self, request: Request, event: events.Event, *, cause: str) -> None:
         request.setbacks.retractions += 1
         self._notice(event)
         self._requeue(request, cause=cause)
@@ -311,9 +311,8 @@ class Scheduler:
             return
         if contention := self._contention():
             for request in victims(contention.lacking, contention.yields):
-                self._retract(
-                    request, Preempted(request.id, request.num_outputs, contention.first.id), cause=FreeCause.PREEMPTED
-                )
+                preempted = events.Preempted(request.id, request.num_outputs, contention.first.id)
+                self._retract(request, preempted, cause=FreeCause.PREEMPTED)
 
     def _contention(self) -> Contention | None:
         """The first waiting request, with the running requests that it may preempt; None where there are none."""
@@ -365,7 +364,7 @@ class Scheduler:
         results = completed.computed or [Computed()] * len(completed.entries)
         for entry, computed in zip(completed.entries, results, strict=True):
             if not self.custody.holds(entry.request, entry.record):
-                self._notice(Discarded(completed.launch, entry.request.id))
+                self._notice(events.Discarded(completed.launch, entry.request.id))
             elif completed.failure is None:
                 self._process(entry, computed)
             else:
@@ -395,6 +394,6 @@ class Scheduler:
             self._remove(request, cause=FreeCause.FINISHED)
             self.note_end(request, Ending(FinishReason(request.finish_reason or FinishReason.LENGTH)))
 
-    def _notice(self, event: Event) -> None:
+    def _notice(self, event: events.Event) -> None:
         if self._observer:
             self._observer.notice(event)

@@ -4,14 +4,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.errors import EngineError
-from engine_under_test.events import Verified
-from engine_under_test.ports import Computed, Ports, Proposer, Wanted
-from engine_under_test.request import Request
-from engine_under_test.scheduler.batch import Entry
-from engine_under_test.speculative.ngram import NgramProposer
-from engine_under_test.speculative.verify import num_accepted
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.errors import EngineError
+from swarden.engine_under_test.ports import Computed, Ports, Proposer, Wanted
+from swarden.engine_under_test.request import Request
+from swarden.engine_under_test.scheduler.batch import Entry
+from swarden.engine_under_test.speculative.ngram import NgramProposer
+from swarden.engine_under_test.speculative.verify import num_accepted
+from swarden.invariants.events import Verified
 
 
 class Speculation:

@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
-from engine_under_test.cache.prefix_cache import PrefixCache
-from engine_under_test.host.tier import HostTier
-from engine_under_test.pools.memory import KVMemory
+from swarden.engine_under_test.cache.prefix_cache import PrefixCache
+from swarden.engine_under_test.host.tier import HostTier
+from swarden.engine_under_test.pools.memory import KVMemory
 
 
 class Storage(NamedTuple):

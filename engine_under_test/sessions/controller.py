@@ -2,17 +2,16 @@
 
 from collections.abc import Sequence
 
-from engine_under_test.cache.departures import Departures
-from engine_under_test.cache.record import KVRecord
-from engine_under_test.components import Component
-from engine_under_test.config import EngineConfig
-from engine_under_test.events import Event, GivenUp, Kept, Lent, SessionClosed, SessionOpened
-from engine_under_test.pools.memory import KVMemory
-from engine_under_test.ports import Observer
-from engine_under_test.reasons import FreeCause
-from engine_under_test.request import Request
-from engine_under_test.sessions.session import Session
-from engine_under_test.units import align_up, num_pages
+from swarden.engine_under_test.cache.departures import Departures
+from swarden.engine_under_test.cache.record import KVRecord
+from swarden.engine_under_test.components import Component
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.pools.memory import KVMemory
+from swarden.engine_under_test.ports import Observer
+from swarden.engine_under_test.request import Request
+from swarden.engine_under_test.sessions.session import Session
+from swarden.engine_under_test.units import align_up, num_pages
+from swarden.invariants.events import Event, FreeCause, GivenUp, Kept, Lent, SessionClosed, SessionOpened
 
 
 class Sessions:

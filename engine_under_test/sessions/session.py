@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
-from engine_under_test.cache.record import KVRecord
-from engine_under_test.components import Component
-from engine_under_test.units import Owner, align_down, common_len, session_owner
+from swarden.engine_under_test.cache.record import KVRecord
+from swarden.engine_under_test.components import Component
+from swarden.engine_under_test.units import align_down, common_len, session_owner
+from swarden.invariants.events import Owner
 
 
 @dataclass(slots=True, eq=False)

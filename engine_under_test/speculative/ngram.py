@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from engine_under_test.ports import Wanted
+from swarden.engine_under_test.ports import Wanted
 
 LONGEST = 3  # tokens of an n-gram; a longer match is more likely right
 SHORTEST = 1

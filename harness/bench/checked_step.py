@@ -9,13 +9,13 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from engine_under_test.config import EngineConfig
-from harness.core.driver import Driver
-from harness.core.oplog import Header
-from harness.core.ops import Op, Recipe, Step, Submit
-from harness.core.registry import OWN
-from harness.core.replay import driver_of
-from invariants.view import Snapshot
+from swarden.engine_under_test.config import EngineConfig
+from swarden.harness.core.driver import Driver
+from swarden.harness.core.oplog import Header
+from swarden.harness.core.ops import Op, Recipe, Step, Submit
+from swarden.harness.core.registry import OWN
+from swarden.harness.core.replay import driver_of
+from swarden.invariants.view import Snapshot
 
 PAIRS = 5
 WARM_STEPS = 150

@@ -13,18 +13,18 @@ from statistics import median
 from time import process_time, sleep
 from typing import Any
 
-from engine_under_test.components import Component
-from engine_under_test.config import EngineConfig
-from engine_under_test.disaggregation.frames import Seal, encode
-from engine_under_test.disaggregation.link import InProcessLink
-from engine_under_test.disaggregation.tcp import LOOPBACK, TcpLink, listener_on, new_secret
-from engine_under_test.messages import Message
-from engine_under_test.model.checkpoint import read_spec
-from engine_under_test.pair import Pair, create_pair
-from engine_under_test.ports import Link, Ports
-from engine_under_test.sampling import SamplingParams
-from engine_under_test.units import num_pages
-from harness.bench.generation import SHAPES, on_each_checkpoint
+from swarden.engine_under_test.components import Component
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.disaggregation.frames import Seal, encode
+from swarden.engine_under_test.disaggregation.link import InProcessLink
+from swarden.engine_under_test.disaggregation.tcp import LOOPBACK, TcpLink, listener_on, new_secret
+from swarden.engine_under_test.messages import Message
+from swarden.engine_under_test.model.checkpoint import read_spec
+from swarden.engine_under_test.pair import Pair, create_pair
+from swarden.engine_under_test.ports import Link, Ports
+from swarden.engine_under_test.sampling import SamplingParams
+from swarden.engine_under_test.units import num_pages
+from swarden.harness.bench.generation import SHAPES, on_each_checkpoint
 
 REQUESTS = 8
 PROMPT_LEN = 640

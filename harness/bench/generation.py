@@ -19,11 +19,11 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.engine import create_engine
-from engine_under_test.sampling import SamplingParams
-from engine_under_test.units import num_pages
-from harness.core.imports import importing
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.engine import create_engine
+from swarden.engine_under_test.sampling import SamplingParams
+from swarden.engine_under_test.units import num_pages
+from swarden.harness.core.imports import importing
 
 REQUESTS = 32
 FAMILIES = 4  # of requests with a common prefix
@@ -40,7 +40,7 @@ WINDOW = 64
 FigureT = TypeVar("FigureT")
 
 
-class Setting(NamedTuple):
+class BaselineSetting(NamedTuple):
     """The settings of the baseline: attention, tokens per block, most tokens per batch."""
 
     attention: str
@@ -48,7 +48,7 @@ class Setting(NamedTuple):
     max_batch_tokens: int
 
 
-SWEEP = [Setting(*values) for values in product(("sdpa", "paged|eager"), (16, 256), (64, 256, 1024))]
+SWEEP = [BaselineSetting(*values) for values in product(("sdpa", "paged|eager"), (16, 256), (64, 256, 1024))]
 SWEPT_REQUESTS = 16  # of the load; the best setting then runs all of it
 
 
@@ -67,7 +67,7 @@ class Race:
     is_shared: bool
     ours: float
     theirs: float
-    setting: Setting
+    setting: BaselineSetting
     equal_outputs: int
 
     @property
@@ -185,7 +185,7 @@ def _ours(directory: Path, load: Sequence[Sequence[int]]) -> Speed:
     return _speed(*_timed(lambda: [one.token_ids for one in engine.generate(load, SamplingParams(NEW_TOKENS))]))
 
 
-def _theirs(model: Any, load: Sequence[Sequence[int]], setting: Setting) -> Speed:
+def _theirs(model: Any, load: Sequence[Sequence[int]], setting: BaselineSetting) -> Speed:
     transformers = _transformers()
     batching = transformers.ContinuousBatchingConfig(
         page_size=setting.page_size,

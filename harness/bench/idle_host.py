@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from statistics import median
 
-from harness.bench.load import PAGES, Load, Served, config_of
+from swarden.harness.bench.load import PAGES, ConstantLoad, LoadedEngine, config_of
 
 PAIRS = 5
 BLOCKS_PER_PAIR = 12
@@ -20,11 +20,11 @@ class IdleHost:
     without_us: float
 
 
-def measure(*, pairs: int = PAIRS, pages: int = PAGES, load: Load | None = None) -> IdleHost:
+def measure(*, pairs: int = PAIRS, pages: int = PAGES, load: ConstantLoad | None = None) -> IdleHost:
     """Measure with a device that never evicts, so that a write-back tier stays idle."""
-    load = load or Load()
+    load = load or ConstantLoad()
     tier = {"host_full_pages": pages, "host_swa_pages": pages, "host_policy": "write_back"}
-    without, hosted = both = [Served(config_of(pages, load.running, **one), load, None) for one in ({}, tier)]
+    without, hosted = both = [LoadedEngine(config_of(pages, load.running, **one), load, None) for one in ({}, tier)]
     for served in both:
         served.run(WARM_STEPS)
     costs: list[tuple[float, float]] = []

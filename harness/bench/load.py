@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 from time import process_time
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.engine import Engine
-from engine_under_test.ports import Observer, Ports
-from engine_under_test.sampling import SamplingParams
-from fakes.clock import FakeClock
-from fakes.forward import FakeForward
-from harness.engines.own.adapter import ReferenceModel
-from harness.strict.checker import StrictChecker
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.engine import Engine
+from swarden.engine_under_test.ports import Observer, Ports
+from swarden.engine_under_test.sampling import SamplingParams
+from swarden.fakes.clock import FakeClock
+from swarden.fakes.forward import FakeForward
+from swarden.harness.engines.own.adapter import ReferenceModel
+from swarden.harness.strict.checker import StrictChecker
 
 RUNNING = 64
 PAGES = 65_536
@@ -32,7 +32,7 @@ def config_of(pages: int, running: int, **settings: object) -> EngineConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class ConstantLoad:
     """A constant number of running requests: each finished request is replaced. Prompts share prefixes."""
 
     running: int = RUNNING
@@ -45,10 +45,10 @@ class Load:
         return [*range(family, family + self.shared_len), *range(number << 20, (number << 20) + self.own_len)]
 
 
-class Served:
+class LoadedEngine:
     """One engine under a load, and the CPU seconds of its latest run."""
 
-    def __init__(self, config: EngineConfig, load: Load, observer: Observer | None) -> None:
+    def __init__(self, config: EngineConfig, load: ConstantLoad, observer: Observer | None) -> None:
         self.cpu_seconds = 0.0
         self.num_running = 0
         self._load = load

@@ -9,15 +9,15 @@ from collections import Counter
 from enum import StrEnum
 from random import Random
 
-from engine_under_test.config import EngineConfig
-from harness.core.driver import Driver
-from harness.core.oplog import Header, OpLog
-from harness.core.ops import Inject, Op, Step, Submit
-from harness.core.registry import OWN
-from harness.core.replay import run_log
-from harness.engines.own.faults import PERTURBATIONS, SENT
-from harness.engines.own.target import PERTURBED, PERTURBED_PAIR, SIDES
-from harness.perturbed.system import Misattributed, PerturbedSystem, Unnoticed
+from swarden.engine_under_test.config import EngineConfig
+from swarden.harness.core.driver import Driver
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.ops import Inject, Op, Step, Submit
+from swarden.harness.core.registry import OWN
+from swarden.harness.core.replay import run_log
+from swarden.harness.engines.own.faults import PERTURBATIONS, SENT
+from swarden.harness.engines.own.target import PERTURBED, PERTURBED_PAIR, SIDES
+from swarden.harness.perturbed.system import Misattributed, PerturbedSystem, Unnoticed
 
 CONFIG = EngineConfig(
     page_size=4,
@@ -39,7 +39,7 @@ FAMILIES = 3  # of prompts with the same start
 SUBMISSIONS = 0.4  # per step
 
 
-class Outcome(StrEnum):
+class PerturbationOutcome(StrEnum):
     NOTICED = "noticed"
     MISATTRIBUTED = "misattributed"
     LATE = "late"
@@ -48,29 +48,29 @@ class Outcome(StrEnum):
     FALSE_ALARM = "false alarm"
 
 
-def text(outcomes: Counter[Outcome]) -> str:
-    return ", ".join(f"{outcomes[outcome]} {outcome}" for outcome in Outcome)
+def text(outcomes: Counter[PerturbationOutcome]) -> str:
+    return ", ".join(f"{outcomes[outcome]} {outcome}" for outcome in PerturbationOutcome)
 
 
-def measure_all(runs: int) -> dict[str, Counter[Outcome]]:
+def measure_all(runs: int) -> dict[str, Counter[PerturbationOutcome]]:
     return {fault: measure(fault, runs) for fault in PERTURBATIONS}
 
 
-def measure(fault: str, runs: int) -> Counter[Outcome]:
+def measure(fault: str, runs: int) -> Counter[PerturbationOutcome]:
     """Perturb in `runs` runs that are not moot, and serve the same runs without a perturbation.
 
     If nearly all are moot, there are fewer.
     """
-    outcomes = Counter[Outcome]()
+    outcomes = Counter[PerturbationOutcome]()
     for seed in range(runs * MOST_SEEDS):
-        if outcomes.total() - outcomes[Outcome.MOOT] - outcomes[Outcome.FALSE_ALARM] == runs:
+        if outcomes.total() - outcomes[PerturbationOutcome.MOOT] - outcomes[PerturbationOutcome.FALSE_ALARM] == runs:
             break
         log = log_with(fault, seed)
         outcome = _outcome(run_log(log))
         outcomes[outcome] += 1
-        if outcome != Outcome.MOOT:
+        if outcome != PerturbationOutcome.MOOT:
             healthy = [op for op in log.ops if not isinstance(op, Inject)]
-            outcomes[Outcome.FALSE_ALARM] += run_log(OpLog(log.header, healthy)).failure is not None
+            outcomes[PerturbationOutcome.FALSE_ALARM] += run_log(OpLog(log.header, healthy)).failure is not None
     return outcomes
 
 
@@ -98,15 +98,19 @@ def log_with(fault: str, seed: int) -> OpLog:
     return OpLog(header, ops)
 
 
-def _outcome(driver: Driver) -> Outcome:
+def _outcome(driver: Driver) -> PerturbationOutcome:
     if driver.failure is not None:
         match driver.failure.error:
             case Misattributed():
-                return Outcome.MISATTRIBUTED
+                return PerturbationOutcome.MISATTRIBUTED
             case Unnoticed():
-                return Outcome.LATE
+                return PerturbationOutcome.LATE
         raise RuntimeError(f"a perturbed run failed otherwise: {driver.failure.fingerprint}")
     systems = [system for system in driver.systems if isinstance(system, PerturbedSystem)]
     if any(system.is_over for system in systems):
-        return Outcome.NOTICED
-    return Outcome.MISSED if any(system.watch.open is not None for system in systems) else Outcome.MOOT
+        return PerturbationOutcome.NOTICED
+    return (
+        PerturbationOutcome.MISSED
+        if any(system.watch.open is not None for system in systems)
+        else PerturbationOutcome.MOOT
+    )

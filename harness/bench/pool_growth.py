@@ -4,14 +4,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import median
 
-from harness.bench.load import Load, Served, config_of
-from harness.strict.checker import StrictChecker, audit
+from swarden.harness.bench.load import ConstantLoad, LoadedEngine, config_of
+from swarden.harness.strict.checker import StrictChecker, audit
 
 SMALL_PAGES, LARGE_PAGES = 64, 65_536
 PAIRS = 7
 STEPS = 600  # per measurement
 WARM_STEPS = 64
-LOAD = Load(running=4, shared_len=64, own_len=48, max_new_tokens=48)  # fits into the small pools, with evictions
+LOAD = ConstantLoad(
+    running=4, shared_len=64, own_len=48, max_new_tokens=48
+)  # fits into the small pools, with evictions
 CHECKERS: Mapping[str, Callable[..., StrictChecker] | None] = {"off": None, "audit": audit}
 
 
@@ -47,6 +49,6 @@ def measure_all(*, pairs: int = PAIRS, steps: int = STEPS) -> list[Growth]:
     return [measure(level, pairs=pairs, steps=steps) for level in CHECKERS]
 
 
-def _served(level: str, pages: int) -> Served:
+def _served(level: str, pages: int) -> LoadedEngine:
     make = CHECKERS[level]
-    return Served(config_of(pages, LOAD.running), LOAD, make(reports=False) if make else None)
+    return LoadedEngine(config_of(pages, LOAD.running), LOAD, make(reports=False) if make else None)

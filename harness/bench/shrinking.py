@@ -12,20 +12,20 @@ from typing import Any, NamedTuple
 import msgspec
 from hypothesis import Phase
 
-from harness.core.driver import Driver, Failure
-from harness.core.oplog import Header, OpLog
-from harness.core.registry import OWN, target_of
-from harness.core.replay import log_of, planted, run_log
-from harness.core.target import Target
-from harness.engines.own.traffic import EngineTraffic
-from harness.search.machine import Listener, Machine
-from harness.search.search import search
-from harness.search.shrink import Budget, shrink
+from swarden.harness.core.driver import Driver, Failure
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.registry import OWN, target_of
+from swarden.harness.core.replay import log_of, planted, run_log
+from swarden.harness.core.target import Target
+from swarden.harness.engines.own.traffic import EngineTraffic
+from swarden.harness.search.machine import Machine, RunListener
+from swarden.harness.search.search import search
+from swarden.harness.search.shrink import ShrinkBudget, shrink
 
 MUTANTS = ("B30", "B31", "B34")
 SEED = 0
 MAX_RUNS = 1000  # until the bug must have failed a run
-BUDGET = Budget(executions=100_000, cpu_seconds=600.0)
+BUDGET = ShrinkBudget(executions=100_000, cpu_seconds=600.0)
 
 
 class Effort(NamedTuple):
@@ -57,12 +57,12 @@ class Comparison:
         return f"{self.mutant}, {self.ops} ops: {self.ratio:.3f} ({self.ours}; hypothesis {self.hypothesis})"
 
 
-class Found(Exception):
+class FailureFound(Exception):
     """A run failed for the first time, or with the fingerprint of the first failure."""
 
 
 @dataclass
-class Listening(Listener):
+class Listening(RunListener):
     """Observes the runs of Hypothesis: the first failing run, and the steps executed after it."""
 
     mutant: str
@@ -76,7 +76,7 @@ class Listening(Listener):
     def on_op(self, driver: Driver) -> None:
         """Raise at the first failure and at each one like it: the run ends, and Hypothesis sees the failure."""
         if driver.failure is not None and (self.first is None or self._is_same(driver.failure)):
-            raise Found(driver.failure.fingerprint)
+            raise FailureFound(driver.failure.fingerprint)
 
     def on_end(self, header: Header, driver: Driver) -> None:
         if self.first is not None:
@@ -99,7 +99,7 @@ class Listening(Listener):
 def compare(mutant: str, *, machine: type[Machine] = EngineTraffic, from_seed: int = SEED) -> Comparison:
     """Find a planted bug from a seed, and shrink its failing run with both shrinkers."""
     theirs = Listening(mutant, target_of(OWN))
-    with planted(theirs.target, mutant), suppress(Found):
+    with planted(theirs.target, mutant), suppress(FailureFound):
         search(machine, theirs, from_seed=from_seed, max_runs=MAX_RUNS, phases=(Phase.generate, Phase.shrink))
     first = theirs.first
     assert first is not None, f"{mutant}: not found in {MAX_RUNS} runs from seed {from_seed}"

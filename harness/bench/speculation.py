@@ -13,13 +13,13 @@ from statistics import median
 from time import process_time
 from typing import Any
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.engine import create_engine
-from engine_under_test.events import Event, Verified
-from engine_under_test.ports import Ports
-from engine_under_test.sampling import SamplingParams
-from engine_under_test.units import num_pages
-from harness.bench.generation import SHAPES, on_each_checkpoint
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.engine import create_engine
+from swarden.engine_under_test.ports import Ports
+from swarden.engine_under_test.sampling import SamplingParams
+from swarden.engine_under_test.units import num_pages
+from swarden.harness.bench.generation import SHAPES, on_each_checkpoint
+from swarden.invariants.events import Event, Verified
 
 REQUESTS = 8
 PHRASE_LEN, REPEATS = 12, 6

@@ -12,14 +12,14 @@ from time import process_time
 from types import FrameType
 from typing import Any
 
-from harness.core import driver as driving
-from harness.core.fingerprint import module_of
-from harness.core.oplog import Header
-from harness.core.ops import Drain, Op, Recipe, Step, Submit
-from harness.core.registry import target_of
-from harness.core.replay import driver_of
-from harness.core.target import Pool, Shape, Target
-from invariants import reference
+from swarden.harness.core import driver as driving
+from swarden.harness.core.fingerprint import is_within, module_of
+from swarden.harness.core.oplog import Header
+from swarden.harness.core.ops import Drain, Op, Recipe, Step, Submit
+from swarden.harness.core.registry import target_of
+from swarden.harness.core.replay import driver_of
+from swarden.harness.core.target import Pool, Shape, Target
+from swarden.invariants import reference
 
 ENGINE, MODEL, PORT, CAPTURE, EVENTS, LAWS, REST = "engine", "model", "port", "capture", "events", "laws", "rest"
 PARTS = {  # by the method that the driver calls; PORT without the engine's own code and the model
@@ -101,8 +101,7 @@ class Sampler:
         module = module_of(frame)
         if module in self._code.stand_ins:
             return MODEL
-        is_ours = module.partition(".")[0] in ("harness", "fakes", "invariants")
-        return PORT if is_ours and module != reference.__name__ else ""
+        return PORT if is_within(module, "swarden") and module != reference.__name__ else ""
 
 
 def measure(engines: Sequence[str], *, seconds: float = CPU_SECONDS) -> list[StepParts]:

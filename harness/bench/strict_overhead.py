@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.events import Event
-from engine_under_test.strict import CENSUS
-from harness.bench.load import PAGES, Load, Served, config_of
-from harness.strict.checker import StrictChecker, audit, census, sums
-from harness.strict.content import Content
-from harness.strict.sampled import interval_of
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.strict import CENSUS
+from swarden.harness.bench.load import PAGES, ConstantLoad, LoadedEngine, config_of
+from swarden.harness.strict.checker import StrictChecker, audit, census, sums
+from swarden.harness.strict.content import Content
+from swarden.harness.strict.sampled import interval_of
+from swarden.invariants.events import Event
 
 
 def content_at(share: float) -> Callable[..., StrictChecker]:
@@ -70,13 +70,17 @@ class IdleObserver:
 
 
 def measure(
-    level: str, *, cpu_seconds: float = CPU_SECONDS, config: EngineConfig | None = None, load: Load | None = None
+    level: str,
+    *,
+    cpu_seconds: float = CPU_SECONDS,
+    config: EngineConfig | None = None,
+    load: ConstantLoad | None = None,
 ) -> Overhead:
     """Serve with a level, with an idle observer and without an observer, in turns, for `cpu_seconds` of the level."""
-    load = load or Load()
+    load = load or ConstantLoad()
     config = config or config_of(PAGES, load.running)
     observers = (None, IdleObserver(), CHECKERS[level](reports=False))
-    plain, observed, checked = all_served = [Served(config, load, observer) for observer in observers]
+    plain, observed, checked = all_served = [LoadedEngine(config, load, observer) for observer in observers]
     for served in all_served:
         served.run(WARM_STEPS)
     assert checked.num_running == load.running, f"{checked.num_running} run, want {load.running}"

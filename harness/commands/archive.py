@@ -8,19 +8,20 @@ from typing import Annotated
 import msgspec
 import typer
 
-from harness.commands.console import OUT, print_json, print_piece
-from harness.commands.fuzz import STEP_TIMEOUT_S
-from harness.core.errors import UsageError
-from harness.core.exit_codes import ExitCode
-from harness.core.oplog import OpLog, OpLogError
-from harness.core.replay import Verdict
-from harness.report.story import replay_line
-from harness.search.archive import Archive, Archived, Quarantine, Sighting, Status
-from harness.search.archive_files import write
-from harness.search.deaths import is_death
-from harness.search.findings import write as write_log
-from harness.search.shards import replay_with_story
-from harness.search.worker_process import Limits
+from swarden.harness.commands.console import OUT, print_json, print_piece
+from swarden.harness.commands.fuzz import STEP_TIMEOUT_S
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.exit_codes import ExitCode
+from swarden.harness.core.oplog import OpLog, OpLogError
+from swarden.harness.core.replay import Verdict
+from swarden.harness.report.story import replay_line
+from swarden.harness.search.archive import Archive, Archived, Quarantine, Sighting, Status
+from swarden.harness.search.archive_files import write
+from swarden.harness.search.deaths import is_death
+from swarden.harness.search.findings import write as write_log
+from swarden.harness.search.renamed import rename_findings
+from swarden.harness.search.shards import replay_with_story
+from swarden.harness.search.worker_process import WorkerLimits
 
 ARCHIVE = Path(".swarden/archive")
 ArchiveOption = Annotated[Path, typer.Option("--archive", help="folder of the archive")]
@@ -121,11 +122,14 @@ def import_logs(
     place: ArchiveOption = ARCHIVE,
 ) -> None:
     """Add op-logs: each is run three times in a process of its own, and must fail or name the failure it expects."""
+    errors: list[str] = []
+    rename_findings(Archive(place), errors)
+    _print_errors(errors)
     night = _name_of_import(Archive(place))
     for path in paths:
         log = OpLog.load(path)
         header = log.header
-        replays = replay_with_story(log, Limits(STEP_TIMEOUT_S))
+        replays = replay_with_story(log, WorkerLimits(STEP_TIMEOUT_S))
         name = header.expected or next(iter(replays.fingerprints), None)
         if name is None:
             raise UsageError(f"{path}: does not fail, and its header names no expected failure; name it there")

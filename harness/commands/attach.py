@@ -9,9 +9,9 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from harness.core.errors import UsageError
-from harness.engines.foreign import attached
-from harness.strict.private import record_mode
+from swarden.harness.core.errors import UsageError
+from swarden.harness.engines.foreign import attached
+from swarden.harness.strict.private import record_mode
 
 HOOK = Path(attached.__file__).parent / "hook"  # the folder with the import hook
 OUT = Path(".swarden/strict")
@@ -25,8 +25,8 @@ class Modules(NamedTuple):
 
 
 ENGINES = {
-    "sglang": Modules("sglang.srt.managers.scheduler", "harness.engines.sglang.attached.attach"),
-    "vllm": Modules("vllm.v1.core.sched.scheduler", "harness.engines.vllm.attached.attach"),
+    "sglang": Modules("sglang.srt.managers.scheduler", "swarden.harness.engines.sglang.attached.attach"),
+    "vllm": Modules("vllm.v1.core.sched.scheduler", "swarden.harness.engines.vllm.attached.attach"),
 }
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from harness.bench import (
+from swarden.harness.bench import (
     disaggregation,
     generation,
     idle_host,
@@ -17,18 +17,18 @@ from harness.bench import (
     step_parts,
     strict_overhead,
 )
-from harness.bench.checked_step import CheckedStepCost, measure
-from harness.bench.perturbation import Outcome
-from harness.bench.pool_growth import Growth
-from harness.bench.strict_overhead import Overhead
-from harness.commands.console import OUT, print_json, progress
-from harness.core.errors import UsageError
-from harness.core.exit_codes import ExitCode
-from harness.core.registry import OWN, target_of
-from harness.search.process import prepare_process
+from swarden.harness.bench.checked_step import CheckedStepCost, measure
+from swarden.harness.bench.perturbation import PerturbationOutcome
+from swarden.harness.bench.pool_growth import Growth
+from swarden.harness.bench.strict_overhead import Overhead
+from swarden.harness.commands.console import OUT, print_json, progress
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.exit_codes import ExitCode
+from swarden.harness.core.registry import OWN, target_of
+from swarden.harness.search.process import prepare_process
 
 
-class Part(StrEnum):
+class Benchmark(StrEnum):
     """A part of the benchmarks that can be measured alone."""
 
     STEP = "step"
@@ -53,7 +53,7 @@ class Measured(NamedTuple):
 def bench(
     *,
     part: Annotated[
-        list[Part] | None, typer.Option(help="only this part; can be given several times", show_default=False)
+        list[Benchmark] | None, typer.Option(help="only this part; can be given several times", show_default=False)
     ] = None,
     pairs: Annotated[int, typer.Option(min=1, help="measured pairs; the result is their median")] = 5,
     strict_seconds: Annotated[
@@ -74,24 +74,24 @@ def bench(
     Unequal outputs of two ways of generation that must agree are a violation, and so is a change that is not noticed.
     """
     target_of(engine).check_environment()
-    if engine != OWN and set(part or ()) - {Part.PARTS}:
-        raise UsageError(f"--engine {engine}: only --part {Part.PARTS} measures another engine; give only that")
+    if engine != OWN and set(part or ()) - {Benchmark.PARTS}:
+        raise UsageError(f"--engine {engine}: only --part {Benchmark.PARTS} measures another engine; give only that")
     prepare_process()
     target_of(OWN).prepare_process()
-    measures: dict[Part, Callable[[], Measured]] = {
-        Part.STEP: lambda: _step(pairs),
-        Part.PARTS: lambda: _parts(list(dict.fromkeys((OWN, engine)))),
-        Part.STRICT: lambda: _strict(pairs, strict_seconds),
-        Part.SHRINKING: _shrinking,
-        Part.GENERATION: lambda: _generation(pairs),
-        Part.HOST: lambda: _host(pairs),
-        Part.SPECULATION: lambda: _speculation(pairs),
-        Part.DISAGGREGATION: lambda: _disaggregation(pairs),
-        Part.PERTURBATION: lambda: _perturbation(perturbations),
+    measures: dict[Benchmark, Callable[[], Measured]] = {
+        Benchmark.STEP: lambda: _step(pairs),
+        Benchmark.PARTS: lambda: _parts(list(dict.fromkeys((OWN, engine)))),
+        Benchmark.STRICT: lambda: _strict(pairs, strict_seconds),
+        Benchmark.SHRINKING: _shrinking,
+        Benchmark.GENERATION: lambda: _generation(pairs),
+        Benchmark.HOST: lambda: _host(pairs),
+        Benchmark.SPECULATION: lambda: _speculation(pairs),
+        Benchmark.DISAGGREGATION: lambda: _disaggregation(pairs),
+        Benchmark.PERTURBATION: lambda: _perturbation(perturbations),
     }
     measured = []
     with progress() as bar:
-        for name in part or (Part if engine == OWN else [Part.PARTS]):
+        for name in part or (Benchmark if engine == OWN else [Benchmark.PARTS]):
             bar.add_task(name)
             measured.append(measures[name]())
     wrong = [line for of_part in measured for line in of_part.wrong]
@@ -158,7 +158,11 @@ def _disaggregation(rounds: int) -> Measured:
 
 def _perturbation(runs: int) -> Measured:
     outcomes = perturbation.measure_all(runs)
-    wrong = [kind for kind, one in outcomes.items() if one[Outcome.NOTICED] < runs or one[Outcome.FALSE_ALARM]]
+    wrong = [
+        kind
+        for kind, one in outcomes.items()
+        if one[PerturbationOutcome.NOTICED] < runs or one[PerturbationOutcome.FALSE_ALARM]
+    ]
     return Measured(
         {"perturbations": {kind: dict(of_kind) for kind, of_kind in outcomes.items()}},
         "\n".join(f"perturbation, {kind}: {perturbation.text(of_kind)}" for kind, of_kind in outcomes.items()),

@@ -8,14 +8,14 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from harness.commands.console import ERR, OUT, print_json
-from harness.commands.engines import install_release
-from harness.commands.replay import figures_of_replay
-from harness.core.errors import UsageError
-from harness.core.exit_codes import ExitCode
-from harness.core.oplog import OpLog
-from harness.core.registry import target_of
-from harness.core.releases import Releases, parsed
+from swarden.harness.commands.console import ERR, OUT, print_json
+from swarden.harness.commands.engines import install_release
+from swarden.harness.commands.replay import figures_of_replay
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.exit_codes import ExitCode
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.registry import target_of
+from swarden.harness.core.releases import Releases, parsed
 
 FAILED, ERROR = "FAILED", "ERROR"
 
@@ -30,7 +30,7 @@ class Boundaries(NamedTuple):
     first_fixed: str | None
 
 
-class Limits(NamedTuple):
+class VersionRange(NamedTuple):
     """The oldest and the newest version to search; None is that of the installed ones."""
 
     oldest: str | None
@@ -57,7 +57,7 @@ def bisect(
     header = OpLog.load(path).header
     name, known = engine or header.engine, header.version
     releases = _releases_of(name)
-    versions = _range(name, known, Limits(oldest, newest), install=install)
+    versions = _range(name, known, VersionRange(oldest, newest), install=install)
     if known not in versions:
         raise UsageError(f"{path}: is for {name} {known}, want that version among {', '.join(versions)}")
     replays: dict[str, dict[str, Any]] = {}
@@ -119,7 +119,7 @@ def _releases_of(name: str) -> Releases:
     return releases
 
 
-def _range(name: str, known: str, limits: Limits, *, install: bool) -> list[str]:
+def _range(name: str, known: str, limits: VersionRange, *, install: bool) -> list[str]:
     """The versions to search, oldest first; without `install` the installed ones, and says which are missing."""
     releases = _releases_of(name)
     installed = releases.installed()

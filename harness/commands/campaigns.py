@@ -5,26 +5,26 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from harness.commands.console import ERR, progress
-from harness.commands.events import EventLines
-from harness.commands.progress import ProgressDisplay
-from harness.core.fingerprint import slug
-from harness.core.mutant_file import mutant_of
-from harness.core.registry import target_of
-from harness.search.campaign import Plan
-from harness.search.corpus import rarest_first, write
-from harness.search.findings import FindingReport
-from harness.search.outcome import Outcome
-from harness.search.process import prepare_process
-from harness.search.profiles import SHRINK_CPU_SECONDS
-from harness.search.shrink import Budget
-from harness.search.worker_process import NotReproduced
-from harness.search.workers import WorkerGroup, interruptible
+from swarden.harness.commands.console import ERR, progress
+from swarden.harness.commands.events import EventLines
+from swarden.harness.commands.progress import ProgressDisplay
+from swarden.harness.core.fingerprint import slug
+from swarden.harness.core.mutant_file import mutant_of
+from swarden.harness.core.registry import target_of
+from swarden.harness.search.campaign import Plan
+from swarden.harness.search.corpus import rarest_first, write
+from swarden.harness.search.findings import FindingReport
+from swarden.harness.search.outcome import Outcome
+from swarden.harness.search.process import prepare_process
+from swarden.harness.search.profiles import SHRINK_CPU_SECONDS
+from swarden.harness.search.shrink import ShrinkBudget
+from swarden.harness.search.worker_process import NotReproduced
+from swarden.harness.search.workers import WorkerGroup, interruptible
 
 END = object()
 
 
-class Limits(NamedTuple):
+class CampaignLimits(NamedTuple):
     """The seconds without an engine step until a worker is killed, and those to shrink all findings of a campaign."""
 
     step_seconds: float
@@ -50,7 +50,7 @@ class Campaign:
         if self.plan.keeps_runs and self.plan.corpus is not None:
             result = self.group.result
             write(self.plan.corpus, rarest_first(result.rare), replaced=result.replayed)
-        budget = Budget(cpu_seconds=SHRINK_CPU_SECONDS)
+        budget = ShrinkBudget(cpu_seconds=SHRINK_CPU_SECONDS)
         for report in self.group.report_findings(self.plan.out, budget, seconds=self.shrink_seconds):
             if isinstance(report, FindingReport):
                 self.findings.append(report)
@@ -90,7 +90,7 @@ def model_of_mutant(engine: str, mutant: str | None) -> str:
 
 
 @contextmanager
-def ended_campaigns(plans: Sequence[Plan], limits: Limits, lines: EventLines) -> Iterator[list[Campaign]]:
+def ended_campaigns(plans: Sequence[Plan], limits: CampaignLimits, lines: EventLines) -> Iterator[list[Campaign]]:
     """Run all campaigns at the same time; each ends when its findings are reported.
 
     The first SIGINT or SIGTERM interrupts those that have not ended, and nothing in the body, which prints the verdict.

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from harness.core.printable import ANSWER, LAYOUT, printable
+from swarden.harness.core.printable import ANSWER, LAYOUT, printable
 
 PIPED_WIDTH = 240  # columns of a table, if standard output is not a terminal
 

@@ -4,10 +4,10 @@ from typing import Annotated, Any
 
 import typer
 
-from harness.commands.console import ERR, OUT, print_json, progress
-from harness.core.errors import UsageError
-from harness.core.registry import UnknownEngine, code_of, installed, target_of
-from harness.core.releases import Releases, in_environment
+from swarden.harness.commands.console import ERR, OUT, print_json, progress
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.registry import UnknownEngine, code_of, installed, target_of
+from swarden.harness.core.releases import Releases, in_environment
 
 JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object on standard output")]
 NamedReleases = Annotated[list[str], typer.Argument(help="releases, as sglang==0.5.23", metavar="NAME==VERSION…")]

@@ -10,11 +10,11 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from harness.commands.console import ERR
-from harness.core.driver import Driver
-from harness.core.errors import UsageError
-from harness.core.files import opened
-from invariants.transition import Transition
+from swarden.harness.commands.console import ERR
+from swarden.harness.core.driver import Driver
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.files import opened
+from swarden.invariants.transition import Transition
 
 EventsOption = Annotated[Path | None, typer.Option("--events", help="write events to this file, one JSON line each")]
 

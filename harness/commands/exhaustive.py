@@ -9,24 +9,24 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from harness.commands.console import ERR, OUT, print_json
-from harness.commands.layout import print_lines
-from harness.commands.progress import shrinking_line
-from harness.core.driver import STUCK
-from harness.core.errors import UsageError
-from harness.core.exit_codes import STOPPING, ExitCode, worst
-from harness.core.oplog import Header
-from harness.core.registry import target_of
-from harness.core.replay import planted
-from harness.core.target import ENGINE
-from harness.search.campaign import Plan
-from harness.search.exhaustive import Exploration, Level, Subject, alphabet_of, tiny_config
-from harness.search.findings import FindingReport, report_finding, write_unshrunk
-from harness.search.outcome import NOT_JUDGED, VERDICTS
-from harness.search.process import prepare_process
-from harness.search.profiles import SHRINK_CPU_SECONDS
-from harness.search.result import Finding
-from harness.search.shrink import Budget
+from swarden.harness.commands.console import ERR, OUT, print_json
+from swarden.harness.commands.layout import print_lines
+from swarden.harness.commands.progress import shrinking_line
+from swarden.harness.core.driver import STUCK
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.exit_codes import STOPPING, ExitCode, worst
+from swarden.harness.core.oplog import Header
+from swarden.harness.core.registry import target_of
+from swarden.harness.core.replay import planted
+from swarden.harness.core.target import ENGINE
+from swarden.harness.search.campaign import Plan
+from swarden.harness.search.exhaustive import Exploration, ExploredEngine, ExploredLength, alphabet_of, tiny_config
+from swarden.harness.search.findings import FindingReport, report_finding, write_unshrunk
+from swarden.harness.search.outcome import NOT_JUDGED, VERDICTS
+from swarden.harness.search.process import prepare_process
+from swarden.harness.search.profiles import SHRINK_CPU_SECONDS
+from swarden.harness.search.result import Finding
+from swarden.harness.search.shrink import ShrinkBudget
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Explored:
     """The levels that were searched, of `depth` wanted ones, and their findings, shrunk and written."""
 
     depth: int
-    levels: list[Level] = field(default_factory=list)
+    levels: list[ExploredLength] = field(default_factory=list)
     findings: list[FindingReport] = field(default_factory=list)
     seconds: float = 0.0
     shrink_seconds: float = 0.0
@@ -130,7 +130,7 @@ def _explored(plan: Plan, depth: int, shrink_seconds: float) -> Iterator[Explore
     config = tiny_config(target, plan.settings)
     configs = [target.encode(config)]
     header = Header(engine=target.name, version=target.version(), machine=machine, configs=configs, mutant=plan.mutant)
-    subject = Subject(header, alphabet_of(target, machine, config))
+    subject = ExploredEngine(header, alphabet_of(target, machine, config))
     assert plan.out is not None, "a search has a folder for its findings"
     prepare_process()
     target.prepare_process()
@@ -150,7 +150,7 @@ def _explored(plan: Plan, depth: int, shrink_seconds: float) -> Iterator[Explore
         report = report_finding(
             finding,
             out,
-            Budget(cpu_seconds=SHRINK_CPU_SECONDS),
+            ShrinkBudget(cpu_seconds=SHRINK_CPU_SECONDS),
             is_stopped=lambda: search.is_interrupted or monotonic() > until,
         )
         found.shrink_seconds += monotonic() - began
@@ -168,6 +168,6 @@ def _explored(plan: Plan, depth: int, shrink_seconds: float) -> Iterator[Explore
     yield found
 
 
-def _level_line(level: Level, seconds: float) -> str:
+def _level_line(level: ExploredLength, seconds: float) -> str:
     part = "" if level.share == 1 else f" ({level.share:.0%} of the sequences, then the time was over)"
     return f"{level.length} ops: {level.states} new states, {level.pruned} pruned, after {seconds:.1f} s{part}"

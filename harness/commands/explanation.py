@@ -5,9 +5,9 @@ from itertools import groupby
 from math import comb
 from typing import Any
 
-from harness.core.ops import Op
-from harness.report.op_text import op_text
-from harness.search.explain import Alternative, Explanation, Place, Range
+from swarden.harness.core.ops import Op
+from swarden.harness.report.op_text import op_text
+from swarden.harness.search.explain import Alternative, Explanation, Range, ValuePlace
 
 
 def explanation_lines(explanation: Explanation, ops: Sequence[Op]) -> Iterator[str]:
@@ -15,7 +15,7 @@ def explanation_lines(explanation: Explanation, ops: Sequence[Op]) -> Iterator[s
     end = "" if explanation.complete else "; the budget was used up, so later statements are missing"
     yield f"the failure needs, by {explanation.replays} replays of logs that differ in one thing{end}:"
     yield from _op_lines(explanation, ops)
-    texts: dict[Place, str] = {one.place: _range_text(one) for one in explanation.ranges}
+    texts: dict[ValuePlace, str] = {one.place: _range_text(one) for one in explanation.ranges}
     for place, others in groupby(explanation.alternatives, key=lambda one: one.place):
         texts[place] = _alternatives_text(list(others))
     for (op, engine), places in groupby(sorted(texts, key=lambda one: one[:2]), key=lambda one: one[:2]):

@@ -12,23 +12,23 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 import typer
 
-from harness.commands.campaigns import Limits, ended_campaigns, model_of_mutant, plans_for
-from harness.commands.console import ERR, OUT, print_json
-from harness.commands.events import EventsOption, event_lines
-from harness.commands.exhaustive import explore
-from harness.commands.layout import print_lines
-from harness.core.errors import UsageError
-from harness.core.exit_codes import ExitCode, worst
-from harness.core.mutant_file import VARIABLE
-from harness.core.registry import OWN, target_of
-from harness.core.replay import planted
-from harness.core.target import ENGINE, Target
-from harness.core.twins import check_twin
-from harness.search.campaign import Plan
-from harness.search.corpus import digest_of, files_of
-from harness.search.fixed_settings import assignments
-from harness.search.outcome import Outcome, summary_of_engines, verdicts_of_engines
-from harness.search.profiles import PROFILES, SHRINK_SECONDS
+from swarden.harness.commands.campaigns import CampaignLimits, ended_campaigns, model_of_mutant, plans_for
+from swarden.harness.commands.console import ERR, OUT, print_json
+from swarden.harness.commands.events import EventsOption, event_lines
+from swarden.harness.commands.exhaustive import explore
+from swarden.harness.commands.layout import print_lines
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.exit_codes import ExitCode, worst
+from swarden.harness.core.mutant_file import VARIABLE
+from swarden.harness.core.registry import OWN, target_of
+from swarden.harness.core.replay import planted
+from swarden.harness.core.target import ENGINE, Target
+from swarden.harness.core.twins import check_twin
+from swarden.harness.search.campaign import Plan
+from swarden.harness.search.corpus import digest_of, files_of
+from swarden.harness.search.fixed_settings import assignments
+from swarden.harness.search.outcome import Outcome, summary_of_engines, verdicts_of_engines
+from swarden.harness.search.profiles import PROFILES, SHRINK_SECONDS
 
 FINDINGS = Path(".swarden/findings")
 STEP_TIMEOUT_S = 60.0
@@ -93,7 +93,7 @@ def fuzz(
     if exhaustive is not None:
         also = {"--engine": engines[1:], "--seed": seed is not None, "--events": events}
         raise typer.Exit(explore(shared, exhaustive, also, shrink_seconds=shrink_seconds, as_json=as_json))
-    limits = Limits(step_timeout, shrink_seconds)
+    limits = CampaignLimits(step_timeout, shrink_seconds)
     raise typer.Exit(_campaigns(shared, engines, Asked(minutes, limits, events), as_json=as_json))
 
 
@@ -101,7 +101,7 @@ class Asked(NamedTuple):
     """Options that are in no plan: the limit in minutes (None: the default), other limits, and the file of events."""
 
     minutes: float | None
-    limits: Limits
+    limits: CampaignLimits
     events: Path | None
 
 

@@ -9,19 +9,19 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.errors import ConfigError
-from engine_under_test.model.checkpoint import read_spec
-from engine_under_test.model.spec import ModelSpec
-from engine_under_test.model.tokenizer import TextStream, Tokenizer
-from engine_under_test.pools.ledger import Ledger
-from engine_under_test.sampling import SamplingParams
-from engine_under_test.units import num_pages
-from harness.commands.console import ERR, print_json, print_piece
-from harness.commands.serving import Running, Serving, serving
-from harness.core.errors import UsageError
-from harness.core.files import read_whole
-from harness.core.limits import MAX_PROMPT_BYTES
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.errors import ConfigError
+from swarden.engine_under_test.model.checkpoint import read_spec
+from swarden.engine_under_test.model.spec import ModelSpec
+from swarden.engine_under_test.model.tokenizer import TextStream, Tokenizer
+from swarden.engine_under_test.pools.ledger import Ledger
+from swarden.engine_under_test.sampling import SamplingParams
+from swarden.engine_under_test.units import num_pages
+from swarden.harness.commands.console import ERR, print_json, print_piece
+from swarden.harness.commands.serving import Serving, ServingSetup, serving
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.files import read_whole
+from swarden.harness.core.limits import MAX_PROMPT_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def generate(
         **_link_settings(link_timeout_ms, disaggregated=disaggregated),
     )
     sampling = SamplingParams(max_new_tokens, spec.eos_token_ids, temperature, top_p, top_k, seed)
-    with serving(config, Running(checkpoint, device, dtype, draft, disaggregated, over_tcp)) as served:
+    with serving(config, ServingSetup(checkpoint, device, dtype, draft, disaggregated, over_tcp)) as served:
         answer = _answer(served, token_ids, sampling, TextStream(tokenizer), is_printed=not as_json)
     if as_json:
         print_json(asdict(answer))

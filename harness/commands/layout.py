@@ -7,23 +7,23 @@ from textwrap import wrap
 from rich.console import Console
 from rich.text import Text
 
-from harness.core.printable import printable
-from harness.report.story import Line, Part
+from swarden.harness.core.printable import printable
+from swarden.harness.report.story import StoryLine, StoryPart
 
 HANGING_INDENT = 4
-VERBATIM = (Part.VERDICT, Part.COMMAND)  # never broken, because users copy these lines
+VERBATIM = (StoryPart.VERDICT, StoryPart.COMMAND)  # never broken, because users copy these lines
 STYLES = {
-    Part.VERDICT: "bold",
-    Part.HEADING: "cyan",
-    Part.CLAIM: "bold red",
-    Part.EVIDENCE: "",
-    Part.HISTORY: "dim",
-    Part.EQUATION: "yellow",
-    Part.COMMAND: "bold",
+    StoryPart.VERDICT: "bold",
+    StoryPart.HEADING: "cyan",
+    StoryPart.CLAIM: "bold red",
+    StoryPart.EVIDENCE: "",
+    StoryPart.HISTORY: "dim",
+    StoryPart.EQUATION: "yellow",
+    StoryPart.COMMAND: "bold",
 }
 
 
-def print_lines(console: Console, lines: Iterable[Line]) -> None:
+def print_lines(console: Console, lines: Iterable[StoryLine]) -> None:
     """Print lines, broken where the columns end."""
     columns = columns_of(console)
     for line in lines:

@@ -10,20 +10,20 @@ import msgspec
 import typer
 from rich.table import Table
 
-from harness.commands.console import ERR, OUT, print_json, print_piece
-from harness.commands.options import EngineOption
-from harness.commands.sample import sample
-from harness.core.errors import UsageError
-from harness.core.exit_codes import ExitCode, worst
-from harness.core.files import opened
-from harness.core.mutant import Mutant, StaleMutant
-from harness.core.mutant_file import VARIABLE, check_mutant, mutant_of, mutants_of_environment
-from harness.core.registry import OWN, target_of
-from harness.core.target import Target
-from harness.engines.own.mutants.catalog import BUGS
-from harness.mutants.hunt import FOUND_SHARE, HuntResult, Outcome, Scope, Score, hunts, scores_of
-from harness.mutants.kill_matrix import matrix_of, page
-from harness.mutants.unplanted import Bug, DetectedByTest, Waiting
+from swarden.harness.commands.console import ERR, OUT, print_json, print_piece
+from swarden.harness.commands.options import EngineOption
+from swarden.harness.commands.sample import sample
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.exit_codes import ExitCode, worst
+from swarden.harness.core.files import opened
+from swarden.harness.core.mutant import Mutant, StaleMutant
+from swarden.harness.core.mutant_file import VARIABLE, check_mutant, mutant_of, mutants_of_environment
+from swarden.harness.core.registry import OWN, target_of
+from swarden.harness.core.target import Target
+from swarden.harness.engines.own.mutants.catalog import BUGS
+from swarden.harness.mutants.hunt import FOUND_SHARE, HuntOutcome, HuntResult, Scope, Score, hunts, scores_of
+from swarden.harness.mutants.kill_matrix import matrix_of, page
+from swarden.harness.mutants.unplanted import Bug, DetectedByTest, Waiting
 
 FINDINGS = Path(".swarden/mutants")
 OPLOGS = Path("tests/quality/oplogs")
@@ -205,7 +205,7 @@ def _print_scores(scores: Sequence[Score]) -> None:
     OUT.print(_table(scores))
     prefix = f"{VARIABLE}={os.environ[VARIABLE]} " if VARIABLE in os.environ else ""
     for score in scores:
-        for one in score.of(Outcome.BY_ANOTHER):
+        for one in score.of(HuntOutcome.BY_ANOTHER):
             again = f"replay: {prefix}swarden replay {one.path}" if one.path else "no op-log"
             OUT.print(f"{one.mutant} seed {one.seed}: {one.outcome}: {one.law}; {again}", markup=False)
     for score in scores:

@@ -10,24 +10,24 @@ from typing import Annotated
 import msgspec
 import typer
 
-from harness.commands.console import ERR, OUT, print_json
-from harness.commands.events import EventLines, EventsOption, event_lines
-from harness.commands.fuzz import ENGINES, STEP_TIMEOUT, STEP_TIMEOUT_S, check_engines
-from harness.core.errors import UsageError
-from harness.core.exit_codes import ExitCode, worst
-from harness.core.files import check_target, opened, write_whole
-from harness.core.registry import OWN
-from harness.nightly.events import Event
-from harness.nightly.journal import Journal
-from harness.nightly.night import Coordinator, Order, begin, resumed
-from harness.nightly.phases import PHASES
-from harness.nightly.pool import local_pool, pool_of_scheduler
-from harness.nightly.verdict import exit_code_of
-from harness.search.archive import Archive, Night
-from harness.search.archive_files import ArchiveError
-from harness.search.profiles import PROFILES
-from harness.search.shards import Build
-from harness.search.worker_process import Limits
+from swarden.harness.commands.console import ERR, OUT, print_json
+from swarden.harness.commands.events import EventLines, EventsOption, event_lines
+from swarden.harness.commands.fuzz import ENGINES, STEP_TIMEOUT, STEP_TIMEOUT_S, check_engines
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.exit_codes import ExitCode, worst
+from swarden.harness.core.files import check_target, opened, write_whole
+from swarden.harness.core.registry import OWN
+from swarden.harness.nightly.events import Event
+from swarden.harness.nightly.journal import Journal
+from swarden.harness.nightly.night import Coordinator, Order, begin, resumed
+from swarden.harness.nightly.phases import PHASES
+from swarden.harness.nightly.pool import local_pool, pool_of_scheduler
+from swarden.harness.nightly.verdict import exit_code_of
+from swarden.harness.search.archive import Archive, Night
+from swarden.harness.search.archive_files import ArchiveError
+from swarden.harness.search.profiles import PROFILES
+from swarden.harness.search.shards import EngineBuild
+from swarden.harness.search.worker_process import WorkerLimits
 
 ARCHIVE = Path(".swarden/archive")
 MEMORY_GIB = 8.0
@@ -69,9 +69,9 @@ def nightly(
             ERR.print(line, markup=False)
     else:
         place, night = resumed(resume)
-    limits = Limits(step_timeout, int(memory_gib * 2**30))
+    limits = WorkerLimits(step_timeout, int(memory_gib * 2**30))
     with _told_how_to_continue(place.nights_folder / night.name, night):
-        builds = [Build(one.engine, one.version, one.source_hash) for one in night.engines]
+        builds = [EngineBuild(one.engine, one.version, one.source_hash) for one in night.engines]
         opening = pool_of_scheduler(scheduler, workers, builds) if scheduler else local_pool(workers)
         with opening as pool, _emitter(place.nights_folder / night.name, events) as emit:
             for line in Coordinator(place, night, pool, limits, emit).run(PHASES):

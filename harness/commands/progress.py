@@ -4,14 +4,14 @@ import time
 
 from rich.progress import Progress
 
-from harness.commands.console import ERR
-from harness.commands.events import EventLines
-from harness.core.registry import target_of
-from harness.core.target import Target
-from harness.search.campaign import Plan
-from harness.search.result import Finding, Tallies
-from harness.search.worker_process import ReportTask
-from harness.search.workers import WorkerGroup
+from swarden.harness.commands.console import ERR
+from swarden.harness.commands.events import EventLines
+from swarden.harness.core.registry import target_of
+from swarden.harness.core.target import Target
+from swarden.harness.search.campaign import Plan
+from swarden.harness.search.result import Finding, Tallies
+from swarden.harness.search.worker_process import ReportTask
+from swarden.harness.search.workers import WorkerGroup
 
 SILENT_S = 5.0  # without a step, before a worker is shown as silent
 

@@ -8,21 +8,21 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from harness.commands.console import OUT, print_json
-from harness.commands.events import EventLines, EventsOption, event_lines
-from harness.commands.layout import print_lines
-from harness.commands.versions import check_version
-from harness.core.driver import STUCK
-from harness.core.errors import UsageError
-from harness.core.exit_codes import ExitCode, worst
-from harness.core.oplog import OpLog
-from harness.core.printable import printable
-from harness.core.registry import target_of
-from harness.core.replay import RUNS, Repeated, Verdict, repeat
-from harness.report.heading import configuration_line, mutant_lines, opening_lines
-from harness.report.story import Line, Part, story_lines
-from harness.search.deaths import death_of, is_expected
-from harness.search.jobs import JobDeath
+from swarden.harness.commands.console import OUT, print_json
+from swarden.harness.commands.events import EventLines, EventsOption, event_lines
+from swarden.harness.commands.layout import print_lines
+from swarden.harness.commands.versions import check_version
+from swarden.harness.core.driver import STUCK
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.exit_codes import ExitCode, worst
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.printable import printable
+from swarden.harness.core.registry import target_of
+from swarden.harness.core.replay import RUNS, Repeated, Verdict, repeat
+from swarden.harness.report.heading import configuration_line, mutant_lines, opening_lines
+from swarden.harness.report.story import StoryLine, StoryPart, story_lines
+from swarden.harness.search.deaths import death_of, is_expected
+from swarden.harness.search.jobs import JobDeath
 
 
 def replay(
@@ -58,7 +58,7 @@ class Ended(NamedTuple):
 
     code: ExitCode
     figures: dict[str, Any]
-    lines: list[Line]
+    lines: list[StoryLine]
 
 
 class _Replaying:
@@ -105,7 +105,7 @@ def figures_of_replay(path: Path, engine: str) -> dict[str, Any]:
 def _error(path: Path, error: UsageError) -> Ended:
     why = str(error) if str(error).startswith(str(path)) else f"{path}: {error}"
     figures = {"path": str(path), "verdict": "ERROR", "why": why}
-    return Ended(ExitCode.MISUSE, figures, [Line(Part.VERDICT, f"ERROR {why}")])
+    return Ended(ExitCode.MISUSE, figures, [StoryLine(StoryPart.VERDICT, f"ERROR {why}")])
 
 
 def _ended(path: Path, log: OpLog, engine: str | None, runs: int, lines: EventLines) -> Ended:
@@ -123,19 +123,24 @@ def _ended(path: Path, log: OpLog, engine: str | None, runs: int, lines: EventLi
     story = _lines_of(path, repeated)
     if engine is not None:
         target = target_of(engine)
-        story.insert(1, Line(Part.EVIDENCE, f"replayed on {target.name} {target.version()}, as --engine says"))
+        story.insert(
+            1, StoryLine(StoryPart.EVIDENCE, f"replayed on {target.name} {target.version()}, as --engine says")
+        )
     return Ended(_code(repeated), _figures(path, repeated), story)
 
 
 def _ended_by(death: JobDeath, path: Path, log: OpLog) -> Ended:
     """The result for a log that killed its process."""
     verdict = (Verdict.FAILED if is_expected(log, death) else Verdict.CHANGED).value
-    story = [Line(Part.VERDICT, f"{verdict} {path}"), Line(Part.EVIDENCE, f"run in a process of its own: {death}")]
+    story = [
+        StoryLine(StoryPart.VERDICT, f"{verdict} {path}"),
+        StoryLine(StoryPart.EVIDENCE, f"run in a process of its own: {death}"),
+    ]
     headings = [
         *opening_lines(log.header),
         *(configuration_line(log.header, n) for n in range(len(log.header.configs))),
     ]
-    story += [Line(Part.HEADING, heading) for heading in headings]
+    story += [StoryLine(StoryPart.HEADING, heading) for heading in headings]
     figures = _figures_of(path, log, verdict) | {"fingerprint": log.header.expected, "why": str(death)}
     return Ended(ExitCode.VIOLATED, figures, story)
 
@@ -173,23 +178,23 @@ def _figures_of(path: Path, log: OpLog, verdict: str) -> dict[str, Any]:
     }
 
 
-def _lines_of(path: Path, repeated: Repeated) -> list[Line]:
+def _lines_of(path: Path, repeated: Repeated) -> list[StoryLine]:
     shown, verdict = repeated.reported, repeated.verdict
     header, failure = shown.log.header, shown.driver.failure
     counts = f": failed {repeated.num_failed} of {len(repeated.runs)} runs" if verdict is Verdict.FLAKY else ""
-    lines = [Line(Part.VERDICT, f"{verdict.value} {path}{counts}")]
+    lines = [StoryLine(StoryPart.VERDICT, f"{verdict.value} {path}{counts}")]
     if repeated.first_difference:
-        lines.append(Line(Part.EVIDENCE, f"not deterministic: {repeated.first_difference}"))
+        lines.append(StoryLine(StoryPart.EVIDENCE, f"not deterministic: {repeated.first_difference}"))
     elif shown.diverged and shown.is_same_build:
-        lines.append(Line(Part.EVIDENCE, f"not deterministic: {shown.diverged}"))
+        lines.append(StoryLine(StoryPart.EVIDENCE, f"not deterministic: {shown.diverged}"))
     elif shown.diverged:
         remark = f"remark: another build wrote this log; the state differs from {shown.diverged}"
-        lines.append(Line(Part.EVIDENCE, remark))
+        lines.append(StoryLine(StoryPart.EVIDENCE, remark))
     if header.truncated:
-        lines.append(Line(Part.EVIDENCE, f"remark: not all of the run is in this log: {header.truncated}"))
+        lines.append(StoryLine(StoryPart.EVIDENCE, f"remark: not all of the run is in this log: {header.truncated}"))
     if failure is None:
-        return [*lines, *(Line(Part.HEADING, line) for line in mutant_lines(header))]
+        return [*lines, *(StoryLine(StoryPart.HEADING, line) for line in mutant_lines(header))]
     if header.expected not in (None, *failure.fingerprints):
-        lines.append(Line(Part.EVIDENCE, f"expected: {header.expected}"))
-    lines.append(Line(Part.EVIDENCE, f"found: {', '.join(failure.fingerprints)}"))
+        lines.append(StoryLine(StoryPart.EVIDENCE, f"expected: {header.expected}"))
+    lines.append(StoryLine(StoryPart.EVIDENCE, f"found: {', '.join(failure.fingerprints)}"))
     return lines + story_lines(header, failure, path)

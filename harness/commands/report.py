@@ -12,14 +12,14 @@ from typing import Annotated, Any
 
 import typer
 
-from harness.commands.console import ERR, OUT
-from harness.commands.versions import load_for_here
-from harness.core.errors import UsageError
-from harness.core.files import check_target, write_whole
-from harness.core.imports import importing
-from harness.core.oplog import OpLog, OpLogError
-from harness.nightly.page import Measured, Part, page_of
-from harness.report.page import part_of_log
+from swarden.harness.commands.console import ERR, OUT
+from swarden.harness.commands.versions import load_for_here
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.files import check_target, write_whole
+from swarden.harness.core.imports import importing
+from swarden.harness.core.oplog import OpLog, OpLogError
+from swarden.harness.nightly.page import MeasuredCode, RunPart, page_of
+from swarden.harness.report.page import part_of_log
 
 SECONDS = 120.0
 SLOWEST = 4  # wall-clock seconds for a CPU second on a busy machine
@@ -51,7 +51,7 @@ def report(
     OUT.print(f"written: {target}", markup=False)
 
 
-def _parts(paths: Sequence[Path], seconds: float) -> Iterator[tuple[Path, Part]]:
+def _parts(paths: Sequence[Path], seconds: float) -> Iterator[tuple[Path, RunPart]]:
     """The part of each op-log; those of one version of an engine run in one process, until one of them ends it."""
     for _, group in groupby(sorted(paths, key=_engine_of), key=_engine_of):
         waiting = list(group)
@@ -65,14 +65,14 @@ def _parts(paths: Sequence[Path], seconds: float) -> Iterator[tuple[Path, Part]]
                         yield path, next(parts)
                     except (EOFError, TimeoutError) as error:
                         is_alive = False
-                        yield path, Part(why_not=f"the run {error}")
+                        yield path, RunPart(why_not=f"the run {error}")
 
 
-def _coverage(engine: str, paths: Sequence[Path], seconds: float) -> Measured | str:
+def _coverage(engine: str, paths: Sequence[Path], seconds: float) -> MeasuredCode | str:
     """The lines of an engine that these op-logs run, or the reason for which they are not known."""
     with closing(_received(partial(_send_coverage, engine, seconds), paths, seconds * SLOWEST + SECONDS)) as received:
         try:
-            measured: Measured | str = next(received)
+            measured: MeasuredCode | str = next(received)
         except (EOFError, TimeoutError) as error:
             return f"the corpus {error}"
         return measured
@@ -117,16 +117,16 @@ def _engine_of(path: Path) -> tuple[str, str]:
 def _send_parts(paths: Sequence[Path], sender: Connection) -> None:
     for path in paths:
         try:
-            part = Part(html=str(part_of_log(load_for_here(path, inside=path.parent), path)))
+            part = RunPart(html=str(part_of_log(load_for_here(path, inside=path.parent), path)))
         except UsageError as error:
-            part = Part(why_not=str(error))
+            part = RunPart(why_not=str(error))
         sender.send(part)
 
 
 def _send_coverage(engine: str, seconds: float, paths: Sequence[Path], sender: Connection) -> None:
     try:
         with importing("--coverage"):
-            measure = EntryPoint("", "harness.nightly.code_coverage:lines_run_by", "").load()
+            measure = EntryPoint("", "swarden.harness.nightly.code_coverage:lines_run_by", "").load()
         sender.send(measure(engine, paths, seconds))
     except UsageError as error:
         sender.send(str(error))

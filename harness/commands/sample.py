@@ -7,13 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
-from harness.commands.console import ERR, OUT, print_json
-from harness.core.imports import importing
-from harness.core.registry import OWN, target_of
-from harness.mutants.generic.corpus import recorded
-from harness.mutants.generic.results import Conditions, Results, Tried, summary
-from harness.mutants.generic.trial import trials
-from harness.search.process import prepare_process
+from swarden.harness.commands.console import ERR, OUT, print_json
+from swarden.harness.core.imports import importing
+from swarden.harness.core.registry import OWN, target_of
+from swarden.harness.mutants.generic.corpus import recorded
+from swarden.harness.mutants.generic.results import Conditions, Results, Tried, summary
+from swarden.harness.mutants.generic.trial import trials
+from swarden.harness.search.process import prepare_process
 
 ROOT = Path(__file__).resolve().parents[2]  # above the packages
 RESULTS = Path(".swarden/mutations.jsonl")
@@ -54,7 +54,7 @@ def sample(
 def _generator() -> ModuleType:
     """The module that needs cosmic-ray; raises UsageError if cosmic-ray is not installed."""
     with importing("mutants sample"):
-        return import_module("harness.mutants.generic.generate")
+        return import_module("swarden.harness.mutants.generic.generate")
 
 
 def _line(tried: Tried) -> str:

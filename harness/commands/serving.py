@@ -5,15 +5,15 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.engine import Engine, create_engine
-from engine_under_test.errors import EngineError
-from engine_under_test.model.draft import draft_model
-from engine_under_test.pair import create_pair
-from engine_under_test.ports import Ports
-from engine_under_test.processes import ProcessPair, create_process_pair
-from engine_under_test.request import Server
-from harness.core.errors import UsageError
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.engine import Engine, create_engine
+from swarden.engine_under_test.errors import EngineError
+from swarden.engine_under_test.model.draft import draft_model
+from swarden.engine_under_test.pair import create_pair
+from swarden.engine_under_test.ports import Ports
+from swarden.engine_under_test.processes import ProcessPair, create_process_pair
+from swarden.engine_under_test.request import Server
+from swarden.harness.core.errors import UsageError
 
 
 class Serving(NamedTuple):
@@ -23,7 +23,7 @@ class Serving(NamedTuple):
     engines: Mapping[str, Engine]
 
 
-class Running(NamedTuple):
+class ServingSetup(NamedTuple):
     """The way to run a checkpoint: `draft` is the draft checkpoint, `disaggregated` means two engines.
 
     With `over_tcp` each of the two engines has its own process.
@@ -38,7 +38,7 @@ class Running(NamedTuple):
 
 
 @contextmanager
-def _processes(config: EngineConfig, running: Running) -> Iterator[ProcessPair]:
+def _processes(config: EngineConfig, running: ServingSetup) -> Iterator[ProcessPair]:
     """Two engine processes for the body; raises UsageError if one does not start or restart."""
     try:
         with closing(
@@ -50,7 +50,7 @@ def _processes(config: EngineConfig, running: Running) -> Iterator[ProcessPair]:
 
 
 @contextmanager
-def serving(config: EngineConfig, running: Running) -> Iterator[Serving]:
+def serving(config: EngineConfig, running: ServingSetup) -> Iterator[Serving]:
     """Engines for the body; their processes end after it.  Raises UsageError for options that contradict each other."""
     checkpoint, device, dtype = running.checkpoint, running.device, running.dtype
     if running.over_tcp and not running.disaggregated:

@@ -8,14 +8,14 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from harness.commands.console import OUT
-from harness.commands.layout import columns_of, print_lines
-from harness.commands.versions import load_for_here
-from harness.core.driver import Driver
-from harness.core.errors import UsageError
-from harness.core.files import check_target, mode_of, write_whole
-from harness.core.oplog import Header, OpLog
-from harness.report.heading import (
+from swarden.harness.commands.console import OUT
+from swarden.harness.commands.layout import columns_of, print_lines
+from swarden.harness.commands.versions import load_for_here
+from swarden.harness.core.driver import Driver
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.files import check_target, mode_of, write_whole
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.report.heading import (
     configuration_line,
     engine_name,
     failed_line,
@@ -23,13 +23,13 @@ from harness.report.heading import (
     opening_lines,
     request_lines,
 )
-from harness.report.op_text import op_text
-from harness.report.page import page_of_log
-from harness.report.state import state_text
-from harness.report.story import Line, Part, failure_lines
-from harness.report.timeline import PLACES, Row, timeline_of
-from invariants.transition import Transition
-from invariants.view import Snapshot
+from swarden.harness.report.op_text import op_text
+from swarden.harness.report.page import page_of_log
+from swarden.harness.report.state import state_text
+from swarden.harness.report.story import StoryLine, StoryPart, failure_lines
+from swarden.harness.report.timeline import PLACES, Row, timeline_of
+from swarden.invariants.transition import Transition
+from swarden.invariants.view import Snapshot
 
 
 def show(
@@ -109,7 +109,7 @@ def _print_name(header: Header, engine: int) -> None:
 
 
 def _print_heading(lines: Iterable[str]) -> None:
-    print_lines(OUT, [Line(Part.HEADING, line) for line in lines])
+    print_lines(OUT, [StoryLine(StoryPart.HEADING, line) for line in lines])
 
 
 def _table(rows: list[Row]) -> Table:

@@ -6,19 +6,19 @@ from typing import Annotated
 import msgspec
 import typer
 
-from harness.commands.console import OUT, print_json
-from harness.commands.explanation import explanation_lines
-from harness.commands.versions import load_for_here
-from harness.core.driver import Failure
-from harness.core.errors import UsageError
-from harness.core.files import check_target, mode_of
-from harness.core.oplog import OpLog
-from harness.core.replay import failure_like, run_log
-from harness.search.explain import explain
-from harness.search.findings import sealed
-from harness.search.profiles import SHRINK_CPU_SECONDS
-from harness.search.shrink import Budget
-from harness.search.shrink import shrink as make_smaller
+from swarden.harness.commands.console import OUT, print_json
+from swarden.harness.commands.explanation import explanation_lines
+from swarden.harness.commands.versions import load_for_here
+from swarden.harness.core.driver import Failure
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.files import check_target, mode_of
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.replay import failure_like, run_log
+from swarden.harness.search.explain import explain
+from swarden.harness.search.findings import sealed
+from swarden.harness.search.profiles import SHRINK_CPU_SECONDS
+from swarden.harness.search.shrink import ShrinkBudget
+from swarden.harness.search.shrink import shrink as make_smaller
 
 MAX_REPLAYS = 500
 
@@ -47,10 +47,10 @@ def shrink(
     def still_fails(candidate: OpLog) -> Failure | None:
         return failure_like(candidate, fingerprint)
 
-    small = make_smaller(log, still_fails, Budget(cpu_seconds=seconds))
+    small = make_smaller(log, still_fails, ShrinkBudget(cpu_seconds=seconds))
     smaller, driver = sealed(small.log)
     smaller.save(target, mode=mode_of(path))  # it may hold prompts, too
-    explanation = explain(small.log, still_fails, Budget(replays, seconds)) if explain_it else None
+    explanation = explain(small.log, still_fails, ShrinkBudget(replays, seconds)) if explain_it else None
     figures = {
         "fingerprint": fingerprint,
         "ops": len(smaller.ops),

@@ -9,22 +9,22 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from engine_under_test.config import HOST_POLICIES, EngineConfig
-from engine_under_test.errors import ConfigError
-from harness.commands.console import ERR, OUT, print_json
-from harness.commands.layout import print_lines
-from harness.commands.options import EngineOption
-from harness.core.driver import STUCK, Failure
-from harness.core.errors import UsageError
-from harness.core.exit_codes import ExitCode
-from harness.core.limits import MAX_NUMBER
-from harness.core.registry import OWN, target_of
-from harness.core.replay import planted
-from harness.core.target import Pool, Shape, Target
-from harness.report.story import failure_lines
-from harness.traces.formats import FORMATS, reader_of
-from harness.traces.request import TraceRequest
-from harness.traces.serve import Pace, Served, Summary, longest, oracle_config, serve
+from swarden.engine_under_test.config import HOST_POLICIES, EngineConfig
+from swarden.engine_under_test.errors import ConfigError
+from swarden.harness.commands.console import ERR, OUT, print_json
+from swarden.harness.commands.layout import print_lines
+from swarden.harness.commands.options import EngineOption
+from swarden.harness.core.driver import STUCK, Failure
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.exit_codes import ExitCode
+from swarden.harness.core.limits import MAX_NUMBER
+from swarden.harness.core.registry import OWN, target_of
+from swarden.harness.core.replay import planted
+from swarden.harness.core.target import Pool, Shape, Target
+from swarden.harness.report.story import failure_lines
+from swarden.harness.traces.formats import FORMATS, reader_of
+from swarden.harness.traces.request import TraceRequest
+from swarden.harness.traces.serve import Pace, Served, Summary, longest, oracle_config, serve
 
 MAX_HOST_RATIO = 1024
 CHECK_EVERY = 1

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from harness.core.errors import UsageError
-from harness.core.oplog import Header, OpLog
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.oplog import Header, OpLog
 
 
 def load_for_here(path: Path, *, inside: Path | None = None) -> OpLog:

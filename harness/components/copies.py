@@ -5,9 +5,8 @@ from typing import NamedTuple
 
 import torch
 
-from engine_under_test.events import CopyBegan, CopyEnded
-from engine_under_test.pools.memory import KVMemory
-from invariants import events as seen
+from swarden.engine_under_test.pools.memory import KVMemory
+from swarden.invariants.events import Copied, CopyBegan, CopyEnded
 
 
 class CopyInspector:
@@ -24,7 +23,7 @@ class CopyInspector:
         elif isinstance(event, CopyEnded):
             began = self._began.pop(event.job, None)
             for pool, here, there in began.pages if began is not None and event.failure is None else ():
-                self._emit(seen.Copied(event.job, pool, self._different(pool, here, there)))
+                self._emit(Copied(event.job, pool, self._different(pool, here, there)))
 
     def _different(self, pool: str, here: Sequence[int], there: Sequence[int]) -> list[tuple[int, int]]:
         host = self._memory.host

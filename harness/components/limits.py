@@ -1,11 +1,11 @@
 """The limits that a configuration promises, and the page counters that the engine keeps."""
 
-from engine_under_test.cache.tree import RadixTree
-from engine_under_test.config import EngineConfig
-from engine_under_test.pools.memory import KVMemory
-from harness.core.port import LINKED_MS_PER_STEP
-from invariants.limits import ARRIVAL, LONGEST_MATCH, PRIORITY, Estimates, Limits
-from invariants.view import Counters
+from swarden.engine_under_test.cache.tree import RadixTree
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.pools.memory import KVMemory
+from swarden.harness.core.port import LINKED_MS_PER_STEP
+from swarden.invariants.limits import ARRIVAL, LONGEST_MATCH, PRIORITY, Estimates, Limits
+from swarden.invariants.view import Counters
 
 MILLION = 1_000_000
 

@@ -9,26 +9,22 @@ from itertools import compress
 from operator import ne
 from typing import NamedTuple
 
-from engine_under_test.cache.departures import Departing
-from engine_under_test.cache.locks import LockReceipt
-from engine_under_test.cache.node import Node
-from engine_under_test.cache.record import KVRecord
-from engine_under_test.cache.tree import RadixTree
-from engine_under_test.host.copy_jobs import CopyJob
-from engine_under_test.pools.ledger import Ledger
-from engine_under_test.pools.memory import KVMemory
-from invariants.reuse import same_or_new
-from invariants.view import (
-    BACKUP_KIND,
-    FENCE_KIND,
-    LOAD_KIND,
-    TREE_KIND,
+from swarden.engine_under_test.cache.departures import Departing
+from swarden.engine_under_test.cache.locks import LockReceipt
+from swarden.engine_under_test.cache.node import Node
+from swarden.engine_under_test.cache.record import KVRecord
+from swarden.engine_under_test.cache.tree import RadixTree
+from swarden.engine_under_test.host.copy_jobs import CopyJob
+from swarden.engine_under_test.pools.ledger import Ledger
+from swarden.engine_under_test.pools.memory import KVMemory
+from swarden.invariants.events import BACKUP_KIND, FENCE_KIND, LOAD_KIND, TREE_KIND, Owner
+from swarden.invariants.reuse import same_or_new
+from swarden.invariants.view import (
     ComponentView,
     CopyJobView,
     Fence,
     Holding,
     NodeView,
-    Owner,
     PeerMap,
     PoolView,
     ReceiptView,
@@ -81,7 +77,7 @@ class MemoryWalk:
         self._memory = memory
         self._tree = tree
         self._known_nodes: dict[int, KnownNode] = {}
-        self._known_records: dict[tuple[str, int], KnownRecord] = {}
+        self._known_records: dict[Owner, KnownRecord] = {}
         self._known_receipts: dict[int, KnownReceipt] = {}
 
     @property
@@ -94,13 +90,13 @@ class MemoryWalk:
         outside: Outside,
         departing: Sequence[Departing] = (),
         copy_jobs: Sequence[CopyJob] = (),
-        readers: Sequence[tuple[LockReceipt, tuple[str, int]]] = (),
+        readers: Sequence[tuple[LockReceipt, Owner]] = (),
     ) -> None:
         """Walk pools, tree and records. `departing` locks await a pass; they and those of `readers` have no record."""
         changed_handles = self._visit_peers()
         nodes, is_same_tree = self._visit_nodes(changed_handles)
         known_records = self._visit_records(records, changed_handles)
-        held: list[tuple[LockReceipt, tuple[str, int]]] = [(record.receipt, record.owner) for record in records]
+        held: list[tuple[LockReceipt, Owner]] = [(record.receipt, record.owner) for record in records]
         held += [(one.receipt, Owner(FENCE_KIND, one.launch)) for one in departing]
         held += [*readers, *[(one.receipt, one.owner) for one in copy_jobs]]
         self._visit_receipts(held, is_same_tree=is_same_tree)
@@ -179,7 +175,7 @@ class MemoryWalk:
     def _known_record(self, record: KVRecord, seen: KnownRecord | None, changed_handles: set[int]) -> KnownRecord:
         """The view of a record. Unchanged lists are reused; if the whole view is unchanged, it is reused too."""
         if seen is None:
-            return self._holdings_of(self._record_view(record, self._units(record.handles), Owner(*record.owner)))
+            return self._holdings_of(self._record_view(record, self._units(record.handles), record.owner))
         former, handles = seen.view, record.handles
         is_same = former.units[0] == handles and changed_handles.isdisjoint(handles)
         view = self._record_view(record, former.units if is_same else self._units(handles), former.owner)
@@ -216,14 +212,14 @@ class MemoryWalk:
             private.append(Holding(view.owner, [page for page in held if page] if 0 in held else held, cached=False))
         return KnownRecord(view, Holding(view.owner, (view.row,) if view.row else (), cached=False), private)
 
-    def _visit_receipts(self, held: Iterable[tuple[LockReceipt, tuple[str, int]]], *, is_same_tree: bool) -> None:
+    def _visit_receipts(self, held: Iterable[tuple[LockReceipt, Owner]], *, is_same_tree: bool) -> None:
         """Every open receipt. If the tree is unchanged, a receipt covers the same nodes as before."""
         known, nodes, found = self._known_receipts, self._known_nodes, list[KnownReceipt]()
         for receipt, holder in held:
             seen, bottom = known.get(receipt.id), nodes.get(receipt.node.id)
             is_rooted = is_same_tree and bottom is not None and bottom.facts[0] is receipt.node
             if seen is None or seen.receipt is not receipt or seen.view.holder != holder or not is_rooted:
-                seen = KnownReceipt(receipt, _receipt_view(receipt, Owner(*holder)))
+                seen = KnownReceipt(receipt, _receipt_view(receipt, holder))
             found.append(seen)
         self._known_receipts = {seen.view.id: seen for seen in found}
         self.receipts = same_or_new(self.receipts, tuple([seen.view for seen in found]))

@@ -1,10 +1,10 @@
 """Memory pressure from outside of the engine."""
 
-from engine_under_test.pools.memory import KVMemory
-from engine_under_test.units import Owner
-from invariants import view
+from swarden.engine_under_test.pools.memory import KVMemory
+from swarden.invariants import view
+from swarden.invariants.events import OUTSIDE_KIND, Owner
 
-PRESSURE = Owner(view.OUTSIDE_KIND)
+PRESSURE = Owner(OUTSIDE_KIND)
 
 
 class Neighbour:
@@ -33,4 +33,4 @@ class Neighbour:
     def holdings(self, pool: str) -> list[view.Holding]:
         """The neighbour's holding in a pool, for a snapshot. Empty if the neighbour holds no page."""
         units = self.held(pool)
-        return [view.Holding(view.Owner(*PRESSURE), units, cached=False)] if units else []
+        return [view.Holding(PRESSURE, units, cached=False)] if units else []

@@ -4,8 +4,8 @@ from textwrap import indent
 
 import msgspec
 
-from harness.core.oplog import OpLog
-from harness.core.ops import Recipe
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.ops import Recipe
 
 INDENT = "    "
 RUN_FIELDS = ("engine", "version", "machine", "configs", "mutant", "model")  # the fields of a header that change a run

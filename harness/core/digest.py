@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from invariants.events import Read
-from invariants.transition import Transition
-from invariants.view import Snapshot
+from swarden.invariants.events import Read
+from swarden.invariants.transition import Transition
+from swarden.invariants.view import Snapshot
 
 DIGEST_BYTES = 6
 

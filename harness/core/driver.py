@@ -6,17 +6,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from harness.core.digest import Digest
-from harness.core.errors import RunTooLarge
-from harness.core.fingerprint import fingerprint_of_error, fingerprints
-from harness.core.ops import Drain, Op, Step, name_of
-from harness.core.origins import UNKNOWN_CODE, EngineCode
-from harness.core.system import System
-from harness.core.target_fault import TargetFault, blamed_on
-from invariants.catalog import ALL, Catalog, Tally
-from invariants.transition import Transition, When
-from invariants.view import Snapshot
-from invariants.violation import Violation
+from swarden.harness.core.digest import Digest
+from swarden.harness.core.errors import RunTooLarge
+from swarden.harness.core.fingerprint import fingerprint_of_error, fingerprints
+from swarden.harness.core.ops import Drain, Op, Step, name_of
+from swarden.harness.core.origins import UNKNOWN_CODE, EngineCode
+from swarden.harness.core.system import System
+from swarden.harness.core.target_fault import TargetFault, blamed_on
+from swarden.invariants.catalog import ALL, Catalog, Tally
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.view import Snapshot
+from swarden.invariants.violation import Violation
 
 STUCK = "stuck/drain"
 
@@ -67,7 +67,7 @@ class Failure:
         return self.fingerprints[0]
 
 
-class Kept(NamedTuple):
+class KeptParts(NamedTuple):
     """The parts of a run that a driver keeps: digests, and the number of the latest moments and ops (None: all)."""
 
     digests: bool = True
@@ -75,7 +75,7 @@ class Kept(NamedTuple):
     ops: int | None = None
 
 
-EVERYTHING = Kept()
+EVERYTHING = KeptParts()
 
 
 class Checking(NamedTuple):
@@ -130,7 +130,7 @@ class Driver:
         systems: Sequence[System],
         *,
         checking: Checking = EACH_STEP,
-        keep: Kept = EVERYTHING,
+        keep: KeptParts = EVERYTHING,
         observe: Callable[[Transition], None] | None = None,
     ) -> None:
         self.systems = systems

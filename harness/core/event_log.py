@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from harness.core.origins import UNKNOWN_CODE, EngineCode
+from swarden.harness.core.origins import UNKNOWN_CODE, EngineCode
+from swarden.invariants.events import OF_OBSERVERS
 
 
 class Listener(Protocol):
@@ -15,16 +16,12 @@ class Listener(Protocol):
 class EventLog:
     """The observer of an engine: keeps its events until they are taken.
 
-    `translate` converts an event of the engine to one of `invariants.events`, or to None if no invariant reads it;
-    without it events are not converted.  `origins` are the places in the engine's `code` of the events taken last, or
-    () if not traced.
+    Events that only an engine's own observers read are not taken.  `origins` are the places in the engine's `code` of
+    the events taken last, or () if not traced.
     """
 
-    def __init__(
-        self, translate: "Callable[[NamedTuple], NamedTuple | None] | None" = None, *, code: EngineCode = UNKNOWN_CODE
-    ) -> None:
+    def __init__(self, *, code: EngineCode = UNKNOWN_CODE) -> None:
         self.origins: Sequence[str] = ()
-        self._translate = translate
         self._code = code
         self._events: list[NamedTuple] = []
         self._places: dict[int, str] | None = None  # by the index of an event in _events
@@ -53,11 +50,11 @@ class EventLog:
         self.add = add
 
     def take(self) -> list[NamedTuple]:
-        """Return the converted events since the last call, and forget them."""
-        translated = self._events[:] if self._translate is None else [self._translate(event) for event in self._events]
+        """Return the events since the last call, and forget them."""
         if self._places is not None:
-            taken = [index for index, event in enumerate(translated) if event is not None]
+            taken = [index for index, event in enumerate(self._events) if type(event) not in OF_OBSERVERS]
             self.origins = [self._places.get(index, "") for index in taken]
             self._places.clear()
+        events = [event for event in self._events if type(event) not in OF_OBSERVERS]
         self._events.clear()
-        return [event for event in translated if event is not None]
+        return events

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.core.errors import UsageError
+from swarden.harness.core.errors import UsageError
 
 EVERYBODY, OWNER_ONLY = 0o666, 0o600  # the modes of new files; the umask takes rights from the first
 STANDARD_INPUT = Path("-")
@@ -22,7 +22,7 @@ PATIENCE_S = 30.0  # for the other end of a FIFO or a pipe, at its opening and f
 RETRY_S = 0.05
 
 
-class Stream(io.FileIO):
+class PolledFile(io.FileIO):
     """A file that never blocks: a read or a write that waits too long for the other end raises TimeoutError."""
 
     def readinto(self, buffer: Any) -> int:
@@ -47,13 +47,13 @@ class Stream(io.FileIO):
             raise OSError(errno.ETIMEDOUT, f"the other end was silent for {PATIENCE_S:g} s", str(self.name))
 
 
-def opened(path: Path, mode: Literal["rb", "wb", "ab"] = "rb", *, inside: Path | None = None) -> Stream:
+def opened(path: Path, mode: Literal["rb", "wb", "ab"] = "rb", *, inside: Path | None = None) -> PolledFile:
     """Open a file, "-" as standard input; raises OSError, also for a file that is not regular or not `inside`."""
     if inside is None:
         if path == STANDARD_INPUT and mode == "rb":
-            return Stream(os.dup(0), mode)
-        return Stream(path, mode, opener=_open)
-    stream = Stream(resolved(path, inside), mode, opener=_open_regular)
+            return PolledFile(os.dup(0), mode)
+        return PolledFile(path, mode, opener=_open)
+    stream = PolledFile(resolved(path, inside), mode, opener=_open_regular)
     if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
         stream.close()
         raise OSError(errno.EINVAL, "is no regular file", str(path))

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from harness.core.event_log import EventLog
-from harness.core.ops import Abort, Op, Submit
-from harness.core.port import LINKED_MS_PER_STEP, EnginePort, Submission
-from harness.core.system import EngineSystem, System
-from invariants.view import Snapshot
+from swarden.harness.core.event_log import EventLog
+from swarden.harness.core.ops import Abort, Op, Submit
+from swarden.harness.core.port import LINKED_MS_PER_STEP, EnginePort, Submission
+from swarden.harness.core.system import EngineSystem, System
+from swarden.invariants.view import Snapshot
 
 
 class LinkedPort(EnginePort, Protocol):

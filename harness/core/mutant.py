@@ -7,14 +7,15 @@ import inspect
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from types import CodeType, FunctionType
 from typing import NamedTuple
 
-from harness.core.errors import UsageError
-from invariants.invariant import Invariant
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.imports import name_of_today
+from swarden.invariants.invariant import Invariant
 
 
 class StaleMutant(UsageError):
@@ -91,6 +92,35 @@ class Mutant:
 
 
 @dataclass(frozen=True, slots=True)
+class Mutants:
+    """The mutants of a module in the order of its calls of `bug`, and the machine and model of those that name none."""
+
+    machine: str = "engine"
+    model: str = ""
+    all: list[Mutant] = field(default_factory=list)
+
+    def bug(
+        self,
+        id: str,
+        source: str,
+        *hunks: Hunk,
+        at: str = "",
+        healthy: str = "",
+        broken: str = "",
+        caught_by: tuple[str, ...],
+        machine: str = "",
+        model: str = "",
+        overlooks: Mutant | None = None,
+    ) -> Mutant:
+        """Add a mutant with these hunks; `at`, `healthy` and `broken` are its only one, or its last."""
+        if at or not hunks:
+            hunks += (Hunk(at, healthy, broken),)
+        mutant = Mutant(id, source, hunks, caught_by, machine or self.machine, model or self.model, overlooks)
+        self.all.append(mutant)
+        return mutant
+
+
+@dataclass(frozen=True, slots=True)
 class Swap:
     """A function with its code before and after a bug was planted."""
 
@@ -135,7 +165,7 @@ def _swap(mutant: Mutant, target: str) -> Swap:
 
 def _shown(text: str) -> str:
     """A hunk's text on one line: its first line, and the number of further ones."""
-    first, *more = text.strip().splitlines()
+    first, *more = text.strip().splitlines() or [""]
     return repr(first) + (f" and {len(more)} more line{'s' * (len(more) > 1)}" if more else "")
 
 
@@ -146,7 +176,7 @@ def _file_name(mutant: Mutant, target: str) -> str:
 
 def _function(target: str) -> FunctionType:
     module_name, _, qualified_name = target.partition(":")
-    found: object = import_module(module_name)
+    found: object = import_module(name_of_today(module_name))
     for name in qualified_name.split("."):
         found = inspect.getattr_static(found, name)
     return _unwrap(found)

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import msgspec
 
-from harness.core.driver import STUCK
-from harness.core.errors import UsageError
-from harness.core.imports import one_line
-from harness.core.mutant import Mutant
-from harness.core.target import Target
-from invariants.catalog import ALL
+from swarden.harness.core.driver import STUCK
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.imports import former_import, one_line
+from swarden.harness.core.mutant import Mutant, Mutants
+from swarden.harness.core.target import Target
+from swarden.invariants.catalog import ALL
 
 VARIABLE = "SWARDEN_MUTANTS"  # the path of the file; worker processes inherit it
 
@@ -50,11 +50,13 @@ def mutants_of(path: Path) -> dict[str, Mutant]:
         lines = [one.lineno for one in traceback.extract_tb(error.__traceback__) if one.filename == str(path)]
         if isinstance(error, OSError) and not lines:
             raise UsageError(f"{path}: cannot be read: {error.strerror}; name a Python file with mutants") from error
-        raise UsageError(f"{path}:{lines[-1] if lines else 1}: {one_line(error)}") from error
+        text = "; ".join(filter(None, [one_line(error), former_import(error)]))
+        raise UsageError(f"{path}:{lines[-1] if lines else 1}: {text}") from error
     found: dict[str, Mutant] = {}
     for value in namespace.values():
-        if isinstance(value, Mutant) and found.setdefault(value.id, value) is not value:
-            raise UsageError(f"{path}: mutant {value.id} is there twice; give one of them another id")
+        for one in value.all if isinstance(value, Mutants) else (value,):
+            if isinstance(one, Mutant) and found.setdefault(one.id, one) is not one:
+                raise UsageError(f"{path}: mutant {one.id} is there twice; give one of them another id")
     if not found:
         raise UsageError(f"{path}: has no Mutant at module level; see harness/engines/own/mutants for examples")
     return found

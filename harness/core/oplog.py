@@ -22,16 +22,16 @@ from typing import Annotated, Any, NamedTuple, get_args
 
 import msgspec
 
-from harness.core.errors import InvalidConfig, UsageError
-from harness.core.files import EVERYBODY, read_whole, write_whole
-from harness.core.fingerprint import current_fingerprint
-from harness.core.limits import MAX_ENGINES, MAX_LINE_BYTES, MAX_LINES, MAX_OPLOG_BYTES, MAX_TOKENS
-from harness.core.ops import AnyOp, Op, name_of, num_own_tokens
-from harness.core.registry import OWN, UnknownEngine, target_at, target_of
-from harness.core.target import ENGINE, MachineSpec, Target
-from harness.core.target_fault import blamed_on
-from harness.core.twins import Twin, twin_of
-from harness.core.validation import shortened, validation_text
+from swarden.harness.core.errors import InvalidConfig, UsageError
+from swarden.harness.core.files import EVERYBODY, read_whole, write_whole
+from swarden.harness.core.fingerprint import current_fingerprint
+from swarden.harness.core.limits import MAX_ENGINES, MAX_LINE_BYTES, MAX_LINES, MAX_OPLOG_BYTES, MAX_TOKENS
+from swarden.harness.core.ops import AnyOp, Op, name_of, num_own_tokens
+from swarden.harness.core.registry import OWN, UnknownEngine, target_at, target_of
+from swarden.harness.core.target import ENGINE, MachineSpec, Target
+from swarden.harness.core.target_fault import blamed_on
+from swarden.harness.core.twins import Twin, twin_of
+from swarden.harness.core.validation import shortened, validation_text
 
 FORMAT = 2
 KINDS: dict[str, type[Op]] = {str(kind.__struct_config__.tag): kind for kind in get_args(AnyOp)}
@@ -120,7 +120,11 @@ class OpLog:
         """Parse the content of a file; `path` appears in errors only."""
         if content.count(b"\n") + content.count(b"\r") - content.count(b"\r\n") > MAX_LINES:
             raise OpLogError(path, None, f"has more than {MAX_LINES} lines", "cut it")
-        lines = [Line(path, number, text) for number, text in enumerate(content.splitlines(), start=1) if text.strip()]
+        lines = [
+            NumberedLine(path, number, text)
+            for number, text in enumerate(content.splitlines(), start=1)
+            if text.strip()
+        ]
         if not lines:
             raise OpLogError(path, None, "is empty", 'write a header first, as in {"format":2,"engine":"swarden",…}')
         header = _header(lines[0], engine)
@@ -178,7 +182,7 @@ class OpLog:
         return OpLog(msgspec.structs.replace(self.header, expected=expected), self.ops)
 
 
-class Line(NamedTuple):
+class NumberedLine(NamedTuple):
     """A line of a file, with its number."""
 
     path: Path
@@ -192,7 +196,7 @@ class Line(NamedTuple):
 # --- reading
 
 
-def _json(line: Line, *, torn: bool) -> dict[str, Any]:
+def _json(line: NumberedLine, *, torn: bool) -> dict[str, Any]:
     """The JSON object of a line; `torn` means that the file ends within this line."""
     if len(line.text) > MAX_LINE_BYTES:
         raise line.error(f"a line of {len(line.text)} bytes, want at most {MAX_LINE_BYTES}", "divide it")
@@ -207,7 +211,7 @@ def _json(line: Line, *, torn: bool) -> dict[str, Any]:
     return raw
 
 
-def _header(line: Line, engine: str | None) -> Header:
+def _header(line: NumberedLine, engine: str | None) -> Header:
     raw = _json(line, torn=False)
     if "op" in raw:
         raise line.error("the header is missing: the first line is an op", BEGIN)
@@ -235,7 +239,7 @@ def _header(line: Line, engine: str | None) -> Header:
     return header
 
 
-def _converted(line: Line, raw: dict[str, Any]) -> dict[str, Any]:
+def _converted(line: NumberedLine, raw: dict[str, Any]) -> dict[str, Any]:
     """The header in this format, without its `format` field; a header of format 1 is converted."""
     if "format" not in raw and raw.get("version") == 1 and raw["version"] is not True:
         renamed = {"engines": "configs"}
@@ -250,7 +254,7 @@ def _converted(line: Line, raw: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in raw.items() if key != "format"}
 
 
-def _check_machine(line: Line, header: Header, target: Target) -> None:
+def _check_machine(line: NumberedLine, header: Header, target: Target) -> None:
     """Check that the target has the machine, and that the machine can run the model."""
     spec = target.machines.get(header.machine)
     if spec is None:
@@ -262,7 +266,7 @@ def _check_machine(line: Line, header: Header, target: Target) -> None:
         raise line.error(what, UNKNOWN_REMEDY)
 
 
-def _check_configs(line: Line, header: Header, target: Target) -> None:
+def _check_configs(line: NumberedLine, header: Header, target: Target) -> None:
     """Check that each configuration is valid, and that the engines have the roles of the machine."""
     decoded = []
     for index, config in enumerate(header.configs):
@@ -289,7 +293,7 @@ def _check_configs(line: Line, header: Header, target: Target) -> None:
             raise line.error(f"the engines: {error}", "correct the configurations") from error
 
 
-def _op(line: Line, raw: dict[str, Any], header: Header, spec: MachineSpec) -> Op:
+def _op(line: NumberedLine, raw: dict[str, Any], header: Header, spec: MachineSpec) -> Op:
     """The op of a line, without its digest."""
     if "op" not in raw:
         if "end" in raw:
@@ -313,7 +317,7 @@ def _op(line: Line, raw: dict[str, Any], header: Header, spec: MachineSpec) -> O
     return op
 
 
-def _check_seal(lines: Sequence[Line], end: dict[str, Any] | None, num_ops: int) -> None:
+def _check_seal(lines: Sequence[NumberedLine], end: dict[str, Any] | None, num_ops: int) -> None:
     """Check that a sealed log has an end line, and that its count and hash are right."""
     last = lines[-1]
     if end is None:
@@ -324,7 +328,7 @@ def _check_seal(lines: Sequence[Line], end: dict[str, Any] | None, num_ops: int)
         raise last.error(what, UNSEAL)
 
 
-def _digests(lines: Sequence[Line], digests: Sequence[object]) -> list[str]:
+def _digests(lines: Sequence[NumberedLine], digests: Sequence[object]) -> list[str]:
     """The digests up to the last op that has one; raises OpLogError if an earlier op has none."""
     known = [digest for digest in digests if isinstance(digest, str)]
     for line, digest in zip(lines, digests[: len(known)], strict=False):
@@ -336,7 +340,7 @@ def _digests(lines: Sequence[Line], digests: Sequence[object]) -> list[str]:
 # --- text
 
 
-def _invalid(line: Line, where: str, raw: dict[str, Any], error: msgspec.ValidationError) -> OpLogError:
+def _invalid(line: NumberedLine, where: str, raw: dict[str, Any], error: msgspec.ValidationError) -> OpLogError:
     return line.error(f"{where}: {validation_text(raw, error)}", UNKNOWN_REMEDY)
 
 

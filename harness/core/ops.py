@@ -9,7 +9,7 @@ from typing import Annotated
 
 import msgspec
 
-from harness.core.limits import MAX_CHOICES, MAX_NUMBER, MAX_STEPS_PER_OP, MAX_STRETCH, MAX_TOKEN_ID
+from swarden.harness.core.limits import MAX_CHOICES, MAX_NUMBER, MAX_STEPS_PER_OP, MAX_STRETCH, MAX_TOKEN_ID
 
 Natural = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
 TokenId = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKEN_ID)]

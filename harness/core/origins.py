@@ -7,7 +7,7 @@ from traceback import walk_tb
 from types import FrameType
 from typing import NamedTuple
 
-from harness.core.fingerprint import NESTED, module_of
+from swarden.harness.core.fingerprint import NESTED, is_within, module_of
 
 PLANTED = re.compile(r"^<(.+?) in ")  # the file name of a function with a planted mutant
 
@@ -26,7 +26,7 @@ class EngineCode(NamedTuple):
     stand_ins: Collection[str] = ()
 
     def has(self, frame: FrameType) -> bool:
-        return bool(self.package) and module_of(frame).partition(".")[0] == self.package
+        return bool(self.package) and is_within(module_of(frame), self.package)
 
     def origin_of_caller(self) -> str:
         """The innermost place on the stack in the engine, but not in `ledgers` or `emitters`; "" if there is none."""

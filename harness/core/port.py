@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from harness.core.event_log import EventLog
-from harness.core.faults import FaultPlan
-from invariants.reference import Reference
-from invariants.view import Snapshot
+from swarden.harness.core.event_log import EventLog
+from swarden.harness.core.faults import FaultPlan
+from swarden.invariants.reference import Reference
+from swarden.invariants.view import Snapshot
 
 LINKED_MS_PER_STEP = 1  # the clock of linked engines advances in each step, so that peer timeouts expire
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from invariants.events import Completed, Failed, Fired, Late, Launched, Refused
+from swarden.invariants.events import Completed, Failed, Fired, Late, Launched, Refused
 
 EXCUSES = (Completed, Fired, Late, Failed)
 

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Sequence
 
-from harness.core.ops import Recipe
+from swarden.harness.core.ops import Recipe
 
 BRANCHES = 4
 MAX_PROMPTS = 8  # the latest prompts, which recipes can continue

@@ -4,9 +4,9 @@ from contextlib import AbstractContextManager
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
-from harness.core.errors import CannotImport
-from harness.core.imports import importing
-from harness.core.target import Target
+from swarden.harness.core.errors import CannotImport
+from swarden.harness.core.imports import importing
+from swarden.harness.core.target import Target
 
 GROUP = "swarden.engines"
 OWN = "swarden"  # the engine that comes with the harness

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 from zipfile import ZipFile
 
-from harness.core.errors import UsageError
+from swarden.harness.core.errors import UsageError
 
 VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:\.post(\d+))?")
 CHECKOUT = "checkout"  # the version of sources that do not know theirs

@@ -14,15 +14,15 @@ from multiprocessing.connection import Connection
 from threading import Thread
 from typing import Any, NamedTuple, NoReturn
 
-from harness.core.errors import RemoteError, UsageError
-from harness.core.fingerprint import fingerprint_of_error
-from harness.core.linked import joined
-from harness.core.mutant_file import mutant_of
-from harness.core.ops import Op
-from harness.core.registry import target_of
-from harness.core.system import System
-from harness.core.target_fault import blamed_on
-from invariants.reference import Expectation, Reference
+from swarden.harness.core.errors import RemoteError, UsageError
+from swarden.harness.core.fingerprint import fingerprint_of_error
+from swarden.harness.core.linked import joined
+from swarden.harness.core.mutant_file import mutant_of
+from swarden.harness.core.ops import Op
+from swarden.harness.core.registry import target_of
+from swarden.harness.core.system import System
+from swarden.harness.core.target_fault import blamed_on
+from swarden.invariants.reference import Expectation, Reference
 
 
 class Build(NamedTuple):

@@ -7,17 +7,17 @@ from enum import Enum
 
 import msgspec
 
-from harness.core.driver import EVERYTHING, Checking, Driver, Failure, Kept
-from harness.core.errors import UsageError
-from harness.core.limits import MAX_STEPS
-from harness.core.mutant_file import mutant_of
-from harness.core.oplog import Header, OpLog
-from harness.core.ops import Inject
-from harness.core.target import Target
-from harness.core.target_fault import blamed_on
-from harness.core.twins import TwinSystem, system_of_twin
-from invariants.catalog import catalog_of
-from invariants.transition import Transition
+from swarden.harness.core.driver import EVERYTHING, Checking, Driver, Failure, KeptParts
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.limits import MAX_STEPS
+from swarden.harness.core.mutant_file import mutant_of
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.ops import Inject
+from swarden.harness.core.target import Target
+from swarden.harness.core.target_fault import blamed_on
+from swarden.harness.core.twins import TwinSystem, system_of_twin
+from swarden.invariants.catalog import catalog_of
+from swarden.invariants.transition import Transition
 
 Observe = Callable[[Driver, Transition], None]
 RUNS = 3  # of a log, to detect nondeterminism
@@ -100,7 +100,7 @@ class Repeated:
 
 
 def driver_of(
-    header: Header, *, keep: Kept = EVERYTHING, observe: Callable[[Transition], None] | None = None
+    header: Header, *, keep: KeptParts = EVERYTHING, observe: Callable[[Transition], None] | None = None
 ) -> Driver:
     """A driver over fresh systems, one for each configuration of a header.
 
@@ -147,7 +147,7 @@ def run_log(
             observe(driver, change)
 
     with planted(log.header.target, log.header.mutant):
-        driver: Driver = driver_of(log.header, keep=Kept(digests=keep_digests), observe=on_transition)
+        driver: Driver = driver_of(log.header, keep=KeptParts(digests=keep_digests), observe=on_transition)
         for system in driver.systems if trace_origins else ():
             system.log.trace()
         for op in log.ops:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from harness.core.oplog import Header, OpLog, OpLogError
-from harness.core.ops import Op
+from swarden.harness.core.oplog import Header, OpLog, OpLogError
+from swarden.harness.core.ops import Op
 
 FLAGS = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK  # a link or a FIFO in its place is not written
 

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from harness.core.ops import CloseSession, OpenSession, Turn
-from harness.core.port import EnginePort, Submission
-from harness.core.recipes import expand
-from invariants.reference import Reference
+from swarden.harness.core.ops import CloseSession, OpenSession, Turn
+from swarden.harness.core.port import EnginePort, Submission
+from swarden.harness.core.recipes import expand
+from swarden.invariants.reference import Reference
 
 
 @dataclass(slots=True)

@@ -37,7 +37,7 @@ def hash_of_packages(packages: tuple[str, ...]) -> str:
 @cache
 def version_of_package(package: str) -> str:
     """The version of the distribution that contains a package, or ""; computed once per process, because it is slow."""
-    distributions = packages_distributions().get(package, ())
+    distributions = packages_distributions().get(package.partition(".")[0], ())
     return version(distributions[0]) if distributions else ""
 
 

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from harness.core.errors import RunTooLarge
-from harness.core.event_log import EventLog
-from harness.core.faults import CLIENT_GONE
-from harness.core.limits import MAX_TOKENS
-from harness.core.ops import (
+from swarden.harness.core.errors import RunTooLarge
+from swarden.harness.core.event_log import EventLog
+from swarden.harness.core.faults import CLIENT_GONE
+from swarden.harness.core.limits import MAX_TOKENS
+from swarden.harness.core.ops import (
     Abort,
     Accept,
     AdvanceClock,
@@ -24,12 +24,12 @@ from harness.core.ops import (
     Submit,
     Turn,
 )
-from harness.core.port import EnginePort, Streamed, Submission
-from harness.core.progress import IdleSteps
-from harness.core.recipes import expand
-from harness.core.sessions import ClientSessions
-from invariants.reference import Reference
-from invariants.view import Snapshot
+from swarden.harness.core.port import EnginePort, Streamed, Submission
+from swarden.harness.core.progress import IdleSteps
+from swarden.harness.core.recipes import expand
+from swarden.harness.core.sessions import ClientSessions
+from swarden.invariants.reference import Reference
+from swarden.invariants.view import Snapshot
 
 SPARE_DRAIN_STEPS = 50
 DRAIN_STEPS_PER_TOKEN = 4

@@ -8,16 +8,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from harness.core.errors import UsageError
-from harness.core.mutant import Mutant
-from harness.core.ops import ENGINE_OPS, Op
-from harness.core.origins import EngineCode
-from harness.core.port import EnginePort
-from harness.core.releases import Releases
-from harness.core.sources import hash_of_packages, version_of_package
-from harness.core.system import EngineSystem, System
-from invariants.events import Fired
-from invariants.transition import Transition
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.mutant import Mutant
+from swarden.harness.core.ops import ENGINE_OPS, Op
+from swarden.harness.core.origins import EngineCode
+from swarden.harness.core.port import EnginePort
+from swarden.harness.core.releases import Releases
+from swarden.harness.core.sources import hash_of_packages, version_of_package
+from swarden.harness.core.system import EngineSystem, System
+from swarden.invariants.events import Fired
+from swarden.invariants.transition import Transition
 
 ValueT = TypeVar("ValueT")
 
@@ -103,7 +103,7 @@ class Target(Protocol):
     name: str
     code: EngineCode
     machines: Mapping[str, MachineSpec] = {ENGINE: MachineSpec()}
-    traffic: Sequence[str] = ("harness.search.traffic:EngineTraffic",)
+    traffic: Sequence[str] = ("swarden.harness.search.traffic:EngineTraffic",)
     faults: Mapping[str, str] = {}
     contracts: frozenset[str] = frozenset()
     defaults: Mapping[str, Any] = {}
@@ -128,7 +128,9 @@ class Target(Protocol):
 
     def source_hash(self) -> str:
         """The hash of all sources that can change a run: the engine's, the adapter's and swarden's."""
-        return hash_of_packages((self.code.package, type(self).__module__.partition(".")[0], "harness", "invariants"))
+        module = type(self).__module__
+        adapter = module.rpartition(".")[0] or module
+        return hash_of_packages((self.code.package, adapter, "swarden.harness", "swarden.invariants"))
 
     def config(self, draw: Draw) -> Any:
         """A random configuration, for generic traffic."""

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from traceback import walk_tb
 
-from harness.core.errors import UsageError
-from harness.core.fingerprint import fingerprint_of_error, module_of
-from harness.core.origins import UNKNOWN_CODE
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.fingerprint import fingerprint_of_error, module_of
+from swarden.harness.core.origins import UNKNOWN_CODE
 
 CORE = __name__.rpartition(".")[0]
 MAX_FRAMES = 6  # in the message, the innermost

@@ -8,16 +8,16 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from harness.core.errors import InvalidConfig, UsageError
-from harness.core.event_log import EventLog
-from harness.core.linked import joined
-from harness.core.ops import Op
-from harness.core.registry import target_of
-from harness.core.remote import Build, RemoteSystem, boot
-from harness.core.system import System
-from harness.core.target import ENGINE, Target
-from harness.core.target_fault import blamed_on
-from invariants.view import Snapshot
+from swarden.harness.core.errors import InvalidConfig, UsageError
+from swarden.harness.core.event_log import EventLog
+from swarden.harness.core.linked import joined
+from swarden.harness.core.ops import Op
+from swarden.harness.core.registry import target_of
+from swarden.harness.core.remote import Build, RemoteSystem, boot
+from swarden.harness.core.system import System
+from swarden.harness.core.target import ENGINE, Target
+from swarden.harness.core.target_fault import blamed_on
+from swarden.invariants.view import Snapshot
 
 ALL = "all"  # every twin of the target in turn
 

@@ -14,28 +14,28 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from harness.core.errors import UsageError
-from harness.core.fingerprint import fingerprint_of_error, slug
-from harness.core.mutant import Mutant
-from harness.core.oplog import OpLog
-from harness.core.registry import target_of
-from harness.core.replay import run_log
-from harness.core.target import ENGINE
-from harness.core.target_fault import TargetFault
-from harness.mutants.verdict import detecting_laws
-from harness.search.campaign import Plan, Worker
-from harness.search.findings import report_finding, write
-from harness.search.jobs import JobDeath, run_jobs
-from harness.search.process import prepare_process
-from harness.search.profiles import PROFILES
-from harness.search.result import Finding, Result
-from harness.search.shrink import Budget, DoesNotFail
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.fingerprint import fingerprint_of_error, slug
+from swarden.harness.core.mutant import Mutant
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.registry import target_of
+from swarden.harness.core.replay import run_log
+from swarden.harness.core.target import ENGINE
+from swarden.harness.core.target_fault import TargetFault
+from swarden.harness.mutants.verdict import detecting_laws
+from swarden.harness.search.campaign import Plan, Worker
+from swarden.harness.search.findings import report_finding, write
+from swarden.harness.search.jobs import JobDeath, run_jobs
+from swarden.harness.search.process import prepare_process
+from swarden.harness.search.profiles import PROFILES
+from swarden.harness.search.result import Finding, Result
+from swarden.harness.search.shrink import DoesNotFail, ShrinkBudget
 
 FOUND_SHARE = 0.9  # of the seeds, for a mutant to count as found
 HANG_CPU_SECONDS = 60.0
 
 
-class Outcome(StrEnum):
+class HuntOutcome(StrEnum):
     """How a hunt ended. A law is an invariant, or an error by its name."""
 
     FOUND = "found"
@@ -58,7 +58,7 @@ class Scope(NamedTuple):
     corpus: Path | None = None
 
 
-class Job(NamedTuple):
+class HuntJob(NamedTuple):
     """One hunt."""
 
     mutant: Mutant
@@ -77,7 +77,7 @@ class HuntResult:
 
     mutant: str
     seed: int
-    outcome: Outcome = Outcome.MISSED
+    outcome: HuntOutcome = HuntOutcome.MISSED
     law: str = ""
     runs: int = 0
     search_cpu_seconds: float = 0.0
@@ -88,7 +88,7 @@ class HuntResult:
 
     @property
     def is_found(self) -> bool:
-        return self.outcome is Outcome.FOUND
+        return self.outcome is HuntOutcome.FOUND
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,22 +101,22 @@ class Score:
 
     @property
     def is_found(self) -> bool:
-        return len(self.of(Outcome.FOUND)) >= FOUND_SHARE * self.seeds
+        return len(self.of(HuntOutcome.FOUND)) >= FOUND_SHARE * self.seeds
 
     @property
     def law(self) -> str | None:
         """The law of the mutant's `caught_by` that found it most often; None if none did."""
-        laws = Counter(one.law for one in self.of(Outcome.FOUND))
+        laws = Counter(one.law for one in self.of(HuntOutcome.FOUND))
         return next((name for name, _ in laws.most_common(1)), None)
 
-    def of(self, outcome: Outcome) -> list[HuntResult]:
+    def of(self, outcome: HuntOutcome) -> list[HuntResult]:
         return [one for one in self.hunts if one.outcome is outcome]
 
     def __str__(self) -> str:
         """As in "found 2 of 3, found by another law 1 of 3"."""
-        counts = {outcome: len(self.of(outcome)) for outcome in (Outcome.FOUND, Outcome.BY_ANOTHER)}
+        counts = {outcome: len(self.of(outcome)) for outcome in (HuntOutcome.FOUND, HuntOutcome.BY_ANOTHER)}
         texts = [f"{outcome} {count} of {self.seeds}" for outcome, count in counts.items() if count]
-        return ", ".join(texts) or (Outcome.MISSED if self.hunts else "not hunted")
+        return ", ".join(texts) or (HuntOutcome.MISSED if self.hunts else "not hunted")
 
     def figures(self) -> dict[str, Any]:
         """The figures for scripts: sums over all hunts, and medians over the hunts that found the bug, or None."""
@@ -125,8 +125,8 @@ class Score:
             "source": self.mutant.source,
             "found": self.is_found,
             "invariant": self.law,
-            "seeds_found": len(self.of(Outcome.FOUND)),
-            "seeds_found_by_another": len(self.of(Outcome.BY_ANOTHER)),
+            "seeds_found": len(self.of(HuntOutcome.FOUND)),
+            "seeds_found_by_another": len(self.of(HuntOutcome.BY_ANOTHER)),
             "seeds": self.seeds,
             "runs": sum(one.runs for one in self.hunts),
             "cpu_seconds": round(sum(one.search_cpu_seconds + one.shrink_cpu_seconds for one in self.hunts), 3),
@@ -138,7 +138,7 @@ class Score:
         }
 
     def _median(self, name: str) -> float | None:
-        found = self.of(Outcome.FOUND)
+        found = self.of(HuntOutcome.FOUND)
         return round(median(getattr(one, name) for one in found), 3) if found else None
 
 
@@ -155,13 +155,13 @@ def hunts(mutants: Sequence[Mutant], scope: Scope, *, workers: int) -> Iterator[
     prepare_process()
     warm_up = Plan(scope.engine, PROFILES["smoke"], 0, inf, max_runs=4, machine=ENGINE)
     Worker(warm_up, lambda _: None).work()  # Hypothesis computes its tables here, not in a hunt
-    jobs = [Job(mutant, seed) for mutant in mutants for seed in range(scope.seeds)]
+    jobs = [HuntJob(mutant, seed) for mutant in mutants for seed in range(scope.seeds)]
     for (mutant, seed), ended in run_jobs(jobs, partial(_hunt, scope=scope), workers=workers):
         if isinstance(ended, JobDeath):
             yield HuntResult(
                 mutant=mutant.id,
                 seed=seed,
-                outcome=Outcome.BY_ANOTHER,
+                outcome=HuntOutcome.BY_ANOTHER,
                 law=str(ended),
                 search_cpu_seconds=ended.cpu_seconds,
             )
@@ -169,17 +169,17 @@ def hunts(mutants: Sequence[Mutant], scope: Scope, *, workers: int) -> Iterator[
             yield ended
 
 
-def _hunt(job: Job, scope: Scope) -> HuntResult:
+def _hunt(job: HuntJob, scope: Scope) -> HuntResult:
     """Run a hunt in its own process; SIGPROF ends the process if it hangs."""
     try:
         return hunt(job, scope, limit_cpu=_end_after)
     except TargetFault as fault:  # perhaps of a capture, because of the planted bug
-        return HuntResult(mutant=job.mutant.id, seed=job.seed, outcome=Outcome.BY_ANOTHER, law=fault.fingerprint)
+        return HuntResult(mutant=job.mutant.id, seed=job.seed, outcome=HuntOutcome.BY_ANOTHER, law=fault.fingerprint)
     except UsageError:
         raise
     except Exception as error:
         law = fingerprint_of_error(error, target_of(scope.engine).code.package)
-        return HuntResult(mutant=job.mutant.id, seed=job.seed, outcome=Outcome.BY_ANOTHER, law=law)
+        return HuntResult(mutant=job.mutant.id, seed=job.seed, outcome=HuntOutcome.BY_ANOTHER, law=law)
 
 
 def _end_after(seconds: float) -> None:
@@ -190,7 +190,7 @@ def _unlimited(seconds: float) -> None:
     """Set no limit of CPU time."""
 
 
-def hunt(job: Job, scope: Scope, *, limit_cpu: Callable[[float], None] = _unlimited) -> HuntResult:
+def hunt(job: HuntJob, scope: Scope, *, limit_cpu: Callable[[float], None] = _unlimited) -> HuntResult:
     """Plant a bug, search for it within the CPU seconds of the scope, and shrink the finding within as many again.
 
     Failures that the engine has without the mutant do not count. For a checker bug, the mutant that the checker
@@ -220,16 +220,16 @@ def hunt(job: Job, scope: Scope, *, limit_cpu: Callable[[float], None] = _unlimi
     limit_cpu(scope.seconds + scope.hang_seconds)
     finding = _with_listed_law(mutant, finding)
     try:
-        report = report_finding(finding, out, Budget(cpu_seconds=scope.seconds))
+        report = report_finding(finding, out, ShrinkBudget(cpu_seconds=scope.seconds))
     except DoesNotFail:
         path = write(finding.log, finding.fingerprint, out)
         law = f"{finding.invariant}, which does not fail again"
-        return replace(searched, outcome=Outcome.BY_ANOTHER, law=law, path=str(path))
+        return replace(searched, outcome=HuntOutcome.BY_ANOTHER, law=law, path=str(path))
     laws = detecting_laws(mutant, report.log)
     listed = [name for name in laws if name in mutant.caught_by]
     return replace(
         searched,
-        outcome=Outcome.FOUND if listed else Outcome.BY_ANOTHER if laws else Outcome.MISSED,
+        outcome=HuntOutcome.FOUND if listed else HuntOutcome.BY_ANOTHER if laws else HuntOutcome.MISSED,
         law=listed[0] if listed else report.invariant if laws else "",
         search_cpu_seconds=round(report.found_cpu_seconds, 3),
         shrink_cpu_seconds=round(report.shrink_cpu_seconds, 3),

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.core.mutant import Mutant
-from harness.core.oplog import OpLog
-from harness.core.registry import OWN
-from harness.mutants.unplanted import Bug, DetectedByTest, Excluded, Waiting
-from harness.mutants.verdict import detecting_laws
-from invariants.catalog import ALL
+from swarden.harness.core.mutant import Mutant
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.registry import OWN
+from swarden.harness.mutants.unplanted import Bug, DetectedByTest, Excluded, Waiting
+from swarden.harness.mutants.verdict import detecting_laws
+from swarden.invariants.catalog import ALL
 
 DETECTED, CASE, UNDETECTED = "#", "c", "."
 HEAD = """# Kill matrix

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from harness.core.driver import Failure
-from harness.core.mutant import Mutant
-from harness.core.oplog import OpLog
-from harness.core.replay import run_log
-from invariants.catalog import ALL
+from swarden.harness.core.driver import Failure
+from swarden.harness.core.mutant import Mutant
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.replay import run_log
+from swarden.invariants.catalog import ALL
 
 ORDER = {invariant.name: index for index, invariant in enumerate(ALL.invariants)}
 

@@ -1,11 +1,11 @@
 """The canary: each night one planted bug for each engine, which one shard must find, or the night is red."""
 
-from harness.core.registry import target_of
-from harness.nightly.night import Coordinator
-from harness.nightly.pool import Job
-from harness.search.campaign import Plan
-from harness.search.profiles import PROFILES
-from harness.search.shards import find_canary
+from swarden.harness.core.registry import target_of
+from swarden.harness.nightly.night import Coordinator
+from swarden.harness.nightly.pool import Job
+from swarden.harness.search.campaign import Plan
+from swarden.harness.search.profiles import PROFILES
+from swarden.harness.search.shards import find_canary
 
 
 def canary(night: Coordinator) -> str:

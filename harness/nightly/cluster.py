@@ -8,7 +8,7 @@ from typing import Any
 from distributed import Client, KilledWorker
 from distributed.comm.core import CommClosedError
 
-from harness.core.errors import UsageError
+from swarden.harness.core.errors import UsageError
 
 CONNECT_S = 10
 LOST = (KilledWorker, CommClosedError)

@@ -11,15 +11,15 @@ from time import process_time
 
 import coverage
 
-from harness.core.oplog import OpLog
-from harness.core.registry import target_of
-from harness.core.replay import run_log
-from harness.nightly.page import FileLines, Measured
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.registry import target_of
+from swarden.harness.core.replay import run_log
+from swarden.harness.nightly.page import FileLines, MeasuredCode
 
 RUNS = "^runs$"  # the context of the lines that ran after the imports, as a pattern
 
 
-def lines_run_by(engine: str, paths: Sequence[Path], seconds: float) -> Measured:
+def lines_run_by(engine: str, paths: Sequence[Path], seconds: float) -> MeasuredCode:
     """Run op-logs for so many CPU seconds; the engine must not have been imported in this process.
 
     Raises UsageError for a log that cannot be read.
@@ -37,14 +37,14 @@ def lines_run_by(engine: str, paths: Sequence[Path], seconds: float) -> Measured
         run_log(OpLog.load(path, engine=engine, inside=path.parent))
         num_run += 1
     measure.stop()
-    root = Path(str(sys.modules[target.code.package].__file__)).parent
+    root = Path(str(sys.modules[target.code.package].__file__)).resolve().parent  # coverage resolves links
     data = measure.get_data()
     names = sorted(name for name in data.measured_files() if Path(name).is_relative_to(root))
     data.set_query_contexts([RUNS])
     ran = [name for name in names if data.lines(name)]
     data.set_query_contexts(None)
     files = [_lines_of(measure, root, name) for name in ran]
-    return Measured(files, len(names) - len(ran), num_run, len(paths))
+    return MeasuredCode(files, len(names) - len(ran), num_run, len(paths))
 
 
 def _lines_of(measure: coverage.Coverage, root: Path, name: str) -> FileLines:

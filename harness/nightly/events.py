@@ -31,7 +31,7 @@ class Runs(Event, frozen=True, tag="runs"):
     cpu_seconds: float
 
 
-class Probe(Event, frozen=True, tag="probe"):
+class ProbeReached(Event, frozen=True, tag="probe"):
     """The first run of the night that has reached this rare state was in this shard."""
 
     engine: str
@@ -39,7 +39,7 @@ class Probe(Event, frozen=True, tag="probe"):
     shard: int
 
 
-class Finding(Event, frozen=True, tag="finding"):
+class FindingResult(Event, frozen=True, tag="finding"):
     """The result for one finding; `folder` is its name in the archive's `findings`."""
 
     engine: str
@@ -64,7 +64,7 @@ class ShardLost(Event, frozen=True, tag="lost"):
     reason: str
 
 
-KINDS = Phase | Runs | Probe | Finding | WorkerReplaced | ShardLost
+KINDS = Phase | Runs | ProbeReached | FindingResult | WorkerReplaced | ShardLost
 
 
 def schema() -> bytes:

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import msgspec
 
-from harness.core.fingerprint import current_fingerprint, slug
-from harness.core.oplog import OpLog
-from harness.search.archive_files import ArchiveError, read, save
-from harness.search.corpus import RareRun
-from harness.search.night_records import ShardRecord
-from harness.search.result import Finding
-from harness.search.shards import ShardResult
+from swarden.harness.core.fingerprint import current_fingerprint, slug
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.search.archive_files import ArchiveError, read, save
+from swarden.harness.search.corpus import RareRun
+from swarden.harness.search.night_records import ShardRecord
+from swarden.harness.search.result import Finding
+from swarden.harness.search.shards import ShardResult
 
 
 class FindingFile(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,19 +11,19 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.core.errors import UsageError
-from harness.core.printable import printable
-from harness.core.registry import target_of
-from harness.core.validation import shortened
-from harness.nightly.events import Event, Phase, ShardLost
-from harness.nightly.journal import Journal
-from harness.nightly.pool import Job, Pool
-from harness.search.archive import Archive, EngineOfNight, FindingOfNight, Night
-from harness.search.archive_files import check_inside, read, save
-from harness.search.night_order import latest
-from harness.search.night_records import PhaseRecord
-from harness.search.profiles import PROFILES, Profile
-from harness.search.worker_process import Limits
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.printable import printable
+from swarden.harness.core.registry import target_of
+from swarden.harness.core.validation import shortened
+from swarden.harness.nightly.events import Event, Phase, ShardLost
+from swarden.harness.nightly.journal import Journal
+from swarden.harness.nightly.pool import Job, JobPool
+from swarden.harness.search.archive import Archive, EngineOfNight, FindingOfNight, Night
+from swarden.harness.search.archive_files import check_inside, read, save
+from swarden.harness.search.night_order import latest
+from swarden.harness.search.night_records import PhaseRecord
+from swarden.harness.search.profiles import PROFILES, Profile
+from swarden.harness.search.worker_process import WorkerLimits
 
 NIGHT_FILE = "night.json"
 
@@ -34,8 +34,8 @@ class Coordinator:
 
     archive: Archive
     night: Night
-    pool: Pool
-    limits: Limits
+    pool: JobPool
+    limits: WorkerLimits
     emit: Callable[[Event], None] = lambda _: None
 
     @property
@@ -68,7 +68,7 @@ class Coordinator:
             yield f"{phase.name}: {line}"
 
     def jobs(self, jobs: Iterable[Job]) -> Iterator[tuple[Any, Any]]:
-        """The results of jobs in the order in which they end; see Pool.run."""
+        """The results of jobs in the order in which they end; see JobPool.run."""
         return self.pool.run(jobs, self._on_loss)
 
     def save(self) -> None:

@@ -5,18 +5,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.core.errors import UsageError
-from harness.core.exit_codes import ExitCode
-from harness.core.files import read_whole
-from harness.core.fingerprint import slug
-from harness.core.limits import MAX_STORY_BYTES
-from harness.core.oplog import OpLog, OpLogError
-from harness.core.registry import UnknownEngine, installed, target_of
-from harness.nightly.reports import ORDER
-from harness.nightly.verdict import exit_code_of, red_reasons, verdict_of
-from harness.report.page import page_of_report
-from harness.search.archive import FAILING, Archive, Archived, EngineOfNight, Night, Sighting, Status, date_of
-from harness.search.outcome import NOT_JUDGED
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.exit_codes import ExitCode
+from swarden.harness.core.files import read_whole
+from swarden.harness.core.fingerprint import slug
+from swarden.harness.core.limits import MAX_STORY_BYTES
+from swarden.harness.core.oplog import OpLog, OpLogError
+from swarden.harness.core.registry import UnknownEngine, installed, target_of
+from swarden.harness.nightly.reports import ORDER
+from swarden.harness.nightly.verdict import exit_code_of, red_reasons, verdict_of
+from swarden.harness.report.page import page_of_report
+from swarden.harness.search.archive import FAILING, Archive, Archived, EngineOfNight, Night, Sighting, Status, date_of
+from swarden.harness.search.outcome import NOT_JUDGED
 
 MAX_NIGHTS = 30  # of the history, the last
 MAX_FINDINGS = 100
@@ -25,7 +25,7 @@ NOT_ENDED = "not ended"
 MATRIX = "kill-matrix.md"
 
 
-class Part(NamedTuple):
+class RunPart(NamedTuple):
     """The HTML of the run of an op-log, or the reason for which there is none."""
 
     html: str = ""
@@ -49,7 +49,7 @@ class FindingView(NamedTuple):
     seen: int = 0
     quarantine: str = ""
     story: str = ""
-    part: Part = Part()
+    part: RunPart = RunPart()
     by_night: Mapping[str, str] = {}
 
 
@@ -93,7 +93,7 @@ class FileLines(NamedTuple):
     missing: str
 
 
-class Measured(NamedTuple):
+class MeasuredCode(NamedTuple):
     """The files of an engine of which code ran, and the number of those that were only imported.
 
     `logs` op-logs of the `corpus` ran.
@@ -105,8 +105,8 @@ class Measured(NamedTuple):
     corpus: int
 
 
-Parts = Callable[[Sequence[Path]], Mapping[Path, Part]]
-Coverage = Callable[[str, Sequence[Path]], Measured | str | None]
+Parts = Callable[[Sequence[Path]], Mapping[Path, RunPart]]
+Coverage = Callable[[str, Sequence[Path]], MeasuredCode | str | None]
 
 
 def page_of(root: Path, parts_of: Parts, coverage_of: Coverage) -> str:
@@ -131,7 +131,7 @@ def page_of(root: Path, parts_of: Parts, coverage_of: Coverage) -> str:
         errors += one.errors
     with_run = [one.log for one in findings[:MAX_RUNS] if one.log is not None]
     parts = parts_of(with_run)
-    shown = [one._replace(part=parts.get(one.log, Part())) if one.log else one for one in findings[:MAX_FINDINGS]]
+    shown = [one._replace(part=parts.get(one.log, RunPart())) if one.log else one for one in findings[:MAX_FINDINGS]]
     views = [_view_of(night) for night in nights]
     last = next(iter([*filter(lambda one: one.record.exit_code is not None, reversed(views)), *reversed(views)]), None)
     engines = last.record.engines if last is not None else []
@@ -186,7 +186,7 @@ def _of_log(path: Path) -> FindingView:
     try:
         log = OpLog.load(path, inside=path.parent)
     except OpLogError as error:
-        return FindingView(path.stem, "", None, None, status=Status.ERROR.value, part=Part(why_not=str(error)))
+        return FindingView(path.stem, "", None, None, status=Status.ERROR.value, part=RunPart(why_not=str(error)))
     version = log.header.version
     return FindingView(log.header.expected or path.stem, log.header.engine, path, len(log.ops), version=version)
 

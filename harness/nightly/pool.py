@@ -14,9 +14,9 @@ from importlib.metadata import EntryPoint
 from itertools import islice
 from typing import Any, NamedTuple
 
-from harness.core.errors import UsageError
-from harness.core.imports import importing
-from harness.search.shards import Build, close_lanes, interrupt_lanes, on_same_build
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.imports import importing
+from swarden.harness.search.shards import EngineBuild, close_lanes, interrupt_lanes, on_same_build
 
 MAX_LOSSES = 5  # of one job
 
@@ -34,7 +34,7 @@ class Job(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Pool:
+class JobPool:
     """An Executor, the number of jobs that run at a time, and the errors that mean that a node was lost.
 
     `builds` has the builds that each node must have, if it is another machine than the coordinator's.
@@ -43,7 +43,7 @@ class Pool:
     executor: Executor
     width: int
     lost: tuple[type[Exception], ...] = (CancelledError,)
-    builds: Sequence[Build] = ()
+    builds: Sequence[EngineBuild] = ()
 
     def run(self, jobs: Iterable[Job], on_loss: Callable[[Job, Exception], None]) -> Iterator[tuple[Any, Any]]:
         """Yield the subject of each job with its result, in the order in which the jobs end.
@@ -78,12 +78,12 @@ class Pool:
 
 
 @contextmanager
-def local_pool(workers: int | None = None) -> Iterator[Pool]:
+def local_pool(workers: int | None = None) -> Iterator[JobPool]:
     """A thread of this process for each worker, one per core; the thread drives a worker process for each engine."""
     workers = workers or os.cpu_count() or 1
     executor = ThreadPoolExecutor(workers, thread_name_prefix="shard")
     try:
-        yield Pool(executor, workers)
+        yield JobPool(executor, workers)
     finally:
         executor.shutdown(wait=False, cancel_futures=True)
         interrupt_lanes()
@@ -92,12 +92,12 @@ def local_pool(workers: int | None = None) -> Iterator[Pool]:
 
 
 @contextmanager
-def pool_of_scheduler(address: str, workers: int | None, builds: Sequence[Build]) -> Iterator[Pool]:
+def pool_of_scheduler(address: str, workers: int | None, builds: Sequence[EngineBuild]) -> Iterator[JobPool]:
     """The nodes of a Dask scheduler, which must have these builds.
 
     Raises UsageError if Dask is not installed or no node is there.
     """
     with importing("--scheduler: its client"):
-        cluster = EntryPoint("", "harness.nightly.cluster:cluster", "").load()
+        cluster = EntryPoint("", "swarden.harness.nightly.cluster:cluster", "").load()
     with cluster(address, workers) as (executor, width, lost):
-        yield Pool(executor, width, (CancelledError, *lost), builds)
+        yield JobPool(executor, width, (CancelledError, *lost), builds)

@@ -7,21 +7,21 @@ from typing import NamedTuple
 
 import msgspec
 
-from harness.core.files import read_whole
-from harness.core.limits import MAX_OPLOG_BYTES
-from harness.core.replay import Verdict
-from harness.nightly.events import Finding as FindingEvent
-from harness.nightly.night import Coordinator
-from harness.nightly.pool import Job
-from harness.search.archive import Archived, FindingOfNight, Sighting, Status, name_of_engine
-from harness.search.renamed import rename_findings
-from harness.search.shards import replay_logs
-from harness.search.worker_process import Replays
+from swarden.harness.core.files import read_whole
+from swarden.harness.core.limits import MAX_OPLOG_BYTES
+from swarden.harness.core.replay import Verdict
+from swarden.harness.nightly.events import FindingResult
+from swarden.harness.nightly.night import Coordinator
+from swarden.harness.nightly.pool import Job
+from swarden.harness.search.archive import Archived, FindingOfNight, Sighting, Status, name_of_engine
+from swarden.harness.search.renamed import rename_findings
+from swarden.harness.search.shards import replay_logs
+from swarden.harness.search.worker_process import Replays
 
 LOGS = 3  # of a finding that are replayed in a night
 
 
-class Subject(NamedTuple):
+class ReplaySubject(NamedTuple):
     """A finding of the archive, on one engine of the night."""
 
     archived: Archived
@@ -45,7 +45,7 @@ def _jobs(night: Coordinator) -> Iterator[Job]:
         for engine in (one.engine for one in night.night.engines):
             if name_of_engine(engine) != archived.engine or night.finding(engine, archived.fingerprint):
                 continue
-            subject = Subject(archived, engine)
+            subject = ReplaySubject(archived, engine)
             logs = []
             try:
                 for path in logs_of(archived):
@@ -69,7 +69,7 @@ def _size_and_name(path: Path) -> tuple[int, str]:
     return path.stat().st_size if path.exists() else 0, path.name
 
 
-def _sighting(night: Coordinator, subject: Subject, path: Path, replays: Replays | str) -> Sighting:
+def _sighting(night: Coordinator, subject: ReplaySubject, path: Path, replays: Replays | str) -> Sighting:
     """The sighting for the replays of the log with this path; a finding that is fixed keeps its log."""
     archived, engine = subject
     last = archived.log.name if archived.log is not None else ""
@@ -116,7 +116,7 @@ def publish(night: Coordinator, archived: Archived, sighting: Sighting) -> None:
     night.save()
     if before is None or before.sighting.status is not sighting.status:
         night.emit(
-            FindingEvent(
+            FindingResult(
                 engine=sighting.engine,
                 fingerprint=archived.fingerprint,
                 status=sighting.status.value,

@@ -5,15 +5,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from xml.etree import ElementTree
 
-from harness.core.exit_codes import ExitCode
-from harness.core.files import read_whole
-from harness.core.printable import LAYOUT, printable
-from harness.nightly.night import Coordinator, start_of
-from harness.nightly.replaying import log_path
-from harness.nightly.verdict import code_of, excuse_of, exit_code_of, red_reasons, verdict_of
-from harness.report.story import replay_line
-from harness.search.archive import EngineOfNight, FindingOfNight, Night, Status
-from harness.search.archive_files import write
+from swarden.harness.core.exit_codes import ExitCode
+from swarden.harness.core.files import read_whole
+from swarden.harness.core.printable import LAYOUT, printable
+from swarden.harness.nightly.night import Coordinator, start_of
+from swarden.harness.nightly.replaying import log_path
+from swarden.harness.nightly.verdict import code_of, excuse_of, exit_code_of, red_reasons, verdict_of
+from swarden.harness.report.story import replay_line
+from swarden.harness.search.archive import EngineOfNight, FindingOfNight, Night, Status
+from swarden.harness.search.archive_files import write
 
 ORDER = [
     Status.NEW,

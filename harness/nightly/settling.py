@@ -8,24 +8,24 @@ from typing import NamedTuple
 
 import msgspec
 
-from harness.core.errors import UsageError
-from harness.core.oplog import OpLog
-from harness.nightly.journal import ShardFile
-from harness.nightly.night import Coordinator
-from harness.nightly.pool import Job
-from harness.nightly.replaying import log_path, publish, sighting_of
-from harness.report.story import replay_line
-from harness.search.archive import FAILING, Archived, Status, name_of_engine
-from harness.search.archive_files import UnreadableFile, read, write
-from harness.search.deaths import is_death
-from harness.search.findings import write as write_log
-from harness.search.result import Finding, Result
-from harness.search.shards import Settled, settle
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.nightly.journal import ShardFile
+from swarden.harness.nightly.night import Coordinator
+from swarden.harness.nightly.pool import Job
+from swarden.harness.nightly.replaying import log_path, publish, sighting_of
+from swarden.harness.report.story import replay_line
+from swarden.harness.search.archive import FAILING, Archived, Status, name_of_engine
+from swarden.harness.search.archive_files import UnreadableFile, read, write
+from swarden.harness.search.deaths import is_death
+from swarden.harness.search.findings import write as write_log
+from swarden.harness.search.result import Finding, Result
+from swarden.harness.search.shards import Settled, settle
 
 SEEN_TODAY = (Status.NEW, Status.KNOWN, Status.REOPENED, Status.FLAKY)
 
 
-class Found(NamedTuple):
+class NightFailure(NamedTuple):
     """A failure of one engine, with the smallest of its logs; `is_earlier` if a night that has not ended found it."""
 
     engine: str
@@ -54,7 +54,7 @@ def settle_findings(night: Coordinator) -> str:
     return ", ".join(f"{counts[status]} {status.value}" for status in SEEN_TODAY)
 
 
-def _jobs(night: Coordinator, found: list[Found]) -> Iterator[Job]:
+def _jobs(night: Coordinator, found: list[NightFailure]) -> Iterator[Job]:
     """A job for each finding that this night has not published as failing."""
     for one in found:
         published = night.finding(one.engine, one.finding.fingerprint)
@@ -62,7 +62,7 @@ def _jobs(night: Coordinator, found: list[Found]) -> Iterator[Job]:
             yield Job(one, settle, (one.finding, one.engine, night.limits))
 
 
-def _found_by_traffic(night: Coordinator) -> list[Found]:
+def _found_by_traffic(night: Coordinator) -> list[NightFailure]:
     shards = night.journal.shards(night.night.errors)
     return _smallest(
         (shard.record.engine, one.finding(night.folder, shard.record.engine))
@@ -71,7 +71,7 @@ def _found_by_traffic(night: Coordinator) -> list[Found]:
     )
 
 
-def _found_by_dead_nights(night: Coordinator, found: Iterable[Found]) -> list[Found]:
+def _found_by_dead_nights(night: Coordinator, found: Iterable[NightFailure]) -> list[NightFailure]:
     """The failures of the earlier nights that have not ended, without these and those that the archive has as open."""
     settled = {(name_of_engine(one.engine), one.finding.fingerprint) for one in found}
     settled |= {
@@ -103,15 +103,15 @@ def _journals_of_dead_nights(night: Coordinator) -> Iterator[tuple[str, Finding]
                 errors.append(str(error))
 
 
-def _smallest(found: Iterable[tuple[str, Finding]]) -> list[Found]:
+def _smallest(found: Iterable[tuple[str, Finding]]) -> list[NightFailure]:
     """One failure for each engine and fingerprint: that with the smallest log."""
     results: dict[str, Result] = {}
     for engine, finding in found:
         results.setdefault(engine, Result()).add(Result(findings={finding.fingerprint: finding}))
-    return [Found(engine, one) for engine, result in results.items() for one in result.findings.values()]
+    return [NightFailure(engine, one) for engine, result in results.items() for one in result.findings.values()]
 
 
-def _found_by_replays(night: Coordinator) -> Iterator[Found]:
+def _found_by_replays(night: Coordinator) -> Iterator[NightFailure]:
     """The failures with which the archive's logs fail instead of their own."""
     for one in night.night.findings:
         if one.sighting.status is Status.CHANGED and one.sighting.fingerprints:  # none in a damaged night
@@ -119,7 +119,7 @@ def _found_by_replays(night: Coordinator) -> Iterator[Found]:
             log = OpLog.load(log_path(night, one), engine=engine, inside=night.archive.root).as_regression(name)
             header = msgspec.structs.replace(log.header, mutant=night.night.mutant)
             died = f"a replay of {one.fingerprint} ended with {name}" if is_death(name) else ""
-            yield Found(engine, Finding(name, OpLog(header, log.ops), 0.0, died=died))
+            yield NightFailure(engine, Finding(name, OpLog(header, log.ops), 0.0, died=died))
 
 
 def _publish(night: Coordinator, engine: str, finding: Finding, settled: Settled, times: int) -> None:

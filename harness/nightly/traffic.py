@@ -6,20 +6,20 @@ from typing import NamedTuple
 
 import msgspec
 
-from harness.core.oplog import OpLog, OpLogError
-from harness.core.registry import target_of
-from harness.nightly.events import Probe, Runs, WorkerReplaced
-from harness.nightly.journal import ShardFile, record_of
-from harness.nightly.night import Coordinator
-from harness.nightly.pool import Job
-from harness.nightly.replaying import log_path
-from harness.search.archive import Status
-from harness.search.campaign import Plan
-from harness.search.corpus import CorpusLog, RareRun, files_of, rarest_first, write
-from harness.search.floors import wanted_runs
-from harness.search.outcome import Outcome
-from harness.search.result import Result, Tallies
-from harness.search.shards import BATCHES, ShardResult, plan_of_shard, run_shard
+from swarden.harness.core.oplog import OpLog, OpLogError
+from swarden.harness.core.registry import target_of
+from swarden.harness.nightly.events import ProbeReached, Runs, WorkerReplaced
+from swarden.harness.nightly.journal import ShardFile, record_of
+from swarden.harness.nightly.night import Coordinator
+from swarden.harness.nightly.pool import Job
+from swarden.harness.nightly.replaying import log_path
+from swarden.harness.search.archive import Status
+from swarden.harness.search.campaign import Plan
+from swarden.harness.search.corpus import CorpusLog, RareRun, files_of, rarest_first, write
+from swarden.harness.search.floors import wanted_runs
+from swarden.harness.search.outcome import Outcome
+from swarden.harness.search.result import Result, Tallies
+from swarden.harness.search.shards import BATCHES, ShardResult, plan_of_shard, run_shard
 
 SHARD_S = 600.0  # until a shard is cut
 NO_CANARY = "no planted bug fits this release"  # so nothing shows that the laws would find one
@@ -150,7 +150,7 @@ class _Gathered:
         if not is_new:
             return
         for name in first_seen:
-            night.emit(Probe(engine=record.engine, name=name, shard=record.ordinal))
+            night.emit(ProbeReached(engine=record.engine, name=name, shard=record.ordinal))
         for reason in record.replaced:
             night.emit(WorkerReplaced(engine=record.engine, shard=record.ordinal, reason=reason))
         night.emit(

@@ -1,10 +1,10 @@
 """The verdict of a night: its exit code, and the reasons."""
 
-from harness.core.driver import STUCK
-from harness.core.exit_codes import ExitCode, worst
-from harness.search.archive import FAILING, FindingOfNight, Night, Status
-from harness.search.deaths import FAULT
-from harness.search.outcome import NOT_JUDGED, VERDICTS
+from swarden.harness.core.driver import STUCK
+from swarden.harness.core.exit_codes import ExitCode, worst
+from swarden.harness.search.archive import FAILING, FindingOfNight, Night, Status
+from swarden.harness.search.deaths import FAULT
+from swarden.harness.search.outcome import NOT_JUDGED, VERDICTS
 
 NO_VERDICT = {ExitCode.MISUSE: "not readable"}
 

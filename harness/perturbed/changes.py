@@ -6,13 +6,13 @@ from typing import NamedTuple, TypeVar
 
 import torch
 
-from engine_under_test.cache.node import Node
-from engine_under_test.engine import Engine
-from engine_under_test.events import CopyBegan, Filled
-from engine_under_test.pools.kv_store import KVStore
-from engine_under_test.units import lookback, num_pages
-from harness.engines.own.faults import CACHED, ON_HOST, PEER, ROW, USED
-from invariants.violation import Ref, Violation
+from swarden.engine_under_test.cache.node import Node
+from swarden.engine_under_test.engine import Engine
+from swarden.engine_under_test.pools.kv_store import KVStore
+from swarden.engine_under_test.units import lookback, num_pages
+from swarden.harness.engines.own.faults import CACHED, ON_HOST, PEER, ROW, USED
+from swarden.invariants.events import CopyBegan, Filled
+from swarden.invariants.violation import Ref, Violation
 
 PlaceT = TypeVar("PlaceT")
 

@@ -5,11 +5,23 @@ from functools import partial
 from random import Random
 from typing import NamedTuple
 
-from engine_under_test.engine import Engine
-from engine_under_test.events import (
+from swarden.engine_under_test.engine import Engine
+from swarden.engine_under_test.ports import ForwardBatch
+from swarden.engine_under_test.units import lookback
+from swarden.harness.core.event_log import EventLog
+from swarden.harness.core.faults import FaultPlan
+from swarden.harness.core.ops import Op
+from swarden.harness.core.system import EngineSystem
+from swarden.harness.engines.own.adapter import SwardenEngine
+from swarden.harness.engines.own.faults import COPIED, PERTURBATIONS, SENT
+from swarden.harness.perturbed.changes import CHANGES, Blamed, Crossing, Slot, perturb_arrival, perturb_copy
+from swarden.harness.strict.content import Content
+from swarden.harness.strict.outside import Outside
+from swarden.invariants.events import (
     CopyBegan,
     CopyEnded,
     Filled,
+    Fired,
     Freed,
     Given,
     Launched,
@@ -18,21 +30,9 @@ from engine_under_test.events import (
     StepEnded,
     Taken,
 )
-from engine_under_test.ports import ForwardBatch
-from engine_under_test.units import lookback
-from harness.core.event_log import EventLog
-from harness.core.faults import FaultPlan
-from harness.core.ops import Op
-from harness.core.system import EngineSystem
-from harness.engines.own.adapter import SwardenEngine
-from harness.engines.own.faults import COPIED, PERTURBATIONS, SENT
-from harness.perturbed.changes import CHANGES, Blamed, Crossing, Slot, perturb_arrival, perturb_copy
-from harness.strict.content import Content
-from harness.strict.outside import Outside
-from invariants.events import Fired
-from invariants.reference import Reference
-from invariants.view import Snapshot
-from invariants.violation import Violation
+from swarden.invariants.reference import Reference
+from swarden.invariants.view import Snapshot
+from swarden.invariants.violation import Violation
 
 SWEPT_PAGES = 2  # so few that most slots are read before they are swept
 
@@ -49,7 +49,7 @@ class Noticed(Exception):
     """The level content has noticed the perturbation."""
 
 
-class Watch:
+class PerturbationWatch:
     """The observer of a perturbed engine: makes the perturbations, and judges what the level content says of them.
 
     One perturbation is `open` at a time, until it is noticed or its page is freed.  It is `due` once it has been read:
@@ -156,7 +156,7 @@ class PerturbedSystem:
         self._others = others
         self._empty = port.capture()
         port.faults.known |= frozenset(PERTURBATIONS)
-        self.watch = Watch(port.engine, port.faults)
+        self.watch = PerturbationWatch(port.engine, port.faults)
         port.log.forward_to(self.watch)
 
     @property

@@ -4,13 +4,13 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
-from engine_under_test.config import EngineConfig
-from harness.components.configurations import configurations, with_drafts, with_sessions
-from harness.core.ops import Inject, Op, Step
-from harness.engines.own import pair_traffic, traffic
-from harness.engines.own.faults import PERTURBATIONS, SENT
-from harness.engines.own.loads import LOADS, Load, Traffic
-from harness.search.machine import Machine
+from swarden.engine_under_test.config import EngineConfig
+from swarden.harness.components.configurations import configurations, with_drafts, with_sessions
+from swarden.harness.core.ops import Inject, Op, Step
+from swarden.harness.engines.own import pair_traffic, traffic
+from swarden.harness.engines.own.faults import PERTURBATIONS, SENT
+from swarden.harness.engines.own.loads import LOADS, LoadProfile, Traffic
+from swarden.harness.search.machine import Machine
 
 CONFIGURATIONS = with_drafts(with_sessions(configurations(host_ratios=(2, 0, 0.5))))
 SKIPS = (4, 0, 1, 2, 9, 20)  # crossings, so that pages are cached and copied before one of them is changed
@@ -31,7 +31,7 @@ class PerturbedTraffic(Machine):
     ops: st.SearchStrategy[tuple[Op, ...]] = st.nothing()
 
     @initialize(config=CONFIGURATIONS, kinds=st.sampled_from(traffic.TRAFFICS), load=st.sampled_from(LOADS))
-    def configure(self, config: EngineConfig, kinds: Traffic, load: Load) -> None:
+    def configure(self, config: EngineConfig, kinds: Traffic, load: LoadProfile) -> None:
         self.begin([load.on(config)])
         alone = tuple(fault for fault in PERTURBATIONS if fault != SENT)
         usual = traffic.ops_of(kinds, load, self.configs[0], ())
@@ -50,7 +50,7 @@ class PerturbedPairTraffic(Machine):
     load = pair_traffic.LOADS[0]
 
     @initialize(load=st.sampled_from(pair_traffic.LOADS), data=st.data())
-    def configure(self, load: Load, data: st.DataObject) -> None:
+    def configure(self, load: LoadProfile, data: st.DataObject) -> None:
         self.load = load
         self.begin(data.draw(pair_traffic.sides(load)))
 

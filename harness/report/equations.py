@@ -1,7 +1,7 @@
 """The equation of a pool as text: each term of its conservation, and by how much they miss its capacity."""
 
-from invariants.conservation import Conservation, conservation_of
-from invariants.view import PoolView
+from swarden.invariants.conservation import Conservation, conservation_of
+from swarden.invariants.view import PoolView
 
 
 def conservation_line(pool: PoolView) -> str:

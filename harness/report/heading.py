@@ -3,12 +3,12 @@
 from collections.abc import Collection, Iterator
 from itertools import takewhile
 
-from harness.core.driver import Failure
-from harness.core.mutant_file import mutant_of
-from harness.core.oplog import Header
-from harness.core.ops import name_of
-from harness.core.target import ENGINE
-from invariants.reference import Expectation, Reference
+from swarden.harness.core.driver import Failure
+from swarden.harness.core.mutant_file import mutant_of
+from swarden.harness.core.oplog import Header
+from swarden.harness.core.ops import name_of
+from swarden.harness.core.target import ENGINE
+from swarden.invariants.reference import Expectation, Reference
 
 MAX_REQUESTS = 8  # of one engine that a story lists
 

@@ -5,10 +5,24 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
-from harness.core.driver import Moment
-from invariants.events import CopyBegan, Freed, Given, Locked, Paired, Read, Split, Taken, Unlocked, Written
-from invariants.view import NODE_LETTER, REQUEST_KIND, NodeView, Owner
-from invariants.violation import NODE, Ref, node_ref, request_ref
+from swarden.harness.core.driver import Moment
+from swarden.invariants.events import (
+    NODE_LETTER,
+    REQUEST_KIND,
+    CopyBegan,
+    Freed,
+    Given,
+    Locked,
+    Owner,
+    Paired,
+    Read,
+    Split,
+    Taken,
+    Unlocked,
+    Written,
+)
+from swarden.invariants.view import NodeView
+from swarden.invariants.violation import NODE, Ref, node_ref, request_ref
 
 UNITS = "page|row|slot|block"  # of pools
 OF_REQUEST = re.compile(rf"\b{REQUEST_KIND} r?(\d+)")
@@ -46,17 +60,17 @@ def nodes_below(node: int, parents: Mapping[int, int]) -> list[int]:
     return [other for other in parents if node in _ancestors(other, parents)]
 
 
-class Entry(NamedTuple):
+class HistoryEntry(NamedTuple):
     """The effect of one event on a thing, and the place in the engine's code that emitted the event, "" if unknown."""
 
     action: str
     origin: str
 
 
-def entries_of(ref: Ref, moment: Moment, below: Collection[int] = ()) -> list[Entry]:
+def entries_of(ref: Ref, moment: Moment, below: Collection[int] = ()) -> list[HistoryEntry]:
     """The events of one transition that had an effect on a thing, in order."""
     return [
-        Entry(action, origin)
+        HistoryEntry(action, origin)
         for event, origin in zip_longest(moment.events, moment.origins, fillvalue="")
         if (action := _action(event, ref, below))
     ]

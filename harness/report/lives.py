@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from harness.core.driver import Failure
-from harness.core.fingerprint import fingerprint
-from harness.report.history import refs_in_message
-from harness.report.story import refs_of
-from invariants.events import Read
-from invariants.transition import Transition
-from invariants.view import REQUEST_KIND, RecordView, Snapshot
-from invariants.violation import NODE, POOL, Ref
+from swarden.harness.core.driver import Failure
+from swarden.harness.core.fingerprint import fingerprint
+from swarden.harness.report.history import refs_in_message
+from swarden.harness.report.story import refs_of
+from swarden.invariants.events import REQUEST_KIND, Read
+from swarden.invariants.transition import Transition
+from swarden.invariants.view import RecordView, Snapshot
+from swarden.invariants.violation import NODE, POOL, Ref
 
 MAX_SUBJECTS = 4
 
@@ -23,7 +23,7 @@ class Broken(StrEnum):
     SHARED = "shared"
 
 
-class State(NamedTuple):
+class SubjectState(NamedTuple):
     """The state of a subject after a transition, and its reads by passes in that transition.
 
     `kind` is that of the owner of a unit, the place of a request, or live or tombstone; "" if the subject is absent.
@@ -34,7 +34,7 @@ class State(NamedTuple):
     reads: Sequence[str] = ()
 
 
-ABSENT = State("", "")
+ABSENT = SubjectState("", "")
 
 
 def subjects_of(failure: Failure, expected: str | None = None) -> list[Ref]:
@@ -49,25 +49,27 @@ def subjects_of(failure: Failure, expected: str | None = None) -> list[Ref]:
     return list(dict.fromkeys([*units, *others]))[:MAX_SUBJECTS]
 
 
-def state_of(ref: Ref, change: Transition) -> State:
+def state_of(ref: Ref, change: Transition) -> SubjectState:
     after = change.after
     if ref.pool in after.pool_by_name:
         return _state_of_unit(ref, after)._replace(reads=_reads_of(ref, change))
     if ref.kind == REQUEST_KIND:
         request = after.request_by_id.get(ref.id)
-        return State(request.place, request.place) if request is not None else ABSENT
+        return SubjectState(request.place, request.place) if request is not None else ABSENT
     node = after.node_by_id.get(ref.id) if ref.kind == NODE else None
     if node is None:
         return ABSENT
     dead = [component.pool for component, live in zip(after.components, node.live, strict=True) if not live]
-    return State("tombstone", f"tombstone in {', '.join(dead)}") if dead else State("live", "live")
+    return SubjectState("tombstone", f"tombstone in {', '.join(dead)}") if dead else SubjectState("live", "live")
 
 
-def _state_of_unit(ref: Ref, state: Snapshot) -> State:
+def _state_of_unit(ref: Ref, state: Snapshot) -> SubjectState:
     owners = state.pool(ref.pool).owners_by_unit().get(ref.id, [])
     if len(owners) == 1:
-        return State(owners[0].kind, str(owners[0]))
-    return State(Broken.SHARED, " and ".join(map(str, owners))) if owners else State(Broken.LEAKED, "leaked")
+        return SubjectState(owners[0].kind, str(owners[0]))
+    return (
+        SubjectState(Broken.SHARED, " and ".join(map(str, owners))) if owners else SubjectState(Broken.LEAKED, "leaked")
+    )
 
 
 def _reads_of(ref: Ref, change: Transition) -> list[str]:

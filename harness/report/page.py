@@ -7,9 +7,9 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from harness.core.oplog import OpLog
-from harness.core.printable import LAYOUT, printable
-from harness.report.run_view import view_of
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.printable import LAYOUT, printable
+from swarden.harness.report.run_view import view_of
 
 
 def page_of_log(log: OpLog, path: Path) -> str:
@@ -34,7 +34,7 @@ def _printed(value: object) -> object:
 
 
 ENVIRONMENT = Environment(
-    loader=PackageLoader("harness.report"),
+    loader=PackageLoader("swarden.harness.report"),
     autoescape=True,
     finalize=_printed,
     undefined=StrictUndefined,

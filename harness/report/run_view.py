@@ -6,28 +6,28 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.core.driver import Driver, Failure, Moment
-from harness.core.oplog import Header, OpLog
-from harness.core.replay import run_log
-from harness.report.equations import conservation_line, equation_text
-from harness.report.heading import configuration_line, engine_name, failed_line, opening_lines, request_lines
-from harness.report.history import Entry, entries_of, nodes_below, parents_of
-from harness.report.lives import ABSENT, State, subjects_of
-from harness.report.op_text import op_text
-from harness.report.state import state_text
-from harness.report.story import Line, Part, failure_lines, replay_line
-from harness.report.timeline import Row, Timeline, timeline_of
-from harness.report.wording import subject_text
-from invariants.conservation import Conservation
-from invariants.view import NodeView, Snapshot
-from invariants.violation import NODE, Ref
+from swarden.harness.core.driver import Driver, Failure, Moment
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.replay import run_log
+from swarden.harness.report.equations import conservation_line, equation_text
+from swarden.harness.report.heading import configuration_line, engine_name, failed_line, opening_lines, request_lines
+from swarden.harness.report.history import HistoryEntry, entries_of, nodes_below, parents_of
+from swarden.harness.report.lives import ABSENT, SubjectState, subjects_of
+from swarden.harness.report.op_text import op_text
+from swarden.harness.report.state import state_text
+from swarden.harness.report.story import StoryLine, StoryPart, failure_lines, replay_line
+from swarden.harness.report.timeline import Row, Timeline, timeline_of
+from swarden.harness.report.wording import subject_text
+from swarden.invariants.conservation import Conservation
+from swarden.invariants.view import NodeView, Snapshot
+from swarden.invariants.violation import NODE, Ref
 
 MAX_ROWS = 2000  # of a page, the last
 MAX_NODES = 400  # of a tree
 FULL_SCALE = 4  # the scale of a bar is the pool if a fourth of it was used, else the most units used
 
 
-class Column(NamedTuple):
+class PoolColumn(NamedTuple):
     """A pool of an engine: `scale` is the number of units of a full bar."""
 
     engine: int
@@ -51,9 +51,9 @@ class Bar(NamedTuple):
 class Mark(NamedTuple):
     """The state of a subject after a row, and the events of the row that had an effect on it."""
 
-    state: State
+    state: SubjectState
     is_new: bool
-    entries: Sequence[Entry]
+    entries: Sequence[HistoryEntry]
 
 
 class Shown(NamedTuple):
@@ -109,10 +109,10 @@ class RunView:
     engines: Sequence[EngineView]
     subjects: Sequence[str]
     units: frozenset[tuple[str, int]]
-    columns: Sequence[Column]
+    columns: Sequence[PoolColumn]
     rows: Sequence[Shown]
     num_rows: int
-    story: Sequence[Line]
+    story: Sequence[StoryLine]
 
     @property
     def legend(self) -> list[str]:
@@ -132,7 +132,7 @@ def view_of(log: OpLog, path: Path) -> RunView:
         name=path.name,
         verdict=failed_line(failure) if failure is not None else f"no failure in {len(log.ops)} ops",
         failure=failure,
-        claim=next((line.text for line in lines if line.part is Part.CLAIM), ""),
+        claim=next((line.text for line in lines if line.part is StoryPart.CLAIM), ""),
         heading=opening_lines(header, failure.engine if failure is not None else None),
         engines=[_engine_view(header, driver, engine) for engine in range(len(header.configs))],
         subjects=[subject_text(ref) for ref in refs],
@@ -144,7 +144,7 @@ def view_of(log: OpLog, path: Path) -> RunView:
     )
 
 
-def _columns(timeline: Timeline) -> list[Column]:
+def _columns(timeline: Timeline) -> list[PoolColumn]:
     """The pools of which a unit was ever used, engine by engine."""
     capacities: dict[tuple[int, str], int] = {}  # by engine and pool
     peaks: dict[tuple[int, str], int] = {}
@@ -154,7 +154,7 @@ def _columns(timeline: Timeline) -> list[Column]:
             capacities[key] = pool.terms.capacity
             peaks[key] = max(peaks.get(key, 0), sum(_counts(pool.terms).values()))
     return [
-        Column(*key, capacity, max(peak, capacity if peak * FULL_SCALE >= capacity else 0))
+        PoolColumn(*key, capacity, max(peak, capacity if peak * FULL_SCALE >= capacity else 0))
         for key, capacity in sorted(capacities.items(), key=lambda item: item[0][0])
         if (peak := peaks[key])
     ]
@@ -169,7 +169,7 @@ def _counts(terms: Conservation) -> dict[str, int]:
     return {kind: count for kind, count in counts.items() if count}
 
 
-def _rows(timeline: Timeline, columns: Sequence[Column], failure: Failure | None) -> Iterator[Shown]:
+def _rows(timeline: Timeline, columns: Sequence[PoolColumn], failure: Failure | None) -> Iterator[Shown]:
     """The rows of all engines in order."""
     lives = _Lives(timeline.subjects, failure)
     bars = [Bar({}, 0, "", is_new=False) for _ in columns]

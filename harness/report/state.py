@@ -1,7 +1,7 @@
 """The whole state of one engine as text."""
 
-from harness.report.equations import conservation_line
-from invariants.view import Snapshot
+from swarden.harness.report.equations import conservation_line
+from swarden.invariants.view import Snapshot
 
 
 def state_text(snapshot: Snapshot) -> str:

@@ -7,17 +7,18 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.core.driver import DrainStuck, Failure, Moment
-from harness.core.fingerprint import fingerprint
-from harness.core.oplog import Header
-from harness.core.printable import printable
-from harness.report.equations import conservation_line
-from harness.report.heading import configuration_line, failed_line, opening_lines, request_lines
-from harness.report.history import history_of, nodes_below, parents_of, refs_in_message
-from harness.report.wording import evidence_text, subject_text
-from invariants.catalog import ALL
-from invariants.view import REQUEST_KIND, NodeView, Owner, PoolView
-from invariants.violation import NODE, POOL, Ref, Violation, owner_ref, request_ref
+from swarden.harness.core.driver import DrainStuck, Failure, Moment
+from swarden.harness.core.fingerprint import fingerprint
+from swarden.harness.core.oplog import Header
+from swarden.harness.core.printable import printable
+from swarden.harness.report.equations import conservation_line
+from swarden.harness.report.heading import configuration_line, failed_line, opening_lines, request_lines
+from swarden.harness.report.history import history_of, nodes_below, parents_of, refs_in_message
+from swarden.harness.report.wording import evidence_text, subject_text
+from swarden.invariants.catalog import ALL
+from swarden.invariants.events import REQUEST_KIND, Owner
+from swarden.invariants.view import NodeView, PoolView
+from swarden.invariants.violation import NODE, POOL, Ref, Violation, owner_ref, request_ref
 
 MAX_SUBJECTS = 4  # of one invariant; the rest are counted
 MAX_INVARIANTS = 3
@@ -27,7 +28,7 @@ REPLAY = "replay: swarden replay "
 CLAIMS = {invariant.name: invariant.claim for invariant in ALL.invariants}
 
 
-class Part(Enum):
+class StoryPart(Enum):
     """The kind of a line of a story."""
 
     VERDICT = "verdict"
@@ -39,10 +40,10 @@ class Part(Enum):
     COMMAND = "command"
 
 
-class Line(NamedTuple):
+class StoryLine(NamedTuple):
     """A line of a story, however long."""
 
-    part: Part
+    part: StoryPart
     text: str
     indent: int = 0
 
@@ -57,9 +58,9 @@ class Scene(NamedTuple):
     pools: Sequence[PoolView]
     nodes: Sequence[NodeView] = ()
 
-    def history_of(self, ref: Ref) -> list[Line]:
+    def history_of(self, ref: Ref) -> list[StoryLine]:
         below = nodes_below(ref.id, parents_of(self.nodes, self.history)) if ref.kind == NODE else ()
-        return [Line(Part.HISTORY, entry, 4) for entry in history_of(ref, self.history, below)]
+        return [StoryLine(StoryPart.HISTORY, entry, 4) for entry in history_of(ref, self.history, below)]
 
     def refs_in_message(self, message: str) -> list[Ref]:
         return refs_in_message(message, [pool.name for pool in self.pools])
@@ -75,7 +76,7 @@ def story(violations: Sequence[Violation], history: Sequence[Moment], pools: Seq
     return "\n".join(map(str, _violation_lines(violations, Scene(history, pools))))
 
 
-def story_lines(header: Header, failure: Failure, path: Path | None = None) -> list[Line]:
+def story_lines(header: Header, failure: Failure, path: Path | None = None) -> list[StoryLine]:
     """The whole story of a failure of a log: its engine and configuration, then the failure.
 
     A violation with the fingerprint that the log expects comes first.
@@ -87,10 +88,10 @@ def story_lines(header: Header, failure: Failure, path: Path | None = None) -> l
     named = {ref.id for ref in refs if ref.kind == REQUEST_KIND}
     heading = [*opening_lines(header, failure.engine), configuration_line(header, failure.engine)]
     heading += [*request_lines(failure.transition.reference, named), failed_line(failure)]
-    return [*(Line(Part.HEADING, line) for line in heading), *lines]
+    return [*(StoryLine(StoryPart.HEADING, line) for line in heading), *lines]
 
 
-def failure_lines(failure: Failure, path: Path | None = None, *, expected: str | None = None) -> list[Line]:
+def failure_lines(failure: Failure, path: Path | None = None, *, expected: str | None = None) -> list[StoryLine]:
     """The failure, of the engine that failed alone; violations with the `expected` fingerprint come first."""
     history, after = [moment for moment in failure.history if moment.system == failure.engine], failure.transition.after
     scene = Scene(history, after.pools, after.nodes or ())
@@ -103,25 +104,25 @@ def failure_lines(failure: Failure, path: Path | None = None, *, expected: str |
     return lines if path is None else [*lines, replay_line(path)]
 
 
-def replay_line(path: Path) -> Line:
-    return Line(Part.COMMAND, f"{REPLAY}{shlex.quote(str(path))}")
+def replay_line(path: Path) -> StoryLine:
+    return StoryLine(StoryPart.COMMAND, f"{REPLAY}{shlex.quote(str(path))}")
 
 
-def _violation_lines(violations: Sequence[Violation], scene: Scene) -> list[Line]:
+def _violation_lines(violations: Sequence[Violation], scene: Scene) -> list[StoryLine]:
     by_name: dict[str, list[Violation]] = {}
     for violation in violations:
         by_name.setdefault(violation.law, []).append(violation)
     shown, more = list(by_name)[:MAX_INVARIANTS], list(by_name)[MAX_INVARIANTS:]
-    lines: list[Line] = []
+    lines: list[StoryLine] = []
     shown_before: set[str] = set()  # evidence, and the subjects of the histories
     for name in shown:
-        lines.append(Line(Part.CLAIM, f"{name}: {CLAIMS[name]}"))
+        lines.append(StoryLine(StoryPart.CLAIM, f"{name}: {CLAIMS[name]}"))
         for violation in by_name[name][:MAX_SUBJECTS]:
             lines += _evidence_lines(violation, scene, shown_before)
         if (rest := len(by_name[name]) - MAX_SUBJECTS) > 0:
-            lines.append(Line(Part.EVIDENCE, f"and {rest} more", 2))
+            lines.append(StoryLine(StoryPart.EVIDENCE, f"and {rest} more", 2))
     if more:
-        lines.append(Line(Part.CLAIM, f"and {len(more)} more: {', '.join(more)}"))
+        lines.append(StoryLine(StoryPart.CLAIM, f"and {len(more)} more: {', '.join(more)}"))
     return [*lines, *_equation_lines(_pools_of(violations, scene.pools), except_for=lines)]
 
 
@@ -139,52 +140,54 @@ def _refs_in(value: object) -> Iterator[Ref]:
         yield from chain.from_iterable(map(_refs_in, value))
 
 
-def _evidence_lines(violation: Violation, scene: Scene, shown_before: set[str]) -> Iterator[Line]:
+def _evidence_lines(violation: Violation, scene: Scene, shown_before: set[str]) -> Iterator[StoryLine]:
     """A violation with the histories of its subject and of the next unit that it names; adds to `shown_before`."""
     subject = subject_text(violation.subject)
     evidence = f"{subject}: {evidence_text(violation)}"
-    yield Line(Part.EVIDENCE, f"{subject}: as above" if evidence in shown_before else _cut(evidence), 2)
+    yield StoryLine(StoryPart.EVIDENCE, f"{subject}: as above" if evidence in shown_before else _cut(evidence), 2)
     shown_before.add(evidence)
     further = [ref for ref in refs_of(violation)[1:] if ref.pool and ref.kind != POOL][:1]
     for ref in (violation.subject, *further):
         history = scene.history_of(ref) if subject_text(ref) not in shown_before else []
         if ref in further and history:
-            yield Line(Part.EVIDENCE, f"{subject_text(ref)}:", 2)
+            yield StoryLine(StoryPart.EVIDENCE, f"{subject_text(ref)}:", 2)
         yield from history
         shown_before.add(subject_text(ref))
 
 
-def _error_lines(failure: Failure, error: Exception, scene: Scene, left: Sequence[Ref]) -> Iterator[Line]:
+def _error_lines(failure: Failure, error: Exception, scene: Scene, left: Sequence[Ref]) -> Iterator[StoryLine]:
     """An error of the engine and its frames; the histories of `left` and of what its message names; the pools.
 
     A message of several lines is the story of a strict check: it has its own history and equations.
     """
     first, *rest = str(error).splitlines() or [""]
-    yield Line(Part.CLAIM, f"engine error: {type(error).__name__}: {_cut(first)}".removesuffix(": "))
+    yield StoryLine(StoryPart.CLAIM, f"engine error: {type(error).__name__}: {_cut(first)}".removesuffix(": "))
     frames = failure.frames
     if len(frames) > MAX_FRAMES:
-        yield Line(Part.EVIDENCE, f"… {len(frames) - MAX_FRAMES} outer", 2)
-    yield from (Line(Part.EVIDENCE, frame, 2) for frame in frames[-MAX_FRAMES:])
+        yield StoryLine(StoryPart.EVIDENCE, f"… {len(frames) - MAX_FRAMES} outer", 2)
+    yield from (StoryLine(StoryPart.EVIDENCE, frame, 2) for frame in frames[-MAX_FRAMES:])
     if rest:
         yield from map(_line_of, rest)
         return
     for ref in (*left, *scene.refs_in_message(first))[:MAX_SUBJECTS]:
-        yield Line(Part.EVIDENCE, f"{subject_text(ref)}:", 2)
+        yield StoryLine(StoryPart.EVIDENCE, f"{subject_text(ref)}:", 2)
         yield from scene.history_of(ref)
-    yield Line(Part.EQUATION, "the pools before the failure:")
+    yield StoryLine(StoryPart.EQUATION, "the pools before the failure:")
     yield from _equation_lines(scene.pools, except_for=())
 
 
-def _line_of(text: str) -> Line:
+def _line_of(text: str) -> StoryLine:
     """A line of the story that the message of a strict check holds."""
     stripped = text.lstrip(" ")
-    return Line(Part.COMMAND if stripped.startswith(REPLAY) else Part.EVIDENCE, stripped, len(text) - len(stripped))
+    return StoryLine(
+        StoryPart.COMMAND if stripped.startswith(REPLAY) else StoryPart.EVIDENCE, stripped, len(text) - len(stripped)
+    )
 
 
-def _equation_lines(pools: Iterable[PoolView], *, except_for: Sequence[Line]) -> list[Line]:
+def _equation_lines(pools: Iterable[PoolView], *, except_for: Sequence[StoryLine]) -> list[StoryLine]:
     """The conservation equations of the pools, without those that are in `except_for`."""
     known = {line.text for line in except_for}
-    return [Line(Part.EQUATION, terms) for terms in map(conservation_line, pools) if terms not in known]
+    return [StoryLine(StoryPart.EQUATION, terms) for terms in map(conservation_line, pools) if terms not in known]
 
 
 def _pools_of(violations: Sequence[Violation], pools: Sequence[PoolView]) -> Sequence[PoolView]:

@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from harness.core.driver import Driver
-from harness.core.oplog import OpLog
-from harness.core.ops import Op
-from harness.core.replay import Observe, run_log
-from harness.report.lives import State, state_of
-from invariants import events as seen
-from invariants.conservation import Conservation, conservation_of
-from invariants.transition import Transition
-from invariants.view import Snapshot
-from invariants.violation import Ref
+from swarden.harness.core.driver import Driver
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.ops import Op
+from swarden.harness.core.replay import Observe, run_log
+from swarden.harness.report.lives import SubjectState, state_of
+from swarden.invariants import events as seen
+from swarden.invariants.conservation import Conservation, conservation_of
+from swarden.invariants.transition import Transition
+from swarden.invariants.view import Snapshot
+from swarden.invariants.violation import Ref
 
 PLACES = ("waiting", "chunked", "running")
 RESULTS: dict[type, str] = {  # the events that are shown as results, each with its text
@@ -47,7 +47,7 @@ RESULTS: dict[type, str] = {  # the events that are shown as results, each with 
 }
 
 
-class PoolUse(NamedTuple):
+class PoolOccupancy(NamedTuple):
     """The occupancy of a pool."""
 
     name: str
@@ -70,9 +70,9 @@ class Row(NamedTuple):
     engine: int
     step: int
     places: Sequence[int]
-    pools: Sequence[PoolUse]
+    pools: Sequence[PoolOccupancy]
     results: Sequence[str] = ()
-    states: Sequence[State] = ()
+    states: Sequence[SubjectState] = ()
     raised: str = ""
 
 
@@ -110,7 +110,7 @@ class Timeline:
             engine=engine,
             step=change.after.step,
             places=_places(change.after),
-            pools=[PoolUse(pool.name, conservation_of(pool)) for pool in change.after.pools],
+            pools=[PoolOccupancy(pool.name, conservation_of(pool)) for pool in change.after.pools],
             results=_results(change.events),
             states=[state_of(one, change) for one in self.subjects] if engine == self.subjects_engine else (),
         )

@@ -3,20 +3,12 @@
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 
-from harness.report.equations import equation_text
-from harness.report.sentences import content, contracts, lifecycle, memory
-from invariants.conservation import Conservation
-from invariants.view import NODE_LETTER, OWNER_KINDS, Owner
-from invariants.violation import NODE, POOL, Code, Ref, Violation
+from swarden.harness.report.equations import equation_text
+from swarden.invariants.conservation import Conservation
+from swarden.invariants.events import NODE_LETTER, OWNER_KINDS, Owner
+from swarden.invariants.violation import NODE, POOL, Ref, Violation
 
 LETTERS = {NODE: NODE_LETTER, **{kind: kind[0] for kind in OWNER_KINDS}}  # before the id of a thing
-
-SENTENCES: Mapping[Code, str] = {
-    **memory.SENTENCES,
-    **content.SENTENCES,
-    **lifecycle.SENTENCES,
-    **contracts.SENTENCES,
-}
 
 
 def subject_text(ref: Ref) -> str:
@@ -29,15 +21,8 @@ def subject_text(ref: Ref) -> str:
 
 
 def evidence_text(violation: Violation) -> str:
-    """The sentence of a violation's code with its values; without a sentence the code and each value by its name."""
-    values = {name: value_text(value) for name, value in violation.values.items()}
-    if sentence := SENTENCES.get(violation.code):
-        return sentence.format_map(values)
-    return ", ".join([words(violation.code.value), *(f"{words(name)} {value}" for name, value in values.items())])
-
-
-def words(name: str) -> str:
-    return name.replace("_", " ")
+    """The sentence of a violation's code with its values."""
+    return violation.code.sentence.format_map({name: value_text(value) for name, value in violation.values.items()})
 
 
 def value_text(value: object) -> str:

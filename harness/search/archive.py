@@ -24,14 +24,14 @@ from typing import Annotated
 
 import msgspec
 
-from harness.core.exit_codes import ExitCode
-from harness.core.files import read_whole
-from harness.core.fingerprint import slug
-from harness.core.limits import MAX_STORY_BYTES
-from harness.search.archive_files import ArchiveError, check_inside, read, read_all, save, unreadable
-from harness.search.night_order import latest, positions
-from harness.search.night_records import Canary, PhaseRecord, ShardRecord
-from harness.search.result import Tallies
+from swarden.harness.core.exit_codes import ExitCode
+from swarden.harness.core.files import read_whole
+from swarden.harness.core.fingerprint import slug
+from swarden.harness.core.limits import MAX_STORY_BYTES
+from swarden.harness.search.archive_files import ArchiveError, check_inside, read, read_all, save, unreadable
+from swarden.harness.search.night_order import latest, positions
+from swarden.harness.search.night_records import Canary, PhaseRecord, ShardRecord
+from swarden.harness.search.result import Tallies
 
 HASH_LEN = 8  # hex digits
 FileName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$", max_length=200)]  # no path

@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from harness.core.errors import UsageError
-from harness.core.files import read_whole, resolved, write_whole
-from harness.core.limits import MAX_ARCHIVE_BYTES
-from harness.search.result import Count
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.files import read_whole, resolved, write_whole
+from swarden.harness.core.limits import MAX_ARCHIVE_BYTES
+from swarden.harness.search.result import Count
 
 RecordT = TypeVar("RecordT", bound=msgspec.Struct)
 

@@ -13,27 +13,27 @@ from hypothesis import HealthCheck, Phase, Verbosity, reject, seed, settings
 from hypothesis.errors import FlakyFailure, Unsatisfiable
 from hypothesis.stateful import run_state_machine_as_test
 
-from harness.core.driver import Driver, Failure, Kept
-from harness.core.errors import InvalidConfig
-from harness.core.fingerprint import slug
-from harness.core.oplog import Header, OpLog, OpLogError
-from harness.core.ops import Op
-from harness.core.registry import target_of
-from harness.core.replay import driver_of, log_of, planted, replay
-from harness.core.running_log import RunningLog
-from harness.core.target import ENGINE
-from harness.core.target_fault import TargetFault, blamed_on
-from harness.core.twins import Twin, boot_twin, twin_for
-from harness.search.corpus import CorpusLog, Part, RareRun, Share, logs_of
-from harness.search.features import Features
-from harness.search.fixed_settings import Settings, have_settings, refusal, with_settings
-from harness.search.known import CONFIRMATIONS, KnownFailures
-from harness.search.machine import Listener, Player, turns_of
-from harness.search.profiles import Profile
-from harness.search.result import Finding, Result
-from harness.search.run import Run
-from harness.search.shrink import measure
-from invariants.transition import Transition
+from swarden.harness.core.driver import Driver, Failure, KeptParts
+from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.fingerprint import slug
+from swarden.harness.core.oplog import Header, OpLog, OpLogError
+from swarden.harness.core.ops import Op
+from swarden.harness.core.registry import target_of
+from swarden.harness.core.replay import driver_of, log_of, planted, replay
+from swarden.harness.core.running_log import RunningLog
+from swarden.harness.core.target import ENGINE
+from swarden.harness.core.target_fault import TargetFault, blamed_on
+from swarden.harness.core.twins import Twin, boot_twin, twin_for
+from swarden.harness.search.corpus import CorpusLog, CorpusPart, RareRun, Share, logs_of
+from swarden.harness.search.features import Features
+from swarden.harness.search.fixed_settings import Settings, have_settings, refusal, with_settings
+from swarden.harness.search.known import CONFIRMATIONS, KnownFailures
+from swarden.harness.search.machine import Player, RunListener, turns_of
+from swarden.harness.search.profiles import Profile
+from swarden.harness.search.result import Finding, Result
+from swarden.harness.search.run import Run
+from swarden.harness.search.shrink import measure
+from swarden.invariants.transition import Transition
 
 
 class RunIndex(NamedTuple):
@@ -45,7 +45,7 @@ class RunIndex(NamedTuple):
 
 FIRST_RUN = RunIndex(0)
 FINISHED_EVERY = 4  # one run of so many finishes its requests at the end
-KEPT = Kept(moments=1)  # the story of a finding comes from a run of its shrunk log
+KEPT = KeptParts(moments=1)  # the story of a finding comes from a run of its shrunk log
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Plan:
     first_run: RunIndex = FIRST_RUN
     corpus: Path | None = None
     twin: str | None = None
-    part: Part | None = None
+    part: CorpusPart | None = None
     known: Sequence[OpLog] = ()
     settings: Settings = field(default_factory=dict)
 
@@ -91,7 +91,7 @@ class StartTime(NamedTuple):
     boot_s: float
 
 
-class Worker(Listener):
+class Worker(RunListener):
     """Makes the runs of its batches, and collects counts and findings.
 
     `report` gets the result of every run.  `is_stopped` ends the work before the next op and discards the current run,
@@ -356,7 +356,7 @@ def _share_of(plan: Plan) -> Share:
     logs = logs_of(plan.corpus, plan.engine, plan.machine) if plan.corpus is not None else []
     target = target_of(plan.engine)
     logs = [one for one in logs if have_settings(target, one.log.header.configs, plan.settings)]
-    return Share(Part(logs[plan.first_run.batch % plan.workers :: plan.workers]))
+    return Share(CorpusPart(logs[plan.first_run.batch % plan.workers :: plan.workers]))
 
 
 def save_unshrunk(log: OpLog, name: str, plan: Plan) -> Path | None:

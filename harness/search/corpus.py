@@ -10,11 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.core.errors import UsageError
-from harness.core.files import read_whole, write_whole
-from harness.core.limits import MAX_CORPUS_BYTES, MAX_OPLOG_BYTES
-from harness.core.oplog import Header, OpLog
-from harness.core.ops import Drain
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.files import read_whole, write_whole
+from swarden.harness.core.limits import MAX_CORPUS_BYTES, MAX_OPLOG_BYTES
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.ops import Drain
 
 MOST = 2_048  # logs in a folder; the last ones are dropped
 PER_BATCH = 8  # logs that a worker runs before each batch of random runs
@@ -37,7 +37,7 @@ class CorpusLog(NamedTuple):
     log: OpLog
 
 
-class Part(NamedTuple):
+class CorpusPart(NamedTuple):
     """The part of a corpus that is run in the batches of one worker, from the one with the ordinal `first_batch`."""
 
     logs: Sequence[CorpusLog] = ()
@@ -50,7 +50,7 @@ class Share:
     `running` is the name of the log that is run now; "" in a random run.
     """
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: CorpusPart) -> None:
         self.running = ""
         self._part = part
         self._features: set[int] = set()

@@ -2,9 +2,9 @@
 
 import signal
 
-from harness.core.oplog import OpLog
-from harness.core.replay import run_log
-from harness.search.jobs import JobDeath, run_jobs
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.replay import run_log
+from swarden.harness.search.jobs import JobDeath, run_jobs
 
 CRASH, HANG, FAULT = "crash", "hang", "fault"  # the kinds in fingerprints; FAULT is of swarden itself
 HANG_CPU_SECONDS = 60.0  # until a log that is run again counts as hung

@@ -7,8 +7,8 @@ from typing import TypeVar
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from harness.core.limits import MAX_STEPS_PER_OP
-from harness.core.ops import Accept, Heal, Inject, Op, Recipe, Step
+from swarden.harness.core.limits import MAX_STEPS_PER_OP
+from swarden.harness.core.ops import Accept, Heal, Inject, Op, Recipe, Step
 
 PRESSURE_PAGES = (0, 1, 3, 10)
 BRANCH_CHOICES = (0, 0, 0, 1, 2)  # mostly 0, so that prompts share long prefixes

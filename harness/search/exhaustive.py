@@ -13,10 +13,10 @@ from itertools import chain
 from time import monotonic
 from typing import Any, NamedTuple
 
-from harness.core.digest import encoded
-from harness.core.driver import Checking, Driver, Kept
-from harness.core.oplog import Header, OpLog
-from harness.core.ops import (
+from swarden.harness.core.digest import encoded
+from swarden.harness.core.driver import Checking, Driver, KeptParts
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.ops import (
     Abort,
     Accept,
     Ack,
@@ -44,13 +44,13 @@ from harness.core.ops import (
     Turn,
     Unlock,
 )
-from harness.core.system import System
-from harness.core.target import Pool, Shape, Target
-from harness.search.deaths import CRASH, HANG
-from harness.search.jobs import JobDeath, run_jobs
-from harness.search.result import Finding
-from invariants.catalog import catalog_of
-from invariants.view import Snapshot
+from swarden.harness.core.system import System
+from swarden.harness.core.target import Pool, Shape, Target
+from swarden.harness.search.deaths import CRASH, HANG
+from swarden.harness.search.jobs import JobDeath, run_jobs
+from swarden.harness.search.result import Finding
+from swarden.invariants.catalog import catalog_of
+from swarden.invariants.view import Snapshot
 
 TINY = Shape(2, (Pool("full", 8), Pool("swa", 6, window=3)), chunk_len=2, max_running_requests=2, max_context_len=24)
 EXTENSIONS_PER_JOB = 400
@@ -62,7 +62,7 @@ Key = bytes
 
 
 @dataclass(frozen=True)
-class Subject:
+class ExploredEngine:
     """The engine to explore: the header of its op-logs, without ops, and the alphabet."""
 
     header: Header
@@ -86,7 +86,7 @@ class Reached(NamedTuple):
 
 
 @dataclass
-class Level:
+class ExploredLength:
     """The sequences of one length: the new states, the sequences to a known state, and the first of each finding.
 
     `steps` are checked engine steps.  `share` is the part of the sequences that were run; below 1 if the time was over.
@@ -142,7 +142,7 @@ class Exploration:
     The same sequences are found with any number of workers, unless the time ends a level early.
     """
 
-    subject: Subject
+    subject: ExploredEngine
     workers: int
     seconds: float
     stop_on_first: bool = False
@@ -161,12 +161,12 @@ class Exploration:
         if is_raised:
             raise KeyboardInterrupt
 
-    def levels(self, depth: int) -> Iterator[Level]:
+    def levels(self, depth: int) -> Iterator[ExploredLength]:
         """The levels up to `depth` ops; ends early where no state is new, or the time is over."""
         frontier: list[Ops] = [()]
         known: set[str] = set()
         for length in range(1, depth + 1):
-            level = Level(length)
+            level = ExploredLength(length)
             reached = self._extended(frontier, level)
             frontier = []
             for ops, key, steps, finding in reached:
@@ -186,7 +186,7 @@ class Exploration:
             if not frontier or self.is_over or (self.stop_on_first and known):
                 return
 
-    def _extended(self, frontier: Sequence[Ops], level: Level) -> list[Reached]:
+    def _extended(self, frontier: Sequence[Ops], level: ExploredLength) -> list[Reached]:
         """Run each sequence of the frontier with each op, in the order of the sequences."""
         extensions = [Extension(ops, op) for ops in frontier for op in self.subject.alphabet]
         starts = range(0, len(extensions), EXTENSIONS_PER_JOB)
@@ -241,8 +241,8 @@ class Exploration:
             system.do(op)
             system.capture()  # some ports tell the owners of units in events from the last capture
             system.take_events()
-        checking = Checking(catalog_of(target.contracts), code=target.code)
-        driver = Driver(systems, checking=checking, keep=Kept(digests=False, moments=1))
+        checking = Checking(catalog_of(target.contracts), code=target.code, target=target.name)
+        driver = Driver(systems, checking=checking, keep=KeptParts(digests=False, moments=1))
         driver.apply(extension.op)
         key = b"" if driver.failure else key_of(systems, [driver.snapshot()], ops)
         if key and key not in self._seen and key not in new:

@@ -13,19 +13,19 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from harness.core.errors import InvalidConfig, RunTooLarge
-from harness.core.oplog import OpLog
-from harness.core.ops import Op
-from harness.core.target_fault import TargetFault, blamed_on
-from harness.search.shrink import Budget, BudgetSpent
-from harness.search.simpler import HANDLES, changed
+from swarden.harness.core.errors import InvalidConfig, RunTooLarge
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.ops import Op
+from swarden.harness.core.target_fault import TargetFault, blamed_on
+from swarden.harness.search.shrink import BudgetSpent, ShrinkBudget
+from swarden.harness.search.simpler import HANDLES, changed
 
 REACH = 64  # the distance from a value within which others are tried
 Fails = Callable[[OpLog], object]  # a failure, or None
 WithValue = Callable[[Any], OpLog | None]  # the log with another value; None if no engine can have that value
 
 
-class Place(NamedTuple):
+class ValuePlace(NamedTuple):
     """A value of a log: of op number `op`, from 1, or of the configuration of `engine` if `op` is 0."""
 
     op: int
@@ -39,7 +39,7 @@ class Range(NamedTuple):
     An end is strict if the next value does not fail; else no value beyond it was tried.
     """
 
-    place: Place
+    place: ValuePlace
     value: int
     low: int
     high: int
@@ -50,7 +50,7 @@ class Range(NamedTuple):
 class Alternative(NamedTuple):
     """Another value in the place of one, and whether the log still fails with it."""
 
-    place: Place
+    place: ValuePlace
     value: Any
     other: Any
     still_fails: bool
@@ -72,7 +72,7 @@ class Explanation(NamedTuple):
     complete: bool
 
 
-def explain(log: OpLog, fails: Fails, budget: Budget) -> Explanation:
+def explain(log: OpLog, fails: Fails, budget: ShrinkBudget) -> Explanation:
     """Explain a log that fails; `fails` replays a neighbour."""
     found = _Found(log, fails, budget)
     complete = True
@@ -93,7 +93,7 @@ class _Found:
 
     log: OpLog
     fails: Fails
-    budget: Budget
+    budget: ShrinkBudget
     needless: list[int] = field(default_factory=list)
     ordered: list[tuple[int, int]] = field(default_factory=list)
     free: list[tuple[int, int]] = field(default_factory=list)
@@ -164,16 +164,16 @@ class _Found:
                 outside = middle
         return inside, True
 
-    def _values(self) -> Iterator[tuple[Place, Any, tuple[int | None, int | None], WithValue]]:
+    def _values(self) -> Iterator[tuple[ValuePlace, Any, tuple[int | None, int | None], WithValue]]:
         """The arguments of the ops, then the settings that differ from the default."""
         for index, op in enumerate(self.log.ops):
             for names, value, limits in _arguments(op):
-                place = Place(index + 1, op.engine, names[-1])
+                place = ValuePlace(index + 1, op.engine, names[-1])
                 yield place, value, limits, partial(self._with_argument, index, names)
         for engine, config in enumerate(self.log.header.configs):
             for name, value in config.items():
                 if value != self.log.header.target.defaults.get(name):
-                    place = Place(0, engine, name)
+                    place = ValuePlace(0, engine, name)
                     yield place, value, (0, None), partial(self._with_setting, engine, name)
 
     def _with_argument(self, index: int, names: Sequence[str], new: Any) -> OpLog:

@@ -9,8 +9,8 @@ from functools import cache
 from typing import NamedTuple
 from zlib import crc32
 
-from harness.core.ops import Op, name_of
-from invariants.transition import Transition
+from swarden.harness.core.ops import Op, name_of
+from swarden.invariants.transition import Transition
 
 TELLING = ("pool", "cause", "reason", "place")  # fields of events that have one of a few values
 

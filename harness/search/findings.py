@@ -9,23 +9,23 @@ from typing import Any
 
 import msgspec
 
-from harness.core.as_code import kinds_in, log_code
-from harness.core.driver import Driver, Failure
-from harness.core.files import write_whole
-from harness.core.fingerprint import slug
-from harness.core.oplog import OpLog, OpLogError
-from harness.core.printable import printable
-from harness.core.replay import failure_like, log_of, run_log
-from harness.report.story import Line, Part, replay_line, story_lines
-from harness.search.result import Finding
-from harness.search.shrink import Budget, BudgetSpent, DoesNotFail, shrink
+from swarden.harness.core.as_code import kinds_in, log_code
+from swarden.harness.core.driver import Driver, Failure
+from swarden.harness.core.files import write_whole
+from swarden.harness.core.fingerprint import slug
+from swarden.harness.core.oplog import OpLog, OpLogError
+from swarden.harness.core.printable import printable
+from swarden.harness.core.replay import failure_like, log_of, run_log
+from swarden.harness.report.story import StoryLine, StoryPart, replay_line, story_lines
+from swarden.harness.search.result import Finding
+from swarden.harness.search.shrink import BudgetSpent, DoesNotFail, ShrinkBudget, shrink
 
 TEST_FILE = '''"""{title}"""
 
-from harness.core.oplog import Header, OpLog
-from harness.core.ops import {kinds}
-from harness.core.replay import run_log
-from harness.report.story import failure_text
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.ops import {kinds}
+from swarden.harness.core.replay import run_log
+from swarden.harness.report.story import failure_text
 
 LOG = {log}
 
@@ -52,7 +52,7 @@ class FindingReport:
     found_cpu_seconds: float
     shrink_cpu_seconds: float
     path: Path | None
-    story: Sequence[Line]
+    story: Sequence[StoryLine]
     is_confirmed: bool = True
 
     @property
@@ -89,7 +89,7 @@ class FindingReport:
 def report_finding(
     finding: Finding,
     out: Path,
-    budget: Budget,
+    budget: ShrinkBudget,
     *,
     heartbeat: Callable[[], None] = lambda: None,
     is_stopped: Callable[[], bool] = lambda: False,
@@ -127,18 +127,10 @@ def report_finding(
         raise _not_reproduced(finding, out)
     further = [name for name in driver.failure.fingerprints if name != finding.fingerprint]
     path = _written(log, finding, out)
-    return FindingReport(
-        (finding.fingerprint, *further),
-        log,
-        driver.counts.engine_steps,
-        finding.found_cpu_seconds,
-        small.cpu_seconds,
-        path,
-        [
-            *story_lines(log.header, driver.failure, path),
-            *(Line(Part.EVIDENCE, f"while this was shrunk: {fault}") for fault in small.target_faults),
-        ],
-    )
+    story = story_lines(log.header, driver.failure, path)
+    story += [StoryLine(StoryPart.EVIDENCE, f"while this was shrunk: {fault}") for fault in small.target_faults]
+    names, steps = (finding.fingerprint, *further), driver.counts.engine_steps
+    return FindingReport(names, log, steps, finding.found_cpu_seconds, small.cpu_seconds, path, story)
 
 
 def _not_reproduced(finding: Finding, out: Path) -> DoesNotFail:
@@ -161,9 +153,9 @@ def write_unshrunk(finding: Finding, out: Path, note: str, *, is_confirmed: bool
     log = OpLog(header, finding.log.ops)
     path = _written(log, finding, out, with_test=False)
     first, *stack = finding.died.splitlines() or [""]
-    story = [Line(Part.CLAIM, f"{finding.fingerprint}: {first}".removesuffix(": "))]
-    story += [Line(Part.EVIDENCE, line.strip(), 2 * (len(line) - len(line.lstrip()))) for line in stack]
-    story += [Line(Part.EVIDENCE, note), *([replay_line(path)] if path else [])]
+    story = [StoryLine(StoryPart.CLAIM, f"{finding.fingerprint}: {first}".removesuffix(": "))]
+    story += [StoryLine(StoryPart.EVIDENCE, line.strip(), 2 * (len(line) - len(line.lstrip()))) for line in stack]
+    story += [StoryLine(StoryPart.EVIDENCE, note), *([replay_line(path)] if path else [])]
     return FindingReport((finding.fingerprint,), log, None, finding.found_cpu_seconds, 0.0, path, story, is_confirmed)
 
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
-from harness.core.errors import InvalidConfig, UsageError
-from harness.core.target import ENGINE, Target
-from harness.core.target_fault import blamed_on
+from swarden.harness.core.errors import InvalidConfig, UsageError
+from swarden.harness.core.target import ENGINE, Target
+from swarden.harness.core.target_fault import blamed_on
 
 Settings = Mapping[str, Any]
 

@@ -3,10 +3,10 @@
 import math
 from collections.abc import Iterator
 
-from harness.core.target import Target
-from harness.search.profiles import MAX_NOOP_SHARE, MIN_OCCURRENCES, Profile
-from harness.search.result import Tallies
-from invariants.catalog import catalog_of
+from swarden.harness.core.target import Target
+from swarden.harness.search.profiles import MAX_NOOP_SHARE, MIN_OCCURRENCES, Profile
+from swarden.harness.search.result import Tallies
+from swarden.invariants.catalog import catalog_of
 
 
 def is_judged(tallies: Tallies, profile: Profile) -> bool:

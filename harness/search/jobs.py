@@ -11,9 +11,9 @@ from multiprocessing.context import ForkProcess
 from multiprocessing.popen_fork import Popen
 from typing import Any, Generic, TypeVar
 
-from harness.core.errors import UsageError
-from harness.core.exit_codes import STOPPING
-from harness.search.parent import end_with_parent
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.exit_codes import STOPPING
+from swarden.harness.search.parent import end_with_parent
 
 JobT = TypeVar("JobT")
 ResultT = TypeVar("ResultT")

@@ -4,13 +4,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from harness.core.driver import Failure
-from harness.core.oplog import Header, OpLog
-from harness.core.ops import Drain, Op, Step, Submit, name_of
-from harness.core.registry import target_of
-from harness.core.replay import failure_like
-from harness.core.target_fault import TargetFault
-from harness.search.shrink import Budget, BudgetSpent, DoesNotFail, shrink
+from swarden.harness.core.driver import Failure
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.ops import Drain, Op, Step, Submit, name_of
+from swarden.harness.core.registry import target_of
+from swarden.harness.core.replay import failure_like
+from swarden.harness.core.target_fault import TargetFault
+from swarden.harness.search.shrink import BudgetSpent, DoesNotFail, ShrinkBudget, shrink
 
 CONFIRMATIONS = 2  # failed runs of one fingerprint that are run twice; later ones are not run again
 SHRINK_EXECUTIONS = 150  # not CPU time: the next runs of a campaign must not depend on the speed of the machine
@@ -173,6 +173,6 @@ def _shrunk(log: OpLog, fingerprint: str, heartbeat: Callable[[], None]) -> OpLo
         return failure_like(candidate, fingerprint, count_step)
 
     try:
-        return shrink(log, still_fails, Budget(executions=SHRINK_EXECUTIONS, cpu_seconds=float("inf"))).log
+        return shrink(log, still_fails, ShrinkBudget(executions=SHRINK_EXECUTIONS, cpu_seconds=float("inf"))).log
     except (DoesNotFail, TargetFault):
         return log

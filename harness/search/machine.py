@@ -7,16 +7,16 @@ from typing import Any, Protocol
 
 from hypothesis.stateful import RuleBasedStateMachine
 
-from harness.core.driver import Driver
-from harness.core.imports import importing
-from harness.core.oplog import Header
-from harness.core.ops import Abort, Drain, Op
-from harness.core.replay import driver_of
-from harness.core.target import Target
-from harness.core.target_fault import TargetFault, blamed_on
+from swarden.harness.core.driver import Driver
+from swarden.harness.core.imports import importing
+from swarden.harness.core.oplog import Header
+from swarden.harness.core.ops import Abort, Drain, Op
+from swarden.harness.core.replay import driver_of
+from swarden.harness.core.target import Target
+from swarden.harness.core.target_fault import TargetFault, blamed_on
 
 
-class Listener(Protocol):
+class RunListener(Protocol):
     """Creates the driver of each run, is notified of its ops and its end, and ends the search."""
 
     target: Target
@@ -62,7 +62,7 @@ class Player:
 
     machine = ""
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: RunListener) -> None:
         super().__init__()
         self.listener = listener
         self.configs: Sequence[Any] = ()

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from harness.search.result import Tallies
+from swarden.harness.search.result import Tallies
 
 
 class Canary(msgspec.Struct, frozen=True, kw_only=True):

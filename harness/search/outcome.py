@@ -6,16 +6,16 @@ from functools import cached_property
 from importlib.metadata import version
 from typing import Any
 
-from harness.core.driver import STUCK
-from harness.core.exit_codes import ExitCode, worst
-from harness.core.mutant import Mutant
-from harness.core.registry import target_of
-from harness.core.target import Target
-from harness.search.campaign import Plan
-from harness.search.deaths import FAULT
-from harness.search.findings import FindingReport
-from harness.search.floors import not_exercised, why_not_green
-from harness.search.result import Result
+from swarden.harness.core.driver import STUCK
+from swarden.harness.core.exit_codes import ExitCode, worst
+from swarden.harness.core.mutant import Mutant
+from swarden.harness.core.registry import target_of
+from swarden.harness.core.target import Target
+from swarden.harness.search.campaign import Plan
+from swarden.harness.search.deaths import FAULT
+from swarden.harness.search.findings import FindingReport
+from swarden.harness.search.floors import not_exercised, why_not_green
+from swarden.harness.search.result import Result
 
 NOT_JUDGED = "not judged"
 SHORTEST_BOOT_S = 0.1  # a shorter boot is not printed

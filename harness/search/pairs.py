@@ -7,12 +7,12 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
-from harness.core.faults import CLIENT_FAULTS
-from harness.core.ops import Abort, Drain, Flush, Inject, Op, Recipe, Step, Submit
-from harness.search.draws import acceptances, fault_sets, options, ordinals, step_counts, troubles
-from harness.search.machine import Machine
-from harness.search.scenes import RequestMix, crowds, pauses, submissions
-from harness.search.traffic import OUTPUT_LENS, HypothesisDraw
+from swarden.harness.core.faults import CLIENT_FAULTS
+from swarden.harness.core.ops import Abort, Drain, Flush, Inject, Op, Recipe, Step, Submit
+from swarden.harness.search.draws import acceptances, fault_sets, options, ordinals, step_counts, troubles
+from swarden.harness.search.machine import Machine
+from swarden.harness.search.scenes import RequestMix, crowds, pauses, submissions
+from swarden.harness.search.traffic import OUTPUT_LENS, HypothesisDraw
 
 PREFILL_SIDE, DECODE_SIDE = 0, 1  # the ordinals of the engines
 KINDS = (

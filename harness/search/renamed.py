@@ -2,9 +2,9 @@
 
 import msgspec
 
-from harness.core.fingerprint import current_fingerprint
-from harness.search.archive import URGENCY, Archive, Archived, Status
-from harness.search.archive_files import ArchiveError
+from swarden.harness.core.fingerprint import current_fingerprint
+from swarden.harness.search.archive import URGENCY, Archive, Archived, Status
+from swarden.harness.search.archive_files import ArchiveError
 
 SUMMARIES = ("finding.json", "quarantine.json")
 

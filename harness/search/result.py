@@ -7,9 +7,9 @@ from typing import Annotated
 
 import msgspec
 
-from harness.core.oplog import OpLog
-from harness.search.corpus import RareRun
-from harness.search.shrink import measure
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.search.corpus import RareRun
+from swarden.harness.search.shrink import measure
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]  # of a file, too: so that a rate of it is a number
 

@@ -2,11 +2,11 @@
 
 from typing import NamedTuple
 
-from harness.core.driver import Driver
-from harness.core.oplog import Header
-from harness.core.target import ENGINE, Watch
-from harness.search.features import Features
-from harness.search.result import Tallies
+from swarden.harness.core.driver import Driver
+from swarden.harness.core.oplog import Header
+from swarden.harness.core.target import ENGINE, Watch
+from swarden.harness.search.features import Features
+from swarden.harness.search.result import Tallies
 
 
 class Run(NamedTuple):

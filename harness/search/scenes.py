@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 from hypothesis import strategies as st
 
-from harness.core.ops import (
+from swarden.harness.core.ops import (
     Abort,
     AdvanceClock,
     CloseSession,
@@ -21,7 +21,7 @@ from harness.core.ops import (
     Submit,
     Turn,
 )
-from harness.search.draws import options, ordinals, rarely, recipes, stop_sets
+from swarden.harness.search.draws import options, ordinals, rarely, recipes, stop_sets
 
 TIMEOUT_MS = 100  # the request timeout that traffic configures and advances the clock by
 REWINDS = (0, 0, 1, 5, 13, 30)  # tokens

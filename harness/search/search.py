@@ -6,14 +6,14 @@ from functools import partial
 from hypothesis import HealthCheck, Phase, Verbosity, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from harness.search.machine import Listener, Machine
+from swarden.harness.search.machine import Machine, RunListener
 
 OPS_PER_RUN = 60  # calls of rules; a rule applies one op, or a short sequence of ops
 
 
 def search(
     machine: type[Machine],
-    listener: Listener,
+    listener: RunListener,
     *,
     from_seed: int,
     max_runs: int,

@@ -18,23 +18,23 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from harness.core.errors import UsageError
-from harness.core.mutant import Mutant, StaleMutant
-from harness.core.mutant_file import mutant_of
-from harness.core.oplog import OpLog
-from harness.core.registry import target_of
-from harness.core.replay import RUNS, Verdict
-from harness.core.twins import ALL
-from harness.search.campaign import Plan, RunIndex
-from harness.search.corpus import PER_BATCH, CorpusLog, Part
-from harness.search.deaths import is_death
-from harness.search.findings import FindingReport
-from harness.search.night_records import Canary
-from harness.search.profiles import SHRINK_CPU_SECONDS
-from harness.search.result import Finding, Result
-from harness.search.shrink import Budget
-from harness.search.worker_process import Limits, NotReproduced, Replays
-from harness.search.workers import WorkerGroup
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.mutant import Mutant, StaleMutant
+from swarden.harness.core.mutant_file import mutant_of
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.registry import target_of
+from swarden.harness.core.replay import RUNS, Verdict
+from swarden.harness.core.twins import ALL
+from swarden.harness.search.campaign import Plan, RunIndex
+from swarden.harness.search.corpus import PER_BATCH, CorpusLog, CorpusPart
+from swarden.harness.search.deaths import is_death
+from swarden.harness.search.findings import FindingReport
+from swarden.harness.search.night_records import Canary
+from swarden.harness.search.profiles import SHRINK_CPU_SECONDS
+from swarden.harness.search.result import Finding, Result
+from swarden.harness.search.shrink import ShrinkBudget
+from swarden.harness.search.worker_process import NotReproduced, Replays, WorkerLimits
+from swarden.harness.search.workers import WorkerGroup
 
 BATCHES = 4  # of a shard
 TWIN_EVERY = 4  # one shard of so many
@@ -45,7 +45,7 @@ BADNESS = (Verdict.FIXED, None, Verdict.CHANGED, Verdict.FLAKY, Verdict.FAILED) 
 FRESH = 3  # processes in which a finding must fail before it is published
 
 
-class Build(NamedTuple):
+class EngineBuild(NamedTuple):
     """The version of an engine, and the hash of all sources that can change a run on it."""
 
     engine: str
@@ -87,7 +87,7 @@ def plan_of_shard(campaign: Plan, ordinal: int, corpus: list[CorpusLog]) -> Plan
     """
     first = ordinal * BATCHES
     most = (first + BATCHES) * campaign.profile.runs_per_batch
-    part = Part(corpus[first * PER_BATCH : (first + BATCHES) * PER_BATCH], first)
+    part = CorpusPart(corpus[first * PER_BATCH : (first + BATCHES) * PER_BATCH], first)
     twin = ALL if ordinal % TWIN_EVERY == TWIN_EVERY - 1 else None
     most = min(most, campaign.max_runs or most)
     return replace(campaign, first_run=RunIndex(first), max_runs=most, part=part, twin=twin)
@@ -96,7 +96,7 @@ def plan_of_shard(campaign: Plan, ordinal: int, corpus: list[CorpusLog]) -> Plan
 # --- the jobs
 
 
-def on_same_build(builds: Sequence[Build], job: Callable[..., Any], *arguments: Any) -> Any:
+def on_same_build(builds: Sequence[EngineBuild], job: Callable[..., Any], *arguments: Any) -> Any:
     """Run a job; raises UsageError if this node has another build of an engine or of swarden than the coordinator."""
     for want in builds:
         have = build_of(want.engine)
@@ -108,13 +108,13 @@ def on_same_build(builds: Sequence[Build], job: Callable[..., Any], *arguments: 
     return job(*arguments)
 
 
-def build_of(engine: str) -> Build:
+def build_of(engine: str) -> EngineBuild:
     """The build of an engine on this machine."""
     target = target_of(engine)
-    return Build(engine, target.version(), target.source_hash())
+    return EngineBuild(engine, target.version(), target.source_hash())
 
 
-def run_shard(plan: Plan, limits: Limits, until: Collection[str] = ()) -> ShardResult:
+def run_shard(plan: Plan, limits: WorkerLimits, until: Collection[str] = ()) -> ShardResult:
     """Make the runs of a plan; a finding of one of the laws `until` ends them."""
     with _lane(plan.engine, limits) as group:
         for _ in group.running(plan):
@@ -123,7 +123,7 @@ def run_shard(plan: Plan, limits: Limits, until: Collection[str] = ()) -> ShardR
         return ShardResult(group.result, socket.gethostname())
 
 
-def find_canary(campaign: Plan, mutants: Sequence[str], limits: Limits) -> Canary:
+def find_canary(campaign: Plan, mutants: Sequence[str], limits: WorkerLimits) -> Canary:
     """Hunt the first of these mutants that fits the engine."""
     target = target_of(campaign.engine)
     for mutant in (mutant_of(target, name) for name in mutants):
@@ -135,7 +135,7 @@ def find_canary(campaign: Plan, mutants: Sequence[str], limits: Limits) -> Canar
     return Canary(engine=campaign.engine, mutant="")
 
 
-def _hunted(plan: Plan, mutant: Mutant, limits: Limits) -> Canary:
+def _hunted(plan: Plan, mutant: Mutant, limits: WorkerLimits) -> Canary:
     """Hunt a mutant. A failure that the engine has without it does not count: another seed follows."""
     runs, seconds = 0, 0.0
     for seed in range(plan.seed, plan.seed + CANARY_SEEDS):
@@ -149,14 +149,14 @@ def _hunted(plan: Plan, mutant: Mutant, limits: Limits) -> Canary:
     return Canary(engine=plan.engine, mutant=mutant.id, law=law, runs=runs, seconds=round(seconds, 3))
 
 
-def _is_of_the_mutant(finding: Finding, engine: str, limits: Limits) -> bool:
+def _is_of_the_mutant(finding: Finding, engine: str, limits: WorkerLimits) -> bool:
     """Whether the log of a finding does not fail in the same way without its mutant."""
     header = msgspec.structs.replace(finding.log.header, mutant=None)
     with _lane(engine, limits) as group:
         return finding.fingerprint not in group.replay(OpLog(header, finding.log.ops), 1).fingerprints
 
 
-def replay_log(content: bytes, path: Path, engine: str, mutant: str | None, limits: Limits) -> Replays | str:
+def replay_log(content: bytes, path: Path, engine: str, mutant: str | None, limits: WorkerLimits) -> Replays | str:
     """Run the content of an op-log file on an engine, with this mutant in place of its own.
 
     A log that kills its process against expectation is run again in a fresh process, because the process may have been
@@ -177,14 +177,14 @@ def replay_log(content: bytes, path: Path, engine: str, mutant: str | None, limi
         return str(error)
 
 
-def replay_with_story(log: OpLog, limits: Limits) -> Replays:
+def replay_with_story(log: OpLog, limits: WorkerLimits) -> Replays:
     """Run a log, with the story of its failure; raises UsageError if the log cannot be run."""
     with _lane(log.header.engine, limits) as group:
         return group.replay(log, RUNS, with_story=True)
 
 
 def replay_logs(
-    logs: Sequence[tuple[bytes, Path]], engine: str, mutant: str | None, limits: Limits
+    logs: Sequence[tuple[bytes, Path]], engine: str, mutant: str | None, limits: WorkerLimits
 ) -> tuple[Path, Replays | str]:
     """Replay the op-logs of one finding until one fails as it expects.
 
@@ -202,11 +202,11 @@ def _badness(replays: Replays | str) -> int:
     return BADNESS.index(replays.verdict if isinstance(replays, Replays) else None)
 
 
-def settle(finding: Finding, engine: str, limits: Limits) -> Settled:
+def settle(finding: Finding, engine: str, limits: WorkerLimits) -> Settled:
     """Shrink a finding, and run the shrunk log once in each of FRESH fresh processes."""
     with _lane(engine, limits) as group, tempfile.TemporaryDirectory(dir=group.folder) as folder:
         group.result = Result(findings={finding.fingerprint: finding})
-        reports = group.report_findings(Path(folder), Budget(cpu_seconds=SHRINK_CPU_SECONDS))
+        reports = group.report_findings(Path(folder), ShrinkBudget(cpu_seconds=SHRINK_CPU_SECONDS))
         [report] = [one for one in reports if one is not None]
     if isinstance(report, NotReproduced):
         return Settled(finding.log.as_regression(finding.fingerprint), [], [finding.fingerprint], why=report.reason)
@@ -240,11 +240,11 @@ class Lane(NamedTuple):
     stack: ExitStack
 
 
-_LANES: dict[tuple[int, str, Limits], Lane] = {}
+_LANES: dict[tuple[int, str, WorkerLimits], Lane] = {}
 
 
 @contextmanager
-def _lane(engine: str, limits: Limits) -> Iterator[WorkerGroup]:
+def _lane(engine: str, limits: WorkerLimits) -> Iterator[WorkerGroup]:
     """The worker process of this thread for an engine with these limits; it boots once, and is closed by an error."""
     key = (threading.get_ident(), engine, limits)
     if key not in _LANES:
@@ -257,7 +257,7 @@ def _lane(engine: str, limits: Limits) -> Iterator[WorkerGroup]:
 
 
 @contextmanager
-def _group(limits: Limits) -> Iterator[WorkerGroup]:
+def _group(limits: WorkerLimits) -> Iterator[WorkerGroup]:
     if current_process().daemon:
         raise UsageError(
             "a process of the scheduler may not start worker processes; "

@@ -14,12 +14,12 @@ from typing import Any, Protocol
 
 import msgspec
 
-from harness.core.errors import InvalidConfig, RunTooLarge, UsageError
-from harness.core.oplog import OpLog
-from harness.core.ops import Drain, Op, Step, Submit
-from harness.core.target import Target
-from harness.core.target_fault import TargetFault, blamed_on
-from harness.search.simpler import (
+from swarden.harness.core.errors import InvalidConfig, RunTooLarge, UsageError
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.ops import Drain, Op, Step, Submit
+from swarden.harness.core.target import Target
+from swarden.harness.core.target_fault import TargetFault, blamed_on
+from swarden.harness.search.simpler import (
     drains_as_steps,
     is_number,
     joined,
@@ -43,7 +43,7 @@ Config = dict[str, Any]
 Passes = Sequence[Callable[[], None]]
 
 
-class Failure(Protocol):
+class FailedRun(Protocol):
     """A failed run: `op_index` is the op that failed; later ops were not run."""
 
     @property
@@ -59,7 +59,7 @@ class BudgetSpent(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class ShrinkBudget:
     """The limits of a shrink; the first one that is reached ends it."""
 
     executions: int = 2000
@@ -84,8 +84,8 @@ class Shrunk:
 
 def shrink(
     log: OpLog,
-    still_fails: Callable[[OpLog], Failure | None],
-    budget: Budget,
+    still_fails: Callable[[OpLog], FailedRun | None],
+    budget: ShrinkBudget,
     *,
     simplify_config: bool = True,
 ) -> Shrunk:
@@ -117,8 +117,8 @@ class _Search:
     """The smallest failing log so far, and the candidates that passed."""
 
     log: OpLog
-    still_fails: Callable[[OpLog], Failure | None]
-    budget: Budget
+    still_fails: Callable[[OpLog], FailedRun | None]
+    budget: ShrinkBudget
     executions: int = 0
     op_calls: int = 0
     target_faults: dict[str, str] = field(default_factory=dict)  # the first with each fingerprint

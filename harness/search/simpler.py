@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, TypeGuard, TypeVar
 
 import msgspec
 
-from harness.core.limits import MAX_CHOICES, MAX_NUMBER, MAX_STEPS_PER_OP
-from harness.core.ops import AdvanceClock, Drain, Lock, Op, Recipe, Step, Submit
+from swarden.harness.core.limits import MAX_CHOICES, MAX_NUMBER, MAX_STEPS_PER_OP
+from swarden.harness.core.ops import AdvanceClock, Drain, Lock, Op, Recipe, Step, Submit
 
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 Change = Callable[[str, Any], Any]  # (name, old value of a field) -> new value

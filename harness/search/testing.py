@@ -5,17 +5,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
-from harness.core.errors import UsageError
-from harness.core.oplog import OpLog
-from harness.core.registry import target_of
-from harness.core.replay import repeat
-from harness.report.story import story_lines
-from harness.search.campaign import Plan, Worker
-from harness.search.deaths import death_of
-from harness.search.findings import report_finding
-from harness.search.process import same_draws
-from harness.search.profiles import PROFILES, SHRINK_CPU_SECONDS, SHRINK_SECONDS
-from harness.search.shrink import Budget, DoesNotFail
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.registry import target_of
+from swarden.harness.core.replay import repeat
+from swarden.harness.report.story import story_lines
+from swarden.harness.search.campaign import Plan, Worker
+from swarden.harness.search.deaths import death_of
+from swarden.harness.search.findings import report_finding
+from swarden.harness.search.process import same_draws
+from swarden.harness.search.profiles import PROFILES, SHRINK_CPU_SECONDS, SHRINK_SECONDS
+from swarden.harness.search.shrink import DoesNotFail, ShrinkBudget
 
 
 def replayed(path: Path) -> str:
@@ -89,7 +89,7 @@ def _stories(fuzz: Fuzz, out: Path) -> Iterator[str]:
     yield from (f"not deterministic: {place}" for place in result.diverged)
     for finding in result.findings.values():
         try:
-            budget = Budget(cpu_seconds=SHRINK_CPU_SECONDS)
+            budget = ShrinkBudget(cpu_seconds=SHRINK_CPU_SECONDS)
             report = report_finding(finding, out, budget, is_stopped=lambda: monotonic() > until)
         except DoesNotFail as error:
             yield f"not deterministic: {error}"

@@ -7,7 +7,7 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
-from harness.core.ops import (
+from swarden.harness.core.ops import (
     Abort,
     Accept,
     AdvanceClock,
@@ -23,8 +23,8 @@ from harness.core.ops import (
     Submit,
     name_of,
 )
-from harness.core.target import ENGINE, Draw, Shape
-from harness.search.draws import (
+from swarden.harness.core.target import ENGINE, Draw, Shape
+from swarden.harness.search.draws import (
     PRESSURE_PAGES,
     acceptances,
     fault_sets,
@@ -34,8 +34,8 @@ from harness.search.draws import (
     step_counts,
     troubles,
 )
-from harness.search.machine import Machine
-from harness.search.scenes import TIMEOUT_MS, RequestMix, contests, crowds, flushes, pauses, submissions, talks
+from swarden.harness.search.machine import Machine
+from swarden.harness.search.scenes import TIMEOUT_MS, RequestMix, contests, crowds, flushes, pauses, submissions, talks
 
 CLOCK_JUMPS_MS = (1, TIMEOUT_MS, 40, 1000, 7_200_000)
 OUTPUT_LENS = ((1, 2, 4, 9), (16, 8, 4, 24), (40, 24, 16, 1))  # a run uses one of these sets

@@ -17,27 +17,27 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, NamedTuple
 
-from harness.core.errors import UsageError
-from harness.core.exit_codes import STOPPING
-from harness.core.fingerprint import fingerprint_of_error
-from harness.core.oplog import OpLog
-from harness.core.replay import Repeated, Verdict, repeat
-from harness.core.running_log import FLAGS, RunningLog
-from harness.report.story import story_lines
-from harness.search.campaign import Plan, RunIndex, Worker
-from harness.search.deaths import CRASH, FAULT, HANG
-from harness.search.findings import FindingReport, report_finding
-from harness.search.parent import end_with_parent
-from harness.search.process import prepare_process
-from harness.search.result import Finding, Result
-from harness.search.shrink import Budget, DoesNotFail
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.exit_codes import STOPPING
+from swarden.harness.core.fingerprint import fingerprint_of_error
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.replay import Repeated, Verdict, repeat
+from swarden.harness.core.running_log import FLAGS, RunningLog
+from swarden.harness.report.story import story_lines
+from swarden.harness.search.campaign import Plan, RunIndex, Worker
+from swarden.harness.search.deaths import CRASH, FAULT, HANG
+from swarden.harness.search.findings import FindingReport, report_finding
+from swarden.harness.search.parent import end_with_parent
+from swarden.harness.search.process import prepare_process
+from swarden.harness.search.result import Finding, Result
+from swarden.harness.search.shrink import DoesNotFail, ShrinkBudget
 
 BOOT_S = 600.0  # the time limit of the first heartbeat is at least this, because a new process boots its engine first
 STACK_S = 0.2  # for a hung worker to write its stack
 HEARTBEAT, BATCH, RUN = range(3)  # indexes of the numbers that a worker shares with its parent
 
 
-class Limits(NamedTuple):
+class WorkerLimits(NamedTuple):
     """The limits of a worker process: `hang_seconds` without an engine step, and the bytes of its data (0: none).
 
     A temporary folder does not outlive the process and its parent.
@@ -53,7 +53,7 @@ class ReportTask(NamedTuple):
 
     finding: Finding
     out: Path
-    budget: Budget
+    budget: ShrinkBudget
 
 
 class ReplayTask(NamedTuple):
@@ -120,7 +120,7 @@ class WorkerProcess:
         running: Path,
         stop: Any,
         on_message: Callable[["WorkerProcess", Message], None],
-        limits: Limits,
+        limits: WorkerLimits,
     ) -> None:
         """`running` is the path of the log of the current run; `stop` is the flag that ends the task.
 
@@ -227,7 +227,7 @@ def _stack_path(running: Path) -> Path:
 # --- in the process
 
 
-def _serve(connection: Connection, shared: Any, stop: Any, running: Path, limits: Limits) -> None:
+def _serve(connection: Connection, shared: Any, stop: Any, running: Path, limits: WorkerLimits) -> None:
     """The main loop of a worker process: one task after the other, until the parent has closed the pipe."""
     end_with_parent(running, _stack_path(running), *[running.parent] * limits.is_folder_temporary)
     if limits.memory_bytes:

@@ -14,26 +14,26 @@ from queue import Empty, SimpleQueue
 from shutil import rmtree
 from tempfile import mkdtemp
 
-from harness.core.errors import UsageError
-from harness.core.exit_codes import STOPPING
-from harness.core.oplog import OpLog
-from harness.core.ops import name_of
-from harness.core.replay import RUNS, Verdict
-from harness.core.running_log import last_run
-from harness.search.campaign import Plan, RunIndex, save_unshrunk
-from harness.search.findings import FindingReport, write_unshrunk
-from harness.search.result import Finding, Result, Tallies
-from harness.search.shrink import Budget
-from harness.search.worker_process import (
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.exit_codes import STOPPING
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.ops import name_of
+from swarden.harness.core.replay import RUNS, Verdict
+from swarden.harness.core.running_log import last_run
+from swarden.harness.search.campaign import Plan, RunIndex, save_unshrunk
+from swarden.harness.search.findings import FindingReport, write_unshrunk
+from swarden.harness.search.result import Finding, Result, Tallies
+from swarden.harness.search.shrink import ShrinkBudget
+from swarden.harness.search.worker_process import (
     Booted,
     Done,
-    Limits,
     Message,
     NotReproduced,
     Replays,
     ReplayTask,
     ReportTask,
     WorkerDeath,
+    WorkerLimits,
     WorkerProcess,
 )
 
@@ -66,7 +66,7 @@ class WorkerGroup:
         self.workers: list[WorkerProcess] = []
         self.started_at = time.monotonic()  # once a worker has booted its engine, the end of that boot
         self.folder = Path(mkdtemp(prefix="swarden-")) if folder is None else folder
-        self._limits = Limits(hang_seconds, memory_bytes, is_folder_temporary=folder is None)
+        self._limits = WorkerLimits(hang_seconds, memory_bytes, is_folder_temporary=folder is None)
         self._on_progress = on_progress
         self._stop = get_context("spawn").RawValue("b", 0)
         self._mailbox: SimpleQueue[tuple[WorkerProcess, Message]] = SimpleQueue()
@@ -159,7 +159,7 @@ class WorkerGroup:
         return replays
 
     def report_findings(
-        self, out: Path, budget: Budget, *, seconds: float = inf
+        self, out: Path, budget: ShrinkBudget, *, seconds: float = inf
     ) -> Iterator[FindingReport | NotReproduced | None]:
         """Report each finding of the result, shrunk within its budget, and all of them within these seconds.
 
@@ -201,10 +201,8 @@ class WorkerGroup:
             if isinstance(message, Done | WorkerDeath):
                 reported.discard(index)
                 if self._is_overdue:
-                    yield from (
-                        write_unshrunk(one, out, "interrupted before it was repeated", is_confirmed=False)
-                        for one in waiting
-                    )
+                    note = "interrupted before it was repeated"
+                    yield from (write_unshrunk(one, out, note, is_confirmed=False) for one in waiting)
                     waiting.clear()
                 elif waiting:
                     give(self.workers[index])

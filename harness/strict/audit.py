@@ -3,27 +3,22 @@
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 
-from engine_under_test.engine import Engine
-from engine_under_test.events import Completed, Freed, Given, Paired, StepBegan, StepEnded, Taken
-from engine_under_test.units import Owner
-from harness.components.translation import translated
-from harness.core.driver import Moment
-from harness.strict.check import Handler
-from harness.strict.evidence import Evidence
-from harness.strict.outside import Outside
-from harness.strict.owners import OwnerTable, PeerTable, Wrong, leaked, misplaced, moved_without_event
-from invariants.laws.memory.moves import (
-    Move,
-)
-from invariants.laws.memory.peers import (
+from swarden.engine_under_test.engine import Engine
+from swarden.harness.core.driver import Moment
+from swarden.harness.strict.check import Handler
+from swarden.harness.strict.evidence import Evidence
+from swarden.harness.strict.outside import Outside
+from swarden.harness.strict.owners import OwnerTable, PeerTable, leaked, misplaced, moved_without_event
+from swarden.invariants.events import Completed, Freed, Given, Owner, Paired, StepBegan, StepEnded, Taken
+from swarden.invariants.laws.memory.peers import (
     free_units_have_no_peer,
     paired_while_released,
     peer_of_two,
     peers_are_unique_and_live,
     released_peer,
 )
-from invariants.view import FENCE, FREE
-from invariants.violation import Violation
+from swarden.invariants.view import FENCE, FREE
+from swarden.invariants.violation import Violation
 
 MAX_MOVES = 20_000  # kept for the history of a violation
 REQUEST = "request"
@@ -71,12 +66,12 @@ class Audit:
         if event.owner.kind == REQUEST:
             self._moved[event.owner] = None
         wrong = self._tables[event.pool].move(event.units, FREE, event.owner)
-        return _misplaced(event, self._tables[event.pool], wrong) if wrong else NOTHING
+        return misplaced(event, self._tables[event.pool], wrong) if wrong else NOTHING
 
     def given(self, event: Given) -> Sequence[Violation]:
         self._moves.append((self._step, event))
         wrong = self._tables[event.pool].move(event.units, event.from_owner, event.to_owner)
-        return _misplaced(event, self._tables[event.pool], wrong) if wrong else NOTHING
+        return misplaced(event, self._tables[event.pool], wrong) if wrong else NOTHING
 
     def freed(self, event: Freed) -> Sequence[Violation]:
         self._moves.append((self._step, event))
@@ -86,7 +81,7 @@ class Audit:
         wrong = table.move(event.units, event.owner, FENCE if fenced else FREE)
         if fenced:
             table.fence(event.units, event.after)
-        found = _misplaced(event, table, wrong) if wrong else NOTHING
+        found = misplaced(event, table, wrong) if wrong else NOTHING
         for peers in self._peers:
             if table is peers.from_table or table is peers.to_table:
                 found = [*found, *_still_paired(peers, table, event.units)]
@@ -137,16 +132,10 @@ class Audit:
         return found
 
     def evidence(self) -> Evidence:
-        history = [Moment(0, step, [translated(event)]) for step, event in self._moves]
+        history = [Moment(0, step, [event]) for step, event in self._moves]
         tree = self._engine.cache.tree
         protected = dict(zip((pool.name for pool in self._engine.memory.pools), tree.protected, strict=True))
         return Evidence(history, [table.view(protected=protected.get(name, 0)) for name, table in self._tables.items()])
-
-
-def _misplaced(event: Taken | Given | Freed, table: OwnerTable, wrong: Sequence[Wrong]) -> list[Violation]:
-    move = translated(event)
-    assert isinstance(move, Move), f"{move} is no move"
-    return misplaced(move, table, wrong)
 
 
 def _still_paired(peers: PeerTable, table: OwnerTable, units: Sequence[int]) -> Iterator[Violation]:

@@ -3,19 +3,18 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from engine_under_test.engine import Engine
-from engine_under_test.events import StepBegan, StepEnded, Submitted
-from harness.components.translation import TRANSLATION, translated
-from harness.core.progress import IdleSteps
-from harness.engines.own.capture import EngineCapture, awaits_another
-from harness.strict.check import Handler
-from harness.strict.evidence import Evidence
-from harness.strict.outside import Outside
-from harness.strict.transitions import Transitions
-from invariants.catalog import ALL, Catalog, Tally
-from invariants.transition import When
-from invariants.view import Snapshot
-from invariants.violation import Violation
+from swarden.engine_under_test.engine import Engine
+from swarden.harness.core.progress import IdleSteps
+from swarden.harness.engines.own.capture import EngineCapture, awaits_another
+from swarden.harness.strict.check import Handler
+from swarden.harness.strict.evidence import Evidence
+from swarden.harness.strict.outside import Outside
+from swarden.harness.strict.transitions import Transitions
+from swarden.invariants.catalog import ALL, Catalog, Tally
+from swarden.invariants.events import CHECKED, StepBegan, StepEnded, Submitted
+from swarden.invariants.transition import When
+from swarden.invariants.view import Snapshot
+from swarden.invariants.violation import Violation
 
 
 class Census:
@@ -42,7 +41,7 @@ class Census:
         return self._transitions.last
 
     def note(self, event: NamedTuple) -> None:
-        """Note an event, in the type that invariants check, for the next check."""
+        """Note an event for the next check."""
         self._events.append(event)
 
     def attach(self, engine: Engine, outside: Outside) -> Mapping[type, Handler]:
@@ -50,10 +49,11 @@ class Census:
         self._pools = [ledger.name for ledger in engine.memory.ledgers.ledgers]
         self._capture = EngineCapture(engine)
         self._transitions = Transitions(self._catalog, self._take_snapshot())
-        handlers_by_event = dict.fromkeys(TRANSLATION, lambda event: self.note(translated(event))) | {
-            Submitted: self.submitted
+        return dict.fromkeys(CHECKED, self.note) | {
+            Submitted: self.submitted,
+            StepBegan: self.step_began,
+            StepEnded: self.step_ended,
         }
-        return handlers_by_event | {StepBegan: self.step_began, StepEnded: self.step_ended}
 
     def start_over(self, num_steps: int) -> None:
         """Take the present state, unchecked, as the one before step `num_steps`."""

@@ -3,15 +3,15 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from engine_under_test.engine import Engine
-from harness.strict.evidence import Evidence
-from harness.strict.outside import Outside
-from invariants.violation import Violation
+from swarden.engine_under_test.engine import Engine
+from swarden.harness.strict.evidence import Evidence
+from swarden.harness.strict.outside import Outside
+from swarden.invariants.violation import Violation
 
 Handler = Callable[..., Sequence[Violation] | None]  # handles one type of event
 
 
-class Check(Protocol):
+class StrictLevel(Protocol):
     """One level of the strict check."""
 
     def attach(self, engine: Engine, outside: Outside) -> Mapping[type, Handler]:

@@ -5,17 +5,17 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from engine_under_test.engine import Engine
-from engine_under_test.errors import AccountingError
-from engine_under_test.events import Event, Freed, Given, Taken
-from harness.strict.audit import Audit
-from harness.strict.check import Check, Handler
-from harness.strict.content import Content, share_of
-from harness.strict.outside import Outside
-from harness.strict.recorder import FlightRecorder
-from harness.strict.reporter import Reporter
-from harness.strict.sampled import SampledCensus
-from harness.strict.sums import Sums
+from swarden.engine_under_test.engine import Engine
+from swarden.engine_under_test.errors import AccountingError
+from swarden.harness.strict.audit import Audit
+from swarden.harness.strict.check import Handler, StrictLevel
+from swarden.harness.strict.content import Content, share_of
+from swarden.harness.strict.outside import Outside
+from swarden.harness.strict.recorder import FlightRecorder
+from swarden.harness.strict.reporter import Reporter
+from swarden.harness.strict.sampled import SampledCensus
+from swarden.harness.strict.sums import Sums
+from swarden.invariants.events import Event, Freed, Given, Taken
 
 LOGS = Path(".swarden/strict")
 
@@ -27,7 +27,7 @@ class StrictChecker:
     the engine goes on.  `counts` has the violations per fingerprint; `log_path` is the op-log of the first failure.
     """
 
-    def __init__(self, check: Check, *, reports: bool) -> None:
+    def __init__(self, check: StrictLevel, *, reports: bool) -> None:
         self.recorder = FlightRecorder()
         self.reporter = Reporter(self.recorder, LOGS, error=AccountingError, reports=reports)
         self._check = check

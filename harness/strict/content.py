@@ -7,18 +7,18 @@ The share holds for the slots that passes read and for the pages that are swept;
 
 from collections.abc import Callable, Mapping, Sequence
 
-from engine_under_test import events
-from engine_under_test.engine import Engine
-from harness.core.errors import UsageError
-from harness.strict.census import Census
-from harness.strict.check import Handler
-from harness.strict.copied_content import CopiedContent
-from harness.strict.evidence import Evidence
-from harness.strict.outside import Outside
-from harness.strict.pass_content import PassContent
-from harness.strict.prefixes import Prefixes
-from harness.strict.tables import Tables
-from invariants.violation import Violation
+from swarden.engine_under_test.engine import Engine
+from swarden.harness.core.errors import UsageError
+from swarden.harness.strict.census import Census
+from swarden.harness.strict.check import Handler
+from swarden.harness.strict.copied_content import CopiedContent
+from swarden.harness.strict.evidence import Evidence
+from swarden.harness.strict.outside import Outside
+from swarden.harness.strict.pass_content import PassContent
+from swarden.harness.strict.prefixes import Prefixes
+from swarden.harness.strict.tables import Tables
+from swarden.invariants import events
+from swarden.invariants.violation import Violation
 
 VARIABLE = "SWARDEN_STRICT_CONTENT_SHARE"
 LEAST_SHARE = 1e-6

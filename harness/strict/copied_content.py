@@ -4,12 +4,11 @@ from collections.abc import Callable, Mapping
 from itertools import compress
 from operator import ne
 
-from engine_under_test import events
-from engine_under_test.engine import Engine
-from engine_under_test.units import request_owner
-from harness.strict.prefixes import Prefixes
-from harness.strict.tables import Tables
-from invariants.events import Copied, Received
+from swarden.engine_under_test.engine import Engine
+from swarden.engine_under_test.units import request_owner
+from swarden.harness.strict.prefixes import Prefixes
+from swarden.harness.strict.tables import Tables
+from swarden.invariants import events
 
 
 class CopiedContent:
@@ -50,7 +49,7 @@ class CopiedContent:
                 for pair in compress(zip(here, there, strict=True), differ)
                 if pair[not copy.to_host] not in changed
             ]
-            self._tables.note(Copied(event.job, pool, pairs))
+            self._tables.note(events.Copied(event.job, pool, pairs))
             target.record(written, source.tags[read])
 
     def set_aside(self, event: events.SetAside) -> None:
@@ -70,4 +69,4 @@ class CopiedContent:
         table.record(slots, tags)
         if event.checksums:
             differ = map(ne, table.page_sums(event.pages), event.checksums)
-            self._tables.note(Received(event.request_id, event.pool, [*compress(event.pages, differ)]))
+            self._tables.note(events.Received(event.request_id, event.pool, [*compress(event.pages, differ)]))

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from harness.core.driver import Moment
-from invariants.view import PoolView
+from swarden.harness.core.driver import Moment
+from swarden.invariants.view import PoolView
 
 
 class Evidence(NamedTuple):

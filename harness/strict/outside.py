@@ -2,10 +2,18 @@
 
 from collections.abc import Sequence
 
-from engine_under_test.events import Freed, Given, Taken
-from engine_under_test.units import Owner
-from invariants import view
-from invariants.view import COPY_JOB_KINDS, HANDOVER_KIND, REQUEST_KIND, SESSION_KIND, TREE_KIND
+from swarden.invariants import view
+from swarden.invariants.events import (
+    COPY_JOB_KINDS,
+    HANDOVER_KIND,
+    REQUEST_KIND,
+    SESSION_KIND,
+    TREE_KIND,
+    Freed,
+    Given,
+    Owner,
+    Taken,
+)
 
 OWN_KINDS = frozenset({REQUEST_KIND, SESSION_KIND, HANDOVER_KIND, TREE_KIND, *COPY_JOB_KINDS})
 
@@ -37,7 +45,7 @@ class Outside:
     def holdings(self, pool: str) -> list[view.Holding]:
         """The holding of each outside owner in a pool."""
         held = self._units.get(pool, {})
-        return [view.Holding(view.Owner(*owner), tuple(units), cached=False) for owner, units in held.items() if units]
+        return [view.Holding(owner, tuple(units), cached=False) for owner, units in held.items() if units]
 
     def _add(self, pool: str, owner: Owner, units: Sequence[int]) -> None:
         self.num_moves += 1

@@ -5,27 +5,26 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from invariants.laws.memory.moves import (
+from swarden.invariants.events import TREE, Owner
+from swarden.invariants.laws.memory.moves import (
     Move,
     out_of_range,
     padding_unit_is_never_moved,
     units_move_only_by_their_owner,
     wrongly_moved,
 )
-from invariants.laws.memory.pools import unit_has_one_owner, wrongly_owned
-from invariants.view import FENCE, FREE, TREE_KIND, Fence, Holding, Owner, PoolView
-from invariants.violation import Ref, Violation
+from swarden.invariants.laws.memory.pools import unit_has_one_owner, wrongly_owned
+from swarden.invariants.view import FENCE, FREE, Fence, Holding, PoolView
+from swarden.invariants.violation import Ref, Violation
 
-TREE = Owner(TREE_KIND)
 PADDING = Owner("padding")
-AnyOwner = tuple[str, int]  # the kind and the ordinal; each engine has its own type of owner
 
 
 class Wrong(NamedTuple):
     """A unit with another owner than the move states. The owner is None if the unit is out of range."""
 
     unit: int
-    owner: AnyOwner | None
+    owner: Owner | None
 
 
 class OwnerTable:
@@ -35,11 +34,11 @@ class OwnerTable:
         self.name = name
         self.unit = unit
         self.capacity = capacity
-        self.owners: list[AnyOwner] = [PADDING, *[FREE] * capacity]
-        self.counts = Counter[AnyOwner]({FREE: capacity})
+        self.owners: list[Owner] = [PADDING, *[FREE] * capacity]
+        self.counts = Counter[Owner]({FREE: capacity})
         self._fences: dict[int, list[int]] = {}
 
-    def move(self, units: Sequence[int], from_owner: AnyOwner, to_owner: AnyOwner) -> Sequence[Wrong]:
+    def move(self, units: Sequence[int], from_owner: Owner, to_owner: Owner) -> Sequence[Wrong]:
         """Make `to_owner` the owner of all units. Returns the units that `from_owner` did not own."""
         owners, wrong = self.owners, []
         for unit in units:
@@ -75,18 +74,18 @@ class OwnerTable:
 
     def view(self, *, protected: int) -> PoolView:
         """The pool as recorded in this table, with `protected` of the tree's pages shown as locked."""
-        units: dict[AnyOwner, list[int]] = {}
+        units: dict[Owner, list[int]] = {}
         for unit in range(1, self.capacity + 1):
             units.setdefault(self.owners[unit], []).append(unit)
         free, fenced, cached = (units.pop(owner, []) for owner in (FREE, FENCE, TREE))
         border = max(0, len(cached) - protected)
         holdings = [Holding(TREE, cached[:border], cached=True)] if cached[:border] else []
         holdings += [Holding(TREE, cached[border:], cached=True, locks=1)] if cached[border:] else []
-        holdings += [Holding(Owner(*owner), held, cached=False) for owner, held in units.items()]
+        holdings += [Holding(owner, held, cached=False) for owner, held in units.items()]
         fences = [Fence(0, fenced)] if fenced else []
         return PoolView(self.name, self.unit, self.capacity, free, fences, holdings)
 
-    def _count(self, owner: AnyOwner, change: int) -> None:
+    def _count(self, owner: Owner, change: int) -> None:
         count = self.counts[owner] + change
         if count or owner is FREE:
             self.counts[owner] = count
@@ -122,12 +121,12 @@ def misplaced(move: Move, table: OwnerTable, wrong: Sequence[Wrong]) -> list[Vio
             broken = out_of_range(move, table.ref(unit), table.capacity)
             found.append(Violation(padding_unit_is_never_moved.name, *broken))
         else:
-            broken = wrongly_moved(move, table.ref(unit), Owner(*owner))
+            broken = wrongly_moved(move, table.ref(unit), owner)
             found.append(Violation(units_move_only_by_their_owner.name, *broken))
     return found
 
 
-def leaked(table: OwnerTable, owner: AnyOwner) -> Iterator[Violation]:
+def leaked(table: OwnerTable, owner: Owner) -> Iterator[Violation]:
     """The leaked units of an owner that has no record."""
     for unit in range(1, table.capacity + 1):
         if table.owners[unit] == owner:
@@ -144,6 +143,6 @@ def moved_without_event(table: OwnerTable, free_units: Sequence[int]) -> Iterato
             yield wrongly_owned_unit(table, unit, owners)
 
 
-def wrongly_owned_unit(table: OwnerTable, unit: int, owners: Sequence[AnyOwner]) -> Violation:
-    broken = wrongly_owned(table.ref(unit), [Owner(*owner) for owner in owners], table.capacity)
+def wrongly_owned_unit(table: OwnerTable, unit: int, owners: Sequence[Owner]) -> Violation:
+    broken = wrongly_owned(table.ref(unit), owners, table.capacity)
     return Violation(unit_has_one_owner.name, *broken)

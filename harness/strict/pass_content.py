@@ -6,16 +6,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine_under_test import events
-from engine_under_test.engine import Engine
-from engine_under_test.ports import PoolPages
-from engine_under_test.scheduler.batch import Entry
-from engine_under_test.scheduler.pipeline import Flight
-from engine_under_test.units import lookback
-from harness.strict.prefixes import Prefixes
-from harness.strict.slots import Ints, SlotTable
-from harness.strict.tables import Tables
-from invariants.events import PrefixesCompared, WrongSlot
+from swarden.engine_under_test.engine import Engine
+from swarden.engine_under_test.ports import PoolPages
+from swarden.engine_under_test.scheduler.batch import Entry
+from swarden.engine_under_test.scheduler.pipeline import Flight
+from swarden.engine_under_test.units import lookback
+from swarden.harness.strict.prefixes import Prefixes
+from swarden.harness.strict.slots import Ints, SlotTable
+from swarden.harness.strict.tables import Tables
+from swarden.invariants import events
 
 
 class PassContent:
@@ -67,7 +66,7 @@ class PassContent:
             self._tables.by_pool[pool.name].record(stored.slots, tags[stored.among])
 
     def _compare(
-        self, flight: Flight, table: SlotTable, places: "Places | StatePlaces", ends: Ints, tags: Sequence[Ints]
+        self, flight: Flight, table: SlotTable, places: "EntryPages | StatePlaces", ends: Ints, tags: Sequence[Ints]
     ) -> None:
         """Compare what the pass reads in one pool, before the position in `ends` of each entry.
 
@@ -82,13 +81,13 @@ class PassContent:
             self._wrong_slot(flight.entries[entry], table, int(read.positions[at]), int(slots[at]))
             for entry, at in zip(entries.tolist(), differing[first_of_entry].tolist(), strict=True)
         ]
-        self._tables.note(PrefixesCompared(flight.batch.launch, table.name, wrong))
+        self._tables.note(events.PrefixesCompared(flight.batch.launch, table.name, wrong))
         self._tables.compare(table, slots)
 
-    def _wrong_slot(self, entry: Entry, table: SlotTable, position: int, slot: int) -> WrongSlot:
+    def _wrong_slot(self, entry: Entry, table: SlotTable, position: int, slot: int) -> events.WrongSlot:
         tag = int(table.tags[slot])
         known_from = self._prefixes.holders(tag) if tag else ()
-        return WrongSlot(entry.request.id, position, slot // table.page_size, bool(tag), known_from)
+        return events.WrongSlot(entry.request.id, position, slot // table.page_size, bool(tag), known_from)
 
 
 class Positions(NamedTuple):
@@ -106,14 +105,14 @@ class Positions(NamedTuple):
         return values
 
 
-class Stored(NamedTuple):
+class StoredSlots(NamedTuple):
     """The slots in which a pool stores some of the positions that are computed, and their places among these."""
 
     among: Ints | slice
     slots: Ints
 
 
-class Places:
+class EntryPages:
     """The pages of the entries of a pass in one pool of KV."""
 
     def __init__(self, pool: PoolPages, page_size: int) -> None:
@@ -129,8 +128,8 @@ class Places:
         read = sampled(firsts, ends, turns, period)
         return read, self._slots(read)
 
-    def written(self, computed: Positions) -> Stored:
-        return Stored(slice(None), self._slots(computed))
+    def written(self, computed: Positions) -> StoredSlots:
+        return StoredSlots(slice(None), self._slots(computed))
 
     def _slots(self, wanted: Positions) -> Ints:
         index, positions = wanted
@@ -149,7 +148,7 @@ class StatePlaces:
         index = ((starts > 0) & (ends == starts)).nonzero()[0]
         return Positions(index, starts[index] - 1), np.array([one.read for one in self._states], np.int64)[index]
 
-    def written(self, computed: Positions) -> Stored:
+    def written(self, computed: Positions) -> StoredSlots:
         among: list[int] = []
         slots: list[int] = []
         entries, begins = np.unique(computed.entries, return_index=True)
@@ -157,11 +156,11 @@ class StatePlaces:
             stored, first = self._states[entry], int(computed.positions[begin])
             among += [begin + position - first for position in stored.positions]
             slots += stored.slots
-        return Stored(np.array(among, np.int64), np.array(slots, np.int64))
+        return StoredSlots(np.array(among, np.int64), np.array(slots, np.int64))
 
 
-def places_of(pool: PoolPages, page_size: int) -> Places | StatePlaces:
-    return StatePlaces(pool) if pool.states else Places(pool, page_size)
+def places_of(pool: PoolPages, page_size: int) -> EntryPages | StatePlaces:
+    return StatePlaces(pool) if pool.states else EntryPages(pool, page_size)
 
 
 def sampled(firsts: Ints, ends: Ints, turns: Ints, period: int) -> Positions:

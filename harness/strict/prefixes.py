@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from engine_under_test.components import Component
-from engine_under_test.events import Finished, Submitted
-from engine_under_test.request import Request
-from engine_under_test.scheduler.batch import Entry
-from harness.strict.slots import Ints
-from invariants.reference import Expectation
+from swarden.engine_under_test.components import Component
+from swarden.engine_under_test.request import Request
+from swarden.engine_under_test.scheduler.batch import Entry
+from swarden.harness.strict.slots import Ints
+from swarden.invariants.events import Finished, Submitted
+from swarden.invariants.reference import Expectation
 
 
 class Prefixes:

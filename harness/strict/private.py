@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import structs
 
-from harness.core.errors import UsageError
-from harness.core.ops import Op, Submit, Turn
-from harness.core.recipes import FIRST_TOKEN
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.ops import Op, Submit, Turn
+from swarden.harness.core.recipes import FIRST_TOKEN
 
 VARIABLE = "SWARDEN_STRICT_RECORD"
 RENUMBERED, VERBATIM, OFF = "renumbered", "verbatim", "off"

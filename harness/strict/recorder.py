@@ -5,15 +5,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from engine_under_test import events
-from engine_under_test.engine import Engine
-from engine_under_test.units import common_len
-from harness.core.oplog import Header
-from harness.core.ops import AdvanceClock, Flush, Inject, Op, OpenSession, Pause, Pressure, Resume, Submit, Turn
-from harness.core.registry import OWN, target_of
-from harness.strict.outside import Outside
-from harness.strict.private import OFF, record_mode
-from harness.strict.recording import (
+from swarden.engine_under_test.engine import Engine
+from swarden.engine_under_test.units import common_len
+from swarden.harness.core.oplog import Header
+from swarden.harness.core.ops import AdvanceClock, Flush, Inject, Op, OpenSession, Pause, Pressure, Resume, Submit, Turn
+from swarden.harness.core.registry import OWN, target_of
+from swarden.harness.strict.outside import Outside
+from swarden.harness.strict.private import OFF, record_mode
+from swarden.harness.strict.recording import (
     Entry,
     RecordedAbort,
     RecordedClose,
@@ -23,6 +22,7 @@ from harness.strict.recording import (
     Recording,
     Steps,
 )
+from swarden.invariants import events
 
 TRANSFERS = "requests transferred from or to another engine"
 LATE, FAILS = "forward.late", "forward.fails"

@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from harness.core.files import OWNER_ONLY
-from harness.core.fingerprint import slug
-from harness.core.limits import MAX_STEPS_PER_OP, MAX_TOKENS
-from harness.core.oplog import Header, OpLog
-from harness.core.ops import Abort, CloseSession, Inject, Op, OpenSession, Step, Submit, Turn
-from harness.strict.private import OFF, RENUMBERED, renumbered
+from swarden.harness.core.files import OWNER_ONLY
+from swarden.harness.core.fingerprint import slug
+from swarden.harness.core.limits import MAX_STEPS_PER_OP, MAX_TOKENS
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.ops import Abort, CloseSession, Inject, Op, OpenSession, Step, Submit, Turn
+from swarden.harness.strict.private import OFF, RENUMBERED, renumbered
 
 
 class RecordedSubmit(NamedTuple):

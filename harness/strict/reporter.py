@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from harness.core.fingerprint import fingerprints
-from harness.core.oplog import OpLogError
-from harness.report.story import story
-from harness.strict.evidence import Evidence
-from harness.strict.private import OFF, VARIABLE
-from invariants.violation import Violation
+from swarden.harness.core.fingerprint import fingerprints
+from swarden.harness.core.oplog import OpLogError
+from swarden.harness.report.story import story
+from swarden.harness.strict.evidence import Evidence
+from swarden.harness.strict.private import OFF, VARIABLE
+from swarden.invariants.violation import Violation
 
 MAX_LOGS = 100  # in a folder, so that a server that restarts after each failure does not fill the disk
 LOGGER = logging.getLogger("swarden.strict")

@@ -2,16 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 
-from engine_under_test.engine import Engine
-from engine_under_test.events import Event, Launched, StepBegan, StepEnded
-from harness.strict.audit import Audit
-from harness.strict.census import Census
-from harness.strict.check import Handler
-from harness.strict.evidence import Evidence
-from harness.strict.outside import Outside
-from invariants.catalog import ALL, Catalog
-from invariants.laws.memory.moves import padding_unit_is_never_moved, units_move_only_by_their_owner
-from invariants.violation import Violation
+from swarden.engine_under_test.engine import Engine
+from swarden.harness.strict.audit import Audit
+from swarden.harness.strict.census import Census
+from swarden.harness.strict.check import Handler
+from swarden.harness.strict.evidence import Evidence
+from swarden.harness.strict.outside import Outside
+from swarden.invariants.catalog import ALL, Catalog
+from swarden.invariants.events import Event, Launched, StepBegan, StepEnded
+from swarden.invariants.laws.memory.moves import padding_unit_is_never_moved, units_move_only_by_their_owner
+from swarden.invariants.violation import Violation
 
 UNITS_PER_STEP = 1024  # walked on average
 AUDITED = frozenset({padding_unit_is_never_moved, units_move_only_by_their_owner})

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from engine_under_test.pools.checksums import page_sums, slot_sums
+from swarden.engine_under_test.pools.checksums import page_sums, slot_sums
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 

@@ -6,17 +6,17 @@ The check is weak: a page that is both free and in use hides a leaked page.
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from engine_under_test.cache.record import KVRecord
-from engine_under_test.engine import Engine
-from engine_under_test.events import StepEnded
-from engine_under_test.host.copy_jobs import CopyJob
-from engine_under_test.pools.ledger import Ledger
-from harness.strict.check import Handler
-from harness.strict.evidence import Evidence
-from harness.strict.outside import Outside
-from invariants.laws.memory.pools import pools_conserve_units, unbalanced
-from invariants.view import TREE_KIND, Fence, Holding, Owner, PoolView
-from invariants.violation import Violation
+from swarden.engine_under_test.cache.record import KVRecord
+from swarden.engine_under_test.engine import Engine
+from swarden.engine_under_test.host.copy_jobs import CopyJob
+from swarden.engine_under_test.pools.ledger import Ledger
+from swarden.harness.strict.check import Handler
+from swarden.harness.strict.evidence import Evidence
+from swarden.harness.strict.outside import Outside
+from swarden.invariants.events import TREE, StepEnded
+from swarden.invariants.laws.memory.pools import pools_conserve_units, unbalanced
+from swarden.invariants.view import Fence, Holding, PoolView
+from swarden.invariants.violation import Violation
 
 
 class KVPool(NamedTuple):
@@ -80,22 +80,22 @@ class Sums:
 
     def _view(self, pool: KVPool) -> PoolView:
         """The number of units of each owner, as a pool view with placeholder unit numbers."""
-        tree, owner = self._tree, Owner(TREE_KIND)
+        tree = self._tree
         holdings = [
-            Holding(owner, range(tree.evictable[pool.component]), cached=True),
-            Holding(owner, range(tree.protected[pool.component]), cached=True, locks=1),
+            Holding(TREE, range(tree.evictable[pool.component]), cached=True),
+            Holding(TREE, range(tree.protected[pool.component]), cached=True, locks=1),
         ]
         for record in self._records():
             count = len(record.handles) - _released_len([record], pool) // self._page_size
-            holdings.append(Holding(Owner(*record.owner), range(count), cached=False))
+            holdings.append(Holding(record.owner, range(count), cached=False))
         for load in self._jobs(to_host=False):
-            holdings.append(Holding(Owner(*load.owner), range(len(load.moves[pool.component])), cached=False))
+            holdings.append(Holding(load.owner, range(len(load.moves[pool.component])), cached=False))
         return _pool_view(pool.ledger, "page", [*holdings, *self._outside.holdings(pool.ledger.name)])
 
     def _host_view(self, component: int, ledger: Ledger) -> PoolView:
-        holdings = [Holding(Owner(TREE_KIND), range(self._num_copied(component)), cached=True)]
+        holdings = [Holding(TREE, range(self._num_copied(component)), cached=True)]
         for backup in self._jobs(to_host=True):
-            holdings.append(Holding(Owner(*backup.owner), range(len(backup.moves[component])), cached=False))
+            holdings.append(Holding(backup.owner, range(len(backup.moves[component])), cached=False))
         return _pool_view(ledger, "page", holdings)
 
     def _jobs(self, *, to_host: bool) -> list[CopyJob]:
@@ -118,9 +118,7 @@ class Sums:
 
     def _rows_view(self) -> PoolView:
         records = self._custody.with_row
-        return _pool_view(
-            self._rows, "row", [Holding(Owner(*record.owner), (record.row,), cached=False) for record in records]
-        )
+        return _pool_view(self._rows, "row", [Holding(record.owner, (record.row,), cached=False) for record in records])
 
 
 def _released_len(records: Sequence[KVRecord], pool: KVPool) -> int:

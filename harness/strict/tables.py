@@ -3,10 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from engine_under_test import events
-from engine_under_test.pools.memory import KVMemory
-from harness.strict.slots import Ints, SlotTable
-from invariants.events import BytesCompared
+from swarden.engine_under_test.pools.memory import KVMemory
+from swarden.harness.strict.slots import Ints, SlotTable
+from swarden.invariants import events
 
 Note = Callable[[NamedTuple], None]
 
@@ -34,7 +33,7 @@ class Tables:
     def compare(self, table: SlotTable, slots: Ints) -> set[int]:
         """Compare the bytes of slots with what was written there; the pages that changed."""
         altered = table.altered(slots)
-        self.note(BytesCompared(table.name, altered))
+        self.note(events.BytesCompared(table.name, altered))
         return {page for page, _ in altered}
 
     def compare_pages(self, pool: str, pages: Sequence[int]) -> None:

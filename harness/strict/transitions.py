@@ -4,12 +4,12 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from harness.core.driver import Moment
-from harness.strict.evidence import Evidence
-from invariants.catalog import Catalog, Tally
-from invariants.transition import Transition, When
-from invariants.view import Snapshot
-from invariants.violation import Violation
+from swarden.harness.core.driver import Moment
+from swarden.harness.strict.evidence import Evidence
+from swarden.invariants.catalog import Catalog, Tally
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.view import Snapshot
+from swarden.invariants.violation import Violation
 
 MAX_MOMENTS = 256  # kept for the history of a violation
 

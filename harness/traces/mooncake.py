@@ -12,10 +12,10 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from harness.core.errors import UsageError
-from harness.core.files import opened
-from harness.core.limits import MAX_LINE_BYTES, MAX_MS, MAX_TOKEN_ID, MAX_TOKENS, MAX_TRACE_BYTES
-from harness.traces.request import TraceError, TraceRequest
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.files import opened
+from swarden.harness.core.limits import MAX_LINE_BYTES, MAX_MS, MAX_TOKEN_ID, MAX_TOKENS, MAX_TRACE_BYTES
+from swarden.harness.traces.request import TraceError, TraceRequest
 
 BLOCK_LEN = 512
 KEYS = ("timestamp", "input_length", "output_length", "hash_ids")

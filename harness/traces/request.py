@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 
-from harness.core.errors import UsageError
+from swarden.harness.core.errors import UsageError
 
 TOKEN_BITS = 60  # enough that two blocks never share a token, and so never a page
 

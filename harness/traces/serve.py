@@ -5,17 +5,17 @@ from dataclasses import asdict, dataclass
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.units import num_pages
-from harness.core.driver import Checking, Driver, Failure, Kept
-from harness.core.ops import AdvanceClock, Drain, Step, Submit
-from harness.core.port import Streamed
-from harness.core.registry import OWN, target_of
-from harness.core.system import EngineSystem
-from harness.core.target import ENGINE
-from harness.traces.request import TraceRequest
-from invariants.catalog import catalog_of
-from invariants.events import Evicted, Freed, Taken
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.units import num_pages
+from swarden.harness.core.driver import Checking, Driver, Failure, KeptParts
+from swarden.harness.core.ops import AdvanceClock, Drain, Step, Submit
+from swarden.harness.core.port import Streamed
+from swarden.harness.core.registry import OWN, target_of
+from swarden.harness.core.system import EngineSystem
+from swarden.harness.core.target import ENGINE
+from swarden.harness.traces.request import TraceRequest
+from swarden.invariants.catalog import catalog_of
+from swarden.invariants.events import Evicted, Freed, Taken
 
 UNCHECKED = 1 << 62  # steps between two checks, so that there is none
 HISTORY_LEN = 64  # ops and checked steps that a failure can show
@@ -141,9 +141,11 @@ class TraceServer:
     def __init__(self, config: Any, pace: Pace, on_end: Callable[[], None], engine: str = OWN) -> None:
         target = target_of(engine)
         self.system = EngineSystem(target.build(config), keep_finished=False)
-        checking = Checking(catalog_of(target.contracts), every=pace.check_every or UNCHECKED, code=target.code)
+        checking = Checking(
+            catalog_of(target.contracts), every=pace.check_every or UNCHECKED, code=target.code, target=target.name
+        )
         self.driver = Driver(
-            [self.system], checking=checking, keep=Kept(digests=False, moments=HISTORY_LEN, ops=HISTORY_LEN)
+            [self.system], checking=checking, keep=KeptParts(digests=False, moments=HISTORY_LEN, ops=HISTORY_LEN)
         )
         self.hits = Hits()
         start = self.system.capture()

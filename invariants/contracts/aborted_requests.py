@@ -1,13 +1,13 @@
 """Aborts take effect at once."""
 
-from invariants.invariant import invariant
-from invariants.laws.content.outputs import tokens_are_known
-from invariants.transition import Transition, When
-from invariants.violation import Code, Evidence, found, request_ref
+from swarden.invariants.invariant import invariant
+from swarden.invariants.laws.content.outputs import tokens_are_known
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.violation import Code, Evidence, found, request_ref
 
 
 class AbortedRequestsCode(Code):
-    STILL_SERVED = "still_served"
+    STILL_SERVED = "aborted, but still {place}"
 
 
 @invariant(When.OP, needs=("requests",), given=tokens_are_known)

@@ -1,12 +1,12 @@
 """Admission: a naive planner decides which requests start in a step, and what is reserved for them."""
 
-from invariants.contracts.planning import Stretch, verdicts_on
-from invariants.events import Failed, Launched, LoadPlanned, Parked, Preempted, RanOut, Retracted
-from invariants.invariant import invariant
-from invariants.kinds import Place
-from invariants.transition import Transition, When
-from invariants.view import RequestView, Snapshot
-from invariants.violation import Code, Evidence, found, request_ref
+from swarden.invariants.contracts.planning import Stretch, verdicts_on
+from swarden.invariants.events import Failed, Launched, LoadPlanned, Parked, Preempted, RanOut, Retracted
+from swarden.invariants.invariant import invariant
+from swarden.invariants.kinds import Place
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.view import RequestView, Snapshot
+from swarden.invariants.violation import Code, Evidence, found, request_ref
 
 PLANNED_BY = ("nodes", "receipts", "records", "requests", "counters", "launches")
 SHORTAGES = (Parked, RanOut, Retracted, Preempted, Failed)  # after one of these, free pages may be too few
@@ -14,10 +14,15 @@ SPARE_PAGES = 2  # of each pool: a stretch may start and end inside a page
 
 
 class AdmissionCode(Code):
-    OTHER_RESERVATION = "other_reservation"
-    KEPT_WAITING = "kept_waiting"
-    DOES_NOT_FIT = "does_not_fit"
-    PLACE_LEFT_EMPTY = "place_left_empty"
+    OTHER_RESERVATION = (
+        "admitted for [{got_start}, {got_end}) with {got_firm} reserved (demand {got_demand}), "
+        "the naive planner has [{want_start}, {want_end}) with {want_firm} reserved (demand {want_demand})"
+    )
+    KEPT_WAITING = "waits, but [{want_start}, {want_end}) fits with {want_firm} reserved (demand {want_demand})"
+    DOES_NOT_FIT = (
+        "admitted for [{got_start}, {got_end}) with {got_firm} reserved (demand {got_demand}), which does not fit"
+    )
+    PLACE_LEFT_EMPTY = "waits, but it fits, and only {taken} of at most {places} requests are admitted"
 
 
 def demand_is_known(change: Transition) -> bool:

@@ -1,15 +1,15 @@
 """The chunk budget of a pass."""
 
-from invariants.events import Admitted, Launched
-from invariants.invariant import invariant
-from invariants.transition import Transition, When
-from invariants.violation import Code, Evidence, Ref, found
+from swarden.invariants.events import Admitted, Launched
+from swarden.invariants.invariant import invariant
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.violation import Code, Evidence, Ref, found
 
 
 class ChunkBudgetCode(Code):
-    EMPTY = "empty"
-    PREFILLS_TOO_MUCH = "prefills_too_much"
-    COMPUTES_TOO_MUCH = "computes_too_much"
+    EMPTY = "computes nothing"
+    PREFILLS_TOO_MUCH = "prefills {count} tokens, at most {most} are allowed"
+    COMPUTES_TOO_MUCH = "computes {count} tokens, decodes included, at most {most} are allowed"
 
 
 def chunks_are_limited(change: Transition) -> bool:

@@ -1,19 +1,19 @@
 """A decode engine reserves exactly the missing pages of a transfer, without delay, for swapped-out requests first."""
 
-from invariants.events import Refused, Reserved
-from invariants.invariant import invariant
-from invariants.kinds import Place
-from invariants.laws.lifecycle.handover import missing_pages, pages_taken_for
-from invariants.limits import DECODE
-from invariants.transition import Transition, When
-from invariants.view import OUTSIDE_KIND, Snapshot
-from invariants.violation import Code, Evidence, found, request_ref
+from swarden.invariants.events import OUTSIDE_KIND, Refused, Reserved
+from swarden.invariants.invariant import invariant
+from swarden.invariants.kinds import Place
+from swarden.invariants.laws.lifecycle.handover import missing_pages, pages_taken_for
+from swarden.invariants.limits import DECODE
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.view import Snapshot
+from swarden.invariants.violation import Code, Evidence, found, request_ref
 
 
 class DecodeReservationsCode(Code):
-    TOO_MANY = "too_many"
-    EMPTY_ENGINE_WAITS = "empty_engine_waits"
-    OVERTAKEN = "overtaken"
+    TOO_MANY = "{taken} units of {pool} taken for {length} tokens, but {missing} are needed"
+    EMPTY_ENGINE_WAITS = "waits for pages, but the engine is empty"
+    OVERTAKEN = "waits for pages, but {by} got pages before it"
 
 
 def is_empty_decode_engine(change: Transition) -> bool:

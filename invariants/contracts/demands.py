@@ -7,8 +7,8 @@ tokens that a request may still have, `estimated_len` admission's estimate of it
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from invariants.view import ComponentView
-from invariants.windows import lookback, window_frontier
+from swarden.invariants.view import ComponentView
+from swarden.invariants.windows import lookback, window_frontier
 
 Pages = dict[str, int]  # by pool
 STATE_PAGES = 2  # that the end of a stretch takes for states: the last whole page, and a begun one

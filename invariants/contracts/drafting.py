@@ -1,15 +1,19 @@
 """Drafts follow one token, all correct ones are accepted, and they are verified before the request's next pass."""
 
-from invariants.events import Completed, Launched, Proposed, Verified
-from invariants.invariant import invariant
-from invariants.transition import Transition, When
-from invariants.violation import Code, Evidence, found, request_ref
+from swarden.invariants.events import Completed, Launched, Proposed, Verified
+from swarden.invariants.invariant import invariant
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.violation import Code, Evidence, found, request_ref
 
 
 class DraftingCode(Code):
-    NOT_BEHIND_ONE_TOKEN = "not_behind_one_token"
-    RIGHT_DRAFT_REJECTED = "right_draft_rejected"
-    VERDICT_NOT_AWAITED = "verdict_not_awaited"
+    NOT_BEHIND_ONE_TOKEN = (
+        "{count} drafts in launch {launch}, behind its range [{start}, {end}) of the request; want one of one token"
+    )
+    RIGHT_DRAFT_REJECTED = "{accepted} of the drafts {drafts} are accepted, the model samples {sampled}"
+    VERDICT_NOT_AWAITED = (
+        "launch {launch} computes [{start}, {end}), but the drafts of launch {drafted_in} are not verified"
+    )
 
 
 @invariant(When.OP, on=(Proposed,))

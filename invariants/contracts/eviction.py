@@ -3,20 +3,22 @@
 from collections.abc import Iterator
 from itertools import chain
 
-from invariants.contracts.shadow import Shadow, choices_in
-from invariants.events import CopyDropped, Demoted, Evicted, Inserted, Locked, Recovered, Removed, Tombstoned
-from invariants.invariant import invariant
-from invariants.prefixes import reachable_len
-from invariants.transition import Transition, When
-from invariants.view import NodeView
-from invariants.violation import Code, Evidence, found, node_ref, pool_ref
+from swarden.invariants.contracts.shadow import Shadow, choices_in
+from swarden.invariants.events import CopyDropped, Demoted, Evicted, Inserted, Locked, Recovered, Removed, Tombstoned
+from swarden.invariants.invariant import invariant
+from swarden.invariants.prefixes import reachable_len
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.view import NodeView
+from swarden.invariants.violation import Code, Evidence, found, node_ref, pool_ref
 
 
 class EvictionCode(Code):
-    STOPPED_EARLY = "stopped_early"
-    WINDOW_BEFORE_DEAD_INTERIOR = "window_before_dead_interior"
-    YOUNGER_BEFORE_OLDER = "younger_before_older"
-    BRANCH_LOST_ITS_WINDOW = "branch_lost_its_window"
+    STOPPED_EARLY = "needed {need}, freed {freed}, but {left} could still be evicted"
+    WINDOW_BEFORE_DEAD_INTERIOR = "evicted from {pool} although a branch reads it; no branch reads {dead}"
+    YOUNGER_BEFORE_OLDER = (
+        "evicted from {pool}, last used at {last_used}, but {older} was last used at {older_last_used}"
+    )
+    BRANCH_LOST_ITS_WINDOW = "no longer matches to its end, but {dead}, which no branch reads, keeps its {pool} pages"
 
 
 @invariant(When.OP, on=(Evicted,))

@@ -1,17 +1,17 @@
 """Fences end at once, when their launch has completed."""
 
-from invariants.events import Completed
-from invariants.invariant import invariant
-from invariants.laws.lifecycle.flights import launch_ref
-from invariants.transition import Transition, When
-from invariants.violation import Code, Evidence, Ref, found, unit_ref
+from swarden.invariants.events import Completed
+from swarden.invariants.invariant import invariant
+from swarden.invariants.laws.lifecycle.flights import launch_ref
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.violation import Code, Evidence, Ref, found, unit_ref
 
 
 class FenceReleaseCode(Code):
-    FENCED_AFTER_COMPLETION = "fenced_after_completion"
-    FENCED_FOR_NO_LAUNCH = "fenced_for_no_launch"
-    LOCKED_AFTER_COMPLETION = "locked_after_completion"
-    LOCKED_FOR_NO_LAUNCH = "locked_for_no_launch"
+    FENCED_AFTER_COMPLETION = "still fenced after {launch} completed"
+    FENCED_FOR_NO_LAUNCH = "fenced for {launch}, which is not in flight"
+    LOCKED_AFTER_COMPLETION = "still held after {launch} completed"
+    LOCKED_FOR_NO_LAUNCH = "held for {launch}, which is not in flight"
 
 
 def has_fences_after(change: Transition) -> bool:

@@ -2,16 +2,19 @@
 
 from collections.abc import Mapping
 
-from invariants.invariant import invariant, state_invariant
-from invariants.transition import Transition, When
-from invariants.view import HANDOVER_KIND, REQUEST_KIND, RecordView
-from invariants.violation import Code, Evidence, found, owner_ref
-from invariants.windows import kept_len
+from swarden.invariants.events import HANDOVER_KIND, REQUEST_KIND
+from swarden.invariants.invariant import invariant, state_invariant
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.view import RecordView
+from swarden.invariants.violation import Code, Evidence, found, owner_ref
+from swarden.invariants.windows import kept_len
 
 
 class FootprintCode(Code):
-    TOO_FAR_AHEAD = "too_far_ahead"
-    TOO_FAR_BEHIND = "too_far_behind"
+    TOO_FAR_AHEAD = "allocated_len is {allocated_len}, at most {most} with launched_len {launched_len}"
+    TOO_FAR_BEHIND = (
+        "keeps {kept_len} tokens of {component}, at most {most}: committed_len was {committed_len}, frontier {frontier}"
+    )
 
 
 @state_invariant(needs=("records",), reads=("records",))

@@ -3,7 +3,8 @@
 from collections import Counter
 from collections.abc import Set
 
-from invariants.events import (
+from swarden.invariants.events import (
+    TREE_KIND,
     CopyBegan,
     CopyDropped,
     CopyEnded,
@@ -12,20 +13,20 @@ from invariants.events import (
     Taken,
     Tombstoned,
 )
-from invariants.invariant import invariant, state_invariant
-from invariants.transition import Transition, When
-from invariants.view import TREE_KIND, NodeView, Snapshot
-from invariants.violation import Code, Evidence, found, node_ref
+from swarden.invariants.invariant import invariant, state_invariant
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.view import NodeView, Snapshot
+from swarden.invariants.violation import Code, Evidence, found, node_ref
 
 
 class HostTierCode(Code):
-    NO_COPY_OF_PREFIX = "no_copy_of_prefix"
-    WINDOW_COPIED_ALONE = "window_copied_alone"
-    LIVE_BEHIND_A_TOMBSTONE = "live_behind_a_tombstone"
-    DROPPED_NEEDLESSLY = "dropped_needlessly"
-    NOT_REPLACED = "not_replaced"
-    REMOVED_UNCOPIED = "removed_uncopied"
-    TOMBSTONED_UNCOPIED = "tombstoned_uncopied"
+    NO_COPY_OF_PREFIX = "the host has a copy of {component}, but none of its parent {parent}"
+    WINDOW_COPIED_ALONE = "the host has a copy, but none of {component}"
+    LIVE_BEHIND_A_TOMBSTONE = "live in {component}, but its parent {parent} is not"
+    DROPPED_NEEDLESSLY = "its copy was dropped, but the backup had enough free pages without it"
+    NOT_REPLACED = "its copy was dropped, but no backup followed"
+    REMOVED_UNCOPIED = "removed to free {short} pages, but the host has no copy of its {uncopied} pages"
+    TOMBSTONED_UNCOPIED = "lost its {short} pages, but the host has no copy of its {uncopied} pages"
 
 
 @state_invariant(needs=("nodes", "copy_jobs"), reads=("nodes",))

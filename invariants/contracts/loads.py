@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from itertools import chain
 
-from invariants.contracts.admission import has_pages_for_all
-from invariants.events import (
+from swarden.invariants.contracts.admission import has_pages_for_all
+from swarden.invariants.events import (
+    LOAD_KIND,
     RECORD_RELEASES,
     Admitted,
     Completed,
@@ -15,23 +16,23 @@ from invariants.events import (
     Loaded,
     LoadPlanned,
 )
-from invariants.invariant import invariant
-from invariants.kinds import Place
-from invariants.prefixes import CHANGES_CONTENT, cached_pages, reachable_len
-from invariants.transition import Transition, When
-from invariants.view import LOAD_KIND, Snapshot
-from invariants.violation import Code, Evidence, Ref, found, request_ref
-from invariants.windows import first_needed_page, tail_len
+from swarden.invariants.invariant import invariant
+from swarden.invariants.kinds import Place
+from swarden.invariants.prefixes import CHANGES_CONTENT, cached_pages, reachable_len
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.view import Snapshot
+from swarden.invariants.violation import Code, Evidence, Ref, found, request_ref
+from swarden.invariants.windows import first_needed_page, tail_len
 
 
 class LoadCode(Code):
-    BRINGS_TOO_MUCH = "brings_too_much"
-    RESERVED_OTHER_COUNT = "reserved_other_count"
-    DEMAND_TOO_SMALL = "demand_too_small"
-    LOADED_FOR_NO_REQUEST = "loaded_for_no_request"
-    JOINED_TOO_SHORT = "joined_too_short"
-    LOADED_BUT_UNUSED = "loaded_but_unused"
-    COMPUTED_AGAIN = "computed_again"
+    BRINGS_TOO_MUCH = "loads {pages} pages of {pool}, but the window has {most}"
+    RESERVED_OTHER_COUNT = "reserved {reserved} pages of {pool} for {load}, which loads {brings}"
+    DEMAND_TOO_SMALL = "has a demand of {demand} pages of {pool}, but {load} alone loads {brings}"
+    LOADED_FOR_NO_REQUEST = "no request waits for it"
+    JOINED_TOO_SHORT = "lacks {lacks} pages of {pool}, but {load} loads {brings}"
+    LOADED_BUT_UNUSED = "continues at {start}, but the prefix loaded for it has {loaded} tokens"
+    COMPUTED_AGAIN = "admitted at {start}, but {cached} tokens are cached on the device and the host"
 
 
 @invariant(When.OP, needs=("copy_jobs", "windowed"), on=(CopyBegan,))

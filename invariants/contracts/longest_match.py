@@ -1,16 +1,16 @@
 """A look-up finds the longest usable prefix."""
 
-from invariants.events import Matched
-from invariants.invariant import invariant
-from invariants.laws.content.matches import lookups_in
-from invariants.prefixes import longest_usable
-from invariants.transition import Transition, When
-from invariants.violation import Code, Evidence, found, request_ref
+from swarden.invariants.events import Matched
+from swarden.invariants.invariant import invariant
+from swarden.invariants.laws.content.matches import lookups_in
+from swarden.invariants.prefixes import longest_usable
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.violation import Code, Evidence, found, request_ref
 
 
 class LongestMatchCode(Code):
-    TOO_SHORT = "too_short"
-    WHOLE_KEY = "whole_key"
+    TOO_SHORT = "matched {length} tokens, {usable} are usable"
+    WHOLE_KEY = "matched all {length} tokens, so none is left to compute"
 
 
 @invariant(When.OP, needs=("nodes", "Inserted", "Removed"), on=(Matched,))

@@ -1,13 +1,13 @@
 """A part of the engine behaves like a naive model of it."""
 
-from invariants.events import Modelled
-from invariants.invariant import invariant
-from invariants.transition import Transition, When
-from invariants.violation import Code, Evidence, Ref, found
+from swarden.invariants.events import Modelled
+from swarden.invariants.invariant import invariant
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.violation import Code, Evidence, Ref, found
 
 
 class NaiveModelCode(Code):
-    DIFFERS = "differs"
+    DIFFERS = "the naive model has {expected}, the engine has {got}"
 
 
 @invariant(When.OP, on=(Modelled,))

@@ -1,16 +1,15 @@
 """A request is aborted for want of memory only as the last resort."""
 
-from invariants.events import Finished, Loaded
-from invariants.invariant import invariant
-from invariants.kinds import FinishReason
-from invariants.transition import Transition, When
-from invariants.view import OUTSIDE_KIND, Snapshot
-from invariants.violation import Code, Evidence, found, request_ref
-from invariants.windows import kept_len
+from swarden.invariants.events import OUTSIDE_KIND, Finished, FinishReason, Loaded
+from swarden.invariants.invariant import invariant
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.view import Snapshot
+from swarden.invariants.violation import Code, Evidence, found, request_ref
+from swarden.invariants.windows import kept_len
 
 
 class OutOfMemoryCode(Code):
-    WOULD_FIT_ALONE = "would_fit_alone"
+    WOULD_FIT_ALONE = "aborted at {length} tokens, but its next token fits the pools alone"
 
 
 @invariant(When.OP, needs=("records",), on=(Finished,))

@@ -1,13 +1,13 @@
 """Timeouts take effect in the first step in which a request is too old."""
 
-from invariants.invariant import invariant
-from invariants.laws.lifecycle.timeouts import has_timeout
-from invariants.transition import Transition, When
-from invariants.violation import Code, Evidence, found, request_ref
+from swarden.invariants.invariant import invariant
+from swarden.invariants.laws.lifecycle.timeouts import has_timeout
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.violation import Code, Evidence, found, request_ref
 
 
 class OverdueRequestsCode(Code):
-    LATE = "late"
+    LATE = "{place} after {age_ms} ms, the timeout is {timeout_ms} ms"
 
 
 @invariant(When.STEP, needs=("requests",), given=has_timeout)

@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from itertools import compress, starmap, zip_longest
 from operator import ne
 
-from invariants.events import Paired
-from invariants.invariant import invariant
-from invariants.transition import Transition, When
-from invariants.violation import Code, Evidence, found, unit_ref
+from swarden.invariants.events import Paired
+from swarden.invariants.invariant import invariant
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.violation import Code, Evidence, found, unit_ref
 
 BLOCK = 256  # units that are compared at once
 
 
 class PairingCode(Code):
-    CHANGED_ALONE = "changed_alone"
+    CHANGED_ALONE = "its peer is {peer}, but it was last paired with {paired_with}"
 
 
 @invariant(When.OP, needs=("peer_maps", "Paired"))

@@ -11,16 +11,16 @@ from functools import partial
 from math import ceil
 from typing import NamedTuple
 
-from invariants.contracts.demands import Decode, Need, Pager, Prefill
-from invariants.contracts.predictable import before_planning, is_predictable
-from invariants.events import Admitted, Preempted, Slid
-from invariants.kinds import Place
-from invariants.limits import LONGEST_MATCH
-from invariants.passes import FreeUnits
-from invariants.prefixes import cached_pages, longest_prefix, reachable_len
-from invariants.transition import Transition
-from invariants.view import HANDOVER_KIND, NodeView, RequestView, Snapshot
-from invariants.windows import tail_len
+from swarden.invariants.contracts.demands import Decode, Need, Pager, Prefill
+from swarden.invariants.contracts.predictable import before_planning, is_predictable
+from swarden.invariants.events import HANDOVER_KIND, Admitted, Preempted, Slid
+from swarden.invariants.kinds import Place
+from swarden.invariants.limits import LONGEST_MATCH
+from swarden.invariants.passes import FreeUnits
+from swarden.invariants.prefixes import cached_pages, longest_prefix, reachable_len
+from swarden.invariants.transition import Transition
+from swarden.invariants.view import NodeView, RequestView, Snapshot
+from swarden.invariants.windows import tail_len
 
 MOST_WAITING = 32  # with more waiting requests, a step is not predicted: it would take too long
 RESERVE_PAGES = 1  # left free in a windowed pool by the next chunk, unless its request is alone (sglang pull 23174)
@@ -40,7 +40,7 @@ class Stretch(NamedTuple):
     need: Need
 
 
-class Verdict(NamedTuple):
+class AdmissionVerdict(NamedTuple):
     """For one request, the stretch that the engine admitted and the one that the planner admits; None: it waits."""
 
     request_id: int
@@ -48,12 +48,12 @@ class Verdict(NamedTuple):
     expected: Stretch | None
 
 
-def verdicts_on(change: Transition) -> list[Verdict]:
+def verdicts_on(change: Transition) -> list[AdmissionVerdict]:
     """The admissions of a step, each with that of the naive planner."""
     return verdicts(change.before, change.events, change.reference.tokens_of)
 
 
-def verdicts(before: Snapshot, events: Sequence[NamedTuple], tokens_of: Tokens) -> list[Verdict]:
+def verdicts(before: Snapshot, events: Sequence[NamedTuple], tokens_of: Tokens) -> list[AdmissionVerdict]:
     """In the order of planning, up to the first difference of engine and planner; [] if the plan is unpredictable."""
     places = {request.place for request in before.requests or ()}
     admitted = [event for event in events if type(event) is Admitted]
@@ -65,7 +65,7 @@ def verdicts(before: Snapshot, events: Sequence[NamedTuple], tokens_of: Tokens) 
     if is_preempting or not is_predictable(before, events, len(moved)):
         return []
     if has_no_row:  # then nothing can be admitted
-        return [Verdict(event.request_id, _stretch(event), None) for event in admitted[:1]]
+        return [AdmissionVerdict(event.request_id, _stretch(event), None) for event in admitted[:1]]
     try:
         return list(_verdicts(Planner(before, moved), admitted, tokens_of))
     except Unpredictable:
@@ -323,18 +323,18 @@ class Planner:
             self.estimated[pool] += times * (need.demand[pool] - count)
 
 
-def _verdicts(planner: Planner, admitted: list[Admitted], tokens_of: Tokens) -> Iterator[Verdict]:
+def _verdicts(planner: Planner, admitted: list[Admitted], tokens_of: Tokens) -> Iterator[AdmissionVerdict]:
     """The requests between chunks, then the waiting ones, until one does not fit or is cut."""
     for request, plan in _plans(planner, tokens_of):
         found = _stretch(admitted.pop(0)) if admitted and admitted[0].request_id == request.id else None
         expected = plan()
-        yield Verdict(request.id, found, expected)
+        yield AdmissionVerdict(request.id, found, expected)
         if found != expected or (expected is None and request.place == Place.CHUNKED and planner.is_alone):
             return  # a request that is alone and lacks pages is aborted, and others may be admitted to its pages
         if expected is None or expected.end < request.prompt_len + request.num_outputs:
             break
     for event in admitted[:1]:
-        yield Verdict(event.request_id, _stretch(event), None)
+        yield AdmissionVerdict(event.request_id, _stretch(event), None)
 
 
 def _plans(planner: Planner, tokens_of: Tokens) -> Iterator[tuple[RequestView, Callable[[], Stretch | None]]]:

@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
-from invariants.events import (
+from swarden.invariants.events import (
     Admitted,
     Compared,
     Completed,
     Evicted,
     Failed,
     Fired,
+    FreeCause,
     Freed,
     Invited,
     Late,
@@ -28,8 +29,8 @@ from invariants.events import (
     Tombstoned,
     Written,
 )
-from invariants.kinds import FreeCause, Place
-from invariants.view import Snapshot
+from swarden.invariants.kinds import Place
+from swarden.invariants.view import Snapshot
 
 BY_PLANNING = (Matched, Admitted, Preempted, Parked, Taken, Tombstoned, Removed, Evicted, Launched)
 BY_RESULTS = (Written, Read, Compared, Completed, Late, Failed)

@@ -2,20 +2,20 @@
 
 from itertools import product
 
-from invariants.contracts.admission import PLANNED_BY, demand_is_known
-from invariants.contracts.planning import rivalry
-from invariants.events import Admitted, LoadPlanned, Preempted
-from invariants.invariant import invariant
-from invariants.kinds import Place
-from invariants.transition import Transition, When
-from invariants.violation import Code, Evidence, found, request_ref
+from swarden.invariants.contracts.admission import PLANNED_BY, demand_is_known
+from swarden.invariants.contracts.planning import rivalry
+from swarden.invariants.events import Admitted, LoadPlanned, Preempted
+from swarden.invariants.invariant import invariant
+from swarden.invariants.kinds import Place
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.violation import Code, Evidence, found, request_ref
 
 
 class PreemptionCode(Code):
-    NOT_PREEMPTED = "not_preempted"
-    PREEMPTOR_NOT_WAITING = "preemptor_not_waiting"
-    PREEMPTOR_NOT_ADMITTED = "preemptor_not_admitted"
-    LESS_IMPORTANT_SPARED = "less_important_spared"
+    NOT_PREEMPTED = "fits only in place of {lesser} of lower priority, and none of these is preempted"
+    PREEMPTOR_NOT_WAITING = "preempted for {by}, which did not wait"
+    PREEMPTOR_NOT_ADMITTED = "preempted for {by}, which was not admitted afterwards"
+    LESS_IMPORTANT_SPARED = "preempted, but {spared} of lower priority runs on"
 
 
 def preemption_is_predictable(change: Transition) -> bool:

@@ -3,17 +3,17 @@
 from collections.abc import Sequence
 from itertools import chain
 
-from invariants.events import Demoted, Inserted, Preempted, RanOut, Removed, Retracted, Tombstoned
-from invariants.invariant import invariant
-from invariants.prefixes import longest_prefix
-from invariants.transition import Transition, When
-from invariants.view import RecordView
-from invariants.violation import Code, Evidence, found, request_ref
+from swarden.invariants.events import Demoted, Inserted, Preempted, RanOut, Removed, Retracted, Tombstoned
+from swarden.invariants.invariant import invariant
+from swarden.invariants.prefixes import longest_prefix
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.view import RecordView
+from swarden.invariants.violation import Code, Evidence, found, request_ref
 
 
 class PublishingCode(Code):
-    SHARES_OTHER_LEN = "shares_other_len"
-    NOT_MATCHED = "not_matched"
+    SHARES_OTHER_LEN = "published [0, {end}), but shares {protected_len} tokens"
+    NOT_MATCHED = "published [0, {end}), but only {length} of {want} tokens match"
 
 
 @invariant(When.OP, needs=("nodes", "records"), on=(Inserted,))

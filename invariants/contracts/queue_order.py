@@ -2,17 +2,17 @@
 
 from collections.abc import Sequence
 
-from invariants.events import Admitted, Finished, LoadPlanned
-from invariants.invariant import invariant
-from invariants.kinds import Place
-from invariants.limits import ARRIVAL, PRIORITY
-from invariants.transition import Transition, When
-from invariants.view import RequestView
-from invariants.violation import Code, Evidence, found, request_ref
+from swarden.invariants.events import Admitted, Finished, LoadPlanned
+from swarden.invariants.invariant import invariant
+from swarden.invariants.kinds import Place
+from swarden.invariants.limits import ARRIVAL, PRIORITY
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.view import RequestView
+from swarden.invariants.violation import Code, Evidence, found, request_ref
 
 
 class QueueOrderCode(Code):
-    OVERTAKEN = "overtaken"
+    OVERTAKEN = "admitted with priority {priority}, but {ahead} of priority {ahead_priority} is before it in the queue"
 
 
 def order_is_known(change: Transition) -> bool:

@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Sequence
 from itertools import dropwhile
 
-from invariants.events import CopyEnded, Evicted, Finished, Launched, RanOut, Retracted
-from invariants.invariant import invariant
-from invariants.kinds import FinishReason, Place
-from invariants.limits import Estimates
-from invariants.passes import KVHolders
-from invariants.transition import Transition, When
-from invariants.view import RequestView
-from invariants.violation import Code, Evidence, Ref, found
+from swarden.invariants.events import CopyEnded, Evicted, Finished, FinishReason, Launched, RanOut, Retracted
+from swarden.invariants.invariant import invariant
+from swarden.invariants.kinds import Place
+from swarden.invariants.limits import Estimates
+from swarden.invariants.passes import KVHolders
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.view import RequestView
+from swarden.invariants.violation import Code, Evidence, Ref, found
 
 MILLION = 1_000_000
 HEADROOM = 20  # further output tokens that each survivor of a retraction is estimated to need
@@ -19,7 +19,7 @@ ROUNDING = 1  # the ratio is counted in whole millionths
 
 
 class RatioCode(Code):
-    OTHER_THAN_FORETOLD = "other_than_foretold"
+    OTHER_THAN_FORETOLD = "{before} before and {after} after the step, in millionths; permitted: {want}"
 
 
 def ratio_is_predictable(change: Transition) -> bool:

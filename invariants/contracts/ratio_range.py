@@ -1,15 +1,15 @@
 """The new-token ratio stays within its bounds."""
 
-from invariants.invariant import state_invariant
-from invariants.transition import Transition
-from invariants.violation import Code, Evidence, Ref, found
+from swarden.invariants.invariant import state_invariant
+from swarden.invariants.transition import Transition
+from swarden.invariants.violation import Code, Evidence, Ref, found
 
 MILLION = 1_000_000
 
 
 class RatioRangeCode(Code):
-    BELOW_FLOOR = "below_floor"
-    ABOVE_ONE = "above_one"
+    BELOW_FLOOR = "{ratio} millionths, the floor is {floor}"
+    ABOVE_ONE = "{ratio} millionths, at most 1000000"
 
 
 @state_invariant(needs=("counters",), reads=("counters",))

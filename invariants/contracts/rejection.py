@@ -2,16 +2,16 @@
 
 from enum import StrEnum
 
-from invariants.events import Rejected
-from invariants.invariant import invariant
-from invariants.transition import Transition, When
-from invariants.view import Snapshot
-from invariants.violation import Code, Evidence, found, request_ref
+from swarden.invariants.events import Rejected
+from swarden.invariants.invariant import invariant
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.view import Snapshot
+from swarden.invariants.violation import Code, Evidence, found, request_ref
 
 
 class RejectionCode(Code):
-    COULD_RUN = "could_run"
-    CANNOT_RUN = "cannot_run"
+    COULD_RUN = "rejected, but {prompt_len} prompt tokens and {max_new_tokens} new tokens can run on an empty engine"
+    CANNOT_RUN = "queued with {prompt_len} prompt tokens and {max_new_tokens} new tokens, but {reason}"
 
 
 class Impossible(StrEnum):

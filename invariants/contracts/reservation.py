@@ -1,9 +1,12 @@
 """The reservation of a request suffices, its units are free when taken, and the admitted range is computed."""
 
-from invariants.events import (
+from swarden.invariants.events import (
+    LOAD_KIND,
+    REQUEST_KIND,
     Admitted,
     CopyBegan,
     CopyEnded,
+    FreeCause,
     Freed,
     Launched,
     LoadPlanned,
@@ -11,17 +14,17 @@ from invariants.events import (
     Refused,
     Taken,
 )
-from invariants.invariant import invariant
-from invariants.kinds import FreeCause
-from invariants.transition import Transition, When
-from invariants.view import LOAD_KIND, REQUEST_KIND
-from invariants.violation import Code, Evidence, found, owner_ref, request_ref
+from swarden.invariants.invariant import invariant
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.violation import Code, Evidence, found, owner_ref, request_ref
 
 
 class ReservationCode(Code):
-    EXCEEDED = "exceeded"
-    RAN_OUT = "ran_out"
-    OTHER_RANGE_LAUNCHED = "other_range_launched"
+    EXCEEDED = "took {excess} more units of {pool} than were reserved"
+    RAN_OUT = "needs {want} reserved units of {pool}, but {free} are free"
+    OTHER_RANGE_LAUNCHED = (
+        "launch {launch} computes [{start}, {end}), but it was admitted for [{want_start}, {want_end})"
+    )
 
 
 @invariant(When.OP, on=(Admitted,))

@@ -1,17 +1,17 @@
 """A pause retracts every request: only sessions, transfers, copies and fences keep units beside the cache."""
 
-from invariants.invariant import invariant
-from invariants.transition import Transition, When
-from invariants.view import COPY_JOB_KINDS, FENCE_KIND, HANDOVER_KIND, OUTSIDE_KIND, SESSION_KIND
-from invariants.violation import Code, Evidence, Ref, found, owner_ref, unit_ref
+from swarden.invariants.events import COPY_JOB_KINDS, FENCE_KIND, HANDOVER_KIND, OUTSIDE_KIND, SESSION_KIND
+from swarden.invariants.invariant import invariant
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.violation import Code, Evidence, Ref, found, owner_ref, unit_ref
 
 KEEPING = frozenset({SESSION_KIND, HANDOVER_KIND, *COPY_JOB_KINDS})
 
 
 class RetractingPauseCode(Code):
-    RECORD_LEFT = "record_left"
-    RECEIPT_LEFT = "receipt_left"
-    UNITS_LEFT = "units_left"
+    RECORD_LEFT = "has a record in a pause, with row {row}"
+    RECEIPT_LEFT = "held by {holder} in a pause"
+    UNITS_LEFT = "owns {units} in a pause"
 
 
 def is_paused(change: Transition) -> bool:

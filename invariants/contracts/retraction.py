@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence, Set
 
-from invariants.events import (
+from swarden.invariants.events import (
     RECORD_RELEASES,
     CopyBegan,
     CopyEnded,
@@ -13,21 +13,26 @@ from invariants.events import (
     Retracted,
     TakenOver,
 )
-from invariants.invariant import invariant
-from invariants.kinds import Place
-from invariants.passes import FreeUnits, KVHolders
-from invariants.transition import Transition, When
-from invariants.violation import Code, Evidence, Found, Ref, found, node_ref, owner_ref, request_ref
-from invariants.windows import window_frontier
+from swarden.invariants.invariant import invariant
+from swarden.invariants.kinds import Place
+from swarden.invariants.passes import FreeUnits, KVHolders
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.violation import Code, Evidence, Found, Ref, found, node_ref, owner_ref, request_ref
+from swarden.invariants.windows import window_frontier
 
 
 class RetractionCode(Code):
-    ENOUGH_IS_FREE = "enough_is_free"
-    PASSES_HOLD_ENOUGH = "passes_hold_enough"
-    DEAD_PAGES_KEPT = "dead_pages_kept"
-    EVICTABLE_NODE_KEPT = "evictable_node_kept"
-    OTHER_LOSES_LESS = "other_loses_less"
-    NOT_COMPUTED = "not_computed"
+    ENOUGH_IS_FREE = "retracted, but the next decode step needs {need}, and {free} are free"
+    PASSES_HOLD_ENOUGH = "retracted for {pool}, but {count} of its units wait for passes in flight"
+    DEAD_PAGES_KEPT = (
+        "retracted for {pool}, but {holder} keeps pages from {frontier} on, and its window starts at {dead_below}"
+    )
+    EVICTABLE_NODE_KEPT = "retracted for {pool}, but {node} could be evicted"
+    OTHER_LOSES_LESS = (
+        "retracted with priority {priority}, {num_outputs} outputs, prompt_len {prompt_len}, but {least} loses less: "
+        "priority {least_priority}, {least_num_outputs} outputs, prompt_len {least_prompt_len}"
+    )
+    NOT_COMPUTED = "runs, but no pass computes it after the retraction"
 
 
 def retracts_least_done(change: Transition) -> bool:

@@ -1,16 +1,15 @@
 """A request is retried after a failed pass, but only a limited number of times."""
 
-from invariants.events import Failed, Finished
-from invariants.invariant import invariant
-from invariants.kinds import FinishReason
-from invariants.transition import Transition, When
-from invariants.violation import Code, Evidence, found, request_ref
+from swarden.invariants.events import Failed, Finished, FinishReason
+from swarden.invariants.invariant import invariant
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.violation import Code, Evidence, found, request_ref
 
 
 class RetryCode(Code):
-    MISCOUNTED = "miscounted"
-    RETRIED_TOO_OFTEN = "retried_too_often"
-    GIVEN_UP_EARLY = "given_up_early"
+    MISCOUNTED = "{failures} passes with it have failed, {counted} are counted"
+    RETRIED_TOO_OFTEN = "{failures} passes with it have failed, at most {most} may, but it is {place}"
+    GIVEN_UP_EARLY = "finished as failed, but only {failures} passes with it have failed, and {most} may"
 
 
 @invariant(When.OP, needs=("requests", "launches"), on=(Failed,))

@@ -1,16 +1,19 @@
 """A session releases everything but its written KV at the end of a turn, and closes when asked to."""
 
-from invariants.invariant import state_invariant
-from invariants.laws.lifecycle.sessions import session_ref
-from invariants.transition import Transition
-from invariants.view import SESSION_KIND
-from invariants.violation import Code, Evidence, found
+from swarden.invariants.events import SESSION_KIND
+from swarden.invariants.invariant import state_invariant
+from swarden.invariants.laws.lifecycle.sessions import session_ref
+from swarden.invariants.transition import Transition
+from swarden.invariants.violation import Code, Evidence, found
 
 
 class SessionReleaseCode(Code):
-    KEEPS_ROW = "keeps_row"
-    KEEPS_UNWRITTEN = "keeps_unwritten_pages"
-    STILL_OPEN = "still_open"
+    KEEPS_ROW = "keeps row {row} without a turn"
+    KEEPS_UNWRITTEN = (
+        "keeps {committed_len} tokens with launched_len {launched_len}, allocated_len {allocated_len}: "
+        "all must be equal"
+    )
+    STILL_OPEN = "is to be closed and has no turn, but is still open"
 
 
 @state_invariant(needs=("sessions", "records"), reads=("records",))

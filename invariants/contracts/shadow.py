@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
-from invariants.events import CopyDropped, Demoted, Inserted, Locked, Recovered, Removed, Split, Tombstoned
-from invariants.transition import Transition
-from invariants.view import NodeView, Snapshot
-from invariants.windows import tail_len
+from swarden.invariants.events import CopyDropped, Demoted, Inserted, Locked, Recovered, Removed, Split, Tombstoned
+from swarden.invariants.transition import Transition
+from swarden.invariants.view import NodeView, Snapshot
+from swarden.invariants.windows import tail_len
 
 Victim = Removed | Demoted | Tombstoned
 

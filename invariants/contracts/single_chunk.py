@@ -1,13 +1,13 @@
 """Only one prompt at a time is computed in chunks."""
 
-from invariants.invariant import state_invariant
-from invariants.kinds import Place
-from invariants.transition import Transition
-from invariants.violation import Code, Evidence, found, request_ref
+from swarden.invariants.invariant import state_invariant
+from swarden.invariants.kinds import Place
+from swarden.invariants.transition import Transition
+from swarden.invariants.violation import Code, Evidence, found, request_ref
 
 
 class SingleChunkCode(Code):
-    SECOND_CHUNK = "second_chunk"
+    SECOND_CHUNK = "between chunks, and so is {first}"
 
 
 @state_invariant(needs=("requests",), reads=("requests",))

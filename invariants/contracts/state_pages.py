@@ -1,15 +1,15 @@
 """The pages of states that a node or a record has: more than a law demands, which lets an engine drop most of them."""
 
-from invariants.invariant import state_invariant
-from invariants.transition import Transition
-from invariants.violation import Code, Evidence, found, node_ref, owner_ref, unit_ref
-from invariants.windows import next_position
+from swarden.invariants.invariant import state_invariant
+from swarden.invariants.transition import Transition
+from swarden.invariants.violation import Code, Evidence, found, node_ref, owner_ref, unit_ref
+from swarden.invariants.windows import next_position
 
 
 class StatePagesCode(Code):
-    NODE_LACKS_PAGES = "node_lacks_pages"
-    KEPT_BELOW_FRONTIER = "kept_below_frontier"
-    LAST_STATE_MISSING = "last_state_missing"
+    NODE_LACKS_PAGES = "live in {component}, but lacks some of its pages (0: none): {pages}"
+    KEPT_BELOW_FRONTIER = "still has {unit} for position {start}, below its frontier {frontier}"
+    LAST_STATE_MISSING = "no {component} page for the state after its last token, at position {position}"
 
 
 @state_invariant(needs=("nodes", "stateful"), reads=("nodes",))

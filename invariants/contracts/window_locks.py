@@ -1,15 +1,16 @@
 """Locks in a windowed component cover only live nodes, and only the pages that are read."""
 
-from invariants.invariant import state_invariant
-from invariants.transition import Transition
-from invariants.view import COPY_JOB_KINDS, NodeView, ReceiptView, Snapshot
-from invariants.violation import Code, Evidence, found, node_ref, owner_ref
-from invariants.windows import tail_len
+from swarden.invariants.events import COPY_JOB_KINDS
+from swarden.invariants.invariant import state_invariant
+from swarden.invariants.transition import Transition
+from swarden.invariants.view import NodeView, ReceiptView, Snapshot
+from swarden.invariants.violation import Code, Evidence, found, node_ref, owner_ref
+from swarden.invariants.windows import tail_len
 
 
 class WindowLockCode(Code):
-    TOMBSTONE_LOCKED = "tombstone_locked"
-    TOO_MUCH_LOCKED = "too_much_locked"
+    TOMBSTONE_LOCKED = "a tombstone in {component}, but has {locks} locks there"
+    TOO_MUCH_LOCKED = "locks {locked_len} tokens of {component}, but reads at most {most}"
 
 
 @state_invariant(needs=("nodes", "receipts", "windowed"), reads=("nodes", "receipts"))

@@ -9,30 +9,29 @@ from typing import NamedTuple, TypeVar
 
 import pytest
 
-from engine_under_test.cache.node import Node
-from engine_under_test.cache.prefix_cache import PrefixCache
-from engine_under_test.cache.record import KVRecord
-from engine_under_test.cache.tree import RadixTree
-from engine_under_test.components import FullAttention, SlidingWindow
-from engine_under_test.config import EngineConfig
-from engine_under_test.engine import Engine, create_engine
-from engine_under_test.events import Event, Launched
-from engine_under_test.pools.memory import KVMemory
-from engine_under_test.ports import Ports
-from engine_under_test.request import Request
-from engine_under_test.sampling import SamplingParams
-from engine_under_test.scheduler.custody import Custody
-from engine_under_test.scheduler.other_side import OtherSide
-from engine_under_test.scheduler.storage import Storage
-from engine_under_test.units import Owner
-from fakes.backing import FakeBacking
-from fakes.catalog import FAULTS
-from fakes.clock import FakeClock
-from fakes.forward import FakeForward
-from fakes.unsteady import UnsteadyForward
-from harness.core.faults import FaultPlan
-from harness.engines.own.adapter import VOCABULARY, ReferenceModel
-from invariants.reference import Expectation
+from swarden.engine_under_test.cache.node import Node
+from swarden.engine_under_test.cache.prefix_cache import PrefixCache
+from swarden.engine_under_test.cache.record import KVRecord
+from swarden.engine_under_test.cache.tree import RadixTree
+from swarden.engine_under_test.components import FullAttention, SlidingWindow
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.engine import Engine, create_engine
+from swarden.engine_under_test.pools.memory import KVMemory
+from swarden.engine_under_test.ports import Ports
+from swarden.engine_under_test.request import Request
+from swarden.engine_under_test.sampling import SamplingParams
+from swarden.engine_under_test.scheduler.custody import Custody
+from swarden.engine_under_test.scheduler.other_side import OtherSide
+from swarden.engine_under_test.scheduler.storage import Storage
+from swarden.fakes.backing import FakeBacking
+from swarden.fakes.catalog import FAULTS
+from swarden.fakes.clock import FakeClock
+from swarden.fakes.forward import FakeForward
+from swarden.fakes.unsteady import UnsteadyForward
+from swarden.harness.core.faults import FaultPlan
+from swarden.harness.engines.own.adapter import VOCABULARY, ReferenceModel
+from swarden.invariants.events import Event, Launched, Owner
+from swarden.invariants.reference import Expectation
 
 PAGE, WINDOW = 4, 6
 HYBRID = EngineConfig(

@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from engine_under_test.config import EngineConfig, PoolSpec
-from engine_under_test.events import CopyEnded, Recovered, Slid, Tombstoned
+from swarden.engine_under_test.config import EngineConfig, PoolSpec
+from swarden.invariants.events import CopyEnded, Recovered, Slid, Tombstoned
 from tests.engine_under_test.builders import Serving
 from tests.engine_under_test.host.serving import serving_with_host
 

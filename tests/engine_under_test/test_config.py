@@ -2,8 +2,8 @@
 
 import pytest
 
-from engine_under_test.config import EngineConfig, PoolSpec
-from engine_under_test.errors import ConfigError
+from swarden.engine_under_test.config import EngineConfig, PoolSpec
+from swarden.engine_under_test.errors import ConfigError
 
 REFUSALS = [
     ("page_size", {"page_size": 3}, "page_size: 3 is not one of 1, 2, 4, 8, 16, 32, 64, 128, 256"),

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.events import Rejected, StepBegan, StepEnded
-from engine_under_test.request import Output
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.request import Output
+from swarden.invariants.events import Rejected, StepBegan, StepEnded
 from tests.engine_under_test.builders import ALL_POOLS, HYBRID, SWA_ONLY, UNSHARED, Serving, all_pages
 
 PROMPT = list(range(100, 117))

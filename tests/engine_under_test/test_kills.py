@@ -13,13 +13,13 @@ from random import Random
 from threading import Event
 from time import monotonic
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.engine_process import EngineSpec
-from engine_under_test.ports import ForwardBatch, Ports
-from engine_under_test.processes import SIDES, ProcessPair
-from engine_under_test.sampling import SamplingParams
-from fakes.forward import FakeForward
-from harness.engines.own.adapter import ReferenceModel
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.engine_process import EngineSpec
+from swarden.engine_under_test.ports import ForwardBatch, Ports
+from swarden.engine_under_test.processes import SIDES, ProcessPair
+from swarden.engine_under_test.sampling import SamplingParams
+from swarden.fakes.forward import FakeForward
+from swarden.harness.engines.own.adapter import ReferenceModel
 
 KILLS = int(os.environ.get("SWARDEN_KILLS", "4"))
 CONFIG = EngineConfig(

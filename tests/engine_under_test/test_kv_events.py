@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from engine_under_test.engine import create_engine
-from engine_under_test.events import Dropped, Event, Split, Stored, Uprooted
-from engine_under_test.kv_events import DEVICE, HOST, BlockRemoved, BlockStored, EventsLost, KVEvents
-from engine_under_test.ports import Ports
-from engine_under_test.sampling import SamplingParams
-from fakes.clock import FakeClock
-from fakes.forward import FakeForward
-from harness.engines.own.adapter import ReferenceModel
+from swarden.engine_under_test.engine import create_engine
+from swarden.engine_under_test.kv_events import DEVICE, HOST, BlockRemoved, BlockStored, EventsLost, KVEvents
+from swarden.engine_under_test.ports import Ports
+from swarden.engine_under_test.sampling import SamplingParams
+from swarden.fakes.clock import FakeClock
+from swarden.fakes.forward import FakeForward
+from swarden.harness.engines.own.adapter import ReferenceModel
+from swarden.invariants.events import Dropped, Event, Split, Stored, Uprooted
 from tests.engine_under_test.builders import HYBRID
 
 TWO_PAGES = Stored(1, 0, 0, 0, (1, 2, 3, 4, 5, 6, 7, 8), "full", on_host=False)

@@ -15,17 +15,17 @@ from time import monotonic
 
 import pytest
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.disaggregation.connection import Place
-from engine_under_test.disaggregation.silence import heartbeat_ms
-from engine_under_test.engine import create_engine
-from engine_under_test.engine_process import EngineSpec, Occupancy, Submit
-from engine_under_test.errors import CheckpointError, EngineError
-from engine_under_test.ports import ForwardBatch, Ports
-from engine_under_test.processes import SIDES, ProcessPair
-from engine_under_test.sampling import SamplingParams
-from fakes.forward import FakeForward
-from harness.engines.own.adapter import ReferenceModel
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.disaggregation.connection import ConnectionEnd
+from swarden.engine_under_test.disaggregation.silence import heartbeat_ms
+from swarden.engine_under_test.engine import create_engine
+from swarden.engine_under_test.engine_process import EngineSpec, Occupancy, SubmitCommand
+from swarden.engine_under_test.errors import CheckpointError, EngineError
+from swarden.engine_under_test.ports import ForwardBatch, Ports
+from swarden.engine_under_test.processes import SIDES, ProcessPair
+from swarden.engine_under_test.sampling import SamplingParams
+from swarden.fakes.forward import FakeForward
+from swarden.harness.engines.own.adapter import ReferenceModel
 from tests.engine_under_test.disaggregation.strangers import MAX_BEFORE_PROOF, forges
 
 CONFIG = EngineConfig(
@@ -229,7 +229,7 @@ def test_stranger_harms_no_request_and_is_counted(pair, expected, attack):
 
     def intrude() -> None:
         with socket.create_connection(pair.address) as stream:
-            num_read.append(forges(Place.CONNECTING)(stream))
+            num_read.append(forges(ConnectionEnd.CONNECTING)(stream))
 
     stranger = Thread(target=intrude)
     stranger.start()
@@ -303,7 +303,7 @@ def test_client_that_sends_and_does_not_read_does_not_block_the_engines(expected
     tokens: dict[int, list[int]] = {transfer_id: [] for transfer_id in range(1, many + 1)}
     for transfer_id in tokens:
         for side in (pair.prefill, pair.decode):
-            side.send(Submit(transfer_id, PROMPTS[transfer_id % 8], SAMPLING, 0, 0))
+            side.send(SubmitCommand(transfer_id, PROMPTS[transfer_id % 8], SAMPLING, 0, 0))
     num_ended = 0
     while num_ended < many:
         for output in pair.decode.receive() or ():

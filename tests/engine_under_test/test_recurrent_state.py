@@ -5,13 +5,13 @@ from random import Random
 
 import pytest
 
-from engine_under_test.cache.record import KVRecord
-from engine_under_test.components import UNBOUNDED, Extent, FullAttention, RecurrentState
-from engine_under_test.events import CopyBegan, CopyEnded, Recovered, Tombstoned
-from engine_under_test.ports import StateSlots
-from engine_under_test.sampling import SamplingParams
-from engine_under_test.scheduler.batch import Entry, forward_batch
-from engine_under_test.units import request_owner
+from swarden.engine_under_test.cache.record import KVRecord
+from swarden.engine_under_test.components import UNBOUNDED, Extent, FullAttention, RecurrentState
+from swarden.engine_under_test.ports import StateSlots
+from swarden.engine_under_test.sampling import SamplingParams
+from swarden.engine_under_test.scheduler.batch import Entry, forward_batch
+from swarden.engine_under_test.units import request_owner
+from swarden.invariants.events import CopyBegan, CopyEnded, Recovered, Tombstoned
 from tests.engine_under_test.builders import HYBRID, CacheBench, Serving, node_spans
 from tests.engine_under_test.host.bench import ManualStore
 from tests.engine_under_test.host.serving import serving_with_host

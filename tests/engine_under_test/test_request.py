@@ -2,9 +2,9 @@
 
 import pytest
 
-from engine_under_test.ports import Computed
-from engine_under_test.request import Request
-from engine_under_test.sampling import SamplingParams
+from swarden.engine_under_test.ports import Computed
+from swarden.engine_under_test.request import Request
+from swarden.engine_under_test.sampling import SamplingParams
 
 
 def a_request(**fields):

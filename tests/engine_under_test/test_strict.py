@@ -2,15 +2,15 @@
 
 import pytest
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.engine import create_engine
-from engine_under_test.errors import ConfigError
-from engine_under_test.ports import Ports
-from engine_under_test.sampling import SamplingParams
-from engine_under_test.strict import GROUP, VARIABLE, Both, Setting, both, checker_of, setting_of
-from fakes.clock import FakeClock
-from fakes.forward import FakeForward
-from harness.engines.own.adapter import ReferenceModel
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.engine import create_engine
+from swarden.engine_under_test.errors import ConfigError
+from swarden.engine_under_test.ports import Ports
+from swarden.engine_under_test.sampling import SamplingParams
+from swarden.engine_under_test.strict import GROUP, VARIABLE, Both, Setting, both, checker_of, setting_of
+from swarden.fakes.clock import FakeClock
+from swarden.fakes.forward import FakeForward
+from swarden.harness.engines.own.adapter import ReferenceModel
 from tests.engine_under_test.builders import EventLog
 
 
@@ -48,7 +48,7 @@ def test_unknown_level_raises_with_the_known_levels(value):
 
 
 def test_level_without_a_checker_raises_with_the_remedy(monkeypatch):
-    monkeypatch.setattr("engine_under_test.strict.GROUP", "swarden.no_such_group")
+    monkeypatch.setattr("swarden.engine_under_test.strict.GROUP", "swarden.no_such_group")
 
     with pytest.raises(ConfigError) as raised:
         checker_of(Setting("audit", reports=False))
@@ -111,7 +111,7 @@ def test_two_checkers_for_one_level_raise_with_both_packages(install):
 
     assert str(raised.value) == (
         "SWARDEN_STRICT_MEM_CHECK: more than one package has a checker for 'audit' (entry points swarden.checkers): "
-        "another (another:made), swarden (harness.strict.checker:audit); uninstall all but one"
+        "another (another:made), swarden (swarden.harness.strict.checker:audit); uninstall all but one"
     )
 
 
@@ -132,7 +132,7 @@ def test_two_checkers_for_one_level_raise_with_both_packages(install):
 def test_unusable_checker_raises_with_its_package(install, monkeypatch, package, source, why):
     group = f"swarden.{package}"
     install(package, source, group)
-    monkeypatch.setattr("engine_under_test.strict.GROUP", group)
+    monkeypatch.setattr("swarden.engine_under_test.strict.GROUP", group)
 
     with pytest.raises(ConfigError) as raised:
         checker_of(Setting("audit", reports=False))

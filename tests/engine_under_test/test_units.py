@@ -2,7 +2,8 @@
 
 import pytest
 
-from engine_under_test.units import TREE, Owner, align_down, align_up, lookback, num_pages, request_owner
+from swarden.engine_under_test.units import align_down, align_up, lookback, num_pages, request_owner
+from swarden.invariants.events import TREE, Owner
 
 
 @pytest.mark.parametrize(
@@ -29,6 +30,8 @@ def test_lookback_excludes_the_token_itself():
         pytest.param(request_owner(3), "request r3", id="request"),
         pytest.param(Owner("session", 12), "session s12", id="session"),
         pytest.param(TREE, "tree", id="tree"),
+        pytest.param(Owner("tree", 7), "tree n7", id="node"),
+        pytest.param(Owner("pressure"), "pressure", id="without-ordinal"),
     ],
 )
 def test_owner_text_has_kind_and_number(owner, name):

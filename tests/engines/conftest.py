@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.core.registry import UnknownEngine, target_of
+from swarden.harness.core.registry import UnknownEngine, target_of
 
 
 @pytest.fixture(scope="session")

@@ -1,14 +1,14 @@
 """The laws that an op-log violates, and those that apply to an engine, in the process of a release."""
 
-from harness.core.oplog import OpLog
-from harness.core.registry import target_of
-from harness.core.replay import repeat
-from harness.core.target import ENGINE
-from invariants.catalog import catalog_of
-from invariants.laws.content.outputs import logits_are_compared
-from invariants.laws.lifecycle.flights import freed_units_wait_for_passes, has_fences
-from invariants.laws.lifecycle.timeouts import has_timeout
-from invariants.laws.memory.locks import receipts_are_unknown
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.registry import target_of
+from swarden.harness.core.replay import repeat
+from swarden.harness.core.target import ENGINE
+from swarden.invariants.catalog import catalog_of
+from swarden.invariants.laws.content.outputs import logits_are_compared
+from swarden.invariants.laws.lifecycle.flights import freed_units_wait_for_passes, has_fences
+from swarden.invariants.laws.lifecycle.timeouts import has_timeout
+from swarden.invariants.laws.memory.locks import receipts_are_unknown
 from tests.harness.engines.some_draws import RandomDraw
 
 # Configurations of our own engine, which between them have all its parts; the others are drawn.

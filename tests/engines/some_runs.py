@@ -6,22 +6,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness.core.driver import Driver
-from harness.core.oplog import Header, OpLog
-from harness.core.registry import target_of
-from harness.core.replay import failure_like, log_of, replay
-from harness.core.target import Target
-from harness.search.machine import Listener
-from harness.search.search import search
-from harness.search.shrink import Budget, shrink
-from harness.search.traffic import EngineTraffic
+from swarden.harness.core.driver import Driver
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.registry import target_of
+from swarden.harness.core.replay import failure_like, log_of, replay
+from swarden.harness.core.target import Target
+from swarden.harness.search.machine import RunListener
+from swarden.harness.search.search import search
+from swarden.harness.search.shrink import ShrinkBudget, shrink
+from swarden.harness.search.traffic import EngineTraffic
 
 RUNS_PER_SEARCH = 100
 FOUND = 3  # failures of one law: one of them may be hard to shrink
 
 
 @dataclass
-class Recorder(Listener):
+class Recorder(RunListener):
     """Keeps the log of each run; some failures of `sought` end the search."""
 
     target: Target
@@ -84,7 +84,7 @@ def shrunk_failure(engine: str, law: str, searches: int, path: Path, most_ops: i
         if not recorder.is_over:
             search(EngineTraffic, recorder, from_seed=seed, max_runs=RUNS_PER_SEARCH)
     for fingerprint, log in sorted(recorder.found, key=lambda one: len(one[1].ops)):
-        small = shrink(log, partial(failure_like, fingerprint=fingerprint), Budget(cpu_seconds=20)).log
+        small = shrink(log, partial(failure_like, fingerprint=fingerprint), ShrinkBudget(cpu_seconds=20)).log
         if len(small.ops) <= most_ops:
             replay(small).again.save(path)
             return True

@@ -15,9 +15,9 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.core.oplog import OpLog
-from harness.core.ops import Step
-from harness.core.replay import run_log
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.ops import Step
+from swarden.harness.core.replay import run_log
 
 ROOT = Path(__file__).parents[2]
 THEN = "then"  # between the options of two servers
@@ -100,7 +100,17 @@ def run_attached(
     path = os.pathsep.join(map(str, (*folders, ROOT)))
     of_servers = f" {THEN} ".join(" ".join(one) for one in servers.values()).split()
     done = subprocess.run(
-        [sys.executable, "-m", "harness.cli", "attach", *options, "--", sys.executable, str(script), *of_servers],
+        [
+            sys.executable,
+            "-m",
+            "swarden.harness.cli",
+            "attach",
+            *options,
+            "--",
+            sys.executable,
+            str(script),
+            *of_servers,
+        ],
         env={**os.environ, **environment, "PYTHONPATH": path},
         capture_output=True,
         text=True,

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from invariants.catalog import ALL
+from swarden.invariants.catalog import ALL
 from tests.engines.some_laws import applicable
 
 ENGINES = ("swarden", "sglang==0.5.23", "vllm==0.33.0")

@@ -2,11 +2,11 @@
 
 import pytest
 
-from harness.core.oplog import Header, OpLog
-from harness.core.ops import Drain, Step, Submit
-from harness.core.registry import target_of
-from harness.core.replay import run_log
-from harness.core.twins import twin_for
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.ops import Drain, Step, Submit
+from swarden.harness.core.registry import target_of
+from swarden.harness.core.replay import run_log
+from swarden.harness.core.twins import twin_for
 
 OPS = [
     Submit(tokens=(1, 2, 3, 4, 5, 6, 7, 8, 9), max_new_tokens=6),

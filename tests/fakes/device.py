@@ -2,11 +2,12 @@
 
 import torch
 
-from engine_under_test.config import PoolSpec
-from engine_under_test.ports import ForwardBatch, ForwardEntry, PageSpan, PoolPages
-from fakes.forward import FakeForward, Read, Written
-from fakes.unsteady import UnsteadyForward
-from harness.core.faults import FaultPlan
+from swarden.engine_under_test.config import PoolSpec
+from swarden.engine_under_test.ports import ForwardBatch, ForwardEntry, PageSpan, PoolPages
+from swarden.fakes.forward import FakeForward
+from swarden.fakes.unsteady import UnsteadyForward
+from swarden.harness.core.faults import FaultPlan
+from swarden.invariants.events import Read, Written
 
 PAGE = 4
 

@@ -1,7 +1,7 @@
 """The fake backing maps every page until a fault is armed."""
 
-from fakes.backing import FakeBacking
-from harness.core.faults import FaultPlan
+from swarden.fakes.backing import FakeBacking
+from swarden.harness.core.faults import FaultPlan
 
 
 def test_backing_without_a_fault_has_memory_for_any_take():

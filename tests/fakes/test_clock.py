@@ -2,7 +2,7 @@
 
 import pytest
 
-from fakes.clock import FakeClock
+from swarden.fakes.clock import FakeClock
 
 
 def test_clock_shows_the_sum_of_all_advances():

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from engine_under_test.ports import ForwardBatch, ForwardEntry, PageSpan, PoolPages
-from fakes.forward import FakeForward
-from fakes.unsteady import UnsteadyForward
+from swarden.engine_under_test.ports import ForwardBatch, ForwardEntry, PageSpan, PoolPages
+from swarden.fakes.forward import FakeForward
+from swarden.fakes.unsteady import UnsteadyForward
 from tests.fakes.device import FIRST, NEXT, PAGE, DecimalTags, Device, launch_pass
 
 

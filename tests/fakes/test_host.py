@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from engine_under_test.host.copier import HostCopier
-from engine_under_test.ports import Acknowledgement, PageCopy
-from fakes.host import UnsteadyHostStore
-from harness.core.faults import FaultPlan
+from swarden.engine_under_test.host.copier import HostCopier
+from swarden.engine_under_test.ports import Acknowledgement, PageCopy
+from swarden.fakes.host import UnsteadyHostStore
+from swarden.harness.core.faults import FaultPlan
 
 FAILED = "the copy failed"
 TORN = "the copy failed half-way"

@@ -2,10 +2,10 @@
 
 import pytest
 
-from engine_under_test.disaggregation.link import InProcessLink
-from engine_under_test.messages import Close, KeepAlive, Message
-from fakes.link import UnsteadyLink
-from harness.core.faults import FaultPlan
+from swarden.engine_under_test.disaggregation.link import InProcessLink
+from swarden.engine_under_test.messages import Close, KeepAlive, Message
+from swarden.fakes.link import UnsteadyLink
+from swarden.harness.core.faults import FaultPlan
 
 FIRST, SECOND, THIRD = KeepAlive(1), KeepAlive(2), KeepAlive(3)
 FLIPPED = Close(9, "flipped")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine_under_test.ports import ForwardEntry, ForwardFailed
+from swarden.engine_under_test.ports import ForwardEntry, ForwardFailed
 from tests.fakes.device import FIRST, NEXT, Device, launch_pass
 
 

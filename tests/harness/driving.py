@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Sequence
 
-from engine_under_test.config import EngineConfig
-from harness.core.driver import EVERYTHING, Driver, Kept
-from harness.core.oplog import Header
-from harness.core.registry import OWN
-from harness.core.replay import driver_of
-from invariants.transition import Transition
+from swarden.engine_under_test.config import EngineConfig
+from swarden.harness.core.driver import EVERYTHING, Driver, KeptParts
+from swarden.harness.core.oplog import Header
+from swarden.harness.core.registry import OWN
+from swarden.harness.core.replay import driver_of
+from swarden.invariants.transition import Transition
 
 
 def own_driver(
@@ -15,7 +15,7 @@ def own_driver(
     configs: Sequence[EngineConfig],
     *,
     model: str = "",
-    keep: Kept = EVERYTHING,
+    keep: KeptParts = EVERYTHING,
     observe: Callable[[Transition], None] | None = None,
 ) -> Driver:
     header = Header(engine=OWN, machine=machine, configs=[config.to_mapping() for config in configs], model=model)

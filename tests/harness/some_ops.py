@@ -7,7 +7,7 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from harness.core.ops import AnyOp, Op
+from swarden.harness.core.ops import AnyOp, Op
 
 MAX_ELEMENTS = 6
 

@@ -16,7 +16,7 @@ from typing import IO
 
 MAX_LOOKS = 24_000
 LOOK_S = 0.05
-SCRIPT = "import sys; sys.argv[0] = 'swarden'; from harness.cli import main; main()"
+SCRIPT = "import sys; sys.argv[0] = 'swarden'; from swarden.harness.cli import main; main()"
 ROOT = Path(__file__).parents[2]
 WARM = multiprocessing.get_context("forkserver")
 WARM.set_forkserver_preload(["hypothesis", "torch", "typer"])
@@ -58,7 +58,7 @@ def _run_command(words: Sequence[str], folder: str, variables: dict[str, str], f
     os.chdir(folder)
     sys.argv = ["swarden", *words]
     try:
-        run_module("harness.cli", run_name="__main__")
+        run_module("swarden.harness.cli", run_name="__main__")
     finally:
         atexit._run_exitfuncs()  # a process of multiprocessing leaves them out
 

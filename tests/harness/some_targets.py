@@ -30,7 +30,7 @@ def swarden_with(folder, source, targets):
 
     def run(*arguments):
         return subprocess.run(
-            [sys.executable, "-m", "harness.cli", *map(str, arguments)],
+            [sys.executable, "-m", "swarden.harness.cli", *map(str, arguments)],
             cwd=folder,
             env=os.environ | settings,
             capture_output=True,

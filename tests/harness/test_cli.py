@@ -11,14 +11,14 @@ import pytest
 import typer
 from rich.table import Table
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.errors import AccountingError
-from harness.cli import run
-from harness.commands.console import OUT, print_piece
-from harness.core.errors import UsageError
-from harness.core.oplog import Header, OpLog
-from harness.core.ops import Drain, Submit
-from harness.core.registry import OWN
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.errors import AccountingError
+from swarden.harness.cli import run
+from swarden.harness.commands.console import OUT, print_piece
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.ops import Drain, Submit
+from swarden.harness.core.registry import OWN
 from tests.harness.some_processes import DEADLINE_S
 
 
@@ -159,7 +159,7 @@ ROOT = Path(__file__).parents[2]
 HEAVY = {"torch", "numpy", "hypothesis"}
 PROBE = """
 import sys, time
-from harness.cli import app, run
+from swarden.harness.cli import app, run
 sys.argv = ["swarden", *sys.argv[1:]]
 code = run(lambda: app(standalone_mode=False))
 print(code, time.process_time(), *sys.modules, file=sys.stderr)
@@ -167,7 +167,7 @@ print(code, time.process_time(), *sys.modules, file=sys.stderr)
 WITHOUT_TORCH = """
 import sys
 sys.argv[0], sys.modules["torch"] = "swarden", None
-from harness.cli import main
+from swarden.harness.cli import main
 main()
 """
 SPEC = "blockserve.target:BlockserveTarget"
@@ -228,7 +228,9 @@ def test_command_line_imports_only_what_a_task_needs(swarden, line):
     code, cpu_seconds, *modules = run.stderr.splitlines()[-1].split()
     assert code == "0", run.stdout + run.stderr
     assert HEAVY & set(modules) == set()
-    assert {name for name in modules if name.startswith("engine_under_test.")} <= {"engine_under_test.errors"}
+    assert {name for name in modules if name.startswith("swarden.engine_under_test.")} <= {
+        "swarden.engine_under_test.errors"
+    }
     assert float(cpu_seconds) < 2
 
 

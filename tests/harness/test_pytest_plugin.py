@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from hypothesis.internal.conjecture import providers
 
-from engine_under_test.config import EngineConfig
-from harness.core.oplog import Header, OpLog
-from harness.core.ops import Drain, Step, Submit
-from harness.core.registry import OWN
-from harness.search.testing import Fuzz, fuzzed
+from swarden.engine_under_test.config import EngineConfig
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.ops import Drain, Step, Submit
+from swarden.harness.core.registry import OWN
+from swarden.harness.search.testing import Fuzz, fuzzed
 from tests.harness.some_processes import DEADLINE_S
 
 ROOT = Path(__file__).parents[2]
@@ -24,7 +24,7 @@ def test_engine_has_no_bug(swarden_fuzz):
 """
 PLANT = """
 import pytest
-from harness.core.registry import target_of
+from swarden.harness.core.registry import target_of
 
 @pytest.fixture(autouse=True)
 def planted():
@@ -36,10 +36,10 @@ def planted():
 AGAIN = "to run it again: swarden fuzz --engine swarden --profile smoke --machine ledger --runs 20 --seed 3 --workers 1"
 ALONE = {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # without the plugins that are installed
 CRASHING = """
-from harness.core.mutant import Hunk, Mutant
+from swarden.harness.core.mutant import Hunk, Mutant
 
 HUNK = Hunk(
-    "engine_under_test.engine:Engine.has_work",
+    "swarden.engine_under_test.engine:Engine.has_work",
     "return self.scheduler.has_work",
     "return __import__('os').kill(__import__('os').getpid(), 11)",
 )
@@ -49,7 +49,17 @@ crashes = Mutant("crashes", "made up: reads where nothing is", (HUNK,), ("work_m
 
 def pytest_in(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "harness.pytest_plugin", *arguments],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "swarden.harness.pytest_plugin",
+            *arguments,
+        ],
         cwd=folder,
         env=os.environ | {"OMP_NUM_THREADS": "1"} | ALONE | environment,
         capture_output=True,
@@ -183,8 +193,11 @@ def test_plugin_that_is_named_and_installed_is_loaded_once(tmp_path, healthy):
 
 
 def test_plugin_imports_nothing_of_swarden_before_it_is_used():
-    probe = "import harness.pytest_plugin, sys; print(*[name for name in sys.modules if name.startswith('harness.')])"
+    probe = (
+        "import swarden.harness.pytest_plugin, sys; "
+        "print(*[name for name in sys.modules if name.startswith('swarden.harness.')])"
+    )
 
     told = subprocess.run([sys.executable, "-c", probe], cwd=ROOT, capture_output=True, text=True, check=True)
 
-    assert told.stdout.split() == ["harness.pytest_plugin"]
+    assert told.stdout.split() == ["swarden.harness.pytest_plugin"]

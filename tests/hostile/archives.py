@@ -10,16 +10,17 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
-from harness.core.registry import OWN
-from harness.search.archive import Archive, Quarantine, Sighting, Status
-from harness.search.corpus import RareRun
-from harness.search.corpus import write as write_corpus
-from harness.search.shards import ShardResult
+from swarden.harness.core.registry import OWN
+from swarden.harness.search.archive import Archive, Quarantine, Sighting, Status
+from swarden.harness.search.corpus import RareRun
+from swarden.harness.search.corpus import write as write_corpus
+from swarden.harness.search.shards import ShardResult
 from tests.harness.nightly.some_nights import DOUBLE_FREE, FAILED, LEAK, LOG, Table, night_of, shard_result, table
 from tests.hostile.mutations import damaged, files_of, mutated
 
 OLD_NAME = f"{LEAK}/free+tree"  # of an earlier build; the next night renames the finding
 SHARDS = 2  # of the night that has died
+KINDS = ("night.json", "shards/*.json", "finding.json", "quarantine.json", "seen/*.json", "*.oplog", "findings/*/*.txt")
 PLACE = b"/dev/zero"  # in hostile texts; replaced by a path that a test may write to
 
 
@@ -79,29 +80,31 @@ def valid_archive(root: Path) -> Valid:
 
 
 def hostile(files: Mapping[str, bytes]) -> st.SearchStrategy[Hostile]:
-    """Up to three files are hostile, damaged, absent, empty, a folder, or have the content of another file."""
-    kinds: dict[tuple[str, ...], list[str]] = {}  # so that a kind with many files has no more changes than another
+    """Up to three files, or all of a kind, are hostile, damaged, absent, empty, a folder, or as another file."""
+    kinds: dict[str, list[str]] = {}  # so that a kind with many files has no more changes than another
     for name in sorted(files):
-        place = Path(name)
-        kinds.setdefault((place.parts[0], place.parent.name if place.parts[2:] else "", place.suffix), []).append(name)
+        state = "of a dead night" if b'"exit_code": null' in files[name] else ""
+        for kind in (one for one in KINDS if Path(name).match(one)):
+            kinds.setdefault(f"{kind} {state}", []).append(name)
 
     @st.composite
     def drawn(draw: DrawFn) -> Hostile:
         changed: dict[str, bytes | None] = {}
         without = set()
         for _ in range(draw(st.integers(1, 3))):
-            name = draw(st.sampled_from(draw(st.sampled_from(list(kinds.values())))))
+            kind = draw(st.sampled_from(list(kinds.values())))
+            names = kind if draw(st.integers(0, 3)) == 3 else [draw(st.sampled_from(kind))]
             match draw(st.sampled_from(("content",) * 8 + ("absent", "empty", "folder", "other"))):
                 case "absent":
-                    without.add(name)
+                    without.update(names)
                 case "empty":
-                    changed[name] = b""
+                    changed |= dict.fromkeys(names, b"")
                 case "folder":
-                    changed[name] = None
+                    changed |= dict.fromkeys(names)
                 case "other":
-                    changed[name] = files[draw(st.sampled_from(sorted(files)))]
+                    changed |= dict.fromkeys(names, files[draw(st.sampled_from(sorted(files)))])
                 case _:
-                    changed[name] = draw(_changed(name, files[name]))
+                    changed |= {name: draw(_changed(name, files[name])) for name in names}
         return Hostile(changed, frozenset(without))
 
     return drawn()

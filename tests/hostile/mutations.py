@@ -9,7 +9,19 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 
 DEEP = "deep"  # stands for nested lists
 NUMBERS = (0, -1, 1, 3, 2**20, 2**26, 2**31, 2**53, 2**63, 10**12, 10**30, 10**400, 0.5, -0.0, 5e-324, 1e-17, 1e308)
-TEXTS = ("", "\x1b]0;x\x07", "\0", "\ud800", "../x", "/dev/zero", "x" * 5000, "model.safetensors", "yarn", "é\u202e")
+TEXTS = (
+    "",
+    "\x1b]0;x\x07",
+    "\0",
+    "\ud800",
+    "\ufffe",
+    "../x",
+    "/dev/zero",
+    "x" * 5000,
+    "model.safetensors",
+    "yarn",
+    "é\u202e",
+)
 HOSTILE: tuple[Any, ...] = (
     *NUMBERS,
     *TEXTS,

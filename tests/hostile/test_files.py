@@ -15,21 +15,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.disaggregation.frames import FIXED_LEN, LENGTHS, FrameDamaged, FrameReader, Seal, encode
-from engine_under_test.errors import CheckpointError, ConfigError
-from engine_under_test.messages import PageData, TransferEnd, TransferRequest
-from engine_under_test.model.checkpoint import load_decoder
-from engine_under_test.model.decoder import dense_logits
-from engine_under_test.model.tiny import TINY, tiny_config
-from engine_under_test.model.tokenizer import Tokenizer
-from harness.core.errors import UsageError
-from harness.core.oplog import OpLog
-from harness.core.ops import ENGINE_OPS
-from harness.core.registry import OWN
-from harness.core.replay import run_log
-from harness.traces.mooncake import read_mooncake
-from harness.traces.serve import Pace, longest, serve
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.disaggregation.frames import FIXED_LEN, LENGTHS, FrameDamaged, FrameReader, Seal, encode
+from swarden.engine_under_test.errors import CheckpointError, ConfigError
+from swarden.engine_under_test.messages import PageData, TransferEnd, TransferRequest
+from swarden.engine_under_test.model.checkpoint import load_decoder
+from swarden.engine_under_test.model.decoder import dense_logits
+from swarden.engine_under_test.model.tiny import TINY, tiny_config
+from swarden.engine_under_test.model.tokenizer import Tokenizer
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.ops import ENGINE_OPS
+from swarden.harness.core.registry import OWN
+from swarden.harness.core.replay import run_log
+from swarden.harness.traces.mooncake import read_mooncake
+from swarden.harness.traces.serve import Pace, longest, serve
 from tests.engine_under_test.model.checkpoints import CPU, write_checkpoint
 from tests.engine_under_test.model.tokenizers import write_tokenizer
 from tests.harness.some_ops import any_ops

@@ -13,23 +13,23 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import cli
-from harness.commands.archive import archive as archive_command
-from harness.core.errors import UsageError
-from harness.core.exit_codes import ExitCode
-from harness.core.oplog import Header, OpLog
-from harness.core.ops import Submit
-from harness.core.registry import OWN
-from harness.nightly.journal import Journal, ShardFile
-from harness.nightly.night import NIGHT_FILE, resumed
-from harness.nightly.page import page_of
-from harness.search.archive import Archive, EngineOfNight, Night, Quarantine, Sighting, Status
-from harness.search.archive_files import save
-from harness.search.corpus import digest_of, logs_of, write
-from harness.search.findings import write as write_log
-from harness.search.night_records import ShardRecord
-from harness.search.renamed import rename_findings
-from harness.search.result import Tallies
+from swarden.harness import cli
+from swarden.harness.commands.archive import archive as archive_command
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.exit_codes import ExitCode
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.ops import Submit
+from swarden.harness.core.registry import OWN
+from swarden.harness.nightly.journal import Journal, ShardFile
+from swarden.harness.nightly.night import NIGHT_FILE, resumed
+from swarden.harness.nightly.page import page_of
+from swarden.harness.search.archive import Archive, EngineOfNight, Night, Quarantine, Sighting, Status
+from swarden.harness.search.archive_files import save
+from swarden.harness.search.corpus import digest_of, logs_of, write
+from swarden.harness.search.findings import write as write_log
+from swarden.harness.search.night_records import ShardRecord
+from swarden.harness.search.renamed import rename_findings
+from swarden.harness.search.result import Tallies
 from tests.hostile.bounded import bounded, cases
 
 FORK = get_context("fork")

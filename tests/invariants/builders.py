@@ -13,19 +13,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from invariants.events import Completed, Launched, Paired, Read, Taken, Written
-from invariants.invariant import Invariant
-from invariants.limits import Limits
-from invariants.reference import Expectation, Reference
-from invariants.transition import Transition, When
-from invariants.view import (
+from swarden.invariants.events import Completed, Launched, Owner, Paired, Read, Taken, Written
+from swarden.invariants.invariant import Invariant
+from swarden.invariants.limits import Limits
+from swarden.invariants.reference import Expectation, Reference
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.view import (
     ComponentView,
     Counters,
     Fence,
     Holding,
     LaunchView,
     NodeView,
-    Owner,
     PeerMap,
     PoolView,
     ReceiptView,
@@ -33,7 +32,7 @@ from invariants.view import (
     RequestView,
     Snapshot,
 )
-from invariants.violation import Found, Ref
+from swarden.invariants.violation import Found, Ref
 
 PAGE, WINDOW, VOCABULARY = 4, 6, 64
 R1, R2, TREE, PRESSURE = Owner("request", 1), Owner("request", 2), Owner("tree"), Owner("pressure")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from invariants.events import (
+from swarden.invariants.events import (
     Copied,
     CopyBegan,
     CopyEnded,
@@ -20,18 +20,18 @@ from invariants.events import (
     LoadPlanned,
     Locked,
     Matched,
+    Owner,
     Paired,
     Stored,
     Taken,
     Unlocked,
 )
-from invariants.reference import Reference
-from invariants.transition import Transition, When
-from invariants.view import (
+from swarden.invariants.reference import Reference
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.view import (
     CopyJobView,
     Holding,
     NodeView,
-    Owner,
     PoolView,
     ReceiptView,
     RecordView,

@@ -4,17 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from harness.report.wording import evidence_text, subject_text
-from invariants.catalog import ALL, CONTRACTS, Counts, Tally, catalog_of
-from invariants.events import Freed, Launched, Taken
-from invariants.limits import Limits
-from invariants.transition import Transition
-from invariants.view import (
+from swarden.harness.report.wording import evidence_text, subject_text
+from swarden.invariants.catalog import ALL, CONTRACTS, EvaluationCounts, Tally, catalog_of
+from swarden.invariants.events import Freed, Launched, Owner, Taken
+from swarden.invariants.limits import Limits
+from swarden.invariants.transition import Transition
+from swarden.invariants.view import (
     ComponentView,
     Counters,
     Holding,
     LaunchView,
-    Owner,
     PeerMap,
     PoolView,
     RecordView,
@@ -381,7 +380,7 @@ def test_laws_of_missing_parts_are_not_evaluated():
     ALL.check(Transition(ONE_POOL, (), ONE_POOL), tally)
 
     missing = {"nodes", "records", "receipts", "launches"}
-    assert tally["unit_has_one_owner"] == Counts(evaluated=1)
-    counts = [tally.get(one.name, Counts()) for one in ALL.invariants if one.needs & missing]
+    assert tally["unit_has_one_owner"] == EvaluationCounts(evaluated=1)
+    counts = [tally.get(one.name, EvaluationCounts()) for one in ALL.invariants if one.needs & missing]
     assert not any(one.evaluated for one in counts)
     assert any(one.not_applicable for one in counts)

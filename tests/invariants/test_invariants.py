@@ -5,10 +5,10 @@ from pkgutil import iter_modules
 
 import pytest
 
-from harness.report.equations import conservation_line
-from invariants.catalog import ALL, CAUSES_FIRST, Catalog, Counts, Tally
-from invariants.laws.memory.pools import unit_has_one_owner
-from invariants.violation import Violation
+from swarden.harness.report.equations import conservation_line
+from swarden.invariants.catalog import ALL, CAUSES_FIRST, Catalog, EvaluationCounts, Tally
+from swarden.invariants.laws.memory.pools import unit_has_one_owner
+from swarden.invariants.violation import Violation
 from tests.invariants import cases
 from tests.invariants.builders import HEALTHY, OVERLAPPED_STEP, after
 from tests.invariants.builders import pools as pools_with
@@ -27,7 +27,7 @@ def test_invariant_finds_exactly_the_violations_of_a_case(case):
     found = Catalog([case.invariant]).check(case.change, tally)
 
     assert found == [Violation(case.invariant.name, *evidence) for evidence in case.evidence]
-    assert tally == {case.invariant.name: Counts(evaluated=1)}
+    assert tally == {case.invariant.name: EvaluationCounts(evaluated=1)}
 
 
 @pytest.mark.parametrize("invariant", ALL.invariants, ids=lambda invariant: invariant.name)
@@ -102,7 +102,7 @@ def test_invariant_of_events_that_did_not_happen_is_not_counted():
 
     assert "evictions_free_what_is_needed" not in tally
     assert "drained_engine_is_empty" not in tally
-    assert tally["pools_conserve_units"] == Counts(evaluated=1)
+    assert tally["pools_conserve_units"] == EvaluationCounts(evaluated=1)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_invariant_of_a_missing_part_is_counted_as_not_applicable(part, name):
 
     found = Catalog(one for one in ALL.invariants if one.name == name).check(after(**{part: None}), tally)
 
-    assert (found, dict(tally)) == ([], {name: Counts(not_applicable=1)})
+    assert (found, dict(tally)) == ([], {name: EvaluationCounts(not_applicable=1)})
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_invariant_whose_condition_is_false_is_counted_as_not_applicable(change,
 
     found = Catalog(one for one in ALL.invariants if one.name == name).check(change, tally)
 
-    assert (found, dict(tally)) == ([], {name: Counts(not_applicable=1)})
+    assert (found, dict(tally)) == ([], {name: EvaluationCounts(not_applicable=1)})
 
 
 def test_conservation_line_has_the_pool_and_every_term():

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from invariants.contracts.demands import Decode, Need, Pager, Prefill
-from invariants.contracts.planning import Stretch, Verdict, verdicts
-from invariants.events import Finished, Fired
-from invariants.limits import Estimates
-from invariants.view import ComponentView
+from swarden.invariants.contracts.demands import Decode, Need, Pager, Prefill
+from swarden.invariants.contracts.planning import AdmissionVerdict, Stretch, verdicts
+from swarden.invariants.events import Finished, Fired
+from swarden.invariants.limits import Estimates
+from swarden.invariants.view import ComponentView
 from tests.invariants.builders import BEFORE, with_pool
 from tests.invariants.host_builders import BACKUP_VIEW, BEFORE_COPYING, host_reference
 
@@ -98,7 +98,7 @@ def test_admission_without_copies_on_the_host_is_predicted():
     """18 tokens and one further, [8, 16) in this chunk: of swa 3 beyond the window, 5 in it and a page."""
     need = Need({"full": 2, "swa": 2}, {"full": 3, "swa": 3})
 
-    assert predicted(cached=False) == [Verdict(2, None, Stretch(8, 16, need))]
+    assert predicted(cached=False) == [AdmissionVerdict(2, None, Stretch(8, 16, need))]
 
 
 def test_step_in_which_the_other_engine_ends_a_request_is_not_predicted():

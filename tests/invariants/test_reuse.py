@@ -3,9 +3,9 @@
 from copy import deepcopy
 from dataclasses import replace
 
-from invariants.changes import PARTS, Changes
-from invariants.reuse import sharing
-from invariants.transition import Transition
+from swarden.invariants.changes import PARTS, Changes
+from swarden.invariants.reuse import sharing
+from swarden.invariants.transition import Transition
 from tests.invariants.builders import AFTER
 
 

@@ -22,18 +22,19 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from harness.core.driver import Driver
-from harness.core.errors import UsageError
-from harness.core.oplog import Header, OpLog
-from harness.core.ops import Drain, Op
-from harness.core.registry import OWN, UnknownEngine, target_of
-from harness.core.replay import run_log
-from harness.core.target import Target
-from harness.engines.own.mutants.catalog import CATALOG
-from harness.report.story import failure_text
-from harness.search.machine import Listener, turns_of
-from harness.search.process import prepare_process
-from harness.search.search import search
+from swarden.harness.core.driver import Driver
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.fingerprint import current_fingerprint
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.ops import Drain, Op
+from swarden.harness.core.registry import OWN, UnknownEngine, target_of
+from swarden.harness.core.replay import run_log
+from swarden.harness.core.target import Target
+from swarden.harness.engines.own.mutants.catalog import CATALOG
+from swarden.harness.report.story import failure_text
+from swarden.harness.search.machine import RunListener, turns_of
+from swarden.harness.search.process import prepare_process
+from swarden.harness.search.search import search
 
 TESTS = Path(__file__).parents[1]
 ENGINES = (OWN, "sglang==0.5.12.post1", "sglang==0.5.23", "vllm==0.20.2", "vllm==0.33.0")
@@ -48,7 +49,7 @@ Evidence = dict[str, Any]
 
 
 @dataclass
-class Recorder(Listener):
+class Recorder(RunListener):
     """Keeps the hash of each run: of its digests, and of its failure."""
 
     target: Target
@@ -123,7 +124,7 @@ def differences(before: Evidence, after: Evidence) -> Iterator[str]:
         yield "the kill matrix differs"
     for kind in ("digests", "verdicts"):
         for name in sorted(before[kind].keys() | after[kind].keys()):
-            then, now = before[kind].get(name), after[kind].get(name)
+            then, now = (_with_names_of_today(evidence[kind].get(name)) for evidence in (before, after))
             if then != now:
                 yield f"{kind}, {name}: {_changed(then, now)}"
     then, now = (_by_hunt(evidence) for evidence in (before, after))
@@ -131,6 +132,14 @@ def differences(before: Evidence, after: Evidence) -> Iterator[str]:
         for key in ("outcome", "law", "runs", "ops"):
             if then[hunt][key] != now[hunt][key]:
                 yield f"searches, {hunt}: {key} was {then[hunt][key]}, is {now[hunt][key]}"
+
+
+def _with_names_of_today(entry: Any) -> Any:
+    """A verdict with the fingerprints of this build; anything else as it is."""
+    if not isinstance(entry, dict) or "failures" not in entry:
+        return entry
+    expected = entry["expected"] and current_fingerprint(entry["expected"])
+    return {**entry, "expected": expected, "failures": [current_fingerprint(name) for name in entry["failures"]]}
 
 
 def costs(before: Evidence, after: Evidence) -> Iterator[str]:

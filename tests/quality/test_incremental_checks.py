@@ -10,15 +10,15 @@ from random import Random
 
 import pytest
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.errors import AccountingError
-from harness.core.ops import Abort, Flush, Op, Pressure, Recipe, Step, Submit
-from harness.core.system import EngineSystem
-from harness.engines.own.adapter import SwardenEngine
-from harness.engines.own.mutants.catalog import BY_ID
-from invariants.catalog import ALL, Tally
-from invariants.transition import Transition, When
-from invariants.view import Snapshot
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.errors import AccountingError
+from swarden.harness.core.ops import Abort, Flush, Op, Pressure, Recipe, Step, Submit
+from swarden.harness.core.system import EngineSystem
+from swarden.harness.engines.own.adapter import SwardenEngine
+from swarden.harness.engines.own.mutants.catalog import BY_ID
+from swarden.invariants.catalog import ALL, Tally
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.view import Snapshot
 
 SEEDS = range(16)
 OPS = 90

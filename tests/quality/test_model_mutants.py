@@ -4,23 +4,17 @@ from operator import attrgetter
 
 import pytest
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.engine import create_engine
-from engine_under_test.sampling import SamplingParams
-from harness.engines.own.mutants.catalog import BUGS
-from harness.engines.own.mutants.model import (
-    SINKS_ARE_DROPPED,
-    THETAS_ARE_SWAPPED,
-    WINDOW_ONE_TOO_NARROW,
-    WINDOW_ONE_TOO_WIDE,
-)
-from harness.mutants.unplanted import DetectedByTest
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.engine import create_engine
+from swarden.engine_under_test.sampling import SamplingParams
+from swarden.harness.engines.own.mutants.catalog import BUGS
+from swarden.harness.mutants.unplanted import DetectedByTest
 from tests.engine_under_test.model.checkpoints import oracle_logits, some_tokens, write_checkpoint
 
 TOKENS = some_tokens(50)
 CONFIG = EngineConfig(page_size=4, full_pages=32, chunk_len=7)
-FAMILIES = {SINKS_ARE_DROPPED: "gpt-oss"}
-PLANTED = (WINDOW_ONE_TOO_WIDE, WINDOW_ONE_TOO_NARROW, SINKS_ARE_DROPPED, THETAS_ARE_SWAPPED)
+FAMILIES = {"S112": "gpt-oss"}
+PLANTED = [{bug.id: bug for bug in BUGS}[name] for name in ("S110", "S111", "S112", "S116")]
 
 
 def distance_from_the_oracle(directory, family):
@@ -40,7 +34,7 @@ def test_healthy_model_agrees_with_transformers(tmp_path, family):
 @pytest.mark.parametrize("mutant", PLANTED, ids=attrgetter("id"))
 def test_planted_bug_of_the_model_changes_the_logits(tmp_path, mutant):
     with mutant.planted():
-        distance = distance_from_the_oracle(tmp_path, FAMILIES.get(mutant, "gemma3"))
+        distance = distance_from_the_oracle(tmp_path, FAMILIES.get(mutant.id, "gemma3"))
 
     assert distance > 1e-3
 

@@ -2,17 +2,17 @@
 
 import pytest
 
-from harness.core.mutant import Hunk, Mutant
-from harness.core.registry import OWN, target_of
-from harness.search.campaign import Worker
-from harness.search.testing import Fuzz
-from invariants.catalog import CONTRACTS
+from swarden.harness.core.mutant import Hunk, Mutant
+from swarden.harness.core.registry import OWN, target_of
+from swarden.harness.search.campaign import Worker
+from swarden.harness.search.testing import Fuzz
+from swarden.invariants.catalog import CONTRACTS
 
-SCHEDULER = "engine_under_test.scheduler"
+SCHEDULER = "swarden.engine_under_test.scheduler"
 POLICIES = {
     "other eviction order": (
         Hunk(
-            "engine_under_test.cache.lru:LruQueue.pop",
+            "swarden.engine_under_test.cache.lru:LruQueue.pop",
             healthy="heapq.heappop(self._heap)",
             broken="self._heap.pop(self._num_pushes * 7 % len(self._heap))",
         ),
@@ -32,9 +32,9 @@ POLICIES = {
         ),
     ),
     "rejection at the step": (
-        Hunk("engine_under_test.engine:Engine.submit", healthy="self._refuse(request)", broken="None"),
+        Hunk("swarden.engine_under_test.engine:Engine.submit", healthy="self._refuse(request)", broken="None"),
         Hunk(
-            "engine_under_test.engine:Engine._step",
+            "swarden.engine_under_test.engine:Engine._step",
             healthy="self._notice(StepBegan(now_ms))",
             broken=(
                 "self._notice(StepBegan(now_ms))\n"

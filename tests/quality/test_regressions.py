@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.core.oplog import OpLog
-from harness.core.replay import run_log
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.replay import run_log
 
 REGRESSIONS = sorted((Path(__file__).parent / "regressions").glob("*.oplog"))
 

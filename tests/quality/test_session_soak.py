@@ -5,9 +5,9 @@ from random import Random
 
 import pytest
 
-from engine_under_test.events import GivenUp, Kept, Lent
-from engine_under_test.sampling import SamplingParams
-from engine_under_test.strict import VARIABLE
+from swarden.engine_under_test.sampling import SamplingParams
+from swarden.engine_under_test.strict import VARIABLE
+from swarden.invariants.events import GivenUp, Kept, Lent
 from tests.engine_under_test.builders import HYBRID, Received
 from tests.engine_under_test.speculative.serving import SpeculativeServing
 

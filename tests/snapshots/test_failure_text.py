@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.core.oplog import OpLog
-from harness.core.replay import run_log
-from harness.report.story import story_lines
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.replay import run_log
+from swarden.harness.report.story import story_lines
 
 HERE = Path(__file__).parent
 OPLOGS = Path("tests/quality/oplogs")

@@ -5,11 +5,25 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
-from engine_under_test.config import EngineConfig
-from harness.components.configurations import configurations, with_states
-from harness.core.ops import Ack, Drain, Evict, Fetch, Flush, Heal, Inject, Insert, Lock, Op, Pressure, Recipe, Unlock
-from harness.search.draws import options, ordinals, rarely, recipes
-from harness.search.machine import Machine
+from swarden.engine_under_test.config import EngineConfig
+from swarden.harness.components.configurations import configurations, with_states
+from swarden.harness.core.ops import (
+    Ack,
+    Drain,
+    Evict,
+    Fetch,
+    Flush,
+    Heal,
+    Inject,
+    Insert,
+    Lock,
+    Op,
+    Pressure,
+    Recipe,
+    Unlock,
+)
+from swarden.harness.search.draws import options, ordinals, rarely, recipes
+from swarden.harness.search.machine import Machine
 
 KINDS = (
     *("insert",) * 8,

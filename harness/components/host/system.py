@@ -4,28 +4,42 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from engine_under_test.cache.locks import LockReceipt
-from engine_under_test.cache.record import KVRecord
-from engine_under_test.config import EngineConfig
-from engine_under_test.errors import PoolExhausted
-from engine_under_test.host.copier import HostCopier
-from engine_under_test.units import Owner, num_pages, request_owner
-from fakes.catalog import FAULTS
-from fakes.host import UnsteadyHostStore
-from harness.components.configurations import on_host
-from harness.components.copies import CopyInspector
-from harness.components.host.tiered_cache import TieredCache
-from harness.components.limits import counters_of, limits_of
-from harness.components.memory_walk import MemoryWalk
-from harness.components.neighbour import Neighbour
-from harness.components.translation import CODE, judged
-from harness.core.event_log import EventLog
-from harness.core.faults import FaultPlan
-from harness.core.ops import Ack, Drain, Evict, Fetch, Flush, Heal, Inject, Insert, Lock, Op, Pressure, Recipe, Unlock
-from harness.core.recipes import Prompts
-from invariants import events as seen
-from invariants import view
-from invariants.reference import Reference
+from swarden.engine_under_test.cache.locks import LockReceipt
+from swarden.engine_under_test.cache.record import KVRecord
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.errors import PoolExhausted
+from swarden.engine_under_test.host.copier import HostCopier
+from swarden.engine_under_test.units import num_pages, request_owner
+from swarden.fakes.catalog import FAULTS
+from swarden.fakes.host import UnsteadyHostStore
+from swarden.harness.components.configurations import on_host
+from swarden.harness.components.copies import CopyInspector
+from swarden.harness.components.engine_code import CODE
+from swarden.harness.components.host.tiered_cache import TieredCache
+from swarden.harness.components.limits import counters_of, limits_of
+from swarden.harness.components.memory_walk import MemoryWalk
+from swarden.harness.components.neighbour import Neighbour
+from swarden.harness.core.event_log import EventLog
+from swarden.harness.core.faults import FaultPlan
+from swarden.harness.core.ops import (
+    Ack,
+    Drain,
+    Evict,
+    Fetch,
+    Flush,
+    Heal,
+    Inject,
+    Insert,
+    Lock,
+    Op,
+    Pressure,
+    Recipe,
+    Unlock,
+)
+from swarden.harness.core.recipes import Prompts
+from swarden.invariants import view
+from swarden.invariants.events import Fired, Modelled, Owner
+from swarden.invariants.reference import Reference
 
 DRAIN_STEPS = 50
 READER = "reader"
@@ -46,10 +60,10 @@ class HostSystem:
         if not config.host_pools:
             config = on_host(replace(config, prefix_sharing=True), 1)
         self._config = config
-        self.log = EventLog(judged, code=CODE)
+        self.log = EventLog(code=CODE)
         self._faults = FaultPlan(
             [fault for fault in FAULTS if fault.startswith("host.")],
-            on_fire=lambda fault: self.log.add(seen.Fired(fault)),
+            on_fire=lambda fault: self.log.add(Fired(fault)),
         )
         store = UnsteadyHostStore(HostCopier(), self._faults)
         self._tiered = TieredCache.for_config(config, store, self.log)
@@ -176,7 +190,7 @@ class HostSystem:
         self._readers[self._num_ops] = self._tiered.cache.lock(match)
         self._tiered.tier.found(self._readers[self._num_ops].node)
         for pool, (expected, found) in self._tiered.read(match, tokens, op.namespace).items():
-            self.log.add(seen.Modelled(f"{pool}: read under a lock", expected, found))
+            self.log.add(Modelled(f"{pool}: read under a lock", expected, found))
         return True
 
     def _unlock(self, op: Unlock) -> bool:

@@ -6,21 +6,21 @@ from typing import NamedTuple
 
 import torch
 
-from engine_under_test.cache.match import Match
-from engine_under_test.cache.prefix_cache import PrefixCache
-from engine_under_test.cache.record import KVRecord
-from engine_under_test.components import Component
-from engine_under_test.config import EngineConfig
-from engine_under_test.events import Slid
-from engine_under_test.host.policy import Policy
-from engine_under_test.host.tier import HostTier
-from engine_under_test.pools.memory import KVMemory
-from engine_under_test.ports import HostStore, Observer
-from engine_under_test.units import align_down
-from invariants.reference import namespace_tag, next_tag
+from swarden.engine_under_test.cache.match import Match
+from swarden.engine_under_test.cache.prefix_cache import PrefixCache
+from swarden.engine_under_test.cache.record import KVRecord
+from swarden.engine_under_test.components import Component
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.host.policy import Policy
+from swarden.engine_under_test.host.tier import HostTier
+from swarden.engine_under_test.pools.memory import KVMemory
+from swarden.engine_under_test.ports import HostStore, Observer
+from swarden.engine_under_test.units import align_down
+from swarden.invariants.events import Slid
+from swarden.invariants.reference import namespace_tag, next_tag
 
 
-class Places(NamedTuple):
+class PrefixPlaces(NamedTuple):
     """Positions of a prefix, and for each the page and the slot in one pool."""
 
     positions: list[int]
@@ -107,7 +107,7 @@ class TieredCache:
                 self.observer.notice(Slid(record.owner.id, 0, frontier))
                 record.frontiers[pool.name] = frontier
 
-    def _places(self, pool: Component, handles: Sequence[int], first: int) -> Places:
+    def _places(self, pool: Component, handles: Sequence[int], first: int) -> PrefixPlaces:
         """The places of the handles from page index `first` on: all tokens of a page, or its last states."""
         size, num_slots = pool.page_size, pool.slots or pool.page_size
         pages = self.memory.ledgers.pages_of(pool.name, handles)
@@ -115,7 +115,7 @@ class TieredCache:
         positions = [
             position for index in held for position in range((index + 1) * size - num_slots, (index + 1) * size)
         ]
-        return Places(
+        return PrefixPlaces(
             positions,
             torch.tensor([pages[position // size] for position in positions], dtype=torch.int64),
             torch.tensor([position % num_slots for position in positions], dtype=torch.int64),

@@ -3,11 +3,11 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
-from engine_under_test.config import EngineConfig
-from harness.components.configurations import configurations, with_states
-from harness.core.ops import Complete, Drain, Free, Give, Op, Pressure, Take, TakeOver
-from harness.search.draws import options
-from harness.search.machine import Machine
+from swarden.engine_under_test.config import EngineConfig
+from swarden.harness.components.configurations import configurations, with_states
+from swarden.harness.core.ops import Complete, Drain, Free, Give, Op, Pressure, Take, TakeOver
+from swarden.harness.search.draws import options
+from swarden.harness.search.machine import Machine
 
 KINDS = (
     *("take",) * 8,

@@ -7,8 +7,8 @@ were freed first.  A take that one pool refuses changes no pool.
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.units import Owner
+from swarden.engine_under_test.config import EngineConfig
+from swarden.invariants.events import Owner
 
 ALL, WINDOWED, REST = "all", "windowed", "rest"
 PARTS = (ALL, WINDOWED, REST)

@@ -3,21 +3,20 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.errors import PoolExhausted
-from engine_under_test.events import Completed
-from engine_under_test.pools.ledger import Ledger
-from engine_under_test.pools.memory import KVMemory
-from engine_under_test.units import Owner, request_owner
-from harness.components.ledger.model import ALL, PARTS, REST, WINDOWED, LedgerModel
-from harness.components.limits import MILLION, limits_of
-from harness.components.neighbour import PRESSURE, Neighbour
-from harness.components.translation import CODE, judged
-from harness.core.event_log import EventLog
-from harness.core.ops import Complete, Drain, Free, Give, Op, Pressure, Take, TakeOver, name_of
-from invariants import view
-from invariants.events import Modelled
-from invariants.reference import Reference
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.errors import PoolExhausted
+from swarden.engine_under_test.pools.ledger import Ledger
+from swarden.engine_under_test.pools.memory import KVMemory
+from swarden.engine_under_test.units import request_owner
+from swarden.harness.components.engine_code import CODE
+from swarden.harness.components.ledger.model import ALL, PARTS, REST, WINDOWED, LedgerModel
+from swarden.harness.components.limits import MILLION, limits_of
+from swarden.harness.components.neighbour import PRESSURE, Neighbour
+from swarden.harness.core.event_log import EventLog
+from swarden.harness.core.ops import Complete, Drain, Free, Give, Op, Pressure, Take, TakeOver, name_of
+from swarden.invariants import view
+from swarden.invariants.events import Completed, Modelled, Owner
+from swarden.invariants.reference import Reference
 
 NUM_OWNERS = 4
 NUM_LAUNCHES_IN_FLIGHT = 2  # a fenced free waits for one of these
@@ -38,7 +37,7 @@ class LedgerSystem:
         self.reference = Reference()
         self.steps_without_forward = 0
         self._config = config
-        self.log = EventLog(judged, code=CODE)
+        self.log = EventLog(code=CODE)
         self._memory = KVMemory.for_config(config, self.log)
         self._neighbour = Neighbour(self._memory)
         self._model = LedgerModel(config)
@@ -243,7 +242,7 @@ class LedgerSystem:
         holdings = self._neighbour.holdings(ledger.name)
         for owner, handles in self._handles.items():
             units = [unit for unit in self._memory.ledgers.pages_of(ledger.name, handles) if unit]
-            holdings.append(view.Holding(view.Owner(*owner), units, cached=False))
+            holdings.append(view.Holding(owner, units, cached=False))
         return holdings
 
 

@@ -3,11 +3,11 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
-from engine_under_test.config import EngineConfig
-from harness.components.configurations import configurations, with_states
-from harness.core.ops import Drain, Evict, Flush, Insert, Lock, Op, Pressure, Recipe, Slide, Unlock
-from harness.search.draws import options, ordinals, rarely, recipes
-from harness.search.machine import Machine
+from swarden.engine_under_test.config import EngineConfig
+from swarden.harness.components.configurations import configurations, with_states
+from swarden.harness.core.ops import Drain, Evict, Flush, Insert, Lock, Op, Pressure, Recipe, Slide, Unlock
+from swarden.harness.search.draws import options, ordinals, rarely, recipes
+from swarden.harness.search.machine import Machine
 
 KINDS = (*("insert",) * 12, *("visit",) * 4, *("lock",) * 3, *("unlock",) * 6, *("evict",) * 2, "pressure", "flush")
 ONE_POOL_RARELY = ("both",) * 10 + ("full", "swa")

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import accumulate, takewhile
 from typing import NamedTuple
 
-from engine_under_test.config import EngineConfig
-from invariants.reference import namespace_tag, next_tag
+from swarden.engine_under_test.config import EngineConfig
+from swarden.invariants.reference import namespace_tag, next_tag
 
 
 @dataclass(slots=True)

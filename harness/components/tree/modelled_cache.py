@@ -6,20 +6,20 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
-from engine_under_test.cache.match import Match
-from engine_under_test.cache.node import Node
-from engine_under_test.cache.prefix_cache import PrefixCache
-from engine_under_test.cache.record import KVRecord
-from engine_under_test.config import EngineConfig
-from engine_under_test.pools.memory import KVMemory
-from engine_under_test.ports import Observer
-from harness.components.neighbour import Neighbour
-from harness.components.tree.model import Hold, TreeModel
-from invariants.events import Modelled
-from invariants.reference import namespace_tag, next_tag
+from swarden.engine_under_test.cache.match import Match
+from swarden.engine_under_test.cache.node import Node
+from swarden.engine_under_test.cache.prefix_cache import PrefixCache
+from swarden.engine_under_test.cache.record import KVRecord
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.pools.memory import KVMemory
+from swarden.engine_under_test.ports import Observer
+from swarden.harness.components.neighbour import Neighbour
+from swarden.harness.components.tree.model import Hold, TreeModel
+from swarden.invariants.events import Modelled
+from swarden.invariants.reference import namespace_tag, next_tag
 
 
-class Found(NamedTuple):
+class ComparedMatch(NamedTuple):
     """The match of the cache, and the page names of the model's match."""
 
     match: Match
@@ -27,7 +27,7 @@ class Found(NamedTuple):
 
 
 @dataclass(slots=True)
-class Reader:
+class LockHolder:
     """A holder of a lock: its record, and the lock of the model."""
 
     record: KVRecord
@@ -55,37 +55,37 @@ class ModelledCache:
         self._sharing = config.prefix_sharing
         self._pools = [pool.name for pool in memory.pools]
 
-    def match(self, tokens: Sequence[int], namespace: int) -> Found:
+    def match(self, tokens: Sequence[int], namespace: int) -> ComparedMatch:
         match = self.cache.match(tokens, namespace)
         names = self.model.match(self.model.names(namespace, tokens[:-1]))
         expected = (len(names) * self._memory.page_size, self.model.shown(names))
         self._record_comparison("match", expected, (match.length, match.handles[:]))
-        return Found(match, names)
+        return ComparedMatch(match, names)
 
-    def pages_to_lock(self, found: Found) -> dict[str, int]:
+    def pages_to_lock(self, found: ComparedMatch) -> dict[str, int]:
         wanted = self.cache.pages_to_lock(found.match)
         self._record_comparison(
             "pages to lock", dict(zip(self._pools, self.model.pages_to_lock(found.names), strict=True)), wanted
         )
         return wanted
 
-    def lock(self, found: Found, record: KVRecord) -> Reader:
+    def lock(self, found: ComparedMatch, record: KVRecord) -> LockHolder:
         """Lock the matched pages in the model; the reader has the receipt of `record`."""
         self.model.use(found.names)
-        return Reader(record, self.model.lock(found.names))
+        return LockHolder(record, self.model.lock(found.names))
 
-    def unlock(self, reader: Reader) -> None:
+    def unlock(self, reader: LockHolder) -> None:
         self.cache.unlock(reader.record.receipt)
         self.model.unlock(reader.hold)
 
-    def slide(self, reader: Reader, frontiers: Mapping[str, int]) -> bool:
+    def slide(self, reader: LockHolder, frontiers: Mapping[str, int]) -> bool:
         """Release the locks below the frontier of every windowed pool; False if the receipt covered no page there."""
         before = reader.record.receipt
         reader.record.receipt = self.cache.slide(before, frontiers)
         reader.hold = self.model.slide(reader.hold, max(frontiers.values(), default=0) // self._memory.page_size)
         return reader.record.receipt is not before
 
-    def first_windowed(self, reader: Reader) -> int | None:
+    def first_windowed(self, reader: LockHolder) -> int | None:
         """The index of the first page that a reader has locked in a windowed pool; None if there is none."""
         return next(
             (
@@ -96,7 +96,7 @@ class ModelledCache:
             None,
         )
 
-    def publish(self, reader: Reader, tokens: Sequence[int], namespace: int) -> None:
+    def publish(self, reader: LockHolder, tokens: Sequence[int], namespace: int) -> None:
         """Publish all whole pages of `tokens`."""
         record, size, ledgers = reader.record, self._memory.page_size, self._memory.ledgers
         names = self.model.names(namespace, tokens)

@@ -3,22 +3,22 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from engine_under_test.cache.record import KVRecord
-from engine_under_test.config import EngineConfig
-from engine_under_test.events import Matched, Slid
-from engine_under_test.pools.memory import KVMemory
-from engine_under_test.pools.paired import shortage
-from engine_under_test.units import num_pages, request_owner
-from harness.components.limits import counters_of, limits_of
-from harness.components.memory_walk import MemoryWalk
-from harness.components.neighbour import Neighbour
-from harness.components.translation import CODE, judged
-from harness.components.tree.modelled_cache import Found, ModelledCache, Reader
-from harness.core.event_log import EventLog
-from harness.core.ops import Drain, Evict, Flush, Insert, Lock, Op, Pressure, Recipe, Slide, Unlock, name_of
-from harness.core.recipes import Prompts
-from invariants import view
-from invariants.reference import Reference
+from swarden.engine_under_test.cache.record import KVRecord
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.pools.memory import KVMemory
+from swarden.engine_under_test.pools.paired import shortage
+from swarden.engine_under_test.units import num_pages, request_owner
+from swarden.harness.components.engine_code import CODE
+from swarden.harness.components.limits import counters_of, limits_of
+from swarden.harness.components.memory_walk import MemoryWalk
+from swarden.harness.components.neighbour import Neighbour
+from swarden.harness.components.tree.modelled_cache import ComparedMatch, LockHolder, ModelledCache
+from swarden.harness.core.event_log import EventLog
+from swarden.harness.core.ops import Drain, Evict, Flush, Insert, Lock, Op, Pressure, Recipe, Slide, Unlock, name_of
+from swarden.harness.core.recipes import Prompts
+from swarden.invariants import view
+from swarden.invariants.events import Matched, Slid
+from swarden.invariants.reference import Reference
 
 TREE_OPS: tuple[type[Op], ...] = (Insert, Lock, Unlock, Slide, Evict, Flush, Pressure, Drain)
 
@@ -34,13 +34,13 @@ class TreeSystem:
         self.reference = Reference()
         self.steps_without_forward = 0
         self._config = config
-        self.log = EventLog(judged, code=CODE)
+        self.log = EventLog(code=CODE)
         self._memory = KVMemory.for_config(config, self.log)
         self._windowed = [pool for pool in self._memory.pools if pool.leaves_tombstones]
         self._cache = ModelledCache(config, self._memory, self.log)
         self._neighbour = Neighbour(self._memory)
         self._walk = MemoryWalk(self._memory, self._cache.cache.tree)
-        self._readers: list[Reader] = []
+        self._readers: list[LockHolder] = []
         self._prompts = Prompts()
         self._num_ops = 0
 
@@ -166,13 +166,13 @@ class TreeSystem:
     def _tokens(self, recipe: Recipe) -> list[int]:
         return self._prompts.expand(recipe)[: self._config.max_context_len]
 
-    def _match(self, tokens: Sequence[int], namespace: int) -> Found:
+    def _match(self, tokens: Sequence[int], namespace: int) -> ComparedMatch:
         found = self._cache.match(tokens, namespace)
         match = found.match
         self.log.notice(Matched(self._num_ops, namespace, tuple(tokens), match.length, tuple(match.handles)))
         return found
 
-    def _num_available(self, found: Found) -> int:
+    def _num_available(self, found: ComparedMatch) -> int:
         """Pages of tokens for which every pool can supply its pages once the match is locked; -1 if no row is free."""
         to_lock, page_size = self._cache.pages_to_lock(found), self._config.page_size
         if not self._memory.table.rows.num_free:
@@ -183,7 +183,7 @@ class TreeSystem:
         }
         return min(pool.chunk_capacity(available[pool.name], slack=0) for pool in self._memory.pools) // page_size
 
-    def _open(self, found: Found) -> Reader:
+    def _open(self, found: ComparedMatch) -> LockHolder:
         """Take a row and lock the match."""
         owner, length = request_owner(self._num_ops), found.match.length
         [row] = self._memory.table.rows.take(1, owner=owner)
@@ -212,7 +212,7 @@ class TreeSystem:
         max_frontier = min(pool.frontier(record.committed_len) for pool in self._windowed)
         return min(record.protected_len + dead * self._config.page_size, max_frontier)
 
-    def _slide_window(self, reader: Reader, frontier: int) -> bool:
+    def _slide_window(self, reader: LockHolder, frontier: int) -> bool:
         """Unlock the tree's pages below `frontier`, and free the private ones.
 
         |the tree's, unlocked |protected_len|..freed..|frontier|
@@ -231,7 +231,7 @@ class TreeSystem:
         self.log.notice(Slid(record.owner.id, before, frontier))
         return True
 
-    def _close(self, reader: Reader) -> None:
+    def _close(self, reader: LockHolder) -> None:
         """Free the private pages, release the lock and free the row."""
         record = reader.record
         for handles, freed in record.private_parts(self._config.page_size):

@@ -5,8 +5,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from harness.core.errors import UsageError
-from harness.core.releases import parsed
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.releases import parsed
 
 
 class Feature(NamedTuple):
@@ -16,7 +16,7 @@ class Feature(NamedTuple):
     is_in: Callable[[Any], bool]
 
 
-class Parts:
+class ReleaseParts:
     """One release of a package: `parts` has the places of each part in the releases, newest first.
 
     A place is "module:attribute", relative to the package `root`.
@@ -39,10 +39,10 @@ class Parts:
         return self._features[feature]
 
 
-PartsT = TypeVar("PartsT", bound=Parts)
+PartsT = TypeVar("PartsT", bound=ReleaseParts)
 
 
-class Booted(Generic[PartsT]):
+class BootedRelease(Generic[PartsT]):
     """The release that this process has imported, if any; a process can import one release of a package."""
 
     def __init__(self, package: str) -> None:

@@ -8,13 +8,13 @@ from typing import Any, Generic, Self
 
 import msgspec
 
-from harness.core.errors import InvalidConfig, UsageError
-from harness.core.imports import importing
-from harness.core.releases import Releases, in_environment
-from harness.core.sources import hash_of
-from harness.core.target import Target
-from harness.core.validation import validation_text
-from harness.engines.foreign.parts import PartsT
+from swarden.harness.core.errors import InvalidConfig, UsageError
+from swarden.harness.core.imports import importing
+from swarden.harness.core.releases import Releases, in_environment
+from swarden.harness.core.sources import hash_of
+from swarden.harness.core.target import Target
+from swarden.harness.core.validation import validation_text
+from swarden.harness.engines.foreign.parts import PartsT
 
 
 class ReleasedTarget(Target, Generic[PartsT]):

@@ -1,37 +1,37 @@
-"""The adapter of our own engine: its port for the harness, its fakes, and its events translated for the invariants."""
+"""The adapter of our own engine: its port for the harness, and its fakes."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-import invariants.events as seen
-from engine_under_test.config import EngineConfig
-from engine_under_test.disaggregation.frames import FrameDamaged, FrameReader, Seal, encode
-from engine_under_test.engine import Engine, create_engine
-from engine_under_test.host.copier import HostCopier
-from engine_under_test.messages import Message
-from engine_under_test.model.runner import ModelForward
-from engine_under_test.ports import Forward, Link, Ports
-from engine_under_test.sampling import SamplingParams
-from fakes.backing import FakeBacking
-from fakes.clock import FakeClock
-from fakes.forward import FakeForward
-from fakes.host import UnsteadyHostStore
-from fakes.link import UnsteadyLink
-from fakes.proposer import ScriptedProposer
-from fakes.unsteady import UnsteadyForward
-from harness.components.copies import CopyInspector
-from harness.components.neighbour import Neighbour
-from harness.components.translation import CODE, judged
-from harness.core.event_log import EventLog
-from harness.core.faults import FaultPlan
-from harness.core.port import DraftPort, EnginePort, SessionPort, Streamed, Submission
-from harness.engines.own.capture import EngineCapture, awaits_another
-from harness.engines.own.compared_forward import ComparedForward
-from harness.engines.own.faults import BETWEEN_ENGINES, FAULTS
-from harness.engines.own.models import tiny_model
-from harness.engines.own.oracle import Oracle
-from invariants import reference, view
+import swarden.invariants.events as seen
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.disaggregation.frames import FrameDamaged, FrameReader, Seal, encode
+from swarden.engine_under_test.engine import Engine, create_engine
+from swarden.engine_under_test.host.copier import HostCopier
+from swarden.engine_under_test.messages import Message
+from swarden.engine_under_test.model.runner import ModelForward
+from swarden.engine_under_test.ports import Forward, Link, Ports, Wanted
+from swarden.engine_under_test.sampling import SamplingParams
+from swarden.engine_under_test.units import common_len
+from swarden.fakes.backing import FakeBacking
+from swarden.fakes.clock import FakeClock
+from swarden.fakes.forward import FakeForward
+from swarden.fakes.host import UnsteadyHostStore
+from swarden.fakes.link import UnsteadyLink
+from swarden.fakes.proposer import ScriptedProposer
+from swarden.fakes.unsteady import UnsteadyForward
+from swarden.harness.components.copies import CopyInspector
+from swarden.harness.components.engine_code import CODE
+from swarden.harness.components.neighbour import Neighbour
+from swarden.harness.core.event_log import EventLog
+from swarden.harness.core.faults import FaultPlan
+from swarden.harness.core.port import DraftPort, EnginePort, SessionPort, Streamed, Submission
+from swarden.harness.engines.own.capture import EngineCapture, awaits_another
+from swarden.harness.engines.own.compared_forward import ComparedForward
+from swarden.harness.engines.own.faults import BETWEEN_ENGINES, FAULTS
+from swarden.harness.engines.own.models import tiny_model
+from swarden.invariants import reference, view
 
 VOCABULARY = 64  # token ids that the fake model generates
 # Events of checksums, which only the level content of the strict check reports.
@@ -46,6 +46,32 @@ class ReferenceModel:
 
     def sampled_token(self, sums: Sequence[int]) -> int:
         return reference.sampled_token(sums, VOCABULARY)
+
+
+class Oracle:
+    """Continues the tokens of a request as the fake model does, and caches the continuation."""
+
+    def __init__(self, windows: Sequence[int | None], vocabulary: int) -> None:
+        self._windows = windows
+        self._vocabulary = vocabulary
+        self._known: dict[int, reference.Expectation] = {}
+
+    def __call__(self, wanted: Wanted) -> list[int]:
+        """The next `most` tokens."""
+        known, tokens = self._known.get(wanted.request_id), list(wanted.tokens)
+        if known is None:
+            known = self._known[wanted.request_id] = reference.Expectation(wanted.namespace, len(tokens), list(tokens))
+        elif known.tokens[: len(tokens)] != tokens:  # tokens that the model did not sample are not cached
+            same = common_len(known.tokens, tokens)
+            tags, sums = known.tags[:same], known.sums[: same + 1]
+            known = reference.Expectation(wanted.namespace, len(tokens), list(tokens), tags=tags, sums=sums)
+        while len(known.tokens) < len(tokens) + wanted.most:
+            position = len(known.tokens)
+            known.extend([known.next_token(position, windows=self._windows, vocabulary=self._vocabulary)])
+        return known.tokens[len(tokens) : len(tokens) + wanted.most]
+
+    def forget(self, request_id: int) -> None:
+        self._known.pop(request_id, None)
 
 
 def damaged(message: Message) -> Message | None:
@@ -69,7 +95,7 @@ class SwardenEngine(EnginePort):
     def __init__(
         self, config: EngineConfig, model: str = "", link: Link | None = None, *, observed: bool = True
     ) -> None:
-        self.log = EventLog(judged, code=CODE)
+        self.log = EventLog(code=CODE)
         self.drafts: DraftPort | None = None
         if model:
             config = replace(config, poison_freed_pages=True)

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 
-from engine_under_test.engine import Engine
-from engine_under_test.scheduler.custody import Custody
-from engine_under_test.scheduler.pipeline import Flight
-from engine_under_test.sessions.controller import Sessions
-from harness.components.limits import counters_of, limits_of
-from harness.components.memory_walk import MemoryWalk, Outside
-from invariants.reuse import same_or_new
-from invariants.view import Counters, LaunchView, RequestView, SessionView, Snapshot
+from swarden.engine_under_test.engine import Engine
+from swarden.engine_under_test.scheduler.custody import Custody
+from swarden.engine_under_test.scheduler.pipeline import Flight
+from swarden.engine_under_test.sessions.controller import Sessions
+from swarden.harness.components.limits import counters_of, limits_of
+from swarden.harness.components.memory_walk import MemoryWalk, Outside
+from swarden.invariants.reuse import same_or_new
+from swarden.invariants.view import Counters, LaunchView, RequestView, SessionView, Snapshot
 
 
 class EngineCapture:

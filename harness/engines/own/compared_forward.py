@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import torch
 
-from engine_under_test.config import PoolSpec
-from engine_under_test.ports import Computed, Forward, ForwardBatch, ForwardEntry, LogitsSpan, SlotLayout
-from engine_under_test.speculative.verify import num_accepted
-from fakes.places import written_pages
-from harness.engines.own.without_cache import WithoutCache
-from invariants.events import Compared, Written
+from swarden.engine_under_test.config import PoolSpec
+from swarden.engine_under_test.ports import Computed, Forward, ForwardBatch, ForwardEntry, LogitsSpan, SlotLayout
+from swarden.engine_under_test.speculative.verify import num_accepted
+from swarden.fakes.places import written_pages
+from swarden.harness.engines.own.without_cache import WithoutCache
+from swarden.invariants.events import Compared, Written
 
 TOLERANCE = 1e-9  # of logits in float64
 LOGITS_PERIOD = 3  # one of so many entries returns no logits, so that passes with few logits run too

@@ -1,7 +1,7 @@
 """The faults that a run of our engine can have."""
 
-from fakes import catalog
-from harness.core.faults import CLIENT_FAULTS
+from swarden.fakes import catalog
+from swarden.harness.core.faults import CLIENT_FAULTS
 
 FAULTS = {**catalog.FAULTS, **CLIENT_FAULTS}
 BETWEEN_ENGINES = catalog.BETWEEN_ENGINES

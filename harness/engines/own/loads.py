@@ -5,14 +5,14 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from engine_under_test.config import EngineConfig
-from harness.components.configurations import on_host
-from harness.search.scenes import TIMEOUT_MS
+from swarden.engine_under_test.config import EngineConfig
+from swarden.harness.components.configurations import on_host
+from swarden.harness.search.scenes import TIMEOUT_MS
 
 Traffic = tuple[str, ...]  # kinds of ops, each as often as its weight
 
 
-class Load(NamedTuple):
+class LoadProfile(NamedTuple):
     """The output lengths and priorities of the requests of a run, and the settings that it needs.
 
     The kinds of ops in `also` are added to those of the traffic.  The pool sizes are multiplied by `times`.  Without
@@ -41,7 +41,7 @@ class Load(NamedTuple):
         return on_host(config, 2) if self.needs_host and not config.host_pools else config
 
 
-RIVALS = Load(
+RIVALS = LoadProfile(
     (16, 8, 4, 24),
     priorities=(0, 1, 2, 3),
     also=("contest",) * 6,
@@ -50,7 +50,7 @@ RIVALS = Load(
         {"preemption_threshold": 0, "chunk_len": None, "max_running_requests": 4, "request_timeout_ms": None}
     ),
 )
-OVERBOOKED = Load(
+OVERBOOKED = LoadProfile(
     (16, 24, 8, 4),
     also=("crowd",) * 3,
     settings=MappingProxyType(
@@ -63,12 +63,12 @@ OVERBOOKED = Load(
         }
     ),
 )
-IMPATIENT = Load(
+IMPATIENT = LoadProfile(
     (24, 16, 8, 40),
     also=("delay",) * 4,
     settings=MappingProxyType({"request_timeout_ms": TIMEOUT_MS, "max_running_requests": 2}),
 )
-RETURNING = Load(
+RETURNING = LoadProfile(
     (16, 2, 24, 1),
     also=("return",) * 8,
     settings=MappingProxyType({**OVERBOOKED.settings, "max_running_requests": 8}),
@@ -79,8 +79,8 @@ OUTLASTING = RETURNING._replace(
     also=("outlast",) * 12,
     settings=MappingProxyType({**RETURNING.settings, "chunk_len": 16, "host_policy": "write_back", "overlap": True}),
 )
-TALKING = Load((16, 8, 24, 4), also=("talk",) * 8 + ("crowd",) * 2, settings=OVERBOOKED.settings)
-REWINDING = Load(
+TALKING = LoadProfile((16, 8, 24, 4), also=("talk",) * 8 + ("crowd",) * 2, settings=OVERBOOKED.settings)
+REWINDING = LoadProfile(
     (16, 12, 20, 8),
     also=("rewind",) * 10,
     times=2,
@@ -88,7 +88,7 @@ REWINDING = Load(
 )
 # Mostly short outputs: short runs leave time for more runs, and reach most of the states of long runs.
 LOADS = (
-    Load((1, 2, 4, 0, 9)),
+    LoadProfile((1, 2, 4, 0, 9)),
     RIVALS,
     OVERBOOKED,
     RETURNING,

@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 import torch
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.model.decoder import Decoder, random_decoder
-from engine_under_test.model.paged import kind_of
-from engine_under_test.model.spec import LayerKind, LayerSpec, ModelSpec
-from engine_under_test.model.tiny import TINY, tiny_spec
-from harness.engines.own.without_cache import WithoutCache
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.model.decoder import Decoder, random_decoder
+from swarden.engine_under_test.model.paged import kind_of
+from swarden.engine_under_test.model.spec import LayerKind, LayerSpec, ModelSpec
+from swarden.engine_under_test.model.tiny import TINY, tiny_spec
+from swarden.harness.engines.own.without_cache import WithoutCache
 
 MODELS = {f"tiny-{family}": family for family in TINY}
 WEIGHTS_SEED = 7

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from invariants import events as seen
-from invariants.kinds import FinishReason, Place
-from invariants.limits import BOTH, DECODE, PREFILL
-from invariants.transition import Transition
-from invariants.view import HANDOVER_KIND
+from swarden.invariants import events as seen
+from swarden.invariants.events import HANDOVER_KIND, FinishReason
+from swarden.invariants.kinds import Place
+from swarden.invariants.limits import BOTH, DECODE, PREFILL
+from swarden.invariants.transition import Transition
 
 PAIR_PROBES = {
     "aborted_before_a_reservation": "a request was aborted while it waited for pages on the decode side",

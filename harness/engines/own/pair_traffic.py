@@ -6,23 +6,31 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
-from engine_under_test.config import EngineConfig
-from harness.components.configurations import configurations, with_drafts, with_states
-from harness.core.ops import Abort, AdvanceClock, Drain, Flush, Inject, Op, Pressure, Recipe, Step, Submit
-from harness.engines.own.faults import BETWEEN_ENGINES
-from harness.engines.own.loads import Load
-from harness.search.draws import PRESSURE_PAGES, acceptances, fault_sets, options, ordinals, step_counts, troubles
-from harness.search.machine import Machine
-from harness.search.scenes import pauses, submissions
+from swarden.engine_under_test.config import EngineConfig
+from swarden.harness.components.configurations import configurations, with_drafts, with_states
+from swarden.harness.core.ops import Abort, AdvanceClock, Drain, Flush, Inject, Op, Pressure, Recipe, Step, Submit
+from swarden.harness.engines.own.faults import BETWEEN_ENGINES
+from swarden.harness.engines.own.loads import LoadProfile
+from swarden.harness.search.draws import (
+    PRESSURE_PAGES,
+    acceptances,
+    fault_sets,
+    options,
+    ordinals,
+    step_counts,
+    troubles,
+)
+from swarden.harness.search.machine import Machine
+from swarden.harness.search.scenes import pauses, submissions
 
 PREFILL, DECODE = 0, 1  # the ordinals of the engines
 LINK_TIMEOUTS_MS = (40, 15, 200)
 RESERVES = (4, 0, 16, 64)  # reserved_decode_tokens
 TIMES = (1, 1, 2, 4)  # the factor of the pool sizes of the decode side
 LOADS = (
-    Load((4, 1, 9, 0, 2)),
-    Load((16, 24, 8, 1)),
-    Load((24, 40, 16), settings={"max_running_requests": 8, "request_timeout_ms": None}),
+    LoadProfile((4, 1, 9, 0, 2)),
+    LoadProfile((16, 24, 8, 1)),
+    LoadProfile((24, 40, 16), settings={"max_running_requests": 8, "request_timeout_ms": None}),
 )
 # The faults of the link are listed twice, so that more runs have them than the other faults.
 FAULTS = (*BETWEEN_ENGINES, *BETWEEN_ENGINES, "pool.refuses", "forward.fails", "forward.late", "client.gone")
@@ -45,7 +53,7 @@ KINDS = (
 
 
 @st.composite
-def sides(draw: st.DrawFn, load: Load) -> tuple[EngineConfig, EngineConfig]:
+def sides(draw: st.DrawFn, load: LoadProfile) -> tuple[EngineConfig, EngineConfig]:
     """The prefill and the decode configuration of a pair: one model, but separate pools and batch settings."""
     config = load.on(draw(with_states(configurations(host_ratios=(0, 0, 2)))))
     linked = replace(config, link_retry_ms=3, link_timeout_ms=draw(options(*LINK_TIMEOUTS_MS)))
@@ -67,7 +75,7 @@ def sides(draw: st.DrawFn, load: Load) -> tuple[EngineConfig, EngineConfig]:
 
 
 @st.composite
-def pair_ops(draw: st.DrawFn, load: Load, faults: tuple[str, ...]) -> tuple[Op, ...]:
+def pair_ops(draw: st.DrawFn, load: LoadProfile, faults: tuple[str, ...]) -> tuple[Op, ...]:
     """Ops of clients, and faults of both sides."""
     side = draw(options(DECODE, PREFILL))
     ops: tuple[Op, ...]
@@ -105,7 +113,7 @@ def pair_ops(draw: st.DrawFn, load: Load, faults: tuple[str, ...]) -> tuple[Op, 
 
 
 @st.composite
-def follow_ups(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
+def follow_ups(draw: st.DrawFn, load: LoadProfile) -> tuple[Op, ...]:
     """A prompt, the steps to serve it, and a prompt with the same prefix, which may be cached on both sides."""
     first = draw(submissions(load))
     recipe = msgspec.structs.replace(first.recipe, stretch=draw(options(1, 2, 5, 9)))
@@ -119,7 +127,7 @@ def follow_ups(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
 
 
 @st.composite
-def mishaps(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
+def mishaps(draw: st.DrawFn, load: LoadProfile) -> tuple[Op, ...]:
     """A fault during the transfer of a prompt, or during the reservation for it."""
     submit, side = draw(submissions(load)), draw(options(PREFILL, DECODE))
     fault, skip = draw(options(*BETWEEN_ENGINES, "pool.refuses")), draw(options(0, 1, 2, 3))
@@ -145,7 +153,7 @@ class PairTraffic(Machine):
     faults: tuple[str, ...] = ()
 
     @initialize(load=st.sampled_from(LOADS), faults=fault_sets(FAULTS), data=st.data())
-    def configure(self, load: Load, faults: tuple[str, ...], data: st.DataObject) -> None:
+    def configure(self, load: LoadProfile, faults: tuple[str, ...], data: st.DataObject) -> None:
         self.load, self.faults = load, faults
         self.begin(data.draw(sides(load)))
         if self.configs[DECODE].draft_tokens:

@@ -6,14 +6,15 @@ A watch follows one run and records the probes that the run reaches.  A campaign
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
-from engine_under_test.units import align_up
-from harness.engines.own.pair_probes import PairWatch
-from harness.engines.own.state_probes import STATE_PROBES, StateWatch
-from harness.engines.own.talk_probes import TALK_PROBES, SessionWatch
-from invariants import events as seen
-from invariants.kinds import FinishReason, Place
-from invariants.transition import Transition
-from invariants.view import Snapshot
+from swarden.engine_under_test.units import align_up
+from swarden.harness.engines.own.pair_probes import PairWatch
+from swarden.harness.engines.own.state_probes import STATE_PROBES, StateWatch
+from swarden.harness.engines.own.talk_probes import TALK_PROBES, SessionWatch
+from swarden.invariants import events as seen
+from swarden.invariants.events import FinishReason
+from swarden.invariants.kinds import Place
+from swarden.invariants.transition import Transition
+from swarden.invariants.view import Snapshot
 
 REUSE_TRANSITIONS = 2  # a unit taken within so many transitions of its free counts as taken again soon
 COMPLETE = (FinishReason.STOP, FinishReason.LENGTH)  # the finish reasons of a complete output

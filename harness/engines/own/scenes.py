@@ -5,12 +5,24 @@ from itertools import chain
 import msgspec
 from hypothesis import strategies as st
 
-from engine_under_test.config import EngineConfig
-from harness.core.limits import MAX_STEPS_PER_OP
-from harness.core.ops import Abort, CloseSession, Inject, Op, OpenSession, Pause, Recipe, Resume, Step, Submit, Turn
-from harness.engines.own.loads import Load
-from harness.search.draws import acceptances, options, recipes, stop_sets, troubles
-from harness.search.scenes import submissions
+from swarden.engine_under_test.config import EngineConfig
+from swarden.harness.core.limits import MAX_STEPS_PER_OP
+from swarden.harness.core.ops import (
+    Abort,
+    CloseSession,
+    Inject,
+    Op,
+    OpenSession,
+    Pause,
+    Recipe,
+    Resume,
+    Step,
+    Submit,
+    Turn,
+)
+from swarden.harness.engines.own.loads import LoadProfile
+from swarden.harness.search.draws import acceptances, options, recipes, stop_sets, troubles
+from swarden.harness.search.scenes import submissions
 
 MAX_STEP_OPS = 4  # Step ops in a row
 BEYOND_THE_WINDOW = (0, 3, 9, 1, 17)  # tokens that a turn rewinds beyond the window
@@ -30,7 +42,7 @@ def intruders(draw: st.DrawFn, config: EngineConfig) -> tuple[Op, ...]:
 
 
 @st.composite
-def returns(draw: st.DrawFn, load: Load, config: EngineConfig, faults: tuple[str, ...]) -> tuple[Op, ...]:
+def returns(draw: st.DrawFn, load: LoadProfile, config: EngineConfig, faults: tuple[str, ...]) -> tuple[Op, ...]:
     """Requests for a prompt whose device pages may be evicted by then, perhaps among others; some may be aborted.
 
     They may ask for a part of the prompt first.
@@ -118,7 +130,7 @@ def _pages_for_one(config: EngineConfig) -> int:
 
 
 @st.composite
-def rewinds(draw: st.DrawFn, load: Load, config: EngineConfig) -> tuple[Op, ...]:
+def rewinds(draw: st.DrawFn, load: LoadProfile, config: EngineConfig) -> tuple[Op, ...]:
     """A turn of a new session whose window slides far, and a turn that rewinds a little or much more than a window."""
     most = draw(options(*load.outputs))
     far = (config.sliding_window or 0) + config.page_size

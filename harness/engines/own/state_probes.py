@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from invariants import events as seen
-from invariants.transition import Transition
+from swarden.invariants import events as seen
+from swarden.invariants.transition import Transition
 
 STATE_PROBES = {
     "evicted_as_a_request_starts_from_a_state": "states were evicted in a step in which a request started from another",

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 
-from engine_under_test.reasons import FreeCause
-from engine_under_test.units import common_len
-from invariants import events as seen
-from invariants.kinds import FinishReason
-from invariants.transition import Transition
-from invariants.view import SESSION_KIND, RequestView
+from swarden.engine_under_test.units import common_len
+from swarden.invariants import events as seen
+from swarden.invariants.events import SESSION_KIND, FinishReason, FreeCause
+from swarden.invariants.transition import Transition
+from swarden.invariants.view import RequestView
 
 TALK_PROBES = {
     "first_turn_aborted": "a client aborted a turn of a session that had not kept the KV of any turn yet",

@@ -9,49 +9,60 @@ from typing import Any
 import msgspec
 import torch
 
-from engine_under_test.config import EngineConfig, check_size, least_windowed_pages
-from engine_under_test.errors import ConfigError
-from engine_under_test.strict import setting_of
-from harness.components.host.system import HOST_OPS, HostSystem
-from harness.components.ledger.system import LEDGER_OPS, LedgerSystem
-from harness.components.translation import CODE
-from harness.components.tree.system import TREE_OPS, TreeSystem
-from harness.core.errors import InvalidConfig, UsageError
-from harness.core.mutant import Mutant
-from harness.core.ops import ENGINE_OPS, SESSION_OPS
-from harness.core.registry import OWN
-from harness.core.system import EngineSystem, System
-from harness.core.target import ENGINE, MachineSpec, Pool, Shape, Target
-from harness.core.validation import validation_text
-from harness.engines.own.adapter import SwardenEngine
-from harness.engines.own.faults import FAULTS, PERTURBATIONS
-from harness.engines.own.models import MODELS
-from harness.engines.own.mutants.catalog import CATALOG, mutant_of_catalog
-from harness.engines.own.pair_probes import PAIR_PROBES
-from harness.engines.own.pair_system import side_systems
-from harness.engines.own.probes import ENGINE_PROBES, ProbeWatch
-from invariants.catalog import CONTRACTS
+from swarden.engine_under_test.config import EngineConfig, check_size, least_windowed_pages
+from swarden.engine_under_test.disaggregation.link import InProcessLink
+from swarden.engine_under_test.errors import ConfigError
+from swarden.engine_under_test.strict import setting_of
+from swarden.harness.components.engine_code import CODE
+from swarden.harness.components.host.system import HOST_OPS, HostSystem
+from swarden.harness.components.ledger.system import LEDGER_OPS, LedgerSystem
+from swarden.harness.components.tree.system import TREE_OPS, TreeSystem
+from swarden.harness.core.errors import InvalidConfig, UsageError
+from swarden.harness.core.linked import LinkedSystem
+from swarden.harness.core.mutant import Mutant
+from swarden.harness.core.ops import ENGINE_OPS, SESSION_OPS
+from swarden.harness.core.port import LINKED_MS_PER_STEP
+from swarden.harness.core.registry import OWN
+from swarden.harness.core.system import EngineSystem, System
+from swarden.harness.core.target import ENGINE, MachineSpec, Pool, Shape, Target
+from swarden.harness.core.validation import validation_text
+from swarden.harness.engines.own.adapter import SwardenEngine
+from swarden.harness.engines.own.faults import FAULTS, PERTURBATIONS
+from swarden.harness.engines.own.models import MODELS
+from swarden.harness.engines.own.mutants.catalog import CATALOG, mutant_of_catalog
+from swarden.harness.engines.own.pair_probes import PAIR_PROBES
+from swarden.harness.engines.own.probes import ENGINE_PROBES, ProbeWatch
+from swarden.invariants.catalog import CONTRACTS
 
 PAIR = "pd"
 PERTURBED, PERTURBED_PAIR = "perturbed", "perturbed-pd"
 PAIR_OPS = [op for op in ENGINE_OPS if op not in SESSION_OPS]
 SIDES = ("prefill", "decode")
 PARTS: Mapping[str, Callable[[EngineConfig], System]] = {"ledger": LedgerSystem, "tree": TreeSystem, "host": HostSystem}
-SWARM = "harness.engines.own.traffic:EngineTraffic"
-WEIGHTED = "harness.engines.own.traffic:WeightedEngineTraffic"
-PAIRED = "harness.engines.own.pair_traffic:PairTraffic"
+SWARM = "swarden.harness.engines.own.traffic:EngineTraffic"
+WEIGHTED = "swarden.harness.engines.own.traffic:WeightedEngineTraffic"
+PAIRED = "swarden.harness.engines.own.pair_traffic:PairTraffic"
 PERTURBED_TRAFFIC = (
-    "harness.perturbed.traffic:PerturbedTraffic",
-    "harness.perturbed.traffic:PerturbedPairTraffic",
+    "swarden.harness.perturbed.traffic:PerturbedTraffic",
+    "swarden.harness.perturbed.traffic:PerturbedPairTraffic",
 )
 PART_TRAFFIC = (
-    "harness.components.host.machine:HostTraffic",
-    "harness.components.ledger.machine:LedgerTraffic",
-    "harness.components.tree.machine:TreeTraffic",
+    "swarden.harness.components.host.machine:HostTraffic",
+    "swarden.harness.components.ledger.machine:LedgerTraffic",
+    "swarden.harness.components.tree.machine:TreeTraffic",
 )
 
 
 LINK = {"link_retry_ms": 3, "link_timeout_ms": 200}  # so that a drain waits no longer for a lost side
+
+
+def side_systems(configs: Sequence[EngineConfig]) -> list[LinkedSystem]:
+    """The two linked sides of a pair: prefill, then decode."""
+    sides: list[LinkedSystem] = []
+    for config, link in zip(configs, InProcessLink.pair(), strict=True):
+        patience = (config.link_timeout_ms + config.link_retry_ms) // LINKED_MS_PER_STEP
+        sides.append(LinkedSystem(SwardenEngine(config, link=link), sides, patience=patience))
+    return sides
 
 
 def _long_window(config: EngineConfig) -> dict[str, Any]:
@@ -192,7 +203,7 @@ class OwnTarget(Target):
 
     def _perturbed(self, machine: str, configs: Sequence[EngineConfig], model: str) -> Sequence[System]:
         """Systems under the level content of the strict check, whose package imports this one."""
-        perturbed = EntryPoint("", "harness.perturbed.system:perturbed", "").load()
+        perturbed = EntryPoint("", "swarden.harness.perturbed.system:perturbed", "").load()
         checked = [replace(config, poison_freed_pages=True, checksum_transfers=True) for config in configs]
         if machine == PERTURBED_PAIR:
             return list(perturbed(side_systems(checked)))

@@ -3,9 +3,9 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
-from engine_under_test.config import EngineConfig
-from harness.components.configurations import configurations, with_drafts, with_sessions, with_states
-from harness.core.ops import (
+from swarden.engine_under_test.config import EngineConfig
+from swarden.harness.components.configurations import configurations, with_drafts, with_sessions, with_states
+from swarden.harness.core.ops import (
     Abort,
     Accept,
     AdvanceClock,
@@ -15,12 +15,20 @@ from harness.core.ops import (
     Pressure,
     Step,
 )
-from harness.engines.own.faults import WITHIN_AN_ENGINE
-from harness.engines.own.loads import LOADS, Load, Traffic
-from harness.engines.own.scenes import first_acceptances, outlasts, returns, rewinds
-from harness.search.draws import PRESSURE_PAGES, acceptances, fault_sets, options, ordinals, step_counts, troubles
-from harness.search.machine import Machine
-from harness.search.scenes import TIMEOUT_MS, contests, crowds, delays, pauses, submissions, talks
+from swarden.harness.engines.own.faults import WITHIN_AN_ENGINE
+from swarden.harness.engines.own.loads import LOADS, LoadProfile, Traffic
+from swarden.harness.engines.own.scenes import first_acceptances, outlasts, returns, rewinds
+from swarden.harness.search.draws import (
+    PRESSURE_PAGES,
+    acceptances,
+    fault_sets,
+    options,
+    ordinals,
+    step_counts,
+    troubles,
+)
+from swarden.harness.search.machine import Machine
+from swarden.harness.search.scenes import TIMEOUT_MS, contests, crowds, delays, pauses, submissions, talks
 
 CLOCK_JUMPS_MS = (1, TIMEOUT_MS, 60, 40, 1000, 7_200_000)
 HOST_RATIOS = (0, 0, 2, 0.5)  # host pages per device page; mostly no host
@@ -55,7 +63,7 @@ class EngineTraffic(Machine):
         load=st.sampled_from(LOADS),
         data=st.data(),
     )
-    def configure(self, config: EngineConfig, faults: tuple[str, ...], load: Load, data: st.DataObject) -> None:
+    def configure(self, config: EngineConfig, faults: tuple[str, ...], load: LoadProfile, data: st.DataObject) -> None:
         self.begin([load.on(config)])
         (config,) = self.configs
         self.faults, self.load, self.has_drafts = faults, load, bool(config.draft_tokens)
@@ -141,7 +149,7 @@ class EngineTraffic(Machine):
 
 @st.composite
 def ops_of(
-    draw: st.DrawFn, traffic: Traffic, load: Load, config: EngineConfig, faults: tuple[str, ...]
+    draw: st.DrawFn, traffic: Traffic, load: LoadProfile, config: EngineConfig, faults: tuple[str, ...]
 ) -> tuple[Op, ...]:
     """An op, or a sequence of ops, of a kind drawn with the weights of the traffic and the load."""
     match draw(options(*traffic, *load.also)):
@@ -194,7 +202,7 @@ class WeightedEngineTraffic(Machine):
         traffic=st.sampled_from(TRAFFICS),
         load=st.sampled_from(LOADS),
     )
-    def configure(self, config: EngineConfig, faults: tuple[str, ...], traffic: Traffic, load: Load) -> None:
+    def configure(self, config: EngineConfig, faults: tuple[str, ...], traffic: Traffic, load: LoadProfile) -> None:
         self.begin([load.on(config)])
         (config,) = self.configs
         accepts: Traffic = ("accept",) * 2 if config.draft_tokens else ()

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import torch
 
-from engine_under_test.model.attention import Scoring
-from engine_under_test.model.decoder import Decoder
-from engine_under_test.model.recurrent import Recurrence
-from engine_under_test.model.spec import ModelSpec
+from swarden.engine_under_test.model.attention import Scoring
+from swarden.engine_under_test.model.decoder import Decoder
+from swarden.engine_under_test.model.recurrent import Recurrence
+from swarden.engine_under_test.model.spec import ModelSpec
 
 MAX_CACHED = 20_000  # prefixes, each with a vector of the vocabulary size
 

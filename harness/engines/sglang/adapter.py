@@ -3,26 +3,26 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import invariants.events as seen
-from harness.core.event_log import EventLog
-from harness.core.faults import CLIENT_FAULTS, FaultPlan
-from harness.core.origins import EngineCode
-from harness.core.port import DraftPort, EnginePort, Streamed, Submission
-from harness.engines.foreign.stand_ins import Missing
-from harness.engines.sglang.attributes import VOCABULARY
-from harness.engines.sglang.boot import Release
-from harness.engines.sglang.capture import Enabled, SglangCapture
-from harness.engines.sglang.config import BOTH, DECODE, SglangConfig
-from harness.engines.sglang.forward import TagForward
-from harness.engines.sglang.host_tier import EVERYTHING, HOST_FAULTS, HostTier
-from harness.engines.sglang.link import FAULTS as LINK_FAULTS
-from harness.engines.sglang.moves import with_owners
-from harness.engines.sglang.requests import SPARE_TOKENS, Requests, rid_of
-from harness.engines.sglang.scheduler import Passes, build, turn
-from harness.engines.sglang.sessions import Sessions
-from harness.engines.sglang.speculation import Speculation
-from invariants import reference, view
-from invariants.reuse import sharing
+import swarden.invariants.events as seen
+from swarden.harness.core.event_log import EventLog
+from swarden.harness.core.faults import CLIENT_FAULTS, FaultPlan
+from swarden.harness.core.origins import EngineCode
+from swarden.harness.core.port import DraftPort, EnginePort, Streamed, Submission
+from swarden.harness.engines.foreign.stand_ins import Missing
+from swarden.harness.engines.sglang.attributes import VOCABULARY
+from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.capture import Enabled, SglangCapture
+from swarden.harness.engines.sglang.config import BOTH, DECODE, SglangConfig
+from swarden.harness.engines.sglang.forward import TagForward
+from swarden.harness.engines.sglang.host_tier import EVERYTHING, HOST_FAULTS, SglangHostTier
+from swarden.harness.engines.sglang.link import FAULTS as LINK_FAULTS
+from swarden.harness.engines.sglang.moves import with_owners
+from swarden.harness.engines.sglang.requests import SPARE_TOKENS, SglangRequests, rid_of
+from swarden.harness.engines.sglang.scheduler import Passes, build, turn
+from swarden.harness.engines.sglang.sessions import SglangSessions
+from swarden.harness.engines.sglang.speculation import SglangSpeculation
+from swarden.invariants import reference, view
+from swarden.invariants.reuse import sharing
 
 CODE = EngineCode(
     "sglang",
@@ -59,21 +59,21 @@ UNREPORTED = seen.ALL_EVENTS - REPORTED
 FAULTS = {**CLIENT_FAULTS, **HOST_FAULTS, **LINK_FAULTS}
 
 
-class Parts(NamedTuple):
+class OptionalParts(NamedTuple):
     """The parts of an engine that its configuration may disable."""
 
-    host: HostTier | None
-    sessions: Sessions | None
-    drafts: Speculation | None
+    host: SglangHostTier | None
+    sessions: SglangSessions | None
+    drafts: SglangSpeculation | None
 
 
 class SglangEngine(EnginePort):
     """One scheduler; a step is one turn of its event loop."""
 
-    def __init__(self, release: Release, config: SglangConfig) -> None:
+    def __init__(self, release: SglangRelease, config: SglangConfig) -> None:
         self.log = EventLog(code=CODE)
         self.faults = FaultPlan(faults_of(config), on_fire=lambda fault: self.log.notice(seen.Fired(fault)))
-        self._requests = Requests(release, config, self._notice)
+        self._requests = SglangRequests(release, config, self._notice)
         self._forward = TagForward(release, config, self._notice)
         self.built = build(
             release,
@@ -85,11 +85,13 @@ class SglangEngine(EnginePort):
         scheduler = self.built.scheduler
         scheduler.max_req_len = self._requests.max_len
         scheduler.max_req_input_len = self._requests.max_len - SPARE_TOKENS
-        self._parts = Parts(
-            HostTier(release, self.built, self._forward, self.faults) if config.host_ratio is not None else None,
-            Sessions(release, config, self.built, self._requests, self._notice) if config.streaming_sessions else None,
+        self._parts = OptionalParts(
+            SglangHostTier(release, self.built, self._forward, self.faults) if config.host_ratio is not None else None,
+            SglangSessions(release, config, self.built, self._requests, self._notice)
+            if config.streaming_sessions
+            else None,
             (
-                Speculation(release, config, self.built, self._forward, self._notice)
+                SglangSpeculation(release, config, self.built, self._forward, self._notice)
                 if config.draft_len is not None
                 else None
             ),

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from harness.engines.foreign.stand_ins import Missing, Silent
-from harness.engines.sglang.boot import Release
-from harness.engines.sglang.config import SglangConfig
-from harness.engines.sglang.memory import Memory
-from harness.engines.sglang.requests import max_pool_len
-from harness.engines.sglang.streams import Stream
+from swarden.harness.engines.foreign.stand_ins import Missing, Silent
+from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.config import SglangConfig
+from swarden.harness.engines.sglang.memory import SglangMemory
+from swarden.harness.engines.sglang.requests import max_pool_len
+from swarden.harness.engines.sglang.streams import Stream
 
 VOCABULARY = 64
 # The names of the length in tokens of the pool that bounds a request, oldest first.
@@ -19,7 +19,7 @@ ONE_RANK = {"pp_size": 1, "tp_size": 1, "dp_size": 1, "pp_rank": 0, "tp_rank": 0
 
 
 def attributes(
-    release: Release, config: SglangConfig, memory: Memory, on_message: Callable[..., None]
+    release: SglangRelease, config: SglangConfig, memory: SglangMemory, on_message: Callable[..., None]
 ) -> dict[str, Any]:
     sender = SimpleNamespace(send_output=on_message)
     return {
@@ -39,7 +39,7 @@ def attributes(
     }
 
 
-def _model_runner(release: Release, config: SglangConfig) -> Any:
+def _model_runner(release: SglangRelease, config: SglangConfig) -> Any:
     return SimpleNamespace(
         prefill_aware_swa=False,
         attn_backend=Missing(),
@@ -68,7 +68,7 @@ def _limits(config: SglangConfig) -> dict[str, Any]:
     }
 
 
-def _policies(release: Release, config: SglangConfig) -> dict[str, Any]:
+def _policies(release: SglangRelease, config: SglangConfig) -> dict[str, Any]:
     has_priority = config.preemption_threshold is not None
     ratio, floor = config.new_token_ratio, config.new_token_ratio_floor
     decay = (ratio - floor) / config.new_token_ratio_decay_steps
@@ -105,7 +105,7 @@ def _algorithm(kind: Any, config: SglangConfig) -> Any:
     return kind.from_string(None) if hasattr(kind, "from_string") else kind.NONE
 
 
-def _initial_state(release: Release) -> dict[str, Any]:
+def _initial_state(release: SglangRelease) -> dict[str, Any]:
     return {
         "waiting_queue": [],
         "running_batch": release.part("ScheduleBatch")(reqs=[], batch_is_full=False),

@@ -11,9 +11,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from harness.engines.foreign.parts import Booted, Feature, Parts, optional, parameters
-from harness.engines.foreign.stand_ins import provide_absent, replace_triton
-from harness.engines.sglang import stand_ins, streams
+from swarden.harness.engines.foreign.parts import BootedRelease, Feature, ReleaseParts, optional, parameters
+from swarden.harness.engines.foreign.stand_ins import provide_absent, replace_triton
+from swarden.harness.engines.sglang import stand_ins, streams
 
 # The name of each part, and its places in the releases, newest first.
 PARTS: Mapping[str, tuple[str, ...]] = {
@@ -141,11 +141,11 @@ FEATURES: Mapping[str, Feature] = {
 }
 
 
-def _small_table(release: "Release") -> Any:
+def _small_table(release: "SglangRelease") -> Any:
     return release.part("ReqToTokenPool")(size=2, max_context_len=1, device="cpu", enable_memory_saver=False)
 
 
-class Release(Parts):
+class SglangRelease(ReleaseParts):
     """The release of SGLang that is imported in this process."""
 
     def __init__(self, version: str) -> None:
@@ -168,10 +168,10 @@ class Release(Parts):
         return tuple(name for name in ("SWARadixCache", "UnifiedRadixCache") if self.part(name) is not None)
 
 
-_booted = Booted[Release]("sglang")
+_booted = BootedRelease[SglangRelease]("sglang")
 
 
-def boot(version: str, folders: tuple[Path, ...] = ()) -> Release:
+def boot(version: str, folders: tuple[Path, ...] = ()) -> SglangRelease:
     """Import a release once per process, from `folders` or from the environment.
 
     Raises UsageError if this process has imported another one.
@@ -179,7 +179,7 @@ def boot(version: str, folders: tuple[Path, ...] = ()) -> Release:
     return _booted.get(version, lambda: _load(version, folders))
 
 
-def _load(version: str, folders: tuple[Path, ...]) -> Release:
+def _load(version: str, folders: tuple[Path, ...]) -> SglangRelease:
     for name, value in NEEDS_NO_GPU.items():
         os.environ.setdefault(name, value)
     sys.path[:0] = [str(folder) for folder in folders]
@@ -192,7 +192,7 @@ def _load(version: str, folders: tuple[Path, ...]) -> Release:
         stand_ins.replace_allocator_kernels(_modules(KERNEL_MODULES))
         streams.replace_devices(_modules(STREAM_MODULES))
     logging.disable(logging.CRITICAL)
-    return Release(version)
+    return SglangRelease(version)
 
 
 def _modules(names: tuple[str, ...]) -> list[ModuleType]:

@@ -4,31 +4,27 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import methodcaller
 from typing import Any, NamedTuple
 
-from harness.engines.sglang.boot import Release
-from harness.engines.sglang.config import DECODE, SglangConfig
-from harness.engines.sglang.forward import Pass
-from harness.engines.sglang.host_tier import HOST_POOLS, HostTier
-from harness.engines.sglang.memory import row_len, sub_allocators
-from harness.engines.sglang.moves import free_units
-from harness.engines.sglang.nodes import MambaNodes, Nodes, SwaNodes, TreeWalk, UnifiedNodes
-from harness.engines.sglang.requests import SPARE_TOKENS, Request, held, max_request_len
-from harness.engines.sglang.rust_core import core_of, uncompared
-from harness.engines.sglang.scheduler import Built
-from harness.engines.sglang.sessions import OpenSessions
-from harness.engines.sglang.states import STATE_POOL, STATE_WINDOW, States, slot_of, states_of
-from harness.engines.sglang.transfers import TransferQueues
-from invariants.kinds import Place
-from invariants.limits import Limits
-from invariants.view import (
-    HANDOVER_KIND,
-    LOAD_KIND,
-    REQUEST_KIND,
-    SESSION_KIND,
+from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.config import DECODE, SglangConfig
+from swarden.harness.engines.sglang.forward import SglangPass
+from swarden.harness.engines.sglang.host_tier import HOST_POOLS, SglangHostTier
+from swarden.harness.engines.sglang.memory import row_len, sub_allocators
+from swarden.harness.engines.sglang.moves import free_units
+from swarden.harness.engines.sglang.nodes import MambaNodes, Nodes, SwaNodes, TreeWalk, UnifiedNodes
+from swarden.harness.engines.sglang.requests import SPARE_TOKENS, SglangRequest, held, max_request_len
+from swarden.harness.engines.sglang.rust_core import core_of, uncompared
+from swarden.harness.engines.sglang.scheduler import BuiltScheduler
+from swarden.harness.engines.sglang.sessions import OpenSessions
+from swarden.harness.engines.sglang.states import STATE_POOL, STATE_WINDOW, SglangStates, slot_of, states_of
+from swarden.harness.engines.sglang.transfers import TransferQueues
+from swarden.invariants.events import HANDOVER_KIND, LOAD_KIND, REQUEST_KIND, SESSION_KIND, Owner
+from swarden.invariants.kinds import Place
+from swarden.invariants.limits import Limits
+from swarden.invariants.view import (
     ComponentView,
     Counters,
     Holding,
     LaunchView,
-    Owner,
     PeerMap,
     PoolView,
     ReceiptView,
@@ -59,7 +55,7 @@ TREE_COUNTERS: Mapping[str, TreeCounters] = {
 class Enabled(NamedTuple):
     """What is captured beside a scheduler, if its configuration enables it."""
 
-    host: HostTier | None = None
+    host: SglangHostTier | None = None
     sessions: OpenSessions | None = None
 
 
@@ -68,9 +64,9 @@ class SglangCapture:
 
     def __init__(
         self,
-        release: Release,
+        release: SglangRelease,
         config: SglangConfig,
-        built: Built,
+        built: BuiltScheduler,
         unreported: frozenset[str],
         enabled: Enabled,
     ) -> None:
@@ -84,7 +80,7 @@ class SglangCapture:
         self._tree = nodes_of(release, config, built.memory.tree)
         self._walk = TreeWalk(self._tree, config.page_size, built.namespace_of, self._host)
 
-    def capture(self, step: int, live: Mapping[int, Request], in_flight: Sequence[Pass]) -> Snapshot:
+    def capture(self, step: int, live: Mapping[int, SglangRequest], in_flight: Sequence[SglangPass]) -> Snapshot:
         scheduler, memory = self._built[:2]
         rows, mapping = memory.rows, [] if memory.mapping is None else memory.mapping[:-1].tolist()
         walked = self._walk.walk(self._root, mapping)
@@ -159,7 +155,7 @@ class SglangCapture:
         )
 
     @property
-    def _states(self) -> States | None:
+    def _states(self) -> SglangStates | None:
         return states_of(self._built.memory.rows)
 
     @property
@@ -167,7 +163,7 @@ class SglangCapture:
         """The root of the tree; None on a decode side, which caches no prefixes."""
         return getattr(self._built.memory.tree, "root_node", None)
 
-    def _holders(self, live: Mapping[int, Request], places: Mapping[int, Place]) -> Iterator["Holder"]:
+    def _holders(self, live: Mapping[int, SglangRequest], places: Mapping[int, Place]) -> Iterator["Holder"]:
         """The holders of rows. A turn holds the row of its session from its admission until it ends or is retracted."""
         slots = {held(one.slot, "req_pool_idx"): one for one in self._sessions.slots} if self._sessions else {}
         for request in live.values():
@@ -181,7 +177,7 @@ class SglangCapture:
             yield Holder(Owner(SESSION_KIND, session), SESSION_RECEIPTS + session, slot, slot)
 
     def _session_views(
-        self, live: Mapping[int, Request], records: Sequence[RecordView]
+        self, live: Mapping[int, SglangRequest], records: Sequence[RecordView]
     ) -> tuple[SessionView, ...] | None:
         if self._sessions is None:
             return None
@@ -189,7 +185,7 @@ class SglangCapture:
         return tuple(self._sessions.views(list(live.values()), kept))
 
     def _record(
-        self, holder: "Holder", mapping: Sequence[int], in_flight: Sequence[Pass]
+        self, holder: "Holder", mapping: Sequence[int], in_flight: Sequence[SglangPass]
     ) -> tuple[RecordView, ReceiptView]:
         """A record; the release counts the tokens of a pass as committed when it launches the pass."""
         owner, receipt, kv, locker = holder
@@ -271,7 +267,7 @@ class SglangCapture:
             node = node.parent
         return (full, swa) if self._config.sliding_window is not None else (full,)
 
-    def _request(self, request: Request, place: Place) -> RequestView:
+    def _request(self, request: SglangRequest, place: Place) -> RequestView:
         req = request.req
         return RequestView(
             id=request.id,
@@ -284,7 +280,7 @@ class SglangCapture:
             session=0 if request.is_refused else request.session,
         )
 
-    def _places(self, live: Mapping[int, Request]) -> dict[int, Place]:
+    def _places(self, live: Mapping[int, SglangRequest]) -> dict[int, Place]:
         """The place of each request, by its id."""
         scheduler = self._built.scheduler
         places: dict[int, Place] = {}  # by the identity of the release's object
@@ -299,7 +295,7 @@ class SglangCapture:
             for number, place in linked.items()
         }
 
-    def _launch(self, one: Pass, live: Mapping[int, Request]) -> LaunchView:
+    def _launch(self, one: SglangPass, live: Mapping[int, SglangRequest]) -> LaunchView:
         page = self._config.page_size
         units = [
             tuple([tuple(dict.fromkeys(slot // page for slot in slots if slot)) for slots in entry.slots])
@@ -320,7 +316,7 @@ class SglangCapture:
         )
 
 
-def nodes_of(release: Release, config: SglangConfig, tree: Any) -> Nodes:
+def nodes_of(release: SglangRelease, config: SglangConfig, tree: Any) -> Nodes:
     has_window, has_states = config.sliding_window is not None, config.state_slots is not None
     if release.is_unified(tree):
         return UnifiedNodes(release, has_window=has_window, has_states=has_states)

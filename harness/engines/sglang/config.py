@@ -6,9 +6,9 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from harness.core.errors import InvalidConfig
-from harness.core.limits import MAX_NUMBER
-from harness.core.target import Draw, Pool, Shape
+from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.limits import MAX_NUMBER
+from swarden.harness.core.target import Draw, Pool, Shape
 
 FIRST_COME, LONGEST_PREFIX = "fcfs", "lpm"
 WRITE_THROUGH, WRITE_SELECTED, WRITE_BACK = "write_through", "write_through_selective", "write_back"

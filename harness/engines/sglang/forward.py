@@ -4,27 +4,27 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import invariants.events as seen
-from harness.engines.foreign.stand_ins import Missing
-from harness.engines.sglang.attributes import VOCABULARY
-from harness.engines.sglang.boot import Release
-from harness.engines.sglang.config import SglangConfig
-from harness.engines.sglang.memory import Memory
-from harness.engines.sglang.requests import Request, held
-from harness.engines.sglang.states import STATE_POOL, STATE_WINDOW, States, states_of
-from invariants.reference import namespace_tag, next_tag, sampled_token
+import swarden.invariants.events as seen
+from swarden.harness.engines.foreign.stand_ins import Missing
+from swarden.harness.engines.sglang.attributes import VOCABULARY
+from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.config import SglangConfig
+from swarden.harness.engines.sglang.memory import SglangMemory
+from swarden.harness.engines.sglang.requests import SglangRequest, held
+from swarden.harness.engines.sglang.states import STATE_POOL, STATE_WINDOW, SglangStates, states_of
+from swarden.invariants.reference import namespace_tag, next_tag, sampled_token
 
 
-class Entry(NamedTuple):
+class SglangEntry(NamedTuple):
     """Positions [start, end) of a request in a pass, and the slots of [0, end) in each pool of KV at its launch."""
 
-    request: Request
+    request: SglangRequest
     start: int
     end: int
     slots: Sequence[Sequence[int]]
     row: int
 
-    def is_held_by(self, live: Mapping[int, Request]) -> bool:
+    def is_held_by(self, live: Mapping[int, SglangRequest]) -> bool:
         """Whether the request still has the row that the pass was launched for."""
         return self.request.id in live and held(self.request.req, "req_pool_idx") == self.row
 
@@ -33,14 +33,14 @@ class Entry(NamedTuple):
         return self.request.id, self.start, self.end
 
 
-class Pass(NamedTuple):
+class SglangPass(NamedTuple):
     """A launched pass whose result is not processed yet; `reads` are reported when it is.
 
     `drafts` are, per entry, the drafts that it computes; () if no entry has any.
     """
 
     launch: int
-    entries: Sequence[Entry]
+    entries: Sequence[SglangEntry]
     reads: list[seen.Read]
     drafts: Sequence[Sequence[int]] = ()
 
@@ -50,19 +50,19 @@ class TagForward:
     scheduler can change what a pass reads.
     """
 
-    def __init__(self, release: Release, config: SglangConfig, notice: Callable[[NamedTuple], None]) -> None:
+    def __init__(self, release: SglangRelease, config: SglangConfig, notice: Callable[[NamedTuple], None]) -> None:
         page, pools = config.page_size, config.shape.pools
         self.release, self._notice = release, notice
         self._page_size, self._pools = page, pools
         self.tags = tuple([[0] * (pool.units + 1) * page for pool in pools])
         self.last_launch = 0
-        self.in_flight: list[Pass] = []
+        self.in_flight: list[SglangPass] = []
 
-    def launch(self, batch: Any, memory: Memory) -> Any:
+    def launch(self, batch: Any, memory: SglangMemory) -> Any:
         """Launch and compute a batch of the scheduler; returns its result, for the scheduler to process later."""
         self.last_launch += 1
         entries = entries_of(batch, memory)
-        launched = Pass(self.last_launch, entries, [])
+        launched = SglangPass(self.last_launch, entries, [])
         self.in_flight.append(launched)
         self._notice(seen.Launched(launched.launch, tuple([entry.ids for entry in entries])))
         states = states_of(memory.rows)
@@ -84,9 +84,9 @@ class TagForward:
             swarden_pass=launched,
         )
 
-    def complete(self, result: Any, unfinished: Mapping[int, Request]) -> None:
+    def complete(self, result: Any, unfinished: Mapping[int, SglangRequest]) -> None:
         """The scheduler begins to process a result."""
-        done: Pass = result.swarden_pass
+        done: SglangPass = result.swarden_pass
         self.in_flight.remove(done)
         for read in done.reads:
             self._notice(read)
@@ -95,7 +95,7 @@ class TagForward:
             if not entry.is_held_by(unfinished):
                 self._notice(seen.Discarded(done.launch, entry.request.id))
 
-    def _write(self, launch: int, entry: Entry, states: States | None) -> "array[int] | None":
+    def _write(self, launch: int, entry: SglangEntry, states: SglangStates | None) -> "array[int] | None":
         """Write the tags of an entry; returns the tag of its state before the pass and those after each token."""
         full, *others = self.tags
         request, start, end, (places, *windowed), row = entry
@@ -123,7 +123,7 @@ class TagForward:
             self._notice(seen.Written(launch, request.id, STATE_POOL, start, end, written[:1], written[1]))
         return of_state
 
-    def _read(self, one: Pass, entry: Entry, of_state: "array[int] | None") -> int:
+    def _read(self, one: SglangPass, entry: SglangEntry, of_state: "array[int] | None") -> int:
         """Read the tags of an entry in each pool; returns the token sampled from them."""
         request, start, end, places, _ = entry
         sums = []
@@ -145,10 +145,10 @@ class _Event:
     def synchronize(self) -> None: ...
 
 
-def entries_of(batch: Any, memory: Memory) -> list[Entry]:
+def entries_of(batch: Any, memory: SglangMemory) -> list[SglangEntry]:
     """The requests of a batch that is about to be launched, with the slots that they read and write."""
     return [
-        Entry(req.swarden, start, end, slots_of(memory, row, end), row)
+        SglangEntry(req.swarden, start, end, slots_of(memory, row, end), row)
         for req, (start, end), row in zip(batch.reqs, _ranges(batch), batch.req_pool_indices.tolist(), strict=True)
     ]
 
@@ -160,7 +160,7 @@ def _ranges(batch: Any) -> list[tuple[int, int]]:
     return [(end - 1, end) for end in batch.seq_lens.tolist()]
 
 
-def slots_of(memory: Memory, row: int, end: int) -> Sequence[Sequence[int]]:
+def slots_of(memory: SglangMemory, row: int, end: int) -> Sequence[Sequence[int]]:
     """The slots of positions [0, end) of a row, in each pool of KV."""
     slots = memory.rows.req_to_token[row, :end]
     if memory.mapping is None:

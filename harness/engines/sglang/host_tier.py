@@ -5,12 +5,13 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from harness.core.faults import FaultPlan
-from harness.engines.sglang.boot import Release
-from harness.engines.sglang.forward import TagForward
-from harness.engines.sglang.scheduler import Built
-from harness.engines.sglang.streams import Copy, Devices, Event
-from invariants.view import BACKUP_KIND, LOAD_KIND, TREE_KIND, Holding, NodeView, Owner, PoolView
+from swarden.harness.core.faults import FaultPlan
+from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.forward import TagForward
+from swarden.harness.engines.sglang.scheduler import BuiltScheduler
+from swarden.harness.engines.sglang.streams import Devices, StreamCopy, StreamEvent
+from swarden.invariants.events import BACKUP_KIND, LOAD_KIND, TREE_KIND, Owner
+from swarden.invariants.view import Holding, NodeView, PoolView
 
 HOST_FAILS, HOST_SLOW = "host.fails", "host.slow"
 HOST_FAULTS = {
@@ -24,10 +25,10 @@ READ_DONE_EVENTS = ("war_fastpath_read_done_event", "shared_read_done_event")  #
 EVERYTHING = 10**9  # tokens, more than any pool has
 
 
-class HostTier:
+class SglangHostTier:
     """The host pools of one engine, and the tag of each of their slots."""
 
-    def __init__(self, release: Release, built: Built, forward: TagForward, faults: FaultPlan) -> None:
+    def __init__(self, release: SglangRelease, built: BuiltScheduler, forward: TagForward, faults: FaultPlan) -> None:
         names, components = release.part("PoolName"), release.part("ComponentType")
         tree = built.memory.tree
         self._tree, self._scheduler, self._forward, self._faults = tree, built.scheduler, forward, faults
@@ -86,7 +87,7 @@ class HostTier:
         """Tell the streams that a pass was launched; a decode, as a CUDA graph, tells when it has read its input."""
         self._scheduler.forward_stream.behind = self._forward.last_launch
         if not batch.forward_mode.is_extend():
-            vars(self._scheduler.swarden_runner).update({name: Event() for name in READ_DONE_EVENTS})
+            vars(self._scheduler.swarden_runner).update({name: StreamEvent() for name in READ_DONE_EVENTS})
 
     def _take_over(self, index: int, pool: Any) -> None:
         """Let a host pool copy the tags of slots, instead of launching kernels, and refuse allocations by a fault."""
@@ -112,7 +113,7 @@ class HostTier:
         return {slot for one in racing for entry in one.entries for slot in entry.slots[index][entry.start :]}
 
     def _put(self, make: Callable[[], None]) -> None:
-        Devices.current.put(Copy(make, partial(self._faults.fires, HOST_SLOW)))
+        Devices.current.put(StreamCopy(make, partial(self._faults.fires, HOST_SLOW)))
 
     def _units(self, slots: Any) -> list[int]:
         page = self._page_size

@@ -11,9 +11,9 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from harness.core.faults import FaultPlan
-from harness.engines.foreign.stand_ins import Missing
-from harness.engines.sglang.boot import Release
+from swarden.harness.core.faults import FaultPlan
+from swarden.harness.engines.foreign.stand_ins import Missing
+from swarden.harness.engines.sglang.boot import SglangRelease
 
 TIMEOUT_POLLS = 24  # a side gives up a room after so many polls in which the other side did nothing
 FAULTS = {
@@ -24,7 +24,7 @@ FAULTS = {
 DELAY_POLLS = 3
 
 
-class End(NamedTuple):
+class TransferMemory(NamedTuple):
     """The memory of one side, as far as a transfer reads or writes it."""
 
     tags: Sequence[list[int]]
@@ -33,7 +33,7 @@ class End(NamedTuple):
     faults: FaultPlan
 
 
-class Moved(NamedTuple):
+class SentPages(NamedTuple):
     """Pages of a pool (0: full, 1: swa) to send, and their places on the decode side."""
 
     pool: int
@@ -48,7 +48,7 @@ class Room:
     wanted: tuple[Sequence[int], Sequence[int]] | None = None
     decode_buffer: int = 0
     prefill_buffer: int = 0
-    moves: list[Moved] = field(default_factory=list)
+    moves: list[SentPages] = field(default_factory=list)
     num_sent: int = 0
     delay: int = 0
     is_sent: bool = False
@@ -57,13 +57,13 @@ class Room:
     has_failed: bool = False
 
 
-class Link:
+class SglangLink:
     """The rooms of two engines; `prefill` and `decode` are set once both are built."""
 
     def __init__(self) -> None:
         self.rooms: dict[int, Room] = {}
-        self.prefill: End | None = None
-        self.decode: End | None = None
+        self.prefill: TransferMemory | None = None
+        self.decode: TransferMemory | None = None
         self.current = ""  # the role of the side whose server arguments are the current ones
 
     def room(self, number: int) -> Room:
@@ -75,10 +75,10 @@ class Link:
         full, swa = room.wanted
         first = room.num_sent
         room.num_sent += len(pages)
-        room.moves.append(Moved(0, pages, full[first : room.num_sent]))
+        room.moves.append(SentPages(0, pages, full[first : room.num_sent]))
         if windowed is not None:
             count = min(len(windowed), len(swa))
-            room.moves.append(Moved(1, windowed[:count], swa[:count]))
+            room.moves.append(SentPages(1, windowed[:count], swa[:count]))
             room.is_sent = True
             faults = self._ends[0].faults
             room.has_failed |= faults.fires("link.fails")
@@ -109,7 +109,7 @@ class Link:
                 getattr(decode.buffers, name)[room.decode_buffer].copy_(tensor[room.prefill_buffer])
 
     @property
-    def _ends(self) -> tuple[End, End]:
+    def _ends(self) -> tuple[TransferMemory, TransferMemory]:
         assert self.prefill is not None, "the prefill side is built before the first transfer"
         assert self.decode is not None, "the decode side is built before the first transfer"
         return self.prefill, self.decode
@@ -127,7 +127,7 @@ class Patience:
 
 
 @cache
-def backend(release: Release) -> Callable[..., Any]:
+def backend(release: SglangRelease) -> Callable[..., Any]:
     """The release's get_kv_class, with the classes of this link."""
     kinds = release.part("KVClassType")
     classes = {
@@ -139,13 +139,13 @@ def backend(release: Release) -> Callable[..., Any]:
     return lambda transfer_backend, class_type: classes[class_type]
 
 
-def _manager(release: Release) -> type:
+def _manager(release: SglangRelease) -> type:
     class Manager(release.part("FakeKVManager")):  # type: ignore[misc]  # the release has no types here
         """One engine's end; the prefill server is known and has one rank."""
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
-            self.link: Link | None = None
+            self.link: SglangLink | None = None
             self.kv_args = args[0]
             self.is_dummy_cp_rank = False
             self.enable_deferred_decode_kv_release = False
@@ -154,7 +154,7 @@ def _manager(release: Release) -> type:
     return Manager
 
 
-def _sender(release: Release) -> type:
+def _sender(release: SglangRelease) -> type:
     poll = release.part("KVPoll")
 
     class Sender(release.part("FakeKVSender")):  # type: ignore[misc]  # the release has no types here
@@ -194,7 +194,7 @@ def _sender(release: Release) -> type:
     return Sender
 
 
-def _receiver(release: Release) -> type:
+def _receiver(release: SglangRelease) -> type:
     poll = release.part("KVPoll")
 
     class Receiver(release.part("FakeKVReceiver")):  # type: ignore[misc]  # the release has no types here
@@ -242,7 +242,7 @@ def _numbers(indices: Any) -> list[int]:
     return found
 
 
-def replace_network(release: Release) -> None:
+def replace_network(release: SglangRelease) -> None:
     """Let both queues of a release use this link, and be the only rank of their groups."""
     ranks = SimpleNamespace(
         all_reduce=_unchanged, get_world_size=_one, ReduceOp=release.torch.distributed.ReduceOp, ProcessGroup=object

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from harness.engines.foreign.parts import known, parameters
-from harness.engines.sglang.boot import Release
-from harness.engines.sglang.config import BOTH, DECODE, SWA_TREE, UNIFIED_TREE, SglangConfig
-from harness.engines.sglang.moves import watch
-from harness.engines.sglang.rust_core import PAIR_OF_CORES, register
-from harness.engines.sglang.states import STATE_POOL, rows_with_states
+from swarden.harness.engines.foreign.parts import known, parameters
+from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.config import BOTH, DECODE, SWA_TREE, UNIFIED_TREE, SglangConfig
+from swarden.harness.engines.sglang.moves import watch
+from swarden.harness.engines.sglang.rust_core import PAIR_OF_CORES, register
+from swarden.harness.engines.sglang.states import STATE_POOL, rows_with_states
 
 DEVICE = "cpu"
 BACKEND = "mooncake"  # the transfer backend by name; link.py replaces its classes
@@ -21,7 +21,7 @@ SPARE_OF_DRAFTS = 4  # entries of a row beside those for the tokens of a pass
 PREALLOCATED_PER_RUNNING = 2  # rows of a decode side for requests in a transfer; the release's own factor
 
 
-class Memory(NamedTuple):
+class SglangMemory(NamedTuple):
     """The request table, the allocator of the pools of KV, and the prefix tree."""
 
     rows: Any
@@ -34,7 +34,9 @@ class Memory(NamedTuple):
         return getattr(self.allocator, "full_to_swa_index_mapping", None)
 
 
-def memory_of(release: Release, config: SglangConfig, server_args: Any, notice: Callable[[NamedTuple], None]) -> Memory:
+def memory_of(
+    release: SglangRelease, config: SglangConfig, server_args: Any, notice: Callable[[NamedTuple], None]
+) -> SglangMemory:
     """The memory of an engine; the allocators are watched before a tree keeps their methods."""
     rows = rows_with_states(release, config) if config.state_slots is not None else _rows(release, config)
     allocator = _allocator(release, config)
@@ -42,7 +44,7 @@ def memory_of(release: Release, config: SglangConfig, server_args: Any, notice: 
         watch(name, pool, notice)
     if config.state_slots is not None:
         watch(STATE_POOL, rows.mamba_allocator, notice)
-    return Memory(rows, allocator, _tree(release, config, server_args, rows, allocator))
+    return SglangMemory(rows, allocator, _tree(release, config, server_args, rows, allocator))
 
 
 def sub_allocators(allocator: Any) -> tuple[Any, ...]:
@@ -61,7 +63,7 @@ def row_len(config: SglangConfig) -> int:
     return config.max_context_len + max(SPARE_OF_DRAFTS + count, of_two_passes)
 
 
-def _rows(release: Release, config: SglangConfig) -> Any:
+def _rows(release: SglangRelease, config: SglangConfig) -> Any:
     spare = {"pre_alloc_size": PREALLOCATED_PER_RUNNING * config.max_running_requests}
     return release.part("DecodeReqToTokenPool" if config.role == DECODE else "ReqToTokenPool")(
         size=config.max_running_requests,
@@ -84,7 +86,7 @@ def set_environment(config: SglangConfig) -> None:
     os.environ.update({name: str(value).lower() for name, value in switches.items()})
 
 
-def server_args_of(release: Release, config: SglangConfig) -> Any:
+def server_args_of(release: SglangRelease, config: SglangConfig) -> Any:
     """The arguments of a server, without the checks of __post_init__, which read a model from disk."""
     wanted = {
         "model_path": "dummy",
@@ -135,7 +137,7 @@ def server_args_of(release: Release, config: SglangConfig) -> Any:
     return args
 
 
-def _be_the_only_rank(release: Release) -> None:
+def _be_the_only_rank(release: SglangRelease) -> None:
     """State the ranks that a server has from its process groups; an aborted turn of a session asks for them."""
     parallel = release.part("get_parallel")
     if parallel is not None:
@@ -145,7 +147,7 @@ def _be_the_only_rank(release: Release) -> None:
         batches[name] = lambda: 0
 
 
-def _allocator(release: Release, config: SglangConfig) -> Any:
+def _allocator(release: SglangRelease, config: SglangConfig) -> Any:
     page, torch = config.page_size, release.torch
     if config.sliding_window is None:
         return _plain_allocator(release, config.full_pages)
@@ -164,7 +166,7 @@ def _allocator(release: Release, config: SglangConfig) -> Any:
     return release.part("Allocator")(**sizes, dtype=torch.float32, device=DEVICE, kvcache=pool, need_sort=False)
 
 
-def _plain_allocator(release: Release, num_slots: int) -> Any:
+def _plain_allocator(release: SglangRelease, num_slots: int) -> Any:
     """The allocator of full attention alone, with pages of one token."""
     dtype = release.torch.float32
     of_pool = {"size": num_slots, "page_size": 1, "dtype": dtype, "head_num": 1, "head_dim": 2, "layer_num": 1}
@@ -172,7 +174,7 @@ def _plain_allocator(release: Release, num_slots: int) -> Any:
     return release.part("FullAllocator")(size=num_slots, dtype=dtype, device=DEVICE, kvcache=pool, need_sort=False)
 
 
-def _tree(release: Release, config: SglangConfig, server_args: Any, rows: Any, allocator: Any) -> Any:
+def _tree(release: SglangRelease, config: SglangConfig, server_args: Any, rows: Any, allocator: Any) -> Any:
     kinds = {SWA_TREE: "SWARadixCache", UNIFIED_TREE: "UnifiedRadixCache"}
     is_absent = config.role == DECODE  # a decode side caches no prefixes
     has_host_tier = config.host_ratio is not None

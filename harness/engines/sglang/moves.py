@@ -10,8 +10,8 @@ from itertools import chain, compress
 from operator import ne
 from typing import Any, NamedTuple
 
-import invariants.events as seen
-from invariants import view
+import swarden.invariants.events as seen
+from swarden.invariants import view
 
 # The public methods of an allocator that change its free lists; calls among them are one change.
 MOVING_METHODS = (
@@ -25,10 +25,10 @@ MOVING_METHODS = (
     "alloc_group_begin",
     "alloc_group_end",
 )
-UNKNOWN = view.Owner(view.REQUEST_KIND, 0)  # of a unit that was taken and freed within a step, and not written
+UNKNOWN = seen.Owner(seen.REQUEST_KIND, 0)  # of a unit that was taken and freed within a step, and not written
 
 
-class Moved(NamedTuple):
+class AllocatorMove(NamedTuple):
     """Units that an allocator handed out (`taken`) or took back."""
 
     pool: str
@@ -82,7 +82,7 @@ def _report(pool: str, before: tuple[Any, ...], after: tuple[Any, ...], notice: 
         taken, freed = [[*(then - now).elements()]], [[*(now - then).elements()]]
     for is_taken, parts in ((True, taken), (False, freed)):
         if units := tuple(chain.from_iterable(part or () for part in parts)):
-            notice(Moved(pool, is_taken, units))
+            notice(AllocatorMove(pool, is_taken, units))
 
 
 def _rest(few: Any, many: Any) -> list[int] | None:
@@ -99,7 +99,7 @@ def _rest(few: Any, many: Any) -> list[int] | None:
 def with_owners(
     events: Iterable[NamedTuple], before: view.Snapshot, after: view.Snapshot
 ) -> list[tuple[int, NamedTuple]]:
-    """The events with each Moved replaced by Taken and Freed, each with the index of its source.
+    """The events with each AllocatorMove replaced by Taken and Freed, each with the index of its source.
 
     Units that change hands without an allocator follow as Given, with the index of the last event.
     """
@@ -118,16 +118,16 @@ def with_owners(
             found += [(index, given) for given in _taken_over(event.request_id, owners)]
         elif isinstance(event, (seen.Lent, seen.Kept)):
             found += [(index, given) for pool in owners for given in _handed_on(pool, owners[pool], event)]
-        if not isinstance(event, Moved):
+        if not isinstance(event, AllocatorMove):
             found.append((index, event))
             continue
         known, end = owners[event.pool], ends[event.pool]
-        by_owner: dict[view.Owner, list[int]] = {}
+        by_owner: dict[seen.Owner, list[int]] = {}
         for unit in event.units:
             writer = writers.get((event.pool, unit)) if event.taken else None
             owner = (end if event.taken else known).get(unit, UNKNOWN)
             if writer is not None:
-                owner = view.Owner(view.REQUEST_KIND, writer)
+                owner = seen.Owner(seen.REQUEST_KIND, writer)
             by_owner.setdefault(UNKNOWN if owner == view.FREE else owner, []).append(unit)
         for owner, units in by_owner.items():
             if event.taken:
@@ -140,34 +140,34 @@ def with_owners(
     ]
 
 
-def _taken_over(request_id: int, owners: dict[str, dict[int, view.Owner]]) -> list[seen.Given]:
+def _taken_over(request_id: int, owners: dict[str, dict[int, seen.Owner]]) -> list[seen.Given]:
     """Give the units of a complete transfer to its request."""
-    transfer, request = view.Owner(view.HANDOVER_KIND, request_id), view.Owner(view.REQUEST_KIND, request_id)
+    transfer, request = seen.Owner(seen.HANDOVER_KIND, request_id), seen.Owner(seen.REQUEST_KIND, request_id)
     return [given for pool, known in owners.items() for given in _all_given(pool, known, transfer, request)]
 
 
-def _handed_on(pool: str, owner_of: dict[int, view.Owner], event: seen.Lent | seen.Kept) -> list[seen.Given]:
+def _handed_on(pool: str, owner_of: dict[int, seen.Owner], event: seen.Lent | seen.Kept) -> list[seen.Given]:
     """The units that a session and its turn hand to each other."""
-    turn, session = view.Owner(view.REQUEST_KIND, event.request_id), view.Owner(view.SESSION_KIND, event.session)
+    turn, session = seen.Owner(seen.REQUEST_KIND, event.request_id), seen.Owner(seen.SESSION_KIND, event.session)
     giver, taker = (session, turn) if isinstance(event, seen.Lent) else (turn, session)
     return _all_given(pool, owner_of, giver, taker) if pool != "rows" else []
 
 
-def _all_given(pool: str, owner_of: dict[int, view.Owner], giver: view.Owner, taker: view.Owner) -> list[seen.Given]:
+def _all_given(pool: str, owner_of: dict[int, seen.Owner], giver: seen.Owner, taker: seen.Owner) -> list[seen.Given]:
     units = tuple([unit for unit, owner in owner_of.items() if owner == giver])
     owner_of.update(dict.fromkeys(units, taker))
     return [seen.Given(pool, units, giver, taker)] if units else []
 
 
-def _given(pool: str, before: Mapping[int, view.Owner], after: Mapping[int, view.Owner]) -> list[seen.Given]:
+def _given(pool: str, before: Mapping[int, seen.Owner], after: Mapping[int, seen.Owner]) -> list[seen.Given]:
     """The units of a pool whose owner differs; nodes of the tree that were split or merged are one owner."""
-    moved: dict[tuple[view.Owner, view.Owner], list[int]] = {}
+    moved: dict[tuple[seen.Owner, seen.Owner], list[int]] = {}
     if pool == "rows":
         return []
     for unit in compress(after, map(ne, map(before.get, after), after.values())):
         was, owner = before.get(unit), after[unit]
         if was is None or view.FREE in (was, owner):
             continue
-        if not was.kind == owner.kind == view.TREE_KIND:
+        if not was.kind == owner.kind == seen.TREE_KIND:
             moved.setdefault((was, owner), []).append(unit)
     return [seen.Given(pool, tuple(units), *owners) for owners, units in moved.items()]

@@ -7,13 +7,14 @@ most one recurrent state, that after its last token, and a lock covers that of i
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from harness.engines.sglang.boot import Release
-from harness.engines.sglang.host_tier import HostTier
-from harness.engines.sglang.requests import held
-from invariants.view import TREE_KIND, Holding, NodeView, Owner
+from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.host_tier import SglangHostTier
+from swarden.harness.engines.sglang.requests import held
+from swarden.invariants.events import TREE_KIND, Owner
+from swarden.invariants.view import Holding, NodeView
 
 
-class Parts(NamedTuple):
+class NodeSlots(NamedTuple):
     """A node's slots in each pool of KV (0 for none), and per component whether it is live and how many locks it has.
 
     `state` is the slot of its recurrent state, if it has any; None without a pool of states.
@@ -25,7 +26,7 @@ class Parts(NamedTuple):
     state: Sequence[int] | None = None
 
 
-class Known(NamedTuple):
+class CapturedNode(NamedTuple):
     """A visited node: the facts that were read, its view, and its holding in each pool (None: no page there)."""
 
     facts: tuple[Any, ...]
@@ -41,15 +42,15 @@ class TreeWalk:
         nodes: "Nodes",
         page_size: int,
         namespace_of: Callable[[str | None], int],
-        host: HostTier | None,
+        host: SglangHostTier | None,
     ) -> None:
         self._nodes, self._page_size, self._namespace_of, self._host = nodes, page_size, namespace_of, host
         self._last_node = 0
-        self._known: dict[int, Known] = {}  # the nodes of the newest walk, by id
+        self._known: dict[int, CapturedNode] = {}  # the nodes of the newest walk, by id
 
-    def walk(self, root: Any, mapping: Sequence[int]) -> list[Known]:
+    def walk(self, root: Any, mapping: Sequence[int]) -> list[CapturedNode]:
         """Every node, each after its parent; `mapping` gives the windowed slot of a slot."""
-        found, stack = list[Known](), [(0, 0, root)]
+        found, stack = list[CapturedNode](), [(0, 0, root)]
         while stack:
             parent, start, above = stack.pop()
             for node in above.children.values() if above is not None else ():
@@ -65,7 +66,7 @@ class TreeWalk:
         self._known = {known.view.id: known for known in found}
         return found
 
-    def _new(self, number: int, facts: tuple[Any, ...]) -> Known:
+    def _new(self, number: int, facts: tuple[Any, ...]) -> CapturedNode:
         parent, extra_key, start, key, (slots, live, locks, state), (copies, pins) = facts
         page = self._page_size
         units = tuple([[slot // page for slot in of_pool[::page]] for of_pool in slots])
@@ -75,7 +76,7 @@ class TreeWalk:
         for pages, count in zip(units, locks, strict=True):
             live_units = [unit for unit in pages if unit]
             holdings.append(Holding(owner, live_units, cached=True, locks=count) if live_units else None)
-        return Known(
+        return CapturedNode(
             facts, NodeView(number, parent, namespace, start, key, units, live, locks, 0, copies, pins), holdings
         )
 
@@ -83,12 +84,12 @@ class TreeWalk:
 class SwaNodes:
     """The nodes and locks of SWARadixCache."""
 
-    def __init__(self, release: Release) -> None:
+    def __init__(self, release: SglangRelease) -> None:
         self._swa = getattr(release.part("ComponentType"), "SWA", None)
 
-    def parts(self, node: Any, mapping: Sequence[int]) -> Parts:
+    def parts(self, node: Any, mapping: Sequence[int]) -> NodeSlots:
         slots, locks = node.value.tolist(), (node.full_lock_ref, node.swa_lock_ref)
-        return Parts((slots, [mapping[slot] for slot in slots]), (True, not node.swa_tombstone), locks)
+        return NodeSlots((slots, [mapping[slot] for slot in slots]), (True, not node.swa_tombstone), locks)
 
     def state(self, node: Any) -> Sequence[int]:
         return ()
@@ -120,9 +121,9 @@ class SwaNodes:
 class MambaNodes(SwaNodes):
     """The nodes and locks of MambaRadixCache, which has recurrent states in place of a window."""
 
-    def parts(self, node: Any, mapping: Sequence[int]) -> Parts:
+    def parts(self, node: Any, mapping: Sequence[int]) -> NodeSlots:
         state, locks = self.state(node), (node.full_lock_ref, node.mamba_lock_ref)
-        return Parts((node.value.tolist(),), (True, bool(state)), locks, state)
+        return NodeSlots((node.value.tolist(),), (True, bool(state)), locks, state)
 
     def state(self, node: Any) -> Sequence[int]:
         return () if node.mamba_value is None else node.mamba_value.tolist()
@@ -144,20 +145,20 @@ class MambaNodes(SwaNodes):
 class UnifiedNodes:
     """The nodes and locks of UnifiedRadixCache; newer releases name a node by its id, and a lock has a receipt."""
 
-    def __init__(self, release: Release, *, has_window: bool, has_states: bool) -> None:
+    def __init__(self, release: SglangRelease, *, has_window: bool, has_states: bool) -> None:
         components = release.part("ComponentType")
         self._full, self._swa, self._state = components.FULL, components.SWA, components.MAMBA
         self._of_kv = (self._full, self._swa) if has_window else (self._full,)
         self._has_states = has_states
 
-    def parts(self, node: Any, mapping: Sequence[int]) -> Parts:
+    def parts(self, node: Any, mapping: Sequence[int]) -> NodeSlots:
         data = [node.component_data[component] for component in self._of_kv]
         none = [0] * len(node.key)
         slots = tuple([none if one.value is None else one.value.tolist() for one in data])
         if self._has_states:
             data.append(node.component_data[self._state])
         live, locks = tuple([one.value is not None for one in data]), tuple([one.lock_ref for one in data])
-        return Parts(slots, live, locks, self.state(node) if self._has_states else None)
+        return NodeSlots(slots, live, locks, self.state(node) if self._has_states else None)
 
     def state(self, node: Any) -> Sequence[int]:
         """The slot of its recurrent state, if it has any."""

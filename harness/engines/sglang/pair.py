@@ -6,25 +6,25 @@ from copy import copy
 from functools import partial
 from typing import Any
 
-from harness.core.errors import InvalidConfig
-from harness.core.linked import LinkedSystem
-from harness.core.port import Streamed, Submission
-from harness.engines.sglang.adapter import SglangEngine
-from harness.engines.sglang.boot import Release
-from harness.engines.sglang.config import DECODE, PREFILL, SglangConfig
-from harness.engines.sglang.link import TIMEOUT_POLLS, End, Link
-from harness.engines.sglang.memory import set_environment
-from harness.engines.sglang.transfers import TransferQueues
-from invariants.kinds import Place
+from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.linked import LinkedSystem
+from swarden.harness.core.port import Streamed, Submission
+from swarden.harness.engines.sglang.adapter import SglangEngine
+from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.config import DECODE, PREFILL, SglangConfig
+from swarden.harness.engines.sglang.link import TIMEOUT_POLLS, SglangLink, TransferMemory
+from swarden.harness.engines.sglang.memory import set_environment
+from swarden.harness.engines.sglang.transfers import TransferQueues
+from swarden.invariants.kinds import Place
 
 # The parts of a release that the link builds on.
 NEEDED = ("KVArgs", "KVClassType", "KVPoll", "FakeKVManager", "FakeKVSender", "FakeKVReceiver", "DecodeReqToTokenPool")
 
 
-class LinkedEngine(SglangEngine):
+class LinkedSglangEngine(SglangEngine):
     """One side. The server arguments of a release are global, so a call makes those of this side current."""
 
-    def __init__(self, release: Release, config: SglangConfig, link: Link) -> None:
+    def __init__(self, release: SglangRelease, config: SglangConfig, link: SglangLink) -> None:
         super().__init__(release, config)
         self._config, self._link = config, link
         has_contexts = release.part("use_context") is not None
@@ -32,7 +32,7 @@ class LinkedEngine(SglangEngine):
         scheduler, tags = self.built.scheduler, self._forward.tags
         self._queues = TransferQueues(scheduler)
         self._requests.awaits_kv = self._queues.awaits_kv
-        end = End(tags, scheduler.disagg_metadata_buffers, config.page_size, self.faults)
+        end = TransferMemory(tags, scheduler.disagg_metadata_buffers, config.page_size, self.faults)
         if config.role == PREFILL:
             link.prefill, queue = end, scheduler.disagg_prefill_bootstrap_queue
         else:
@@ -81,7 +81,7 @@ class LinkedEngine(SglangEngine):
         return nullcontext() if self._context is None else release.part("use_context")(self._context)
 
 
-class Side(LinkedSystem):
+class LinkedSglangSystem(LinkedSystem):
     """One side of a pair; the prefill side looks at no stop tokens."""
 
     def part_of(self, submission: Submission) -> Submission:
@@ -89,17 +89,17 @@ class Side(LinkedSystem):
         return part if part is submission else part._replace(stop=())
 
 
-def side_systems(release: Release, configs: Sequence[SglangConfig]) -> list[LinkedSystem]:
+def side_systems(release: SglangRelease, configs: Sequence[SglangConfig]) -> list[LinkedSystem]:
     """The two linked sides of a pair: prefill, then decode; raises InvalidConfig if the release has no such sides."""
     if absent := [name for name in NEEDED if release.part(name) is None]:
         raise InvalidConfig(f"sglang {release.text} has no {', '.join(absent)}, so it has no machine pd")
-    link, sides = Link(), list[LinkedSystem]()
+    link, sides = SglangLink(), list[LinkedSystem]()
     for config in configs:
-        sides.append(Side(LinkedEngine(release, config, link), sides, patience=2 * TIMEOUT_POLLS))
+        sides.append(LinkedSglangSystem(LinkedSglangEngine(release, config, link), sides, patience=2 * TIMEOUT_POLLS))
     return sides
 
 
-def _offload(release: Release, tags: list[int], indices: Any, *args: Any, **kwargs: Any) -> Any:
+def _offload(release: SglangRelease, tags: list[int], indices: Any, *args: Any, **kwargs: Any) -> Any:
     """The copy of a retracted request's tags: per layer and chunk, its keys and its values."""
     copy = release.torch.tensor([tags[index] for index in indices.tolist()], dtype=release.torch.int64)
     return [[[copy, copy]]]

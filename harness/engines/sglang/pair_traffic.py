@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from harness.engines.sglang.config import DECODE, PREFILL, SglangConfig, least_swa_pages, plain_config
-from harness.engines.sglang.link import FAULTS
-from harness.search.pairs import PREFILL_SIDE, PairTraffic
-from harness.search.traffic import OUTPUT_LENS, HypothesisDraw
+from swarden.harness.engines.sglang.config import DECODE, PREFILL, SglangConfig, least_swa_pages, plain_config
+from swarden.harness.engines.sglang.link import FAULTS
+from swarden.harness.search.pairs import PREFILL_SIDE, PairTraffic
+from swarden.harness.search.traffic import OUTPUT_LENS, HypothesisDraw
 
 MOST_RESERVED_PAGES = 4
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
-import invariants.events as seen
-from harness.core.port import Streamed, Submission
-from harness.engines.foreign.parts import parameters
-from harness.engines.foreign.stand_ins import Missing
-from harness.engines.sglang.boot import Release
-from harness.engines.sglang.config import SglangConfig
-from invariants.kinds import FinishReason
+import swarden.invariants.events as seen
+from swarden.harness.core.port import Streamed, Submission
+from swarden.harness.engines.foreign.parts import parameters
+from swarden.harness.engines.foreign.stand_ins import Missing
+from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.config import SglangConfig
+from swarden.invariants.events import FinishReason
 
 HOST = "prefill"  # of the prefill side; the release's FAKE_BOOTSTRAP_HOST would switch off some of its checks
 RID_LEN = 8  # abort_request matches ids by prefix, so all have one length
@@ -24,7 +24,7 @@ SPARE_TOKENS = 5  # a release rejects a prompt that leaves no more free position
 
 
 @dataclass
-class Request:
+class SglangRequest:
     """A request: the release's own object, and what the stand-in model and the client know of it.
 
     `next_tokens` are, by position, the outputs of passes; the release may not have seen the last ones yet.
@@ -57,13 +57,13 @@ class Request:
         return known[start:end] + late
 
 
-class Requests:
+class SglangRequests:
     """The unfinished requests by id, and the outputs that the clients have not got yet."""
 
-    def __init__(self, release: Release, config: SglangConfig, notice: Callable[[NamedTuple], None]) -> None:
+    def __init__(self, release: SglangRelease, config: SglangConfig, notice: Callable[[NamedTuple], None]) -> None:
         self._release, self._config, self._notice = release, config, notice
         release.part("Req").__hash__ = _number_of  # not its address: a set of preempted ones is put back
-        self._live: dict[int, Request] = {}
+        self._live: dict[int, SglangRequest] = {}
         self._rejected: list[Streamed] = []
         self._aborted: set[int] = set()
         self._last_id = 0
@@ -76,7 +76,7 @@ class Requests:
         return number in self._live
 
     @property
-    def unfinished(self) -> dict[int, Request]:
+    def unfinished(self) -> dict[int, SglangRequest]:
         """The requests that the scheduler has not ended, although their clients may not know it yet."""
         return {
             number: request
@@ -91,14 +91,16 @@ class Requests:
             self.reject(number, submission, is_long=True)
             return number, None
         req = self._req(number, submission)
-        self.add(Request(number, req, submission.namespace, bool(submission.transfer_id), session=submission.session))
+        self.add(
+            SglangRequest(number, req, submission.namespace, bool(submission.transfer_id), session=submission.session)
+        )
         return number, req
 
     def next_id(self) -> int:
         self._last_id += 1
         return self._last_id
 
-    def add(self, request: Request) -> Request:
+    def add(self, request: SglangRequest) -> SglangRequest:
         """Keep a request until it has ended, and note it in the release's object."""
         self._live[request.id] = request.req.swarden = request
         return request
@@ -114,7 +116,7 @@ class Requests:
         """The scheduler has dropped a request without an end."""
         self._aborted.add(number)
 
-    def forget_ended(self) -> list[Request]:
+    def forget_ended(self) -> list[SglangRequest]:
         """Report the requests that ended, and forget them without their outputs."""
         self.report_changes()
         ended = [request for request in self._live.values() if request.finish_reason is not None]
@@ -153,7 +155,7 @@ class Requests:
                     self._notice(seen.Rejected(number, *lens, req.finished_reason.message))
                 self._notice(seen.Finished(number, reason))
 
-    def _report_arrival(self, request: Request, *, awaits_kv: bool) -> None:
+    def _report_arrival(self, request: SglangRequest, *, awaits_kv: bool) -> None:
         """Report that the KV of a request of a decode side has arrived, and with it the first output."""
         awaited, request.awaits_kv = request.awaits_kv, awaits_kv
         outputs, is_retracted = list(request.req.output_ids), _retractions(request.req) > request.num_retractions
@@ -178,7 +180,7 @@ class Requests:
         self._aborted.clear()
         return found
 
-    def _finish_reason(self, request: Request) -> FinishReason | None:
+    def _finish_reason(self, request: SglangRequest) -> FinishReason | None:
         """Why the request has ended; None if it has not."""
         req = request.req
         if not req.finished():
@@ -244,13 +246,13 @@ def _extra_key(submission: Submission) -> str | None:
     return str(submission.namespace) if submission.namespace else None
 
 
-def max_pool_len(release: Release, config: SglangConfig) -> int:
+def max_pool_len(release: SglangRelease, config: SglangConfig) -> int:
     """ModelRunner.max_token_pool_size: the tokens of the pool that bounds a request."""
     full, swa = config.full_pages * config.page_size, config.swa_pages * config.page_size
     return full if release.has("full_pool_bounds_requests") else min(full, swa)
 
 
-def max_request_len(release: Release, config: SglangConfig) -> int:
+def max_request_len(release: SglangRelease, config: SglangConfig) -> int:
     """Scheduler.max_req_len: the length in tokens that the context and the pools allow a request to have."""
     return min(config.max_context_len, max_pool_len(release, config)) - 1
 

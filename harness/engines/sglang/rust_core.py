@@ -9,7 +9,7 @@ from copy import copy
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from harness.engines.sglang.boot import Release
+from swarden.harness.engines.sglang.boot import SglangRelease
 
 PAIR_OF_CORES = "swarden"  # the name of the pair of cores in the registry of a release
 FIRST_ID = 5 * 10**10  # of the nodes of Python cores; no size is as large, so that an id is known by its value
@@ -22,7 +22,7 @@ class CoresDifferError(Exception):
     """The two tree cores of a release gave different answers to one call."""
 
 
-def register(release: Release) -> None:
+def register(release: SglangRelease) -> None:
     """Make the pair of cores known to the release, under `PAIR_OF_CORES`."""
     registry = release.part("TreeCores")
     if registry.get_tree_core_factory(PAIR_OF_CORES) is None:
@@ -39,7 +39,7 @@ class Cores:
     Ids of nodes and of locks differ between the cores; each pair that was answered for the same thing stays one.
     """
 
-    def __init__(self, release: Release, python: Any, rust: Any) -> None:
+    def __init__(self, release: SglangRelease, python: Any, rust: Any) -> None:
         vars(self).update(_release=release, _python=python, _rust=rust, _rust_id={}, _is_called=False)
 
     def __setattr__(self, name: str, value: Any) -> None:

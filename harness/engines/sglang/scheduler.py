@@ -8,15 +8,15 @@ from operator import methodcaller
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from harness.engines.foreign.parts import known
-from harness.engines.foreign.stand_ins import Silent
-from harness.engines.sglang.attributes import attributes
-from harness.engines.sglang.boot import Release
-from harness.engines.sglang.config import BOTH, DECODE, PREFILL, SglangConfig
-from harness.engines.sglang.link import replace_network
-from harness.engines.sglang.memory import Memory, memory_of, server_args_of, set_environment
-from harness.engines.sglang.rust_core import compare_sizes, core_of
-from harness.engines.sglang.streams import Devices
+from swarden.harness.engines.foreign.parts import known
+from swarden.harness.engines.foreign.stand_ins import Silent
+from swarden.harness.engines.sglang.attributes import attributes
+from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.config import BOTH, DECODE, PREFILL, SglangConfig
+from swarden.harness.engines.sglang.link import replace_network
+from swarden.harness.engines.sglang.memory import SglangMemory, memory_of, server_args_of, set_environment
+from swarden.harness.engines.sglang.rust_core import compare_sizes, core_of
+from swarden.harness.engines.sglang.streams import Devices
 
 # Methods of the scheduler that only inform others or measure; none of them moves KV.
 SILENT_METHODS = (
@@ -88,26 +88,26 @@ class Passes(NamedTuple):
     complete: Callable[[Any], None]
 
 
-class Built(NamedTuple):
+class BuiltScheduler(NamedTuple):
     """The scheduler and its memory; `missing` are the attributes that it read and that were never set.
 
     `namespace_of` numbers the extra keys of its requests.
     """
 
     scheduler: Any
-    memory: Memory
+    memory: SglangMemory
     missing: set[str]
     namespace_of: Callable[[str | None], int] = number_of
 
 
 def build(
-    release: Release,
+    release: SglangRelease,
     config: SglangConfig,
     *,
     passes: Passes,
     on_message: Callable[..., None],
     notice: Callable[[NamedTuple], None],
-) -> Built:
+) -> BuiltScheduler:
     """A scheduler and its memory; `on_message` gets its messages to clients, `notice` the moves of pages."""
     set_environment(config)
     server_args = server_args_of(release, config)
@@ -124,7 +124,7 @@ def build(
     if config.role != BOTH:
         replace_network(release)
         scheduler.init_disaggregation()
-    return Built(scheduler, memory, scheduler.swarden_missing)
+    return BuiltScheduler(scheduler, memory, scheduler.swarden_missing)
 
 
 def turn(scheduler: Any) -> None:
@@ -155,7 +155,7 @@ def is_prebuilt(batch: Any) -> bool:
 
 
 @cache
-def _scheduler_class(release: Release) -> type:
+def _scheduler_class(release: SglangRelease) -> type:
     base = release.part("Scheduler")
 
     class Scheduler(base):  # type: ignore[misc, valid-type]  # the release has no types here
@@ -219,7 +219,7 @@ def _silent(self: Any, *args: Any, **kwargs: Any) -> None:
     return None
 
 
-def _result_processor(release: Release, scheduler: Any) -> Any:
+def _result_processor(release: SglangRelease, scheduler: Any) -> Any:
     """The release's own processor of results, from 0.5.14 on; before, it was a part of the scheduler."""
     kind = release.part("BatchResultProcessor")
     if kind is None:
@@ -238,7 +238,7 @@ def _result_processor(release: Release, scheduler: Any) -> Any:
     return quiet(**{name: value for name, value in fields.items() if name in kind.__dataclass_fields__})
 
 
-def _policy(release: Release, config: SglangConfig, tree: Any) -> Any:
+def _policy(release: SglangRelease, config: SglangConfig, tree: Any) -> Any:
     kind = release.part("SchedulePolicy")
     wanted = {
         "policy": config.waiting_order,

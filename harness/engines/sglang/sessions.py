@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-import invariants.events as seen
-from harness.core.port import SessionPort, Submission
-from harness.engines.foreign.stand_ins import Missing
-from harness.engines.sglang.boot import Release
-from harness.engines.sglang.config import SglangConfig
-from harness.engines.sglang.requests import SPARE_TOKENS, Request, Requests, held, is_rejected
-from harness.engines.sglang.scheduler import Built
-from invariants.view import SessionView
+import swarden.invariants.events as seen
+from swarden.harness.core.port import SessionPort, Submission
+from swarden.harness.engines.foreign.stand_ins import Missing
+from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.config import SglangConfig
+from swarden.harness.engines.sglang.requests import SPARE_TOKENS, SglangRequest, SglangRequests, held, is_rejected
+from swarden.harness.engines.sglang.scheduler import BuiltScheduler
+from swarden.invariants.view import SessionView
 
 SECONDS_PER_STEP = 0.4  # of the controller's clock; it looks once a second for sessions to close
 LONG = 10.0  # seconds, after which the controller looks again
@@ -26,7 +26,7 @@ class Client:
 
     tokens: Sequence[int] = ()
     prompt: Sequence[int] = ()
-    turn: Request | None = None
+    turn: SglangRequest | None = None
 
     def history(self) -> Sequence[int]:
         """The prompt and output of the last turn that was not aborted: to these a release appends."""
@@ -38,7 +38,7 @@ class Client:
         return self.tokens
 
 
-class Slot(NamedTuple):
+class SessionSlot(NamedTuple):
     """The KV that a release keeps for a session, also while a turn runs on it."""
 
     session: int
@@ -53,13 +53,13 @@ class OpenSessions(NamedTuple):
     number_of: Callable[[str], int]  # by the name of a session
 
     @property
-    def slots(self) -> Iterator[Slot]:
+    def slots(self) -> Iterator[SessionSlot]:
         """The slots of sessions that keep KV."""
         for name, slot in self.kept.slots.items():
             if held(slot, "req_pool_idx") is not None:
-                yield Slot(self.number_of(name), slot)
+                yield SessionSlot(self.number_of(name), slot)
 
-    def views(self, live: Sequence[Request], kept: Mapping[int, int]) -> Iterator[SessionView]:
+    def views(self, live: Sequence[SglangRequest], kept: Mapping[int, int]) -> Iterator[SessionView]:
         """The open sessions; `kept` are the lengths of the KV of those that no turn has now.
 
         A release knows no namespace of a session, only those of its turns.
@@ -72,15 +72,15 @@ class OpenSessions(NamedTuple):
                 yield SessionView(number, namespace, turn, kept.get(number, 0), session.close_on_finish)
 
 
-class Sessions(SessionPort):
+class SglangSessions(SessionPort):
     """The sessions of one engine."""
 
     def __init__(
         self,
-        release: Release,
+        release: SglangRelease,
         config: SglangConfig,
-        built: Built,
-        requests: Requests,
+        built: BuiltScheduler,
+        requests: SglangRequests,
         notice: Callable[[NamedTuple], None],
     ) -> None:
         scheduler, tree = built.scheduler, built.memory.tree
@@ -119,7 +119,7 @@ class Sessions(SessionPort):
         same = next((at for at, pair in enumerate(zip(history, tokens, strict=False)) if pair[0] != pair[1]), None)
         start = min(len(history), len(tokens)) if same is None else same
         req = self._send(number, submission, tokens[start:], offset=start if start < len(history) else None)
-        request = self._requests.add(Request(number, req, submission.namespace, session=submission.session))
+        request = self._requests.add(SglangRequest(number, req, submission.namespace, session=submission.session))
         self._scheduler._add_request_to_queue(req)
         if not is_rejected(req):
             client.turn, client.prompt = request, tokens

@@ -9,26 +9,26 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import invariants.events as seen
-from harness.engines.foreign.stand_ins import Missing
-from harness.engines.sglang.attributes import VOCABULARY
-from harness.engines.sglang.boot import Release
-from harness.engines.sglang.config import SglangConfig
-from harness.engines.sglang.forward import Entry, Pass, TagForward, slots_of
-from harness.engines.sglang.memory import Memory
-from harness.engines.sglang.scheduler import Built
-from harness.engines.sglang.stand_ins import Kernel
-from invariants.reference import namespace_tag, next_tag, sampled_token
+import swarden.invariants.events as seen
+from swarden.harness.engines.foreign.stand_ins import Missing
+from swarden.harness.engines.sglang.attributes import VOCABULARY
+from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.config import SglangConfig
+from swarden.harness.engines.sglang.forward import SglangEntry, SglangPass, TagForward, slots_of
+from swarden.harness.engines.sglang.memory import SglangMemory
+from swarden.harness.engines.sglang.scheduler import BuiltScheduler
+from swarden.harness.engines.sglang.stand_ins import Kernel
+from swarden.invariants.reference import namespace_tag, next_tag, sampled_token
 
 
-class Speculation:
+class SglangSpeculation:
     """Decodes with a chain of `draft_len` drafts, of which the op-log says how many are right."""
 
     def __init__(
         self,
-        release: Release,
+        release: SglangRelease,
         config: SglangConfig,
-        built: Built,
+        built: BuiltScheduler,
         forward: TagForward,
         notice: Callable[[NamedTuple], None],
     ) -> None:
@@ -51,7 +51,7 @@ class Speculation:
         """As DraftPort; () lets none be right, because the release verifies as many drafts in each decode."""
         self._lengths, self._turn = lengths, 0
 
-    def launch(self, batch: Any, memory: Memory) -> Any:
+    def launch(self, batch: Any, memory: SglangMemory) -> Any:
         """Decode with drafts, as NGRAMWorker.forward_batch_generation; returns the result of the pass."""
         of_decode = batch.forward_mode
         if self._verifies_in_launch:
@@ -61,14 +61,14 @@ class Speculation:
         self._forward.last_launch += 1
         launch, count = self._forward.last_launch, self._count
         entries = [
-            Entry(req.swarden, start, start + 1, slots_of(memory, row, start + count), row)
+            SglangEntry(req.swarden, start, start + 1, slots_of(memory, row, start + count), row)
             for req, start, row in zip(
                 batch.reqs, batch.seq_lens.tolist(), batch.req_pool_indices.tolist(), strict=True
             )
         ]
         self._notice(seen.Launched(launch, tuple([entry.ids for entry in entries])))
         drafted: list[Sequence[int]] = []
-        one = Pass(launch, entries, [], drafted)
+        one = SglangPass(launch, entries, [], drafted)
         self._forward.in_flight.append(one)
         computed = [self._compute(one, entry) for entry in entries]
         drafted += [tokens[1:] for tokens, _ in computed]
@@ -170,7 +170,7 @@ class Speculation:
             batch.spec_info.future_indices = batch.req_pool_indices
             self._futures.publish(batch.req_pool_indices, lens)
 
-    def _compute(self, one: Pass, entry: Entry) -> tuple[list[int], list[int]]:
+    def _compute(self, one: SglangPass, entry: SglangEntry) -> tuple[list[int], list[int]]:
         """Write and read the last token and its drafts; returns these tokens, and the one sampled after each."""
         full, swa = self._forward.tags
         request, start, _, (places, windowed), _ = entry
@@ -208,7 +208,7 @@ def _first_of(value: Any, names: tuple[str, ...]) -> Any:
     return next(getattr(value, name) for name in names if hasattr(value, name))
 
 
-def _replace_kernels(release: Release) -> None:
+def _replace_kernels(release: SglangRelease) -> None:
     """Replace the GPU kernels of the verification; what decides which slots are kept and freed stays the release's."""
     if release.has("overlapped_drafts"):
         loaded = [vars(one) for name, one in sys.modules.items() if name.startswith("sglang.srt")]

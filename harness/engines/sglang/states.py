@@ -2,17 +2,17 @@
 
 from typing import Any
 
-from harness.engines.foreign.parts import known
-from harness.engines.sglang.boot import Release
-from harness.engines.sglang.config import SglangConfig
-from harness.engines.sglang.requests import held
+from swarden.harness.engines.foreign.parts import known
+from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.config import SglangConfig
+from swarden.harness.engines.sglang.requests import held
 
 DEVICE = "cpu"
 STATE_POOL = "state"
 STATE_WINDOW = 2  # a token reads the state that the token before it left
 
 
-def rows_with_states(release: Release, config: SglangConfig) -> Any:
+def rows_with_states(release: SglangRelease, config: SglangConfig) -> Any:
     """The release's request table with its pool of states, which holds one int64 per slot."""
     layers, slots = [0], config.state_slots
     shape = release.part("StateShape")(
@@ -41,7 +41,7 @@ def rows_with_states(release: Release, config: SglangConfig) -> Any:
     return kind(**known(wanted, kind))
 
 
-class States:
+class SglangStates:
     """The states of one request table; a slot has the tag of the whole prefix that its state stands for, 0 if cleared.
 
     The slots are cleared and copied by the release's own pool, so a copy from a wrong slot shows as a wrong tag.
@@ -87,5 +87,5 @@ def slot_of(req: Any) -> int:
     return 0 if slot is None else int(slot)
 
 
-def states_of(rows: Any) -> States | None:
-    return States(rows) if hasattr(rows, "mamba_pool") else None
+def states_of(rows: Any) -> SglangStates | None:
+    return SglangStates(rows) if hasattr(rows, "mamba_pool") else None

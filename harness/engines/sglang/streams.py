@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 
-class Copy(NamedTuple):
+class StreamCopy(NamedTuple):
     """A copy on a stream: makes it, and whether it stays in flight although the release asks for its end."""
 
     make: Callable[[], None]
@@ -25,7 +25,7 @@ class Stream:
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._waiting: deque[Copy] = deque()
+        self._waiting: deque[StreamCopy] = deque()
         self._num_done = 0
         self.behind = 0
 
@@ -34,7 +34,7 @@ class Stream:
         """The number of copies that were ever put on this stream."""
         return self._num_done + len(self._waiting)
 
-    def put(self, copy: Copy) -> None:
+    def put(self, copy: StreamCopy) -> None:
         self._waiting.append(copy)
 
     def has_done(self, end: int) -> bool:
@@ -51,7 +51,7 @@ class Stream:
     def synchronize(self) -> None:
         self.make(self.end)
 
-    def wait_event(self, event: "Event") -> None:
+    def wait_event(self, event: "StreamEvent") -> None:
         event.synchronize()
 
     def wait_stream(self, other: "Stream") -> None:
@@ -62,7 +62,7 @@ class Stream:
         self._num_done += 1
 
 
-class Event:
+class StreamEvent:
     """A stand-in for an event of a GPU: it has happened when its stream has made the copies before it."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -82,7 +82,7 @@ class Event:
         """Let a stream wait for the passes that this event waits for."""
         stream.behind = max(stream.behind, self._behind)
 
-    def elapsed_time(self, other: "Event") -> float:
+    def elapsed_time(self, other: "StreamEvent") -> float:
         return 0.0
 
 
@@ -105,8 +105,8 @@ class Devices:
             Devices.current = before
 
 
-for kind in (Stream, Event):
-    setattr(Devices, kind.__name__, kind)
+for name, kind in (("Stream", Stream), ("Event", StreamEvent)):
+    setattr(Devices, name, kind)
 
 
 def replace_devices(modules: Iterable[ModuleType]) -> None:

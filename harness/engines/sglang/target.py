@@ -6,26 +6,47 @@ from typing import Any
 
 import msgspec
 
-from harness.core.errors import InvalidConfig
-from harness.core.ops import SESSION_OPS, Abort, Accept, Drain, Flush, Heal, Inject, Op, Pause, Resume, Step, Submit
-from harness.core.port import EnginePort
-from harness.core.system import System
-from harness.core.target import ENGINE, Draw, MachineSpec, Pool, Shape
-from harness.engines.foreign.target import ReleasedTarget
-from harness.engines.sglang.adapter import CODE, FAULTS, SglangEngine
-from harness.engines.sglang.boot import Release, boot
-from harness.engines.sglang.config import BOTH, DECODE, PREFILL, SglangConfig, random_config
-from harness.engines.sglang.mutants import CATALOG
-from harness.engines.sglang.pair import side_systems
-from harness.engines.sglang.releases import SGLANG
+from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.ops import (
+    SESSION_OPS,
+    Abort,
+    Accept,
+    Drain,
+    Flush,
+    Heal,
+    Inject,
+    Op,
+    Pause,
+    Resume,
+    Step,
+    Submit,
+)
+from swarden.harness.core.port import EnginePort
+from swarden.harness.core.releases import Releases
+from swarden.harness.core.system import System
+from swarden.harness.core.target import ENGINE, Draw, MachineSpec, Pool, Shape
+from swarden.harness.engines.foreign.target import ReleasedTarget
+from swarden.harness.engines.sglang.adapter import CODE, FAULTS, SglangEngine
+from swarden.harness.engines.sglang.boot import SglangRelease, boot
+from swarden.harness.engines.sglang.config import BOTH, DECODE, PREFILL, SglangConfig, random_config
+from swarden.harness.engines.sglang.mutants import MUTANTS
+from swarden.harness.engines.sglang.pair import side_systems
 
 PAIR = "pd"
-GENERIC = "harness.search.traffic:EngineTraffic"
-PAIRED = "harness.engines.sglang.pair_traffic:SglangPairs"
+GENERIC = "swarden.harness.search.traffic:EngineTraffic"
+PAIRED = "swarden.harness.engines.sglang.pair_traffic:SglangPairs"
 OPS: tuple[type[Op], ...] = (Submit, Abort, Step, Flush, Pause, Resume, Inject, Heal, Drain, Accept)
+SGLANG = Releases(
+    package="sglang",
+    root=Path(".swarden/engines/sglang"),
+    requirements=Path(__file__).with_name("packages.txt"),
+    release_size="6 to 40 MB",
+    shared_size="about 60 MB",
+    from_environment=("torch",),
+)
 
 
-class SglangTarget(ReleasedTarget[Release]):
+class SglangTarget(ReleasedTarget[SglangRelease]):
     """The scheduler of SGLang, alone or as the two sides of a pair."""
 
     name = "sglang"
@@ -41,7 +62,7 @@ class SglangTarget(ReleasedTarget[Release]):
     defaults: Mapping[str, Any] = msgspec.to_builtins(SglangConfig())
     releases = SGLANG
     config_type = SglangConfig
-    catalog = CATALOG
+    catalog = MUTANTS.all
     canaries = ("use-after-free-of-a-locked-node", "mixed-batch-out-of-memory", "chunked-prefill-out-of-memory")
 
     def config(self, draw: Draw) -> SglangConfig:
@@ -110,5 +131,5 @@ class SglangTarget(ReleasedTarget[Release]):
             raise InvalidConfig(f"rust_core is true, want false for sglang {release.text}: it has no such core here")
         return SglangEngine(release, config)
 
-    def load(self, version: str, folders: tuple[Path, ...]) -> Release:
+    def load(self, version: str, folders: tuple[Path, ...]) -> SglangRelease:
         return boot(version, folders)

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
-from harness.engines.sglang.config import DECODE, PREFILL
-from invariants.kinds import Place
+from swarden.harness.engines.sglang.config import DECODE, PREFILL
+from swarden.invariants.kinds import Place
 
 
 class TransferQueues:

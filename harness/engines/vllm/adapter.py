@@ -5,23 +5,23 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
-import invariants.events as seen
-from harness.core.event_log import EventLog
-from harness.core.faults import CLIENT_FAULTS, FaultPlan
-from harness.core.origins import EngineCode
-from harness.core.port import DraftPort, EnginePort, Streamed, Submission
-from harness.engines.vllm.boot import Release
-from harness.engines.vllm.capture import VllmCapture
-from harness.engines.vllm.config import CONNECTOR_FAULTS, LOAD_FAILS, PREFILL, VOCABULARY, VllmConfig
-from harness.engines.vllm.core import build
-from harness.engines.vllm.moves import Moves
-from harness.engines.vllm.passes import Pass
-from harness.engines.vllm.reports import completed, launched
-from harness.engines.vllm.requests import Requests
-from harness.engines.vllm.runner import Hooks, Runner
-from invariants import reference, view
-from invariants.kinds import FinishReason
-from invariants.reuse import sharing
+import swarden.invariants.events as seen
+from swarden.harness.core.event_log import EventLog
+from swarden.harness.core.faults import CLIENT_FAULTS, FaultPlan
+from swarden.harness.core.origins import EngineCode
+from swarden.harness.core.port import DraftPort, EnginePort, Streamed, Submission
+from swarden.harness.engines.vllm.boot import VllmRelease
+from swarden.harness.engines.vllm.capture import VllmCapture
+from swarden.harness.engines.vllm.config import CONNECTOR_FAULTS, LOAD_FAILS, PREFILL, VOCABULARY, VllmConfig
+from swarden.harness.engines.vllm.core import build
+from swarden.harness.engines.vllm.moves import Moves
+from swarden.harness.engines.vllm.passes import VllmPass
+from swarden.harness.engines.vllm.reports import completed, launched
+from swarden.harness.engines.vllm.requests import VllmRequests
+from swarden.harness.engines.vllm.runner import Hooks, Runner
+from swarden.invariants import reference, view
+from swarden.invariants.events import FinishReason
+from swarden.invariants.reuse import sharing
 
 WORKER = ("runner", "device", "memory", "passes", "speculation", "states")  # what stands for a worker and its model
 CODE = EngineCode("vllm", ledgers="vllm.v1.core.block_pool", stand_ins=[f"{__package__}.{name}" for name in WORKER])
@@ -53,7 +53,7 @@ HANDOVERS = frozenset(kind.__name__ for kind in (seen.HandedOver, seen.LetGo, se
 FAULTS: Mapping[str, str] = {**CLIENT_FAULTS, **CONNECTOR_FAULTS}
 
 
-class Pause(Enum):
+class PauseProgress(Enum):
     """A pause begins while passes are in flight, and is complete when all have completed."""
 
     NONE = 0
@@ -64,17 +64,17 @@ class Pause(Enum):
 class VllmEngine(EnginePort):
     """One engine core; a step is one of its steps, with or without its queue of batches."""
 
-    def __init__(self, release: Release, config: VllmConfig) -> None:
+    def __init__(self, release: VllmRelease, config: VllmConfig) -> None:
         self.log = EventLog(code=CODE)
         self.faults = FaultPlan(faults_of(release, config), on_fire=lambda fault: self.log.notice(seen.Fired(fault)))
         self._config = config
         hooks = Hooks(self.log.notice, self._launched, self._completed, number_of=int)
         self._runner = Runner(release, config, self.faults, hooks)
-        self._requests = Requests(release, config, self.log.notice)
+        self._requests = VllmRequests(release, config, self.log.notice)
         self.built = build(release, config, self._runner)
         self._moves = Moves(self.built, self.log.notice, self._requests.owner)
         self.drafts: DraftPort | None = self._runner.device.proposer if config.draft_len is not None else None
-        self._pause = Pause.NONE
+        self._pause = PauseProgress.NONE
         scheduler = self.built.scheduler
         scheduler._preempt_request = partial(self._preempted, scheduler._preempt_request)
         scheduler._update_waiting_for_remote_kv = partial(self._loaded, scheduler._update_waiting_for_remote_kv)
@@ -105,7 +105,7 @@ class VllmEngine(EnginePort):
     def step(self) -> Sequence[Streamed]:
         self._steps += 1
         core = self.built.core
-        if self._pause != Pause.COMPLETE and (core.batch_queue or self.built.scheduler.has_requests()):
+        if self._pause != PauseProgress.COMPLETE and (core.batch_queue or self.built.scheduler.has_requests()):
             outputs, has_computed = core.step() if core.batch_queue is None else core.step_with_batch_queue()
             core.post_step(has_computed)
             for of_client in (outputs or {}).values():
@@ -133,14 +133,14 @@ class VllmEngine(EnginePort):
         if self._is_loading:
             return False
         self.built.scheduler.set_pause_state(self._runner.release.part("PauseState").PAUSED_ALL)
-        self._pause = Pause.BEGUN
+        self._pause = PauseProgress.BEGUN
         self._finish_pause()
         return True
 
     def resume(self) -> None:
-        if self._pause == Pause.COMPLETE:
+        if self._pause == PauseProgress.COMPLETE:
             self.log.notice(seen.Resumed())
-        self._pause = Pause.NONE
+        self._pause = PauseProgress.NONE
         self.built.core.resume_scheduler()
 
     def capture(self) -> view.Snapshot:
@@ -155,7 +155,7 @@ class VllmEngine(EnginePort):
         self._requests.take(number, output)
 
     def _found(self) -> view.Snapshot:
-        return self._capture.capture(self._steps, self._requests, is_paused=self._pause == Pause.COMPLETE)
+        return self._capture.capture(self._steps, self._requests, is_paused=self._pause == PauseProgress.COMPLETE)
 
     @property
     def _is_loading(self) -> bool:
@@ -166,8 +166,8 @@ class VllmEngine(EnginePort):
         )
 
     def _finish_pause(self) -> None:
-        if self._pause == Pause.BEGUN and not self._runner.in_flight and not self._runner.loads:
-            self._pause = Pause.COMPLETE
+        if self._pause == PauseProgress.BEGUN and not self._runner.in_flight and not self._runner.loads:
+            self._pause = PauseProgress.COMPLETE
             self._reset(resets_running=True, resets_connector=bool(self._config.cpu_chunks))
             if self._config.sleeps:
                 self._runner.device.memory.discard()
@@ -203,17 +203,17 @@ class VllmEngine(EnginePort):
         else:
             self.log.notice(seen.Retracted(int(req.request_id), req.num_output_tokens, ()))
 
-    def _launched(self, one: Pass) -> None:
+    def _launched(self, one: VllmPass) -> None:
         for event in launched(one, self._config, self._runner.device):
             self.log.notice(event)
         self._moves.settle()
 
-    def _completed(self, one: Pass) -> None:
+    def _completed(self, one: VllmPass) -> None:
         for event in completed(one, self._requests):
             self.log.notice(event)
 
 
-def faults_of(release: Release, config: VllmConfig) -> Mapping[str, str]:
+def faults_of(release: VllmRelease, config: VllmConfig) -> Mapping[str, str]:
     """Those that can happen to an engine core of this configuration."""
     can_fail = release.has("failed_requests") or not config.windows
     return CLIENT_FAULTS | {name: CONNECTOR_FAULTS[name] for name in config.faults if can_fail or name != LOAD_FAILS}

@@ -12,10 +12,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args
 
-from harness.engines.foreign.parts import Booted, Feature, Parts, parameters
-from harness.engines.foreign.stand_ins import provide_absent
-from harness.engines.vllm.config import MAX_CONTEXT_LEN, VOCABULARY
-from harness.engines.vllm.stand_ins import ABSENT
+from swarden.harness.engines.foreign.parts import BootedRelease, Feature, ReleaseParts, parameters
+from swarden.harness.engines.foreign.stand_ins import provide_absent
+from swarden.harness.engines.vllm.config import MAX_CONTEXT_LEN, VOCABULARY
+from swarden.harness.engines.vllm.stand_ins import ABSENT
 
 # The name of each part, and its places in the releases, newest first.
 PARTS: Mapping[str, tuple[str, ...]] = {
@@ -113,7 +113,7 @@ FEATURES: Mapping[str, Feature] = {
 }
 
 
-class Release(Parts):
+class VllmRelease(ReleaseParts):
     """The release of vLLM that is imported in this process."""
 
     def __init__(self, version: str) -> None:
@@ -147,10 +147,10 @@ class Release(Parts):
         return type(ARCHITECTURE, (self.torch.nn.Module,), {"__init__": init, "forward": forward, **methods})
 
 
-_booted = Booted[Release]("vllm")
+_booted = BootedRelease[VllmRelease]("vllm")
 
 
-def boot(version: str, folders: tuple[Path, ...] = ()) -> Release:
+def boot(version: str, folders: tuple[Path, ...] = ()) -> VllmRelease:
     """Import a release once per process, from `folders` or from the environment.
 
     Raises UsageError if this process has imported another one.
@@ -158,7 +158,7 @@ def boot(version: str, folders: tuple[Path, ...] = ()) -> Release:
     return _booted.get(version, lambda: _load(version, folders))
 
 
-def _load(version: str, folders: tuple[Path, ...]) -> Release:
+def _load(version: str, folders: tuple[Path, ...]) -> VllmRelease:
     for name, value in NEEDS_NO_GPU.items():
         os.environ.setdefault(name, value)
     sys.path[:0] = [str(folder) for folder in folders]
@@ -169,6 +169,6 @@ def _load(version: str, folders: tuple[Path, ...]) -> Release:
         importlib.import_module("vllm.v1.engine.core")
         vars(sys.modules["vllm.config.vllm"])["HAS_TRITON"] = True  # of the kernels of model runner V2
         logging.disable(logging.CRITICAL)
-        release = Release(version)
+        release = VllmRelease(version)
         release.part("init_none_hash")(release.part("sha256"))
         return release

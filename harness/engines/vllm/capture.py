@@ -4,22 +4,22 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from harness.engines.vllm.config import VllmConfig
-from harness.engines.vllm.core import Built
-from harness.engines.vllm.device import POOL
-from harness.engines.vllm.moves import CACHE, Moves, owner_of
-from harness.engines.vllm.passes import Entry, Pass
-from harness.engines.vllm.requests import Request, Requests
-from harness.engines.vllm.runner import Runner
-from invariants.kinds import Place
-from invariants.limits import Limits
-from invariants.view import (
+from swarden.harness.engines.vllm.config import VllmConfig
+from swarden.harness.engines.vllm.core import BuiltCore
+from swarden.harness.engines.vllm.device import POOL
+from swarden.harness.engines.vllm.moves import Moves, owner_of
+from swarden.harness.engines.vllm.passes import VllmEntry, VllmPass
+from swarden.harness.engines.vllm.requests import VllmRequest, VllmRequests
+from swarden.harness.engines.vllm.runner import Runner
+from swarden.invariants.events import TREE, Owner
+from swarden.invariants.kinds import Place
+from swarden.invariants.limits import Limits
+from swarden.invariants.view import (
     ComponentView,
     Counters,
     Fence,
     Holding,
     LaunchView,
-    Owner,
     PoolView,
     RecordView,
     RequestView,
@@ -33,7 +33,7 @@ class VllmCapture:
     """Walks one engine core between two steps."""
 
     def __init__(
-        self, config: VllmConfig, built: Built, runner: Runner, moves: Moves, unreported: frozenset[str]
+        self, config: VllmConfig, built: BuiltCore, runner: Runner, moves: Moves, unreported: frozenset[str]
     ) -> None:
         self._config, self._built, self._runner, self._moves = config, built, runner, moves
         self._unreported = unreported
@@ -52,7 +52,7 @@ class VllmCapture:
             draft_row_len=config.lookahead_len,
         )
 
-    def capture(self, step: int, requests: Requests, *, is_paused: bool) -> Snapshot:
+    def capture(self, step: int, requests: VllmRequests, *, is_paused: bool) -> Snapshot:
         in_flight = self._runner.in_flight
         queue = self._free_queue()
         pool, evictable = self._pool(queue, requests)
@@ -79,7 +79,7 @@ class VllmCapture:
             block = block.next_free_block
         return found
 
-    def _pool(self, queue: Sequence[int], requests: Requests) -> tuple[PoolView, int]:
+    def _pool(self, queue: Sequence[int], requests: VllmRequests) -> tuple[PoolView, int]:
         """The pool, and the number of cached blocks in the queue, which are cached and not free.
 
         A block in the queue that has readers, or is in a table, is listed as free, too.
@@ -91,7 +91,7 @@ class VllmCapture:
         for block in self._built.pool.blocks[1:]:
             unit, tables = block.block_id, holders.get(block.block_id, ())
             owner = owner_of(block, tables, requests.owner)
-            if owner == CACHE:
+            if owner == TREE:
                 if block.ref_cnt or tables or unit in queued:
                     cached.setdefault(block.ref_cnt, []).append(unit)
                 if unit in queued and not block.ref_cnt and not tables:
@@ -99,7 +99,7 @@ class VllmCapture:
             elif owner is not None and tables:
                 owned.setdefault(owner, []).append(unit)
         holdings = [
-            *[Holding(CACHE, units, True, readers) for readers, units in cached.items()],
+            *[Holding(TREE, units, True, readers) for readers, units in cached.items()],
             *[Holding(owner, units, False) for owner, units in owned.items()],
         ]
         free = [unit for unit in queue if unit not in evictable]
@@ -114,7 +114,7 @@ class VllmCapture:
             fences.append(Fence(launch, units, [block.block_id for block in held if block.block_hash is not None]))
         return fences
 
-    def _records(self, requests: Requests, in_flight: Sequence[Pass]) -> tuple[RecordView, ...]:
+    def _records(self, requests: VllmRequests, in_flight: Sequence[VllmPass]) -> tuple[RecordView, ...]:
         tables: dict[str, list[Sequence[Any]]] = {}
         for group, table in enumerate(self._built.tables):
             for rid, blocks in table.req_to_blocks.items():
@@ -123,7 +123,7 @@ class VllmCapture:
         return tuple([self._record(rid, groups, requests, in_flight) for rid, groups in tables.items()])
 
     def _record(
-        self, rid: str, groups: Sequence[Sequence[Any]], requests: Requests, in_flight: Sequence[Pass]
+        self, rid: str, groups: Sequence[Sequence[Any]], requests: VllmRequests, in_flight: Sequence[VllmPass]
     ) -> RecordView:
         """A record. The release counts the tokens of a pass as computed when it schedules the pass, and those of a
         load when the load begins.
@@ -167,7 +167,7 @@ class VllmCapture:
             ),
         )
 
-    def _request(self, request: Request) -> RequestView:
+    def _request(self, request: VllmRequest) -> RequestView:
         req = request.req
         return RequestView(
             id=request.id,
@@ -189,7 +189,7 @@ class VllmCapture:
         has_blocks = any(table.req_to_blocks.get(req.request_id) for table in self._built.tables)
         return Place.LOADING if has_blocks else Place.WAITING
 
-    def _launch(self, one: Pass, requests: Requests) -> LaunchView:
+    def _launch(self, one: VllmPass, requests: VllmRequests) -> LaunchView:
         units = [
             tuple([self._blocks_in_use(entry, index) for index in range(len(entry.tables))]) for entry in one.entries
         ]
@@ -199,7 +199,7 @@ class VllmCapture:
         drafts = [entry.drafts for entry in one.entries] if any(entry.drafts for entry in one.entries) else ()
         return LaunchView(one.launch, entries, units, given_up, drafts=drafts, delivered=delivered)
 
-    def _blocks_in_use(self, entry: Entry, index: int) -> Sequence[int]:
+    def _blocks_in_use(self, entry: VllmEntry, index: int) -> Sequence[int]:
         """The blocks that an entry reads or writes in a group."""
         window, size, has_states = self._groups[index]
         if has_states:

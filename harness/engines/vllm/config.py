@@ -6,9 +6,9 @@ from typing import Annotated, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from harness.core.errors import InvalidConfig
-from harness.core.ops import Accept, name_of
-from harness.core.target import Draw, Pool, Shape
+from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.ops import Accept, name_of
+from swarden.harness.core.target import Draw, Pool, Shape
 
 LRU, ARC = "lru", "arc"
 FIRST_COME, PRIORITY = "fcfs", "priority"
@@ -42,7 +42,7 @@ BlockSize = Annotated[int, Meta(ge=1, le=256)]
 Window = Annotated[int, Meta(ge=1, le=65536)]
 
 
-class Group(NamedTuple):
+class LayerGroup(NamedTuple):
     """A group of layers: the tokens that one sees (None: all), the tokens of a block, and whether it has states."""
 
     window: int | None
@@ -150,12 +150,12 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return ALL if self.all_states else ALIGN
 
     @property
-    def groups(self) -> tuple[Group, ...]:
+    def groups(self) -> tuple[LayerGroup, ...]:
         sizes = self.window_block_sizes or (self.block_size,) * len(self.windows)
-        state = Group(STATE_WINDOW, self.max_context_len if self.state_mode == NONE else self.block_size, True)
+        state = LayerGroup(STATE_WINDOW, self.max_context_len if self.state_mode == NONE else self.block_size, True)
         return (
-            Group(None, self.block_size),
-            *map(Group, self.windows, sizes),
+            LayerGroup(None, self.block_size),
+            *map(LayerGroup, self.windows, sizes),
             *(state,) * self.state_groups,
         )
 

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from harness.engines.vllm import offloading
-from harness.engines.vllm.boot import Release
-from harness.engines.vllm.config import BOTH, LEASE_S, PREFILL, VllmConfig
-from harness.engines.vllm.passes import Load
+from swarden.harness.engines.vllm import offloading
+from swarden.harness.engines.vllm.boot import VllmRelease
+from swarden.harness.engines.vllm.config import BOTH, LEASE_S, PREFILL, VllmConfig
+from swarden.harness.engines.vllm.passes import BlockLoad
 
 NAME, NIXL = "SwardenStore", "NixlConnector"
 FAILURES = {True: "recompute", False: "fail"}  # kv_load_failure_policy
@@ -24,7 +24,7 @@ class Store:
         extra: Mapping[str, Any] = vllm_config.kv_transfer_config.kv_connector_extra_config
         self._len, self._size, self._is_late = extra["len"], extra["block_size"], extra["is_late"]
         self._starts: dict[str, int] = {}
-        self._loads: list[Load] = []
+        self._loads: list[BlockLoad] = []
 
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int, bool]:
         known = request.num_prompt_tokens
@@ -40,11 +40,11 @@ class Store:
             end = start + num_external_tokens
             tokens = list(request.prompt_token_ids[:end])
             tables = [list(group) for group in blocks.get_block_ids()]
-            self._loads.append(Load(int(request.request_id), start, end, tokens, tables, self._is_late))
+            self._loads.append(BlockLoad(int(request.request_id), start, end, tokens, tables, self._is_late))
 
     def build_connector_meta(self, scheduler_output: Any) -> Any:
         loads, self._loads = self._loads, []
-        return Loads(loads)
+        return LoadMetadata(loads)
 
     def request_finished(self, request: Any, block_ids: Any) -> tuple[bool, None]:
         return False, None
@@ -60,13 +60,13 @@ class Store:
     wait_for_layer_load = save_kv_layer = wait_for_save = start_load_kv
 
 
-class Loads(NamedTuple):
+class LoadMetadata(NamedTuple):
     """The metadata for the worker: the loads that begin with a pass."""
 
-    loads: Sequence[Load]
+    loads: Sequence[BlockLoad]
 
 
-def transfer_config(release: Release, config: VllmConfig) -> Any:
+def transfer_config(release: VllmRelease, config: VllmConfig) -> Any:
     """The setting of the connector, which the release builds; None without one."""
     if config.role != BOTH:
         return release.make(

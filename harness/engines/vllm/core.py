@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from harness.engines.foreign.parts import known, parameters
-from harness.engines.vllm.boot import RUNNER_SWITCH, Release
-from harness.engines.vllm.config import NGRAM, NONE, VllmConfig
-from harness.engines.vllm.connector import transfer_config
-from harness.engines.vllm.offloading import tensors
+from swarden.harness.engines.foreign.parts import known, parameters
+from swarden.harness.engines.vllm.boot import RUNNER_SWITCH, VllmRelease
+from swarden.harness.engines.vllm.config import NGRAM, NONE, VllmConfig
+from swarden.harness.engines.vllm.connector import transfer_config
+from swarden.harness.engines.vllm.offloading import tensors
 
 # Methods of EngineCore that only log.
 SILENT_CONTEXTS = ("log_error_detail", "log_iteration_details", "capture_iteration_details")
@@ -28,7 +28,7 @@ class BlockSizes(NamedTuple):
     hashed: int
 
 
-class Built(msgspec.Struct, frozen=True):
+class BuiltCore(msgspec.Struct, frozen=True):
     """An engine core, and the parts of it that own KV memory.  `number_of` numbers the requests by their ids."""
 
     core: Any
@@ -44,7 +44,7 @@ class Built(msgspec.Struct, frozen=True):
         return list(self.manager.coordinator.single_type_managers)
 
 
-def build(release: Release, config: VllmConfig, runner: Any) -> Built:
+def build(release: VllmRelease, config: VllmConfig, runner: Any) -> BuiltCore:
     os.environ[RUNNER_SWITCH] = str(int(config.second_runner))
     vllm_config, groups = _vllm_config(release, config), _groups(release, config)
     sizes = BlockSizes(*release.part("resolve_kv_cache_block_sizes")(groups, vllm_config))
@@ -69,7 +69,7 @@ def build(release: Release, config: VllmConfig, runner: Any) -> Built:
     )
     hasher = _hasher(release, sizes, vllm_config) if config.prefix_caching or config.external_len else None
     manager = scheduler.kv_cache_manager
-    return Built(core, scheduler, manager, manager.block_pool, hasher, runner.number_of)
+    return BuiltCore(core, scheduler, manager, manager.block_pool, hasher, runner.number_of)
 
 
 # Attributes that EngineCore.__init__ sets, for what is not driven here.
@@ -83,7 +83,7 @@ NOT_DRIVEN = {
 }
 
 
-def _hasher(release: Release, sizes: BlockSizes, vllm_config: Any) -> Callable[[Any], Any]:
+def _hasher(release: VllmRelease, sizes: BlockSizes, vllm_config: Any) -> Callable[[Any], Any]:
     """The function that hashes the blocks of a request, as EngineCore.__init__ makes it."""
     make = release.part("get_request_block_hasher")
     lookahead = {"num_hash_lookahead_tokens": getattr(vllm_config, "num_hash_lookahead_tokens", 0)}
@@ -92,7 +92,7 @@ def _hasher(release: Release, sizes: BlockSizes, vllm_config: Any) -> Callable[[
     return hasher
 
 
-def _speculative_config(release: Release, config: VllmConfig) -> Any:
+def _speculative_config(release: VllmRelease, config: VllmConfig) -> Any:
     """None without drafts. Eagle needs a model, so the method is set when the rest has been checked for n-grams."""
     if config.draft_len is None:
         return None
@@ -108,7 +108,7 @@ def _speculative_config(release: Release, config: VllmConfig) -> Any:
     return speculative
 
 
-def _vllm_config(release: Release, config: VllmConfig) -> Any:
+def _vllm_config(release: VllmRelease, config: VllmConfig) -> Any:
     model = release.model_config
     model.max_model_len = config.max_context_len
     scheduling = release.make(
@@ -146,7 +146,7 @@ def _vllm_config(release: Release, config: VllmConfig) -> Any:
     return whole
 
 
-def _scheduler(release: Release, config: VllmConfig, vllm_config: Any, groups: Any, sizes: BlockSizes) -> Any:
+def _scheduler(release: VllmRelease, config: VllmConfig, vllm_config: Any, groups: Any, sizes: BlockSizes) -> Any:
     kind = release.part("AsyncScheduler" if config.asynchronous else "Scheduler")
     wanted = {
         "vllm_config": vllm_config,
@@ -159,7 +159,7 @@ def _scheduler(release: Release, config: VllmConfig, vllm_config: Any, groups: A
     return kind(**known(wanted, release.part("Scheduler")))
 
 
-def _groups(release: Release, config: VllmConfig) -> Any:
+def _groups(release: VllmRelease, config: VllmConfig) -> Any:
     """The groups of layers, as the release's planner would make them of a model with such layers."""
     dtype = release.torch.float32
     states = {"mamba_cache_mode": config.state_mode, "num_speculative_blocks": config.draft_len or 0}

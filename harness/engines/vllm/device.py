@@ -5,16 +5,40 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
-import invariants.events as seen
-from harness.engines.vllm.config import VOCABULARY, VllmConfig
-from harness.engines.vllm.memory import Memory
-from harness.engines.vllm.passes import Entry, Load, Pass
-from harness.engines.vllm.speculation import Proposer
-from harness.engines.vllm.states import States
-from invariants.reference import namespace_tag, next_tag, sampled_token
+import swarden.invariants.events as seen
+from swarden.harness.engines.vllm.config import VOCABULARY, VllmConfig
+from swarden.harness.engines.vllm.memory import VllmMemory
+from swarden.harness.engines.vllm.passes import BlockLoad, VllmEntry, VllmPass
+from swarden.harness.engines.vllm.states import VllmStates
+from swarden.invariants.reference import Expectation, namespace_tag, next_tag, sampled_token
 
 POOL = "blocks"
 UNKNOWN = VOCABULARY  # stands for a token that the runner has not been told, or a draft that was not proposed
+
+
+class VllmProposer:
+    """A chain of `count` drafts after each output; the op-log says how many of the first are the model's own tokens."""
+
+    def __init__(self, count: int, windows: Sequence[int | None]) -> None:
+        self._count, self._windows = count, windows
+        self._lengths: Sequence[int] = (count, 0, 1)
+        self._turn = 0
+
+    def accept(self, lengths: Sequence[int]) -> None:
+        """As DraftPort."""
+        self._lengths, self._turn = lengths, 0
+
+    def drafts(self, namespace: int, tokens: Sequence[int]) -> list[int]:
+        """The drafts after these tokens; none if drafts are disabled."""
+        if not self._lengths:
+            return []
+        right = self._lengths[self._turn % len(self._lengths)]
+        self._turn += 1
+        expected = Expectation(namespace, 0, list(tokens))
+        for index in range(self._count):
+            token = expected.next_token(len(expected.tokens), windows=self._windows, vocabulary=VOCABULARY)
+            expected.extend([token if index < right else (token + 1) % VOCABULARY])
+        return expected.tokens[len(tokens) :]
 
 
 class Device:
@@ -26,11 +50,11 @@ class Device:
         self.namespaces: dict[int, int] = {}
         self._tokens: dict[int, list[int]] = {}
         self._drafts: dict[int, Sequence[int]] = {}
-        self.memory = Memory(config.num_blocks, config.groups)
-        self.states = States(config, self.memory)
-        self.proposer = Proposer(config.draft_len or 0, self.windows)
+        self.memory = VllmMemory(config.num_blocks, config.groups)
+        self.states = VllmStates(config, self.memory)
+        self.proposer = VllmProposer(config.draft_len or 0, self.windows)
 
-    def repeated_len(self, one: Pass, entry: Entry) -> int:
+    def repeated_len(self, one: VllmPass, entry: VllmEntry) -> int:
         """The first tokens of an entry whose slots hold already what it writes.
 
         A prompt that was loaded whole is one: its last token is computed again, perhaps with drafts behind it.
@@ -45,7 +69,7 @@ class Device:
         )
         return sum(takewhile(bool, is_written))
 
-    def compute(self, one: Pass) -> list[list[int]]:
+    def compute(self, one: VllmPass) -> list[list[int]]:
         """Write and read what a pass computes. Returns the sampled tokens of each entry."""
         self._tokens.update({request: list(tokens) for request, tokens in one.known.items()})
         for block in one.zeroed:
@@ -75,7 +99,7 @@ class Device:
         """The drafts that were proposed last for a request."""
         return self._drafts.get(request, ())
 
-    def load(self, load: Load) -> None:
+    def load(self, load: BlockLoad) -> None:
         """Write KV that comes from outside."""
         tag = namespace_tag(self.namespaces[load.request])
         for position, token in enumerate(load.tokens):
@@ -83,7 +107,7 @@ class Device:
             for group, table in enumerate(load.tables if position >= load.start else ()):
                 self.memory.put(group, table, position, tag)
 
-    def _write(self, entry: Entry) -> None:
+    def _write(self, entry: VllmEntry) -> None:
         """Write the KV of an entry in each group, computed from that of its prefix in the first one."""
         request, start, _, tables, *_ = entry
         for position, tag in enumerate(_chain(entry, self._tag_before(entry), self._tokens[request]), start):
@@ -91,13 +115,13 @@ class Device:
                 if group not in self.states.groups:
                     self.memory.put(group, table, position, tag)
 
-    def _tag_before(self, entry: Entry) -> int:
+    def _tag_before(self, entry: VllmEntry) -> int:
         """The tag of the prefix before an entry, as the first group has it."""
         if not entry.start:
             return namespace_tag(self.namespaces[entry.request])
         return self.memory.get(0, entry.tables[0], entry.start - 1)
 
-    def _write_states(self, entry: Entry, group: int, before: int | None) -> "array[int]":
+    def _write_states(self, entry: VllmEntry, group: int, before: int | None) -> "array[int]":
         """Write the states of an entry, computed from the one before it.  Returns the tags of all, with that one."""
         read = [] if before is None else [before]
         [before] = read or [namespace_tag(self.namespaces[entry.request])]
@@ -105,7 +129,7 @@ class Device:
         self.states.write(entry, group, tags)
         return array("q", [*read, *tags])
 
-    def _read(self, launch: int, entry: Entry, states: Mapping[int, "array[int]"]) -> list[int]:
+    def _read(self, launch: int, entry: VllmEntry, states: Mapping[int, "array[int]"]) -> list[int]:
         """Read what an entry sees in each group; `states` are the tags of the groups with states.
 
         Returns the sampled tokens, or none after a part of the tokens.
@@ -135,7 +159,7 @@ class Device:
         return sampled[: accepted + 1]
 
 
-def _chain(entry: Entry, tag: int, known: Sequence[int]) -> list[int]:
+def _chain(entry: VllmEntry, tag: int, known: Sequence[int]) -> list[int]:
     """The tags of the positions of an entry after this tag; after an unwritten slot they are of no prefix."""
     tokens = [*known, *entry.drafts]
     tags = []

@@ -15,12 +15,12 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
-from harness.core.faults import FaultPlan
-from harness.engines.foreign.stand_ins import Silent
-from harness.engines.vllm.boot import Release
-from harness.engines.vllm.config import LEASE_S, LINK_DELAY, LINK_DROP, LINK_FAILS, VllmConfig
-from harness.engines.vllm.memory import Memory
-from harness.engines.vllm.passes import Load, Pass
+from swarden.harness.core.faults import FaultPlan
+from swarden.harness.engines.foreign.stand_ins import Silent
+from swarden.harness.engines.vllm.boot import VllmRelease
+from swarden.harness.engines.vllm.config import LEASE_S, LINK_DELAY, LINK_DROP, LINK_FAILS, VllmConfig
+from swarden.harness.engines.vllm.memory import VllmMemory
+from swarden.harness.engines.vllm.passes import BlockLoad, VllmPass
 
 MOST_STEPS = 8  # in a row of one side in which time passes while the other one has work
 POLLS, MORE_POLLS = 2, 4  # of the connector until a read is complete
@@ -29,7 +29,7 @@ PACKAGE = "vllm.distributed.kv_transfer.kv_connector.v1.nixl"
 DONE, IN_PROGRESS, FAILED = "DONE", "PROC", "ERR"  # the states of a read
 
 
-class Clock:
+class PairClock:
     """The time of both sides, in seconds: one for each step, but a side that has work is never stalled for long."""
 
     def __init__(self) -> None:
@@ -46,17 +46,17 @@ class Clock:
         return self.now
 
 
-class Link:
+class VllmLink:
     """What both sides share.  `answers` has the kv_transfer_params of each answered prompt, None without KV to send."""
 
     def __init__(self) -> None:
-        self.clock = Clock()
+        self.clock = PairClock()
         self.answers: dict[int, Mapping[str, Any] | None] = {}
         self.agents: dict[str, Agent] = {}
 
 
 @dataclass
-class Read:
+class RemoteRead:
     """A read of remote blocks into those of this side; `polls` are left until it is complete."""
 
     source: str
@@ -72,11 +72,11 @@ class Agent:
     """The nixl_agent of one side; `on_read` is called with each read whose blocks are copied now."""
 
     def __init__(
-        self, name: str, link: Link, memory: Memory, faults: FaultPlan, on_read: Callable[[Read], None]
+        self, name: str, link: VllmLink, memory: VllmMemory, faults: FaultPlan, on_read: Callable[[RemoteRead], None]
     ) -> None:
         self.name, self.memory = name, memory
         self._link, self._faults, self._on_read = link, faults, on_read
-        self._reads: dict[int, Read] = {}
+        self._reads: dict[int, RemoteRead] = {}
         self._begun = 0
         self.inbox: list[bytes] = []
         link.agents[name] = self
@@ -85,7 +85,7 @@ class Agent:
         assert operation == "READ", f"the operation is {operation}: only reads of a decode side are driven"
         _, local_blocks, remote, remote_blocks = sides
         self._begun += 1
-        self._reads[self._begun] = Read(remote, remote_blocks, local_blocks, notif_msg)
+        self._reads[self._begun] = RemoteRead(remote, remote_blocks, local_blocks, notif_msg)
         return self._begun
 
     def transfer(self, handle: int) -> str:
@@ -124,7 +124,7 @@ class Agent:
         new, self.inbox = self.inbox, []
         return {"": new}
 
-    def _make(self, read: Read) -> None:
+    def _make(self, read: RemoteRead) -> None:
         """Copy the blocks, and tell the other side; a read may have been made before it is reported."""
         if not read.is_made:
             read.is_made = True
@@ -149,21 +149,21 @@ class WorkerSide:
     `loading` has the reads of which the scheduler has not taken note yet that they ended.
     """
 
-    def __init__(self, release: Release, worker: Any, requests: Mapping[str, Any]) -> None:
+    def __init__(self, release: VllmRelease, worker: Any, requests: Mapping[str, Any]) -> None:
         self._release, self._worker, self._requests = release, worker, requests
         self._outputs: dict[int, Any] = {}
-        self.loading: dict[int, Load] = {}
+        self.loading: dict[int, BlockLoad] = {}
 
     def __bool__(self) -> bool:
         """Whether a read is under way, or the scheduler has not been told yet that one ended."""
         return bool(self._worker._recving_metadata) or any(one.finished_recving for one in self._outputs.values())
 
-    def received(self, one: Pass, output: Any) -> None:
+    def received(self, one: VllmPass, output: Any) -> None:
         """As execute_model: reads begin and end without regard to the passes."""
         for rid, read in output.kv_connector_metadata.reqs_to_recv.items():
             if any(read.local_block_ids):
                 end = self._requests[rid].num_computed_tokens
-                self.loading[int(rid)] = Load(int(rid), 0, end, (), read.local_block_ids, is_late=True)
+                self.loading[int(rid)] = BlockLoad(int(rid), 0, end, (), read.local_block_ids, is_late=True)
         self._worker.start_load_kv(output.kv_connector_metadata)
         if hasattr(self._worker, "get_transfer_results"):
             results = self._worker.get_transfer_results()
@@ -178,12 +178,12 @@ class WorkerSide:
             invalid_block_ids=self._worker.get_block_ids_with_load_errors(),
         )
 
-    def computed(self, one: Pass) -> Any:
+    def computed(self, one: VllmPass) -> Any:
         """A pass has been computed. Returns what the connector told when it was launched."""
         return self._outputs.pop(id(one))
 
 
-def use_clock(clock: Clock) -> None:
+def use_clock(clock: PairClock) -> None:
     """Let the connector of the release in this process read this clock."""
     for module in timed_modules():
         module["time"] = clock
@@ -196,7 +196,7 @@ def timed_modules() -> Sequence[dict[str, Any]]:
     return [module for module in loaded if hasattr(module.get("time"), "perf_counter")]
 
 
-def worker_of(release: Release, config: VllmConfig, groups: Any, agent: Agent, other: str) -> Any:
+def worker_of(release: VllmRelease, config: VllmConfig, groups: Any, agent: Agent, other: str) -> Any:
     """The release's worker of the connector with one rank, which has met the other side already.
 
     `groups` is the release's KVCacheConfig.  Its start opens sockets and registers memory, so the attributes that its

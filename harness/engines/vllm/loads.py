@@ -4,15 +4,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from harness.core.faults import FaultPlan
-from harness.engines.vllm.boot import Release
-from harness.engines.vllm.config import LOAD_FAILS, LOAD_LATE, Group
-from harness.engines.vllm.passes import Load, Pass
+from swarden.harness.core.faults import FaultPlan
+from swarden.harness.engines.vllm.boot import VllmRelease
+from swarden.harness.engines.vllm.config import LOAD_FAILS, LOAD_LATE, LayerGroup
+from swarden.harness.engines.vllm.passes import BlockLoad, VllmPass
 
 PASSES, MORE_PASSES = 2, 4  # of the runner, empty ones too, until a load ends
 
 
-class Ended(NamedTuple):
+class EndedLoads(NamedTuple):
     """The requests whose loads ended, those of them whose loads failed, and the blocks that these did not write."""
 
     requests: set[str]
@@ -22,7 +22,7 @@ class Ended(NamedTuple):
 
 @dataclass
 class _UnderWay:
-    load: Load
+    load: BlockLoad
     passes: int
     is_written: bool
     has_failed: bool
@@ -37,17 +37,17 @@ class LateLoads:
     """
 
     def __init__(
-        self, release: Release, faults: FaultPlan, groups: Sequence[Group], write: Callable[[Load], None]
+        self, release: VllmRelease, faults: FaultPlan, groups: Sequence[LayerGroup], write: Callable[[BlockLoad], None]
     ) -> None:
         self._release, self._faults, self._groups, self._write = release, faults, groups, write
         self._under_way: list[_UnderWay] = []
         self._begun = 0
-        self.loading: dict[int, Load] = {}
+        self.loading: dict[int, BlockLoad] = {}
 
     def __bool__(self) -> bool:
         return bool(self._under_way)
 
-    def received(self, one: Pass, output: Any) -> None:
+    def received(self, one: VllmPass, output: Any) -> None:
         """The loads of an output of the scheduler begin, or are those of its pass."""
         for load in getattr(output.kv_connector_metadata, "loads", ()):
             if load.is_late:
@@ -55,7 +55,7 @@ class LateLoads:
             else:
                 one.loads.append(load)
 
-    def computed(self, one: Pass) -> Any:
+    def computed(self, one: VllmPass) -> Any:
         """A pass has been computed. Returns what the connector tells the scheduler; None if no load has ended."""
         ended = self._end_pass()
         if ended is None:
@@ -64,7 +64,7 @@ class LateLoads:
         failed = {"failed_recving": ended.failed} if by_request else {"invalid_block_ids": ended.unwritten}
         return self._release.make("KVConnectorOutput", finished_recving=ended.requests, **failed)
 
-    def _begin(self, load: Load) -> None:
+    def _begin(self, load: BlockLoad) -> None:
         self._begun += 1
         self.loading[load.request] = load
         has_failed = LOAD_FAILS in self._faults.known and self._faults.fires(LOAD_FAILS)
@@ -74,7 +74,7 @@ class LateLoads:
         passes = PASSES + MORE_PASSES * self._faults.fires(LOAD_LATE)
         self._under_way.append(_UnderWay(load, passes, is_early, has_failed))
 
-    def _end_pass(self) -> Ended | None:
+    def _end_pass(self) -> EndedLoads | None:
         """The loads that have ended with a pass, if any."""
         ended = []
         for one in self._under_way:
@@ -92,4 +92,4 @@ class LateLoads:
         ]
         blocks = {block for first, table in pairs for block in table[first:] if block}
         rids = {str(one.load.request) for one in ended}
-        return Ended(rids, {str(load.request) for load in failed}, blocks) if ended else None
+        return EndedLoads(rids, {str(load.request) for load in failed}, blocks) if ended else None

@@ -2,20 +2,20 @@
 
 from collections.abc import Sequence
 
-from harness.engines.vllm.config import Group
-from invariants.reference import TAG_MASK
+from swarden.harness.engines.vllm.config import LayerGroup
+from swarden.invariants.reference import TAG_MASK
 
 # The layers of another group compute another KV from the same tokens: the tags of group g are salted with g times this.
 SALT = 0x3D4D51CB1F2A6B77 & TAG_MASK
 
 
-class Memory:
+class VllmMemory:
     """The slots of each block; 0 is the tag of an unwritten slot.
 
     The groups share the blocks: a block of another group has tags of another salt.  A state fills its block.
     """
 
-    def __init__(self, num_blocks: int, groups: Sequence[Group]) -> None:
+    def __init__(self, num_blocks: int, groups: Sequence[LayerGroup]) -> None:
         self._groups = groups
         self._width = max(group.block_size for group in groups if not group.has_states)
         self._slots = [0] * (num_blocks + 1) * self._width

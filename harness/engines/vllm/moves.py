@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-import invariants.events as seen
-from harness.engines.vllm.core import Built
-from harness.engines.vllm.device import POOL
-from invariants.view import FENCE, FREE, HANDOVER_KIND, LOAD_KIND, REQUEST_KIND, TREE_KIND, Owner
+import swarden.invariants.events as seen
+from swarden.harness.engines.vllm.core import BuiltCore
+from swarden.harness.engines.vllm.device import POOL
+from swarden.invariants.events import HANDOVER_KIND, LOAD_KIND, REQUEST_KIND, TREE, Owner
+from swarden.invariants.view import FENCE, FREE
 
-CACHE = Owner(TREE_KIND)
 ENDED = (LOAD_KIND, HANDOVER_KIND)  # the owners of what requests that have ended keep
 
 
@@ -20,7 +20,7 @@ class Moves:
     scheduled, before it writes: the change of hands is reported by `settle`, after the writes.
     """
 
-    def __init__(self, built: Built, notice: Callable[[NamedTuple], None], owner: Callable[[int], Owner]) -> None:
+    def __init__(self, built: BuiltCore, notice: Callable[[NamedTuple], None], owner: Callable[[int], Owner]) -> None:
         self._built, self._notice, self._owner = built, notice, owner
         self.owners = dict.fromkeys((block.block_id for block in built.pool.blocks[1:]), FREE)
         self._request = 0  # for which the manager works
@@ -101,13 +101,13 @@ class Moves:
                 continue
             owner = self.owners[unit]
             if block.block_hash is not None:
-                if owner != CACHE:
-                    self._notice(seen.Given(POOL, (unit,), owner, CACHE))
-                    self.owners[unit] = CACHE
+                if owner != TREE:
+                    self._notice(seen.Given(POOL, (unit,), owner, TREE))
+                    self.owners[unit] = TREE
             elif owner == FENCE:
                 self.owners[unit] = FREE
             else:
-                is_own = owner == CACHE or owner.kind in ENDED or not self._request
+                is_own = owner == TREE or owner.kind in ENDED or not self._request
                 by_owner.setdefault(owner if is_own else Owner(REQUEST_KIND, self._request), []).append(unit)
         for owner, units in by_owner.items():
             self._report(seen.Freed, units, owner)
@@ -123,7 +123,7 @@ class Moves:
 def owner_of(block: Any, holders: Sequence[int], owner: Callable[[int], Owner]) -> Owner | None:
     """The owner of a block by the facts: the cache, the request that has it in its table, or none."""
     if block.block_hash is not None or len(holders) > 1:
-        return CACHE
+        return TREE
     if holders:
         return owner(holders[0])
     return FREE if block.ref_cnt == 0 else None

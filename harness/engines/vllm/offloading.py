@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, NamedTuple
 
-from harness.core.faults import FaultPlan
-from harness.engines.vllm.boot import Release
-from harness.engines.vllm.config import LOAD_LATE, STORE_LATE, VllmConfig
-from harness.engines.vllm.memory import Memory
-from harness.engines.vllm.passes import Load, Pass
+from swarden.harness.core.faults import FaultPlan
+from swarden.harness.engines.vllm.boot import VllmRelease
+from swarden.harness.engines.vllm.config import LOAD_LATE, STORE_LATE, VllmConfig
+from swarden.harness.engines.vllm.memory import VllmMemory
+from swarden.harness.engines.vllm.passes import BlockLoad, VllmPass
 
 NAME = "OffloadingConnector"
 POLLS, MORE_POLLS = 2, 4  # calls of get_finished until a copy has ended
@@ -22,7 +22,7 @@ BLOCK_BYTES = 4096  # of a block in all layers; the connector aligns chunks to i
 ENOUGH_BYTES = 1 << 40
 
 
-class Place(NamedTuple):
+class OffloadedBlock(NamedTuple):
     """A block of the device, and its place in CPU memory: a chunk, and the number of the block there."""
 
     block: int
@@ -31,11 +31,11 @@ class Place(NamedTuple):
 
 
 @dataclass
-class Copy:
+class OffloadCopy:
     """A copy under way; `after` is the last launch before it."""
 
     id: int
-    places: Sequence[Place]
+    places: Sequence[OffloadedBlock]
     to_host: bool
     after: int
     is_early: bool
@@ -48,16 +48,16 @@ class Copier:
 
     def __init__(
         self,
-        release: Release,
+        release: VllmRelease,
         config: VllmConfig,
-        memory: Memory,
+        memory: VllmMemory,
         faults: FaultPlan,
         synchronize: Callable[[int], None],
     ) -> None:
         self._release, self._blocks = release, config.chunk_blocks
         self._memory, self._faults, self._synchronize = memory, faults, synchronize
         self._host: dict[tuple[int, int], Sequence[int]] = {}
-        self._under_way: list[Copy] = []
+        self._under_way: list[OffloadCopy] = []
         self._begun = 0
         self.launched = 0  # the last pass before the copies that are submitted now
         self.computed = 0
@@ -100,30 +100,30 @@ class Copier:
     def shutdown(self) -> None: ...
 
     def _submit(self, job_id: int, of_device: Any, of_host: Any, *, to_host: bool) -> bool:
-        places, chunks = list[Place](), of_host.block_ids.tolist()
+        places, chunks = list[OffloadedBlock](), of_host.block_ids.tolist()
         blocks = iter(of_device.block_ids.tolist())
         for count, first in zip(of_device.group_sizes, of_device.block_indices, strict=True):
             skipped = first % self._blocks
             for number in range(skipped, skipped + count):
-                places.append(Place(next(blocks), chunks[number // self._blocks], number % self._blocks))
+                places.append(OffloadedBlock(next(blocks), chunks[number // self._blocks], number % self._blocks))
             chunks = chunks[-(-(skipped + count) // self._blocks) if count else 0 :]
         self._begun += 1
         is_early = bool(self._begun % 2)
         is_late = self._faults.fires(STORE_LATE if to_host else LOAD_LATE)
         polls = POLLS * (not is_early) + MORE_POLLS * is_late
-        copy = Copy(job_id, places, to_host, self.launched, is_early, polls)
+        copy = OffloadCopy(job_id, places, to_host, self.launched, is_early, polls)
         self._under_way.append(copy)
         if copy.is_early and copy.after <= self.computed:
             self._make(copy)
         return True
 
-    def _of(self, *, to_host: bool) -> list[Copy]:
+    def _of(self, *, to_host: bool) -> list[OffloadCopy]:
         return [copy for copy in self._under_way if copy.to_host == to_host]
 
-    def _has_ended(self, copy: Copy) -> bool:
+    def _has_ended(self, copy: OffloadCopy) -> bool:
         return copy.polls <= 0 and copy.after <= self.computed
 
-    def _make(self, copy: Copy) -> Sequence[Copy]:
+    def _make(self, copy: OffloadCopy) -> Sequence[OffloadCopy]:
         """Make a copy, and those before it in its direction.  Returns all of these."""
         queue = self._of(to_host=copy.to_host)
         made = queue[: queue.index(copy) + 1]
@@ -142,17 +142,17 @@ class Copier:
 class OffloadingSide:
     """The worker's side of the connector, as the model runner calls it."""
 
-    def __init__(self, release: Release, connector: Any, copier: Copier) -> None:
+    def __init__(self, release: VllmRelease, connector: Any, copier: Copier) -> None:
         self._release, self._connector, self._copier = release, connector, copier
         connector.connector_worker.worker = copier
         self._outputs: dict[int, Any] = {}
-        self.loading: dict[int, Load] = {}  # the scheduler says how far they reach
+        self.loading: dict[int, BlockLoad] = {}  # the scheduler says how far they reach
 
     def __bool__(self) -> bool:
         """Whether a copy is under way, or the scheduler has not been told yet that a load ended."""
         return bool(self._copier) or any(output.finished_recving for output in self._outputs.values())
 
-    def received(self, one: Pass, output: Any) -> None:
+    def received(self, one: VllmPass, output: Any) -> None:
         """As execute_model: before the forward pass, and after it was launched."""
         connector, metadata = self._connector, output.kv_connector_metadata
         self._copier.launched = one.launch - bool(one.entries)
@@ -174,13 +174,13 @@ class OffloadingSide:
         )
         connector.clear_connector_metadata()
 
-    def computed(self, one: Pass) -> Any:
+    def computed(self, one: VllmPass) -> Any:
         """A pass has been computed. Returns what the connector told when it was launched."""
         self._copier.advance(one.launch)
         return self._outputs.pop(id(one))
 
 
-def tensors(release: Release, config: VllmConfig, layers: list[str]) -> list[Any]:
+def tensors(release: VllmRelease, config: VllmConfig, layers: list[str]) -> list[Any]:
     """The memory of the device, from which the connector takes the bytes of a block."""
     size = BLOCK_BYTES * (config.num_blocks + 1)
     return [release.make("KVCacheTensor", size=size, shared_by=layers, layers=layers, layer_stride=0, block_stride=0)]

@@ -5,21 +5,21 @@ from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple
 
-import invariants.events as seen
-from harness.core.linked import LinkedSystem
-from harness.core.port import Streamed, Submission
-from harness.engines.vllm.adapter import VllmEngine
-from harness.engines.vllm.boot import Release
-from harness.engines.vllm.config import DECODE, LEASE_S, PREFILL, VllmConfig
-from harness.engines.vllm.device import POOL
-from harness.engines.vllm.link import Agent, Link, Read, WorkerSide, use_clock, worker_of
-from harness.engines.vllm.requests import Request
+import swarden.invariants.events as seen
+from swarden.harness.core.linked import LinkedSystem
+from swarden.harness.core.port import Streamed, Submission
+from swarden.harness.engines.vllm.adapter import VllmEngine
+from swarden.harness.engines.vllm.boot import VllmRelease
+from swarden.harness.engines.vllm.config import DECODE, LEASE_S, PREFILL, VllmConfig
+from swarden.harness.engines.vllm.device import POOL
+from swarden.harness.engines.vllm.link import Agent, RemoteRead, VllmLink, WorkerSide, use_clock, worker_of
+from swarden.harness.engines.vllm.requests import VllmRequest
 
 OTHER = {PREFILL: DECODE, DECODE: PREFILL}
 TO_PREFILL = {"do_remote_decode": True, "do_remote_prefill": False}  # as the proxies among the examples of a release
 
 
-class Moved(NamedTuple):
+class SentBlock(NamedTuple):
     """A block of the prefill side that is read, for one place in a table of a request."""
 
     request: int
@@ -28,13 +28,15 @@ class Moved(NamedTuple):
     block: int
 
 
-class LinkedEngine(VllmEngine):
+class LinkedVllmEngine(VllmEngine):
     """One side; `sides` are both, the prefill side first, once they are built.
 
     The router forwards a request to the decode side when the prefill side has answered.
     """
 
-    def __init__(self, release: Release, config: VllmConfig, link: Link, sides: "list[LinkedEngine]") -> None:
+    def __init__(
+        self, release: VllmRelease, config: VllmConfig, link: VllmLink, sides: "list[LinkedVllmEngine]"
+    ) -> None:
         super().__init__(release, config)
         self._link, self._sides = link, sides
         agent = Agent(config.role, link, self._runner.device.memory, self.faults, self._read)
@@ -70,7 +72,7 @@ class LinkedEngine(VllmEngine):
                 self._forward(request, self._link.answers.pop(request.id))
         return super().step()
 
-    def _forward(self, request: Request, params: Mapping[str, Any] | None) -> None:
+    def _forward(self, request: VllmRequest, params: Mapping[str, Any] | None) -> None:
         request.is_linked = False
         request.req.kv_transfer_params = None if params is None else dict(params)
         super()._admit(request.req)
@@ -90,7 +92,7 @@ class LinkedEngine(VllmEngine):
             if output.request_id in self.built.scheduler.requests:
                 self._hand_over(request)
 
-    def _hand_over(self, request: Request) -> None:
+    def _hand_over(self, request: VllmRequest) -> None:
         self._kept.add(request.id)
         self.log.notice(seen.HandedOver(request.id, request.req.num_computed_tokens))
 
@@ -106,31 +108,31 @@ class LinkedEngine(VllmEngine):
         if not self._kept:
             super()._finish_pause()
 
-    def _read(self, read: Read) -> None:
+    def _read(self, read: RemoteRead) -> None:
         """This side reads blocks of the other one: what the other side sends is told there."""
         other = self._sides[0]
         for (request, _), moved in groupby(sorted(self._moved(read)), key=lambda one: one[:2]):
             for first, pages in _runs(list(moved)):
                 other.log.notice(seen.Sent(request, POOL, first, pages))
 
-    def _moved(self, read: Read) -> Iterator[Moved]:
+    def _moved(self, read: RemoteRead) -> Iterator[SentBlock]:
         wanted = dict(zip(read.local, read.remote, strict=True))
         for component, table in enumerate(self.built.tables):
             for rid, blocks in table.req_to_blocks.items():
                 for place, block in enumerate(blocks):
                     if block.block_id in wanted and not block.is_null:
-                        yield Moved(self.built.number_of(rid), component, place, wanted[block.block_id])
+                        yield SentBlock(self.built.number_of(rid), component, place, wanted[block.block_id])
 
 
-def side_systems(release: Release, configs: Sequence[VllmConfig]) -> list[LinkedSystem]:
+def side_systems(release: VllmRelease, configs: Sequence[VllmConfig]) -> list[LinkedSystem]:
     """The two linked sides of a pair: prefill, then decode."""
-    link, engines, sides = Link(), list[LinkedEngine](), list[LinkedSystem]()
-    engines += [LinkedEngine(release, config, link, engines) for config in configs]
+    link, engines, sides = VllmLink(), list[LinkedVllmEngine](), list[LinkedSystem]()
+    engines += [LinkedVllmEngine(release, config, link, engines) for config in configs]
     sides += [LinkedSystem(engine, sides, patience=2 * LEASE_S) for engine in engines]
     return sides
 
 
-def _runs(moved: Sequence[Moved]) -> Iterator[tuple[int, tuple[int, ...]]]:
+def _runs(moved: Sequence[SentBlock]) -> Iterator[tuple[int, tuple[int, ...]]]:
     """The first place and the blocks of each run of successive places."""
     for _, run in groupby(enumerate(moved), key=lambda pair: pair[1].place - pair[0]):
         members = [one for _, one in run]

@@ -4,21 +4,21 @@ from collections.abc import Sequence
 
 import msgspec
 
-from harness.core.ops import Op, Submit
-from harness.core.recipes import expand
-from harness.engines.foreign.target import ReleasedTarget
-from harness.engines.vllm.config import (
+from swarden.harness.core.ops import Op, Submit
+from swarden.harness.core.recipes import expand
+from swarden.harness.engines.foreign.target import ReleasedTarget
+from swarden.harness.engines.vllm.config import (
     DECODE,
     LINK_FAULTS,
     PREFILL,
-    Group,
+    LayerGroup,
     VllmConfig,
     plain_config,
     with_blocks,
     with_drafts,
 )
-from harness.search.pairs import DECODE_SIDE, KINDS, PREFILL_SIDE, PairTraffic
-from harness.search.traffic import HypothesisDraw
+from swarden.harness.search.pairs import DECODE_SIDE, KINDS, PREFILL_SIDE, PairTraffic
+from swarden.harness.search.traffic import HypothesisDraw
 
 CUTS = range(6)  # tokens
 
@@ -69,7 +69,7 @@ class VllmPairs(PairTraffic):
         return config.num_blocks * config.block_size, config.chunk_len, config.max_context_len - 16
 
 
-def misses_a_block(prompt_len: int, groups: Sequence[Group]) -> bool:
+def misses_a_block(prompt_len: int, groups: Sequence[LayerGroup]) -> bool:
     """Whether the last token of a prompt reads a block that its load does not bring."""
     windowed = [(prompt_len - group.window, group.block_size) for group in groups if group.window is not None]
     return any(first >= 0 and (first + 1) % size == 0 for first, size in windowed)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 PLACEHOLDER = -1  # a draft that is not proposed yet
 
 
-class Load(NamedTuple):
+class BlockLoad(NamedTuple):
     """KV of positions [start, end) of a request, to be written to the blocks of each group.
 
     `tokens` are those of [0, end).  A load in the background `is_late`.
@@ -29,7 +29,7 @@ class Columns(NamedTuple):
     last: int = -1
 
 
-class Entry(NamedTuple):
+class VllmEntry(NamedTuple):
     """A request of a pass: positions [start, end), and the block table of each group when it was scheduled.
 
     The last positions are those of the `drafts`.
@@ -51,14 +51,14 @@ class Entry(NamedTuple):
         table = self.tables[group]
         return table[index] if 0 <= index < len(table) else 0
 
-    def behind(self, num_rejected: int, drafts: Sequence[int]) -> "Entry":
+    def behind(self, num_rejected: int, drafts: Sequence[int]) -> "VllmEntry":
         """This entry when the pass before it has rejected so many drafts, with the drafts that were proposed since."""
         start, end = self.start - num_rejected, self.end - num_rejected
         return self._replace(start=start, end=end, drafts=drafts)
 
 
 @dataclass(eq=False)
-class Pass:
+class VllmPass:
     """A launched pass, or a call that computes nothing, with the number of the launch before it.
 
     `known` has the tokens of the requests for which the scheduler says them again.  Requests in `admitted` begin or
@@ -67,10 +67,10 @@ class Pass:
     """
 
     launch: int
-    entries: Sequence[Entry]
+    entries: Sequence[VllmEntry]
     known: Mapping[int, Sequence[int]] = field(default_factory=dict)
     admitted: Collection[int] = ()
     waiting: set[int] = field(default_factory=set)
     zeroed: Sequence[int] = ()
-    loads: list[Load] = field(default_factory=list)
+    loads: list[BlockLoad] = field(default_factory=list)
     output: Any = None

@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import invariants.events as seen
-from harness.engines.vllm.config import DECODE, VllmConfig
-from harness.engines.vllm.device import POOL, Device
-from harness.engines.vllm.passes import Pass
-from harness.engines.vllm.requests import Requests
+import swarden.invariants.events as seen
+from swarden.harness.engines.vllm.config import DECODE, VllmConfig
+from swarden.harness.engines.vllm.device import POOL, Device
+from swarden.harness.engines.vllm.passes import VllmPass
+from swarden.harness.engines.vllm.requests import VllmRequests
 
 
-def launched(one: Pass, config: VllmConfig, device: Device) -> Iterator[NamedTuple]:
+def launched(one: VllmPass, config: VllmConfig, device: Device) -> Iterator[NamedTuple]:
     """The admissions, the launch, and what the pass is going to write."""
     for entry in one.entries:
         if entry.request in one.admitted:
@@ -32,7 +32,7 @@ def launched(one: Pass, config: VllmConfig, device: Device) -> Iterator[NamedTup
             yield seen.Written(one.launch, request, POOL, start, end, pages, component)
 
 
-def completed(one: Pass, requests: Requests) -> Iterator[NamedTuple]:
+def completed(one: VllmPass, requests: VllmRequests) -> Iterator[NamedTuple]:
     """The end of the pass, and the results that are not used."""
     yield seen.Completed(one.launch)
     for entry in one.entries:

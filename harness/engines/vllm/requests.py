@@ -4,13 +4,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import invariants.events as seen
-from harness.core.port import Streamed, Submission
-from harness.engines.vllm.boot import Release
-from harness.engines.vllm.config import PREFILL, VllmConfig
-from harness.engines.vllm.passes import Entry, Pass
-from invariants.kinds import FinishReason
-from invariants.view import HANDOVER_KIND, LOAD_KIND, REQUEST_KIND, Owner
+import swarden.invariants.events as seen
+from swarden.harness.core.port import Streamed, Submission
+from swarden.harness.engines.vllm.boot import VllmRelease
+from swarden.harness.engines.vllm.config import PREFILL, VllmConfig
+from swarden.harness.engines.vllm.passes import VllmEntry, VllmPass
+from swarden.invariants.events import HANDOVER_KIND, LOAD_KIND, REQUEST_KIND, FinishReason, Owner
 
 REASONS = {
     "stop": FinishReason.STOP,
@@ -22,7 +21,7 @@ REASONS = {
 
 
 @dataclass
-class Request:
+class VllmRequest:
     """A request that has not ended: the release's own object, and its namespace.
 
     Results of passes up to launch `dropped` are not used: the request was preempted by a reset since.
@@ -38,12 +37,12 @@ class Request:
     is_linked: bool = False
 
 
-class Requests:
+class VllmRequests:
     """The unfinished requests by id, and the outputs of the step so far."""
 
-    def __init__(self, release: Release, config: VllmConfig, notice: Callable[[NamedTuple], None]) -> None:
+    def __init__(self, release: VllmRelease, config: VllmConfig, notice: Callable[[NamedTuple], None]) -> None:
         self._release, self._config, self._notice = release, config, notice
-        self.live: dict[int, Request] = {}
+        self.live: dict[int, VllmRequest] = {}
         self._streamed: list[Streamed] = []
         self._last_id = 0
 
@@ -58,7 +57,7 @@ class Requests:
         ended = HANDOVER_KIND if self._config.role == PREFILL else LOAD_KIND
         return Owner(REQUEST_KIND if number in self.live else ended, number)
 
-    def counts(self, one: Pass, entry: Entry) -> bool:
+    def counts(self, one: VllmPass, entry: VllmEntry) -> bool:
         """Will the result of a pass in flight for this request be used?"""
         request = self.live.get(entry.request)
         return request is not None and one.launch > request.dropped
@@ -86,7 +85,7 @@ class Requests:
             cache_salt=str(submission.namespace) if submission.namespace else None,
             block_hasher=hasher,
         )
-        self.live[number] = Request(number, req, submission.namespace)
+        self.live[number] = VllmRequest(number, req, submission.namespace)
         return number, req
 
     def take(self, number: int, output: Any) -> None:
@@ -110,7 +109,7 @@ class Requests:
         found, self._streamed = self._streamed, []
         return found
 
-    def _stream(self, request: Request, tokens: Sequence[int], reason: FinishReason | None) -> None:
+    def _stream(self, request: VllmRequest, tokens: Sequence[int], reason: FinishReason | None) -> None:
         preemptions = request.req.num_preemptions
         self._streamed.append(Streamed(request.id, tuple(tokens), reason, request.cached_len, preemptions))
 

@@ -6,17 +6,17 @@ A pass is computed when its result is asked for, which is as late as possible; p
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from harness.core.faults import FaultPlan
-from harness.engines.vllm.boot import Release
-from harness.engines.vllm.config import VllmConfig
-from harness.engines.vllm.device import UNKNOWN, Device
-from harness.engines.vllm.link import WorkerSide
-from harness.engines.vllm.loads import LateLoads
-from harness.engines.vllm.offloading import Copier, OffloadingSide
-from harness.engines.vllm.passes import PLACEHOLDER, Columns, Entry, Pass
+from swarden.harness.core.faults import FaultPlan
+from swarden.harness.engines.vllm.boot import VllmRelease
+from swarden.harness.engines.vllm.config import VllmConfig
+from swarden.harness.engines.vllm.device import UNKNOWN, Device
+from swarden.harness.engines.vllm.link import WorkerSide
+from swarden.harness.engines.vllm.loads import LateLoads
+from swarden.harness.engines.vllm.offloading import Copier, OffloadingSide
+from swarden.harness.engines.vllm.passes import PLACEHOLDER, Columns, VllmEntry, VllmPass
 
 
-class Result(NamedTuple):
+class ResultFuture(NamedTuple):
     """A future, which is done when its result has been asked for."""
 
     get: Callable[[], Any]
@@ -36,15 +36,15 @@ class Hooks(NamedTuple):
     """
 
     notice: Callable[[NamedTuple], None]
-    launched: Callable[[Pass], None]
-    completed: Callable[[Pass], None]
+    launched: Callable[[VllmPass], None]
+    completed: Callable[[VllmPass], None]
     number_of: Callable[[str], int]
 
 
 class Runner:
     """The executor of an engine core, with the block tables that its scheduler has sent."""
 
-    def __init__(self, release: Release, config: VllmConfig, faults: FaultPlan, hooks: Hooks) -> None:
+    def __init__(self, release: VllmRelease, config: VllmConfig, faults: FaultPlan, hooks: Hooks) -> None:
         self.release, self._config, self._hooks = release, config, hooks
         self.number_of = hooks.number_of
         self.tables: dict[int, list[list[int]]] = {}
@@ -53,15 +53,15 @@ class Runner:
         self.loads: LateLoads | OffloadingSide | WorkerSide = LateLoads(
             release, faults, config.groups, self.device.load
         )
-        self._last = Pass(0, ())
-        self._queue: list[Pass] = []  # not computed yet
+        self._last = VllmPass(0, ())
+        self._queue: list[VllmPass] = []  # not computed yet
 
     @property
     def last_launch(self) -> int:
         return self._last.launch
 
     @property
-    def in_flight(self) -> list[Pass]:
+    def in_flight(self) -> list[VllmPass]:
         return [one for one in self._queue if one.entries]
 
     def offload(self, connector: Any) -> None:
@@ -69,7 +69,7 @@ class Runner:
         copier = Copier(self.release, self._config, self.device.memory, self._faults, self._synchronize)
         self.loads = OffloadingSide(self.release, connector, copier)
 
-    def launch(self, output: Any) -> Pass:
+    def launch(self, output: Any) -> VllmPass:
         """Queue the pass of a scheduler's output."""
         one = self._received(output)
         self._queue.append(one)
@@ -88,7 +88,7 @@ class Runner:
     def execute_model(self, output: Any, non_block: bool = False) -> Any:
         one = self.launch(output)
         self.loads.received(one, output)
-        return self._result(one) if not one.entries else Result(lambda: None, lambda: True)
+        return self._result(one) if not one.entries else ResultFuture(lambda: None, lambda: True)
 
     def sample_tokens(self, grammar_output: Any, non_block: bool = False) -> Any:
         result = self._result(self._queue[-1])
@@ -108,7 +108,7 @@ class Runner:
 
     def reset_encoder_cache(self) -> None: ...
 
-    def _received(self, output: Any) -> Pass:
+    def _received(self, output: Any) -> VllmPass:
         """Update the tables as the scheduler's output says, and launch its pass."""
         for name in ("finished_req_ids", *(["preempted_req_ids"] if self._config.second_runner else [])):
             for rid in getattr(output, name) or ():
@@ -141,16 +141,16 @@ class Runner:
 
     def _pass_of(
         self, output: Any, starts: Mapping[int, int], known: Mapping[int, Sequence[int]], admitted: set[int]
-    ) -> Pass:
+    ) -> VllmPass:
         """The pass that an output of the scheduler describes."""
         in_flight = {entry.request: entry for one in self._queue for entry in one.entries}
-        states, entries, waiting = self.device.states, list[Entry](), set[int]()
+        states, entries, waiting = self.device.states, list[VllmEntry](), set[int]()
         for rid, count in output.num_scheduled_tokens.items():
             request, drafts = self.number_of(rid), tuple(output.scheduled_spec_decode_tokens.get(rid, ()))
             tables = [tuple(table) for table in self.tables[request]]
             start, end = starts[request], starts[request] + count
             columns = states.columns(request, start, end, len(drafts)) if states.groups else Columns()
-            entry = Entry(request, start, end, tables, drafts, columns)
+            entry = VllmEntry(request, start, end, tables, drafts, columns)
             before = in_flight.get(request) if request not in admitted else None
             if before is not None and (before.drafts or drafts):
                 waiting.add(request)
@@ -158,29 +158,29 @@ class Runner:
                 entry = entry.behind(0, self._proposed(entry))
             entries.append(entry)
         zeroed = getattr(output, "new_block_ids_to_zero", None) or ()
-        return Pass(self.last_launch + bool(entries), entries, known, admitted, waiting, zeroed)
+        return VllmPass(self.last_launch + bool(entries), entries, known, admitted, waiting, zeroed)
 
-    def _proposed(self, entry: Entry) -> Sequence[int]:
+    def _proposed(self, entry: VllmEntry) -> Sequence[int]:
         """The drafts of an entry; with asynchronous scheduling only the runner has them."""
         if PLACEHOLDER not in entry.drafts:
             return entry.drafts
         count = len(entry.drafts)
         return tuple([*self.device.drafts(entry.request), *[UNKNOWN] * count][:count])
 
-    def _result(self, one: Pass) -> Result:
+    def _result(self, one: VllmPass) -> ResultFuture:
         def get() -> Any:
             while one.output is None:
                 self._compute(self._queue.pop(0))
             return one.output
 
-        return Result(get, lambda: one.output is not None)
+        return ResultFuture(get, lambda: one.output is not None)
 
     def _synchronize(self, launch: int) -> None:
         """Compute all passes up to a launch, but not the one that is being launched."""
         while len(self._queue) > 1 and self._queue[0].launch <= launch:
             self._compute(self._queue.pop(0))
 
-    def _compute(self, one: Pass) -> None:
+    def _compute(self, one: VllmPass) -> None:
         sampled = self.device.compute(one)
         rids = [str(entry.request) for entry in one.entries]
         one.output = self.release.make(
@@ -197,7 +197,7 @@ class Runner:
             self._hooks.completed(one)
         self._verified(one, sampled)
 
-    def _verified(self, one: Pass, sampled: Sequence[Sequence[int]]) -> None:
+    def _verified(self, one: VllmPass, sampled: Sequence[Sequence[int]]) -> None:
         """Let the entries that wait for the drafts of a pass start behind the accepted ones."""
         rejected = {
             entry.request: len(entry.drafts) - max(0, len(tokens) - 1)

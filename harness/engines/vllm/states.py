@@ -8,19 +8,19 @@ of a pass at once: a block that another entry writes is no source.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from harness.engines.vllm.config import ALIGN, NONE, VllmConfig
-from harness.engines.vllm.memory import Memory
-from harness.engines.vllm.passes import Columns, Entry
+from swarden.harness.engines.vllm.config import ALIGN, NONE, VllmConfig
+from swarden.harness.engines.vllm.memory import VllmMemory
+from swarden.harness.engines.vllm.passes import Columns, VllmEntry
 
 
-class States:
+class VllmStates:
     """The running state of each request.
 
     `_column` is its place in the tables when the last pass was launched.  `_accepted` is the number of drafts that the
     last pass accepted: the state after them is so many places behind.
     """
 
-    def __init__(self, config: VllmConfig, memory: Memory) -> None:
+    def __init__(self, config: VllmConfig, memory: VllmMemory) -> None:
         self._memory, self._mode = memory, config.state_mode
         sizes = {index: group.block_size for index, group in enumerate(config.groups) if group.has_states}
         self.groups, self._size = tuple(sizes), max(sizes.values(), default=1)
@@ -43,12 +43,12 @@ class States:
             return Columns(source, last, last + num_drafts)
         return Columns(source, start // self._size, last)
 
-    def blocks(self, entry: Entry, group: int) -> tuple[int, ...]:
+    def blocks(self, entry: VllmEntry, group: int) -> tuple[int, ...]:
         """The blocks that an entry writes."""
         columns = range(entry.columns.first, entry.columns.last + 1)
         return tuple(filter(None, [entry.block(group, column) for column in columns]))
 
-    def move(self, entries: Sequence[Entry]) -> None:
+    def move(self, entries: Sequence[VllmEntry]) -> None:
         """Make the copies before a pass."""
         if self._mode == ALIGN:
             moved = [entry for entry in entries if entry.columns.source not in (-1, entry.columns.first)]
@@ -56,7 +56,7 @@ class States:
             self._copy([(entry, source, entry.columns.first) for source, entry in places])
             self._accepted.update(dict.fromkeys([entry.request for entry in moved], 0))
 
-    def read(self, entries: Sequence[Entry]) -> Mapping[tuple[int, int], int]:
+    def read(self, entries: Sequence[VllmEntry]) -> Mapping[tuple[int, int], int]:
         """The tag of the state before a pass, by request and group."""
         written = {
             block: entry.request for entry in entries for group in self.groups for block in self.blocks(entry, group)
@@ -71,7 +71,7 @@ class States:
                 tags[entry.request, group] = self._memory.state(group, block) if is_own else 0
         return tags
 
-    def write(self, entry: Entry, group: int, tags: Sequence[int]) -> None:
+    def write(self, entry: VllmEntry, group: int, tags: Sequence[int]) -> None:
         """Write states of an entry; `tags` are those of all its positions."""
         _, first, last = entry.columns
         for column in range(first, last + 1):
@@ -81,7 +81,7 @@ class States:
                 index = min((column + 1) * self._size, entry.end) - 1 - entry.start
             self._memory.put_state(group, entry.block(group, column), tags[index])
 
-    def accept(self, entries: Sequence[Entry], accepted: Sequence[int]) -> None:
+    def accept(self, entries: Sequence[VllmEntry], accepted: Sequence[int]) -> None:
         """A pass is over, and so many drafts of each entry are right.
 
         In mode "align", the state at the end of a block is copied to this block, if the pass went beyond it.
@@ -97,7 +97,7 @@ class States:
             self._accepted[entry.request] = 0 if is_at_border and entry.columns.first == target else count
         self._copy(copies)
 
-    def _copy(self, copies: Iterable[tuple[Entry, int, int]]) -> None:
+    def _copy(self, copies: Iterable[tuple[VllmEntry, int, int]]) -> None:
         """Copy blocks of entries, from one column to another."""
         pairs = [
             (entry.block(group, source), entry.block(group, target))

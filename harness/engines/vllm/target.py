@@ -6,27 +6,35 @@ from typing import Any
 
 import msgspec
 
-from harness.core.errors import InvalidConfig
-from harness.core.ops import Abort, Accept, Drain, Flush, Heal, Inject, Op, Pause, Resume, Step, Submit
-from harness.core.port import EnginePort
-from harness.core.releases import parsed
-from harness.core.system import System
-from harness.core.target import ENGINE, Draw, MachineSpec, Shape
-from harness.engines.foreign.target import ReleasedTarget
-from harness.engines.vllm.adapter import CODE, FAULTS, VllmEngine
-from harness.engines.vllm.boot import Release, boot
-from harness.engines.vllm.config import BOTH, DECODE, NGRAM, PAIR, PREFILL, VllmConfig, random_config
-from harness.engines.vllm.mutants import CATALOG
-from harness.engines.vllm.pair import side_systems
-from harness.engines.vllm.releases import VLLM
+from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.ops import Abort, Accept, Drain, Flush, Heal, Inject, Op, Pause, Resume, Step, Submit
+from swarden.harness.core.port import EnginePort
+from swarden.harness.core.releases import Releases, parsed
+from swarden.harness.core.system import System
+from swarden.harness.core.target import ENGINE, Draw, MachineSpec, Shape
+from swarden.harness.engines.foreign.target import ReleasedTarget
+from swarden.harness.engines.vllm.adapter import CODE, FAULTS, VllmEngine
+from swarden.harness.engines.vllm.boot import VllmRelease, boot
+from swarden.harness.engines.vllm.config import BOTH, DECODE, NGRAM, PAIR, PREFILL, VllmConfig, random_config
+from swarden.harness.engines.vllm.mutants import MUTANTS
+from swarden.harness.engines.vllm.pair import side_systems
 
 FIRST_PAIRED = "0.22.0"  # in an older release an idle prefill side does not step, and keeps the blocks that were read
-GENERIC = "harness.search.traffic:EngineTraffic"
-PAIRED = "harness.engines.vllm.pair_traffic:VllmPairs"
+GENERIC = "swarden.harness.search.traffic:EngineTraffic"
+PAIRED = "swarden.harness.engines.vllm.pair_traffic:VllmPairs"
 OPS: tuple[type[Op], ...] = (Submit, Abort, Step, Flush, Pause, Resume, Inject, Heal, Drain, Accept)
+VLLM = Releases(
+    package="vllm",
+    root=Path(".swarden/engines/vllm"),
+    requirements=Path(__file__).with_name("packages.txt"),
+    release_size="240 to 340 MB",
+    shared_size="about 40 MB",
+    from_environment=("torch",),
+    kept_files=(".py",),  # its compiled files are GPU libraries
+)
 
 
-class VllmTarget(ReleasedTarget[Release]):
+class VllmTarget(ReleasedTarget[VllmRelease]):
     """The engine core of vLLM, alone or as the two sides of a pair."""
 
     name = "vllm"
@@ -38,8 +46,8 @@ class VllmTarget(ReleasedTarget[Release]):
     defaults: Mapping[str, Any] = msgspec.to_builtins(VllmConfig())
     releases = VLLM
     config_type = VllmConfig
-    catalog = CATALOG
-    canaries = tuple([mutant.id for mutant in CATALOG if mutant.machine == ENGINE])
+    catalog = MUTANTS.all
+    canaries = tuple([mutant.id for mutant in MUTANTS.all if mutant.machine == ENGINE])
     coupled = (
         ("draft_len", "drafter"),
         ("windows", "window_block_sizes"),
@@ -100,7 +108,7 @@ class VllmTarget(ReleasedTarget[Release]):
             return side_systems(self.booted(), configs)
         return super().systems(machine, configs, model)
 
-    def load(self, version: str, folders: tuple[Path, ...]) -> Release:
+    def load(self, version: str, folders: tuple[Path, ...]) -> VllmRelease:
         return boot(version, folders)
 
     def build(self, config: Any) -> EnginePort:

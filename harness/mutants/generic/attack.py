@@ -8,23 +8,23 @@ from pathlib import Path
 
 import msgspec
 
-from harness.core.oplog import OpLog
-from harness.core.registry import OWN, target_of
-from harness.core.replay import run_log
-from harness.search.process import prepare_process
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.registry import OWN, target_of
+from swarden.harness.core.replay import run_log
+from swarden.harness.search.process import prepare_process
 
 # By machine, parts of the engine that do not run in it.
 NOT_RUN: Mapping[str, Collection[str]] = {"ledger": ("cache", "scheduler"), "tree": ("scheduler",)}
 
 
-class Kept(msgspec.Struct):
+class KeptRuns(msgspec.Struct):
     """The kept runs of a kind, as op-logs in file format, in the order in which they are repeated."""
 
     machine: str
     logs: list[bytes]
 
 
-def attack(part: str, kept: Sequence[Kept], *, seconds: float) -> dict[str, object]:
+def attack(part: str, kept: Sequence[KeptRuns], *, seconds: float) -> dict[str, object]:
     """Run the logs that drive a part, for at most `seconds` of CPU. Returns `found`, the first fingerprint or None.
 
     The kinds of runs take turns.  The result also has the machine of the failed run and the cost.  A single run that
@@ -47,7 +47,7 @@ def attack(part: str, kept: Sequence[Kept], *, seconds: float) -> dict[str, obje
     return result | {"runs": runs, "engine_steps": steps, "cpu_seconds": round(time.process_time() - started, 2)}
 
 
-def _in_turn(kept: Sequence[Kept]) -> Iterator[tuple[str, bytes]]:
+def _in_turn(kept: Sequence[KeptRuns]) -> Iterator[tuple[str, bytes]]:
     """The logs of all kinds, each with its machine; after any number of logs, about the same share of each kind."""
     ranked = [(place / len(one.logs), one.machine, log) for one in kept for place, log in enumerate(one.logs)]
     for _, machine, log in sorted(ranked, key=itemgetter(0)):

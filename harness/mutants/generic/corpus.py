@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from harness.core.files import write_whole
-from harness.core.oplog import OpLog
-from harness.core.registry import OWN
-from harness.mutants.generic.attack import Kept
-from harness.search.campaign import Plan, Worker
-from harness.search.corpus import Part, rarest_first
-from harness.search.profiles import PROFILES
+from swarden.harness.core.files import write_whole
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.registry import OWN
+from swarden.harness.mutants.generic.attack import KeptRuns
+from swarden.harness.search.campaign import Plan, Worker
+from swarden.harness.search.corpus import CorpusPart, rarest_first
+from swarden.harness.search.profiles import PROFILES
 
 
 class Source(NamedTuple):
@@ -41,7 +41,7 @@ SOURCES: Sequence[Source] = (
 class Corpus(msgspec.Struct):
     """The kept runs by source; `num_failed` runs are left out: they fail on the healthy engine too."""
 
-    kept: list[Kept] = []
+    kept: list[KeptRuns] = []
     num_failed: int = 0
 
 
@@ -58,10 +58,10 @@ def record(*, runs: int, seed: int) -> Corpus:
             machine=machine,
             model=model,
             twin=twin,
-            part=Part(),
+            part=CorpusPart(),
         )
         result = Worker(plan, lambda _: None).work()
-        corpus.kept.append(Kept(machine, [log.to_bytes() for log in _from_both_ends(rarest_first(result.rare))]))
+        corpus.kept.append(KeptRuns(machine, [log.to_bytes() for log in _from_both_ends(rarest_first(result.rare))]))
         corpus.num_failed += result.tallies.failed_runs
     return corpus
 

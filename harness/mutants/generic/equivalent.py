@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from harness.mutants.generic.mutation import Mutation
+from swarden.harness.mutants.generic.mutation import Mutation
 
 
 @dataclass(frozen=True, slots=True)

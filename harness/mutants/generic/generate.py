@@ -13,7 +13,7 @@ from cosmic_ray.ast import ast_nodes, get_ast
 from cosmic_ray.mutating import mutate_code
 from cosmic_ray.plugins import get_operator, operator_names
 
-from harness.mutants.generic.mutation import Mutation
+from swarden.harness.mutants.generic.mutation import Mutation
 
 Definition = ast.FunctionDef | ast.ClassDef
 BLOCKS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.For, ast.While, ast.If, ast.With)

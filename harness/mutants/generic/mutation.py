@@ -30,7 +30,7 @@ class Mutation:
 
     @property
     def module(self) -> str:
-        return self.path.removesuffix(".py").replace("/", ".")
+        return f"swarden.{self.path.removesuffix('.py').replace('/', '.')}"
 
     @property
     def part(self) -> str:

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from harness.core.files import opened, read_whole, write_whole
-from harness.core.limits import MAX_ARCHIVE_BYTES
-from harness.mutants.generic.equivalent import why_equivalent
-from harness.mutants.generic.mutation import Mutation
-from harness.mutants.generic.trial import Trial
+from swarden.harness.core.files import opened, read_whole, write_whole
+from swarden.harness.core.limits import MAX_ARCHIVE_BYTES
+from swarden.harness.mutants.generic.equivalent import why_equivalent
+from swarden.harness.mutants.generic.mutation import Mutation
+from swarden.harness.mutants.generic.trial import Trial
 
 
 @dataclass(frozen=True, slots=True)

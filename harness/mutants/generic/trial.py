@@ -9,13 +9,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from harness.core.fingerprint import fingerprint_of_error
-from harness.mutants.generic.attack import Kept
-from harness.mutants.generic.mutation import Mutation
-from harness.search.jobs import JobDeath, run_jobs
+from swarden.harness.core.fingerprint import fingerprint_of_error
+from swarden.harness.mutants.generic.attack import KeptRuns
+from swarden.harness.mutants.generic.mutation import Mutation
+from swarden.harness.search.jobs import JobDeath, run_jobs
 
-PACKAGE = "engine_under_test"
-OWN_PACKAGES = ("engine_under_test", "fakes", "harness", "invariants")
+PACKAGE = "swarden.engine_under_test"
 SPARE_BYTES = 2 << 30  # the memory that a trial may allocate, so that an endless list ends
 STUCK = "stuck"
 
@@ -29,7 +28,7 @@ class Trial:
     figures: dict[str, Any]
 
 
-def trials(mutations: Sequence[Mutation], kept: Sequence[Kept], *, seconds: float, workers: int) -> Iterator[Trial]:
+def trials(mutations: Sequence[Mutation], kept: Sequence[KeptRuns], *, seconds: float, workers: int) -> Iterator[Trial]:
     """Yield the trial of each mutation as it ends; `workers` run at a time, each for at most `seconds` of CPU."""
     for mutation, ended in run_jobs(mutations, partial(_work, kept=kept, seconds=seconds), workers=workers):
         if isinstance(ended, JobDeath):
@@ -38,15 +37,15 @@ def trials(mutations: Sequence[Mutation], kept: Sequence[Kept], *, seconds: floa
             yield Trial(mutation, ended.pop("found"), ended)
 
 
-def _work(mutation: Mutation, kept: Sequence[Kept], seconds: float) -> dict[str, Any]:
+def _work(mutation: Mutation, kept: Sequence[KeptRuns], seconds: float) -> dict[str, Any]:
     """Make a trial in its process: unload our packages, load the mutated module, run the traffic, return the result."""
     limit = _mapped_bytes() + SPARE_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    for name in [name for name in sys.modules if name.split(".")[0] in OWN_PACKAGES]:
+    for name in [name for name in sys.modules if name.split(".")[0] == "swarden"]:
         del sys.modules[name]
     try:
         mutation.plant()
-        result: dict[str, Any] = import_module("harness.mutants.generic.attack").attack(
+        result: dict[str, Any] = import_module("swarden.harness.mutants.generic.attack").attack(
             mutation.part, kept, seconds=seconds
         )
     except Exception as error:  # the engine cannot be imported or built, or its state cannot be captured

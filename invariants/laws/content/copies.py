@@ -1,14 +1,14 @@
 """The contents of copies: between the device and the host, between two engines, and of swaps."""
 
-from invariants.events import Copied, Received
-from invariants.invariant import invariant
-from invariants.transition import Transition, When
-from invariants.violation import Code, Evidence, Ref, found, request_ref, unit_ref
+from swarden.invariants.events import Copied, Received
+from swarden.invariants.invariant import invariant
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.violation import Code, Evidence, Ref, found, request_ref, unit_ref
 
 
 class CopyCode(Code):
-    DIFFERS = "differs"
-    CHANGED_ON_THE_WAY = "changed_on_the_way"
+    DIFFERS = "holds other content than {copy}, the other end of the copy"
+    CHANGED_ON_THE_WAY = "holds other bytes than were sent to it for {request}"
 
 
 @invariant(When.OP, needs=("copy_jobs",), on=(Copied,))

@@ -1,16 +1,16 @@
 """Draft tokens: they fit the pages of their request, and only those that the model confirms are accepted."""
 
-from invariants.events import Launched, Proposed, Verified
-from invariants.invariant import invariant
-from invariants.transition import Transition, When
-from invariants.violation import Code, Evidence, found, request_ref
+from swarden.invariants.events import Launched, Proposed, Verified
+from swarden.invariants.invariant import invariant
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.violation import Code, Evidence, found, request_ref
 
 
 class DraftCode(Code):
-    TOO_MANY = "too_many"
-    BEYOND_ALLOCATION = "beyond_allocation"
-    NOT_ALL_VERIFIED = "not_all_verified"
-    WRONG_DRAFT_ACCEPTED = "wrong_draft_accepted"
+    TOO_MANY = "{count} drafts, at most {most} are allowed"
+    BEYOND_ALLOCATION = "its drafts end at position {end}, but its pages at {allocated_len}"
+    NOT_ALL_VERIFIED = "launch {launch} sampled {sampled} tokens for {drafts} drafts"
+    WRONG_DRAFT_ACCEPTED = "{accepted} of the drafts {drafts} are accepted, the model sampled {sampled}"
 
 
 @invariant(When.OP, needs=("records", "Launched"), on=(Proposed,))

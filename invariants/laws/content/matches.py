@@ -2,17 +2,17 @@
 
 from typing import NamedTuple
 
-from invariants.events import Matched
-from invariants.invariant import invariant
-from invariants.prefixes import CHANGES_CONTENT, Columns, columns_of, is_usable
-from invariants.transition import Transition, When
-from invariants.violation import Code, Evidence, found, request_ref
-from invariants.windows import first_needed_page
+from swarden.invariants.events import Matched
+from swarden.invariants.invariant import invariant
+from swarden.invariants.prefixes import CHANGES_CONTENT, Columns, columns_of, is_usable
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.violation import Code, Evidence, found, request_ref
+from swarden.invariants.windows import first_needed_page
 
 
 class MatchCode(Code):
-    NOT_USABLE = "not_cached"
-    OTHER_PAGES = "other_pages"
+    NOT_USABLE = "matched {length} tokens, which are not a usable cached prefix of whole pages"
+    OTHER_PAGES = "matched the pages {pages}, the tree has {want}"
 
 
 class Lookup(NamedTuple):

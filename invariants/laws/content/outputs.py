@@ -2,20 +2,22 @@
 
 from collections import Counter
 
-from invariants.events import Compared, Read, TakenOver
-from invariants.invariant import invariant
-from invariants.transition import Transition, When
-from invariants.violation import Code, Evidence, found, request_ref
+from swarden.invariants.events import Compared, Read, TakenOver
+from swarden.invariants.invariant import invariant
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.violation import Code, Evidence, found, request_ref
 
 
 class OutputCode(Code):
-    WRONG_TOKEN = "wrong_token"
-    WRONG_LOGITS = "wrong_logits"
-    WRONG_TOKEN_SAMPLED = "wrong_token_sampled"
-    WRONG_TOKEN_STREAMED = "wrong_token_streamed"
-    NOT_COMPUTED = "not_computed"
-    COMPUTED_IN_PART = "computed_in_part"
-    TOO_LONG = "too_long"
+    WRONG_TOKEN = "token {token} at position {position}, the reference has {want}"
+    WRONG_LOGITS = (
+        "the logits at position {position} of [{start}, {end}) are off by {difference}, tolerance {tolerance}"
+    )
+    WRONG_TOKEN_SAMPLED = "token {token} is sampled at position {position}, the uncached model has {want}"
+    WRONG_TOKEN_STREAMED = "token {token} is streamed at position {position}, the uncached model has {want}"
+    NOT_COMPUTED = "{num_new} new tokens are streamed, but the valid results of the step have {num_computed}"
+    COMPUTED_IN_PART = "a token is streamed after {num_computed} of its {num_known} tokens are computed"
+    TOO_LONG = "{num_outputs} tokens are streamed, {asked} were requested"
 
 
 def tokens_are_known(change: Transition) -> bool:

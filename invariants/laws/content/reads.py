@@ -2,19 +2,19 @@
 
 from array import array
 
-from invariants.events import Compared, Launched, PrefixesCompared, Read
-from invariants.invariant import invariant
-from invariants.transition import Transition, When
-from invariants.view import LaunchView, Snapshot
-from invariants.violation import Code, Evidence, Found, Ref, found, pool_ref, request_ref, unit_ref
-from invariants.windows import lookback
+from swarden.invariants.events import Compared, Launched, PrefixesCompared, Read
+from swarden.invariants.invariant import invariant
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.view import LaunchView, Snapshot
+from swarden.invariants.violation import Code, Evidence, Found, Ref, found, pool_ref, request_ref, unit_ref
+from swarden.invariants.windows import lookback
 
 
 class ReadCode(Code):
-    UNWRITTEN = "unwritten"
-    OTHER_CONTENT = "other_content"
-    NOT_READ = "not_read"
-    READ_IN_PART = "read_in_part"
+    UNWRITTEN = "position {position} in {place} is read and was never written"
+    OTHER_CONTENT = "position {position} in {place} holds the KV of other tokens (that prefix belongs to {known_from})"
+    NOT_READ = "{pool} is not read, want [{want_start}, {want_end})"
+    READ_IN_PART = "only [{start}, {end}) of {pool} is read, want [{want_start}, {want_end})"
 
 
 def reads_are_reported(change: Transition) -> bool:

@@ -1,13 +1,13 @@
 """The bytes of slots: they are those that were last written there."""
 
-from invariants.events import BytesCompared
-from invariants.invariant import invariant
-from invariants.transition import Transition, When
-from invariants.violation import Code, Evidence, found, unit_ref
+from swarden.invariants.events import BytesCompared
+from swarden.invariants.invariant import invariant
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.violation import Code, Evidence, found, unit_ref
 
 
 class BytesCode(Code):
-    ALTERED = "altered"
+    ALTERED = "the slot at offset {offset} has other bytes than were last written there"
 
 
 @invariant(When.OP, on=(BytesCompared,))

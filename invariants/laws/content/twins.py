@@ -1,15 +1,15 @@
 """Two engines that get the same requests."""
 
-from invariants.invariant import invariant
-from invariants.kinds import FinishReason
-from invariants.reference import Expectation
-from invariants.transition import Transition, When
-from invariants.violation import Code, Evidence, found, request_ref
+from swarden.invariants.events import FinishReason
+from swarden.invariants.invariant import invariant
+from swarden.invariants.reference import Expectation
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.violation import Code, Evidence, found, request_ref
 
 
 class TwinCode(Code):
-    OTHER_TOKEN = "other_token"
-    GOES_ON_AFTER_STOP = "goes_on_after_stop"
+    OTHER_TOKEN = "token {token} at position {position}, its twin has {other}"
+    GOES_ON_AFTER_STOP = "{count} output tokens, its twin has {other}, and the shorter output ends with a stop"
 
 
 def has_twin(change: Transition) -> bool:

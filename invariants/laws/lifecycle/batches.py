@@ -2,20 +2,20 @@
 
 from typing import NamedTuple
 
-from invariants.events import RECORD_RELEASES, Admitted, Completed, Failed, Launched, Loaded, Paused, TakenOver
-from invariants.invariant import invariant
-from invariants.transition import Transition, When
-from invariants.violation import Code, Evidence, Found, Ref, found, owner_ref, request_ref
+from swarden.invariants.events import RECORD_RELEASES, Admitted, Completed, Failed, Launched, Loaded, Paused, TakenOver
+from swarden.invariants.invariant import invariant
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.violation import Code, Evidence, Found, Ref, found, owner_ref, request_ref
 
 
 class BatchCode(Code):
-    REQUEST_TWICE = "request_twice"
-    TOO_MANY_REQUESTS = "too_many_requests"
-    NO_TOKENS = "no_tokens"
-    RESUMED_ELSEWHERE = "resumed_elsewhere"
-    STARTED_ELSEWHERE = "started_elsewhere"
-    NOT_ADMITTED = "not_admitted"
-    COMMITTED_OTHER_LEN = "committed_other_len"
+    REQUEST_TWICE = "computes {requests} twice"
+    TOO_MANY_REQUESTS = "computes {count} requests, at most {most} may run"
+    NO_TOKENS = "launch {launch} computes no token for it: [{start}, {end})"
+    RESUMED_ELSEWHERE = "launch {launch} computes [{start}, {end}), but launched_len was {launched_len}"
+    STARTED_ELSEWHERE = "launch {launch} computes [{start}, {end}), but it was admitted at {admitted_at}"
+    NOT_ADMITTED = "launch {launch} computes [{start}, {end}), but it has no record and was not admitted"
+    COMMITTED_OTHER_LEN = "committed_len is {committed_len}, but its last valid result ends at {want}"
 
 
 @invariant(When.OP, on=(Launched,))
@@ -50,7 +50,7 @@ def requests_resume_where_they_stopped(change: Transition) -> Evidence:
             for entry in event.entries:
                 launched, planned = reached.get(entry[0]), admitted.pop(entry[0], None)
                 if {launched, planned} - {None} != {entry[1]}:
-                    yield _wrong_start(event.launch, Entry(*entry), launched, planned)
+                    yield _wrong_start(event.launch, PassEntry(*entry), launched, planned)
                 reached[entry[0]] = entry[2]
         elif isinstance(event, Completed):
             for landing in change.landings:
@@ -83,7 +83,7 @@ def committed_tokens_have_landed(change: Transition) -> Evidence:
             yield found(owner_ref(record.owner), BatchCode.COMMITTED_OTHER_LEN, committed_len=committed, want=want)
 
 
-class Entry(NamedTuple):
+class PassEntry(NamedTuple):
     """Positions [start, end) of a request that a pass computes."""
 
     request_id: int
@@ -105,7 +105,7 @@ def _follow(change: Transition, event: NamedTuple, reached: dict[int, int]) -> N
         reached.clear()
 
 
-def _wrong_start(launch: int, entry: Entry, launched: int | None, planned: int | None) -> Found:
+def _wrong_start(launch: int, entry: PassEntry, launched: int | None, planned: int | None) -> Found:
     subject, values = request_ref(entry.request_id), {"launch": launch, "start": entry.start, "end": entry.end}
     if launched is None and planned is None:
         return found(subject, BatchCode.NOT_ADMITTED, **values)

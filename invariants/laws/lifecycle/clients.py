@@ -1,18 +1,17 @@
 """The client's stop conditions and aborts."""
 
-from invariants.events import Finished
-from invariants.invariant import invariant
-from invariants.kinds import FinishReason
-from invariants.laws.content.outputs import tokens_are_known
-from invariants.transition import Transition, When
-from invariants.violation import Code, Evidence, found, request_ref
+from swarden.invariants.events import Finished, FinishReason
+from swarden.invariants.invariant import invariant
+from swarden.invariants.laws.content.outputs import tokens_are_known
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.violation import Code, Evidence, found, request_ref
 
 
 class ClientCode(Code):
-    DECODED_AFTER_ABORT = "decoded_after_abort"
-    DECODED_AFTER_STOP = "decoded_after_stop"
-    STOPPED_WITHOUT_STOP_TOKEN = "stopped_without_stop_token"
-    ENDED_SHORT = "ended_short"
+    DECODED_AFTER_ABORT = "{decoded} tokens decoded after its abort, at most {most} are allowed"
+    DECODED_AFTER_STOP = "not ended at its stop token {token} at position {position}"
+    STOPPED_WITHOUT_STOP_TOKEN = "ended by a stop token, but has none in its output"
+    ENDED_SHORT = "ended by length after {num_outputs} tokens, but {asked} were requested"
 
 
 @invariant(When.OP, needs=("requests",), given=tokens_are_known)

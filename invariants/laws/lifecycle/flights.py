@@ -3,30 +3,42 @@
 from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
 
-from invariants.events import Completed, Discarded, Failed, Late, Launched
-from invariants.invariant import invariant
-from invariants.transition import Transition, When
-from invariants.view import FENCE, FREE, REQUEST_KIND, SESSION_KIND, TREE_KIND, LaunchView, Owner, PoolView, Snapshot
-from invariants.violation import Code, Evidence, Found, Ref, found, request_ref, unit_ref
+from swarden.invariants.events import (
+    REQUEST_KIND,
+    SESSION_KIND,
+    TREE_KIND,
+    Completed,
+    Discarded,
+    Failed,
+    Late,
+    Launched,
+    Owner,
+)
+from swarden.invariants.invariant import invariant
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.view import FENCE, FREE, LaunchView, PoolView, Snapshot
+from swarden.invariants.violation import Code, Evidence, Found, Ref, found, request_ref, unit_ref
 
 
 class FlightCode(Code):
-    LAUNCHED_OUT_OF_ORDER = "launched_out_of_order"
-    TOO_MANY_IN_FLIGHT = "too_many_in_flight"
-    NOT_IN_FLIGHT = "ended_not_in_flight"
-    NOT_THE_OLDEST = "ended_out_of_order"
-    FAILED_NOT_COMPLETED = "failed_not_completed"
-    IN_FLIGHT_DIFFERS = "in_flight_differs_from_events"
-    DISCARDED_NOT_COMPLETED = "discarded_not_completed"
-    VALID_RESULT_DISCARDED = "valid_result_discarded"
-    LEFT_FENCE_EARLY = "left_fence_early"
-    UNLOCKED_EARLY = "unlocked_early"
-    USED_WHILE_UNOWNED = "read_while_unowned"
-    USED_AFTER_FREE = "read_after_free"
-    USED_AFTER_CHANGE_OF_OWNER = "read_after_change_of_owner"
-    USED_IN_ANOTHER_RECORD = "read_in_another_record"
-    USED_WITHOUT_LOCK = "read_without_lock"
-    FENCED_FOR_EARLIER_LAUNCH = "fenced_for_an_earlier_launch"
+    LAUNCHED_OUT_OF_ORDER = "launched after {last}, but launch ids must increase"
+    TOO_MANY_IN_FLIGHT = "launched while {in_flight} are in flight, at most {most} may be"
+    NOT_IN_FLIGHT = "named by {event}, but not in flight"
+    NOT_THE_OLDEST = "named by {event}, but {oldest} is older and still in flight"
+    FAILED_NOT_COMPLETED = "failed, but has not completed in that step"
+    IN_FLIGHT_DIFFERS = "the launches in flight are {found}, but by the events they are {wanted}"
+    DISCARDED_NOT_COMPLETED = "its result of {launch} discarded, but no such result came in this step"
+    VALID_RESULT_DISCARDED = "[{start}, {end}) of {launch} discarded, but the result is valid"
+    LEFT_FENCE_EARLY = "left its fence before {launch} completed"
+    UNLOCKED_EARLY = "unlocked before {launch} completed"
+    USED_WHILE_UNOWNED = "{launch} reads or writes it for {request}, but it has no owner"
+    USED_AFTER_FREE = "{launch} reads or writes it for {request}, but it is free"
+    USED_AFTER_CHANGE_OF_OWNER = "{launch} reads or writes it for {request}, but it is owned by {owner}"
+    USED_IN_ANOTHER_RECORD = "{launch} reads or writes it for {request}, but {owner} has it in another record"
+    USED_WITHOUT_LOCK = (
+        "{launch} reads or writes it for {request}, but it is owned by {owner} without a lock for the pass"
+    )
+    FENCED_FOR_EARLIER_LAUNCH = "{launch} reads or writes it for {request}, but its fence waits for {waits_for} only"
 
 
 def launch_ref(launch: int) -> Ref:

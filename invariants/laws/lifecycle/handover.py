@@ -2,31 +2,44 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from invariants.events import Filled, Finished, HandedOver, LetGo, Reserved, Sent, SetAside, Taken, TakenOver
-from invariants.invariant import invariant
-from invariants.kinds import Place
-from invariants.transition import Transition, When
-from invariants.view import HANDOVER_KIND, REQUEST_KIND, Owner, RecordView, Snapshot
-from invariants.violation import Code, Evidence, Ref, found, request_ref, unit_ref
-from invariants.windows import first_needed_page, next_position
+from swarden.invariants.events import (
+    HANDOVER_KIND,
+    REQUEST_KIND,
+    Filled,
+    Finished,
+    HandedOver,
+    LetGo,
+    Owner,
+    Reserved,
+    Sent,
+    SetAside,
+    Taken,
+    TakenOver,
+)
+from swarden.invariants.invariant import invariant
+from swarden.invariants.kinds import Place
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.view import RecordView, Snapshot
+from swarden.invariants.violation import Code, Evidence, Ref, found, request_ref, unit_ref
+from swarden.invariants.windows import first_needed_page, next_position
 
 COMPUTES_PROMPTS = frozenset({Place.WAITING, Place.CHUNKED})
 
 
 class HandoverCode(Code):
-    RESERVED_TOO_FEW = "reserved_too_few"
-    RESERVATION_MISCOUNTED = "reservation_miscounted"
-    SENT_FOREIGN_PAGES = "sent_foreign_pages"
-    FILLED_WITHOUT_RESERVATION = "filled_without_reservation"
-    FILLED_OTHER_PLACES = "filled_other_places"
-    ENDED_UNREPORTED = "ended_unreported"
-    BEGAN_UNREPORTED = "began_unreported"
-    PAGES_CHANGED = "pages_changed"
-    UNITS_LEFT = "units_left"
-    TAKEN_OVER_AT_WRONG_LEN = "taken_over_at_wrong_length"
-    KNOWN_OUTPUT_RESENT = "known_output_resent"
-    WAITS_FOR_PREFILL = "waits_for_prefill"
-    LOST = "lost"
+    RESERVED_TOO_FEW = "{taken} units of {pool} taken for {length} tokens, but {missing} are needed"
+    RESERVATION_MISCOUNTED = "{taken} units of {pool} taken, but the event reports {reported}"
+    SENT_FOREIGN_PAGES = "{pages} sent from page index {first} on, but it has other pages there"
+    FILLED_WITHOUT_RESERVATION = "{pages} filled, but nothing is reserved"
+    FILLED_OTHER_PLACES = "{pages} filled, but not reserved for these page indices"
+    ENDED_UNREPORTED = "ended, but neither taken over nor released"
+    BEGAN_UNREPORTED = "began without an event"
+    PAGES_CHANGED = "{pool} pages changed from {was} to {now}"
+    UNITS_LEFT = "ended, but still owns {units}"
+    TAKEN_OVER_AT_WRONG_LEN = "taken over with the KV of {length} tokens, but {computed} are computed"
+    KNOWN_OUTPUT_RESENT = "taken over with {num_tokens} output tokens, but {num_outputs} were known before"
+    WAITS_FOR_PREFILL = "its KV was set aside, but it is {place}"
+    LOST = "its KV was set aside, but it is in no queue and not finished"
 
 
 def missing_pages(snapshot: Snapshot, event: Reserved) -> dict[str, int]:

@@ -1,16 +1,16 @@
 """Pauses: events report them, and no pass is launched in them."""
 
-from invariants.events import Launched, Paused, Resumed
-from invariants.invariant import invariant
-from invariants.laws.lifecycle.flights import launch_ref
-from invariants.transition import Transition, When
-from invariants.violation import Code, Evidence, Ref, found
+from swarden.invariants.events import Launched, Paused, Resumed
+from swarden.invariants.invariant import invariant
+from swarden.invariants.laws.lifecycle.flights import launch_ref
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.violation import Code, Evidence, Ref, found
 
 
 class PauseCode(Code):
-    LAUNCHED = "launched"
-    BEGAN_UNREPORTED = "began_unreported"
-    ENDED_UNREPORTED = "ended_unreported"
+    LAUNCHED = "launched in a pause"
+    BEGAN_UNREPORTED = "a pause began, but no event reports it"
+    ENDED_UNREPORTED = "a pause ended, but no event reports it"
 
 
 def has_pause(change: Transition) -> bool:

@@ -2,23 +2,23 @@
 
 from collections.abc import Mapping
 
-from invariants.invariant import state_invariant
-from invariants.kinds import Place
-from invariants.transition import Transition
-from invariants.view import RequestView
-from invariants.violation import Code, Evidence, found, request_ref
+from swarden.invariants.invariant import state_invariant
+from swarden.invariants.kinds import Place
+from swarden.invariants.transition import Transition
+from swarden.invariants.view import RequestView
+from swarden.invariants.violation import Code, Evidence, found, request_ref
 
 QUEUES = frozenset(Place) - {Place.LOST}
 WITH_RECORD = frozenset({Place.RUNNING, Place.LOADING, Place.CHUNKED})
 
 
 class PlaceCode(Code):
-    IN_TWO_QUEUES = "in_two_queues"
-    LOST = "lost"
-    UNKNOWN_PLACE = "unknown_place"
-    WITHOUT_RECORD = "without_record"
-    WAITS_WITH_RECORD = "waits_with_record"
-    RECORD_WITHOUT_REQUEST = "record_without_request"
+    IN_TWO_QUEUES = "in two queues: {first} and {second}"
+    LOST = "unfinished, in no queue"
+    UNKNOWN_PLACE = "unfinished, at the unknown place '{place}'"
+    WITHOUT_RECORD = "{place}, but has no record"
+    WAITS_WITH_RECORD = "waiting, but has a record in row {row}"
+    RECORD_WITHOUT_REQUEST = "has a record in row {row}, but is in no queue"
 
 
 @state_invariant(needs=("requests",), reads=("requests",))

@@ -1,16 +1,18 @@
 """Preemption by priority."""
 
-from invariants.events import Preempted
-from invariants.invariant import invariant
-from invariants.kinds import Place
-from invariants.transition import Transition, When
-from invariants.violation import Code, Evidence, found, request_ref
+from swarden.invariants.events import Preempted
+from swarden.invariants.invariant import invariant
+from swarden.invariants.kinds import Place
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.violation import Code, Evidence, found, request_ref
 
 
 class PriorityCode(Code):
-    PREEMPTION_IS_OFF = "preemption_is_off"
-    VICTIM_NOT_RUNNING = "victim_not_running"
-    PRIORITY_TOO_LOW = "priority_too_low"
+    PREEMPTION_IS_OFF = "preempted for {by}, but preemption is off"
+    VICTIM_NOT_RUNNING = "preempted for {by}, but it did not run"
+    PRIORITY_TOO_LOW = (
+        "has priority {priority}, but is preempted for {by} of priority {by_priority}, threshold {threshold}"
+    )
 
 
 @invariant(When.OP, needs=("requests",), on=(Preempted,))

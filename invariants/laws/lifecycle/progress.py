@@ -1,26 +1,27 @@
 """The engine makes progress while there is work, and is empty after a drain."""
 
-from invariants.invariant import invariant
-from invariants.laws.lifecycle.flights import launch_ref
-from invariants.laws.lifecycle.sessions import session_ref
-from invariants.transition import Transition, When
-from invariants.view import FENCE, OUTSIDE_KIND, PoolView, Snapshot
-from invariants.violation import Code, Evidence, Ref, found, node_ref, owner_ref, pool_ref, request_ref
+from swarden.invariants.events import OUTSIDE_KIND
+from swarden.invariants.invariant import invariant
+from swarden.invariants.laws.lifecycle.flights import launch_ref
+from swarden.invariants.laws.lifecycle.sessions import session_ref
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.view import FENCE, PoolView, Snapshot
+from swarden.invariants.violation import Code, Evidence, Ref, found, node_ref, owner_ref, pool_ref, request_ref
 
 MOST_IDLE_STEPS = 4  # this many steps in a row without a pass, while work waits, are a livelock
 
 
 class ProgressCode(Code):
-    STUCK = "stuck"
-    UNITS_LEFT = "units_left"
-    UNITS_LOST = "units_lost"
-    REQUEST_LEFT = "request_left"
-    RECORD_LEFT = "record_left"
-    RECEIPT_LEFT = "receipt_left"
-    NODE_LEFT = "node_left"
-    LAUNCH_LEFT = "launch_left"
-    SESSION_LEFT = "session_left"
-    COPY_JOB_LEFT = "copy_job_left"
+    STUCK = "{steps} steps without a pass, with work: {requests}"
+    UNITS_LEFT = "{free} of {capacity} units are free, the rest is owned by {owners}"
+    UNITS_LOST = "{free} of {capacity} units are free, the rest has no owner"
+    REQUEST_LEFT = "still {place} after a drain"
+    RECORD_LEFT = "still has row {row} after a drain"
+    RECEIPT_LEFT = "still held by {holder} after a drain"
+    NODE_LEFT = "still in the tree after a drain, with locks {locks}"
+    LAUNCH_LEFT = "still in flight after a drain"
+    SESSION_LEFT = "still open after a drain"
+    COPY_JOB_LEFT = "still under way after a drain"
 
 
 def is_expected_to_compute(change: Transition) -> bool:

@@ -1,21 +1,32 @@
 """Requests that finish, or stop running to wait again: they release everything, and none is lost."""
 
-from invariants.events import Admitted, Failed, Finished, GaveWay, LoadPlanned, Preempted, RanOut, Retracted
-from invariants.invariant import invariant
-from invariants.kinds import Place
-from invariants.transition import Transition, When
-from invariants.view import REQUEST_KIND, Owner, Snapshot
-from invariants.violation import Code, Evidence, found, request_ref
+from swarden.invariants.events import (
+    REQUEST_KIND,
+    Admitted,
+    Failed,
+    Finished,
+    GaveWay,
+    LoadPlanned,
+    Owner,
+    Preempted,
+    RanOut,
+    Retracted,
+)
+from swarden.invariants.invariant import invariant
+from swarden.invariants.kinds import Place
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.view import Snapshot
+from swarden.invariants.violation import Code, Evidence, found, request_ref
 
 WITHOUT_RECORD = frozenset({Place.WAITING, Place.LINKED})
 ADMISSIONS = (Admitted.__name__, LoadPlanned.__name__)
 
 
 class ReleaseCode(Code):
-    KEEPS_RECORD = "keeps_record"
-    KEEPS_UNITS = "keeps_units"
-    STILL_QUEUED = "still_queued"
-    VANISHED = "vanished"
+    KEEPS_RECORD = "still has a record in row {row} after {after}"
+    KEEPS_UNITS = "still owns {pool} {units} after {after}"
+    STILL_QUEUED = "finished ({reason}), but it is {place}"
+    VANISHED = "was in launch {launch}, which failed; now it is in no queue and not finished"
 
 
 @invariant(When.OP, needs=("requests",), on=(Retracted, Preempted, RanOut, GaveWay, Failed))

@@ -1,29 +1,29 @@
 """Streaming sessions: their turns, and the KV that they keep between turns."""
 
-from invariants.events import Finished, GivenUp, Kept, Lent, TurnRefused
-from invariants.invariant import invariant, state_invariant
-from invariants.kinds import Place
-from invariants.laws.content.outputs import tokens_are_known
-from invariants.transition import Transition, When
-from invariants.view import SESSION_KIND, Owner, SessionView
-from invariants.violation import Code, Evidence, Ref, found, request_ref
+from swarden.invariants.events import SESSION_KIND, Finished, GivenUp, Kept, Lent, Owner, TurnRefused
+from swarden.invariants.invariant import invariant, state_invariant
+from swarden.invariants.kinds import Place
+from swarden.invariants.laws.content.outputs import tokens_are_known
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.view import SessionView
+from swarden.invariants.violation import Code, Evidence, Ref, found, request_ref
 
 
 class SessionCode(Code):
-    TURN_OF_CLOSED_SESSION = "turn_of_closed_session"
-    TURN_OF_IDLE_SESSION = "turn_of_idle_session"
-    SECOND_TURN = "second_turn"
-    OTHER_NAMESPACE = "other_namespace"
-    TURN_LOST = "turn_lost"
-    RECORD_OF_CLOSED_SESSION = "record_of_closed_session"
-    RECORD_BESIDE_TURN = "record_beside_turn"
-    KEPT_LEN_DIFFERS = "kept_length_differs"
-    CONTINUED_TOO_FAR = "continued_too_far"
-    CONTINUED_ON_OTHER_PAGES = "continued_on_other_pages"
-    KEPT_TOO_MUCH = "kept_too_much"
-    CLOSED_DURING_TURN = "closed_during_turn"
-    REFUSED_WHILE_IDLE = "refused_while_idle"
-    CHANGED_UNREPORTED = "changed_unreported"
+    TURN_OF_CLOSED_SESSION = "turn of {session}, which is closed"
+    TURN_OF_IDLE_SESSION = "turn of {session}, but the session has no turn"
+    SECOND_TURN = "a turn of {session} beside {turn}"
+    OTHER_NAMESPACE = "in namespace {namespace}, its {session} is in {session_namespace}"
+    TURN_LOST = "its turn is {turn}, which is in no queue"
+    RECORD_OF_CLOSED_SESSION = "keeps {kept_len} tokens, but is closed"
+    RECORD_BESIDE_TURN = "keeps a record beside that of its turn {turn}"
+    KEPT_LEN_DIFFERS = "has kept_len {noted_len}, but keeps {kept_len} tokens"
+    CONTINUED_TOO_FAR = "continues {session} at {length}, but the session kept {kept_len} tokens"
+    CONTINUED_ON_OTHER_PAGES = "continues {session} on pages {pages}, but the session kept {kept}"
+    KEPT_TOO_MUCH = "keeps {kept_len} tokens, but {delivered} were delivered"
+    CLOSED_DURING_TURN = "closed while its turn {turn} goes on"
+    REFUSED_WHILE_IDLE = "refused, but {session} is open and has no turn"
+    CHANGED_UNREPORTED = "kept {was_len} tokens and keeps {kept_len}, without an event"
 
 
 def session_ref(session_id: int) -> Ref:

@@ -1,14 +1,13 @@
 """Request timeouts."""
 
-from invariants.events import Finished
-from invariants.invariant import invariant
-from invariants.kinds import FinishReason
-from invariants.transition import Transition, When
-from invariants.violation import Code, Evidence, found, request_ref
+from swarden.invariants.events import Finished, FinishReason
+from swarden.invariants.invariant import invariant
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.violation import Code, Evidence, found, request_ref
 
 
 class TimeoutCode(Code):
-    EARLY = "early"
+    EARLY = "timed out after {age_ms} ms, the timeout is {timeout_ms} ms"
 
 
 def has_timeout(change: Transition) -> bool:

@@ -2,18 +2,18 @@
 
 from collections.abc import Mapping
 
-from invariants.invariant import state_invariant
-from invariants.transition import Transition
-from invariants.view import Counters
-from invariants.violation import Code, Evidence, found, pool_ref
+from swarden.invariants.invariant import state_invariant
+from swarden.invariants.transition import Transition
+from swarden.invariants.view import Counters
+from swarden.invariants.violation import Code, Evidence, found, pool_ref
 
 NO_COUNTERS = Counters(free={}, evictable={}, protected={}, new_token_ratio=0)
 
 
 class CounterCode(Code):
-    FREE_MISCOUNTED = "free_miscounted"
-    EVICTABLE_MISCOUNTED = "evictable_miscounted"
-    PROTECTED_MISCOUNTED = "protected_miscounted"
+    FREE_MISCOUNTED = "the engine counts {counted} free units, there are {actual}"
+    EVICTABLE_MISCOUNTED = "the engine counts {counted} evictable pages, there are {actual}"
+    PROTECTED_MISCOUNTED = "the engine counts {counted} protected pages, there are {actual}"
 
 
 @state_invariant(needs=("nodes", "counters"), reads=("counters", "nodes"))

@@ -7,20 +7,26 @@
 The next pass computes from launched_len on.  Other laws check the reads of passes in flight.
 """
 
-from invariants.invariant import state_invariant
-from invariants.transition import Transition
-from invariants.view import REQUEST_KIND
-from invariants.violation import Code, Evidence, found, owner_ref
-from invariants.windows import first_needed_page, next_position
+from swarden.invariants.events import REQUEST_KIND
+from swarden.invariants.invariant import state_invariant
+from swarden.invariants.transition import Transition
+from swarden.invariants.violation import Code, Evidence, found, owner_ref
+from swarden.invariants.windows import first_needed_page, next_position
 
 
 class CursorCode(Code):
-    OUT_OF_ORDER = "out_of_order"
-    FRONTIER_OUT_OF_RANGE = "frontier_out_of_range"
-    IN_FLIGHT_DIFFERS = "not_in_flight"
-    SHARES_PART_OF_A_PAGE = "shares_part_of_a_page"
-    FRONTIER_INSIDE_A_PAGE = "frontier_inside_a_page"
-    FRONTIER_IN_WINDOW = "frontier_in_window"
+    OUT_OF_ORDER = (
+        "protected_len {protected_len}, committed_len {committed_len}, "
+        "launched_len {launched_len}, allocated_len {allocated_len}"
+    )
+    FRONTIER_OUT_OF_RANGE = "frontier {frontier}, allocated_len {allocated_len}"
+    IN_FLIGHT_DIFFERS = (
+        "committed_len {committed_len}, launched_len {launched_len}, "
+        "but the positions in flight (start, end) are {in_flight}"
+    )
+    SHARES_PART_OF_A_PAGE = "protected_len {protected_len} is inside a {component} page of {page_size}"
+    FRONTIER_INSIDE_A_PAGE = "frontier {frontier} is inside a {component} page of {page_size}"
+    FRONTIER_IN_WINDOW = "frontier {frontier}, but position {position} reads {component} from {most} on"
 
 
 @state_invariant(needs=("records",), reads=("records",))

@@ -1,14 +1,13 @@
 """The number of units that an eviction reports as freed."""
 
-from invariants.events import Evicted, Freed
-from invariants.invariant import invariant
-from invariants.transition import Transition, When
-from invariants.view import TREE_KIND
-from invariants.violation import Code, Evidence, found, pool_ref
+from swarden.invariants.events import TREE_KIND, Evicted, Freed
+from swarden.invariants.invariant import invariant
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.violation import Code, Evidence, found, pool_ref
 
 
 class EvictionCountCode(Code):
-    CLAIMED_TOO_MANY = "claimed_too_many"
+    CLAIMED_TOO_MANY = "an eviction reports {claimed} freed units, but the tree freed {freed}"
 
 
 @invariant(When.OP, needs=("Freed",), on=(Evicted,))

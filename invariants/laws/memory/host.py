@@ -4,20 +4,21 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from invariants.invariant import state_invariant
-from invariants.transition import Transition
-from invariants.view import BACKUP_KIND, LOAD_KIND, TREE_KIND, CopyJobView, NodeView, Owner, Snapshot
-from invariants.violation import Code, Evidence, found, node_ref, owner_ref, unit_ref
+from swarden.invariants.events import BACKUP_KIND, LOAD_KIND, TREE_KIND, Owner
+from swarden.invariants.invariant import state_invariant
+from swarden.invariants.transition import Transition
+from swarden.invariants.view import CopyJobView, NodeView, Snapshot
+from swarden.invariants.violation import Code, Evidence, found, node_ref, owner_ref, unit_ref
 
 
 class HostCode(Code):
-    PREFIX_GONE = "prefix_gone"
-    WINDOW_ALONE = "window_alone"
-    NO_RECEIPT = "no_receipt"
-    READ_AFTER_FREE = "read_after_free"
-    WRITTEN_AFTER_FREE = "written_after_free"
-    TOO_FEW_PINS = "too_few_pins"
-    TOO_MANY_PINS = "too_many_pins"
+    PREFIX_GONE = "cached in {component}, but its parent {parent} is neither on the device nor on the host"
+    WINDOW_ALONE = "cached, but its {component} pages are neither on the device nor on the host"
+    NO_RECEIPT = "has no lock of its own: receipt {receipt} was returned, or belongs to another holder"
+    READ_AFTER_FREE = "read by {job}, but its owner is {owner}"
+    WRITTEN_AFTER_FREE = "written by {job}, but its owner is {owner}"
+    TOO_FEW_PINS = "has {pins} pins on its {pool} pages, but {loads} loads read them"
+    TOO_MANY_PINS = "has {pins} pins on its {pool} pages, but {loads} loads read them"
 
 
 class End(NamedTuple):

@@ -4,17 +4,17 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import compress
 
-from invariants.events import CopyBegan, CopyEnded, Dropped, Inserted, Recovered, Split, Stored
-from invariants.invariant import invariant
-from invariants.transition import Transition, When
-from invariants.violation import Code, Evidence, found, node_ref, pool_ref
+from swarden.invariants.events import CopyBegan, CopyEnded, Dropped, Inserted, Recovered, Split, Stored
+from swarden.invariants.invariant import invariant
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.violation import Code, Evidence, found, node_ref, pool_ref
 
 
 class EventCode(Code):
-    NOT_REPORTED = "not_told"
-    REPORTED_NOT_DONE = "not_done"
-    NOT_INSERTED = "not_inserted"
-    NOT_RECOVERED = "not_recovered"
+    NOT_REPORTED = "the cache gained {gained} units (below 0: lost), but its KV events report {reported}"
+    REPORTED_NOT_DONE = "the cache gained {gained} units (below 0: lost), but its KV events report {reported}"
+    NOT_INSERTED = "got its {component} units, but nothing was inserted or loaded"
+    NOT_RECOVERED = "a tombstone got its {component} units, but has not recovered"
 
 
 @invariant(When.OP, needs=("nodes", "Stored", "Dropped"))

@@ -3,33 +3,34 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from invariants.invariant import invariant, state_invariant
-from invariants.transition import Transition, When
-from invariants.view import HANDOVER_KIND, REQUEST_KIND, SESSION_KIND, NodeView, ReceiptView, RecordView, Snapshot
-from invariants.violation import Code, Evidence, Ref, found, node_ref, owner_ref, unit_ref
-from invariants.windows import lookback, next_position
+from swarden.invariants.events import HANDOVER_KIND, REQUEST_KIND, SESSION_KIND
+from swarden.invariants.invariant import invariant, state_invariant
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.view import NodeView, ReceiptView, RecordView, Snapshot
+from swarden.invariants.violation import Code, Evidence, Ref, found, node_ref, owner_ref, unit_ref
+from swarden.invariants.windows import lookback, next_position
 
 RECORD_KINDS = frozenset({REQUEST_KIND, SESSION_KIND, HANDOVER_KIND})  # may own a record and hold its lock
 UNLIMITED = 1 << 62
 
 
 class LockCode(Code):
-    TOO_MANY_LOCKS = "too_many_locks"
-    TOO_FEW_LOCKS = "too_few_locks"
-    TOO_MANY_READERS = "too_many_readers"
-    TOO_FEW_READERS = "too_few_readers"
-    PARENT_LOCKED_LESS = "parent_locked_less"
-    WINDOW_LOCKED_MORE = "prefix_locked_less"
-    DIED_UNDER_LOCK = "died_under_lock"
-    READ_WITHOUT_LOCK = "read_without_lock"
+    TOO_MANY_LOCKS = "has {locks} {component} locks, but {receipts} receipts cover it"
+    TOO_FEW_LOCKS = "has {locks} {component} locks, but {receipts} receipts cover it"
+    TOO_MANY_READERS = "counts {counted} readers, but {tables} tables name it"
+    TOO_FEW_READERS = "counts {counted} readers, but {tables} tables name it"
+    PARENT_LOCKED_LESS = "has {locks} {component} locks, but its parent {parent} has {parent_locks}"
+    WINDOW_LOCKED_MORE = "has {locks} {window} locks, but {whole_locks} {whole} locks"
+    DIED_UNDER_LOCK = "lost its {component} pages, but is locked by {holder}"
+    READ_WITHOUT_LOCK = "reads {node}, which receipt {receipt} does not cover in {component}"
 
 
 class ReceiptCode(Code):
-    MISSING = "missing"
-    OF_TWO = "of_two"
-    NOT_OUT = "not_out"
-    OF_ANOTHER = "of_another"
-    LOST = "lost"
+    MISSING = "shares {shared_len} tokens without a receipt"
+    OF_TWO = "has receipt {receipt}, which is also that of {other}"
+    NOT_OUT = "has receipt {receipt}, which was returned or does not exist"
+    OF_ANOTHER = "has receipt {receipt}, which {holder} holds"
+    LOST = "held by {holder}, which has no record with it"
 
 
 def receipts_are_unknown(change: Transition) -> bool:

@@ -1,11 +1,26 @@
 """The moves of a step: units between owners, nodes out of the tree, and writes to pages."""
 
-from invariants.events import Demoted, Freed, Given, Refused, Removed, Slid, Split, Taken, Tombstoned, Unlocked, Written
-from invariants.invariant import invariant
-from invariants.kinds import FreeCause
-from invariants.transition import Transition, When
-from invariants.view import FREE, OUTSIDE_KIND, REQUEST_KIND, Owner, ReceiptView, Snapshot
-from invariants.violation import Code, Evidence, Found, Ref, found, node_ref, owner_ref, request_ref, unit_ref
+from swarden.invariants.events import (
+    OUTSIDE_KIND,
+    REQUEST_KIND,
+    Demoted,
+    FreeCause,
+    Freed,
+    Given,
+    Owner,
+    Refused,
+    Removed,
+    Slid,
+    Split,
+    Taken,
+    Tombstoned,
+    Unlocked,
+    Written,
+)
+from swarden.invariants.invariant import invariant
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.view import FREE, ReceiptView, Snapshot
+from swarden.invariants.violation import Code, Evidence, Found, Ref, found, node_ref, owner_ref, request_ref, unit_ref
 
 Move = Taken | Given | Freed
 Departure = Removed | Demoted | Tombstoned
@@ -13,17 +28,17 @@ MOVE_EVENTS = ("Taken", "Given", "Freed")  # without one of them the owner insid
 
 
 class MoveCode(Code):
-    OUT_OF_RANGE = "out_of_range"
-    TAKEN_IN_USE = "taken_in_use"
-    GIVEN_BY_ANOTHER = "given_by_another"
-    FREED_BY_ANOTHER = "freed_by_another"
-    FREED_TWICE = "freed_twice"
-    KEPT_AFTER_REFUSAL = "kept_after_refusal"
-    WRITTEN_PADDING = "written_padding"
-    WRITTEN_BY_ANOTHER = "written_by_another"
-    REMOVED_UNDER_LOCK = "removed_under_lock"
-    DEMOTED_UNDER_LOCK = "demoted_under_lock"
-    TOMBSTONED_UNDER_LOCK = "tombstoned_under_lock"
+    OUT_OF_RANGE = "{move} by {by}, but ids run from 1 to {last}"
+    TAKEN_IN_USE = "taken by {by}, but its owner was {owner}"
+    GIVEN_BY_ANOTHER = "given by {by} to {to}, but its owner was {owner}"
+    FREED_BY_ANOTHER = "freed by {by} ({cause}), but its owner was {owner}"
+    FREED_TWICE = "freed by {by} ({cause}), but it was free already"
+    KEPT_AFTER_REFUSAL = "refused {want} units of {pool}, but kept {kept}"
+    WRITTEN_PADDING = "padding, written for positions [{start}, {end}) of {request}"
+    WRITTEN_BY_ANOTHER = "written for positions [{start}, {end}) of {request}, but its owner was {owner}"
+    REMOVED_UNDER_LOCK = "removed for {component} pages, but locked by {holder}"
+    DEMOTED_UNDER_LOCK = "demoted for {component} pages, but locked by {holder}"
+    TOMBSTONED_UNDER_LOCK = "lost its {component} pages, but locked by {holder}"
 
 
 UNDER_LOCK = {
@@ -121,14 +136,14 @@ def wrongly_moved(event: Move, unit: Ref, owner: Owner | None) -> Found:
     if isinstance(event, Taken):
         return found(unit, MoveCode.TAKEN_IN_USE, by=by, owner=owner)
     if isinstance(event, Given):
-        return found(unit, MoveCode.GIVEN_BY_ANOTHER, by=by, to=Owner(*event.to_owner), owner=owner)
+        return found(unit, MoveCode.GIVEN_BY_ANOTHER, by=by, to=event.to_owner, owner=owner)
     code = MoveCode.FREED_TWICE if owner == FREE else MoveCode.FREED_BY_ANOTHER
     return found(unit, code, by=by, cause=event.cause, owner=owner)
 
 
 def _mover(event: Move) -> Owner:
-    """The owner that moves the units, as an Owner: an adapter's events may have owners of another type."""
-    return Owner(*(event.from_owner if isinstance(event, Given) else event.owner))
+    """The owner that moves the units."""
+    return event.from_owner if isinstance(event, Given) else event.owner
 
 
 def _kept_after_refusal(change: Transition, index: int, refused: Refused) -> list[Ref]:

@@ -4,21 +4,22 @@ from collections.abc import Sequence
 from itertools import chain, compress, islice
 from operator import eq
 
-from invariants.invariant import state_invariant
-from invariants.transition import Transition
-from invariants.view import FREE, LOAD_KIND, OUTSIDE_KIND, PeerMap, PoolView, Snapshot
-from invariants.violation import Code, Evidence, Found, Ref, found, unit_ref
+from swarden.invariants.events import LOAD_KIND, OUTSIDE_KIND
+from swarden.invariants.invariant import state_invariant
+from swarden.invariants.transition import Transition
+from swarden.invariants.view import FREE, PeerMap, PoolView, Snapshot
+from swarden.invariants.violation import Code, Evidence, Found, Ref, found, unit_ref
 
 
 class PeerCode(Code):
-    PEER_FREE = "peer_free"
-    PEER_FENCED = "peer_fenced"
-    PEER_OF_TWO = "peer_of_two"
-    PAIRED_WHILE_FREE = "paired_while_free"
-    PAIRED_WHILE_FENCED = "paired_while_fenced"
-    PEER_OF_NONE = "no_leader"
-    OWNERS_DIFFER = "owners_differ"
-    SLOTS_SCATTERED = "slots_scattered"
+    PEER_FREE = "its peer {peer} is free"
+    PEER_FENCED = "its peer {peer} is fenced"
+    PEER_OF_TWO = "the peer of both {units}"
+    PAIRED_WHILE_FREE = "free, but its peer is {peer}"
+    PAIRED_WHILE_FENCED = "fenced, but its peer is {peer}"
+    PEER_OF_NONE = "owned by {owner}, but the peer of no unit of {from_pool}"
+    OWNERS_DIFFER = "owned by {owner}, but its peer {peer} is owned by {peer_owner}"
+    SLOTS_SCATTERED = "the peers of its slots are {slots}, not all in {peer} at the same offset"
 
 
 @state_invariant(needs=("peer_maps",), reads=("peer_maps", "pools"))

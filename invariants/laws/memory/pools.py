@@ -2,21 +2,22 @@
 
 from collections.abc import Sequence
 
-from invariants.conservation import conservation_of
-from invariants.invariant import state_invariant
-from invariants.transition import Transition
-from invariants.view import FENCE, FREE, Owner, PoolView
-from invariants.violation import Code, Evidence, Found, Ref, found, pool_ref, unit_ref
+from swarden.invariants.conservation import conservation_of
+from swarden.invariants.events import Owner
+from swarden.invariants.invariant import state_invariant
+from swarden.invariants.transition import Transition
+from swarden.invariants.view import FENCE, FREE, PoolView
+from swarden.invariants.violation import Code, Evidence, Found, Ref, found, pool_ref, unit_ref
 
 
 class PoolCode(Code):
-    OUT_OF_RANGE = "out_of_range"
-    LEAKED = "leaked"
-    FREE_TWICE = "free_twice"
-    FREE_IN_USE = "free_in_use"
-    OWNED_TWICE = "owned_twice"
-    TOO_MANY = "too_many"
-    TOO_FEW = "too_few"
+    OUT_OF_RANGE = "owned by {owners}, but ids run from 1 to {last}"
+    LEAKED = "no owner"
+    FREE_TWICE = "free twice: {owners}"
+    FREE_IN_USE = "owned by {owners}"
+    OWNED_TWICE = "owned by {owners}"
+    TOO_MANY = "{terms}"
+    TOO_FEW = "{terms}"
 
 
 @state_invariant(reads=("pools",))

@@ -4,26 +4,27 @@ from collections.abc import Sequence
 from itertools import chain, count, repeat
 from typing import NamedTuple
 
-from invariants.invariant import state_invariant
-from invariants.transition import Transition
-from invariants.view import NodeView, Owner, PoolView
-from invariants.violation import Code, Evidence, found, node_ref, owner_ref, unit_ref
-from invariants.windows import first_needed_page, next_position
+from swarden.invariants.events import Owner
+from swarden.invariants.invariant import state_invariant
+from swarden.invariants.transition import Transition
+from swarden.invariants.view import NodeView, PoolView
+from swarden.invariants.violation import Code, Evidence, found, node_ref, owner_ref, unit_ref
+from swarden.invariants.windows import first_needed_page, next_position
 
 
 class TableCode(Code):
-    BEYOND_THE_ROW = "beyond_the_row"
-    WRONG_PAGE_COUNT = "wrong_page_count"
-    STALE_ROW = "stale_row"
-    SHARES_NO_NODE = "shares_no_node"
-    SHARES_ANOTHER_LENGTH = "shares_another_length"
-    NOT_ON_THE_PATH = "not_on_the_path"
-    PAGE_MISSING = "page_missing"
-    KEPT_BELOW_FRONTIER = "kept_below_frontier"
-    LAST_PAGE_MISSING = "last_page_missing"
-    IN_TWO_COMPONENTS = "in_two_components"
-    IN_TWO_PLACES = "in_two_places"
-    PRIVATE_OF_TWO = "private_of_two"
+    BEYOND_THE_ROW = "allocated_len {allocated_len}, but a row has only pages for {max_context_len} tokens"
+    WRONG_PAGE_COUNT = "has {pages} {component} pages for allocated_len {allocated_len}"
+    STALE_ROW = "row {row} names page {named} at page index {index}, the record has page {held}"
+    SHARES_NO_NODE = "protected_len {protected_len}, but it shares no node"
+    SHARES_ANOTHER_LENGTH = "protected_len {protected_len}, but {node} ends at {end}"
+    NOT_ON_THE_PATH = "at page index {index} of {record}, but the tree has page {cached} there"
+    PAGE_MISSING = "no {component} page for positions [{start}, {end})"
+    KEPT_BELOW_FRONTIER = "still has {unit} for position {start}, below its frontier {frontier}"
+    LAST_PAGE_MISSING = "no {component} page for its last token, at position {position}"
+    IN_TWO_COMPONENTS = "in the tables of {records}, in components {components}, at page indices {indices}"
+    IN_TWO_PLACES = "in the tables of {records}, at page indices {indices}"
+    PRIVATE_OF_TWO = "in the tables of {records}, shared by neither"
 
 
 class Column(NamedTuple):

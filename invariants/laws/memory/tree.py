@@ -2,24 +2,24 @@
 
 from collections.abc import Sequence
 
-from invariants.invariant import state_invariant
-from invariants.transition import Transition
-from invariants.view import ComponentView, NodeView, Snapshot
-from invariants.violation import Code, Evidence, found, node_ref
+from swarden.invariants.invariant import state_invariant
+from swarden.invariants.transition import Transition
+from swarden.invariants.view import ComponentView, NodeView, Snapshot
+from swarden.invariants.violation import Code, Evidence, found, node_ref
 
 
 class TreeCode(Code):
-    ID_TWICE = "id_twice"
-    PARENT_GONE = "parent_gone"
-    GAP = "gap"
-    OTHER_NAMESPACE = "other_namespace"
-    PARTIAL_PAGE = "partial_page"
-    WRONG_PAGE_COUNT = "wrong_page_count"
-    TWIN = "twin"
-    TOMBSTONE_WITHOUT_WINDOW = "tombstone_without_window"
-    LIVE_WITHOUT_PAGES = "live_without_pages"
-    TOMBSTONE_WITH_PAGES = "tombstone_with_pages"
-    PARTIAL_COPY = "partial_copy"
+    ID_TWICE = "two nodes have this id"
+    PARENT_GONE = "its parent {parent} is not in the tree"
+    GAP = "begins at position {start}, but its parent ends at {parent_end}"
+    OTHER_NAMESPACE = "in namespace {namespace}, but its parent is in {of_parent}"
+    PARTIAL_PAGE = "has a key of {key_len} tokens, want whole pages of {page_size}"
+    WRONG_PAGE_COUNT = "has {pages} {component} pages for {key_len} tokens"
+    TWIN = "begins with the same page as its sibling {sibling}"
+    TOMBSTONE_WITHOUT_WINDOW = "a tombstone in {component}, which has no window; no copy is on the host"
+    LIVE_WITHOUT_PAGES = "live in {component}, but not all of its pages exist (0: none): {pages}"
+    TOMBSTONE_WITH_PAGES = "a tombstone in {component}, but has the pages {pages}"
+    PARTIAL_COPY = "has the pages {copies} on the host for {want} of {component}"
 
 
 @state_invariant(needs=("nodes",), reads=("nodes",))

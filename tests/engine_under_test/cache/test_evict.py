@@ -2,10 +2,10 @@
 
 import pytest
 
-from engine_under_test.cache.evict import evict
-from engine_under_test.cache.tree import RadixTree
-from engine_under_test.components import FullAttention, SlidingWindow
-from engine_under_test.events import Evicted, Removed, Tombstoned
+from swarden.engine_under_test.cache.evict import evict
+from swarden.engine_under_test.cache.tree import RadixTree
+from swarden.engine_under_test.components import FullAttention, SlidingWindow
+from swarden.invariants.events import Evicted, Removed, Tombstoned
 from tests.engine_under_test.builders import (
     HYBRID,
     SWA_ONLY,

@@ -1,6 +1,6 @@
 """Eviction with a host tier: a node with a copy stays in the tree for that copy."""
 
-from engine_under_test.events import Demoted
+from swarden.invariants.events import Demoted
 from tests.engine_under_test.builders import NodeSpan, node_spans
 from tests.engine_under_test.host.bench import HOSTED_SWA_ONLY, HostBench, copies
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from engine_under_test.cache.locks import LockDesk, LockReceipt
-from engine_under_test.cache.prefix_cache import PrefixCache
-from engine_under_test.cache.tree import RadixTree
-from engine_under_test.errors import AccountingError
-from engine_under_test.events import Locked, Unlocked
+from swarden.engine_under_test.cache.locks import LockDesk, LockReceipt
+from swarden.engine_under_test.cache.prefix_cache import PrefixCache
+from swarden.engine_under_test.cache.tree import RadixTree
+from swarden.engine_under_test.errors import AccountingError
+from swarden.invariants.events import Locked, Unlocked
 from tests.engine_under_test.builders import FULL, HYBRID, PAGE, SWA, SWA_ONLY, CacheBench, locks
 
 KEY = list(range(100, 140))

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from engine_under_test.cache.lru import COMPACT_AT, LruQueue
-from engine_under_test.cache.node import Node
+from swarden.engine_under_test.cache.lru import COMPACT_AT, LruQueue
+from swarden.engine_under_test.cache.node import Node
 from tests.engine_under_test.builders import HYBRID, CacheBench
 
 ROOMY = replace(HYBRID, full_pages=4 * COMPACT_AT, swa_pages=4 * COMPACT_AT)

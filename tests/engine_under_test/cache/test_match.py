@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from engine_under_test.cache.match import Boundary, longest, num_missing, on_device, on_either
-from engine_under_test.cache.node import Node
-from engine_under_test.cache.tree import RadixTree
+from swarden.engine_under_test.cache.match import Boundary, longest, num_missing, on_device, on_either
+from swarden.engine_under_test.cache.node import Node
+from swarden.engine_under_test.cache.tree import RadixTree
 from tests.engine_under_test.builders import FULL, PAGE, SWA, nodes_of
 from tests.engine_under_test.host.bench import HOSTED_FULL_ONLY, HostBench
 

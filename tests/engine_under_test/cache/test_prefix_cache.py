@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine_under_test.events import Inserted
+from swarden.invariants.events import Inserted
 from tests.engine_under_test.builders import (
     ALL_POOLS,
     HYBRID,

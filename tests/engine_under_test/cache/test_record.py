@@ -2,9 +2,9 @@
 
 import pytest
 
-from engine_under_test.cache.record import KVRecord
-from engine_under_test.components import FullAttention, SlidingWindow
-from engine_under_test.units import request_owner
+from swarden.engine_under_test.cache.record import KVRecord
+from swarden.engine_under_test.components import FullAttention, SlidingWindow
+from swarden.engine_under_test.units import request_owner
 from tests.engine_under_test.builders import CacheBench
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from engine_under_test.cache.locks import LockDesk
-from engine_under_test.cache.tree import Insertion, RadixTree
-from engine_under_test.events import Recovered, Split, Stored
+from swarden.engine_under_test.cache.locks import LockDesk
+from swarden.engine_under_test.cache.tree import Insertion, RadixTree
+from swarden.invariants.events import Recovered, Split, Stored
 from tests.engine_under_test.builders import FULL, PAGE, SWA, EventLog, NodeSpan, locks, node_spans, nodes_of
 
 KEY = list(range(100, 124))

@@ -2,8 +2,8 @@
 
 import pytest
 
-from engine_under_test.cache.locks import LockDesk
-from engine_under_test.cache.tree import Insertion, RadixTree
+from swarden.engine_under_test.cache.locks import LockDesk
+from swarden.engine_under_test.cache.tree import Insertion, RadixTree
 from tests.engine_under_test.builders import FULL, PAGE, SWA, NodeSpan, node_spans, nodes_of
 from tests.engine_under_test.host.bench import copies
 

@@ -5,11 +5,11 @@ from contextlib import contextmanager
 from threading import Event
 from time import monotonic
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.disaggregation.frames import FrameReader, Seal, encode
-from engine_under_test.disaggregation.handshakes import Address
-from engine_under_test.disaggregation.tcp import LOOPBACK, TcpLink, listener_on
-from engine_under_test.messages import Message
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.disaggregation.frames import FrameReader, Seal, encode
+from swarden.engine_under_test.disaggregation.handshakes import Address
+from swarden.engine_under_test.disaggregation.tcp import LOOPBACK, TcpLink, listener_on
+from swarden.engine_under_test.messages import Message
 
 KEY, SECRET = b"key of a direction", b"0123456789abcdef"
 MAX_PAYLOAD = 1 << 20

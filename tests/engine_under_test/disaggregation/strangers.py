@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from threading import Thread
 
-from engine_under_test.disaggregation.connection import NONCE_LEN, Place
-from engine_under_test.disaggregation.frames import FIXED_LEN, LENGTHS, Seal
-from engine_under_test.messages import Close, Invitation, KeepAlive, Message, PageAck, TransferEnd
+from swarden.engine_under_test.disaggregation.connection import NONCE_LEN, ConnectionEnd
+from swarden.engine_under_test.disaggregation.frames import FIXED_LEN, LENGTHS, Seal
+from swarden.engine_under_test.messages import Close, Invitation, KeepAlive, Message, PageAck, TransferEnd
 from tests.engine_under_test.disaggregation.framed import frame_of
 
-HELLO_LEN = len(Place.LISTENING.encode()) + NONCE_LEN
+HELLO_LEN = len(ConnectionEnd.LISTENING.encode()) + NONCE_LEN
 MAX_BEFORE_PROOF = HELLO_LEN + 200  # bytes that an end sends to a peer without the secret: its hello and a heartbeat
 FORGED: Sequence[Message] = [
     *(Close(number, "forged") for number in range(1, 9)),
@@ -24,7 +24,7 @@ TIMEOUT_S = 0.2  # for the answer of an end
 Talk = Callable[[socket.socket], int]  # with an end of a link; the number of received bytes
 
 
-def hello(place: Place) -> bytes:
+def hello(place: ConnectionEnd) -> bytes:
     return place.encode() + os.urandom(NONCE_LEN)
 
 
@@ -49,13 +49,13 @@ def says(*parts: bytes) -> Talk:
     return talk
 
 
-def forges(place: Place) -> Talk:
+def forges(place: ConnectionEnd) -> Talk:
     """Passes for an end, with a secret of its own."""
     seal = Seal(os.urandom(32))
     return says(hello(place), *(frame_of(message, seal) for message in FORGED))
 
 
-def claims(place: Place, payload_len: int) -> Talk:
+def claims(place: ConnectionEnd, payload_len: int) -> Talk:
     """Claims a long frame after the hello, and sends some of it."""
     return says(hello(place), LENGTHS.pack(40, payload_len), bytes(1 << 20))
 
@@ -71,7 +71,7 @@ def echoes(stream: socket.socket) -> int:
     return count
 
 
-def drips(place: Place) -> Talk:
+def drips(place: ConnectionEnd) -> Talk:
     """Sends its hello byte by byte, and no more."""
 
     def talk(stream: socket.socket) -> int:

@@ -9,17 +9,17 @@ from time import monotonic
 
 import pytest
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.disaggregation.connection import Place
-from engine_under_test.disaggregation.frames import FIXED_LEN, LENGTHS
-from engine_under_test.disaggregation.handshakes import Refusal
-from engine_under_test.disaggregation.tcp import LOOPBACK, TcpLink, listener_on
-from engine_under_test.engine import create_engine
-from engine_under_test.pair import Pair, create_pair
-from engine_under_test.ports import Ports
-from engine_under_test.sampling import SamplingParams
-from fakes.forward import FakeForward
-from harness.engines.own.adapter import ReferenceModel
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.disaggregation.connection import ConnectionEnd
+from swarden.engine_under_test.disaggregation.frames import FIXED_LEN, LENGTHS
+from swarden.engine_under_test.disaggregation.handshakes import Refusal
+from swarden.engine_under_test.disaggregation.tcp import LOOPBACK, TcpLink, listener_on
+from swarden.engine_under_test.engine import create_engine
+from swarden.engine_under_test.pair import Pair, create_pair
+from swarden.engine_under_test.ports import Ports
+from swarden.engine_under_test.sampling import SamplingParams
+from swarden.fakes.forward import FakeForward
+from swarden.harness.engines.own.adapter import ReferenceModel
 from tests.engine_under_test.builders import HYBRID
 from tests.engine_under_test.disaggregation.framed import PATIENCE_S, SECRET, wait_until
 from tests.engine_under_test.disaggregation.sides import PROMPTS
@@ -43,7 +43,7 @@ TLS_HELLO = bytes.fromhex("1603010200010001fc0303") + bytes(64)
 Address = tuple[str, int]
 
 
-def talks(place: Place) -> dict[str, Talk]:
+def talks(place: ConnectionEnd) -> dict[str, Talk]:
     """The attacks of a stranger that passes for the end with this place."""
     return {
         "nothing": says(),
@@ -118,13 +118,13 @@ def linked() -> Iterator[Linked]:
 # --- a stranger connects
 
 
-@pytest.mark.parametrize("name", talks(Place.CONNECTING))
+@pytest.mark.parametrize("name", talks(ConnectionEnd.CONNECTING))
 def test_stranger_who_connects_learns_nothing_and_harms_no_request(linked, expected, name):
     num_read = list[int]()
 
     def attack() -> None:
         with socket.create_connection(linked.address) as stream:
-            num_read.append(talks(Place.CONNECTING)[name](stream))
+            num_read.append(talks(ConnectionEnd.CONNECTING)[name](stream))
 
     stranger = Thread(target=attack)
 
@@ -170,10 +170,10 @@ def test_established_link_is_not_taken_over_by_a_second_peer_with_the_secret(lin
 # --- a stranger listens, where the connecting end expects its peer
 
 
-@pytest.mark.parametrize("name", talks(Place.LISTENING))
+@pytest.mark.parametrize("name", talks(ConnectionEnd.LISTENING))
 def test_stranger_who_listens_learns_nothing_and_harms_no_request(expected, name):
     """The port goes back to the peer after ten connections of the stranger."""
-    talk, num_read = talks(Place.LISTENING)[name], list[int]()
+    talk, num_read = talks(ConnectionEnd.LISTENING)[name], list[int]()
     with listener_on((LOOPBACK, 0)) as listener, closing(TcpLink(listener.getsockname(), SECRET, CONFIG)) as connecting:
         for _ in range(2):
             stream, _ = listener.accept()

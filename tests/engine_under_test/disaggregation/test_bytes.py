@@ -6,15 +6,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.disaggregation.link import InProcessLink
-from engine_under_test.messages import Invitation
-from engine_under_test.model.decoder import random_decoder
-from engine_under_test.model.runner import ModelForward, fitted
-from engine_under_test.model.tiny import tiny_spec
-from engine_under_test.pair import create_pair
-from engine_under_test.ports import Ports
-from engine_under_test.sampling import SamplingParams
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.disaggregation.link import InProcessLink
+from swarden.engine_under_test.messages import Invitation
+from swarden.engine_under_test.model.decoder import random_decoder
+from swarden.engine_under_test.model.runner import ModelForward, fitted
+from swarden.engine_under_test.model.tiny import tiny_spec
+from swarden.engine_under_test.pair import create_pair
+from swarden.engine_under_test.ports import Ports
+from swarden.engine_under_test.sampling import SamplingParams
 from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY
 from tests.engine_under_test.disaggregation.framed import frame_of
 from tests.engine_under_test.disaggregation.sides import LONG, OTHER, Sides, Tap

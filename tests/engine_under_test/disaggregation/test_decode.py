@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from engine_under_test.events import Launched, LetGo, Reserved, Retracted, SetAside, TakenOver
-from engine_under_test.messages import Close, PageData, TransferEnd, TransferRequest
+from swarden.engine_under_test.messages import Close, PageData, TransferEnd, TransferRequest
+from swarden.invariants.events import Launched, LetGo, Reserved, Retracted, SetAside, TakenOver
 from tests.engine_under_test.builders import (
     ALL_POOLS,
     FULL_ONLY,

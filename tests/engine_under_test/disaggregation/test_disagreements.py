@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from engine_under_test.events import LetGo
-from engine_under_test.messages import Close, Invitation, PageData, TransferRequest
-from engine_under_test.sampling import SamplingParams
+from swarden.engine_under_test.messages import Close, Invitation, PageData, TransferRequest
+from swarden.engine_under_test.sampling import SamplingParams
+from swarden.invariants.events import LetGo
 from tests.engine_under_test.builders import HYBRID
 from tests.engine_under_test.disaggregation.sides import LONG, SIDES, Sides
 

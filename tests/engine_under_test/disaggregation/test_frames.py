@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 import torch
 
-from engine_under_test.disaggregation.frames import (
+from swarden.engine_under_test.disaggregation.frames import (
     FIXED_LEN,
     LENGTHS,
     MAX_HEADER,
@@ -17,7 +17,7 @@ from engine_under_test.disaggregation.frames import (
     Seal,
     encode,
 )
-from engine_under_test.messages import (
+from swarden.engine_under_test.messages import (
     Close,
     Invitation,
     KeepAlive,

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.disaggregation.frames import FrameDamaged
-from engine_under_test.disaggregation.link import InProcessLink
-from engine_under_test.engine import create_engine
-from engine_under_test.errors import ConfigError, EngineError
-from engine_under_test.messages import (
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.disaggregation.frames import FrameDamaged
+from swarden.engine_under_test.disaggregation.link import InProcessLink
+from swarden.engine_under_test.engine import create_engine
+from swarden.engine_under_test.errors import ConfigError, EngineError
+from swarden.engine_under_test.messages import (
     Close,
     Invitation,
     KeepAlive,
@@ -19,14 +19,14 @@ from engine_under_test.messages import (
     TransferEnd,
     TransferRequest,
 )
-from engine_under_test.pair import Pair, create_pair
-from engine_under_test.ports import Ports
-from engine_under_test.sampling import SamplingParams
-from fakes.clock import FakeClock
-from fakes.forward import FakeForward
-from fakes.link import UnsteadyLink
-from harness.core.faults import FaultPlan
-from harness.engines.own.adapter import ReferenceModel
+from swarden.engine_under_test.pair import Pair, create_pair
+from swarden.engine_under_test.ports import Ports
+from swarden.engine_under_test.sampling import SamplingParams
+from swarden.fakes.clock import FakeClock
+from swarden.fakes.forward import FakeForward
+from swarden.fakes.link import UnsteadyLink
+from swarden.harness.core.faults import FaultPlan
+from swarden.harness.engines.own.adapter import ReferenceModel
 from tests.engine_under_test.builders import (
     ALL_POOLS,
     HYBRID,

@@ -5,16 +5,16 @@ from dataclasses import replace
 import pytest
 import torch
 
-from engine_under_test.components import component_of
-from engine_under_test.disaggregation.payload import (
+from swarden.engine_under_test.components import component_of
+from swarden.engine_under_test.disaggregation.payload import (
     Pages,
     read_pages,
     terms_of,
     write_pages,
 )
-from engine_under_test.pools.memory import KVMemory
-from engine_under_test.ports import SlotLayout
-from engine_under_test.sampling import SamplingParams
+from swarden.engine_under_test.pools.memory import KVMemory
+from swarden.engine_under_test.ports import SlotLayout
+from swarden.engine_under_test.sampling import SamplingParams
 from tests.engine_under_test.builders import FULL_ONLY, HYBRID, NEIGHBOUR, SWA_ONLY
 from tests.engine_under_test.disaggregation.sides import LONG, SIDES, Sides
 

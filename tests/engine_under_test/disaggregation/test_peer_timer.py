@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from engine_under_test.events import LetGo
-from engine_under_test.messages import KeepAlive, Message, PageAck, PageData, TransferEnd, TransferRequest
-from engine_under_test.ports import Computed
-from fakes.forward import FakeForward
+from swarden.engine_under_test.messages import KeepAlive, Message, PageAck, PageData, TransferEnd, TransferRequest
+from swarden.engine_under_test.ports import Computed
+from swarden.fakes.forward import FakeForward
+from swarden.invariants.events import LetGo
 from tests.engine_under_test.builders import HYBRID, SWA_ONLY
 from tests.engine_under_test.disaggregation.sides import LONG, OTHER, SHORT, SIDES, Sides
 

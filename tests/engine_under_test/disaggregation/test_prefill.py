@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.disaggregation.frames import MAX_HEADER
-from engine_under_test.disaggregation.payload import MOST_PAGES, pieces
-from engine_under_test.events import HandedOver, Invited, Launched, LetGo, Sent
-from engine_under_test.messages import Close, Invitation, KeepAlive, PageAck, PageData, TransferEnd
-from engine_under_test.pools.checksums import page_sums
-from engine_under_test.pools.memory import KVMemory
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.disaggregation.frames import MAX_HEADER
+from swarden.engine_under_test.disaggregation.payload import MOST_PAGES, pieces
+from swarden.engine_under_test.messages import Close, Invitation, KeepAlive, PageAck, PageData, TransferEnd
+from swarden.engine_under_test.pools.checksums import page_sums
+from swarden.engine_under_test.pools.memory import KVMemory
+from swarden.invariants.events import HandedOver, Invited, Launched, LetGo, Sent
 from tests.engine_under_test.builders import HYBRID, free_pages, hold, release_held
 from tests.engine_under_test.disaggregation.sides import LONG, OTHER, SHORT, SIDES, Sides
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from engine_under_test.disaggregation.rules import why_end_is_wrong
-from engine_under_test.errors import ConfigError
-from engine_under_test.messages import (
+from swarden.engine_under_test.disaggregation.rules import why_end_is_wrong
+from swarden.engine_under_test.errors import ConfigError
+from swarden.engine_under_test.messages import (
     Close,
     Invitation,
     Message,

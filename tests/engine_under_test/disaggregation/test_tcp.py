@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from engine_under_test.disaggregation.connection import Connection, Place
-from engine_under_test.disaggregation.handshakes import Address, Refusal
-from engine_under_test.disaggregation.tcp import LOOPBACK, TcpLink, listener_on
-from engine_under_test.errors import ConfigError
-from engine_under_test.messages import Close, KeepAlive, PageData
+from swarden.engine_under_test.disaggregation.connection import Connection, ConnectionEnd
+from swarden.engine_under_test.disaggregation.handshakes import Address, Refusal
+from swarden.engine_under_test.disaggregation.tcp import LOOPBACK, TcpLink, listener_on
+from swarden.engine_under_test.errors import ConfigError
+from swarden.engine_under_test.messages import Close, KeepAlive, PageData
 from tests.engine_under_test.disaggregation.framed import (
     CONFIG,
     SECRET,
@@ -139,7 +139,7 @@ def test_silent_peer_is_disconnected_after_the_timeout():
     """A peer that proves to have the secret, and then sends nothing, as if its process were stopped."""
     with listening_end(replace(CONFIG, link_timeout_ms=300)) as (listening, address):
         assert not isinstance(address, str)
-        silent = Connection(socket.create_connection(address), Place.CONNECTING, SECRET, max_payload=0)
+        silent = Connection(socket.create_connection(address), ConnectionEnd.CONNECTING, SECRET, max_payload=0)
         while not listening.is_connected:
             silent.write()
             silent.shake_hands()

@@ -8,17 +8,17 @@ from dataclasses import replace
 
 import torch
 
-from engine_under_test.cache.match import Match
-from engine_under_test.cache.node import Node
-from engine_under_test.cache.tree import RadixTree
-from engine_under_test.config import EngineConfig
-from engine_under_test.host.copier import HostCopier
-from engine_under_test.host.tier import HostTier
-from engine_under_test.ports import Acknowledgement, HostStore, PageCopy, Ports
-from engine_under_test.request import Request
-from engine_under_test.scheduler.custody import Custody
-from engine_under_test.scheduler.other_side import OtherSide
-from engine_under_test.scheduler.storage import Storage
+from swarden.engine_under_test.cache.match import Match
+from swarden.engine_under_test.cache.node import Node
+from swarden.engine_under_test.cache.tree import RadixTree
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.host.copier import HostCopier
+from swarden.engine_under_test.host.tier import HostTier
+from swarden.engine_under_test.ports import Acknowledgement, HostStore, PageCopy, Ports
+from swarden.engine_under_test.request import Request
+from swarden.engine_under_test.scheduler.custody import Custody
+from swarden.engine_under_test.scheduler.other_side import OtherSide
+from swarden.engine_under_test.scheduler.storage import Storage
 from tests.engine_under_test.builders import HYBRID, CacheBench, NodeSpan, nodes_of
 
 HOSTED = replace(HYBRID, host_full_pages=32, host_swa_pages=24, load_back_threshold=1)

@@ -1,14 +1,14 @@
 """Engines with a host tier, and requests that wait for KV from the host."""
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.engine import create_engine
-from engine_under_test.host.copier import HostCopier
-from engine_under_test.ports import HostStore, Ports
-from fakes.backing import FakeBacking
-from fakes.forward import FakeForward
-from fakes.host import UnsteadyHostStore
-from fakes.unsteady import UnsteadyForward
-from harness.engines.own.adapter import ReferenceModel
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.engine import create_engine
+from swarden.engine_under_test.host.copier import HostCopier
+from swarden.engine_under_test.ports import HostStore, Ports
+from swarden.fakes.backing import FakeBacking
+from swarden.fakes.forward import FakeForward
+from swarden.fakes.host import UnsteadyHostStore
+from swarden.fakes.unsteady import UnsteadyForward
+from swarden.harness.engines.own.adapter import ReferenceModel
 from tests.engine_under_test.builders import Serving
 from tests.engine_under_test.host.bench import HOSTED, ManualStore
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from engine_under_test.events import CopyBegan, CopyEnded, Freed
-from engine_under_test.host.copy_jobs import copy_job_owner
+from swarden.engine_under_test.host.copy_jobs import copy_job_owner
+from swarden.invariants.events import CopyBegan, CopyEnded, Freed
 from tests.engine_under_test.builders import NodeSpan, node_spans
 from tests.engine_under_test.host.bench import (
     HOSTED,

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from engine_under_test.host.copier import HostCopier
-from engine_under_test.ports import Acknowledgement, PageCopy
+from swarden.engine_under_test.host.copier import HostCopier
+from swarden.engine_under_test.ports import Acknowledgement, PageCopy
 
 
 def storage(page_dim: int) -> torch.Tensor:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from engine_under_test.errors import AccountingError
-from engine_under_test.host.copy_jobs import copy_job_owner
-from engine_under_test.units import Owner
+from swarden.engine_under_test.errors import AccountingError
+from swarden.engine_under_test.host.copy_jobs import copy_job_owner
+from swarden.invariants.events import Owner
 from tests.engine_under_test.host.bench import HostBench
 
 LONG = list(range(100, 120))

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from engine_under_test.events import CopyDropped, CopyEnded, Freed
-from engine_under_test.host.copy_jobs import copy_job_owner
+from swarden.engine_under_test.host.copy_jobs import copy_job_owner
+from swarden.invariants.events import CopyDropped, CopyEnded, Freed
 from tests.engine_under_test.builders import NodeSpan, locks, node_spans
 from tests.engine_under_test.host.bench import (
     HOSTED,

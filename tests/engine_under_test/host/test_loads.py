@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from engine_under_test.errors import PoolExhausted
-from engine_under_test.events import CopyBegan, CopyEnded, Freed
-from engine_under_test.host.copy_jobs import copy_job_owner
-from engine_under_test.host.loads import UnderWay
+from swarden.engine_under_test.errors import PoolExhausted
+from swarden.engine_under_test.host.copy_jobs import copy_job_owner
+from swarden.engine_under_test.host.loads import LoadUnderWay
+from swarden.invariants.events import CopyBegan, CopyEnded, Freed
 from tests.engine_under_test.builders import NodeSpan, hold, locks, node_spans
 from tests.engine_under_test.host.bench import (
     HOSTED,
@@ -265,7 +265,7 @@ def test_load_in_flight_is_found_by_a_match_that_needs_its_pages(tokens, brings_
 
     found = bench.tier.load_under_way(bench.match(tokens))
 
-    assert found == (None if brings_all is None else UnderWay(job, brings_all))
+    assert found == (None if brings_all is None else LoadUnderWay(job, brings_all))
 
 
 def test_backup_in_flight_is_not_found_as_a_load():

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from engine_under_test.events import Evicted, Removed
-from engine_under_test.host.tier import HostTier
-from engine_under_test.ports import Ports
+from swarden.engine_under_test.host.tier import HostTier
+from swarden.engine_under_test.ports import Ports
+from swarden.invariants.events import Evicted, Removed
 from tests.engine_under_test.builders import HYBRID, CacheBench, NodeSpan, Serving, node_spans
 from tests.engine_under_test.host.bench import (
     HOSTED,

@@ -9,8 +9,8 @@ from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging
 
-from engine_under_test.model.tiny import tiny_config
-from engine_under_test.model.weights import RANDOM_MEANS
+from swarden.engine_under_test.model.tiny import tiny_config
+from swarden.engine_under_test.model.weights import RANDOM_MEANS
 
 logging.disable_progress_bar()
 

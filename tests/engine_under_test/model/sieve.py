@@ -22,10 +22,10 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 from transformers.utils import logging
 
-from engine_under_test.errors import CheckpointError
-from engine_under_test.model.checkpoint import load_decoder, read_spec
-from engine_under_test.model.decoder import dense_logits
-from engine_under_test.model.spec import ModelSpec
+from swarden.engine_under_test.errors import CheckpointError
+from swarden.engine_under_test.model.checkpoint import load_decoder, read_spec
+from swarden.engine_under_test.model.decoder import dense_logits
+from swarden.engine_under_test.model.spec import ModelSpec
 from tests.engine_under_test.model.checkpoints import CPU, oracle_logits, some_tokens, write_checkpoint_as_is
 from tests.engine_under_test.model.configs import OWN, drawn_config
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from engine_under_test.model.attention import Scoring, attention, explicit_attention, visible
+from swarden.engine_under_test.model.attention import Scoring, attention, explicit_attention, visible
 
 DOUBLE = torch.float64
 PLAIN = Scoring(scale=0.3)

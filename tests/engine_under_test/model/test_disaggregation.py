@@ -9,19 +9,19 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from engine_under_test.cache.record import KVRecord
-from engine_under_test.components import Component
-from engine_under_test.config import EngineConfig
-from engine_under_test.disaggregation.link import InProcessLink
-from engine_under_test.engine import Engine, create_engine
-from engine_under_test.events import SetAside, TakenOver
-from engine_under_test.messages import Message
-from engine_under_test.model.checkpoint import model_name
-from engine_under_test.model.config_file import FULL, SLIDING
-from engine_under_test.pair import Pair, create_pair
-from engine_under_test.ports import Ports
-from engine_under_test.request import Generation
-from engine_under_test.sampling import SamplingParams
+from swarden.engine_under_test.cache.record import KVRecord
+from swarden.engine_under_test.components import Component
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.disaggregation.link import InProcessLink
+from swarden.engine_under_test.engine import Engine, create_engine
+from swarden.engine_under_test.messages import Message
+from swarden.engine_under_test.model.checkpoint import model_name
+from swarden.engine_under_test.model.config_file import FULL, SLIDING
+from swarden.engine_under_test.pair import Pair, create_pair
+from swarden.engine_under_test.ports import Ports
+from swarden.engine_under_test.request import Generation
+from swarden.engine_under_test.sampling import SamplingParams
+from swarden.invariants.events import SetAside, TakenOver
 from tests.engine_under_test.builders import MOST_STEPS, EventLog
 from tests.engine_under_test.disaggregation.framed import frame_of, messages_of
 from tests.engine_under_test.model.checkpoints import some_tokens, write_checkpoint

@@ -5,11 +5,11 @@ import math
 import pytest
 from transformers import AutoConfig
 
-from engine_under_test.errors import CheckpointError
-from engine_under_test.model.config_file import FULL, SLIDING
-from engine_under_test.model.spec import LayerKind, LayerSpec, RopeSpec
-from engine_under_test.model.spec_config import spec_of
-from engine_under_test.model.tiny import tiny_config, tiny_spec
+from swarden.engine_under_test.errors import CheckpointError
+from swarden.engine_under_test.model.config_file import FULL, SLIDING
+from swarden.engine_under_test.model.spec import LayerKind, LayerSpec, RopeSpec
+from swarden.engine_under_test.model.spec_config import spec_of
+from swarden.engine_under_test.model.tiny import tiny_config, tiny_spec
 from tests.engine_under_test.model.published import PUBLISHED
 
 

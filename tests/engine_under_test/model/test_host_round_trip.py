@@ -5,19 +5,19 @@ from dataclasses import replace
 import pytest
 import torch
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.engine import Engine
-from engine_under_test.events import LoadPlanned
-from engine_under_test.host.copier import HostCopier
-from engine_under_test.model.decoder import Decoder, random_decoder
-from engine_under_test.model.runner import ModelForward, fitted
-from engine_under_test.model.tiny import tiny_spec, tiny_spec_of_all_kinds
-from engine_under_test.ports import HostStore, Ports
-from engine_under_test.request import Generation
-from engine_under_test.sampling import SamplingParams
-from fakes.catalog import FAULTS
-from fakes.host import UnsteadyHostStore
-from harness.core.faults import FaultPlan
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.engine import Engine
+from swarden.engine_under_test.host.copier import HostCopier
+from swarden.engine_under_test.model.decoder import Decoder, random_decoder
+from swarden.engine_under_test.model.runner import ModelForward, fitted
+from swarden.engine_under_test.model.tiny import tiny_spec, tiny_spec_of_all_kinds
+from swarden.engine_under_test.ports import HostStore, Ports
+from swarden.engine_under_test.request import Generation
+from swarden.engine_under_test.sampling import SamplingParams
+from swarden.fakes.catalog import FAULTS
+from swarden.fakes.host import UnsteadyHostStore
+from swarden.harness.core.faults import FaultPlan
+from swarden.invariants.events import LoadPlanned
 from tests.engine_under_test.builders import EventLog
 from tests.engine_under_test.model.checkpoints import some_tokens
 

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 import torch
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.engine import Engine
-from engine_under_test.model.decoder import Decoder, dense_logits, random_decoder
-from engine_under_test.model.runner import ModelForward, fitted
-from engine_under_test.model.tiny import TINY, tiny_spec, tiny_spec_of_all_kinds
-from engine_under_test.ports import Ports
-from engine_under_test.request import Generation
-from engine_under_test.sampling import SamplingParams
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.engine import Engine
+from swarden.engine_under_test.model.decoder import Decoder, dense_logits, random_decoder
+from swarden.engine_under_test.model.runner import ModelForward, fitted
+from swarden.engine_under_test.model.tiny import TINY, tiny_spec, tiny_spec_of_all_kinds
+from swarden.engine_under_test.ports import Ports
+from swarden.engine_under_test.request import Generation
+from swarden.engine_under_test.sampling import SamplingParams
 from tests.engine_under_test.model.checkpoints import some_tokens
 
 CLOSE = 1e-10

@@ -6,8 +6,8 @@ from torch.nn.functional import gelu, linear, silu
 from transformers import MistralConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from engine_under_test.model import layers
-from engine_under_test.model.layers import (
+from swarden.engine_under_test.model import layers
+from swarden.engine_under_test.model.layers import (
     ExpertWeights,
     GatedMlp,
     LayerNorm,
@@ -19,7 +19,7 @@ from engine_under_test.model.layers import (
     rotate,
     rotation_table,
 )
-from engine_under_test.model.spec import MlpSpec, RopeSpec
+from swarden.engine_under_test.model.spec import MlpSpec, RopeSpec
 
 DOUBLE = torch.float64
 

@@ -13,15 +13,15 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.engine import create_engine
-from engine_under_test.events import Event, Launched, LoadPlanned, Paused, Recovered, Retracted, Tombstoned, Verified
-from engine_under_test.model.checkpoint import read_spec
-from engine_under_test.model.runner import fitted
-from engine_under_test.model.tiny import RECURRENT, TINY
-from engine_under_test.ports import Ports, Proposer, Wanted
-from engine_under_test.request import Generation
-from engine_under_test.sampling import SamplingParams
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.engine import create_engine
+from swarden.engine_under_test.model.checkpoint import read_spec
+from swarden.engine_under_test.model.runner import fitted
+from swarden.engine_under_test.model.tiny import RECURRENT, TINY
+from swarden.engine_under_test.ports import Ports, Proposer, Wanted
+from swarden.engine_under_test.request import Generation
+from swarden.engine_under_test.sampling import SamplingParams
+from swarden.invariants.events import Event, Launched, LoadPlanned, Paused, Recovered, Retracted, Tombstoned, Verified
 from tests.engine_under_test.builders import EventLog, hold, release_held
 from tests.engine_under_test.model.checkpoints import oracle_logits, some_tokens, write_checkpoint
 

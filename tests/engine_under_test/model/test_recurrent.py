@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn.functional import silu, softplus
 
-from engine_under_test.model.recurrent import BLOCK_LEN, BlockLinear, Mamba2, Recurrence, RgLru, linear_scan
-from engine_under_test.model.spec import Mamba2Spec, RgLruSpec
+from swarden.engine_under_test.model.recurrent import BLOCK_LEN, BlockLinear, Mamba2, Recurrence, RgLru, linear_scan
+from swarden.engine_under_test.model.spec import Mamba2Spec, RgLruSpec
 
 DOUBLE = torch.float64
 TAPS = 4

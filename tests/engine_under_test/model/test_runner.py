@@ -8,19 +8,19 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.engine import Engine, create_engine
-from engine_under_test.errors import ConfigError, EngineError
-from engine_under_test.events import Launched
-from engine_under_test.model.checkpoint import read_spec
-from engine_under_test.model.decoder import Decoder, random_decoder
-from engine_under_test.model.runner import ModelForward, fitted
-from engine_under_test.model.tiny import tiny_spec
-from engine_under_test.model.weights import random_tensors
-from engine_under_test.ports import Ports
-from engine_under_test.request import Generation
-from engine_under_test.sampling import SamplingParams
-from engine_under_test.strict import VARIABLE
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.engine import Engine, create_engine
+from swarden.engine_under_test.errors import ConfigError, EngineError
+from swarden.engine_under_test.model.checkpoint import read_spec
+from swarden.engine_under_test.model.decoder import Decoder, random_decoder
+from swarden.engine_under_test.model.runner import ModelForward, fitted
+from swarden.engine_under_test.model.tiny import tiny_spec
+from swarden.engine_under_test.model.weights import random_tensors
+from swarden.engine_under_test.ports import Ports
+from swarden.engine_under_test.request import Generation
+from swarden.engine_under_test.sampling import SamplingParams
+from swarden.engine_under_test.strict import VARIABLE
+from swarden.invariants.events import Launched
 from tests.engine_under_test.builders import EventLog
 from tests.engine_under_test.model.checkpoints import some_tokens, write_checkpoint
 

@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine_under_test.model.sampler import sample, uniform
-from engine_under_test.sampling import SamplingParams
+from swarden.engine_under_test.model.sampler import sample, uniform
+from swarden.engine_under_test.sampling import SamplingParams
 
 LOGITS = torch.log(torch.tensor([0.1, 0.4, 0.2, 0.3], dtype=torch.float64))
 DRAWS = [index / 1000 for index in range(1000)]

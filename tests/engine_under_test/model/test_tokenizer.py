@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from engine_under_test.errors import CheckpointError
-from engine_under_test.model.tokenizer import TextStream, Tokenizer
+from swarden.engine_under_test.errors import CheckpointError
+from swarden.engine_under_test.model.tokenizer import TextStream, Tokenizer
 from tests.engine_under_test.model.tokenizers import write_tokenizer
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from engine_under_test.pools.checksums import MOST_SLOTS, page_sums, slot_sums
+from swarden.engine_under_test.pools.checksums import MOST_SLOTS, page_sums, slot_sums
 
 SLOTS = torch.arange(6)
 LAYOUTS = {

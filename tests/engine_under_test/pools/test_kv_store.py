@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from engine_under_test.config import PoolSpec
-from engine_under_test.errors import ConfigError
-from engine_under_test.pools.kv_store import KVStore
-from engine_under_test.ports import SlotLayout
+from swarden.engine_under_test.config import PoolSpec
+from swarden.engine_under_test.errors import ConfigError
+from swarden.engine_under_test.pools.kv_store import KVStore
+from swarden.engine_under_test.ports import SlotLayout
 
 
 def test_pool_that_does_not_fit_into_the_memory_is_a_configuration_error():

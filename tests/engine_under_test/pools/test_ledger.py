@@ -2,10 +2,10 @@
 
 import pytest
 
-from engine_under_test.errors import PoolExhausted
-from engine_under_test.events import Freed, Given, Refused, Taken
-from engine_under_test.pools.ledger import Ledger
-from engine_under_test.units import TREE, request_owner
+from swarden.engine_under_test.errors import PoolExhausted
+from swarden.engine_under_test.pools.ledger import Ledger
+from swarden.engine_under_test.units import request_owner
+from swarden.invariants.events import TREE, Freed, Given, Refused, Taken
 from tests.engine_under_test.builders import EventLog
 
 R1 = request_owner(1)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from engine_under_test.pools.memory import KVMemory
-from engine_under_test.units import request_owner
+from swarden.engine_under_test.pools.memory import KVMemory
+from swarden.engine_under_test.units import request_owner
 from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY, all_pages, free_pages
 
 R1 = request_owner(1)

@@ -4,11 +4,11 @@ from functools import partial
 
 import pytest
 
-from engine_under_test.errors import AccountingError, PoolExhausted
-from engine_under_test.events import Paired, Refused
-from engine_under_test.pools.ledger import Ledger
-from engine_under_test.pools.paired import PairedLedgers
-from engine_under_test.units import TREE, request_owner
+from swarden.engine_under_test.errors import AccountingError, PoolExhausted
+from swarden.engine_under_test.pools.ledger import Ledger
+from swarden.engine_under_test.pools.paired import PairedLedgers
+from swarden.engine_under_test.units import request_owner
+from swarden.invariants.events import TREE, Paired, Refused
 from tests.engine_under_test.builders import EventLog
 
 R1 = request_owner(1)

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.pools.memory import KVMemory, tags
-from engine_under_test.ports import SlotLayout
-from engine_under_test.units import Owner
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.pools.memory import KVMemory, tags
+from swarden.engine_under_test.ports import SlotLayout
+from swarden.invariants.events import Owner
 
 CONFIG = EngineConfig(page_size=4, full_pages=4, max_context_len=64, poison_freed_pages=True)
 OWNER = Owner("test")

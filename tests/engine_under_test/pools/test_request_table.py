@@ -2,8 +2,8 @@
 
 import pytest
 
-from engine_under_test.pools.ledger import Ledger
-from engine_under_test.pools.request_table import RequestTable
+from swarden.engine_under_test.pools.ledger import Ledger
+from swarden.engine_under_test.pools.request_table import RequestTable
 
 
 def table() -> RequestTable:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine_under_test.events import Admitted, Parked, RanOut, Retracted
+from swarden.invariants.events import Admitted, Parked, RanOut, Retracted
 from tests.engine_under_test.builders import FULL_ONLY, HYBRID, UNSHARED, Serving, hold, release_held
 
 LONG, SHORT, OTHER = list(range(100, 140)), list(range(200, 205)), list(range(300, 317))

@@ -2,9 +2,9 @@
 
 import pytest
 
-from engine_under_test.ports import ForwardEntry, PageSpan
-from engine_under_test.sampling import SamplingParams
-from engine_under_test.scheduler.batch import Entry, forward_batch
+from swarden.engine_under_test.ports import ForwardEntry, PageSpan
+from swarden.engine_under_test.sampling import SamplingParams
+from swarden.engine_under_test.scheduler.batch import Entry, forward_batch
 from tests.engine_under_test.builders import HYBRID, SWA_ONLY, CacheBench
 
 KEY = list(range(100, 124))

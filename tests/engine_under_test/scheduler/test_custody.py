@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from engine_under_test.cache.record import KVRecord
-from engine_under_test.errors import PoolExhausted
-from engine_under_test.events import Slid
+from swarden.engine_under_test.cache.record import KVRecord
+from swarden.engine_under_test.errors import PoolExhausted
+from swarden.invariants.events import Slid
 from tests.engine_under_test.builders import HYBRID, CacheBench, all_pages, hold
 
 KEY = list(range(100, 140))

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from engine_under_test.components import Extent, FullAttention, SlidingWindow
-from engine_under_test.scheduler.demand import (
+from swarden.engine_under_test.components import Extent, FullAttention, SlidingWindow
+from swarden.engine_under_test.scheduler.demand import (
     Budget,
     Demand,
     Held,
@@ -13,7 +13,7 @@ from engine_under_test.scheduler.demand import (
     fitting_end,
     growth_of,
 )
-from engine_under_test.units import align_down, num_pages, pages_between
+from swarden.engine_under_test.units import align_down, num_pages, pages_between
 from tests.engine_under_test.builders import CacheBench
 
 FULL, SWA = FullAttention("full", 64, 4), SlidingWindow("swa", 32, 4, 17)

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from engine_under_test.events import Completed, Discarded, Failed, Late, RanOut, Refused
-from engine_under_test.units import request_owner
+from swarden.engine_under_test.units import request_owner
+from swarden.invariants.events import Completed, Discarded, Failed, Late, RanOut, Refused
 from tests.engine_under_test.builders import ALL_POOLS, HYBRID, Serving
 
 LONG, SHORT, OTHER = list(range(100, 140)), list(range(200, 205)), list(range(300, 317))

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine_under_test.events import CopyBegan, Loaded, LoadPlanned
+from swarden.invariants.events import CopyBegan, Loaded, LoadPlanned
 from tests.engine_under_test.host.bench import HOSTED, HOSTED_FULL_ONLY, HOSTED_SWA_ONLY, WRITE_BACK
 from tests.engine_under_test.host.serving import finish, ids, start_loading, with_copies, with_manual_store
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine_under_test.events import Discarded, Finished, GaveWay, Loaded, LoadPlanned, Refused, Retracted
+from swarden.invariants.events import Discarded, Finished, GaveWay, Loaded, LoadPlanned, Refused, Retracted
 from tests.engine_under_test.builders import Serving, hold, release_held
 from tests.engine_under_test.host.bench import HOSTED, HOSTED_FULL_ONLY, HOSTED_SWA_ONLY, WRITE_BACK, ManualStore
 from tests.engine_under_test.host.serving import (

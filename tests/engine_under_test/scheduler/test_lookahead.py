@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.events import RanOut, Retracted
+from swarden.engine_under_test.config import EngineConfig
+from swarden.invariants.events import RanOut, Retracted
 from tests.engine_under_test.builders import ALL_POOLS, HYBRID, Serving
 
 LONG, OTHER = list(range(100, 140)), list(range(300, 317))

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine_under_test.events import Parked, RanOut, Retracted
+from swarden.invariants.events import Parked, RanOut, Retracted
 from tests.engine_under_test.builders import ALL_POOLS, HYBRID, Serving, hold
 
 LONG, SHORT, OTHER = list(range(100, 140)), list(range(200, 205)), list(range(300, 317))

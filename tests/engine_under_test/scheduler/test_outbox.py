@@ -1,11 +1,10 @@
 """The outbox: each request is sent once a step, ended requests last."""
 
-from engine_under_test.events import Finished
-from engine_under_test.ports import Computed
-from engine_under_test.reasons import Ending, FinishReason
-from engine_under_test.request import Output, Request
-from engine_under_test.sampling import SamplingParams
-from engine_under_test.scheduler.outbox import Outbox
+from swarden.engine_under_test.ports import Computed
+from swarden.engine_under_test.request import Ending, Output, Request
+from swarden.engine_under_test.sampling import SamplingParams
+from swarden.engine_under_test.scheduler.outbox import Outbox
+from swarden.invariants.events import Finished, FinishReason
 from tests.engine_under_test.builders import EventLog
 
 

@@ -4,16 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine_under_test.events import (
-    Completed,
-    Discarded,
-    Finished,
-    Inserted,
-    Late,
-    Launched,
-    Parked,
-    Retracted,
-)
+from swarden.invariants.events import Completed, Discarded, Finished, Inserted, Late, Launched, Parked, Retracted
 from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY, UNSHARED, Serving, hold
 
 LONG, SHORT, OTHER = list(range(100, 140)), list(range(200, 205)), list(range(300, 317))

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine_under_test.events import Paused, Resumed
+from swarden.invariants.events import Paused, Resumed
 from tests.engine_under_test.builders import (
     ALL_POOLS,
     HYBRID,

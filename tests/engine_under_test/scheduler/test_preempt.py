@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from engine_under_test.events import Discarded, Preempted
-from engine_under_test.request import Request
-from engine_under_test.sampling import SamplingParams
-from engine_under_test.scheduler.preempt import Yield, victims
+from swarden.engine_under_test.request import Request
+from swarden.engine_under_test.sampling import SamplingParams
+from swarden.engine_under_test.scheduler.preempt import Yield, victims
+from swarden.invariants.events import Discarded, Preempted
 from tests.engine_under_test.builders import FULL_ONLY, HYBRID, Serving, hold, release_held
 
 LONG, SHORT, OTHER = list(range(100, 140)), list(range(200, 205)), list(range(300, 317))

@@ -2,9 +2,9 @@
 
 import pytest
 
-from engine_under_test.request import Request
-from engine_under_test.sampling import SamplingParams
-from engine_under_test.scheduler.queues import WaitingQueue
+from swarden.engine_under_test.request import Request
+from swarden.engine_under_test.sampling import SamplingParams
+from swarden.engine_under_test.scheduler.queues import WaitingQueue
 
 
 def queue_of(*ids: int) -> WaitingQueue:

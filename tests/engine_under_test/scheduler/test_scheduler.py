@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine_under_test.events import Admitted, Inserted, RanOut, Retracted
+from swarden.invariants.events import Admitted, Inserted, RanOut, Retracted
 from tests.engine_under_test.builders import (
     FULL_ONLY,
     HYBRID,

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from engine_under_test.errors import ConfigError, EngineError
-from engine_under_test.events import Inserted, Kept, Launched, Proposed, Retracted, Verified
-from engine_under_test.ports import Wanted
-from engine_under_test.sampling import SamplingParams
+from swarden.engine_under_test.errors import ConfigError, EngineError
+from swarden.engine_under_test.ports import Wanted
+from swarden.engine_under_test.sampling import SamplingParams
+from swarden.invariants.events import Inserted, Kept, Launched, Proposed, Retracted, Verified
 from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY, UNSHARED, Received
 from tests.engine_under_test.speculative.serving import SpeculativeServing
 

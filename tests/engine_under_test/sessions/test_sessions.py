@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from engine_under_test.events import GivenUp, Kept, Launched, Lent, Retracted, SessionClosed
-from engine_under_test.sampling import SamplingParams
+from swarden.engine_under_test.sampling import SamplingParams
+from swarden.invariants.events import GivenUp, Kept, Launched, Lent, Retracted, SessionClosed
 from tests.engine_under_test.builders import FULL_ONLY, HYBRID, SWA_ONLY, Received, Serving
 
 PROMPT = list(range(100, 110))

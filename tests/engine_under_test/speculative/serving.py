@@ -2,15 +2,14 @@
 
 from collections.abc import Sequence
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.engine import create_engine
-from engine_under_test.ports import Ports, Proposer
-from fakes.backing import FakeBacking
-from fakes.forward import FakeForward
-from fakes.proposer import ScriptedProposer
-from fakes.unsteady import UnsteadyForward
-from harness.engines.own.adapter import VOCABULARY, ReferenceModel
-from harness.engines.own.oracle import Oracle
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.engine import create_engine
+from swarden.engine_under_test.ports import Ports, Proposer
+from swarden.fakes.backing import FakeBacking
+from swarden.fakes.forward import FakeForward
+from swarden.fakes.proposer import ScriptedProposer
+from swarden.fakes.unsteady import UnsteadyForward
+from swarden.harness.engines.own.adapter import VOCABULARY, Oracle, ReferenceModel
 from tests.engine_under_test.builders import Serving
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from engine_under_test.ports import Wanted
-from engine_under_test.speculative.ngram import NgramProposer
+from swarden.engine_under_test.ports import Wanted
+from swarden.engine_under_test.speculative.ngram import NgramProposer
 
 
 def draft(proposer: NgramProposer, tokens: list[int], *, most: int = 3, request: int = 1) -> list[int]:

@@ -23,10 +23,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from harness.engines.foreign.parts import known
-from harness.engines.foreign.stand_ins import Silent
-from harness.engines.sglang.boot import Release, boot
-from harness.engines.sglang.requests import held
+from swarden.harness.engines.foreign.parts import known
+from swarden.harness.engines.foreign.stand_ins import Silent
+from swarden.harness.engines.sglang.boot import SglangRelease, boot
+from swarden.harness.engines.sglang.requests import held
 from tests.engines.some_servers import serve_each
 
 WINDOW, CONTEXT_LEN, VOCABULARY = 8, 4096, 64
@@ -63,7 +63,7 @@ class EndOfScript(BaseException):
     """All requests of the script have ended."""
 
 
-def server_args_of(release: Release, options: argparse.Namespace) -> Any:
+def server_args_of(release: SglangRelease, options: argparse.Namespace) -> Any:
     folder = Path(tempfile.mkdtemp())
     (folder / "config.json").write_text(json.dumps(MODEL))
     args = release.part("ServerArgs")(
@@ -99,7 +99,7 @@ class Worker(Parts):
     sliding_window_size = WINDOW
     model_config = SimpleNamespace(use_ngram_embedding=False)
 
-    def __init__(self, release: Release, options: argparse.Namespace) -> None:
+    def __init__(self, release: SglangRelease, options: argparse.Namespace) -> None:
         super().__init__(_release=release, _slots=options.slots)
         sizes = {"size": options.slots, "size_swa": options.slots // 2, "page_size": options.page_size}
         common = {"dtype": release.torch.float32, "device": "cpu"}
@@ -129,7 +129,7 @@ class Worker(Parts):
         )
 
 
-def scheduler_of(release: Release, options: argparse.Namespace, turns: list[float]) -> Any:
+def scheduler_of(release: SglangRelease, options: argparse.Namespace, turns: list[float]) -> Any:
     """The release's scheduler, without sockets, groups of ranks and watchdogs."""
     script = traffic(release, options)
 
@@ -197,7 +197,7 @@ def attributes(options: argparse.Namespace) -> Mapping[str, Any]:
     }
 
 
-def traffic(release: Release, options: argparse.Namespace) -> Iterator[list[Any]]:
+def traffic(release: SglangRelease, options: argparse.Namespace) -> Iterator[list[Any]]:
     """The messages of each turn: a request in every second turn; they share prefixes, and some are aborted.
 
     A turn of a session begins when the turn before it has ended, and the sessions are closed in the end.
@@ -233,7 +233,7 @@ def traffic(release: Release, options: argparse.Namespace) -> Iterator[list[Any]
 
 
 @contextmanager
-def use_after_free(release: Release) -> Iterator[None]:
+def use_after_free(release: SglangRelease) -> Iterator[None]:
     """Plant a bug: a decode frees the page of the first private token of each request with four outputs."""
     batch_class = release.part("ScheduleBatch")
     prepare = batch_class.prepare_for_decode
@@ -253,7 +253,7 @@ def use_after_free(release: Release) -> Iterator[None]:
         batch_class.prepare_for_decode = prepare
 
 
-def serve(release: Release, options: argparse.Namespace, turns: list[float]) -> None:
+def serve(release: SglangRelease, options: argparse.Namespace, turns: list[float]) -> None:
     scheduler = scheduler_of(release, options, turns)
     with use_after_free(release) if options.bug else nullcontext(), suppress(EndOfScript):
         (scheduler.event_loop_overlap if options.overlap else scheduler.event_loop_normal)()

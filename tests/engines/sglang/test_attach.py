@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.engines.sglang.boot import boot
-from harness.engines.sglang.releases import SGLANG
+from swarden.harness.engines.sglang.boot import boot
+from swarden.harness.engines.sglang.target import SGLANG
 from tests.engines.sglang.some_server import use_after_free
 from tests.engines.some_servers import log_named_in, replayed, run_attached
 

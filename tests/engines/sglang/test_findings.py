@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.core.errors import InvalidConfig
-from harness.core.releases import parsed
+from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.releases import parsed
 from tests.engines.some_laws import law_of, laws_of
 
 OPLOGS, HEALTHY = (Path(__file__).parent / folder for folder in ("oplogs", "healthy"))

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.core.oplog import OpLog
-from harness.engines.sglang.mutants import CATALOG
-from harness.mutants.verdict import violated_laws
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.engines.sglang.mutants import MUTANTS
+from swarden.harness.mutants.verdict import violated_laws
 
 OPLOGS = Path(__file__).parent / "mutants"
 RELEASE = "0.5.23"  # that the mutants fit
@@ -17,7 +17,7 @@ def laws_with_and_without(mutant):
     return violated_laws(log, mutant), violated_laws(log, None)
 
 
-@pytest.mark.parametrize("mutant", CATALOG, ids=lambda mutant: mutant.id)
+@pytest.mark.parametrize("mutant", MUTANTS.all, ids=lambda mutant: mutant.id)
 def test_planted_bug_is_detected_by_its_laws_and_nothing_fails_without_it(mutant, on_release):
     planted, healthy = on_release(RELEASE, laws_with_and_without, mutant.id)
 

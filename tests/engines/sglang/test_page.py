@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from harness.core.oplog import OpLog
-from harness.report.page import page_of_log
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.report.page import page_of_log
 from tests.harness.report.html import parsed
 
 MUTANTS = Path(__file__).parent / "mutants"

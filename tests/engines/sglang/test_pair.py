@@ -2,11 +2,11 @@
 
 import pytest
 
-from harness.core.registry import target_of
-from harness.engines.sglang.boot import boot
-from harness.engines.sglang.config import DECODE, PREFILL, SglangConfig
-from harness.engines.sglang.pair import side_systems
-from harness.engines.sglang.scheduler import INTAKES
+from swarden.harness.core.registry import target_of
+from swarden.harness.engines.sglang.boot import boot
+from swarden.harness.engines.sglang.config import DECODE, PREFILL, SglangConfig
+from swarden.harness.engines.sglang.pair import side_systems
+from swarden.harness.engines.sglang.scheduler import INTAKES
 
 RELEASE = "0.5.23"  # which has contexts
 

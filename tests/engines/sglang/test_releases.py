@@ -26,6 +26,10 @@ def test_use_after_free_is_found_shrunk_and_replayed(on_release, tmp_path):
 
     assert on_release(WITH_THE_BUG, shrunk_failure, f"sglang=={WITH_THE_BUG}", USE_AFTER_FREE, 3, path, 8)
     again = subprocess.run(
-        [sys.executable, "-m", "harness.cli", "replay", path], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-m", "swarden.harness.cli", "replay", path],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert (again.returncode, again.stdout.split()[0]) == (1, "FAILED"), again.stdout + again.stderr

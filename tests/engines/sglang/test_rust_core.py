@@ -4,12 +4,12 @@ from importlib import import_module
 
 import pytest
 
-from harness.core.driver import Checking, Driver
-from harness.core.ops import Drain, Op, Step, Submit
-from harness.core.registry import target_of
-from harness.core.target import ENGINE
-from harness.engines.sglang.config import SglangConfig
-from invariants.catalog import catalog_of
+from swarden.harness.core.driver import Checking, Driver
+from swarden.harness.core.ops import Drain, Op, Step, Submit
+from swarden.harness.core.registry import target_of
+from swarden.harness.core.target import ENGINE
+from swarden.harness.engines.sglang.config import SglangConfig
+from swarden.invariants.catalog import catalog_of
 
 RELEASE = "0.5.23"
 PREFIX = tuple(range(1, 20))

@@ -2,15 +2,15 @@
 
 import pytest
 
-from harness.core.driver import Checking, Driver
-from harness.core.errors import InvalidConfig
-from harness.core.ops import Accept, Drain, Op, Step, Submit
-from harness.core.registry import target_of
-from harness.core.target import ENGINE
-from harness.engines.sglang import speculation
-from harness.engines.sglang.config import SglangConfig
-from invariants.catalog import catalog_of
-from invariants.events import Verified
+from swarden.harness.core.driver import Checking, Driver
+from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.ops import Accept, Drain, Op, Step, Submit
+from swarden.harness.core.registry import target_of
+from swarden.harness.core.target import ENGINE
+from swarden.harness.engines.sglang import speculation
+from swarden.harness.engines.sglang.config import SglangConfig
+from swarden.invariants.catalog import catalog_of
+from swarden.invariants.events import Verified
 from tests.engines.sglang.conftest import RELEASES
 
 VERIFIED_IN_LAUNCH, OVERLAPPED = RELEASES

@@ -6,7 +6,7 @@ import sys
 
 from tests.harness.traces.some_traces import chatty_rows, write_trace
 
-LINE = (sys.executable, "-m", "harness.cli", "trace", "--engine", "sglang==0.5.23")
+LINE = (sys.executable, "-m", "swarden.harness.cli", "trace", "--engine", "sglang==0.5.23")
 
 
 def run(path, *options):

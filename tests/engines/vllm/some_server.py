@@ -15,10 +15,10 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import Any
 
-from harness.engines.vllm.boot import Release, boot
-from harness.engines.vllm.config import VOCABULARY, VllmConfig
-from harness.engines.vllm.core import build
-from harness.engines.vllm.runner import Result
+from swarden.harness.engines.vllm.boot import VllmRelease, boot
+from swarden.harness.engines.vllm.config import VOCABULARY, VllmConfig
+from swarden.harness.engines.vllm.core import build
+from swarden.harness.engines.vllm.runner import ResultFuture
 from tests.engines.some_servers import serve_each
 
 NUM_OUTPUTS_AT_BUG = 4
@@ -40,7 +40,7 @@ class Executor:
 
     number_of = int  # the ids of a server are no numbers, and the release asks for none
 
-    def __init__(self, release: Release) -> None:
+    def __init__(self, release: VllmRelease) -> None:
         self._release = release
         self.scheduler: Any = None
 
@@ -57,14 +57,14 @@ class Executor:
             prompt_logprobs_dict={},
             pooler_output=[],
         )
-        return Result(lambda: None, lambda: True) if rids else self._future()
+        return ResultFuture(lambda: None, lambda: True) if rids else self._future()
 
     def sample_tokens(self, grammar_output: Any, non_block: bool = False) -> Any:
         return self._future() if non_block else self._result
 
-    def _future(self) -> Result:
+    def _future(self) -> ResultFuture:
         result = self._result
-        return Result(lambda: result, lambda: False)
+        return ResultFuture(lambda: result, lambda: False)
 
 
 def _is_known(req: Any) -> bool:
@@ -92,7 +92,7 @@ def use_after_free() -> Iterator[None]:
         kind.allocate_slots = allocate
 
 
-def request(release: Release, hasher: Any, number: int, *, scale: int, new_tokens: int) -> Any:
+def request(release: VllmRelease, hasher: Any, number: int, *, scale: int, new_tokens: int) -> Any:
     shared = [1 + token % 50 for token in range(8 * scale * (number % 4))]
     own = [(number * 13 + token) % 60 for token in range(scale * (5 + number % 11))]
     return release.make(
@@ -112,7 +112,7 @@ def request(release: Release, hasher: Any, number: int, *, scale: int, new_token
     )
 
 
-def serve(release: Release, options: argparse.Namespace, turns: list[float]) -> None:
+def serve(release: VllmRelease, options: argparse.Namespace, turns: list[float]) -> None:
     config = VllmConfig(
         asynchronous=options.asynchronous,
         block_size=options.block_size,

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.engines.foreign.attached.follow import UnknownScheduler
-from harness.engines.vllm.attached.live import built_of
-from harness.engines.vllm.boot import boot
-from harness.engines.vllm.config import VllmConfig
-from harness.engines.vllm.core import build
-from harness.engines.vllm.releases import VLLM
+from swarden.harness.engines.foreign.attached.follow import UnknownScheduler
+from swarden.harness.engines.vllm.attached.live import built_of
+from swarden.harness.engines.vllm.boot import boot
+from swarden.harness.engines.vllm.config import VllmConfig
+from swarden.harness.engines.vllm.core import build
+from swarden.harness.engines.vllm.target import VLLM
 from tests.engines.some_servers import log_named_in, replayed, run_attached
 from tests.engines.vllm.some_server import DEFAULTS, Executor, use_after_free
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from harness.core.port import Submission
-from harness.core.registry import target_of
-from invariants.events import Verified
-from invariants.reference import Expectation
+from swarden.harness.core.port import Submission
+from swarden.harness.core.registry import target_of
+from swarden.invariants.events import Verified
+from swarden.invariants.reference import Expectation
 
 PROMPT = [*range(1, 15)]
 OUTPUT_LEN = 14

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.core.releases import parsed
+from swarden.harness.core.releases import parsed
 from tests.engines.some_laws import law_of, laws_of
 
 OPLOGS = Path(__file__).parent / "oplogs"

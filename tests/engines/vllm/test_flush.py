@@ -2,8 +2,8 @@
 
 from unittest.mock import Mock
 
-from harness.core.port import Submission
-from harness.core.registry import target_of
+from swarden.harness.core.port import Submission
+from swarden.harness.core.registry import target_of
 
 DEFERS = {"asynchronous": True, "external_len": 16, "late_loads": True}  # a newer release defers frees with this
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from harness.core.errors import InvalidConfig
-from harness.core.port import Submission
-from harness.core.registry import target_of
-from harness.engines.vllm.config import VllmConfig
-from invariants.events import Admitted
+from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.port import Submission
+from swarden.harness.core.registry import target_of
+from swarden.harness.engines.vllm.config import VllmConfig
+from swarden.invariants.events import Admitted
 
 NEWEST = "0.33.0"
 PROMPT, OUTPUT_LEN = [*range(1, 31)], 4

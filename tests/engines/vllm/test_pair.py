@@ -4,14 +4,13 @@ from typing import Any
 
 import pytest
 
-from harness.core.errors import InvalidConfig
-from harness.core.oplog import Header
-from harness.core.ops import Abort, Drain, Inject, Recipe, Step, Submit
-from harness.core.registry import target_of
-from harness.core.replay import driver_of
-from harness.engines.vllm.config import DECODE, LEASE_S, LINK_DELAY, LINK_DROP, LINK_FAILS, PREFILL
-from invariants.events import Admitted, Finished, HandedOver, LetGo
-from invariants.kinds import FinishReason
+from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.oplog import Header
+from swarden.harness.core.ops import Abort, Drain, Inject, Recipe, Step, Submit
+from swarden.harness.core.registry import target_of
+from swarden.harness.core.replay import driver_of
+from swarden.harness.engines.vllm.config import DECODE, LEASE_S, LINK_DELAY, LINK_DROP, LINK_FAILS, PREFILL
+from swarden.invariants.events import Admitted, Finished, FinishReason, HandedOver, LetGo
 
 NEWEST = "0.33.0"
 PREFILL_SIDE, DECODE_SIDE = 0, 1

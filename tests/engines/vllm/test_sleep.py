@@ -1,9 +1,9 @@
 """Sleep discards the KV: a request that was running is computed again after the engine wakes up."""
 
-from harness.core.port import Submission
-from harness.core.registry import target_of
-from invariants.events import Admitted
-from invariants.reference import Expectation
+from swarden.harness.core.port import Submission
+from swarden.harness.core.registry import target_of
+from swarden.invariants.events import Admitted
+from swarden.invariants.reference import Expectation
 
 PROMPT, OUTPUT_LEN = [*range(1, 15)], 8
 STEPS_BEFORE = 4

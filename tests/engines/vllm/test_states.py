@@ -2,12 +2,12 @@
 
 import pytest
 
-from harness.core.errors import InvalidConfig
-from harness.core.port import Submission
-from harness.core.registry import target_of
-from harness.engines.vllm.config import VllmConfig
-from invariants.events import Admitted
-from invariants.reference import Expectation
+from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.port import Submission
+from swarden.harness.core.registry import target_of
+from swarden.harness.engines.vllm.config import VllmConfig
+from swarden.invariants.events import Admitted
+from swarden.invariants.reference import Expectation
 
 STATES = {"windows": (), "state_groups": 2}
 PROMPT = [*range(1, 15)]

@@ -1,7 +1,7 @@
 """The pinned workload stays busy when the engine changes."""
 
-from harness.bench.checked_step import measure, pinned_workload
-from harness.core.ops import Step
+from swarden.harness.bench.checked_step import measure, pinned_workload
+from swarden.harness.core.ops import Step
 
 
 def test_pinned_workload_is_busy_in_each_measured_step():

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from harness.bench import disaggregation
-from harness.bench.disaggregation import LinkCost, figures, measure, text
-from harness.bench.generation import made
+from swarden.harness.bench import disaggregation
+from swarden.harness.bench.disaggregation import LinkCost, figures, measure, text
+from swarden.harness.bench.generation import made
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,8 @@ from itertools import combinations
 
 import pytest
 
-from harness.bench import generation
-from harness.bench.generation import Race, Setting, figures, made, prompts, race, text
+from swarden.harness.bench import generation
+from swarden.harness.bench.generation import BaselineSetting, Race, figures, made, prompts, race, text
 
 FEW = 4
 
@@ -15,7 +15,7 @@ FEW = 4
 def small() -> Race:
     """The tiny checkpoint, few requests, one setting of the baseline."""
     with pytest.MonkeyPatch.context() as patch, made("tiny") as directory:
-        patch.setattr(generation, "SWEEP", [Setting("sdpa", 16, 64)])
+        patch.setattr(generation, "SWEEP", [BaselineSetting("sdpa", 16, 64)])
         patch.setattr(generation, "REQUESTS", FEW)
         return race("tiny", directory, is_shared=True, rounds=1)
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from harness.bench.idle_host import measure
-from harness.bench.load import Load
+from swarden.harness.bench.idle_host import measure
+from swarden.harness.bench.load import ConstantLoad
 
-SMALL = Load(running=2, shared_len=32, own_len=32, max_new_tokens=40)
+SMALL = ConstantLoad(running=2, shared_len=32, own_len=32, max_new_tokens=40)
 
 
 def test_both_engines_are_timed():

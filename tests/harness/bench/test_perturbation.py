@@ -2,8 +2,8 @@
 
 import pytest
 
-from harness.bench.perturbation import Outcome, measure
-from harness.engines.own.faults import PERTURBATIONS
+from swarden.harness.bench.perturbation import PerturbationOutcome, measure
+from swarden.harness.engines.own.faults import PERTURBATIONS
 
 RUNS = 6  # half of them with a model
 
@@ -12,6 +12,6 @@ RUNS = 6  # half of them with a model
 def test_perturbation_is_noticed_and_nothing_else_is_blamed(fault):
     outcomes = measure(fault, RUNS)
 
-    assert {outcome: num for outcome, num in outcomes.items() if num and outcome != Outcome.MOOT} == {
-        Outcome.NOTICED: RUNS
+    assert {outcome: num for outcome, num in outcomes.items() if num and outcome != PerturbationOutcome.MOOT} == {
+        PerturbationOutcome.NOTICED: RUNS
     }

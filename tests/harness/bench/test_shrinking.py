@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.bench.shrinking import Comparison, Effort, compare, figures
+from swarden.harness.bench.shrinking import Comparison, Effort, compare, figures
 
 
 @pytest.fixture(scope="module")

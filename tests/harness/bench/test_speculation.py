@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from harness.bench import speculation
-from harness.bench.generation import made
-from harness.bench.speculation import Saving, figures, measure, prompts, text
+from swarden.harness.bench import speculation
+from swarden.harness.bench.generation import made
+from swarden.harness.bench.speculation import Saving, figures, measure, prompts, text
 
 
 @pytest.fixture(scope="module")

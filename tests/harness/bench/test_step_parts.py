@@ -5,13 +5,13 @@ from types import FunctionType
 
 import pytest
 
-from harness.bench.step_parts import ENGINE, MODEL, PORT, Sampler
-from harness.core import driver as driving
-from harness.core.registry import OWN, target_of
-from harness.engines.sglang.target import SglangTarget
-from harness.engines.vllm.target import VllmTarget
+from swarden.harness.bench.step_parts import ENGINE, MODEL, PORT, Sampler
+from swarden.harness.core import driver as driving
+from swarden.harness.core.registry import OWN, target_of
+from swarden.harness.engines.sglang.target import SglangTarget
+from swarden.harness.engines.vllm.target import VllmTarget
 
-REFERENCE = "invariants.reference"
+REFERENCE = "swarden.invariants.reference"
 
 
 def do(call):
@@ -29,9 +29,9 @@ def through(modules, sampler):
 @pytest.mark.parametrize(
     ("target", "package", "adapter"),
     [
-        (target_of(OWN), "engine_under_test", "harness.engines.own.adapter"),
-        (SglangTarget, "sglang", "harness.engines.sglang.adapter"),
-        (VllmTarget, "vllm", "harness.engines.vllm.adapter"),
+        (target_of(OWN), "swarden.engine_under_test", "swarden.harness.engines.own.adapter"),
+        (SglangTarget, "sglang", "swarden.harness.engines.sglang.adapter"),
+        (VllmTarget, "vllm", "swarden.harness.engines.vllm.adapter"),
     ],
     ids=["swarden", "sglang", "vllm"],
 )
@@ -46,4 +46,4 @@ def test_each_target_names_its_stand_in_which_is_no_part_of_the_port(target, pac
         assert through([*engine, stand_in, REFERENCE], sampler) == MODEL  # it computes the tags of the model
         assert through([*engine, stand_in, "torch.nn"], sampler) == MODEL
     assert through([adapter], sampler) == PORT
-    assert through(["harness.core.system", REFERENCE], sampler) == PORT
+    assert through(["swarden.harness.core.system", REFERENCE], sampler) == PORT

@@ -2,12 +2,12 @@
 
 import pytest
 
-from harness.bench.load import PAGES, RUNNING, Load, config_of
-from harness.bench.pool_growth import LARGE_PAGES, SMALL_PAGES
-from harness.bench.pool_growth import measure as measure_growth
-from harness.bench.strict_overhead import BLOCK_STEPS, CHECKERS, LEAST_BLOCKS, measure
+from swarden.harness.bench.load import PAGES, RUNNING, ConstantLoad, config_of
+from swarden.harness.bench.pool_growth import LARGE_PAGES, SMALL_PAGES
+from swarden.harness.bench.pool_growth import measure as measure_growth
+from swarden.harness.bench.strict_overhead import BLOCK_STEPS, CHECKERS, LEAST_BLOCKS, measure
 
-SMALL = Load(running=4, shared_len=64, own_len=32, max_new_tokens=40)
+SMALL = ConstantLoad(running=4, shared_len=64, own_len=32, max_new_tokens=40)
 
 
 @pytest.mark.parametrize("level", CHECKERS)

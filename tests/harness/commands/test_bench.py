@@ -6,9 +6,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from harness.bench.generation import SHAPES
-from harness.commands.bench import bench
-from harness.engines.own.mutants.catalog import BY_ID
+from swarden.harness.bench.generation import SHAPES
+from swarden.harness.commands.bench import bench
+from swarden.harness.engines.own.mutants.catalog import BY_ID
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from harness.commands.bisect import Boundaries, boundaries
-from harness.core.oplog import OpLog
+from swarden.harness.commands.bisect import Boundaries, boundaries
+from swarden.harness.core.oplog import OpLog
 from tests.harness.some_targets import ROOT, swarden_with
 from tests.harness.some_wheels import wheel
 
@@ -12,10 +12,10 @@ VERSIONS = [str(number) for number in range(1, 12)]
 TARGET = """
 from contextlib import ExitStack
 from pathlib import Path
-from harness.core.errors import InvalidConfig
-from harness.core.releases import Releases
-from harness.engines.own.mutants.catalog import BY_ID
-from harness.engines.own.target import OwnTarget
+from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.releases import Releases
+from swarden.harness.engines.own.mutants.catalog import BY_ID
+from swarden.harness.engines.own.target import OwnTarget
 
 PLANTED = ExitStack()
 RELEASES = Releases("tinyserve", Path("engines"), Path(__file__).with_name("packages.txt"), "1 kB", "2 kB")

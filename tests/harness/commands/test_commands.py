@@ -9,12 +9,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from engine_under_test.config import EngineConfig
-from harness.core.oplog import Header, OpLog
-from harness.core.ops import Drain, Recipe, Step, Submit
-from harness.core.registry import OWN
-from harness.core.replay import log_of, run_log
-from harness.engines.own.models import MODELS
+from swarden.engine_under_test.config import EngineConfig
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.ops import Drain, Recipe, Step, Submit
+from swarden.harness.core.registry import OWN
+from swarden.harness.core.replay import log_of, run_log
+from swarden.harness.engines.own.models import MODELS
 from tests.harness.some_processes import swarden
 
 CONFIG = EngineConfig(page_size=2, full_pages=64, swa_pages=6, sliding_window=2)
@@ -110,7 +110,7 @@ def test_output_has_the_mutant_the_configuration_and_the_prompts(failing, tmp_pa
     lines = swarden(command, failing, cwd=tmp_path).stdout.splitlines()
 
     assert [line.split(" (")[0] for line in lines if line.startswith("mutant: ")] == [
-        "mutant: B18 is planted in engine_under_test.cache.tree:RadixTree._recover"
+        "mutant: B18 is planted in swarden.engine_under_test.cache.tree:RadixTree._recover"
     ]
     assert "configuration: page_size 2, full_pages 64, swa_pages 6, sliding_window 2" in lines
     assert [line.rpartition(", ")[0] for line in lines if line.startswith("request r")] == [

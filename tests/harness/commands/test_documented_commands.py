@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.core.oplog import OpLog
-from harness.nightly.night import Order, begin
-from harness.search.archive import Archive, Sighting, Status
-from harness.search.findings import write
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.nightly.night import Order, begin
+from swarden.harness.search.archive import Archive, Sighting, Status
+from swarden.harness.search.findings import write
 from tests.engine_under_test.model.checkpoints import write_checkpoint
 from tests.engine_under_test.model.tokenizers import write_tokenizer
 from tests.harness.some_processes import DEADLINE_S
@@ -82,7 +82,7 @@ def folder(tmp_path: Path, checkpoint: Path) -> Path:
         log.save(tmp_path / name)
     write_trace(tmp_path / "FILE", [row([0, 1], output_length=4)])
     (tmp_path / "FILE.py").write_text(
-        "from harness.engines.own.mutants.catalog import BY_ID\nfrom dataclasses import replace\n"
+        "from swarden.harness.engines.own.mutants.catalog import BY_ID\nfrom dataclasses import replace\n"
         "MINE = replace(BY_ID['B46'], id='MINE')\n"
     )
     for name in ("DIR", "SMALL"):
@@ -102,7 +102,7 @@ def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
     if words[0] == "pytest":
         words = [sys.executable, "-m", "pytest", *words[1:]]
     else:
-        words = [sys.executable, "-c", "from harness.cli import main; main()", *words[1:]]
+        words = [sys.executable, "-c", "from swarden.harness.cli import main; main()", *words[1:]]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"} | environment
     return subprocess.run(
         words, cwd=folder, env=environment, capture_output=True, text=True, timeout=DEADLINE_S, check=False

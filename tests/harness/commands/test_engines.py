@@ -9,9 +9,9 @@ from tests.harness.some_wheels import wheel
 
 TARGET = """
 from pathlib import Path
-from harness.core.releases import Releases
-from harness.core.origins import EngineCode
-from harness.core.target import Target
+from swarden.harness.core.releases import Releases
+from swarden.harness.core.origins import EngineCode
+from swarden.harness.core.target import Target
 
 class TinyTarget(Target):
     name = "tinyserve"

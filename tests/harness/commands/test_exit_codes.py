@@ -7,19 +7,19 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from engine_under_test.config import EngineConfig
-from harness.commands.replay import replay
-from harness.core.mutant import Hunk, Mutant
-from harness.core.oplog import Header, OpLog
-from harness.core.ops import Drain, Flush, Submit
-from harness.core.registry import OWN
+from swarden.engine_under_test.config import EngineConfig
+from swarden.harness.commands.replay import replay
+from swarden.harness.core.mutant import Hunk, Mutant
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.ops import Drain, Flush, Submit
+from swarden.harness.core.registry import OWN
 
 ENDLESS = Mutant(
     "endless",
     "made up: the engine always has work",
     (
         Hunk(
-            "engine_under_test.engine:Engine.has_work",
+            "swarden.engine_under_test.engine:Engine.has_work",
             "return self.scheduler.has_work",
             "return True",
         ),
@@ -34,7 +34,7 @@ FLAKY = Mutant(
     "made up: the behaviour of the engine depends on state that is not in the op-log",
     (
         Hunk(
-            "engine_under_test.engine:Engine.flush",
+            "swarden.engine_under_test.engine:Engine.flush",
             "self.cache.flush()",
             f"assert next(__import__('sys').modules[{__name__!r}].RUNS) != 2",
         ),

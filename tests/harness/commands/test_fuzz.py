@@ -3,7 +3,7 @@
 import json
 import shlex
 
-from harness.engines.own.faults import FAULTS
+from swarden.harness.engines.own.faults import FAULTS
 from tests.harness.some_processes import swarden
 
 

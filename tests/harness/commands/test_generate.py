@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from engine_under_test.model.tokenizer import Tokenizer
+from swarden.engine_under_test.model.tokenizer import Tokenizer
 from tests.engine_under_test.model.checkpoints import write_checkpoint
 from tests.engine_under_test.model.tokenizers import write_tokenizer
 from tests.harness.some_processes import processes_of, running, swarden, wait_until

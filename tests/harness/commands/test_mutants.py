@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.core.oplog import OpLog
+from swarden.harness.core.oplog import OpLog
 from tests.harness.some_processes import swarden, wait_until
 from tests.harness.some_targets import swarden_with
 
-WINDOW = '"engine_under_test.window:kept_len"'
+WINDOW = '"swarden.engine_under_test.window:kept_len"'
 LAWS = (
     "frontiers_spare_the_window",
     "published_prefixes_match",
@@ -22,7 +22,7 @@ LAWS = (
     "locks_cover_pages_read",
 )
 OWN = f"""
-from harness.core.mutant import Hunk, Mutant
+from swarden.harness.core.mutant import Hunk, Mutant
 
 def planted(id, healthy, broken, *laws, **more):
     return Mutant(id, "made up for a test", (Hunk({WINDOW}, healthy, broken),), laws, **more)
@@ -34,9 +34,9 @@ CRASHING = planted("crashing", "return ", "import os; os.kill(os.getpid(), 9)\\n
 """
 RELEASED = f"""
 from pathlib import Path
-from harness.core.mutant import Hunk, Mutant
-from harness.core.releases import Releases
-from harness.engines.own.target import OwnTarget
+from swarden.harness.core.mutant import Hunk, Mutant
+from swarden.harness.core.releases import Releases
+from swarden.harness.engines.own.target import OwnTarget
 
 class ReleasedTarget(OwnTarget):
     name = "tinyserve"
@@ -64,7 +64,7 @@ def hunting(own, tmp_path):
     """A command that has finished one hunt and runs a long one: its process, and the ids of its child processes."""
     arguments = ("mutants", "run", "--mutants", own.name, "listed", "harmless", "--seeds", "1", "--seconds", "600")
     with subprocess.Popen(
-        [sys.executable, "-c", "from harness.cli import main; main()", *arguments],
+        [sys.executable, "-c", "from swarden.harness.cli import main; main()", *arguments],
         cwd=tmp_path,
         env={"PYTHONPATH": str(Path(__file__).parents[3]), "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
@@ -201,7 +201,7 @@ def test_hunt_ends_with_its_command(hunting):
     [
         pytest.param(("B0",), "mutant B0: not in the catalogue, nor in a file that SWARDEN_MUTANTS", id="no-such-id"),
         pytest.param(("listed", "--out", "own.py"), "--out: own.py cannot be written: File exists", id="out-is-a-file"),
-        pytest.param((), "stale: engine_under_test.window:kept_len has 'no such text' 0 times", id="stale"),
+        pytest.param((), "stale: swarden.engine_under_test.window:kept_len has 'no such text' 0 times", id="stale"),
     ],
 )
 def test_invalid_mutant_is_refused_in_one_line_before_the_first_hunt(tmp_path, arguments, message):

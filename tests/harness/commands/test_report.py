@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from harness.commands import report as command
-from harness.core.exit_codes import ExitCode
-from harness.core.oplog import Header, OpLog
-from harness.core.ops import Drain, Submit
-from harness.core.registry import OWN
-from harness.nightly.page import Part
-from harness.nightly.page import page_of as page_of_archive
-from harness.search.archive import Archive, EngineOfNight, FindingOfNight, Night, Quarantine, Sighting, Status
-from harness.search.archive_files import save
-from harness.search.night_records import Canary, PhaseRecord
-from harness.search.result import Tallies
+from swarden.harness.commands import report as command
+from swarden.harness.core.exit_codes import ExitCode
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.ops import Drain, Submit
+from swarden.harness.core.registry import OWN
+from swarden.harness.nightly.page import RunPart
+from swarden.harness.nightly.page import page_of as page_of_archive
+from swarden.harness.search.archive import Archive, EngineOfNight, FindingOfNight, Night, Quarantine, Sighting, Status
+from swarden.harness.search.archive_files import save
+from swarden.harness.search.night_records import Canary, PhaseRecord
+from swarden.harness.search.result import Tallies
 from tests.harness.report.browser import needs_chromium, new_tab
 from tests.harness.report.html import parsed
 from tests.harness.some_processes import swarden
@@ -294,7 +294,7 @@ def send_or_die(paths, sender):
             return
         if path.stem == "slow":
             Event().wait()
-        sender.send(Part(html=path.stem))
+        sender.send(RunPart(html=path.stem))
 
 
 def test_folder_without_nights_and_op_logs_is_a_mistake(tmp_path):

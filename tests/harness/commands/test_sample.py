@@ -10,7 +10,7 @@ from tests.harness.some_processes import DEADLINE_S
 SAMPLE = ("mutants", "sample", "engine_under_test/pools", "--count", "2", "--runs", "1", "--seconds", "1", "--json")
 
 
-RUN = "from harness.cli import main; main()"
+RUN = "from swarden.harness.cli import main; main()"
 RUN_WITHOUT_COSMIC_RAY = f"import sys; sys.modules['cosmic_ray'] = None; {RUN}"
 
 

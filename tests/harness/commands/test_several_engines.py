@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.commands.campaigns import plans_for
-from harness.core.registry import OWN, target_of
-from harness.search.campaign import Plan
-from harness.search.outcome import Outcome, verdicts_of_engines
-from harness.search.profiles import PROFILES
+from swarden.harness.commands.campaigns import plans_for
+from swarden.harness.core.registry import OWN, target_of
+from swarden.harness.search.campaign import Plan
+from swarden.harness.search.outcome import Outcome, verdicts_of_engines
+from swarden.harness.search.profiles import PROFILES
 from tests.harness.search.test_outcome import ENOUGH, SMOKE, report
 from tests.harness.some_targets import swarden_with
 
@@ -17,9 +17,9 @@ BOOT_S = 4
 TARGET = f"""
 import time
 from contextlib import ExitStack
-from harness.core.errors import UsageError
-from harness.engines.own.mutants.catalog import BY_ID
-from harness.engines.own.target import OwnTarget
+from swarden.harness.core.errors import UsageError
+from swarden.harness.engines.own.mutants.catalog import BY_ID
+from swarden.harness.engines.own.target import OwnTarget
 
 PLANTED = ExitStack()
 

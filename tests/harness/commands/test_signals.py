@@ -1,6 +1,7 @@
 """Commands that are interrupted: the exit code is 1 with a confirmed finding, else 130."""
 
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ from tests.harness.some_processes import running, wait_until
 FUZZ = ("fuzz", "--profile", "smoke", "--workers", 1, "--seed", 1, "--out", "out")
 NIGHTLY = ("nightly", "--profile", "smoke", "--workers", 1, "--archive", "a", "--seed", 1)
 UNSHRUNK = "out/*.unshrunk.oplog"
+FORKED = "/proc/{pid}/task/{pid}/children"  # not empty: what the command needs is imported
 SETTLED = "a/nights/*/report.md"
 
 
@@ -19,7 +21,7 @@ SETTLED = "a/nights/*/report.md"
     [
         pytest.param((*FUZZ, "--minutes", 9), "out/*.running.oplog", 130, id="fuzz"),
         pytest.param((*FUZZ, "--minutes", 9, "--mutant", "B46"), UNSHRUNK, 1, id="fuzz-with-a-finding"),
-        pytest.param(("fuzz", "--exhaustive", 9, "--out", "out", "--minutes", 9), "out", 130, id="exhaustive"),
+        pytest.param(("fuzz", "--exhaustive", 9, "--out", "out", "--minutes", 9), FORKED, 130, id="exhaustive"),
         pytest.param(
             ("fuzz", "--exhaustive", 9, "--out", "out", "--minutes", 9, "--mutant", "B3"),
             "out/*.oplog",
@@ -36,9 +38,10 @@ SETTLED = "a/nights/*/report.md"
 def test_interrupted_command_exits_with_1_if_a_finding_is_confirmed_else_with_130(
     tmp_path, command, sign, code, number
 ):
-    """It is interrupted as soon as the sign of its progress, a file, is there."""
+    """It is interrupted as soon as the sign of its progress, a file, is there, or it has a process of its own."""
     with running(*command, cwd=tmp_path) as process:
-        wait_until(lambda: any(tmp_path.glob(sign)))
+        children = Path(FORKED.format(pid=process.pid))
+        wait_until(lambda: children.read_text() if sign == FORKED else any(tmp_path.glob(sign)))
         process.send_signal(number)
         output, errors = process.communicate()
 

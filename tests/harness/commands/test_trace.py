@@ -7,13 +7,13 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from engine_under_test.strict import VARIABLE
-from harness.commands.shrink import shrink
-from harness.commands.trace import trace
-from harness.core.errors import UsageError
-from harness.core.mutant import Hunk, Mutant
-from harness.core.oplog import OpLog
-from harness.core.replay import Verdict, replay
+from swarden.engine_under_test.strict import VARIABLE
+from swarden.harness.commands.shrink import shrink
+from swarden.harness.commands.trace import trace
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.mutant import Hunk, Mutant
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.replay import Verdict, replay
 from tests.harness.traces.some_traces import chatty_rows, row, write_trace
 
 KEYS = [
@@ -33,7 +33,7 @@ LEAK = Mutant(
     "made up",
     (
         Hunk(
-            "engine_under_test.cache.departures:Departures.release",
+            "swarden.engine_under_test.cache.departures:Departures.release",
             "ledgers.free(handles, owner=record.owner, cause=cause, after=after, lacks=freed)\n",
             "pass\n",
         ),

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from itertools import cycle
 from random import Random
 
-from engine_under_test.config import PAGE_REUSES, EngineConfig
-from harness.core.ops import (
+from swarden.engine_under_test.config import PAGE_REUSES, EngineConfig
+from swarden.harness.core.ops import (
     Complete,
     Evict,
     Flush,
@@ -21,9 +21,9 @@ from harness.core.ops import (
     TakeOver,
     Unlock,
 )
-from harness.core.system import System
-from invariants.events import Modelled
-from invariants.view import Snapshot
+from swarden.harness.core.system import System
+from swarden.invariants.events import Modelled
+from swarden.invariants.view import Snapshot
 
 # (page_size, sliding_window): the window is below, at, above or no multiple of the page size
 WINDOWS = ((1, 2), (1, 5), (2, 2), (2, 3), (2, 8), (4, 3), (4, 5), (4, 17), (16, 5), (16, 17), (16, 40))

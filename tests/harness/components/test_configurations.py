@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine_under_test.config import HOST_POLICIES, EngineConfig
-from harness.components.configurations import configurations, on_host
-from harness.core.ops import Heal, Inject, Pause, Resume, Step, Submit
-from harness.core.recipes import expand
-from harness.core.system import EngineSystem
-from harness.engines.own.adapter import SwardenEngine
-from harness.engines.own.faults import FAULTS, WITHIN_AN_ENGINE
-from harness.engines.own.loads import LOADS, OUTLASTING, REWINDING
-from harness.engines.own.mutants.catalog import BY_ID
-from harness.engines.own.scenes import evicted_prompts, outlasts, rewinds
-from harness.search.draws import fault_sets, troubles
-from harness.search.scenes import contests, crowds, pauses, submissions
+from swarden.engine_under_test.config import HOST_POLICIES, EngineConfig
+from swarden.harness.components.configurations import configurations, on_host
+from swarden.harness.core.ops import Heal, Inject, Pause, Resume, Step, Submit
+from swarden.harness.core.recipes import expand
+from swarden.harness.core.system import EngineSystem
+from swarden.harness.engines.own.adapter import SwardenEngine
+from swarden.harness.engines.own.faults import FAULTS, WITHIN_AN_ENGINE
+from swarden.harness.engines.own.loads import LOADS, OUTLASTING, REWINDING
+from swarden.harness.engines.own.mutants.catalog import BY_ID
+from swarden.harness.engines.own.scenes import evicted_prompts, outlasts, rewinds
+from swarden.harness.search.draws import fault_sets, troubles
+from swarden.harness.search.scenes import contests, crowds, pauses, submissions
 from tests.harness.driving import own_driver
 
 SMALL = EngineConfig(page_size=4, full_pages=16, swa_pages=12, sliding_window=6, max_running_requests=4, chunk_len=16)

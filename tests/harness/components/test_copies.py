@@ -5,12 +5,11 @@ from functools import partial
 import pytest
 import torch
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.events import CopyBegan, CopyEnded
-from engine_under_test.pools.memory import KVMemory
-from engine_under_test.ports import SlotLayout
-from harness.components.copies import CopyInspector
-from invariants.events import Copied
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.pools.memory import KVMemory
+from swarden.engine_under_test.ports import SlotLayout
+from swarden.harness.components.copies import CopyInspector
+from swarden.invariants.events import Copied, CopyBegan, CopyEnded
 
 CONFIG = EngineConfig(
     page_size=2, full_pages=8, swa_pages=6, sliding_window=2, host_full_pages=8, host_swa_pages=6, chunk_len=4

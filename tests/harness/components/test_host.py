@@ -5,11 +5,24 @@ from random import Random
 
 import pytest
 
-from engine_under_test.config import EngineConfig
-from harness.components.host.system import HostSystem
-from harness.core.driver import Driver
-from harness.core.ops import Ack, Drain, Evict, Fetch, Heal, Inject, Insert, Lock, Pressure, Recipe, Step, Unlock
-from invariants.events import Copied, CopyBegan, CopyEnded, Demoted, Modelled
+from swarden.engine_under_test.config import EngineConfig
+from swarden.harness.components.host.system import HostSystem
+from swarden.harness.core.driver import Driver
+from swarden.harness.core.ops import (
+    Ack,
+    Drain,
+    Evict,
+    Fetch,
+    Heal,
+    Inject,
+    Insert,
+    Lock,
+    Pressure,
+    Recipe,
+    Step,
+    Unlock,
+)
+from swarden.invariants.events import Copied, CopyBegan, CopyEnded, Demoted, Modelled
 
 CONFIG = EngineConfig(
     page_size=4,

@@ -4,13 +4,13 @@ from random import Random
 
 import pytest
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.pools.ledger import Ledger
-from harness.components.ledger.system import LedgerSystem
-from harness.core.driver import Driver, Kept
-from harness.core.ops import Complete, Drain, Free, Give, Pressure, Step, Take, TakeOver
-from invariants.events import Completed, Modelled, Refused
-from invariants.view import Fence, Owner
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.pools.ledger import Ledger
+from swarden.harness.components.ledger.system import LedgerSystem
+from swarden.harness.core.driver import Driver, KeptParts
+from swarden.harness.core.ops import Complete, Drain, Free, Give, Pressure, Step, Take, TakeOver
+from swarden.invariants.events import Completed, Modelled, Owner, Refused
+from swarden.invariants.view import Fence
 from tests.harness.components.playing import configurations, disagreements, held, ledger_op, name_of, num_free
 
 CONFIG = EngineConfig(page_size=4, full_pages=6, swa_pages=4, sliding_window=5)
@@ -143,7 +143,7 @@ def test_ledger_that_differs_from_the_model_is_reported(monkeypatch):
 
 @pytest.mark.parametrize("config", list(configurations()), ids=name_of)
 def test_random_traffic_agrees_with_the_model_and_drains(config):
-    rng, driver = Random(name_of(config)), Driver([LedgerSystem(config)], keep=Kept(digests=False))
+    rng, driver = Random(name_of(config)), Driver([LedgerSystem(config)], keep=KeptParts(digests=False))
 
     for _ in range(300):
         driver.apply(ledger_op(rng))

@@ -5,11 +5,11 @@ from random import Random
 
 import pytest
 
-from engine_under_test.host.copy_jobs import Move
-from harness.components.memory_walk import MemoryWalk
-from harness.core.ops import Inject
-from harness.core.system import EngineSystem
-from harness.engines.own.adapter import SwardenEngine
+from swarden.engine_under_test.host.copy_jobs import Move
+from swarden.harness.components.memory_walk import MemoryWalk
+from swarden.harness.core.ops import Inject
+from swarden.harness.core.system import EngineSystem
+from swarden.harness.engines.own.adapter import SwardenEngine
 from tests.quality.test_incremental_checks import CONFIGS, traffic
 
 HOSTED = replace(CONFIGS[0], full_pages=24, host_full_pages=30, host_swa_pages=14, load_back_threshold=4)

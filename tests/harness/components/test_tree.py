@@ -4,12 +4,12 @@ from random import Random
 
 import pytest
 
-from engine_under_test.cache.tree import RadixTree
-from engine_under_test.config import EngineConfig
-from harness.components.tree.system import TreeSystem
-from harness.core.driver import Driver, Kept
-from harness.core.ops import Drain, Evict, Flush, Insert, Lock, Pressure, Recipe, Slide, Step, Unlock
-from invariants.events import Matched, Modelled, Recovered, Slid
+from swarden.engine_under_test.cache.tree import RadixTree
+from swarden.engine_under_test.config import EngineConfig
+from swarden.harness.components.tree.system import TreeSystem
+from swarden.harness.core.driver import Driver, KeptParts
+from swarden.harness.core.ops import Drain, Evict, Flush, Insert, Lock, Pressure, Recipe, Slide, Step, Unlock
+from swarden.invariants.events import Matched, Modelled, Recovered, Slid
 from tests.harness.components.playing import configurations, disagreements, name_of, num_free, tree_op
 
 # A window of 6 tokens looks back on 5, so the tail of a prefix is 2 pages.
@@ -260,7 +260,7 @@ def test_every_op_is_compared_with_the_model():
 
 @pytest.mark.parametrize("config", list(configurations()), ids=name_of)
 def test_random_traffic_agrees_with_the_model_and_drains(config):
-    rng, driver = Random(name_of(config)), Driver([TreeSystem(config)], keep=Kept(digests=False))
+    rng, driver = Random(name_of(config)), Driver([TreeSystem(config)], keep=KeptParts(digests=False))
 
     for _ in range(300):
         driver.apply(tree_op(rng))

@@ -3,13 +3,13 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine_under_test.config import EngineConfig
-from harness.core import ops
-from harness.core.as_code import kinds_in, log_code
-from harness.core.oplog import Header, OpLog
-from harness.core.ops import Drain, Recipe, Step, Submit
-from harness.core.registry import OWN, target_of
-from harness.core.target import Target
+from swarden.engine_under_test.config import EngineConfig
+from swarden.harness.core import ops
+from swarden.harness.core.as_code import kinds_in, log_code
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.ops import Drain, Recipe, Step, Submit
+from swarden.harness.core.registry import OWN, target_of
+from swarden.harness.core.target import Target
 from tests.harness.some_ops import any_ops
 
 CONFIG = EngineConfig(page_size=4, swa_pages=6, sliding_window=8, new_token_ratio=0.25)

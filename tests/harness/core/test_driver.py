@@ -2,16 +2,16 @@
 
 import pytest
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.errors import AccountingError
-from harness.core.driver import STUCK, Checking, Driver
-from harness.core.errors import RunTooLarge
-from harness.core.ops import Abort, Drain, Flush, Recipe, Step, Submit
-from harness.core.system import EngineSystem
-from harness.engines.own.adapter import SwardenEngine
-from harness.engines.own.mutants.catalog import BY_ID
-from harness.engines.own.mutants.checker import CHECK_KNOWS_NO_WINDOWS
-from invariants.view import Snapshot
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.errors import AccountingError
+from swarden.harness.core.driver import STUCK, Checking, Driver
+from swarden.harness.core.errors import RunTooLarge
+from swarden.harness.core.ops import Abort, Drain, Flush, Recipe, Step, Submit
+from swarden.harness.core.system import EngineSystem
+from swarden.harness.engines.own.adapter import SwardenEngine
+from swarden.harness.engines.own.mutants.catalog import BY_ID
+from swarden.harness.engines.own.mutants.checker import CHECK_KNOWS_NO_WINDOWS
+from swarden.invariants.view import Snapshot
 from tests.harness.driving import own_driver
 
 SMALL = EngineConfig(page_size=4, full_pages=32, swa_pages=8, sliding_window=8, max_running_requests=4)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.core.faults import FaultPlan, UnknownFault
+from swarden.harness.core.faults import FaultPlan, UnknownFault
 
 
 def test_fault_that_is_not_armed_never_fires():

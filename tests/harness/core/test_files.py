@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.core import files
-from harness.core.files import opened, read_whole, write_whole
+from swarden.harness.core import files
+from swarden.harness.core.files import opened, read_whole, write_whole
 
 
 @pytest.fixture

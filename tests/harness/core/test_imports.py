@@ -4,12 +4,12 @@ from unittest.mock import Mock
 
 import pytest
 
-from harness.core.errors import UsageError
-from harness.core.imports import REPAIR, importing
-from harness.core.registry import UnknownEngine, target_of
-from harness.search.machine import turns_of
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.imports import REPAIR, importing
+from swarden.harness.core.registry import UnknownEngine, target_of
+from swarden.harness.search.machine import turns_of
 
-TARGET = "from harness.core.target import Target\nclass Made(Target):\n"
+TARGET = "from swarden.harness.core.target import Target\nclass Made(Target):\n"
 
 
 @pytest.fixture

@@ -2,14 +2,14 @@
 
 import pytest
 
-from engine_under_test.window import kept_len, window_frontier
-from harness.core.mutant import Hunk, Mutant, StaleMutant
-from harness.engines.own.mutants.catalog import BY_ID
-from invariants.laws.memory.pools import pools_conserve_units
-from invariants.windows import lookback
+from swarden.engine_under_test.window import kept_len, window_frontier
+from swarden.harness.core.mutant import Hunk, Mutant, StaleMutant
+from swarden.harness.engines.own.mutants.catalog import BY_ID
+from swarden.invariants.laws.memory.pools import pools_conserve_units
+from swarden.invariants.windows import lookback
 from tests.invariants.builders import HEALTHY
 
-WINDOW = "engine_under_test.window:kept_len"
+WINDOW = "swarden.engine_under_test.window:kept_len"
 
 
 def test_planted_bug_affects_modules_that_imported_the_function():
@@ -51,19 +51,36 @@ def test_hunk_whose_text_does_not_occur_once_is_stale(healthy, times, shown):
     assert str(raised.value) == f"B0: {WINDOW} has {shown} {times} times; want it once"
 
 
+def test_hunk_without_a_text_is_stale():
+    stale = Mutant("B0", "nowhere", (Hunk(WINDOW, "", "pass"),), ())
+
+    with pytest.raises(StaleMutant, match=r"has '' [0-9]+ times; want it once"), stale.planted():
+        pass
+
+
 @pytest.mark.parametrize(
     ("target", "broken", "why"),
     [
         pytest.param(
             "no.such.module:function", "", "is not a function whose code can be changed: No module", id="module"
         ),
-        pytest.param("invariants.windows:gone", "", "is not a function whose code can be changed: gone", id="function"),
-        pytest.param("invariants.windows", "", "is not a function whose code can be changed: ", id="no-function"),
         pytest.param(
-            "invariants.windows:HANDOVER_KIND", "", "is not a function whose code can be changed: ", id="a-value"
+            "swarden.invariants.windows:gone", "", "is not a function whose code can be changed: gone", id="function"
         ),
         pytest.param(
-            "invariants.windows:lookback", "1 +", "with the bug is not valid Python: invalid syntax", id="syntax"
+            "swarden.invariants.windows", "", "is not a function whose code can be changed: ", id="no-function"
+        ),
+        pytest.param(
+            "swarden.invariants.windows:HANDOVER_KIND",
+            "",
+            "is not a function whose code can be changed: ",
+            id="a-value",
+        ),
+        pytest.param(
+            "swarden.invariants.windows:lookback",
+            "1 +",
+            "with the bug is not valid Python: invalid syntax",
+            id="syntax",
         ),
     ],
 )
@@ -98,7 +115,7 @@ def test_all_hunks_of_one_function_are_planted():
 
 def test_checker_bug_is_planted_with_the_mutant_that_it_overlooks():
     blind = Mutant(
-        "B0", "nowhere", (Hunk("invariants.windows:lookback", "window - 1", "0"),), (), overlooks=BY_ID["B14"]
+        "B0", "nowhere", (Hunk("swarden.invariants.windows:lookback", "window - 1", "0"),), (), overlooks=BY_ID["B14"]
     )
 
     with blind.planted():
@@ -110,7 +127,7 @@ def test_checker_bug_is_planted_with_the_mutant_that_it_overlooks():
 
 def test_decorated_function_can_be_changed():
     """Such as the generator of an invariant."""
-    target = "invariants.laws.memory.pools:pools_conserve_units"
+    target = "swarden.invariants.laws.memory.pools:pools_conserve_units"
     mutant = Mutant("B0", "nowhere", (Hunk(target, "if not pool.is_partitioned and ", "if True or "),), ())
 
     with mutant.planted():

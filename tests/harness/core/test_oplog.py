@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine_under_test.config import EngineConfig
-from harness.core.oplog import KINDS, Header, OpLog, OpLogError
-from harness.core.ops import ENGINE_OPS, Abort, Flush, Op, Recipe, Slide, Step, Submit
-from harness.core.registry import OWN, target_of
-from harness.engines.own.faults import FAULTS
-from harness.engines.own.models import MODELS
+from swarden.engine_under_test.config import EngineConfig
+from swarden.harness.core.oplog import KINDS, Header, OpLog, OpLogError
+from swarden.harness.core.ops import ENGINE_OPS, Abort, Flush, Op, Recipe, Slide, Step, Submit
+from swarden.harness.core.registry import OWN, target_of
+from swarden.harness.engines.own.faults import FAULTS
+from swarden.harness.engines.own.models import MODELS
 from tests.harness.some_ops import any_ops
 
 PATH = Path("found.oplog")

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from harness.core.errors import UsageError
-from harness.core.releases import CHECKOUT, Releases, in_environment, parsed
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.releases import CHECKOUT, Releases, in_environment, parsed
 from tests.harness.some_wheels import wheel
 
 PACKAGE = "tinyserve"

@@ -2,10 +2,10 @@
 
 import pytest
 
-from harness.core.errors import InvalidConfig
-from harness.core.ops import Pressure, Step, Submit
-from harness.core.registry import target_of
-from harness.core.remote import Build, RemoteSystem, TwinFailed, _process_of
+from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.ops import Pressure, Step, Submit
+from swarden.harness.core.registry import target_of
+from swarden.harness.core.remote import Build, RemoteSystem, TwinFailed, _process_of
 
 OWN = target_of("swarden")
 ENGINE = f"swarden=={OWN.version()}"

@@ -6,15 +6,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from engine_under_test.config import EngineConfig
-from harness.core.driver import Driver
-from harness.core.errors import UsageError
-from harness.core.oplog import Header, OpLog
-from harness.core.ops import Drain, Op, Recipe, Step, Submit
-from harness.core.registry import OWN
-from harness.core.replay import Repeated, Replayed, Verdict, log_of, repeat, replay, run_log
-from harness.core.system import EngineSystem
-from harness.engines.own.adapter import SwardenEngine
+from swarden.engine_under_test.config import EngineConfig
+from swarden.harness.core.driver import Driver
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.ops import Drain, Op, Recipe, Step, Submit
+from swarden.harness.core.registry import OWN
+from swarden.harness.core.replay import Repeated, Replayed, Verdict, log_of, repeat, replay, run_log
+from swarden.harness.core.system import EngineSystem
+from swarden.harness.engines.own.adapter import SwardenEngine
 from tests.harness.driving import own_driver
 
 CONFIG = EngineConfig(page_size=2, full_pages=64, swa_pages=6, sliding_window=2)

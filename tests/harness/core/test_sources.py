@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.core.sources import hash_of, hash_of_packages
+from swarden.harness.core.sources import hash_of, hash_of_packages
 
 
 @pytest.fixture
@@ -46,5 +46,5 @@ def test_version_of_other_sources_changes_the_hash(build):
 
 
 def test_missing_and_builtin_packages_do_not_change_the_hash():
-    assert len(hash_of_packages(("harness",))) == 16
-    assert hash_of_packages(("harness", "no_such_package", "sys")) == hash_of_packages(("harness",))
+    assert len(hash_of_packages(("swarden.harness",))) == 16
+    assert hash_of_packages(("swarden.harness", "no_such_package", "sys")) == hash_of_packages(("swarden.harness",))

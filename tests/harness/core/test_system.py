@@ -2,12 +2,12 @@
 
 import pytest
 
-from engine_under_test.config import EngineConfig
-from harness.core.faults import FaultPlan
-from harness.core.ops import AdvanceClock, Flush, Heal, Inject, Pause, Pressure, Recipe, Resume, Step, Submit
-from harness.core.system import EngineSystem
-from harness.engines.own.adapter import SwardenEngine
-from invariants.events import Fired, Late, Launched, Refused
+from swarden.engine_under_test.config import EngineConfig
+from swarden.harness.core.faults import FaultPlan
+from swarden.harness.core.ops import AdvanceClock, Flush, Heal, Inject, Pause, Pressure, Recipe, Resume, Step, Submit
+from swarden.harness.core.system import EngineSystem
+from swarden.harness.engines.own.adapter import SwardenEngine
+from swarden.invariants.events import Fired, Late, Launched, Refused
 
 CONFIG = EngineConfig(page_size=4, full_pages=32, swa_pages=8, sliding_window=8, max_running_requests=4)
 OVERLAP = EngineConfig(page_size=4, full_pages=32, overlap=True)

@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from harness.core.errors import InvalidConfig, UsageError
-from harness.core.oplog import Header, OpLog, OpLogError
-from harness.core.ops import Abort, Accept, Drain, Step, Submit
-from harness.core.registry import target_of
-from harness.core.replay import run_log
-from harness.core.target import ENGINE, Pool, Shape
-from harness.core.twins import ALL, Twin, check_twin, twin_for
-from harness.engines.own.adapter import SwardenEngine
-from invariants.events import Read, Written
+from swarden.harness.core.errors import InvalidConfig, UsageError
+from swarden.harness.core.oplog import Header, OpLog, OpLogError
+from swarden.harness.core.ops import Abort, Accept, Drain, Step, Submit
+from swarden.harness.core.registry import target_of
+from swarden.harness.core.replay import run_log
+from swarden.harness.core.target import ENGINE, Pool, Shape
+from swarden.harness.core.twins import ALL, Twin, check_twin, twin_for
+from swarden.harness.engines.own.adapter import SwardenEngine
+from swarden.invariants.events import Read, Written
 
 OWN = target_of("swarden")
 CONFIG: dict[str, Any] = {"page_size": 4, "full_pages": 12, "swa_pages": 8, "sliding_window": 6, "chunk_len": 8}
@@ -68,8 +68,7 @@ def _another_second_engine(monkeypatch):
         built.append(config)
         return (SwardenEngine, OtherToken)[len(built) > 1](config, **link)
 
-    for module in ("target", "pair_system"):
-        monkeypatch.setattr(f"harness.engines.own.{module}.SwardenEngine", build)
+    monkeypatch.setattr("swarden.harness.engines.own.target.SwardenEngine", build)
 
 
 @pytest.mark.usefixtures("_another_second_engine")

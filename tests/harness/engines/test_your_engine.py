@@ -43,11 +43,12 @@ def environment(tmp_path_factory):
             if ".." not in file.parts and source.suffix != ".pyc" and source.is_file():
                 (site / file).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(source, site / file)
-    for source, packages in ((ROOT, PACKAGES), (YOUR_ENGINE, ("blockserve",))):
+    for source, packages in ((ROOT, ("src", *PACKAGES)), (YOUR_ENGINE, ("blockserve",))):
         copy = tmp_path_factory.mktemp("source")
         for name in ("pyproject.toml", "README.md", "LICENSE", *packages):
             if (source / name).is_dir():
-                shutil.copytree(source / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+                ignore = shutil.ignore_patterns("__pycache__")
+                shutil.copytree(source / name, copy / name, symlinks=True, ignore=ignore)
             elif (source / name).exists():
                 shutil.copy(source / name, copy / name)
         install = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "-q", "--no-deps"]
@@ -62,7 +63,7 @@ def run(environment: Path, *command: str, cwd: Path) -> subprocess.CompletedProc
 
 
 def test_example_engine_is_fuzzed_and_its_finding_replayed(environment, tmp_path):
-    swarden = ("harness.cli",)
+    swarden = ("swarden.harness.cli",)
     listed = run(environment, *swarden, "engines", cwd=tmp_path)
     assert "blockserve 1.2.0" in listed.stdout
 

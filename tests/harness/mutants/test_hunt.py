@@ -2,33 +2,33 @@
 
 import pytest
 
-from harness.core.mutant_file import mutants_of_environment
-from harness.core.registry import OWN, target_of
-from harness.engines.own.mutants.catalog import BY_ID
-from harness.mutants.hunt import HuntResult, Job, Outcome, Scope, Score, hunt, hunts
+from swarden.harness.core.mutant_file import mutants_of_environment
+from swarden.harness.core.registry import OWN, target_of
+from swarden.harness.engines.own.mutants.catalog import BY_ID
+from swarden.harness.mutants.hunt import HuntJob, HuntOutcome, HuntResult, Scope, Score, hunt, hunts
 
 ENDLESS = """
-from harness.core.mutant import Hunk, Mutant
+from swarden.harness.core.mutant import Hunk, Mutant
 
 ENDLESS = Mutant(
     "endless",
     "made up: a step that never ends",
-    (Hunk("engine_under_test.window:kept_len", "return ", "while True: pass\\n    return "),),
+    (Hunk("swarden.engine_under_test.window:kept_len", "return ", "while True: pass\\n    return "),),
     ("stuck",),
 )
 """
 HARMLESS = """
-from harness.core.mutant import Hunk, Mutant
+from swarden.harness.core.mutant import Hunk, Mutant
 
 HARMLESS = Mutant(
     "harmless",
     "made up: no bug",
-    (Hunk("engine_under_test.window:kept_len", "return ", "pass\\n    return "),),
+    (Hunk("swarden.engine_under_test.window:kept_len", "return ", "pass\\n    return "),),
     ("stuck",),
 )
 """
 MUTANT = BY_ID["B14"]
-FOUND, BY_ANOTHER, MISSED = Outcome.FOUND, Outcome.BY_ANOTHER, Outcome.MISSED
+FOUND, BY_ANOTHER, MISSED = HuntOutcome.FOUND, HuntOutcome.BY_ANOTHER, HuntOutcome.MISSED
 
 
 def score(*outcomes, seeds=None):
@@ -122,7 +122,7 @@ def test_failure_that_the_engine_has_without_the_mutant_is_not_taken_for_it(tmp_
     harmless = mutants_of_environment(target_of(OWN))["harmless"]
 
     with BY_ID["B1"].planted():
-        one = hunt(Job(harmless, 0), Scope(OWN, 1, 3, tmp_path))
+        one = hunt(HuntJob(harmless, 0), Scope(OWN, 1, 3, tmp_path))
 
     assert one.outcome is MISSED
     assert one.runs > 0

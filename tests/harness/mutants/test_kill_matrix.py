@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.core.oplog import OpLog
-from harness.engines.own.mutants.catalog import BUGS
-from harness.mutants.kill_matrix import KillMatrix, page
-from harness.mutants.unplanted import Waiting
-from harness.mutants.verdict import violated_laws
-from invariants.catalog import ALL
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.engines.own.mutants.catalog import BUGS
+from swarden.harness.mutants.kill_matrix import KillMatrix, page
+from swarden.harness.mutants.unplanted import Waiting
+from swarden.harness.mutants.verdict import violated_laws
+from swarden.invariants.catalog import ALL
 
 OPLOGS = Path(__file__).parents[2] / "quality" / "oplogs"
 NAMES = [invariant.name for invariant in ALL.invariants]

@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from harness.core.errors import UsageError
-from harness.core.mutant_file import check_mutant, mutant_of, mutants_of_environment
-from harness.core.registry import OWN, target_of
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.mutant import Hunk, Mutant
+from swarden.harness.core.mutant_file import check_mutant, mutant_of, mutants_of_environment
+from swarden.harness.core.registry import OWN, target_of
 
-HEAD = "from harness.core.mutant import Hunk, Mutant\n"
-HUNKS = '(Hunk("engine_under_test.window:kept_len", "max(", "min("),)'
+HEAD = "from swarden.harness.core.mutant import Hunk, Mutant\n"
+HUNKS = '(Hunk("swarden.engine_under_test.window:kept_len", "max(", "min("),)'
 
 
 @pytest.fixture
@@ -28,6 +29,22 @@ def test_mutant_of_a_user_file_is_known_by_any_id(own):
     assert list(mutants_of_environment(target_of(OWN)).values()) == [mutant]
 
 
+def test_calls_of_a_user_file_are_its_mutants_in_order(own):
+    """One that has a name too counts once; the first has its hunk by keyword, the second has two."""
+    own.write_text(
+        "from swarden.harness.core.mutant import Hunk, Mutants\n"
+        'MINE = Mutants(machine="pd", model="tiny-gemma3")\n'
+        'A = MINE.bug("a", "made up", at="m:f", healthy="1", broken="2", caught_by=("stuck",), machine="engine")\n'
+        'MINE.bug("b", "made up", Hunk("m:f", "1", "2"), Hunk("m:g", "1", "2"), caught_by=("stuck",), overlooks=A)\n'
+    )
+    first = Mutant("a", "made up", (Hunk("m:f", "1", "2"),), ("stuck",), "engine", "tiny-gemma3")
+    hunks = (Hunk("m:f", "1", "2"), Hunk("m:g", "1", "2"))
+
+    mutants = mutants_of_environment(target_of(OWN))
+
+    assert list(mutants.values()) == [first, Mutant("b", "made up", hunks, ("stuck",), "pd", "tiny-gemma3", first)]
+
+
 @pytest.mark.parametrize(
     ("source", "message"),
     [
@@ -40,6 +57,17 @@ def test_mutant_of_a_user_file_is_known_by_any_id(own):
             f'{HEAD}ONE, TWO = (Mutant("one", name, {HUNKS}, ("stuck",)) for name in "ab")',
             "{path}: mutant one is there twice; give one of them another id",
             id="id-twice",
+        ),
+        pytest.param(
+            f"{HEAD}from swarden.harness.core.mutant import Mutants\nMINE = Mutants()\n"
+            'for source in "ab":\n    MINE.bug("one", source, caught_by=("stuck",))',
+            "{path}: mutant one is there twice; give one of them another id",
+            id="id-twice-in-calls",
+        ),
+        pytest.param(
+            'from swarden.harness.core.mutant import Mutants\nMutants().bug("one", "made up", at="m:f")',
+            "{path}:2: TypeError: Mutants.bug() missing 1 required keyword-only argument: 'caught_by'",
+            id="call-lacks-a-part",
         ),
         pytest.param("", "{path}: has no Mutant at module level", id="empty"),
         pytest.param("1 +", "{path}:1: invalid syntax", id="no-python"),

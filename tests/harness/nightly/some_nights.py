@@ -7,21 +7,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.core.oplog import Header, OpLog
-from harness.core.ops import Step, Submit
-from harness.core.registry import OWN
-from harness.core.replay import Verdict
-from harness.nightly.events import Event
-from harness.nightly.night import Coordinator, NightPhase, Order, begin, resumed
-from harness.nightly.phases import PHASES
-from harness.nightly.pool import Pool
-from harness.search.archive import Archive, Night
-from harness.search.night_records import Canary
-from harness.search.result import Finding, Result, Tallies
-from harness.search.shards import FRESH, Settled, ShardResult
-from harness.search.worker_process import Limits, Replays
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.ops import Step, Submit
+from swarden.harness.core.registry import OWN
+from swarden.harness.core.replay import Verdict
+from swarden.harness.nightly.events import Event
+from swarden.harness.nightly.night import Coordinator, NightPhase, Order, begin, resumed
+from swarden.harness.nightly.phases import PHASES
+from swarden.harness.nightly.pool import JobPool
+from swarden.harness.search.archive import Archive, Archived, Night, Quarantine, Sighting, Status
+from swarden.harness.search.night_records import Canary
+from swarden.harness.search.result import Finding, Result, Tallies
+from swarden.harness.search.shards import FRESH, Settled, ShardResult
+from swarden.harness.search.worker_process import Replays, WorkerLimits
 
 LOG = OpLog(Header(engine=OWN, configs=[{}]), [Submit(), Step()])
+OPLOGS = Path(__file__).parents[2] / "quality/oplogs"
+OF_RENAMED_CODE = "S9"  # a mutant
+EARLIER_NAME, NAME_OF_TODAY = "matches_are_valid/request/not_cached", "matches_are_valid/request/not_usable"
 LEAK, DOUBLE_FREE = "unit_has_one_owner/swa page/none", "units_are_freed_once/full page/free"
 FAILED, FIXED = (Replays(Verdict.FAILED, (LEAK,), 3, 3), Replays(Verdict.FIXED, (), 0, 3))
 CANARY = Canary(engine=OWN, mutant="B46", law="requests_are_in_one_queue", runs=1)
@@ -102,9 +105,20 @@ def night_of(
     archive = Archive(root)
     night = resumed(archive.nights_folder / of)[1] if isinstance(of, str) else begin(archive, of)
     emit = events.append if events is not None else lambda _: None
-    for _ in Coordinator(archive, night, Pool(answers, 1, (Lost,)), Limits(60.0), emit).run(phases):
+    for _ in Coordinator(archive, night, JobPool(answers, 1, (Lost,)), WorkerLimits(60.0), emit).run(phases):
         pass
     return night
+
+
+def archived_by_an_earlier_build(root: Path) -> Archived:
+    """A finding in quarantine with its op-log, under the name that its code had before it was renamed."""
+    archived = Archive(root).finding(OWN, EARLIER_NAME)
+    log = OpLog.load(OPLOGS / f"{OF_RENAMED_CODE}.oplog").as_regression(EARLIER_NAME)
+    names, log_name = [EARLIER_NAME], "earlier.oplog"
+    log.save(archived.folder / log_name)
+    archived.add(Sighting(night="2026-11-24-01-aaaa", engine=OWN, status=Status.NEW, fingerprints=names, log=log_name))
+    archived.put_in_quarantine(Quarantine(reason="known upstream", until="2099-12-31"))
+    return archived
 
 
 def statuses(night: Night) -> dict[str, str]:

@@ -10,16 +10,16 @@ from threading import Timer
 import msgspec
 import pytest
 
-from harness.core.registry import OWN
-from harness.nightly import traffic
-from harness.nightly.night import Coordinator, Order, begin
-from harness.nightly.phases import PHASES
-from harness.nightly.pool import Job, local_pool, pool_of_scheduler
-from harness.search import shards
-from harness.search.archive import Archive, Night
-from harness.search.profiles import PROFILES
-from harness.search.shards import build_of
-from harness.search.worker_process import Limits
+from swarden.harness.core.registry import OWN
+from swarden.harness.nightly import traffic
+from swarden.harness.nightly.night import Coordinator, Order, begin
+from swarden.harness.nightly.phases import PHASES
+from swarden.harness.nightly.pool import Job, local_pool, pool_of_scheduler
+from swarden.harness.search import shards
+from swarden.harness.search.archive import Archive, Night
+from swarden.harness.search.profiles import PROFILES
+from swarden.harness.search.shards import build_of
+from swarden.harness.search.worker_process import WorkerLimits
 from tests.harness.some_processes import MAX_LOOKS, ROOT, wait_until
 
 distributed = pytest.importorskip("distributed", reason="pip install 'swarden[dask]'")
@@ -119,7 +119,7 @@ def night_on(pool, root, on_shard=lambda: None) -> Night:
     archive = Archive(root)
     night = begin(archive, ORDER)
     with pool as opened:
-        coordinator = Coordinator(archive, night, opened, Limits(60.0), lambda _: on_shard())
+        coordinator = Coordinator(archive, night, opened, WorkerLimits(60.0), lambda _: on_shard())
         for _ in coordinator.run([one for one in PHASES if one.name == "traffic"]):
             pass
     return night

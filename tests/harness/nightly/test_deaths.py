@@ -3,14 +3,14 @@
 import msgspec
 import pytest
 
-from harness.core.errors import UsageError
-from harness.core.exit_codes import ExitCode
-from harness.nightly.phases import PHASES
-from harness.nightly.reports import markdown
-from harness.search.archive import Archive
-from harness.search.archive_files import ArchiveError
-from harness.search.night_records import Canary
-from harness.search.shards import BATCHES
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.exit_codes import ExitCode
+from swarden.harness.nightly.phases import PHASES
+from swarden.harness.nightly.reports import markdown
+from swarden.harness.search.archive import Archive
+from swarden.harness.search.archive_files import ArchiveError
+from swarden.harness.search.night_records import Canary
+from swarden.harness.search.shards import BATCHES
 from tests.harness.nightly.some_nights import (
     DOUBLE_FREE,
     FAILED,

@@ -6,30 +6,33 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from harness.core.errors import UsageError
-from harness.core.exit_codes import ExitCode
-from harness.core.oplog import OpLog
-from harness.core.registry import OWN
-from harness.core.replay import Verdict
-from harness.nightly.events import KINDS, Event
-from harness.nightly.night import begin, fresh_seed
-from harness.nightly.phases import PHASES
-from harness.nightly.pool import MAX_LOSSES, Job, Pool
-from harness.nightly.replaying import logs_of
-from harness.nightly.verdict import verdict_of
-from harness.search.archive import Archive, Night, Quarantine, Sighting, Status
-from harness.search.archive_files import read
-from harness.search.night_records import Canary
-from harness.search.shards import BATCHES, build_of
-from harness.search.worker_process import Replays
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.exit_codes import ExitCode
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.registry import OWN
+from swarden.harness.core.replay import Verdict, replay
+from swarden.harness.nightly.events import KINDS, Event
+from swarden.harness.nightly.night import begin, fresh_seed
+from swarden.harness.nightly.phases import PHASES
+from swarden.harness.nightly.pool import MAX_LOSSES, Job, JobPool
+from swarden.harness.nightly.replaying import logs_of
+from swarden.harness.nightly.verdict import verdict_of
+from swarden.harness.search.archive import Archive, Night, Quarantine, Sighting, Status
+from swarden.harness.search.archive_files import read
+from swarden.harness.search.night_records import Canary
+from swarden.harness.search.shards import BATCHES, build_of, replay_logs
+from swarden.harness.search.worker_process import Replays
 from tests.harness.nightly.some_nights import (
     DOUBLE_FREE,
     FAILED,
     FIXED,
     LEAK,
     LOG,
+    NAME_OF_TODAY,
+    OF_RENAMED_CODE,
     ORDER,
     Lost,
+    archived_by_an_earlier_build,
     in_the_future,
     leaking,
     night_of,
@@ -95,6 +98,22 @@ def test_finding_whose_log_passes_is_settled_again_if_traffic_has_its_failure(tm
     night = night_of(tmp_path, again)
 
     assert (again.count("settle"), statuses(night)) == (1, {LEAK: status})
+
+
+def test_finding_of_an_earlier_build_fails_as_expected_and_stays_in_quarantine_under_its_name_of_today(tmp_path):
+    log = archived_by_an_earlier_build(tmp_path).log
+    assert log is not None
+    verdict = replay(OpLog.load(log)).verdict
+    answers = table()
+    answers.answers["replay_logs"] = replay_logs
+
+    night = night_of(tmp_path, answers, ORDER._replace(mutant=OF_RENAMED_CODE))
+
+    [finding] = Archive(tmp_path).findings([])
+    assert verdict is Verdict.FAILED
+    assert (statuses(night), night.exit_code) == ({NAME_OF_TODAY: "known"}, ExitCode.CLEAN)
+    assert (finding.fingerprint, len(finding.sightings)) == (NAME_OF_TODAY, 2)
+    assert finding.quarantine is not None
 
 
 def test_smallest_logs_of_a_finding_and_the_last_one_are_replayed(tmp_path):
@@ -307,8 +326,8 @@ def test_no_job_runs_on_a_node_with_another_build():
     """The node checks, so that neither a replay nor a canary ends before the difference is seen."""
     ran: list[int] = []
     with ThreadPoolExecutor(1) as node:
-        same = Pool(node, 1, builds=[build_of(OWN)])
-        other = Pool(node, 1, builds=[build_of(OWN)._replace(source_hash="other")])
+        same = JobPool(node, 1, builds=[build_of(OWN)])
+        other = JobPool(node, 1, builds=[build_of(OWN)._replace(source_hash="other")])
         results = [*same.run([Job("one", ran.append, (1,))], lambda *_: None)]
         with pytest.raises(UsageError, match=r": has swarden .* in build other; install the same packages"):
             next(other.run([Job("two", ran.append, (2,))], lambda *_: None))

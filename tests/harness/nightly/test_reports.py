@@ -7,13 +7,13 @@ from xml.etree import ElementTree
 import msgspec
 import pytest
 
-from harness.core.exit_codes import ExitCode
-from harness.core.oplog import OpLog
-from harness.core.registry import OWN
-from harness.nightly.events import schema
-from harness.nightly.reports import junit, markdown, metrics
-from harness.search.archive import Archive, Quarantine
-from harness.search.night_records import Canary
+from swarden.harness.core.exit_codes import ExitCode
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.registry import OWN
+from swarden.harness.nightly.events import schema
+from swarden.harness.nightly.reports import junit, markdown, metrics
+from swarden.harness.search.archive import Archive, Quarantine
+from swarden.harness.search.night_records import Canary
 from tests.harness.nightly.some_nights import (
     DOUBLE_FREE,
     FAILED,
@@ -144,7 +144,7 @@ def test_fixed_finding_fails_no_case(tmp_path):
 
 
 def test_published_schema_of_the_events_is_that_of_the_code():
-    """Written by: python -c 'from harness.nightly.events import schema; print(schema().decode(), end="")'"""
+    """Written by: python -c 'from swarden.harness.nightly.events import schema; print(schema().decode(), end="")'"""
     published = (DOCS / "events.schema.json").read_bytes()
 
     assert msgspec.json.decode(published) == msgspec.json.decode(schema())

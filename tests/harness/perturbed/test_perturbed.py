@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from harness.bench.perturbation import log_with
-from harness.core.driver import Driver, Failure
-from harness.core.mutant import Hunk, Mutant
-from harness.core.oplog import OpLog, OpLogError
-from harness.core.ops import Drain, Inject
-from harness.core.replay import Verdict, failure_like, repeat, run_log
-from harness.engines.own.faults import PERTURBATIONS, SENT, USED
-from harness.perturbed.system import Misattributed, PerturbedSystem, Unnoticed
-from harness.search.shrink import Budget, shrink
+from swarden.harness.bench.perturbation import log_with
+from swarden.harness.core.driver import Driver, Failure
+from swarden.harness.core.mutant import Hunk, Mutant
+from swarden.harness.core.oplog import OpLog, OpLogError
+from swarden.harness.core.ops import Drain, Inject
+from swarden.harness.core.replay import Verdict, failure_like, repeat, run_log
+from swarden.harness.engines.own.faults import PERTURBATIONS, SENT, USED
+from swarden.harness.perturbed.system import Misattributed, PerturbedSystem, Unnoticed
+from swarden.harness.search.shrink import ShrinkBudget, shrink
 
 
 def noticed_log(fault: str) -> OpLog:
@@ -28,7 +28,7 @@ def has_noticed(driver: Driver) -> bool:
 
 def broken_check(healthy: str, broken: str) -> Mutant:
     """A check whose comparison of bytes is broken."""
-    hunk = Hunk("harness.strict.slots:SlotTable.altered", healthy, broken)
+    hunk = Hunk("swarden.harness.strict.slots:SlotTable.altered", healthy, broken)
     return Mutant("broken", "made up for a test", (hunk,), ("made_up",))
 
 
@@ -77,7 +77,7 @@ def test_failing_log_is_shrunk():
     failure = failure_under(BLIND, log)
 
     with BLIND.planted():
-        small = shrink(log, lambda one: failure_like(one, failure.fingerprint), Budget(executions=200)).log
+        small = shrink(log, lambda one: failure_like(one, failure.fingerprint), ShrinkBudget(executions=200)).log
 
     assert len(small.ops) <= 6
     assert failure_under(BLIND, small).fingerprints == failure.fingerprints

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.core.oplog import Header, OpLog
-from harness.core.ops import Abort, Drain, Recipe, Step, Submit
-from harness.core.registry import OWN
-from harness.report.page import page_of_log
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.ops import Abort, Drain, Recipe, Step, Submit
+from swarden.harness.core.registry import OWN
+from swarden.harness.report.page import page_of_log
 from tests.harness.report.browser import needs_chromium, new_tab
 from tests.harness.report.html import parsed
 

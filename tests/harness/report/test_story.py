@@ -9,20 +9,19 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from harness.commands.layout import print_lines
-from harness.core.driver import Moment
-from harness.core.fingerprint import fingerprint
-from harness.core.oplog import Header, OpLog
-from harness.core.ops import Drain, Recipe, Submit
-from harness.core.registry import OWN
-from harness.core.replay import run_log
-from harness.report.heading import request_lines
-from harness.report.history import refs_in_message
-from harness.report.story import Line, Part, failure_lines, replay_line, story, story_lines
-from invariants.events import Taken
-from invariants.laws.memory.pools import PoolCode
-from invariants.view import Owner
-from invariants.violation import Ref, Violation, pool_ref
+from swarden.harness.commands.layout import print_lines
+from swarden.harness.core.driver import Moment
+from swarden.harness.core.fingerprint import fingerprint
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.ops import Drain, Recipe, Submit
+from swarden.harness.core.registry import OWN
+from swarden.harness.core.replay import run_log
+from swarden.harness.report.heading import request_lines
+from swarden.harness.report.history import refs_in_message
+from swarden.harness.report.story import StoryLine, StoryPart, failure_lines, replay_line, story, story_lines
+from swarden.invariants.events import Owner, Taken
+from swarden.invariants.laws.memory.pools import PoolCode
+from swarden.invariants.violation import Ref, Violation, pool_ref
 
 ROOT = Path(__file__).parents[3]
 OPLOGS = ROOT / "tests" / "quality" / "oplogs"
@@ -53,7 +52,7 @@ def lines_of(name, part=None):
 
 
 def test_story_of_a_pair_names_the_engine_that_failed_and_its_configuration():
-    heading = lines_of("B80", Part.HEADING)
+    heading = lines_of("B80", StoryPart.HEADING)
 
     assert heading[0].endswith("; engine 1 (decode) failed")
     [configuration] = [line for line in heading if line.startswith("configuration: ")]
@@ -68,7 +67,7 @@ def test_history_of_a_page_has_only_events_of_the_engine_that_failed():
 
     lines = failure_lines(replace(failure, history=moments, violations=[violation]))
 
-    assert [line.text for line in lines if line.part is Part.HISTORY] == ["step 1     taken by request r11"]
+    assert [line.text for line in lines if line.part is StoryPart.HISTORY] == ["step 1     taken by request r11"]
 
 
 def test_page_on_the_host_has_its_history_and_the_equation_of_its_pool_only():
@@ -77,11 +76,11 @@ def test_page_on_the_host_has_its_history_and_the_equation_of_its_pool_only():
     failure = failure_of(log)
     lines = failure_lines(replace(failure, violations=failure.violations[:1]))
 
-    history = [line.text for line in lines if line.part is Part.HISTORY]
+    history = [line.text for line in lines if line.part is StoryPart.HISTORY]
     assert history
     assert all("  host/" in entry for entry in history)
     assert any(" copied from swa page " in line.text for line in lines)
-    assert [line.text.split(":")[0] for line in lines if line.part is Part.EQUATION] == ["host swa"]
+    assert [line.text.split(":")[0] for line in lines if line.part is StoryPart.EQUATION] == ["host swa"]
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in OPLOGS.glob("*.oplog")))
@@ -92,7 +91,7 @@ def test_story_of_each_kept_log_has_no_repeated_equation_and_fits_80_columns(nam
 
     equations = [line.text for line in lines if ": capacity " in line.text]
     assert len(equations) == len(set(equations))
-    assert [line.text for line in lines if line.part is Part.EVIDENCE and len(line.text) > 450] == []
+    assert [line.text for line in lines if line.part is StoryPart.EVIDENCE and len(line.text) > 450] == []
     assert max(map(len, shown(lines).splitlines())) <= 80
 
 
@@ -101,15 +100,17 @@ def test_story_of_an_engine_error_has_its_frames_its_history_and_all_pools():
     failure = failure_of(kept("B20"))
     lines = failure_lines(failure)
 
-    frames = [line.text for line in lines if line.part is Part.EVIDENCE and ORIGIN.match(line.text)]
+    frames = [line.text for line in lines if line.part is StoryPart.EVIDENCE and ORIGIN.match(line.text)]
     assert frames[0].startswith("engine.py:")
     assert frames[-1].endswith(" _release")
-    assert any(line.text.endswith("split") and "upper 3" in line.text for line in lines if line.part is Part.HISTORY)
-    assert {line.text.split(":")[0] for line in lines if line.part is Part.EQUATION} >= {"full", "swa", "rows"}
+    assert any(
+        line.text.endswith("split") and "upper 3" in line.text for line in lines if line.part is StoryPart.HISTORY
+    )
+    assert {line.text.split(":")[0] for line in lines if line.part is StoryPart.EQUATION} >= {"full", "swa", "rows"}
 
 
 def test_origin_of_an_event_is_a_line_of_the_engine_outside_of_the_ledgers():
-    lines = [entry for entry in lines_of("B18", Part.HISTORY) if EVENTS_OF_THE_FAKES not in entry]
+    lines = [entry for entry in lines_of("B18", StoryPart.HISTORY) if EVENTS_OF_THE_FAKES not in entry]
     origins = [found.groups() for entry in lines if (found := ORIGIN.search(entry))]
 
     assert len(origins) == len(lines) > 0
@@ -142,7 +143,7 @@ def test_violation_with_the_expected_fingerprint_comes_first():
 
     lines = failure_lines(failure, expected=fingerprint(expected))
 
-    claims = [line.text.split(":")[0] for line in lines if line.part is Part.CLAIM]
+    claims = [line.text.split(":")[0] for line in lines if line.part is StoryPart.CLAIM]
     assert claims == [expected.law, joined.law]
 
 
@@ -180,7 +181,7 @@ def test_pool_name_that_repeats_the_unit_is_omitted():
 
 
 def test_heading_ends_with_the_op_that_failed_and_its_engine_step():
-    assert lines_of("S4", Part.HEADING)[-1] == "failed at op 5 (drain), after engine step 4"
+    assert lines_of("S4", StoryPart.HEADING)[-1] == "failed at op 5 (drain), after engine step 4"
 
 
 def test_unit_in_the_detail_of_a_violation_has_its_history():
@@ -237,4 +238,4 @@ def test_units_nodes_and_requests_in_a_message_are_found(text, refs):
 
 
 def test_line_shows_control_characters_in_escaped_form():
-    assert str(Line(Part.EVIDENCE, "pool \x1b[2J", 2)) == "  pool \\x1b[2J"
+    assert str(StoryLine(StoryPart.EVIDENCE, "pool \x1b[2J", 2)) == "  pool \\x1b[2J"

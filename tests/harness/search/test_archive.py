@@ -6,10 +6,10 @@ import shutil
 import msgspec
 import pytest
 
-from harness.search.archive import Archive, Archived, FindingSummary, Night, Quarantine, Sighting, Status
-from harness.search.archive_files import ArchiveError, UnreadableFile, read, save
-from harness.search.night_records import ShardRecord
-from harness.search.result import Tallies
+from swarden.harness.search.archive import Archive, Archived, FindingSummary, Night, Quarantine, Sighting, Status
+from swarden.harness.search.archive_files import ArchiveError, UnreadableFile, read, save
+from swarden.harness.search.night_records import ShardRecord
+from swarden.harness.search.result import Tallies
 
 FINGERPRINT = "unit_has_one_owner/swa page/free_in_use/free+tree"
 FIRST, SECOND, THIRD = "2026-11-24-01-aaaa", "2026-11-25-01-bbbb", "2026-11-26-01-cccc"

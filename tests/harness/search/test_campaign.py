@@ -6,21 +6,21 @@ from threading import Event
 
 import pytest
 
-from harness.components.ledger.machine import LedgerTraffic
-from harness.core.errors import InvalidConfig, UsageError
-from harness.core.fingerprint import slug
-from harness.core.oplog import OpLog
-from harness.core.registry import OWN, target_of
-from harness.core.replay import failure_like, run_log
-from harness.core.running_log import RunningLog, last_run
-from harness.engines.own.mutants.catalog import BY_ID
-from harness.engines.own.target import OwnTarget
-from harness.engines.own.traffic import EngineTraffic, WeightedEngineTraffic
-from harness.search.campaign import Plan, RunIndex, Worker, batch_seed
-from harness.search.machine import turns_of
-from harness.search.profiles import PROFILES, Profile
-from harness.search.result import Result
-from harness.search.shrink import measure
+from swarden.harness.components.ledger.machine import LedgerTraffic
+from swarden.harness.core.errors import InvalidConfig, UsageError
+from swarden.harness.core.fingerprint import slug
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.registry import OWN, target_of
+from swarden.harness.core.replay import failure_like, run_log
+from swarden.harness.core.running_log import RunningLog, last_run
+from swarden.harness.engines.own.mutants.catalog import BY_ID
+from swarden.harness.engines.own.target import OwnTarget
+from swarden.harness.engines.own.traffic import EngineTraffic, WeightedEngineTraffic
+from swarden.harness.search.campaign import Plan, RunIndex, Worker, batch_seed
+from swarden.harness.search.machine import turns_of
+from swarden.harness.search.profiles import PROFILES, Profile
+from swarden.harness.search.result import Result
+from swarden.harness.search.shrink import measure
 
 TINY = Profile(
     "tiny", 1.0, runs_per_batch=6, ops_per_run=(15,), probe_floor=0.0, must_evaluate=False, min_runs=1, recheck_every=3

@@ -5,14 +5,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.core.errors import UsageError
-from harness.core.files import write_whole
-from harness.core.oplog import Header, OpLog, OpLogError
-from harness.core.ops import Drain, Flush, Op, Step, Submit
-from harness.search import corpus
-from harness.search.campaign import Plan, Worker
-from harness.search.corpus import RareRun, digest_of, files_of, logs_of, rarest_first, write
-from harness.search.profiles import PROFILES
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.files import write_whole
+from swarden.harness.core.oplog import Header, OpLog, OpLogError
+from swarden.harness.core.ops import Drain, Flush, Op, Step, Submit
+from swarden.harness.search import corpus
+from swarden.harness.search.campaign import Plan, Worker
+from swarden.harness.search.corpus import RareRun, digest_of, files_of, logs_of, rarest_first, write
+from swarden.harness.search.profiles import PROFILES
 
 OPLOGS = Path(__file__).parents[2] / "quality" / "oplogs"
 HEADER = Header(engine="swarden", configs=[{}])

@@ -7,13 +7,14 @@ from itertools import product
 
 import pytest
 
-from harness.core.oplog import Header
-from harness.core.ops import Drain, Flush, Pause, Step, Submit
-from harness.core.registry import target_of
-from harness.core.replay import failure_like, planted
-from harness.core.system import EngineSystem
-from harness.search.exhaustive import Exploration, Subject, alphabet_of, key_of, tiny_config
-from harness.search.jobs import JobDeath, run_jobs
+from swarden.harness.core.oplog import Header
+from swarden.harness.core.ops import Drain, Flush, Pause, Step, Submit
+from swarden.harness.core.registry import target_of
+from swarden.harness.core.replay import failure_like, planted
+from swarden.harness.core.system import EngineSystem
+from swarden.harness.core.target_fault import TargetFault
+from swarden.harness.search.exhaustive import Exploration, ExploredEngine, alphabet_of, key_of, tiny_config
+from swarden.harness.search.jobs import JobDeath, run_jobs
 
 OWN = target_of("swarden")
 
@@ -24,7 +25,9 @@ def explored(depth, *, machine="engine", mutant=None, ops=None, **options):
     header = Header(engine="swarden", machine=machine, configs=[OWN.encode(config)], mutant=mutant)
     alphabet = [op for op in alphabet_of(OWN, machine, config) if ops is None or isinstance(op, ops)]
     with planted(OWN, mutant):
-        return list(Exploration(Subject(header, alphabet), **{"workers": 1, "seconds": 60} | options).levels(depth))
+        return list(
+            Exploration(ExploredEngine(header, alphabet), **{"workers": 1, "seconds": 60} | options).levels(depth)
+        )
 
 
 @pytest.mark.parametrize("machine", ["engine", "ledger", "tree", "host"])
@@ -51,7 +54,7 @@ def test_search_reaches_each_state_that_the_sequences_reach():
                 system.take_events()
             states.add(key_of([system], [system.capture()], ops))
 
-    search = Exploration(Subject(header, alphabet), 1, 60)
+    search = Exploration(ExploredEngine(header, alphabet), 1, 60)
     levels = list(search.levels(depth))
 
     assert sum(level.states for level in levels) == len(states)
@@ -84,7 +87,7 @@ def test_search_that_is_out_of_time_says_which_part_it_has_done():
 
 
 def test_interrupted_search_keeps_the_findings_of_its_finished_jobs(monkeypatch):
-    monkeypatch.setattr("harness.search.exhaustive.EXTENSIONS_PER_JOB", 1)
+    monkeypatch.setattr("swarden.harness.search.exhaustive.EXTENSIONS_PER_JOB", 1)
 
     def until_the_first_finding(jobs, work, workers):
         for job, reached in run_jobs(jobs, work, workers=workers):
@@ -92,7 +95,7 @@ def test_interrupted_search_keeps_the_findings_of_its_finished_jobs(monkeypatch)
             if not isinstance(reached, JobDeath) and any(one.finding for one in reached):
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr("harness.search.exhaustive.run_jobs", until_the_first_finding)
+    monkeypatch.setattr("swarden.harness.search.exhaustive.run_jobs", until_the_first_finding)
 
     [level] = explored(3, mutant="B3")
 
@@ -122,13 +125,13 @@ def test_sequence_that_kills_its_process_is_a_finding(monkeypatch):
     assert levels[1].states > 0
 
 
-def test_fault_of_swarden_itself_is_not_a_finding(monkeypatch):
+def test_fault_of_the_target_is_not_a_finding(monkeypatch):
     def capture(_system):
         raise ZeroDivisionError
 
     monkeypatch.setattr(EngineSystem, "capture", capture)
 
-    with pytest.raises(RuntimeError, match="worker died: 1, in the sequence"):
+    with pytest.raises(TargetFault, match="target swarden: its capture raised ZeroDivisionError"):
         explored(1)
 
 

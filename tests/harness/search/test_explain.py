@@ -4,17 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from harness.commands.explanation import explanation_lines
-from harness.core.oplog import Header, OpLog
-from harness.core.ops import Abort, Flush, Pause, Recipe, Step, Submit, Turn
-from harness.core.registry import OWN
-from harness.core.replay import failure_like
-from harness.search.explain import REACH, Explanation, explain
-from harness.search.shrink import Budget
+from swarden.harness.commands.explanation import explanation_lines
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.ops import Abort, Flush, Pause, Recipe, Step, Submit, Turn
+from swarden.harness.core.registry import OWN
+from swarden.harness.core.replay import failure_like
+from swarden.harness.search.explain import REACH, Explanation, explain
+from swarden.harness.search.shrink import ShrinkBudget
 from tests.harness.search.test_shrink import Bug, FailedAt, Recorded, in_order, is_a
 
 OPLOGS = Path(__file__).parents[2] / "quality" / "oplogs"
-PLENTY = Budget(executions=10_000, cpu_seconds=60)
+PLENTY = ShrinkBudget(executions=10_000, cpu_seconds=60)
 
 
 def explained(bug: Bug, *ops, budget=PLENTY, **settings) -> Explanation:
@@ -122,7 +122,7 @@ def test_setting_that_differs_from_the_default_has_a_range_of_valid_values():
 def test_budget_bounds_the_replays_and_leaves_out_later_statements():
     bug = Recorded(in_order(is_a(Submit), is_a(Step)))
 
-    explanation = explained(bug, Submit(), Step(), budget=Budget(executions=4))
+    explanation = explained(bug, Submit(), Step(), budget=ShrinkBudget(executions=4))
 
     assert not explanation.complete
     assert explanation.replays == len(bug.candidates) == 4

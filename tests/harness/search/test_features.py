@@ -2,10 +2,10 @@
 
 import msgspec
 
-from harness.core.oplog import Header, OpLog
-from harness.core.ops import Abort, Drain, Step, Submit
-from harness.core.replay import run_log
-from harness.search.features import Features
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.ops import Abort, Drain, Step, Submit
+from swarden.harness.core.replay import run_log
+from swarden.harness.search.features import Features
 
 SERVED = (Submit(max_new_tokens=3), Step(count=4), Drain())
 

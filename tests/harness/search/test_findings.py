@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from harness.core.oplog import OpLog
-from harness.core.printable import printable
-from harness.core.registry import OWN, UnknownEngine
-from harness.report.story import Part
-from harness.search.campaign import Plan, Worker
-from harness.search.findings import report_finding, write
-from harness.search.profiles import Profile
-from harness.search.result import Finding
-from harness.search.shrink import Budget, DoesNotFail
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.printable import printable
+from swarden.harness.core.registry import OWN, UnknownEngine
+from swarden.harness.report.story import StoryPart
+from swarden.harness.search.campaign import Plan, Worker
+from swarden.harness.search.findings import report_finding, write
+from swarden.harness.search.profiles import Profile
+from swarden.harness.search.result import Finding
+from swarden.harness.search.shrink import DoesNotFail, ShrinkBudget
 
 TINY = Profile(
     "tiny", 1.0, runs_per_batch=6, ops_per_run=(15,), probe_floor=0.0, must_evaluate=False, min_runs=1, recheck_every=3
 )
-BUDGET = Budget(executions=60)
+BUDGET = ShrinkBudget(executions=60)
 KEPT = Path(__file__).parents[2] / "quality/oplogs/B18.oplog"
 
 
@@ -47,7 +47,7 @@ def test_story_of_a_finding_names_code_locations(finding, tmp_path):
     """The log was run once more with origins, which the campaign does not record."""
     reported = report_finding(finding, tmp_path, BUDGET)
 
-    assert any(".py:" in line.text for line in reported.story if line.part is Part.HISTORY)
+    assert any(".py:" in line.text for line in reported.story if line.part is StoryPart.HISTORY)
 
 
 @pytest.mark.parametrize("is_stopped", [False, True], ids=["in-time", "time-is-over"])

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from harness.core.registry import OWN, target_of
-from harness.engines.own.faults import FAULTS
-from harness.engines.own.probes import ENGINE_PROBES
-from harness.search.floors import why_not_green
-from harness.search.profiles import Profile
-from harness.search.result import Tallies
-from invariants.catalog import ALL
+from swarden.harness.core.registry import OWN, target_of
+from swarden.harness.engines.own.faults import FAULTS
+from swarden.harness.engines.own.probes import ENGINE_PROBES
+from swarden.harness.search.floors import why_not_green
+from swarden.harness.search.profiles import Profile
+from swarden.harness.search.result import Tallies
+from swarden.invariants.catalog import ALL
 
 TINY = Profile("tiny", 1.0, runs_per_batch=6, ops_per_run=(15,), probe_floor=0.0, must_evaluate=False, min_runs=1)
 

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.core.ops import Accept, Inject, Step, Submit
-from harness.core.target import ENGINE, MachineSpec, Shape
-from harness.search.traffic import EngineTraffic
+from swarden.harness.core.ops import Accept, Inject, Step, Submit
+from swarden.harness.core.target import ENGINE, MachineSpec, Shape
+from swarden.harness.search.traffic import EngineTraffic
 
 TARGET = SimpleNamespace(
     machines={ENGINE: MachineSpec((Submit, Step, Accept, Inject))}, faults={"link.drop": "", "load.fails": ""}

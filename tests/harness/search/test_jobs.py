@@ -7,8 +7,8 @@ from multiprocessing import active_children
 
 import pytest
 
-from harness.core.errors import UsageError
-from harness.search.jobs import run_jobs
+from swarden.harness.core.errors import UsageError
+from swarden.harness.search.jobs import run_jobs
 
 HANG_SECONDS = 0.1
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

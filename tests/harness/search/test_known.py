@@ -3,15 +3,15 @@
 import msgspec
 import pytest
 
-from engine_under_test.config import EngineConfig
-from harness.core.driver import Failure
-from harness.core.oplog import OpLog
-from harness.core.ops import Abort, Drain, Step, Submit
-from harness.core.registry import OWN
-from harness.search.campaign import Plan, Worker
-from harness.search.known import CONFIRMATIONS, UNSTEERED_EVERY, KnownFailures, is_as_far
-from harness.search.profiles import PROFILES
-from invariants.transition import Transition
+from swarden.engine_under_test.config import EngineConfig
+from swarden.harness.core.driver import Failure
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.ops import Abort, Drain, Step, Submit
+from swarden.harness.core.registry import OWN
+from swarden.harness.search.campaign import Plan, Worker
+from swarden.harness.search.known import CONFIRMATIONS, UNSTEERED_EVERY, KnownFailures, is_as_far
+from swarden.harness.search.profiles import PROFILES
+from swarden.invariants.transition import Transition
 from tests.harness.driving import own_driver
 
 FINGERPRINT = "requests_are_in_one_queue/request/in_two_queues"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.search.night_order import latest, positions
+from swarden.harness.search.night_order import latest, positions
 
 FUTURE = "2099-01-01"
 

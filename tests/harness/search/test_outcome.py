@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from harness.core.exit_codes import ExitCode
-from harness.core.oplog import Header, OpLog
-from harness.core.registry import OWN
-from harness.engines.own.mutants.catalog import BY_ID
-from harness.search.campaign import Plan
-from harness.search.findings import FindingReport
-from harness.search.outcome import Outcome
-from harness.search.profiles import PROFILES
-from harness.search.result import Result, Tallies
+from swarden.harness.core.exit_codes import ExitCode
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.registry import OWN
+from swarden.harness.engines.own.mutants.catalog import BY_ID
+from swarden.harness.search.campaign import Plan
+from swarden.harness.search.findings import FindingReport
+from swarden.harness.search.outcome import Outcome
+from swarden.harness.search.profiles import PROFILES
+from swarden.harness.search.result import Result, Tallies
 
 LOG = OpLog(Header(engine=OWN, machine="engine", configs=[{}]), [])
 SMOKE = replace(PROFILES["smoke"], min_runs=10)

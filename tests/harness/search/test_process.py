@@ -25,7 +25,7 @@ def test_link_in_the_temporary_directory_is_not_followed(tmp_path):
 DRAWS = """
 import sys
 from hypothesis import given, seed, settings, strategies
-from harness.search.process import prepare_process
+from swarden.harness.search.process import prepare_process
 sys.path.append(sys.argv[1])
 import numbers_of_an_engine
 drawn = set()

@@ -2,9 +2,9 @@
 
 import pytest
 
-from harness.core.fingerprint import slug
-from harness.search.archive import Archive, Archived, Quarantine, Sighting, Status
-from harness.search.renamed import rename_findings
+from swarden.harness.core.fingerprint import slug
+from swarden.harness.search.archive import Archive, Archived, Quarantine, Sighting, Status
+from swarden.harness.search.renamed import rename_findings
 
 NAME = "unit_has_one_owner/swa page/free_in_use"
 OF_TREE, OF_REQUEST = f"{NAME}/free+tree", f"{NAME}/free+request"

@@ -5,16 +5,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.core.mutant_file import VARIABLE
-from harness.core.oplog import Header, OpLog
-from harness.core.ops import Step, Submit
-from harness.core.registry import OWN
-from harness.core.replay import Verdict
-from harness.search import shards
-from harness.search.campaign import Plan
-from harness.search.profiles import PROFILES
-from harness.search.result import Finding
-from harness.search.shards import (
+from swarden.harness.core.mutant_file import VARIABLE
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.ops import Step, Submit
+from swarden.harness.core.registry import OWN
+from swarden.harness.core.replay import Verdict
+from swarden.harness.search import shards
+from swarden.harness.search.campaign import Plan
+from swarden.harness.search.profiles import PROFILES
+from swarden.harness.search.result import Finding
+from swarden.harness.search.shards import (
     TWIN_EVERY,
     close_lanes,
     find_canary,
@@ -24,16 +24,16 @@ from harness.search.shards import (
     replay_with_story,
     settle,
 )
-from harness.search.worker_process import Limits, Replays
+from swarden.harness.search.worker_process import Replays, WorkerLimits
 
 FIXED, FAILED, CHANGED = (
     Replays(verdict, ("law",), 3, 3) for verdict in (Verdict.FIXED, Verdict.FAILED, Verdict.CHANGED)
 )
 
 MUTANTS = """
-from harness.core.mutant import Hunk, Mutant
+from swarden.harness.core.mutant import Hunk, Mutant
 
-RESULT = "engine_under_test.engine:Engine.has_work"
+RESULT = "swarden.engine_under_test.engine:Engine.has_work"
 HEALTHY = "return self.scheduler.has_work"
 OS = "__import__('os')"
 DIES = f"return {OS}.kill({OS}.getpid(), 9)"
@@ -50,6 +50,7 @@ LOG = OpLog(Header(engine=OWN, machine="engine", configs=[{}], expected="law"), 
 def own_mutants(tmp_path, monkeypatch):
     (tmp_path / "own.py").write_text(f"ONCE = {str(tmp_path / 'once')!r}\n{MUTANTS}")
     monkeypatch.setenv(VARIABLE, str(tmp_path / "own.py"))
+    close_lanes()  # a worker of an earlier test does not know the file
     yield
     close_lanes()
 
@@ -57,7 +58,7 @@ def own_mutants(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("own_mutants")
 def test_canary_is_the_first_mutant_that_fits_the_engine():
     plan = Plan(OWN, PROFILES["default"], 7, 60.0)
-    limits = Limits(60.0)
+    limits = WorkerLimits(60.0)
 
     found = find_canary(plan, ["stale", "B46"], limits)
     nothing = find_canary(plan, ["stale"], limits)
@@ -72,7 +73,7 @@ def test_worker_has_the_limits_of_its_job(monkeypatch):
 
     class Group:
         def __init__(self, *_, hang_seconds, memory_bytes):
-            started.append(Limits(hang_seconds, memory_bytes))
+            started.append(WorkerLimits(hang_seconds, memory_bytes))
 
         def __enter__(self):
             return self
@@ -83,15 +84,15 @@ def test_worker_has_the_limits_of_its_job(monkeypatch):
         def replay(self, *_, **__):
             return Replays(Verdict.FIXED, (), 0, 3)
 
-    monkeypatch.setattr("harness.search.shards.WorkerGroup", Group)
+    monkeypatch.setattr("swarden.harness.search.shards.WorkerGroup", Group)
     log = OpLog(Header(engine=OWN, configs=[{}]), [])
     try:
-        for limits in (Limits(60.0), Limits(5.0), Limits(60.0, 1 << 30), Limits(60.0)):
+        for limits in (WorkerLimits(60.0), WorkerLimits(5.0), WorkerLimits(60.0, 1 << 30), WorkerLimits(60.0)):
             replay_with_story(log, limits)
     finally:
         close_lanes()
 
-    assert started == [Limits(60.0), Limits(5.0), Limits(60.0, 1 << 30)]
+    assert started == [WorkerLimits(60.0), WorkerLimits(5.0), WorkerLimits(60.0, 1 << 30)]
 
 
 @pytest.mark.parametrize(
@@ -109,7 +110,7 @@ def test_finding_is_fixed_if_all_its_logs_pass(monkeypatch, names, result):
     monkeypatch.setattr(shards, "replay_log", lambda content, *_: results[content.decode()])
     logs = [(name.encode(), Path(name)) for name in names.split()]
 
-    assert replay_logs(logs, OWN, None, Limits(60.0)) == (Path(result[0]), result[1])
+    assert replay_logs(logs, OWN, None, WorkerLimits(60.0)) == (Path(result[0]), result[1])
 
 
 @pytest.mark.usefixtures("own_mutants")
@@ -121,7 +122,7 @@ def test_finding_is_fixed_if_all_its_logs_pass(monkeypatch, names, result):
     ],
 )
 def test_log_whose_replay_dies_is_run_again_in_a_fresh_process(mutant, verdict, fingerprints):
-    replays = replay_log(LOG.to_bytes(), Path("a.oplog"), OWN, mutant, Limits(60.0))
+    replays = replay_log(LOG.to_bytes(), Path("a.oplog"), OWN, mutant, WorkerLimits(60.0))
 
     assert isinstance(replays, Replays), replays
     assert (replays.verdict, replays.fingerprints) == (verdict, fingerprints)
@@ -132,7 +133,7 @@ def test_death_in_a_replay_that_repeats_is_confirmed():
     header = msgspec.structs.replace(LOG.header, mutant="dies", expected="crash/SIGKILL")
     finding = Finding("crash/SIGKILL", OpLog(header, LOG.ops), 0.0, died="a replay ended with crash/SIGKILL")
 
-    assert settle(finding, OWN, Limits(60.0)).is_confirmed
+    assert settle(finding, OWN, WorkerLimits(60.0)).is_confirmed
 
 
 def test_one_of_so_many_shards_has_twins():

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine_under_test.config import EngineConfig
-from harness.core.oplog import Header, OpLog
-from harness.core.ops import Abort, AdvanceClock, Drain, Flush, Op, Pressure, Recipe, Step, Submit
-from harness.core.registry import OWN
-from harness.search.shrink import Budget, DoesNotFail, Shrunk, measure, shrink
+from swarden.engine_under_test.config import EngineConfig
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.ops import Abort, AdvanceClock, Drain, Flush, Op, Pressure, Recipe, Step, Submit
+from swarden.harness.core.registry import OWN
+from swarden.harness.search.shrink import DoesNotFail, ShrinkBudget, Shrunk, measure, shrink
 from tests.harness.some_ops import any_ops
 
 HEADER = Header(engine=OWN, machine="engine", configs=[{}], seed=7, mutant="B14")
-PLENTY = Budget(executions=100_000, cpu_seconds=60)
+PLENTY = ShrinkBudget(executions=100_000, cpu_seconds=60)
 
 
 class FailedAt(NamedTuple):
@@ -343,7 +343,7 @@ def test_log_that_does_not_fail_is_refused():
 def test_smallest_log_so_far_is_kept_when_the_budget_ends(executions):
     ops = traffic(1200, 200)
 
-    found = shrink(OpLog(HEADER, ops), six_steps, Budget(executions=executions))
+    found = shrink(OpLog(HEADER, ops), six_steps, ShrinkBudget(executions=executions))
 
     assert (found.executions, found.complete) == (executions, False)
     assert six_steps(found.log) is not None
@@ -353,7 +353,7 @@ def test_smallest_log_so_far_is_kept_when_the_budget_ends(executions):
 def test_nothing_is_run_without_cpu_time():
     log = OpLog(HEADER, traffic(1200, 200))
 
-    found = shrink(log, six_steps, Budget(cpu_seconds=0.0))
+    found = shrink(log, six_steps, ShrinkBudget(cpu_seconds=0.0))
 
     assert (found.log, found.executions, found.op_calls, found.complete) == (log, 0, 0, False)
 
@@ -393,7 +393,7 @@ def test_each_failing_candidate_is_smaller_than_the_one_before(ops, modulus):
     header = Header(engine=OWN, machine="engine", configs=[{}] * 3)
     recorded = Recorded(bug)
 
-    found = shrink(OpLog(header, ops), recorded, Budget(executions=400))
+    found = shrink(OpLog(header, ops), recorded, ShrinkBudget(executions=400))
 
     failing = [measure(log) for log in recorded.candidates if bug(log)]
     assert failing == sorted(failing, reverse=True)

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from harness.core.ops import AnyOp, Drain, Evict, Free, Lock, Recipe, Slide, Step, Submit, Unlock
-from harness.search.simpler import drains_as_steps, joined, merged, simpler, size, without_one_handle
+from swarden.harness.core.ops import AnyOp, Drain, Evict, Free, Lock, Recipe, Slide, Step, Submit, Unlock
+from swarden.harness.search.simpler import drains_as_steps, joined, merged, simpler, size, without_one_handle
 from tests.harness.some_ops import any_ops
 
 

@@ -5,21 +5,21 @@ from itertools import count
 
 import pytest
 
-from harness.core.registry import OWN
-from harness.search.campaign import Plan, Worker
-from harness.search.profiles import PROFILES
+from swarden.harness.core.registry import OWN
+from swarden.harness.search.campaign import Plan, Worker
+from swarden.harness.search.profiles import PROFILES
 from tests.harness.some_targets import swarden_with
 
 TARGET = """
-from harness.core.event_log import EventLog
-from harness.core.faults import FaultPlan
-from harness.core.ops import Abort, Drain, Step, Submit
-from harness.core.origins import EngineCode
-from harness.core.port import EnginePort, Streamed
-from harness.core.target import ENGINE, MachineSpec, Target
-from invariants.events import ALL_EVENTS
-from invariants.limits import Limits
-from invariants.view import Snapshot
+from swarden.harness.core.event_log import EventLog
+from swarden.harness.core.faults import FaultPlan
+from swarden.harness.core.ops import Abort, Drain, Step, Submit
+from swarden.harness.core.origins import EngineCode
+from swarden.harness.core.port import EnginePort, Streamed
+from swarden.harness.core.target import ENGINE, MachineSpec, Target
+from swarden.invariants.events import ALL_EVENTS
+from swarden.invariants.limits import Limits
+from swarden.invariants.view import Snapshot
 
 
 class Engine(EnginePort):

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.core.oplog import OpLog
-from harness.core.replay import failure_like
-from harness.search.shrink import Budget, measure, shrink
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.replay import failure_like
+from swarden.harness.search.shrink import ShrinkBudget, measure, shrink
 
 UNSHRUNK = Path(__file__).parent / "unshrunk"
 
@@ -21,7 +21,7 @@ def test_log_of_a_planted_bug_is_shrunk_to_few_ops(mutant, num_ops, num_steps, o
     log = OpLog.load(UNSHRUNK / f"{mutant}.oplog")
     assert log.header.expected is not None
 
-    small = shrink(log, partial(failure_like, fingerprint=log.header.expected), Budget(cpu_seconds=60))
+    small = shrink(log, partial(failure_like, fingerprint=log.header.expected), ShrinkBudget(cpu_seconds=60))
 
     assert measure(small.log)[:2] <= (num_ops, num_steps)
     assert small.op_calls <= op_calls

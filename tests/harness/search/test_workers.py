@@ -8,16 +8,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.core.oplog import Header, OpLog
-from harness.core.ops import Drain, Step, Submit
-from harness.core.registry import OWN
-from harness.search.campaign import Plan, Worker
-from harness.search.findings import FindingReport
-from harness.search.profiles import PROFILES
-from harness.search.result import Finding
-from harness.search.shrink import Budget
-from harness.search.worker_process import BOOT_S, NotReproduced
-from harness.search.workers import DEATHS_OF_A_BATCH, WorkerGroup, interruptible
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.ops import Drain, Step, Submit
+from swarden.harness.core.registry import OWN
+from swarden.harness.search.campaign import Plan, Worker
+from swarden.harness.search.findings import FindingReport
+from swarden.harness.search.profiles import PROFILES
+from swarden.harness.search.result import Finding
+from swarden.harness.search.shrink import ShrinkBudget
+from swarden.harness.search.worker_process import BOOT_S, NotReproduced
+from swarden.harness.search.workers import DEATHS_OF_A_BATCH, WorkerGroup, interruptible
 from tests.harness.some_processes import processes_of, running, swarden, wait_until
 
 RUNS = 12
@@ -40,7 +40,7 @@ class Saboteur:
 
 def reports_of(group: WorkerGroup, out: Path) -> list[FindingReport]:
     """The reports of all findings; every finding must have one."""
-    reports = list(group.report_findings(out, Budget()))
+    reports = list(group.report_findings(out, ShrinkBudget()))
     assert not [one for one in reports if isinstance(one, NotReproduced)]
     return [one for one in reports if isinstance(one, FindingReport)]
 
@@ -152,9 +152,9 @@ def test_workers_end_with_their_parent(tmp_path, number):
 
 
 DYING = """
-from harness.core.mutant import Hunk, Mutant
+from swarden.harness.core.mutant import Hunk, Mutant
 
-HAS_WORK = "engine_under_test.engine:Engine.has_work"
+HAS_WORK = "swarden.engine_under_test.engine:Engine.has_work"
 HEALTHY = "return self.scheduler.has_work"
 CRASHES = "return __import__('os').kill(__import__('os').getpid(), 11)"
 HANGS = "return any(iter(int, 1))"

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Sequence
 from random import Random
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.engine import Engine
-from engine_under_test.ports import Ports
-from engine_under_test.sampling import SamplingParams
-from fakes.clock import FakeClock
-from fakes.forward import FakeForward
-from harness.core.ops import (
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.engine import Engine
+from swarden.engine_under_test.ports import Ports
+from swarden.engine_under_test.sampling import SamplingParams
+from swarden.fakes.clock import FakeClock
+from swarden.fakes.forward import FakeForward
+from swarden.harness.core.ops import (
     Abort,
     AdvanceClock,
     CloseSession,
@@ -25,9 +25,9 @@ from harness.core.ops import (
     Submit,
     Turn,
 )
-from harness.core.system import EngineSystem
-from harness.engines.own.adapter import ReferenceModel, SwardenEngine
-from harness.strict.checker import StrictChecker, audit, census, content, sums
+from swarden.harness.core.system import EngineSystem
+from swarden.harness.engines.own.adapter import ReferenceModel, SwardenEngine
+from swarden.harness.strict.checker import StrictChecker, audit, census, content, sums
 
 Kinds = dict[str, tuple[int, Callable[[Random], Op]]]  # weight and op
 LEVELS: dict[str, Callable[..., StrictChecker]] = {"sums": sums, "audit": audit, "census": census, "content": content}

@@ -6,22 +6,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine_under_test.engine import create_engine
-from engine_under_test.errors import AccountingError
-from engine_under_test.events import SetAside
-from engine_under_test.model.runner import ModelForward
-from engine_under_test.pair import create_pair
-from engine_under_test.ports import Ports
-from engine_under_test.sampling import SamplingParams
-from engine_under_test.strict import VARIABLE
-from fakes.clock import FakeClock
-from harness.core.errors import UsageError
-from harness.core.mutant import Hunk, Mutant
-from harness.engines.own.models import tiny_model
-from harness.strict.checker import LOGS
-from harness.strict.content import VARIABLE as SHARE
-from harness.strict.content import share_of
-from harness.strict.pass_content import sampled
+from swarden.engine_under_test.engine import create_engine
+from swarden.engine_under_test.errors import AccountingError
+from swarden.engine_under_test.model.runner import ModelForward
+from swarden.engine_under_test.pair import create_pair
+from swarden.engine_under_test.ports import Ports
+from swarden.engine_under_test.sampling import SamplingParams
+from swarden.engine_under_test.strict import VARIABLE
+from swarden.fakes.clock import FakeClock
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.mutant import Hunk, Mutant
+from swarden.harness.engines.own.models import tiny_model
+from swarden.harness.strict.checker import LOGS
+from swarden.harness.strict.content import VARIABLE as SHARE
+from swarden.harness.strict.content import share_of
+from swarden.harness.strict.pass_content import sampled
+from swarden.invariants.events import SetAside
 from tests.engine_under_test.builders import EventLog
 from tests.harness.strict.some_traffic import Watched, some_config
 
@@ -150,7 +150,7 @@ BACKUPS_IN_REVERSE = Mutant(
     source="a backup assigns the host pages of a node in reverse order",
     hunks=(
         Hunk(
-            "engine_under_test.host.backups:Backups.begin",
+            "swarden.engine_under_test.host.backups:Backups.begin",
             healthy="zip(page_indices(one, self._memory.page_size), on_device, strict=True)",
             broken="zip(page_indices(one, self._memory.page_size), on_device[::-1], strict=True)",
         ),
@@ -162,7 +162,7 @@ LOADS_A_PAGE_TOO_LATE = Mutant(
     source="a load reads the host page behind the one that it needs, and the first one last",
     hunks=(
         Hunk(
-            "engine_under_test.host.loads:Loads.begin",
+            "swarden.engine_under_test.host.loads:Loads.begin",
             healthy="zip(places, node.host.pages[component], strict=True)",
             broken="zip(places, node.host.pages[component][1:] + node.host.pages[component][:1], strict=True)",
         ),

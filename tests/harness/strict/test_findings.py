@@ -4,12 +4,12 @@ import logging
 
 import pytest
 
-from engine_under_test.errors import AccountingError
-from engine_under_test.events import Freed, Given, Paired, Taken
-from engine_under_test.units import TREE, request_owner
-from harness.engines.own.mutants.catalog import BY_ID
-from harness.strict.checker import LOGS
-from harness.strict.reporter import MAX_LOGS
+from swarden.engine_under_test.errors import AccountingError
+from swarden.engine_under_test.units import request_owner
+from swarden.harness.engines.own.mutants.catalog import BY_ID
+from swarden.harness.strict.checker import LOGS
+from swarden.harness.strict.reporter import MAX_LOGS
+from swarden.invariants.events import TREE, Freed, Given, Paired, Taken
 from tests.harness.strict.some_traffic import Watched, some_config
 
 FIRST = request_owner(1)

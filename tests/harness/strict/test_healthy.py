@@ -6,9 +6,9 @@ without pages, and inconsistent counts in the middle of a step (bug catalogue, 8
 
 import pytest
 
-from engine_under_test import events
-from engine_under_test.strict import VARIABLE
-from harness.strict.checker import LOGS
+from swarden.engine_under_test.strict import VARIABLE
+from swarden.harness.strict.checker import LOGS
+from swarden.invariants import events
 from tests.harness.strict.some_traffic import CONFIGS, LEVELS, Watched, served, some_config, talk, traffic
 
 REACHED = {

@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 import pytest
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.pair import Pair, create_pair
-from engine_under_test.ports import Ports
-from engine_under_test.sampling import SamplingParams
-from engine_under_test.strict import VARIABLE
-from fakes.forward import FakeForward
-from harness.engines.own.adapter import ReferenceModel
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.pair import Pair, create_pair
+from swarden.engine_under_test.ports import Ports
+from swarden.engine_under_test.sampling import SamplingParams
+from swarden.engine_under_test.strict import VARIABLE
+from swarden.fakes.forward import FakeForward
+from swarden.harness.engines.own.adapter import ReferenceModel
 from tests.harness.strict.some_traffic import LEVELS, some_config
 
 PROMPTS = [list(range(first, first + length)) for first, length in enumerate((37, 5, 30, 12, 16, 22))]

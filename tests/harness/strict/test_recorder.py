@@ -2,14 +2,13 @@
 
 import pytest
 
-from engine_under_test.errors import AccountingError
-from engine_under_test.events import Refused
-from engine_under_test.sampling import SamplingParams
-from engine_under_test.strict import VARIABLE, Both
-from engine_under_test.units import request_owner
-from harness.core.errors import UsageError
-from harness.core.oplog import Header, OpLog
-from harness.core.ops import (
+from swarden.engine_under_test.errors import AccountingError
+from swarden.engine_under_test.sampling import SamplingParams
+from swarden.engine_under_test.strict import VARIABLE, Both
+from swarden.engine_under_test.units import request_owner
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.ops import (
     Abort,
     AdvanceClock,
     CloseSession,
@@ -22,16 +21,17 @@ from harness.core.ops import (
     Submit,
     Turn,
 )
-from harness.core.registry import OWN
-from harness.core.replay import TruncatedLog, Verdict, replay, run_log
-from harness.core.system import EngineSystem
-from harness.engines.own.adapter import SwardenEngine
-from harness.engines.own.mutants.catalog import BY_ID
-from harness.search.findings import sealed
-from harness.search.shrink import Budget, shrink
-from harness.strict.checker import LOGS, StrictChecker
-from harness.strict.private import VARIABLE as RECORD
-from harness.strict.private import renumbered
+from swarden.harness.core.registry import OWN
+from swarden.harness.core.replay import TruncatedLog, Verdict, replay, run_log
+from swarden.harness.core.system import EngineSystem
+from swarden.harness.engines.own.adapter import SwardenEngine
+from swarden.harness.engines.own.mutants.catalog import BY_ID
+from swarden.harness.search.findings import sealed
+from swarden.harness.search.shrink import ShrinkBudget, shrink
+from swarden.harness.strict.checker import LOGS, StrictChecker
+from swarden.harness.strict.private import VARIABLE as RECORD
+from swarden.harness.strict.private import renumbered
+from swarden.invariants.events import Refused
 from tests.harness.strict.some_traffic import CONFIGS, Watched, some_config, talk, traffic
 
 PROMPT = tuple(range(12))
@@ -268,7 +268,7 @@ def test_log_of_a_failure_replays_and_shrinks():
     """The log fails in a new engine with the same mutant, and its shrunk log fails too."""
     log = recorded_failure()
 
-    small = shrink(log, lambda candidate: run_log(candidate).failure, Budget(executions=200))
+    small = shrink(log, lambda candidate: run_log(candidate).failure, ShrinkBudget(executions=200))
 
     assert log.header.mutant == "B13"
     assert replay(log).verdict is Verdict.FAILED

@@ -4,18 +4,18 @@ from functools import partial
 
 import pytest
 
-from engine_under_test.engine import Engine
-from engine_under_test.errors import AccountingError
-from engine_under_test.ports import Ports
-from engine_under_test.sampling import SamplingParams
-from engine_under_test.strict import VARIABLE
-from engine_under_test.units import request_owner
-from fakes.clock import FakeClock
-from fakes.forward import FakeForward
-from harness.engines.own.adapter import ReferenceModel
-from harness.strict import checker
-from harness.strict.checker import LOGS, StrictChecker
-from harness.strict.sampled import SampledCensus, interval_of
+from swarden.engine_under_test.engine import Engine
+from swarden.engine_under_test.errors import AccountingError
+from swarden.engine_under_test.ports import Ports
+from swarden.engine_under_test.sampling import SamplingParams
+from swarden.engine_under_test.strict import VARIABLE
+from swarden.engine_under_test.units import request_owner
+from swarden.fakes.clock import FakeClock
+from swarden.fakes.forward import FakeForward
+from swarden.harness.engines.own.adapter import ReferenceModel
+from swarden.harness.strict import checker
+from swarden.harness.strict.checker import LOGS, StrictChecker
+from swarden.harness.strict.sampled import SampledCensus, interval_of
 from tests.harness.strict.some_traffic import CONFIGS, served, some_config, talk, traffic
 
 UNITS_PER_STEP = 10  # of 30 units, so every third step is walked

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.core.errors import UsageError
-from harness.traces.formats import reader_of
-from harness.traces.mooncake import read_mooncake
-from harness.traces.request import TraceError, TraceRequest
+from swarden.harness.core.errors import UsageError
+from swarden.harness.traces.formats import reader_of
+from swarden.harness.traces.mooncake import read_mooncake
+from swarden.harness.traces.request import TraceError, TraceRequest
 from tests.harness.traces.some_traces import row, write_trace
 
 GOOD = row([0, 1], tail=100)

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from engine_under_test.config import EngineConfig
-from harness.core.mutant import Hunk, Mutant
-from harness.traces.mooncake import read_mooncake
-from harness.traces.serve import HISTORY_LEN, Pace, PoolUse, TraceServer, longest, oracle_config, serve
+from swarden.engine_under_test.config import EngineConfig
+from swarden.harness.core.mutant import Hunk, Mutant
+from swarden.harness.traces.mooncake import read_mooncake
+from swarden.harness.traces.serve import HISTORY_LEN, Pace, PoolUse, TraceServer, longest, oracle_config, serve
 from tests.harness.traces.some_traces import chatty_rows, row, write_trace
 
-RELEASE = "engine_under_test.cache.departures:Departures.release"
+RELEASE = "swarden.engine_under_test.cache.departures:Departures.release"
 FREES = "ledgers.free(handles, owner=record.owner, cause=cause, after=after, lacks=freed)\n"
 LEAK = Mutant("leak", "made up", (Hunk(RELEASE, FREES, "pass\n"),), ("unit_has_one_owner",))
 CRASH = Mutant("crash", "made up", (Hunk(RELEASE, FREES, "raise ValueError(cause)\n"),), ("ValueError",))

@@ -1,8 +1,8 @@
 """Aborted requests that are still served."""
 
-from invariants.contracts.aborted_requests import AbortedRequestsCode, aborted_requests_are_released
-from invariants.kinds import Place
-from invariants.violation import found, request_ref
+from swarden.invariants.contracts.aborted_requests import AbortedRequestsCode, aborted_requests_are_released
+from swarden.invariants.kinds import Place
+from swarden.invariants.violation import found, request_ref
 from tests.invariants.builders import broken, healthy
 from tests.invariants.cases.clients import ENDED, client_with
 

@@ -2,16 +2,15 @@
 
 from dataclasses import replace
 
-from invariants.contracts.admission import (
+from swarden.invariants.contracts.admission import (
     AdmissionCode,
     admission_matches_planner,
     reservations_match_planner,
     waiting_requests_take_free_places,
 )
-from invariants.events import Admitted, Finished, Invited, Launched, LetGo, LoadPlanned, Parked, Taken
-from invariants.limits import ARRIVAL, PRIORITY, Estimates
-from invariants.view import Owner
-from invariants.violation import Found, Ref, found
+from swarden.invariants.events import Admitted, Finished, Invited, Launched, LetGo, LoadPlanned, Owner, Parked, Taken
+from swarden.invariants.limits import ARRIVAL, PRIORITY, Estimates
+from swarden.invariants.violation import Found, Ref, found
 from tests.invariants.builders import BEFORE, HEALTHY, LIMITS, R1, broken, healthy, idle, with_pool
 
 ESTIMATING = LIMITS._replace(estimates=Estimates(4096, 700_000, 600), waits_by=(PRIORITY, ARRIVAL))

@@ -1,6 +1,6 @@
 """Passes with wrong entries, and committed lengths that differ from the valid results."""
 
-from invariants.events import (
+from swarden.invariants.events import (
     Admitted,
     Completed,
     Failed,
@@ -12,14 +12,14 @@ from invariants.events import (
     TakenOver,
     Verified,
 )
-from invariants.laws.lifecycle.batches import (
+from swarden.invariants.laws.lifecycle.batches import (
     BatchCode,
     committed_tokens_have_landed,
     passes_compute_each_request_once,
     requests_resume_where_they_stopped,
 )
-from invariants.transition import Transition
-from invariants.violation import Found, Ref, found
+from swarden.invariants.transition import Transition
+from swarden.invariants.violation import Found, Ref, found
 from tests.invariants.builders import (
     OVERLAPPED_STEP,
     STALE_LAUNCH,

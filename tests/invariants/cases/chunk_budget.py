@@ -1,12 +1,12 @@
 """Empty passes, and passes that compute more than their budget."""
 
-from invariants.contracts.chunk_budget import (
+from swarden.invariants.contracts.chunk_budget import (
     ChunkBudgetCode,
     mixed_passes_stay_within_chunk_len,
     passes_prefill_within_chunk_len,
 )
-from invariants.events import Launched
-from invariants.violation import Ref, found
+from swarden.invariants.events import Launched
+from swarden.invariants.violation import Ref, found
 from tests.invariants.builders import broken, during, healthy
 from tests.invariants.cases.batches import ADMITTED, launched
 

@@ -2,10 +2,9 @@
 
 from dataclasses import replace
 
-from invariants.events import Finished
-from invariants.kinds import FinishReason
-from invariants.laws.lifecycle.clients import ClientCode, aborted_requests_stop_decoding, outputs_end_as_asked
-from invariants.violation import found, request_ref
+from swarden.invariants.events import Finished, FinishReason
+from swarden.invariants.laws.lifecycle.clients import ClientCode, aborted_requests_stop_decoding, outputs_end_as_asked
+from swarden.invariants.violation import found, request_ref
 from tests.invariants.builders import AFTER, HEALTHY, broken, healthy, reference
 
 

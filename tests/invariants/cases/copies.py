@@ -1,8 +1,8 @@
 """Copies that differ from their source."""
 
-from invariants.events import Copied, Received
-from invariants.laws.content.copies import CopyCode, copies_equal_their_source, pages_arrive_as_they_were_sent
-from invariants.violation import Ref, found
+from swarden.invariants.events import Copied, Received
+from swarden.invariants.laws.content.copies import CopyCode, copies_equal_their_source, pages_arrive_as_they_were_sent
+from swarden.invariants.violation import Ref, found
 from tests.invariants.builders import broken, during, healthy, page
 from tests.invariants.host_builders import COPYING_ENDS, while_copying
 

@@ -1,7 +1,7 @@
 """Engine counters that differ from the facts."""
 
-from invariants.laws.memory.counters import CounterCode, free_counters_match_pools, tree_counters_match_nodes
-from invariants.violation import found, pool_ref
+from swarden.invariants.laws.memory.counters import CounterCode, free_counters_match_pools, tree_counters_match_nodes
+from swarden.invariants.violation import found, pool_ref
 from tests.invariants.builders import after, broken, counters, healthy
 
 CASES = [

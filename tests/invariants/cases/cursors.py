@@ -1,14 +1,15 @@
 """Records with inconsistent cursors."""
 
-from invariants.laws.memory.cursors import (
+from swarden.invariants.events import Owner
+from swarden.invariants.laws.memory.cursors import (
     CursorCode,
     cursors_are_ordered,
     cursors_are_page_aligned,
     frontiers_spare_the_window,
     launched_tokens_are_in_flight,
 )
-from invariants.view import ComponentView, LaunchView, Owner
-from invariants.violation import found, owner_ref, request_ref
+from swarden.invariants.view import ComponentView, LaunchView
+from swarden.invariants.violation import found, owner_ref, request_ref
 from tests.invariants.builders import (
     IN_FLIGHT_AFTER,
     OVERLAPPED_STEP,

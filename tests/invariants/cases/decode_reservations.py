@@ -3,17 +3,16 @@
 from dataclasses import replace
 from typing import Any
 
-from invariants.contracts.decode_reservations import (
+from swarden.invariants.contracts.decode_reservations import (
     DecodeReservationsCode,
     decode_reserves_only_missing_pages,
     empty_decode_engine_reserves_at_once,
     reservations_follow_arrival_order,
 )
-from invariants.events import Finished, Refused
-from invariants.kinds import FinishReason
-from invariants.transition import Transition, When
-from invariants.view import Fence, LaunchView, Owner, RecordView, RequestView
-from invariants.violation import found, request_ref
+from swarden.invariants.events import Finished, FinishReason, Owner, Refused
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.view import Fence, LaunchView, RecordView, RequestView
+from swarden.invariants.violation import found, request_ref
 from tests.invariants.builders import AFTER, R1, broken, healthy, holding, idle
 from tests.invariants.cases.handover import (
     R2_LINKED,

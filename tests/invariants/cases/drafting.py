@@ -1,13 +1,13 @@
 """Drafts behind a chunk, correct drafts that are rejected, and passes launched before drafts are verified."""
 
-from invariants.contracts.drafting import (
+from swarden.invariants.contracts.drafting import (
     DraftingCode,
     drafts_are_judged_before_the_next_pass,
     drafts_follow_one_token,
     right_drafts_are_accepted,
 )
-from invariants.events import Completed, Launched, Retracted, Verified
-from invariants.violation import Ref, found
+from swarden.invariants.events import Completed, Launched, Retracted, Verified
+from swarden.invariants.violation import Ref, found
 from tests.invariants.builders import broken, during, healthy, in_flight
 from tests.invariants.cases.drafts import DRAFTED, LAUNCHED, PROPOSED
 

@@ -1,9 +1,13 @@
 """Drafts without pages, and accepted drafts that the model does not confirm."""
 
-from invariants.events import Launched, Proposed, Verified
-from invariants.laws.content.drafts import DraftCode, accepted_drafts_match_the_model, drafts_fit_their_allocation
-from invariants.view import LaunchView
-from invariants.violation import Ref, found
+from swarden.invariants.events import Launched, Proposed, Verified
+from swarden.invariants.laws.content.drafts import (
+    DraftCode,
+    accepted_drafts_match_the_model,
+    drafts_fit_their_allocation,
+)
+from swarden.invariants.view import LaunchView
+from swarden.invariants.violation import Ref, found
 from tests.invariants.builders import OVERLAPPED_LIMITS, UNITS_IN_FLIGHT, broken, during, healthy, in_flight, records
 
 DRAFTING = OVERLAPPED_LIMITS._replace(draft_len=2)

@@ -2,17 +2,17 @@
 
 from dataclasses import replace
 
-from invariants.contracts.eviction import (
+from swarden.invariants.contracts.eviction import (
     EvictionCode,
     dead_interior_is_evicted_first,
     eviction_is_least_recently_used,
     evictions_free_what_is_needed,
     idle_branches_keep_their_window,
 )
-from invariants.events import Demoted, Evicted, Inserted, Locked, Removed, Split, Tombstoned
-from invariants.transition import Transition
-from invariants.view import NodeView
-from invariants.violation import Found, Ref, found
+from swarden.invariants.events import Demoted, Evicted, Inserted, Locked, Removed, Split, Tombstoned
+from swarden.invariants.transition import Transition
+from swarden.invariants.view import NodeView
+from swarden.invariants.violation import Found, Ref, found
 from tests.invariants.builders import AFTER, LIMITS, broken, healthy, idle
 
 # One live branch of 24 tokens, n1 and n2, where n1 is out of the window; and the unlocked leaves n3 and n4.

@@ -1,8 +1,8 @@
 """Evictions that claim more freed units than there are."""
 
-from invariants.events import Evicted, Freed
-from invariants.laws.memory.eviction_counts import EvictionCountCode, evictions_count_freed_units
-from invariants.violation import Ref, found
+from swarden.invariants.events import Evicted, Freed
+from swarden.invariants.laws.memory.eviction_counts import EvictionCountCode, evictions_count_freed_units
+from swarden.invariants.violation import Ref, found
 from tests.invariants.builders import TREE, broken, healthy, idle
 
 FREED = Freed("full", (5, 6), TREE, "evicted", 0)

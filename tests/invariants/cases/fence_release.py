@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from invariants.contracts.fence_release import FenceReleaseCode, fences_end_with_their_launch
-from invariants.events import Completed
-from invariants.laws.lifecycle.flights import launch_ref
-from invariants.violation import Ref, found
+from swarden.invariants.contracts.fence_release import FenceReleaseCode, fences_end_with_their_launch
+from swarden.invariants.events import Completed
+from swarden.invariants.laws.lifecycle.flights import launch_ref
+from swarden.invariants.violation import Ref, found
 from tests.invariants.builders import FENCED, broken, healthy, idle
 from tests.invariants.cases.flights import LOCKED_BY_FENCE
 

@@ -2,9 +2,18 @@
 
 from dataclasses import replace
 
-from invariants.events import Completed, Discarded, Failed, Finished, Late, Launched, Retracted
-from invariants.kinds import FinishReason
-from invariants.laws.lifecycle.flights import (
+from swarden.invariants.events import (
+    Completed,
+    Discarded,
+    Failed,
+    Finished,
+    FinishReason,
+    Late,
+    Launched,
+    Owner,
+    Retracted,
+)
+from swarden.invariants.laws.lifecycle.flights import (
     FlightCode,
     discarded_results_are_stale,
     fenced_units_wait_for_their_launch,
@@ -12,8 +21,8 @@ from invariants.laws.lifecycle.flights import (
     passes_complete_in_order,
     units_in_flight_are_pinned,
 )
-from invariants.view import Fence, Holding, Owner
-from invariants.violation import Ref, found, request_ref
+from swarden.invariants.view import Fence, Holding
+from swarden.invariants.violation import Ref, found, request_ref
 from tests.invariants.builders import (
     AFTER,
     FENCED,

@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from invariants.contracts.footprint import (
+from swarden.invariants.contracts.footprint import (
     FootprintCode,
     allocation_is_within_lookahead,
     private_windows_are_bounded,
 )
-from invariants.violation import found, owner_ref, request_ref
+from swarden.invariants.violation import found, owner_ref, request_ref
 from tests.invariants.builders import (
     AFTER,
     BEFORE,

@@ -7,9 +7,21 @@ rest are reserved: full 9 10 11 12 and, for the two pages of the tail, swa 7 8. 
 from dataclasses import replace
 from typing import Any
 
-from invariants.events import Filled, Finished, HandedOver, LetGo, Reserved, Sent, SetAside, Taken, TakenOver
-from invariants.kinds import FinishReason, Place
-from invariants.laws.lifecycle.handover import (
+from swarden.invariants.events import (
+    Filled,
+    Finished,
+    FinishReason,
+    HandedOver,
+    LetGo,
+    Owner,
+    Reserved,
+    Sent,
+    SetAside,
+    Taken,
+    TakenOver,
+)
+from swarden.invariants.kinds import Place
+from swarden.invariants.laws.lifecycle.handover import (
     HandoverCode,
     filled_pages_were_reserved,
     reserved_pages_cover_the_prompt,
@@ -18,10 +30,10 @@ from invariants.laws.lifecycle.handover import (
     taken_over_len_was_computed,
     transfers_keep_pages_until_released,
 )
-from invariants.limits import DECODE
-from invariants.transition import Transition
-from invariants.view import Holding, Owner, PoolView, ReceiptView, RecordView, RequestView, Snapshot
-from invariants.violation import Found, Ref, found, request_ref, unit_ref
+from swarden.invariants.limits import DECODE
+from swarden.invariants.transition import Transition
+from swarden.invariants.view import Holding, PoolView, ReceiptView, RecordView, RequestView, Snapshot
+from swarden.invariants.violation import Found, Ref, found, request_ref, unit_ref
 from tests.invariants.builders import AFTER, LIMITS, R2, broken, healthy, idle, nodes, peers
 
 T1, T2 = Owner("transfer", 1), Owner("transfer", 2)

@@ -1,12 +1,13 @@
 """Copies that no prompt can match, and copying from or to units that were freed."""
 
-from invariants.laws.memory.host import (
+from swarden.invariants.events import Owner
+from swarden.invariants.laws.memory.host import (
     HostCode,
     cached_nodes_are_reachable,
     copies_keep_both_ends,
 )
-from invariants.view import FREE, Holding, Owner
-from invariants.violation import found, node_ref, owner_ref
+from swarden.invariants.view import FREE, Holding
+from swarden.invariants.violation import found, node_ref, owner_ref
 from tests.invariants.builders import R1, broken, healthy, page
 from tests.invariants.host_builders import (
     BACKUP,

@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
-from invariants.contracts.host_tier import (
+from swarden.invariants.contracts.host_tier import (
     HostTierCode,
     dropped_copies_are_replaced,
     evicted_nodes_are_written_back,
     host_copies_follow_their_prefix,
 )
-from invariants.events import CopyDropped, CopyEnded, Demoted, Freed, Removed, Taken, Tombstoned
-from invariants.violation import found, node_ref
+from swarden.invariants.events import CopyDropped, CopyEnded, Demoted, Freed, Removed, Taken, Tombstoned
+from swarden.invariants.violation import found, node_ref
 from tests.invariants.builders import TREE, broken, healthy, with_pool
 from tests.invariants.host_builders import (
     BACKUP,

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from invariants.events import Dropped, Inserted, Recovered, Split, Stored
-from invariants.laws.memory.kv_events import EventCode, cached_units_were_inserted, kv_events_match_tree
-from invariants.violation import found, node_ref, pool_ref
+from swarden.invariants.events import Dropped, Inserted, Recovered, Split, Stored
+from swarden.invariants.laws.memory.kv_events import EventCode, cached_units_were_inserted, kv_events_match_tree
+from swarden.invariants.violation import found, node_ref, pool_ref
 from tests.invariants.builders import PROMPT, broken, during, healthy
 from tests.invariants.host_builders import COPYING_ENDS, R2_PROMPT, not_copying, while_copying
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from invariants.contracts.loads import (
+from swarden.invariants.contracts.loads import (
     LoadCode,
     host_prefixes_are_loaded,
     joined_loads_bring_all_missing_pages,
@@ -10,7 +10,7 @@ from invariants.contracts.loads import (
     loads_are_reserved_once,
     loads_bring_only_the_window,
 )
-from invariants.events import (
+from swarden.invariants.events import (
     Admitted,
     CopyBegan,
     CopyEnded,
@@ -18,7 +18,7 @@ from invariants.events import (
     Loaded,
     LoadPlanned,
 )
-from invariants.violation import Ref, found, request_ref
+from swarden.invariants.violation import Ref, found, request_ref
 from tests.invariants.builders import broken, healthy
 from tests.invariants.host_builders import (
     BACKUP_BEGAN,

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from invariants.laws.memory.locks import (
+from swarden.invariants.events import Owner
+from swarden.invariants.laws.memory.locks import (
     LockCode,
     ReceiptCode,
     cached_units_count_their_readers,
@@ -12,8 +13,8 @@ from invariants.laws.memory.locks import (
     node_locks_match_receipts,
     receipts_match_records,
 )
-from invariants.view import Fence, Owner, ReceiptView
-from invariants.violation import Ref, found, node_ref, owner_ref, request_ref
+from swarden.invariants.view import Fence, ReceiptView
+from swarden.invariants.violation import Ref, found, node_ref, owner_ref, request_ref
 from tests.invariants.builders import (
     AFTER,
     R1,

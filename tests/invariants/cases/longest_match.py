@@ -1,9 +1,9 @@
 """Matches that are not the longest, or leave no token to compute."""
 
-from invariants.contracts.longest_match import LongestMatchCode, matches_are_longest
-from invariants.events import Matched, Removed
-from invariants.transition import Transition
-from invariants.violation import Ref, found
+from swarden.invariants.contracts.longest_match import LongestMatchCode, matches_are_longest
+from swarden.invariants.events import Matched, Removed
+from swarden.invariants.transition import Transition
+from swarden.invariants.violation import Ref, found
 from tests.invariants.builders import OTHER_PROMPT, PROMPT, broken, healthy, idle
 from tests.invariants.host_builders import R2_PROMPT, not_copying
 

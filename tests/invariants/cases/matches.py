@@ -1,9 +1,9 @@
 """Matches of tokens that are not cached, or on other pages than the tree's."""
 
-from invariants.events import CopyEnded, Demoted, Matched, Removed, Split
-from invariants.laws.content.matches import MatchCode, matches_are_valid
-from invariants.transition import Transition
-from invariants.violation import Found, Ref, found
+from swarden.invariants.events import CopyEnded, Demoted, Matched, Removed, Split
+from swarden.invariants.laws.content.matches import MatchCode, matches_are_valid
+from swarden.invariants.transition import Transition
+from swarden.invariants.violation import Found, Ref, found
 from tests.invariants.builders import OTHER_PROMPT, PROMPT, broken, healthy, idle
 from tests.invariants.host_builders import R2_PROMPT, not_copying, while_copying
 

@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 
-from invariants.events import (
+from swarden.invariants.events import (
     Completed,
     Demoted,
     Freed,
     Given,
+    Owner,
     Paired,
     Refused,
     Removed,
@@ -18,7 +19,7 @@ from invariants.events import (
     Unlocked,
     Written,
 )
-from invariants.laws.memory.moves import (
+from swarden.invariants.laws.memory.moves import (
     MoveCode,
     eviction_spares_locked_nodes,
     padding_unit_is_never_moved,
@@ -26,8 +27,8 @@ from invariants.laws.memory.moves import (
     units_move_only_by_their_owner,
     writes_go_to_private_units,
 )
-from invariants.view import FENCE, FREE, Owner
-from invariants.violation import found, node_ref, request_ref
+from swarden.invariants.view import FENCE, FREE
+from swarden.invariants.violation import found, node_ref, request_ref
 from tests.invariants.builders import (
     AFTER,
     FENCED,

@@ -1,8 +1,8 @@
 """Operations whose outcome is not the one that a naive model predicts."""
 
-from invariants.contracts.naive_model import NaiveModelCode, part_matches_its_model
-from invariants.events import Modelled
-from invariants.violation import Ref, found
+from swarden.invariants.contracts.naive_model import NaiveModelCode, part_matches_its_model
+from swarden.invariants.events import Modelled
+from swarden.invariants.violation import Ref, found
 from tests.invariants.builders import broken, during, healthy
 
 AGREED = Modelled("match", (8, [1, 2]), (8, [1, 2]))

@@ -2,11 +2,9 @@
 
 from dataclasses import replace
 
-from invariants.contracts.out_of_memory import OutOfMemoryCode, oom_abort_only_if_alone
-from invariants.events import Finished, Loaded
-from invariants.kinds import FinishReason
-from invariants.view import Owner
-from invariants.violation import Ref, found
+from swarden.invariants.contracts.out_of_memory import OutOfMemoryCode, oom_abort_only_if_alone
+from swarden.invariants.events import Finished, FinishReason, Loaded, Owner
+from swarden.invariants.violation import Ref, found
 from tests.invariants.builders import AFTER, LIMITS, broken, during, healthy, holding, idle
 
 ABORTED = Finished(1, FinishReason.OUT_OF_MEMORY)

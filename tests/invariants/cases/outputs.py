@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from invariants.events import Compared, Completed, Discarded, Late, Launched, Retracted, TakenOver, Verified
-from invariants.laws.content.outputs import (
+from swarden.invariants.events import Compared, Completed, Discarded, Late, Launched, Retracted, TakenOver, Verified
+from swarden.invariants.laws.content.outputs import (
     OutputCode,
     clients_get_only_computed_tokens,
     logits_match_uncached_model,
@@ -11,9 +11,9 @@ from invariants.laws.content.outputs import (
     outputs_match_uncached_model,
     outputs_stay_within_max_new_tokens,
 )
-from invariants.reference import Reference
-from invariants.view import RequestView
-from invariants.violation import Found, Ref, found
+from swarden.invariants.reference import Reference
+from swarden.invariants.view import RequestView
+from swarden.invariants.violation import Found, Ref, found
 from tests.invariants.builders import (
     BEFORE,
     HEALTHY,

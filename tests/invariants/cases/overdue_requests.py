@@ -1,8 +1,8 @@
 """Requests that are not ended at their timeout."""
 
-from invariants.contracts.overdue_requests import OverdueRequestsCode, old_requests_time_out
-from invariants.kinds import Place
-from invariants.violation import found, request_ref
+from swarden.invariants.contracts.overdue_requests import OverdueRequestsCode, old_requests_time_out
+from swarden.invariants.kinds import Place
+from swarden.invariants.violation import found, request_ref
 from tests.invariants.builders import broken, healthy
 from tests.invariants.cases.timeouts import LIMIT_MS, TIMED_OUT, aged
 

@@ -1,7 +1,7 @@
 """Peers that changed without a pairing."""
 
-from invariants.contracts.pairing import PairingCode, peers_change_only_by_pairing
-from invariants.violation import found
+from swarden.invariants.contracts.pairing import PairingCode, peers_change_only_by_pairing
+from swarden.invariants.violation import found
 from tests.invariants.builders import after, broken, healthy, page, peers
 
 

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from invariants.events import Launched, Paused, Resumed
-from invariants.laws.lifecycle.pauses import PauseCode, paused_engine_launches_nothing, pauses_are_reported
-from invariants.violation import Ref, found
+from swarden.invariants.events import Launched, Paused, Resumed
+from swarden.invariants.laws.lifecycle.pauses import PauseCode, paused_engine_launches_nothing, pauses_are_reported
+from swarden.invariants.violation import Ref, found
 from tests.invariants.builders import AFTER, broken, healthy, idle
 
 PAUSED = replace(AFTER, is_paused=True)

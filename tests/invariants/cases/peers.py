@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from invariants.laws.memory.peers import (
+from swarden.invariants.events import Owner
+from swarden.invariants.laws.memory.peers import (
     PeerCode,
     free_units_have_no_peer,
     held_follower_units_are_peers,
@@ -10,8 +11,8 @@ from invariants.laws.memory.peers import (
     peers_share_their_owner,
     slot_peers_keep_their_offset,
 )
-from invariants.view import Fence, Owner, PeerMap
-from invariants.violation import found
+from swarden.invariants.view import Fence, PeerMap
+from swarden.invariants.violation import found
 from tests.invariants.builders import AFTER, HEALTHY, PRESSURE, R1, after, broken, healthy, holding, page, peers, pools
 from tests.invariants.host_builders import COPYING, COPYING_CONTINUES, COPYING_ENDS
 

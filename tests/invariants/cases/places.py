@@ -1,8 +1,8 @@
 """Requests in two queues or in none, and records that do not match the places of their requests."""
 
-from invariants.kinds import Place
-from invariants.laws.lifecycle.places import PlaceCode, records_match_request_places, requests_are_in_one_queue
-from invariants.violation import found, request_ref
+from swarden.invariants.kinds import Place
+from swarden.invariants.laws.lifecycle.places import PlaceCode, records_match_request_places, requests_are_in_one_queue
+from swarden.invariants.violation import found, request_ref
 from tests.invariants.builders import AFTER, after, broken, healthy
 from tests.invariants.host_builders import COPYING_CONTINUES, RECORDS, while_copying
 

@@ -1,9 +1,10 @@
 """Pools with leaked, shared or twice freed units."""
 
-from invariants.conservation import Conservation
-from invariants.laws.memory.pools import PoolCode, pools_conserve_units, unit_has_one_owner
-from invariants.view import FREE, Fence, Owner
-from invariants.violation import Ref, found, pool_ref
+from swarden.invariants.conservation import Conservation
+from swarden.invariants.events import Owner
+from swarden.invariants.laws.memory.pools import PoolCode, pools_conserve_units, unit_has_one_owner
+from swarden.invariants.view import FREE, Fence
+from swarden.invariants.violation import Ref, found, pool_ref
 from tests.invariants.builders import R1, R2, after, broken, healthy, holding, page, pools
 
 N3 = Owner("tree", 3)

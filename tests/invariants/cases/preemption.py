@@ -2,15 +2,15 @@
 
 from dataclasses import replace
 
-from invariants.contracts.preemption import (
+from swarden.invariants.contracts.preemption import (
     PreemptionCode,
     preemption_matches_planner,
     preemptor_is_admitted_at_once,
 )
-from invariants.events import Admitted, Completed, Launched, LoadPlanned, Preempted
-from invariants.limits import PRIORITY, Estimates
-from invariants.transition import Transition
-from invariants.violation import Ref, found
+from swarden.invariants.events import Admitted, Completed, Launched, LoadPlanned, Preempted
+from swarden.invariants.limits import PRIORITY, Estimates
+from swarden.invariants.transition import Transition
+from swarden.invariants.violation import Ref, found
 from tests.invariants.builders import BEFORE, HEALTHY, LIMITS, broken, healthy, idle, with_pool
 
 ADMITTED = Admitted(2, 0, 5, (("full", 2), ("swa", 2)), (("full", 3), ("swa", 3)))

@@ -1,8 +1,8 @@
 """Preemptions that violate the priorities."""
 
-from invariants.events import Preempted
-from invariants.laws.lifecycle.priorities import PriorityCode, preemption_serves_higher_priority
-from invariants.violation import Ref, found
+from swarden.invariants.events import Preempted
+from swarden.invariants.laws.lifecycle.priorities import PriorityCode, preemption_serves_higher_priority
+from swarden.invariants.violation import Ref, found
 from tests.invariants.builders import broken, healthy
 from tests.invariants.cases.preemption import ADMITTED, PREEMPTED, PREEMPTOR, VICTIM, preempting
 

@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 
-from invariants.kinds import Place
-from invariants.laws.lifecycle.progress import ProgressCode, drained_engine_is_empty, work_makes_progress
-from invariants.transition import When
-from invariants.view import FENCE, Fence, LaunchView, Owner, SessionView
-from invariants.violation import Ref, found, node_ref, owner_ref, pool_ref, request_ref
+from swarden.invariants.events import Owner
+from swarden.invariants.kinds import Place
+from swarden.invariants.laws.lifecycle.progress import ProgressCode, drained_engine_is_empty, work_makes_progress
+from swarden.invariants.transition import When
+from swarden.invariants.view import FENCE, Fence, LaunchView, SessionView
+from swarden.invariants.violation import Ref, found, node_ref, owner_ref, pool_ref, request_ref
 from tests.invariants.builders import AFTER, BEFORE, HEALTHY, PRESSURE, R1, after, broken, healthy, holding, with_pool
 from tests.invariants.host_builders import COPYING
 

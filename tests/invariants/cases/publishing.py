@@ -1,8 +1,8 @@
 """Published prefixes that cannot be matched."""
 
-from invariants.contracts.publishing import PublishingCode, published_prefixes_match
-from invariants.events import Demoted, Inserted, Tombstoned
-from invariants.violation import Ref, found
+from swarden.invariants.contracts.publishing import PublishingCode, published_prefixes_match
+from swarden.invariants.events import Demoted, Inserted, Tombstoned
+from swarden.invariants.violation import Ref, found
 from tests.invariants.builders import broken, during, healthy, nodes, records
 
 PUBLISHED, REQUEST = Inserted(1, 8, 0, 16), Ref("request", 1)

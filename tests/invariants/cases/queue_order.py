@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from invariants.contracts.queue_order import QueueOrderCode, admission_follows_queue_order
-from invariants.events import Admitted, Finished, LoadPlanned
-from invariants.limits import ARRIVAL, PRIORITY
-from invariants.transition import Transition
-from invariants.violation import Found, Ref, found
+from swarden.invariants.contracts.queue_order import QueueOrderCode, admission_follows_queue_order
+from swarden.invariants.events import Admitted, Finished, LoadPlanned
+from swarden.invariants.limits import ARRIVAL, PRIORITY
+from swarden.invariants.transition import Transition
+from swarden.invariants.violation import Found, Ref, found
 from tests.invariants.builders import AFTER, LIMITS, broken, healthy, idle
 
 

@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from invariants.contracts.ratio import RatioCode, new_token_ratio_follows_retractions
-from invariants.events import Admitted, Completed, CopyEnded, Evicted, Finished, Launched, Retracted, TakenOver
-from invariants.limits import Estimates
-from invariants.transition import Transition, When
-from invariants.view import RequestView
-from invariants.violation import Found, Ref, found
+from swarden.invariants.contracts.ratio import RatioCode, new_token_ratio_follows_retractions
+from swarden.invariants.events import Admitted, Completed, CopyEnded, Evicted, Finished, Launched, Retracted, TakenOver
+from swarden.invariants.limits import Estimates
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.view import RequestView
+from swarden.invariants.violation import Found, Ref, found
 from tests.invariants.builders import BEFORE, LIMITS, broken, counters, healthy, idle
 
 RATIO_LIMITS = LIMITS._replace(ratio_floor=100_000, estimates=Estimates(4096, 700_000, 600))

@@ -1,7 +1,7 @@
 """New-token ratios out of range."""
 
-from invariants.contracts.ratio_range import MILLION, RatioRangeCode, new_token_ratio_is_in_range
-from invariants.violation import Ref, found
+from swarden.invariants.contracts.ratio_range import MILLION, RatioRangeCode, new_token_ratio_is_in_range
+from swarden.invariants.violation import Ref, found
 from tests.invariants.builders import after, broken, counters, healthy
 
 RATIO = Ref("new-token ratio")

@@ -3,12 +3,12 @@
 from array import array
 from dataclasses import replace
 
-from invariants.events import Completed, Discarded, Launched, PrefixesCompared, Proposed, Read, WrongSlot
-from invariants.laws.content.reads import ReadCode, reads_cover_the_window, slots_hold_their_prefix
-from invariants.reference import next_tag
-from invariants.transition import Transition
-from invariants.view import ComponentView
-from invariants.violation import Found, Ref, found
+from swarden.invariants.events import Completed, Discarded, Launched, PrefixesCompared, Proposed, Read, WrongSlot
+from swarden.invariants.laws.content.reads import ReadCode, reads_cover_the_window, slots_hold_their_prefix
+from swarden.invariants.reference import next_tag
+from swarden.invariants.transition import Transition
+from swarden.invariants.view import ComponentView
+from swarden.invariants.violation import Found, Ref, found
 from tests.invariants.builders import (
     AFTER,
     BEFORE,

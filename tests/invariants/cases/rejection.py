@@ -1,15 +1,15 @@
 """Requests that are rejected without need, and impossible requests that are queued."""
 
-from invariants.contracts.rejection import (
+from swarden.invariants.contracts.rejection import (
     Impossible,
     RejectionCode,
     impossible_requests_are_rejected,
     rejected_requests_cannot_run,
 )
-from invariants.events import Rejected
-from invariants.transition import Transition
-from invariants.view import RequestView
-from invariants.violation import Found, Ref, found
+from swarden.invariants.events import Rejected
+from swarden.invariants.transition import Transition
+from swarden.invariants.view import RequestView
+from swarden.invariants.violation import Found, Ref, found
 from tests.invariants.builders import AFTER, LIMITS, after, broken, during, healthy, pools
 
 

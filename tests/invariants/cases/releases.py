@@ -2,15 +2,14 @@
 
 from dataclasses import replace
 
-from invariants.events import Admitted, Completed, Failed, Finished, Preempted, RanOut, Retracted
-from invariants.kinds import FinishReason
-from invariants.laws.lifecycle.releases import (
+from swarden.invariants.events import Admitted, Completed, Failed, Finished, FinishReason, Preempted, RanOut, Retracted
+from swarden.invariants.laws.lifecycle.releases import (
     ReleaseCode,
     finished_requests_hold_nothing,
     requests_survive_failed_passes,
     retracted_requests_hold_nothing,
 )
-from invariants.violation import Found, Ref, found
+from swarden.invariants.violation import Found, Ref, found
 from tests.invariants.builders import AFTER, R1, broken, during, healthy, in_flight
 from tests.invariants.cases.retries import failing
 

@@ -1,13 +1,13 @@
 """Reservations that are exceeded, that fail, or whose range is not the computed one."""
 
-from invariants.contracts.reservation import (
+from swarden.invariants.contracts.reservation import (
     ReservationCode,
     launches_match_reservations,
     reservations_cover_taken_units,
     reserved_units_never_run_out,
 )
-from invariants.events import Admitted, CopyEnded, Freed, Launched, RanOut, Refused, Taken
-from invariants.violation import Found, Ref, found
+from swarden.invariants.events import Admitted, CopyEnded, Freed, Launched, RanOut, Refused, Taken
+from swarden.invariants.violation import Found, Ref, found
 from tests.invariants.builders import R1, R2, broken, during, healthy
 from tests.invariants.host_builders import BACKUP_BEGAN, LOAD, PLANNED, while_copying
 

@@ -2,10 +2,9 @@
 
 from dataclasses import replace
 
-from invariants.contracts.retracting_pause import RetractingPauseCode, paused_engine_holds_nothing
-from invariants.events import Paused
-from invariants.view import Owner
-from invariants.violation import Ref, found, owner_ref, unit_ref
+from swarden.invariants.contracts.retracting_pause import RetractingPauseCode, paused_engine_holds_nothing
+from swarden.invariants.events import Owner, Paused
+from swarden.invariants.violation import Ref, found, owner_ref, unit_ref
 from tests.invariants.builders import AFTER, R1, R2, broken, healthy, idle, receipts
 from tests.invariants.cases.handover import LOCK, R2_RECORD, TAKEN, held_by
 from tests.invariants.host_builders import BACKUP, COPYING, LOAD, RECEIPTS, RECORDS, while_copying

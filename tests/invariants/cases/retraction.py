@@ -2,15 +2,15 @@
 
 from dataclasses import replace
 
-from invariants.contracts.retraction import (
+from swarden.invariants.contracts.retraction import (
     RetractionCode,
     retraction_is_necessary,
     retraction_lets_others_run,
     retraction_takes_least_done_request,
 )
-from invariants.events import Completed, CopyBegan, Evicted, Freed, Launched, Locked, Retracted, TakenOver
-from invariants.transition import Transition
-from invariants.violation import Found, Ref, found
+from swarden.invariants.events import Completed, CopyBegan, Evicted, Freed, Launched, Locked, Retracted, TakenOver
+from swarden.invariants.transition import Transition
+from swarden.invariants.violation import Found, Ref, found
 from tests.invariants.builders import BEFORE, HEALTHY, LIMITS, R1, R2, broken, during, healthy, idle
 
 REQUEST = Ref("request", 1)

@@ -1,10 +1,9 @@
 """Failed passes that are retried too often, too rarely, or not counted."""
 
-from invariants.contracts.retries import RetryCode, failed_passes_are_retried
-from invariants.events import Completed, Failed, Finished
-from invariants.kinds import FinishReason
-from invariants.transition import Transition
-from invariants.violation import Ref, found
+from swarden.invariants.contracts.retries import RetryCode, failed_passes_are_retried
+from swarden.invariants.events import Completed, Failed, Finished, FinishReason
+from swarden.invariants.transition import Transition
+from swarden.invariants.violation import Ref, found
 from tests.invariants.builders import BEFORE, STALE_LAUNCH, broken, healthy, in_flight
 
 GIVEN_UP, REQUEST = Finished(1, FinishReason.FORWARD_FAILED), Ref("request", 1)

@@ -1,11 +1,11 @@
 """Idle sessions that keep a row or unwritten pages, or are not closed."""
 
-from invariants.contracts.session_release import (
+from swarden.invariants.contracts.session_release import (
     SessionReleaseCode,
     closing_sessions_close_after_their_turn,
     idle_sessions_keep_only_written_kv,
 )
-from invariants.violation import Ref, found
+from swarden.invariants.violation import Ref, found
 from tests.invariants.builders import broken, healthy
 from tests.invariants.cases.sessions import IDLE, KEPT, RECORDS, RUNS, with_sessions
 

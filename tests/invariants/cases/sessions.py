@@ -3,9 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from invariants.events import Finished, GivenUp, Kept, Lent, TurnRefused
-from invariants.kinds import FinishReason
-from invariants.laws.lifecycle.sessions import (
+from swarden.invariants.events import Finished, FinishReason, GivenUp, Kept, Lent, Owner, TurnRefused
+from swarden.invariants.laws.lifecycle.sessions import (
     SessionCode,
     idle_sessions_keep_their_kv,
     kept_records_match_their_sessions,
@@ -15,9 +14,9 @@ from invariants.laws.lifecycle.sessions import (
     turns_are_refused_only_by_closed_or_busy_sessions,
     turns_continue_on_kept_pages,
 )
-from invariants.transition import Transition
-from invariants.view import Owner, RecordView, SessionView
-from invariants.violation import Ref, found, request_ref
+from swarden.invariants.transition import Transition
+from swarden.invariants.view import RecordView, SessionView
+from swarden.invariants.violation import Ref, found, request_ref
 from tests.invariants.builders import AFTER, BEFORE, broken, healthy, idle
 
 S4 = Owner("session", 4)

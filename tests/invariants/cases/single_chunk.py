@@ -1,9 +1,9 @@
 """Two requests between chunks."""
 
-from invariants.contracts.single_chunk import SingleChunkCode, one_request_is_between_chunks
-from invariants.kinds import Place
-from invariants.view import RequestView
-from invariants.violation import found, request_ref
+from swarden.invariants.contracts.single_chunk import SingleChunkCode, one_request_is_between_chunks
+from swarden.invariants.kinds import Place
+from swarden.invariants.view import RequestView
+from swarden.invariants.violation import found, request_ref
 from tests.invariants.builders import AFTER, after, broken, healthy
 
 RUNNING, _ = AFTER.requests or ()

@@ -1,8 +1,8 @@
 """Slots whose bytes changed without a write."""
 
-from invariants.events import BytesCompared
-from invariants.laws.content.slots import BytesCode, slots_keep_their_bytes
-from invariants.violation import found
+from swarden.invariants.events import BytesCompared
+from swarden.invariants.laws.content.slots import BytesCode, slots_keep_their_bytes
+from swarden.invariants.violation import found
 from tests.invariants.builders import broken, during, healthy, page
 
 CASES = [

@@ -1,13 +1,14 @@
 """Nodes and records that lack pages of states, or keep too many."""
 
-from invariants.contracts.state_pages import (
+from swarden.invariants.contracts.state_pages import (
     StatePagesCode,
     live_nodes_hold_all_states,
     passed_states_are_freed,
     records_keep_their_last_state,
 )
-from invariants.view import HANDOVER_KIND, ComponentView, Owner
-from invariants.violation import found, node_ref, owner_ref, request_ref
+from swarden.invariants.events import HANDOVER_KIND, Owner
+from swarden.invariants.view import ComponentView
+from swarden.invariants.violation import found, node_ref, owner_ref, request_ref
 from tests.invariants.builders import after, broken, healthy, nodes, page, records
 
 STATES = (ComponentView("full", None), ComponentView("swa", 2, has_states=True))

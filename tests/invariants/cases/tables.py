@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from invariants.laws.memory.tables import (
+from swarden.invariants.laws.memory.tables import (
     TableCode,
     last_token_keeps_its_page,
     private_pages_match_frontier,
@@ -10,8 +10,8 @@ from invariants.laws.memory.tables import (
     shared_pages_match_tree_path,
     unit_stands_in_one_table_place,
 )
-from invariants.view import ComponentView, Holding, PoolView
-from invariants.violation import Ref, found, node_ref, owner_ref, request_ref
+from swarden.invariants.view import ComponentView, Holding, PoolView
+from swarden.invariants.violation import Ref, found, node_ref, owner_ref, request_ref
 from tests.invariants.builders import (
     AFTER,
     HEALTHY,

@@ -2,10 +2,9 @@
 
 from dataclasses import replace
 
-from invariants.events import Finished
-from invariants.kinds import FinishReason
-from invariants.laws.lifecycle.timeouts import TimeoutCode, timed_out_requests_are_old_enough
-from invariants.violation import found, request_ref
+from swarden.invariants.events import Finished, FinishReason
+from swarden.invariants.laws.lifecycle.timeouts import TimeoutCode, timed_out_requests_are_old_enough
+from swarden.invariants.violation import found, request_ref
 from tests.invariants.builders import BEFORE, LIMITS, broken, healthy, idle
 
 LIMIT_MS = 100

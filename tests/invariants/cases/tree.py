@@ -1,8 +1,8 @@
 """Malformed trees, and nodes whose pages do not match their liveness."""
 
-from invariants.laws.memory.tree import TreeCode, live_nodes_hold_their_pages, tree_is_well_formed
-from invariants.view import ComponentView
-from invariants.violation import found, node_ref
+from swarden.invariants.laws.memory.tree import TreeCode, live_nodes_hold_their_pages, tree_is_well_formed
+from swarden.invariants.view import ComponentView
+from swarden.invariants.violation import found, node_ref
 from tests.invariants.builders import AFTER, PROMPT, WINDOW, after, broken, healthy, nodes
 from tests.invariants.host_builders import COPYING, COPYING_CONTINUES, COPYING_ENDS, while_copying, with_node
 

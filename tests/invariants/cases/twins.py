@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from invariants.kinds import FinishReason
-from invariants.laws.content.twins import TwinCode, twins_agree
-from invariants.reference import Expectation
-from invariants.transition import Transition, When
-from invariants.violation import Ref, found
+from swarden.invariants.events import FinishReason
+from swarden.invariants.laws.content.twins import TwinCode, twins_agree
+from swarden.invariants.reference import Expectation
+from swarden.invariants.transition import Transition, When
+from swarden.invariants.violation import Ref, found
 from tests.invariants.builders import HEALTHY, broken, healthy, reference
 
 REQUEST = Ref("request", 1)

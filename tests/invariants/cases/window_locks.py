@@ -1,8 +1,8 @@
 """Locks in a window that cover tombstones, or more pages than are read."""
 
-from invariants.contracts.window_locks import WindowLockCode, locked_windows_are_live, window_locks_are_minimal
-from invariants.view import ReceiptView
-from invariants.violation import found, node_ref, request_ref
+from swarden.invariants.contracts.window_locks import WindowLockCode, locked_windows_are_live, window_locks_are_minimal
+from swarden.invariants.view import ReceiptView
+from swarden.invariants.violation import found, node_ref, request_ref
 from tests.invariants.builders import R1, after, broken, healthy, nodes, receipts
 from tests.invariants.host_builders import COPYING, COPYING_CONTINUES, RECEIPTS, while_copying, with_node
 

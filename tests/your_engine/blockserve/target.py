@@ -4,16 +4,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from blockserve.engine import Engine, Request
-from harness.core.errors import InvalidConfig
-from harness.core.event_log import EventLog
-from harness.core.faults import CLIENT_FAULTS, FaultPlan
-from harness.core.ops import Abort, Drain, Heal, Inject, Step, Submit
-from harness.core.origins import EngineCode
-from harness.core.port import EnginePort, Streamed, Submission
-from harness.core.target import ENGINE, Draw, MachineSpec, Pool, Shape, Target
-from invariants.events import ALL_EVENTS, Fired
-from invariants.limits import Limits
-from invariants.view import ComponentView, Holding, Owner, PoolView, RequestView, Snapshot
+from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.event_log import EventLog
+from swarden.harness.core.faults import CLIENT_FAULTS, FaultPlan
+from swarden.harness.core.ops import Abort, Drain, Heal, Inject, Step, Submit
+from swarden.harness.core.origins import EngineCode
+from swarden.harness.core.port import EnginePort, Streamed, Submission
+from swarden.harness.core.target import ENGINE, Draw, MachineSpec, Pool, Shape, Target
+from swarden.invariants.events import ALL_EVENTS, Fired, Owner
+from swarden.invariants.limits import Limits
+from swarden.invariants.view import ComponentView, Holding, PoolView, RequestView, Snapshot
 
 DEFAULTS = {"num_blocks": 16, "block_size": 4, "max_running": 4, "chunk_len": 8}
 BLOCKS = "blocks"

@@ -6,23 +6,23 @@ from typing import NamedTuple
 
 import msgspec
 
-from harness.core.fingerprint import fingerprint_of_error
-from harness.core.oplog import Header
-from harness.engines.foreign.attached.follow import LOGGER, MemoryViolation, Setting
-from harness.engines.foreign.attached.levels import Check
-from harness.engines.foreign.attached.recorder import LiveRecorder
-from harness.engines.foreign.parts import Parts
-from harness.strict.reporter import Reporter
-from invariants.violation import Violation
+from swarden.harness.core.fingerprint import fingerprint_of_error
+from swarden.harness.core.oplog import Header
+from swarden.harness.engines.foreign.attached.follow import LOGGER, AttachSetting, MemoryViolation
+from swarden.harness.engines.foreign.attached.levels import AttachedLevel
+from swarden.harness.engines.foreign.attached.recorder import LiveRecorder
+from swarden.harness.engines.foreign.parts import ReleaseParts
+from swarden.harness.strict.reporter import Reporter
+from swarden.invariants.violation import Violation
 
 
 class Attachment:
     """Collects events for the level `_check`, and reports the violations that the level finds."""
 
-    _check: Check
+    _check: AttachedLevel
 
     def __init__(
-        self, engine: str, release: Parts, config: msgspec.Struct, *, lost: Sequence[str], setting: Setting
+        self, engine: str, release: ReleaseParts, config: msgspec.Struct, *, lost: Sequence[str], setting: AttachSetting
     ) -> None:
         """`lost` are the settings of the scheduler that `config` lacks, and so a replay."""
         header = Header(engine=engine, version=release.text, configs=[msgspec.to_builtins(config)])

@@ -8,8 +8,8 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from harness.core.errors import UsageError
-from harness.core.releases import in_environment
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.releases import in_environment
 
 LOGGER = logging.getLogger("swarden.strict")
 ATTRIBUTE = "swarden_attachment"  # of a scheduler; None if it is not checked
@@ -23,7 +23,7 @@ class UnknownScheduler(UsageError):
     """A scheduler whose memory the check does not know; the text is the reason."""
 
 
-class Setting(NamedTuple):
+class AttachSetting(NamedTuple):
     """The level, whether violations are only reported, and the folder for op-logs."""
 
     level: str
@@ -31,7 +31,7 @@ class Setting(NamedTuple):
     out: Path
 
     @classmethod
-    def of(cls, setting: Mapping[str, str]) -> "Setting":
+    def of(cls, setting: Mapping[str, str]) -> "AttachSetting":
         return cls(setting["level"], setting["on_violation"] == "log", Path(setting["out"]))
 
 
@@ -59,7 +59,7 @@ def can_follow(kind: type, names: Sequence[str]) -> bool:
     return not missing
 
 
-def attached(package: str, setting: Setting, attach: Callable[[str], Attached]) -> Any:
+def attached(package: str, setting: AttachSetting, attach: Callable[[str], Attached]) -> Any:
     """What `attach` makes of the version of the package; None, with a line in the log, if it is not known."""
     found = in_environment(package)
     try:

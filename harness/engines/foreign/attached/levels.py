@@ -4,23 +4,24 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from harness.core.driver import Moment
-from harness.core.progress import IdleSteps
-from harness.strict.evidence import Evidence
-from harness.strict.owners import AnyOwner, OwnerTable, misplaced
-from harness.strict.transitions import Transitions
-from invariants.catalog import catalog_of
-from invariants.laws.memory.moves import Move
-from invariants.reuse import sharing
-from invariants.transition import When
-from invariants.view import Snapshot
-from invariants.violation import Violation
+from swarden.harness.core.driver import Moment
+from swarden.harness.core.progress import IdleSteps
+from swarden.harness.strict.evidence import Evidence
+from swarden.harness.strict.owners import OwnerTable, misplaced
+from swarden.harness.strict.transitions import Transitions
+from swarden.invariants.catalog import catalog_of
+from swarden.invariants.events import Owner
+from swarden.invariants.laws.memory.moves import Move
+from swarden.invariants.reuse import sharing
+from swarden.invariants.transition import When
+from swarden.invariants.view import Snapshot
+from swarden.invariants.violation import Violation
 
 SUMS, AUDIT, CENSUS = "sums", "audit", "census"
 MAX_MOVES = 20_000  # kept for the history of a violation
 
 
-class Check:
+class AttachedLevel:
     """A level. It gets the events since the call before, and returns the violations that it finds."""
 
     def launched(self, launched: Any) -> Sequence[NamedTuple]:
@@ -41,13 +42,13 @@ class Check:
         return Evidence((), ())
 
 
-class Audit(Check):
+class Audit(AttachedLevel):
     """Follows the moves of the units, and compares their owners with what the requests hold after each turn.
 
     The sums are checked, too.
     """
 
-    def __init__(self, sums: Check) -> None:
+    def __init__(self, sums: AttachedLevel) -> None:
         self._sums = sums
         self._moves: deque[Moment] = deque(maxlen=MAX_MOVES)
         self._found: list[Violation] = []
@@ -87,12 +88,12 @@ class Audit(Check):
     def _note(self, event: NamedTuple) -> None:
         self._moves.append(Moment(0, self._turn, [event]))
 
-    def _move(self, event: Move, table: OwnerTable, from_owner: AnyOwner, to_owner: AnyOwner) -> None:
+    def _move(self, event: Move, table: OwnerTable, from_owner: Owner, to_owner: Owner) -> None:
         self._note(event)
         self._found += misplaced(event, table, table.move(event.units, from_owner, to_owner))
 
 
-class Census(Check):
+class Census(AttachedLevel):
     """Checks all laws over each turn, and over the calls between two turns; there are no contracts.
 
     The cost is a walk over all units of the pools.

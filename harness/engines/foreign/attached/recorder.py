@@ -4,10 +4,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.core.oplog import Header
-from harness.core.ops import Op, Submit
-from harness.strict.private import OFF, record_mode
-from harness.strict.recording import RecordedAbort, RecordedSubmit, Recording, Steps
+from swarden.harness.core.oplog import Header
+from swarden.harness.core.ops import Op, Submit
+from swarden.harness.strict.private import OFF, record_mode
+from swarden.harness.strict.recording import RecordedAbort, RecordedSubmit, Recording, Steps
 
 MAX_OPS = 100_000
 

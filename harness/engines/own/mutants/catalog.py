@@ -1,6 +1,6 @@
 """The catalogue of known bugs by number: planted, waiting, excluded by design, or detected by a test only.
 
-The bugs are the module-level values of all modules of this package.
+The bugs are those of the Mutants of each module of this package, and its module-level values.
 """
 
 import re
@@ -8,19 +8,20 @@ from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 
-from harness.core.errors import UsageError
-from harness.core.mutant import Mutant
-from harness.mutants.unplanted import Bug, DetectedByTest, Excluded, Waiting
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.mutant import Mutant, Mutants
+from swarden.harness.mutants.unplanted import Bug, DetectedByTest, Excluded, Waiting
 
 
 def collected() -> tuple[Bug, ...]:
     """The bugs of all modules of this package: published bugs (B), then our own (S), by number."""
+    names = [found.name for found in iter_modules([str(Path(__file__).parent)], f"{__package__}.")]
+    values = [value for name in names if name != __name__ for value in vars(import_module(name)).values()]
+    values += [mutant for value in values if isinstance(value, Mutants) for mutant in value.all]
     bugs: dict[str, Bug] = {}
-    for found in iter_modules([str(Path(__file__).parent)], f"{__package__}."):
-        if found.name != __name__:
-            for value in vars(import_module(found.name)).values():
-                if isinstance(value, Bug):
-                    assert bugs.setdefault(value.id, value) is value, f"two bugs have the id {value.id}"
+    for bug in values:
+        if isinstance(bug, Bug):
+            assert bugs.setdefault(bug.id, bug) is bug, f"two bugs have the id {bug.id}"
     return tuple(sorted(bugs.values(), key=_place))
 
 

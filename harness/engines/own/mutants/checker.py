@@ -1,17 +1,20 @@
 """Bugs of checkers, planted in ours: a crash, a false alarm on a healthy engine, or a missed violation."""
 
-from harness.core.mutant import Hunk, Mutant
-from harness.engines.own.mutants.pools import TWO_PAGES_SHARE_A_PEER
-from harness.mutants.unplanted import DetectedByTest
+from swarden.harness.core.mutant import Hunk, Mutants
+from swarden.harness.engines.own.mutants.pools import TWO_PAGES_SHARE_A_PEER
+from swarden.harness.mutants.unplanted import DetectedByTest
 
-PORT = "harness.engines.own.adapter:SwardenEngine"
+MUTANTS = Mutants()
+bug = MUTANTS.bug
+
+PORT = "swarden.harness.engines.own.adapter:SwardenEngine"
 
 CHECK_KNOWS_NO_WINDOWS = DetectedByTest(
     id="B82",
     source="sglang pull 21499: the busy check raised NotImplementedError for a tree with windows",
     hunks=(
         Hunk(
-            "invariants.laws.memory.tree:live_nodes_hold_their_pages",
+            "swarden.invariants.laws.memory.tree:live_nodes_hold_their_pages",
             healthy="components = change.after.components",
             broken=(
                 "components = change.after.components\n    "
@@ -22,69 +25,49 @@ CHECK_KNOWS_NO_WINDOWS = DetectedByTest(
     detected_by="tests/harness/core/test_driver.py::test_error_in_an_invariant_is_no_finding",
 )
 
-CHECK_COMPARES_KINDS = Mutant(
-    id="B83",
-    source="sglang pull 27228: two batches were compared by ==, which does not compare the contents of tensors",
-    hunks=(
-        Hunk(
-            "invariants.laws.memory.tables:_same",
-            healthy="return list(one) == list(other)",
-            broken="return one == other",
-        ),
-    ),
+bug(
+    "B83",
+    "sglang pull 27228: two batches were compared by ==, which does not compare the contents of tensors",
+    at="swarden.invariants.laws.memory.tables:_same",
+    healthy="return list(one) == list(other)",
+    broken="return one == other",
     caught_by=("rows_match_their_records",),
 )
 
-CHECK_LOOKS_AT_SUMS_ONLY = Mutant(
-    id="B84",
-    source="sglang pull 27731: one page was counted twice and another not at all, and the sum was right",
-    hunks=(
-        Hunk(
-            "invariants.laws.memory.pools:unit_has_one_owner",
-            healthy="if not pool.is_partitioned:",
-            broken="if len(pool.free) + len(pool.held) + pool.num_fenced != pool.capacity:",
-        ),
-    ),
+bug(
+    "B84",
+    "sglang pull 27731: one page was counted twice and another not at all, and the sum was right",
+    at="swarden.invariants.laws.memory.pools:unit_has_one_owner",
+    healthy="if not pool.is_partitioned:",
+    broken="if len(pool.free) + len(pool.held) + pool.num_fenced != pool.capacity:",
     caught_by=("unit_has_one_owner",),
     overlooks=TWO_PAGES_SHARE_A_PEER,
 )
 
-WHO_WAITS_IS_IDLE = Mutant(
-    id="B85",
-    source="sglang pulls 16067 and 19024: an engine counted as idle while requests waited, and their pages as leaked",
-    hunks=(
-        Hunk(
-            f"{PORT}.has_work",
-            healthy="return self._engine.has_work",
-            broken="return bool(self._engine.scheduler.active)",
-        ),
-    ),
+bug(
+    "B85",
+    "sglang pulls 16067 and 19024: an engine counted as idle while requests waited, and their pages as leaked",
+    at=f"{PORT}.has_work",
+    healthy="return self._engine.has_work",
+    broken="return bool(self._engine.scheduler.active)",
     caught_by=("drained_engine_is_empty",),
 )
 
-CHUNK_IN_THE_SLOT_IS_IDLE = Mutant(
-    id="B86",
-    source="a published engine counted as idle between two chunks of a prompt, and the pages of the prompt as leaked",
-    hunks=(
-        Hunk(
-            f"{PORT}.has_work",
-            healthy="return self._engine.has_work",
-            broken="return bool(self._engine.scheduler.running or len(self._engine.scheduler.waiting))",
-        ),
-    ),
+bug(
+    "B86",
+    "a published engine counted as idle between two chunks of a prompt, and the pages of the prompt as leaked",
+    at=f"{PORT}.has_work",
+    healthy="return self._engine.has_work",
+    broken="return bool(self._engine.scheduler.running or len(self._engine.scheduler.waiting))",
     caught_by=("drained_engine_is_empty",),
 )
 
-PARKED_CHUNK_IS_NOT_COUNTED = Mutant(
-    id="B87",
-    source="sglang releases 0.5.10 to 0.5.17: a parked chunk was in no batch, so its pages were reported as leaked",
-    hunks=(
-        Hunk(
-            "harness.engines.own.capture:EngineCapture.capture",
-            healthy="records = custody.with_row",
-            broken="records = [custody.record(request) for request in engine.scheduler.running]",
-        ),
-    ),
+bug(
+    "B87",
+    "sglang releases 0.5.10 to 0.5.17: a parked chunk was in no batch, so its pages were reported as leaked",
+    at="swarden.harness.engines.own.capture:EngineCapture.capture",
+    healthy="records = custody.with_row",
+    broken="records = [custody.record(request) for request in engine.scheduler.running]",
     caught_by=(
         "unit_has_one_owner",
         "requests_are_in_one_queue",

@@ -1,29 +1,24 @@
 """Bugs by which a client gets a longer or a shorter output than requested."""
 
-from harness.core.mutant import Hunk, Mutant
+from swarden.harness.core.mutant import Mutants
 
-ABORT_IS_NOT_HEARD = Mutant(
-    id="S100",
-    source="made here: an abort is accepted and has no effect",
-    hunks=(
-        Hunk(
-            "engine_under_test.engine:Engine.abort",
-            healthy="if request is not None and request.finish_reason is None:",
-            broken="if False:",
-        ),
-    ),
+MUTANTS = Mutants()
+bug = MUTANTS.bug
+
+bug(
+    "S100",
+    "made here: an abort is accepted and has no effect",
+    at="swarden.engine_under_test.engine:Engine.abort",
+    healthy="if request is not None and request.finish_reason is None:",
+    broken="if False:",
     caught_by=("aborted_requests_are_released", "aborted_requests_stop_decoding"),
 )
 
-STOP_IS_NOT_HEEDED = Mutant(
-    id="S101",
-    source="made here: a stop token is sampled, and the request continues",
-    hunks=(
-        Hunk(
-            "engine_under_test.request:Request.receive",
-            healthy="if token in self.sampling.stop_token_ids:",
-            broken="if False:",
-        ),
-    ),
+bug(
+    "S101",
+    "made here: a stop token is sampled, and the request continues",
+    at="swarden.engine_under_test.request:Request.receive",
+    healthy="if token in self.sampling.stop_token_ids:",
+    broken="if False:",
     caught_by=("outputs_end_as_asked",),
 )

@@ -1,17 +1,20 @@
 """Bugs of eviction: the victims, their order, and the number of evicted pages."""
 
-from harness.core.mutant import Hunk, Mutant
+from swarden.harness.core.mutant import Hunk, Mutants
 
-EVICT = "engine_under_test.cache.evict"
-VICTIMS = "engine_under_test.cache.lru:Victims"
+MUTANTS = Mutants()
+bug = MUTANTS.bug
+
+EVICT = "swarden.engine_under_test.cache.evict"
+VICTIMS = "swarden.engine_under_test.cache.lru:Victims"
 CHOICE = "victim.is_device_leaf and not victim.is_locked"
 
-LEAF_LOCKED_IN_ONE_POOL_IS_REMOVED = Mutant(
-    id="B23",
-    source="sglang pull 23882: a leaf locked in the full pool and not in the SWA pool was removed, which crashed",
-    hunks=(
-        Hunk(f"{EVICT}:_evict_node", healthy=CHOICE, broken="victim.is_device_leaf and not victim.locks[component]"),
-    ),
+bug(
+    "B23",
+    "sglang pull 23882: a leaf locked in the full pool and not in the SWA pool was removed, which crashed",
+    at=f"{EVICT}:_evict_node",
+    healthy=CHOICE,
+    broken="victim.is_device_leaf and not victim.locks[component]",
     caught_by=(
         "AssertionError",
         "eviction_is_least_recently_used",
@@ -21,23 +24,21 @@ LEAF_LOCKED_IN_ONE_POOL_IS_REMOVED = Mutant(
     ),
 )
 
-WINDOWS_OF_IDLE_BRANCHES_GO_FIRST = Mutant(
-    id="B26",
-    source="sglang issues 26577, 26907 and 35515: strict LRU order evicted the last window of idle branches",
-    hunks=(Hunk(f"{VICTIMS}.pop", healthy="or not self.is_tail(node)", broken="or True"),),
+bug(
+    "B26",
+    "sglang issues 26577, 26907 and 35515: strict LRU order evicted the last window of idle branches",
+    at=f"{VICTIMS}.pop",
+    healthy="or not self.is_tail(node)",
+    broken="or True",
     caught_by=("idle_branches_keep_their_window", "dead_interior_is_evicted_first", "part_matches_its_model"),
 )
 
-LOCKED_WINDOWS_ARE_EVICTED = Mutant(
-    id="S23",
-    source="a windowed node with only one lock counts as unlocked: it is evicted while a request reads it",
-    hunks=(
-        Hunk(
-            f"{VICTIMS}._is_unlocked_and_live",
-            healthy="and not node.locks[self._index]",
-            broken="and node.locks[self._index] < 2",
-        ),
-    ),
+bug(
+    "S23",
+    "a windowed node with only one lock counts as unlocked: it is evicted while a request reads it",
+    at=f"{VICTIMS}._is_unlocked_and_live",
+    healthy="and not node.locks[self._index]",
+    broken="and node.locks[self._index] < 2",
     caught_by=(
         "eviction_spares_locked_nodes",
         "locked_nodes_stay_live",
@@ -46,16 +47,12 @@ LOCKED_WINDOWS_ARE_EVICTED = Mutant(
     ),
 )
 
-EVICTION_STOPS_AFTER_ONE = Mutant(
-    id="S24",
-    source="an eviction stops after its first victim, however many pages are needed",
-    hunks=(
-        Hunk(
-            f"{EVICT}:evict",
-            healthy="while eviction.freed[component] + eviction.num_spared[component] < wanted:",
-            broken="while not eviction.freed[component] + eviction.num_spared[component] and wanted > 0:",
-        ),
-    ),
+bug(
+    "S24",
+    "an eviction stops after its first victim, however many pages are needed",
+    at=f"{EVICT}:evict",
+    healthy="while eviction.freed[component] + eviction.num_spared[component] < wanted:",
+    broken="while not eviction.freed[component] + eviction.num_spared[component] and wanted > 0:",
     caught_by=(
         "evictions_free_what_is_needed",
         "evictions_count_freed_units",
@@ -64,52 +61,42 @@ EVICTION_STOPS_AFTER_ONE = Mutant(
     ),
 )
 
-MOST_RECENTLY_USED_GOES_FIRST = Mutant(
-    id="S25",
-    source="the key of the LRU heap has the wrong sign, so the most recently used node is evicted first",
-    hunks=(
-        Hunk(
-            "engine_under_test.cache.lru:LruQueue.push",
-            healthy="(node.last_used, node.end, self._num_pushes, node)",
-            broken="(-node.last_used, node.end, self._num_pushes, node)",
-        ),
-        Hunk(
-            "engine_under_test.cache.lru:LruQueue.pop",
-            healthy="(last_used, end) == (node.last_used, node.end)",
-            broken="(-last_used, end) == (node.last_used, node.end)",
-        ),
-        Hunk(
-            "engine_under_test.cache.lru:LruQueue._compact",
-            healthy="entry[0] == entry[3].last_used",
-            broken="-entry[0] == entry[3].last_used",
-        ),
+bug(
+    "S25",
+    "the key of the LRU heap has the wrong sign, so the most recently used node is evicted first",
+    Hunk(
+        "swarden.engine_under_test.cache.lru:LruQueue.push",
+        "(node.last_used, node.end, self._num_pushes, node)",
+        "(-node.last_used, node.end, self._num_pushes, node)",
+    ),
+    Hunk(
+        "swarden.engine_under_test.cache.lru:LruQueue.pop",
+        "(last_used, end) == (node.last_used, node.end)",
+        "(-last_used, end) == (node.last_used, node.end)",
+    ),
+    Hunk(
+        "swarden.engine_under_test.cache.lru:LruQueue._compact",
+        "entry[0] == entry[3].last_used",
+        "-entry[0] == entry[3].last_used",
     ),
     caught_by=("eviction_is_least_recently_used", "part_matches_its_model"),
 )
 
-CHILDLESS_TOMBSTONES_STAY = Mutant(
-    id="S26",
-    source="the tombstones above an evicted leaf stay: no request can match them, and their full pages are never freed",
-    hunks=(
-        Hunk(
-            f"{EVICT}:_remove",
-            healthy="if node is not leaf and (all(node.live) or node.has_copy):",
-            broken="if node is not leaf:",
-        ),
-    ),
+bug(
+    "S26",
+    "the tombstones above an evicted leaf stay: no request can match them, and their full pages are never freed",
+    at=f"{EVICT}:_remove",
+    healthy="if node is not leaf and (all(node.live) or node.has_copy):",
+    broken="if node is not leaf:",
     caught_by=("drained_engine_is_empty", "part_matches_its_model"),
 )
 
-EVICTED_WINDOWS_KEEP_THEIR_PAGES = Mutant(
-    id="S27",
-    source="a node becomes a tombstone, but its windowed pages are not freed",
-    hunks=(
-        Hunk(
-            "engine_under_test.cache.prefix_cache:PrefixCache.evict",
-            healthy="node.handles = self._ledgers.free_alone(pool, node.handles, owner=TREE, cause=FreeCause.EVICTED)",
-            broken="pass",
-        ),
-    ),
+bug(
+    "S27",
+    "a node becomes a tombstone, but its windowed pages are not freed",
+    at="swarden.engine_under_test.cache.prefix_cache:PrefixCache.evict",
+    healthy="node.handles = self._ledgers.free_alone(pool, node.handles, owner=TREE, cause=FreeCause.EVICTED)",
+    broken="pass",
     caught_by=(
         "evictions_free_what_is_needed",
         "evictions_count_freed_units",
@@ -118,17 +105,12 @@ EVICTED_WINDOWS_KEEP_THEIR_PAGES = Mutant(
     ),
 )
 
-TIDYING_LOSES_CANDIDATES = Mutant(
-    id="S85",
-    source="a compaction of the LRU queue keeps the stale entries and drops the valid ones, so their nodes are never "
-    "evicted",
-    hunks=(
-        Hunk(
-            "engine_under_test.cache.lru:LruQueue._compact",
-            healthy="if entry[0] == entry[3].last_used",
-            broken="if entry[0] < entry[3].last_used",
-        ),
-    ),
+bug(
+    "S85",
+    "a compaction of the LRU queue keeps the stale entries and drops the valid ones, so their nodes are never evicted",
+    at="swarden.engine_under_test.cache.lru:LruQueue._compact",
+    healthy="if entry[0] == entry[3].last_used",
+    broken="if entry[0] < entry[3].last_used",
     caught_by=(
         "evictions_free_what_is_needed",
         "evictions_count_freed_units",

@@ -1,39 +1,34 @@
 """Bugs of the pools: ledgers, the peers between their pages, the storage and the rows."""
 
-from harness.core.mutant import Hunk, Mutant
+from swarden.harness.core.mutant import Hunk, Mutants
 
-LEDGER = "engine_under_test.pools.ledger:Ledger"
-PAIRED = "engine_under_test.pools.paired:PairedLedgers"
+MUTANTS = Mutants()
+bug = MUTANTS.bug
+
+LEDGER = "swarden.engine_under_test.pools.ledger:Ledger"
+PAIRED = "swarden.engine_under_test.pools.paired:PairedLedgers"
 CLEARED = "self._pair(follower, handles, [NO_PAGE] * len(handles))"
 
-PEERS_OUTLIVE_THEIR_PAGES = Mutant(
-    id="B1",
-    source="sglang pull 25805: recycled full pages kept their old SWA peers where only the tail was mapped anew",
-    hunks=(
-        Hunk(f"{PAIRED}._free_peers", healthy=CLEARED, broken="pass"),
-        Hunk(
-            f"{PAIRED}.take",
-            healthy="self._pair(follower, paired, pages)",
-            broken=(
-                "peers = self.pages_of(follower.name, paired)\n        "
-                "kept = [old or new for old, new in zip(peers[:-1], pages)] + pages[-1:]\n        "
-                "self._pair(follower, paired, kept)"
-            ),
-        ),
+bug(
+    "B1",
+    "sglang pull 25805: recycled full pages kept their old SWA peers where only the tail was mapped anew",
+    Hunk(f"{PAIRED}._free_peers", CLEARED, "pass"),
+    Hunk(
+        f"{PAIRED}.take",
+        "self._pair(follower, paired, pages)",
+        "peers = self.pages_of(follower.name, paired)\n        "
+        "kept = [old or new for old, new in zip(peers[:-1], pages)] + pages[-1:]\n        "
+        "self._pair(follower, paired, kept)",
     ),
     caught_by=("peers_are_unique_and_live", "free_units_have_no_peer", "part_matches_its_model"),
 )
 
-PEER_OUTLIVES_ITS_PAGE = Mutant(
-    id="B3",
-    source="sglang pull 27779: freeing the SWA part of a page cleared the map for some of its tokens only",
-    hunks=(
-        Hunk(
-            f"{PAIRED}._free_peers",
-            healthy=CLEARED,
-            broken="self._pair(follower, handles[1:], [NO_PAGE] * len(handles[1:]))",
-        ),
-    ),
+bug(
+    "B3",
+    "sglang pull 27779: freeing the SWA part of a page cleared the map for some of its tokens only",
+    at=f"{PAIRED}._free_peers",
+    healthy=CLEARED,
+    broken="self._pair(follower, handles[1:], [NO_PAGE] * len(handles[1:]))",
     caught_by=(
         "peers_are_unique_and_live",
         "live_nodes_hold_their_pages",
@@ -44,122 +39,91 @@ PEER_OUTLIVES_ITS_PAGE = Mutant(
     ),
 )
 
-PEERS_STAY_WITH_WHAT_IS_REPLACED = Mutant(
-    id="B4",
-    source="sglang pulls 25270, 25385, 25901, 27586: a recovered tombstone's old pages still led to SWA pages in use",
-    hunks=(
-        Hunk(
-            f"{PAIRED}.take_over",
-            healthy="self._pair(follower, incoming, [NO_PAGE] * len(incoming))",
-            broken="pass",
-        ),
-        Hunk(f"{PAIRED}._check_no_peers", healthy="if page:", broken="if False:"),
-    ),
+bug(
+    "B4",
+    "sglang pulls 25270, 25385, 25901, 27586: a recovered tombstone's old pages still led to SWA pages in use",
+    Hunk(f"{PAIRED}.take_over", "self._pair(follower, incoming, [NO_PAGE] * len(incoming))", "pass"),
+    Hunk(f"{PAIRED}._check_no_peers", "if page:", "if False:"),
     caught_by=("peers_are_unique_and_live", "free_units_have_no_peer", "part_matches_its_model"),
 )
 
-TWO_PAGES_SHARE_A_PEER = Mutant(
-    id="B7",
-    source="sglang issue 35501: two full pages led to one SWA page, and the first to be freed gave it away",
-    hunks=(
-        Hunk(
-            f"{PAIRED}.take",
-            healthy="self._pair(follower, paired, pages)",
-            broken="self._pair(follower, paired, pages[:1] + pages[:-1])",
-        ),
-    ),
+TWO_PAGES_SHARE_A_PEER = bug(
+    "B7",
+    "sglang issue 35501: two full pages led to one SWA page, and the first to be freed gave it away",
+    at=f"{PAIRED}.take",
+    healthy="self._pair(follower, paired, pages)",
+    broken="self._pair(follower, paired, pages[:1] + pages[:-1])",
     caught_by=("peers_are_unique_and_live", "held_follower_units_are_peers", "units_move_only_by_their_owner"),
 )
 
-REFUSED_TAKE_KEEPS_PAGES = Mutant(
-    id="B8",
-    source="sglang issue 35338: a decode took its full page, found no SWA page, and rolled nothing back",
-    hunks=(
-        Hunk(f"{PAIRED}.take", healthy="for ledger in self.ledgers:", broken="for ledger in self.ledgers[:1]:"),
-        Hunk(f"{PAIRED}.take", healthy="follower.take_checked(", broken="follower.take("),
-    ),
+bug(
+    "B8",
+    "sglang issue 35338: a decode took its full page, found no SWA page, and rolled nothing back",
+    Hunk(f"{PAIRED}.take", "for ledger in self.ledgers:", "for ledger in self.ledgers[:1]:"),
+    Hunk(f"{PAIRED}.take", "follower.take_checked(", "follower.take("),
     caught_by=("refused_takes_change_nothing", "unit_has_one_owner", "part_matches_its_model"),
     machine="ledger",
 )
 
-STORAGE_OF_ANOTHER_POOLS_SIZE = Mutant(
-    id="B10",
-    source="sglang pull 17630: storage was sized before the pools were split, so kernels wrote beyond its end",
-    hunks=(
-        Hunk(
-            "engine_under_test.pools.kv_store:KVStore.__init__",
-            healthy="shape = (*outer, spec.num_pages + 1, spec.slots or page_size, *inner)",
-            broken="shape = (*outer, min(one.num_pages for one in pools) + 1, spec.slots or page_size, *inner)",
-        ),
-    ),
+bug(
+    "B10",
+    "sglang pull 17630: storage was sized before the pools were split, so kernels wrote beyond its end",
+    at="swarden.engine_under_test.pools.kv_store:KVStore.__init__",
+    healthy="shape = (*outer, spec.num_pages + 1, spec.slots or page_size, *inner)",
+    broken="shape = (*outer, min(one.num_pages for one in pools) + 1, spec.slots or page_size, *inner)",
     caught_by=("IndexError", "RuntimeError"),
 )
 
-ROW_SHORTER_THAN_ITS_REQUEST = Mutant(
-    id="B11",
-    source="sglang pull 26972: an allocation went beyond the end of the row, where writes and frees were cut off",
-    hunks=(
-        Hunk(
-            "engine_under_test.pools.memory:KVMemory.for_config",
-            healthy="num_pages(config.max_context_len, config.page_size)",
-            broken="num_pages(config.max_context_len // 8, config.page_size)",
-        ),
-        Hunk(
-            "engine_under_test.pools.request_table:RequestTable.write",
-            healthy="assert first + len(handles) <= self.width, (",
-            broken="handles = handles[: max(0, self.width - first)]\n    assert True, (",
-        ),
+bug(
+    "B11",
+    "sglang pull 26972: an allocation went beyond the end of the row, where writes and frees were cut off",
+    Hunk(
+        "swarden.engine_under_test.pools.memory:KVMemory.for_config",
+        "num_pages(config.max_context_len, config.page_size)",
+        "num_pages(config.max_context_len // 8, config.page_size)",
+    ),
+    Hunk(
+        "swarden.engine_under_test.pools.request_table:RequestTable.write",
+        "assert first + len(handles) <= self.width, (",
+        "handles = handles[: max(0, self.width - first)]\n    assert True, (",
     ),
     caught_by=("rows_match_their_records", "writes_go_to_private_units", "IndexError"),
 )
 
-SECOND_FENCED_FREE_DROPS_THE_FIRST = Mutant(
-    id="B88",
-    source="sglang releases 0.5.10 to 0.5.17, reproduced: a nested group of frees dropped what the outer one had "
-    "queued",
-    hunks=(
-        Hunk(
-            f"{LEDGER}.free",
-            healthy="self._fenced.setdefault(after, []).extend(units)",
-            broken="self._fenced[after] = list(units)",
-        ),
-    ),
+bug(
+    "B88",
+    "sglang releases 0.5.10 to 0.5.17, reproduced: a nested group of frees dropped what the outer one had queued",
+    at=f"{LEDGER}.free",
+    healthy="self._fenced.setdefault(after, []).extend(units)",
+    broken="self._fenced[after] = list(units)",
     caught_by=("unit_has_one_owner", "part_matches_its_model", "drained_engine_is_empty"),
     machine="ledger",
 )
 
-PADDING_IS_FREED = Mutant(
-    id="S3",
-    source="sglang pull 38519: page 0, which is padding, was freed with pages that were free already, and handed out",
-    hunks=(
-        Hunk(
-            f"{PAIRED}.free",
-            healthy="if self.anchor.name in lacks:",
-            broken="if False:",
-        ),
-        Hunk(f"{PAIRED}._check_handles", healthy="if not all(handles):", broken="if False:"),
-    ),
+bug(
+    "S3",
+    "sglang pull 38519: page 0, which is padding, was freed with pages that were free already, and handed out",
+    Hunk(f"{PAIRED}.free", "if self.anchor.name in lacks:", "if False:"),
+    Hunk(f"{PAIRED}._check_handles", "if not all(handles):", "if False:"),
     caught_by=("padding_unit_is_never_moved",),
 )
 
-FENCES_FALL_TOGETHER = Mutant(
-    id="S4",
-    source="a completed launch also frees the units that wait for a later launch",
-    hunks=(Hunk(f"{LEDGER}.complete", healthy="if fence <= launch]", broken="if fence]"),),
+bug(
+    "S4",
+    "a completed launch also frees the units that wait for a later launch",
+    at=f"{LEDGER}.complete",
+    healthy="if fence <= launch]",
+    broken="if fence]",
     caught_by=("fenced_units_wait_for_their_launch", "fences_end_with_their_launch", "part_matches_its_model"),
     machine="ledger",
 )
 
-FENCED_COUNTS_AS_FREE = Mutant(
-    id="S5",
-    source="the number of free units includes fenced units, which cannot be taken yet",
-    hunks=(
-        Hunk(
-            f"{LEDGER}.num_free",
-            healthy="return len(self._free)",
-            broken="return len(self._free) + sum(map(len, self._fenced.values()))",
-        ),
-    ),
+bug(
+    "S5",
+    "the number of free units includes fenced units, which cannot be taken yet",
+    at=f"{LEDGER}.num_free",
+    healthy="return len(self._free)",
+    broken="return len(self._free) + sum(map(len, self._fenced.values()))",
     caught_by=("free_counters_match_pools",),
     machine="ledger",
 )

@@ -1,23 +1,20 @@
 """Bugs of the scheduler: the entries of a pass, and the state left by finished requests."""
 
-from harness.core.mutant import Hunk, Mutant
+from swarden.harness.core.mutant import Hunk, Mutants
 
-SCHEDULER = "engine_under_test.scheduler.scheduler:Scheduler"
-CUSTODY = "engine_under_test.scheduler.custody:Custody"
+MUTANTS = Mutants()
+bug = MUTANTS.bug
 
-PARKED_CHUNK_COUNTS_AS_COMPUTED = Mutant(
-    id="B31",
-    source="sglang issues 24252, 24275, 24318: parking advanced the computed end, so junk was published",
-    hunks=(
-        Hunk(
-            f"{SCHEDULER}._plan_chunk",
-            healthy="if planned is None:\n",
-            broken=(
-                "if planned is None:\n        record.allocated_len += 1\n        "
-                "record.launched_len += 1\n        record.committed_len += 1\n"
-            ),
-        ),
-    ),
+SCHEDULER = "swarden.engine_under_test.scheduler.scheduler:Scheduler"
+CUSTODY = "swarden.engine_under_test.scheduler.custody:Custody"
+
+bug(
+    "B31",
+    "sglang issues 24252, 24275, 24318: parking advanced the computed end, so junk was published",
+    at=f"{SCHEDULER}._plan_chunk",
+    healthy="if planned is None:\n",
+    broken="if planned is None:\n        record.allocated_len += 1\n        "
+    "record.launched_len += 1\n        record.committed_len += 1\n",
     caught_by=(
         "committed_tokens_have_landed",
         "passes_compute_each_request_once",
@@ -32,86 +29,60 @@ PARKED_CHUNK_COUNTS_AS_COMPUTED = Mutant(
     ),
 )
 
-CHUNK_IN_THE_SLOT_STOPS_PREFILLS = Mutant(
-    id="B32",
-    source="sglang release 0.5.10: the test of the chunked slot was inverted, so a begun prompt never continued",
-    hunks=(Hunk(f"{SCHEDULER}._prefill", healthy="if not begun and not len(", broken="if begun or not len("),),
+bug(
+    "B32",
+    "sglang release 0.5.10: the test of the chunked slot was inverted, so a begun prompt never continued",
+    at=f"{SCHEDULER}._prefill",
+    healthy="if not begun and not len(",
+    broken="if begun or not len(",
     caught_by=("work_makes_progress", "admission_matches_planner"),
 )
 
-SHORTAGE_RETRACTS_AT_ONCE = Mutant(
-    id="B36",
-    source="sglang issue 32700: a shortage that an eviction could end was answered by a retraction, prompt after "
-    "prompt",
-    hunks=(
-        Hunk(
-            f"{SCHEDULER}._evict_for_decode",
-            healthy="return self.custody.evict(self.admission.decode_need(self.decode_candidates()))",
-            broken=(
-                "need = self.admission.decode_need(self.decode_candidates())\n    "
-                "free = {ledger.name: ledger.num_free for ledger in self.custody._memory.ledgers.ledgers}\n    "
-                "return {pool: count - free[pool] for pool, count in need.items() if count > free[pool]}"
-            ),
-        ),
-    ),
+bug(
+    "B36",
+    "sglang issue 32700: a shortage that an eviction could end was answered by a retraction, prompt after prompt",
+    at=f"{SCHEDULER}._evict_for_decode",
+    healthy="return self.custody.evict(self.admission.decode_need(self.decode_candidates()))",
+    broken="need = self.admission.decode_need(self.decode_candidates())\n    "
+    "free = {ledger.name: ledger.num_free for ledger in self.custody._memory.ledgers.ledgers}\n    "
+    "return {pool: count - free[pool] for pool, count in need.items() if count > free[pool]}",
     caught_by=("retraction_is_necessary", "oom_abort_only_if_alone"),
 )
 
-DEAD_WINDOWS_ARE_NOT_RECLAIMED_FIRST = Mutant(
-    id="B39",
-    source="sglang pull 28246: a decode step without enough pages retracted before it freed the pages below the "
-    "windows",
-    hunks=(
-        Hunk(
-            f"{SCHEDULER}._free_decode_pages",
-            healthy="self.custody.slide_windows(self.computing, interval=1)",
-            broken="pass",
-        ),
-    ),
+bug(
+    "B39",
+    "sglang pull 28246: a decode step without enough pages retracted before it freed the pages below the windows",
+    at=f"{SCHEDULER}._free_decode_pages",
+    healthy="self.custody.slide_windows(self.computing, interval=1)",
+    broken="pass",
     caught_by=("retraction_is_necessary", "oom_abort_only_if_alone"),
 )
 
-LAST_ONE_DOES_NOT_FIT = Mutant(
-    id="B43",
-    source="sglang pull 15626: the last request was kept though it did not fit alone, and its decode crashed",
-    hunks=(
-        Hunk(
-            f"{SCHEDULER}._free_decode_pages",
-            healthy="if short and self.running and not self.loading.under_way:",
-            broken="if False:",
-        ),
-        Hunk(f"{SCHEDULER}._free_decode_pages", healthy="return not short", broken="return True"),
-    ),
+bug(
+    "B43",
+    "sglang pull 15626: the last request was kept though it did not fit alone, and its decode crashed",
+    Hunk(f"{SCHEDULER}._free_decode_pages", "if short and self.running and not self.loading.under_way:", "if False:"),
+    Hunk(f"{SCHEDULER}._free_decode_pages", "return not short", "return True"),
     caught_by=("reserved_units_never_run_out",),
 )
 
-EXTRA_TOKEN_FREES_ITS_PAGE_AGAIN = Mutant(
-    id="B45",
-    source="sglang issues 9068, 10871, 10889: the page of the extra token that overlap computes was freed twice",
-    hunks=(
-        Hunk(
-            f"{SCHEDULER}._process_oldest",
-            healthy="if not self.custody.holds(entry.request, entry.record):\n",
-            broken=(
-                "if not self.custody.holds(entry.request, entry.record):\n            "
-                "self.custody._memory.ledgers.anchor.free(\n                "
-                'entry.record.handles[-1:], owner=entry.request.owner, cause="extra token")\n'
-            ),
-        ),
-    ),
+bug(
+    "B45",
+    "sglang issues 9068, 10871, 10889: the page of the extra token that overlap computes was freed twice",
+    at=f"{SCHEDULER}._process_oldest",
+    healthy="if not self.custody.holds(entry.request, entry.record):\n",
+    broken="if not self.custody.holds(entry.request, entry.record):\n            "
+    "self.custody._memory.ledgers.anchor.free(\n                "
+    'entry.record.handles[-1:], owner=entry.request.owner, cause="extra token")\n',
     caught_by=("units_move_only_by_their_owner", "unit_has_one_owner"),
 )
 
-CHUNKED_REQUEST_RUNS_TOO = Mutant(
-    id="B46",
-    source="sglang issues 1787, 1837 and 1858: a request with an unfinished chunk was merged into the running batch",
-    hunks=(
-        Hunk(
-            f"{SCHEDULER}._take_reserved_pages",
-            healthy="    self.chunked = request\n",
-            broken="    self.chunked = request\n            self.running.append(request)\n",
-        ),
-    ),
+bug(
+    "B46",
+    "sglang issues 1787, 1837 and 1858: a request with an unfinished chunk was merged into the running batch",
+    at=f"{SCHEDULER}._take_reserved_pages",
+    healthy="    self.chunked = request\n",
+    broken="    self.chunked = request\n            self.running.append(request)\n",
     caught_by=(
         "requests_are_in_one_queue",
         "records_match_request_places",
@@ -121,16 +92,12 @@ CHUNKED_REQUEST_RUNS_TOO = Mutant(
     ),
 )
 
-PAUSE_FORGETS_THE_CHUNK = Mutant(
-    id="B48",
-    source="sglang releases 0.5.10 and 0.5.15: a pause emptied the chunked slot and left row, pages and lock behind",
-    hunks=(
-        Hunk(
-            f"{SCHEDULER}.pause",
-            healthy="for request in self.active:",
-            broken="self.chunked = None\n        for request in self.active:",
-        ),
-    ),
+bug(
+    "B48",
+    "sglang releases 0.5.10 and 0.5.15: a pause emptied the chunked slot and left row, pages and lock behind",
+    at=f"{SCHEDULER}.pause",
+    healthy="for request in self.active:",
+    broken="self.chunked = None\n        for request in self.active:",
     caught_by=(
         "paused_engine_launches_nothing",
         "pauses_are_reported",
@@ -141,98 +108,68 @@ PAUSE_FORGETS_THE_CHUNK = Mutant(
     ),
 )
 
-CHUNK_TAKES_TWO_PLACES = Mutant(
-    id="B49",
-    source="sglang pull 30295: a chunked request was counted twice, so one place was never filled",
-    hunks=(
-        Hunk(
-            f"{SCHEDULER}._plan_waiting",
-            healthy="for request in self.admission.in_order(self.waiting):\n",
-            broken=(
-                "for request in self.admission.in_order(self.waiting):\n        "
-                "if self.chunked and len(self.active) + len(admitted) + 2 > self._config.max_running_requests:\n"
-                "            break\n"
-            ),
-        ),
-    ),
+bug(
+    "B49",
+    "sglang pull 30295: a chunked request was counted twice, so one place was never filled",
+    at=f"{SCHEDULER}._plan_waiting",
+    healthy="for request in self.admission.in_order(self.waiting):\n",
+    broken="for request in self.admission.in_order(self.waiting):\n        "
+    "if self.chunked and len(self.active) + len(admitted) + 2 > self._config.max_running_requests:\n"
+    "            break\n",
     caught_by=("waiting_requests_take_free_places", "admission_matches_planner"),
 )
 
-SHORTAGE_IS_RAISED = Mutant(
-    id="B77",
-    source="sglang pull 27770: a refused allocation raised an error out of the scheduler, and the server died",
-    hunks=(
-        Hunk(
-            f"{SCHEDULER}._take_pages",
-            healthy="except PoolExhausted as exhausted:\n",
-            broken="except PoolExhausted as exhausted:\n        raise\n",
-        ),
-    ),
+bug(
+    "B77",
+    "sglang pull 27770: a refused allocation raised an error out of the scheduler, and the server died",
+    at=f"{SCHEDULER}._take_pages",
+    healthy="except PoolExhausted as exhausted:\n",
+    broken="except PoolExhausted as exhausted:\n        raise\n",
     caught_by=("PoolExhausted",),
 )
 
-HANDLES_OUTLIVE_THE_LOCK = Mutant(
-    id="S1",
-    source="found here by random traffic: with SWA layers only, a row kept pages of its prefix that it had unlocked",
-    hunks=(
-        Hunk(
-            f"{CUSTODY}._slide",
-            healthy="ledgers.without(pool, record.handles[first:end])",
-            broken="record.handles[first:border] + ledgers.without(pool, record.handles[border:end])",
-        ),
-    ),
+bug(
+    "S1",
+    "found here by random traffic: with SWA layers only, a row kept pages of its prefix that it had unlocked",
+    at=f"{CUSTODY}._slide",
+    healthy="ledgers.without(pool, record.handles[first:end])",
+    broken="record.handles[first:border] + ledgers.without(pool, record.handles[border:end])",
     caught_by=("units_move_only_by_their_owner", "unit_has_one_owner", "AccountingError"),
 )
 
-FRONTIER_INSIDE_A_PAGE = Mutant(
-    id="S7",
-    source="the frontier is inside a page: the page counts as freed, although a part of it is still read",
-    hunks=(
-        Hunk(
-            f"{CUSTODY}._slide",
-            healthy="record.frontiers[pool] = frontier",
-            broken="record.frontiers[pool] = frontier + page_size // 2",
-        ),
-    ),
+bug(
+    "S7",
+    "the frontier is inside a page: the page counts as freed, although a part of it is still read",
+    at=f"{CUSTODY}._slide",
+    healthy="record.frontiers[pool] = frontier",
+    broken="record.frontiers[pool] = frontier + page_size // 2",
     caught_by=("cursors_are_page_aligned", "AssertionError"),
 )
 
-ONE_PAGE_OF_THE_WINDOW_STAYS = Mutant(
-    id="S50",
-    source="a slide moves the frontier past a page that it does not free",
-    hunks=(
-        Hunk(
-            f"{CUSTODY}._slide",
-            healthy="ledgers.free_alone(pool, private, ",
-            broken="ledgers.free_alone(pool, private[:-1], ",
-        ),
-    ),
+bug(
+    "S50",
+    "a slide moves the frontier past a page that it does not free",
+    at=f"{CUSTODY}._slide",
+    healthy="ledgers.free_alone(pool, private, ",
+    broken="ledgers.free_alone(pool, private[:-1], ",
     caught_by=("live_nodes_hold_their_pages", "private_pages_match_frontier", "unit_has_one_owner"),
 )
 
-CHUNKS_KEEP_THEIR_WINDOWS = Mutant(
-    id="S51",
-    source="windows slide for decoding requests only: a long prompt keeps the windowed pages of all its chunks",
-    hunks=(
-        Hunk(
-            f"{SCHEDULER}.step",
-            healthy="self.custody.slide_windows(self.computing, ",
-            broken="self.custody.slide_windows(self.running, ",
-        ),
-    ),
+bug(
+    "S51",
+    "windows slide for decoding requests only: a long prompt keeps the windowed pages of all its chunks",
+    at=f"{SCHEDULER}.step",
+    healthy="self.custody.slide_windows(self.computing, ",
+    broken="self.custody.slide_windows(self.running, ",
     caught_by=("private_windows_are_bounded", "oom_abort_only_if_alone"),
 )
 
-FINISHED_STAYS_IN_CUSTODY = Mutant(
-    id="S53",
-    source="a request that ends at a stop token leaves the batch, and its pages, row and lock are not released",
-    hunks=(
-        Hunk(
-            f"{SCHEDULER}._remove",
-            healthy="self.custody.release(request, cause=cause)",
-            broken='if request.finish_reason != "stop":\n        self.custody.release(request, cause=cause)',
-        ),
-    ),
+bug(
+    "S53",
+    "a request that ends at a stop token leaves the batch, and its pages, row and lock are not released",
+    at=f"{SCHEDULER}._remove",
+    healthy="self.custody.release(request, cause=cause)",
+    broken='if request.finish_reason != "stop":\n        self.custody.release(request, cause=cause)',
     caught_by=(
         "finished_requests_hold_nothing",
         "requests_are_in_one_queue",
@@ -241,100 +178,74 @@ FINISHED_STAYS_IN_CUSTODY = Mutant(
     ),
 )
 
-WINDOW_IS_READ_ONE_SHORT = Mutant(
-    id="S55",
-    source="a batch whose windowed layers see one token less than the window: outputs drift",
-    hunks=(
-        Hunk(
-            "engine_under_test.scheduler.batch:_pool_pages",
-            healthy="pool.read_from(entry.start)",
-            broken="pool.read_from(entry.start + 1)",
-        ),
-    ),
+bug(
+    "S55",
+    "a batch whose windowed layers see one token less than the window: outputs drift",
+    at="swarden.engine_under_test.scheduler.batch:_pool_pages",
+    healthy="pool.read_from(entry.start)",
+    broken="pool.read_from(entry.start + 1)",
     caught_by=("reads_cover_the_window", "slots_hold_their_prefix"),
 )
 
-TOKENS_GO_TO_THE_WRONG_REQUEST = Mutant(
-    id="S56",
-    source="a batch that was reordered for the forward and not back: requests get each other's tokens",
-    hunks=(
-        Hunk(
-            f"{SCHEDULER}._process_oldest",
-            healthy="zip(completed.entries, results, strict=True)",
-            broken="zip(completed.entries, [*results[1:], *results[:1]], strict=True)",
-        ),
-    ),
+bug(
+    "S56",
+    "a batch that was reordered for the forward and not back: requests get each other's tokens",
+    at=f"{SCHEDULER}._process_oldest",
+    healthy="zip(completed.entries, results, strict=True)",
+    broken="zip(completed.entries, [*results[1:], *results[:1]], strict=True)",
     caught_by=("outputs_match_reference", "clients_get_only_computed_tokens", "outputs_stay_within_max_new_tokens"),
 )
 
-RATIO_ABOVE_ONE = Mutant(
-    id="S57",
-    source="the new-token ratio has no upper limit: after a retraction no request is admitted for a long time",
-    hunks=(
-        Hunk(
-            "engine_under_test.scheduler.retract:NewTokenRatio.learn",
-            healthy="max(self._floor, min(1.0, foreseen))",
-            broken="max(self._floor, foreseen)",
-        ),
-    ),
+bug(
+    "S57",
+    "the new-token ratio has no upper limit: after a retraction no request is admitted for a long time",
+    at="swarden.engine_under_test.scheduler.retract:NewTokenRatio.learn",
+    healthy="max(self._floor, min(1.0, foreseen))",
+    broken="max(self._floor, foreseen)",
     caught_by=("new_token_ratio_is_in_range",),
 )
 
-LOOKAHEAD_IS_TAKEN_TWICE = Mutant(
-    id="S58",
-    source="the lookahead is added to the allocated length, not to the computed one, so it grows with every token",
-    hunks=(
-        Hunk(
-            f"{SCHEDULER}._decode",
-            healthy="max(record.allocated_len, entry.end + ",
-            broken="max(record.allocated_len + self._config.lookahead_tokens, entry.end + ",
-        ),
-    ),
+bug(
+    "S58",
+    "the lookahead is added to the allocated length, not to the computed one, so it grows with every token",
+    at=f"{SCHEDULER}._decode",
+    healthy="max(record.allocated_len, entry.end + ",
+    broken="max(record.allocated_len + self._config.lookahead_tokens, entry.end + ",
     caught_by=("allocation_is_within_lookahead", "reservations_cover_taken_units", "reserved_units_never_run_out"),
 )
 
-PAGE_OF_THE_NEXT_TOKEN_IS_NOT_TAKEN = Mutant(
-    id="S59",
-    source="a decode takes its next page one token late: it writes to the page that a stale entry of its row names",
-    hunks=(
-        Hunk(
-            f"{CUSTODY}.grow",
-            healthy="count = pages_between(record.allocated_len, length, page_size)",
-            broken="count = pages_between(record.allocated_len, length - 1, page_size)",
-        ),
-    ),
+bug(
+    "S59",
+    "a decode takes its next page one token late: it writes to the page that a stale entry of its row names",
+    at=f"{CUSTODY}.grow",
+    healthy="count = pages_between(record.allocated_len, length, page_size)",
+    broken="count = pages_between(record.allocated_len, length - 1, page_size)",
     caught_by=("writes_go_to_private_units", "rows_match_their_records", "AssertionError"),
 )
 
-HEADROOM_FOR_ONE = Mutant(
-    id="S63",
-    source="the new-token ratio includes the headroom of one remaining request instead of all: it is too low at once",
-    hunks=(
-        Hunk(
-            "engine_under_test.scheduler.retract:NewTokenRatio.learn",
-            healthy="RETRACTION_HEADROOM * len(remaining)",
-            broken="RETRACTION_HEADROOM",
-        ),
-    ),
+bug(
+    "S63",
+    "the new-token ratio includes the headroom of one remaining request instead of all: it is too low at once",
+    at="swarden.engine_under_test.scheduler.retract:NewTokenRatio.learn",
+    healthy="RETRACTION_HEADROOM * len(remaining)",
+    broken="RETRACTION_HEADROOM",
     caught_by=("new_token_ratio_follows_retractions",),
 )
 
-LIMIT_IS_PASSED_FIRST = Mutant(
-    id="S64",
-    source="a request times out only when it is older than the limit, not when it reaches the limit",
-    hunks=(Hunk(f"{SCHEDULER}._expire", healthy=">= limit", broken="> limit"),),
+bug(
+    "S64",
+    "a request times out only when it is older than the limit, not when it reaches the limit",
+    at=f"{SCHEDULER}._expire",
+    healthy=">= limit",
+    broken="> limit",
     caught_by=("timed_out_requests_are_old_enough", "old_requests_time_out"),
 )
 
-DECODES_WAIT_FOR_ARRIVALS = Mutant(
-    id="S66",
-    source="decodes are planned only while requests wait, so the last running requests make no progress",
-    hunks=(
-        Hunk(
-            f"{SCHEDULER}._plan",
-            healthy="if not entries and self._free_decode_pages():",
-            broken="if not entries and len(self.waiting) and self._free_decode_pages():",
-        ),
-    ),
+bug(
+    "S66",
+    "decodes are planned only while requests wait, so the last running requests make no progress",
+    at=f"{SCHEDULER}._plan",
+    healthy="if not entries and self._free_decode_pages():",
+    broken="if not entries and len(self.waiting) and self._free_decode_pages():",
     caught_by=("work_makes_progress",),
 )

@@ -1,34 +1,29 @@
 """Bugs of the prefix tree: insert, split, recovery and match."""
 
-from harness.core.mutant import Hunk, Mutant
+from swarden.harness.core.mutant import Mutants
 
-TREE = "engine_under_test.cache.tree:RadixTree"
-CACHE = "engine_under_test.cache.prefix_cache:PrefixCache"
-LONGEST = "engine_under_test.cache.match:longest"
+MUTANTS = Mutants()
+bug = MUTANTS.bug
 
-KEY_AND_FRONTIER_IN_DIFFERENT_UNITS = Mutant(
-    id="B16",
-    source="sglang issue 34823: key and frontier were counted in different units, so a leaf lived on freed pages",
-    hunks=(
-        Hunk(
-            f"{CACHE}.publish",
-            healthy="absent=record.absent,",
-            broken="absent={pool: [range(max(0, one - self._page_size))] for pool, one in record.frontiers.items()},",
-        ),
-    ),
+TREE = "swarden.engine_under_test.cache.tree:RadixTree"
+CACHE = "swarden.engine_under_test.cache.prefix_cache:PrefixCache"
+LONGEST = "swarden.engine_under_test.cache.match:longest"
+
+bug(
+    "B16",
+    "sglang issue 34823: key and frontier were counted in different units, so a leaf lived on freed pages",
+    at=f"{CACHE}.publish",
+    healthy="absent=record.absent,",
+    broken="absent={pool: [range(max(0, one - self._page_size))] for pool, one in record.frontiers.items()},",
     caught_by=("live_nodes_hold_their_pages", "published_prefixes_match", "AccountingError"),
 )
 
-RECOVERY_OVER_A_LOCKED_NODE = Mutant(
-    id="B18",
-    source="sglang pull 29352: recovering a tombstone freed the full pages that another request had locked",
-    hunks=(
-        Hunk(
-            f"{TREE}._recover",
-            healthy="node.is_locked or ",
-            broken="",
-        ),
-    ),
+bug(
+    "B18",
+    "sglang pull 29352: recovering a tombstone freed the full pages that another request had locked",
+    at=f"{TREE}._recover",
+    healthy="node.is_locked or ",
+    broken="",
     caught_by=(
         "unit_has_one_owner",
         "shared_pages_match_tree_path",
@@ -37,23 +32,21 @@ RECOVERY_OVER_A_LOCKED_NODE = Mutant(
     ),
 )
 
-FRONTIER_IS_NOT_TOLD = Mutant(
-    id="B24",
-    source="sglang pulls 23259 and 36909: an unfinished request was published without its frontier, dead pages as live",
-    hunks=(Hunk(f"{CACHE}.publish", healthy="absent=record.absent,", broken="absent={},"),),
+bug(
+    "B24",
+    "sglang pulls 23259 and 36909: an unfinished request was published without its frontier, dead pages as live",
+    at=f"{CACHE}.publish",
+    healthy="absent=record.absent,",
+    broken="absent={},",
     caught_by=("live_nodes_hold_their_pages", "published_prefixes_match", "AccountingError"),
 )
 
-TOMBSTONE_VETOES_EVERY_MATCH = Mutant(
-    id="B29",
-    source="sglang issue 35129: one SWA tombstone on the way vetoed the match of every long session",
-    hunks=(
-        Hunk(
-            LONGEST,
-            healthy="elif dead_until[component] and end - dead_until[component] < tail_len:",
-            broken="elif dead_until[component]:",
-        ),
-    ),
+bug(
+    "B29",
+    "sglang issue 35129: one SWA tombstone on the way vetoed the match of every long session",
+    at=LONGEST,
+    healthy="elif dead_until[component] and end - dead_until[component] < tail_len:",
+    broken="elif dead_until[component]:",
     caught_by=(
         "matches_are_valid",
         "matches_are_longest",
@@ -63,23 +56,21 @@ TOMBSTONE_VETOES_EVERY_MATCH = Mutant(
     ),
 )
 
-PAGE_STAYS_WITH_ITS_GIVER_TOO = Mutant(
-    id="B13",
-    source="sglang pull 27789: after an insertion a page had two owners, so the sum was one page above the capacity",
-    hunks=(
-        Hunk(
-            f"{CACHE}.publish",
-            healthy="record.protected_len = end",
-            broken="record.protected_len = end - self._page_size",
-        ),
-    ),
+bug(
+    "B13",
+    "sglang pull 27789: after an insertion a page had two owners, so the sum was one page above the capacity",
+    at=f"{CACHE}.publish",
+    healthy="record.protected_len = end",
+    broken="record.protected_len = end - self._page_size",
     caught_by=("unit_has_one_owner", "shared_pages_match_tree_path", "AccountingError"),
 )
 
-TOMBSTONE_MATCHES = Mutant(
-    id="S9",
-    source="a match ignores tombstones: the window at its end may have no pages",
-    hunks=(Hunk(LONGEST, healthy="dead_until[component], is_usable = end, False", broken="is_usable = False"),),
+bug(
+    "S9",
+    "a match ignores tombstones: the window at its end may have no pages",
+    at=LONGEST,
+    healthy="dead_until[component], is_usable = end, False",
+    broken="is_usable = False",
     caught_by=(
         "matches_are_valid",
         "matches_are_longest",
@@ -89,16 +80,12 @@ TOMBSTONE_MATCHES = Mutant(
     ),
 )
 
-NAMESPACES_SHARE = Mutant(
-    id="S10",
-    source="the cache ignores the adapter in the key: a request reads what another model has computed",
-    hunks=(
-        Hunk(
-            f"{TREE}.walk",
-            healthy="node = self.roots.get(namespace)",
-            broken="node = next(iter(self.roots.values()), None)",
-        ),
-    ),
+bug(
+    "S10",
+    "the cache ignores the adapter in the key: a request reads what another model has computed",
+    at=f"{TREE}.walk",
+    healthy="node = self.roots.get(namespace)",
+    broken="node = next(iter(self.roots.values()), None)",
     caught_by=(
         "slots_hold_their_prefix",
         "matches_are_valid",
@@ -111,10 +98,12 @@ NAMESPACES_SHARE = Mutant(
     ),
 )
 
-WHOLE_PROMPT_MATCHES = Mutant(
-    id="S11",
-    source="a match up to the last token: nothing is left to compute, so nothing can be sampled",
-    hunks=(Hunk(f"{CACHE}.match", healthy="len(tokens) - 1", broken="len(tokens)"),),
+bug(
+    "S11",
+    "a match up to the last token: nothing is left to compute, so nothing can be sampled",
+    at=f"{CACHE}.match",
+    healthy="len(tokens) - 1",
+    broken="len(tokens)",
     caught_by=(
         "passes_compute_each_request_once",
         "passes_prefill_within_chunk_len",
@@ -124,42 +113,30 @@ WHOLE_PROMPT_MATCHES = Mutant(
     ),
 )
 
-ROW_KEEPS_ITS_DUPLICATES = Mutant(
-    id="S12",
-    source="after a publication a request keeps its duplicates in its row: it reads pages that are freed",
-    hunks=(
-        Hunk(
-            f"{CACHE}._execute",
-            healthy="record.write(self._table, 0, self._under_lock(insertion.handles))",
-            broken="pass",
-        ),
-    ),
+bug(
+    "S12",
+    "after a publication a request keeps its duplicates in its row: it reads pages that are freed",
+    at=f"{CACHE}._execute",
+    healthy="record.write(self._table, 0, self._under_lock(insertion.handles))",
+    broken="pass",
     caught_by=("shared_pages_match_tree_path", "rows_match_their_records"),
 )
 
-ROW_IS_NOT_REWRITTEN = Mutant(
-    id="S13",
-    source="an insertion updates the record but not the row, from which kernels read",
-    hunks=(
-        Hunk(
-            f"{CACHE}._execute",
-            healthy="record.write(self._table, 0, self._under_lock(insertion.handles))",
-            broken="handles = self._under_lock(insertion.handles)\n    record.handles[: len(handles)] = handles",
-        ),
-    ),
+bug(
+    "S13",
+    "an insertion updates the record but not the row, from which kernels read",
+    at=f"{CACHE}._execute",
+    healthy="record.write(self._table, 0, self._under_lock(insertion.handles))",
+    broken="handles = self._under_lock(insertion.handles)\n    record.handles[: len(handles)] = handles",
     caught_by=("rows_match_their_records",),
 )
 
-SPLIT_LOSES_ITS_LOCKS = Mutant(
-    id="S14",
-    source="a split of a locked node leaves its upper half unlocked: it can be evicted under its reader",
-    hunks=(
-        Hunk(
-            f"{TREE}.split",
-            healthy="upper.live, upper.locks, upper.last_used = list(node.live), list(node.locks), node.last_used",
-            broken="upper.live, upper.last_used = list(node.live), node.last_used",
-        ),
-    ),
+bug(
+    "S14",
+    "a split of a locked node leaves its upper half unlocked: it can be evicted under its reader",
+    at=f"{TREE}.split",
+    healthy="upper.live, upper.locks, upper.last_used = list(node.live), list(node.locks), node.last_used",
+    broken="upper.live, upper.last_used = list(node.live), node.last_used",
     caught_by=(
         "AccountingError",
         "node_locks_match_receipts",
@@ -168,16 +145,12 @@ SPLIT_LOSES_ITS_LOCKS = Mutant(
     ),
 )
 
-SPLIT_LEAVES_ITS_CHILD_BEHIND = Mutant(
-    id="S15",
-    source="after a split the lower half still has the old parent: walks upward skip the upper half",
-    hunks=(
-        Hunk(
-            f"{TREE}.split",
-            healthy="node.start, node.parent = upper.end, upper",
-            broken="node.start = upper.end",
-        ),
-    ),
+bug(
+    "S15",
+    "after a split the lower half still has the old parent: walks upward skip the upper half",
+    at=f"{TREE}.split",
+    healthy="node.start, node.parent = upper.end, upper",
+    broken="node.start = upper.end",
     caught_by=(
         "locks_cover_pages_read",
         "window_locks_are_minimal",
@@ -188,31 +161,39 @@ SPLIT_LEAVES_ITS_CHILD_BEHIND = Mutant(
     ),
 )
 
-STARTS_ARE_NOT_MOVED = Mutant(
-    id="S16",
-    source="after a split the lower half keeps the old start: its tokens seem to be at other positions",
-    hunks=(Hunk(f"{TREE}.split", healthy="node.start, node.parent = upper.end, upper", broken="node.parent = upper"),),
+bug(
+    "S16",
+    "after a split the lower half keeps the old start: its tokens seem to be at other positions",
+    at=f"{TREE}.split",
+    healthy="node.start, node.parent = upper.end, upper",
+    broken="node.parent = upper",
     caught_by=("tree_is_well_formed", "AccountingError"),
 )
 
-USE_IS_NOT_NOTED = Mutant(
-    id="S19",
-    source="a lock does not count as a use of its nodes: a prefix that many requests share is evicted first",
-    hunks=(Hunk(f"{CACHE}.lock", healthy="self.tree.touch(list(node.upward()))", broken="pass"),),
+bug(
+    "S19",
+    "a lock does not count as a use of its nodes: a prefix that many requests share is evicted first",
+    at=f"{CACHE}.lock",
+    healthy="self.tree.touch(list(node.upward()))",
+    broken="pass",
     caught_by=("part_matches_its_model",),
     machine="tree",
 )
 
-INSERTED_WITHOUT_A_WORD = Mutant(
-    id="S195",
-    source="an insertion emits no event, so the tree seems to be unchanged",
-    hunks=(Hunk(f"{CACHE}.publish", healthy="if self._observer:", broken="if False:"),),
+bug(
+    "S195",
+    "an insertion emits no event, so the tree seems to be unchanged",
+    at=f"{CACHE}.publish",
+    healthy="if self._observer:",
+    broken="if False:",
     caught_by=("cached_units_were_inserted",),
 )
 
-RECOVERED_WITHOUT_A_WORD = Mutant(
-    id="S196",
-    source="a tombstone gets pages again, and no event says so",
-    hunks=(Hunk(f"{TREE}._recover", healthy="and not is_restored", broken="and is_restored"),),
+bug(
+    "S196",
+    "a tombstone gets pages again, and no event says so",
+    at=f"{TREE}._recover",
+    healthy="and not is_restored",
+    broken="and is_restored",
     caught_by=("cached_units_were_inserted",),
 )

@@ -8,18 +8,18 @@ from functools import wraps
 from types import ModuleType
 from typing import Any
 
-from harness.core.errors import UsageError
-from harness.engines.foreign.attached.follow import (
+from swarden.harness.core.errors import UsageError
+from swarden.harness.engines.foreign.attached.follow import (
     ATTRIBUTE,
+    AttachSetting,
     Follow,
-    Setting,
     attached,
     can_follow,
     followed,
     recorded_errors,
 )
-from harness.engines.sglang.attached.attachment import Attachment
-from harness.engines.sglang.boot import Release
+from swarden.harness.engines.sglang.attached.attachment import SglangAttachment
+from swarden.harness.engines.sglang.boot import SglangRelease
 
 KNOWN_LOOPS = ("event_loop_normal", "event_loop_overlap")
 
@@ -37,7 +37,7 @@ CALLS: Mapping[str, Follow] = {
 
 def wrap(module: ModuleType, setting: Mapping[str, str]) -> None:
     """Wrap the event loops of the scheduler and the calls that an attachment follows, or none if one is missing."""
-    kind, wanted = module.Scheduler, Setting.of(setting)
+    kind, wanted = module.Scheduler, AttachSetting.of(setting)
     if not can_follow(kind, (*CALLS, *KNOWN_LOOPS)):
         return
     for name in [name for name in dir(kind) if name.startswith("event_loop_")]:
@@ -46,13 +46,13 @@ def wrap(module: ModuleType, setting: Mapping[str, str]) -> None:
         setattr(kind, name, followed(getattr(kind, name), follow))
 
 
-def _followed_loop(original: Callable[..., Any], setting: Setting) -> Callable[..., Any]:
+def _followed_loop(original: Callable[..., Any], setting: AttachSetting) -> Callable[..., Any]:
     @wraps(original)
     def event_loop(scheduler: Any, *args: Any, **kwargs: Any) -> Any:
-        def attach(version: str) -> Attachment:
+        def attach(version: str) -> SglangAttachment:
             if original.__name__ not in KNOWN_LOOPS:
                 raise UsageError(f"it runs {original.__name__}; {' and '.join(KNOWN_LOOPS)} are known")
-            return Attachment(Release(version), scheduler, setting)
+            return SglangAttachment(SglangRelease(version), scheduler, setting)
 
         if ATTRIBUTE not in vars(scheduler):
             setattr(scheduler, ATTRIBUTE, attached("sglang", setting, attach))

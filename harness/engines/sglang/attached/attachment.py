@@ -2,36 +2,42 @@
 
 from typing import Any
 
-from harness.core.ops import Pause, Resume
-from harness.engines.foreign.attached import attachment
-from harness.engines.foreign.attached.follow import Setting
-from harness.engines.foreign.attached.levels import AUDIT, CENSUS, SUMS, Check
-from harness.engines.sglang.attached.audit import Audit
-from harness.engines.sglang.attached.census import Census
-from harness.engines.sglang.attached.live import built_of, config_of, differences, reachable, use_watched_methods
-from harness.engines.sglang.attached.recorder import record_submission, record_turn
-from harness.engines.sglang.attached.sums import Sums
-from harness.engines.sglang.boot import Release
-from harness.engines.sglang.moves import watch
-from harness.engines.sglang.requests import Request, Requests, held
+from swarden.harness.core.ops import Pause, Resume
+from swarden.harness.engines.foreign.attached import attachment
+from swarden.harness.engines.foreign.attached.follow import AttachSetting
+from swarden.harness.engines.foreign.attached.levels import AUDIT, CENSUS, SUMS, AttachedLevel
+from swarden.harness.engines.sglang.attached.audit import Audit
+from swarden.harness.engines.sglang.attached.census import Census
+from swarden.harness.engines.sglang.attached.live import (
+    built_of,
+    config_of,
+    differences,
+    reachable,
+    use_watched_methods,
+)
+from swarden.harness.engines.sglang.attached.recorder import record_submission, record_turn
+from swarden.harness.engines.sglang.attached.sums import Sums
+from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.moves import watch
+from swarden.harness.engines.sglang.requests import SglangRequest, SglangRequests, held
 
 RETRACT = "retract"
 
 
-class Attachment(attachment.Attachment):
+class SglangAttachment(attachment.Attachment):
     """Follows the event loop of a scheduler; a turn ends when the next one begins to take its inputs.
 
     Between two turns all records, locks and queues are consistent, in the normal and in the overlapped loop; a pass
     whose result is not processed yet is in flight.
     """
 
-    def __init__(self, release: Release, scheduler: Any, setting: Setting) -> None:
+    def __init__(self, release: SglangRelease, scheduler: Any, setting: AttachSetting) -> None:
         """Raises UnknownScheduler if the scheduler has parts that the check does not know."""
         self._setting, self._release = setting, release
         self._built = built_of(release, scheduler)
         self._config = config_of(release, self._built)
         super().__init__("sglang", release, self._config, lost=differences(self._built), setting=setting)
-        self._requests = Requests(release, self._config, self._notice)
+        self._requests = SglangRequests(release, self._config, self._notice)
         self._check = self._new_check()
         self._has_inputs = self._is_busy = False
         if setting.level != SUMS:
@@ -62,7 +68,7 @@ class Attachment(attachment.Attachment):
         """A request enters the queue; a retracted one returns to it."""
         if not hasattr(req, "swarden"):
             self._has_inputs = True
-            request = Request(self._requests.next_id(), req, self._built.namespace_of(req.extra_key))
+            request = SglangRequest(self._requests.next_id(), req, self._built.namespace_of(req.extra_key))
             if isinstance(self._check, Census):
                 self._check.added(request)
             record_submission(self._recorder, self._requests.add(request))
@@ -104,7 +110,7 @@ class Attachment(attachment.Attachment):
             self._events.clear()
             self._check = self._new_check()
 
-    def _new_check(self) -> Check:
+    def _new_check(self) -> AttachedLevel:
         parts = self._release, self._config, self._built
         if self._setting.level == CENSUS:
             return Census(*parts, self._requests)

@@ -4,25 +4,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import invariants.events as seen
-from harness.engines.foreign.attached import levels
-from harness.engines.sglang.attached.live import Holders, inner_tree
-from harness.engines.sglang.attached.sums import Sums
-from harness.engines.sglang.boot import Release
-from harness.engines.sglang.capture import nodes_of
-from harness.engines.sglang.config import SglangConfig
-from harness.engines.sglang.moves import UNKNOWN, Moved, free_units
-from harness.engines.sglang.requests import held
-from harness.engines.sglang.scheduler import Built
-from harness.strict.owners import TREE, OwnerTable, moved_without_event, wrongly_owned_unit
-from invariants.view import FREE, Owner
-from invariants.violation import Violation
+import swarden.invariants.events as seen
+from swarden.harness.engines.foreign.attached import levels
+from swarden.harness.engines.sglang.attached.live import Holders, inner_tree
+from swarden.harness.engines.sglang.attached.sums import Sums
+from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.capture import nodes_of
+from swarden.harness.engines.sglang.config import SglangConfig
+from swarden.harness.engines.sglang.moves import UNKNOWN, AllocatorMove, free_units
+from swarden.harness.engines.sglang.requests import held
+from swarden.harness.engines.sglang.scheduler import BuiltScheduler
+from swarden.harness.strict.owners import OwnerTable, moved_without_event, wrongly_owned_unit
+from swarden.invariants.events import TREE, Owner
+from swarden.invariants.view import FREE
+from swarden.invariants.violation import Violation
 
 FULL, SWA = 0, 1
 
 
 @dataclass(slots=True)
-class Known:
+class AuditedRecord:
     """The pages of a record in both pools, as they were read last; `live` is the first page in use of each pool."""
 
     owner: Owner
@@ -32,7 +33,7 @@ class Known:
     live: tuple[int, int] = (0, 0)
 
 
-class Place(NamedTuple):
+class PageHolder(NamedTuple):
     """The record that was the last to hold a page, and the page's ordinal in it."""
 
     owner: Owner
@@ -44,8 +45,8 @@ class FreedPage(NamedTuple):
 
     pool: int
     unit: int
-    place: Place
-    known: Known
+    place: PageHolder
+    known: AuditedRecord
 
 
 class Audit(levels.Audit):
@@ -55,14 +56,14 @@ class Audit(levels.Audit):
     pages, plus a pass over the running requests.
     """
 
-    def __init__(self, release: Release, config: SglangConfig, built: Built) -> None:
+    def __init__(self, release: SglangRelease, config: SglangConfig, built: BuiltScheduler) -> None:
         super().__init__(Sums(release, config, built))
         self._built, self._page = built, config.page_size
         self._nodes, self._holders = nodes_of(release, config, inner_tree(built.memory.tree)), Holders(built)
         self._full = OwnerTable("full", "page", config.full_pages)
         self._swa = OwnerTable("swa", "page", config.swa_pages)
-        self._places: tuple[dict[int, Place], dict[int, Place]] = ({}, {})
-        self._known: dict[Owner, Known] = {}
+        self._places: tuple[dict[int, PageHolder], dict[int, PageHolder]] = ({}, {})
+        self._known: dict[Owner, AuditedRecord] = {}
         self._freed: list[FreedPage] = []  # in this turn
 
     @property
@@ -75,7 +76,7 @@ class Audit(levels.Audit):
         return int(count) // self._page
 
     def _follow(self, event: NamedTuple) -> None:
-        if not isinstance(event, Moved):
+        if not isinstance(event, AllocatorMove):
             self._note(event)
             return
         table = self._full if event.pool == self._full.name else self._swa
@@ -98,12 +99,12 @@ class Audit(levels.Audit):
             place = self._places[pool].get(unit)
             if place is not None and place.owner in self._known:
                 self._freed.append(FreedPage(pool, unit, place, self._known[place.owner]))
-            owner = Owner(*table.owners[unit]) if 0 < unit <= table.capacity else UNKNOWN
+            owner = table.owners[unit] if 0 < unit <= table.capacity else UNKNOWN
             by_owner.setdefault(UNKNOWN if owner == FREE else owner, []).append(unit)
         for owner, freed_units in by_owner.items():
             self._move(seen.Freed(table.name, tuple(freed_units), owner, "freed", 0), table, owner, FREE)
 
-    def _forget(self, known: Known) -> None:
+    def _forget(self, known: AuditedRecord) -> None:
         """The tree owns the pages that a request has left behind."""
         for table, pages in zip(self._tables, known.pages, strict=True):
             kept = [unit for unit in pages if unit and table.owners[unit] == known.owner]
@@ -113,7 +114,7 @@ class Audit(levels.Audit):
         """Read the new pages of all records at once; of a record with another prefix or row, all pages."""
         rows: list[int] = []
         firsts: list[int] = []
-        spans: list[tuple[Known, int]] = []
+        spans: list[tuple[AuditedRecord, int]] = []
         page = self._page
         for owner, kv in holders.items():
             row, protected = held(kv, "req_pool_idx"), held(kv, "cache_protected_len")
@@ -122,7 +123,7 @@ class Audit(levels.Audit):
             if known is None or (known.row, known.protected) != (row, protected) or len(known.pages[FULL]) > num_pages:
                 if known is not None:
                     self._forget(known)
-                known = self._known[owner] = Known(owner, row, protected)
+                known = self._known[owner] = AuditedRecord(owner, row, protected)
             known.live = (0, max(protected, self._nodes.frontier(kv)) // page)
             start = len(known.pages[FULL])
             if start < num_pages:
@@ -140,7 +141,7 @@ class Audit(levels.Audit):
                 self._add(known, pool, units[pool][begin : begin + count])
             begin += count
 
-    def _add(self, known: Known, pool: int, units: list[int]) -> None:
+    def _add(self, known: AuditedRecord, pool: int, units: list[int]) -> None:
         """Let a record, or the tree below its protected length, own further pages of a pool."""
         table, pages, places = self._tables[pool], known.pages[pool], self._places[pool]
         num_protected = known.protected // self._page
@@ -150,7 +151,7 @@ class Audit(levels.Audit):
             if not unit or index < known.live[pool]:
                 continue
             owner, before = TREE if index < num_protected else known.owner, table.owners[unit]
-            places[unit] = Place(known.owner, index)
+            places[unit] = PageHolder(known.owner, index)
             if before == FREE:
                 self._found.append(wrongly_owned_unit(table, unit, [FREE, owner]))
             elif owner != TREE and before in self._known and before != owner:

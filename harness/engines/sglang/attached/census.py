@@ -3,19 +3,19 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import invariants.events as seen
-from harness.engines.foreign.attached import levels
-from harness.engines.foreign.attached.follow import UnknownScheduler
-from harness.engines.sglang.adapter import REPORTED
-from harness.engines.sglang.attached.live import sessions_of
-from harness.engines.sglang.boot import Release
-from harness.engines.sglang.capture import Enabled, SglangCapture
-from harness.engines.sglang.config import SglangConfig
-from harness.engines.sglang.forward import Pass, entries_of
-from harness.engines.sglang.moves import with_owners
-from harness.engines.sglang.requests import Request, Requests, is_rejected
-from harness.engines.sglang.scheduler import Built
-from invariants.view import Snapshot
+import swarden.invariants.events as seen
+from swarden.harness.engines.foreign.attached import levels
+from swarden.harness.engines.foreign.attached.follow import UnknownScheduler
+from swarden.harness.engines.sglang.adapter import REPORTED
+from swarden.harness.engines.sglang.attached.live import sessions_of
+from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.capture import Enabled, SglangCapture
+from swarden.harness.engines.sglang.config import SglangConfig
+from swarden.harness.engines.sglang.forward import SglangPass, entries_of
+from swarden.harness.engines.sglang.moves import with_owners
+from swarden.harness.engines.sglang.requests import SglangRequest, SglangRequests, is_rejected
+from swarden.harness.engines.sglang.scheduler import BuiltScheduler
+from swarden.invariants.view import Snapshot
 
 OF_THE_PORT = frozenset(
     kind.__name__
@@ -36,10 +36,12 @@ UNREPORTED = seen.ALL_EVENTS - REPORTED | OF_THE_PORT
 class Census(levels.Census):
     """Captures the tree and the pools; follows the passes in flight, and the turns of sessions."""
 
-    def __init__(self, release: Release, config: SglangConfig, built: Built, requests: Requests) -> None:
+    def __init__(
+        self, release: SglangRelease, config: SglangConfig, built: BuiltScheduler, requests: SglangRequests
+    ) -> None:
         self._built, self._requests = built, requests
         self._sessions = sessions_of(built.scheduler, built.memory.tree)
-        self._in_flight: list[Pass] = []
+        self._in_flight: list[SglangPass] = []
         self._num_launches = 0
         self._capture = SglangCapture(release, config, built, UNREPORTED, Enabled(sessions=self._sessions))
         try:
@@ -48,7 +50,7 @@ class Census(levels.Census):
             remedy = "set SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND=python, or choose level audit"
             raise UnknownScheduler(f"its tree shows no nodes; {remedy}") from error
 
-    def added(self, request: Request) -> None:
+    def added(self, request: SglangRequest) -> None:
         session = getattr(request.req, "session", None)
         if self._sessions is not None and session is not None and session.streaming:
             request.session = self._sessions.number_of(session.session_id)
@@ -56,7 +58,7 @@ class Census(levels.Census):
 
     def launched(self, launched: Any) -> Sequence[NamedTuple]:
         self._num_launches += 1
-        one = Pass(self._num_launches, entries_of(launched, self._built.memory), [])
+        one = SglangPass(self._num_launches, entries_of(launched, self._built.memory), [])
         self._in_flight.append(one)
         return [seen.Launched(one.launch, tuple([entry.ids for entry in one.entries]))]
 

@@ -4,16 +4,16 @@ from collections.abc import Callable
 from types import MethodType
 from typing import Any
 
-from harness.core.errors import InvalidConfig
-from harness.engines.foreign.attached.attachment import numbering
-from harness.engines.foreign.attached.follow import UnknownScheduler
-from harness.engines.sglang.boot import Release
-from harness.engines.sglang.config import FIRST_COME, LONGEST_PREFIX, SWA_TREE, UNIFIED_TREE, SglangConfig
-from harness.engines.sglang.memory import Memory
-from harness.engines.sglang.requests import held
-from harness.engines.sglang.scheduler import Built
-from harness.engines.sglang.sessions import OpenSessions
-from invariants.view import REQUEST_KIND, SESSION_KIND, Owner
+from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.engines.foreign.attached.attachment import numbering
+from swarden.harness.engines.foreign.attached.follow import UnknownScheduler
+from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.config import FIRST_COME, LONGEST_PREFIX, SWA_TREE, UNIFIED_TREE, SglangConfig
+from swarden.harness.engines.sglang.memory import SglangMemory
+from swarden.harness.engines.sglang.requests import held
+from swarden.harness.engines.sglang.scheduler import BuiltScheduler
+from swarden.harness.engines.sglang.sessions import OpenSessions
+from swarden.invariants.events import REQUEST_KIND, SESSION_KIND, Owner
 
 TREES = {"SWARadixCache": SWA_TREE, "UnifiedRadixCache": UNIFIED_TREE}
 SESSIONS = "StreamingSession"  # puts sessions around a tree, in releases whose tree has none
@@ -21,9 +21,9 @@ SUB_ALLOCATORS = ("TokenToKVPoolAllocator", "PagedTokenToKVPoolAllocator")
 ORDERS = (FIRST_COME, LONGEST_PREFIX)
 
 
-def built_of(release: Release, scheduler: Any) -> Built:
+def built_of(release: SglangRelease, scheduler: Any) -> BuiltScheduler:
     """The scheduler with its memory, all of it free; raises UnknownScheduler if a part of it is not known."""
-    memory = Memory(scheduler.req_to_token_pool, scheduler.token_to_kv_pool_allocator, scheduler.tree_cache)
+    memory = SglangMemory(scheduler.req_to_token_pool, scheduler.token_to_kv_pool_allocator, scheduler.tree_cache)
     for reason, is_unknown in REFUSALS.items():
         if is_unknown(release, scheduler):
             raise UnknownScheduler(reason)
@@ -37,10 +37,10 @@ def built_of(release: Release, scheduler: Any) -> Built:
             raise UnknownScheduler(f"its {type(pool).__name__} is not known")
         if pool.available_size() != pool.size:
             raise UnknownScheduler("its pools are in use already")
-    return Built(scheduler, memory, set(), numbering())
+    return BuiltScheduler(scheduler, memory, set(), numbering())
 
 
-REFUSALS: dict[str, Callable[[Release, Any], bool]] = {
+REFUSALS: dict[str, Callable[[SglangRelease, Any], bool]] = {
     "it uses speculative decoding": lambda release, scheduler: not scheduler.spec_algorithm.is_none(),
     "it is one side of a disaggregated pair": lambda release, scheduler: (
         scheduler.disaggregation_mode != release.part("DisaggregationMode").NULL
@@ -53,7 +53,7 @@ REFUSALS: dict[str, Callable[[Release, Any], bool]] = {
 }
 
 
-def config_of(release: Release, built: Built) -> SglangConfig:
+def config_of(release: SglangRelease, built: BuiltScheduler) -> SglangConfig:
     """The configuration with which the adapter builds such a scheduler; raises UnknownScheduler if it cannot."""
     scheduler, (rows, allocator, tree) = built[:2]
     page = allocator.page_size
@@ -92,13 +92,13 @@ def config_of(release: Release, built: Built) -> SglangConfig:
         raise UnknownScheduler(f"its configuration cannot be built again: {error}") from error
 
 
-def differences(built: Built) -> list[str]:
+def differences(built: BuiltScheduler) -> list[str]:
     """The settings of a scheduler that its configuration lacks, which a replay does not have either."""
     order = built.scheduler.schedule_policy
     return [] if order in ORDERS else [f"waiting queues in order {order!r}"]
 
 
-def _setting(release: Release, name: str, default: Any) -> Any:
+def _setting(release: SglangRelease, name: str, default: Any) -> Any:
     """A setting that the release reads from the environment; `default` if it has none of this name."""
     setting = getattr(release.part("envs"), name, None)
     return default if setting is None else setting.get()
@@ -110,7 +110,7 @@ class Holders:
     They are the requests that the scheduler reaches, and the sessions that keep KV while no turn runs on it.
     """
 
-    def __init__(self, built: Built) -> None:
+    def __init__(self, built: BuiltScheduler) -> None:
         self._scheduler, self._sessions = built.scheduler, sessions_of(built.scheduler, built.memory.tree)
 
     def now(self) -> dict[Owner, Any]:

@@ -6,13 +6,13 @@ turn, which frees its pages in the same way.
 
 from collections.abc import Sequence
 
-from harness.core.ops import Submit
-from harness.engines.foreign.attached.recorder import LiveRecorder
-from harness.engines.sglang.requests import Request, is_rejected
-from invariants.kinds import FinishReason
+from swarden.harness.core.ops import Submit
+from swarden.harness.engines.foreign.attached.recorder import LiveRecorder
+from swarden.harness.engines.sglang.requests import SglangRequest, is_rejected
+from swarden.invariants.events import FinishReason
 
 
-def record_submission(recorder: LiveRecorder, request: Request) -> None:
+def record_submission(recorder: LiveRecorder, request: SglangRequest) -> None:
     """Record a request that enters the queue."""
     params, req = request.req.sampling_params, request.req
     if is_rejected(req):
@@ -27,7 +27,7 @@ def record_submission(recorder: LiveRecorder, request: Request) -> None:
     recorder.submitted(request.id, op)
 
 
-def record_turn(recorder: LiveRecorder, ended: Sequence[Request], *, overlap: bool) -> None:
+def record_turn(recorder: LiveRecorder, ended: Sequence[SglangRequest], *, overlap: bool) -> None:
     """Record a turn of the event loop, with the requests that ended in it."""
     for request in ended:
         if request.finish_reason != FinishReason.LENGTH:

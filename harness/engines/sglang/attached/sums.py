@@ -6,19 +6,20 @@ The tree's counters are taken at their word, and a page that is both free and in
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from harness.engines.foreign.attached.levels import Check
-from harness.engines.sglang.attached.live import Holders, inner_tree
-from harness.engines.sglang.boot import Release
-from harness.engines.sglang.capture import nodes_of
-from harness.engines.sglang.config import SglangConfig
-from harness.engines.sglang.requests import held
-from harness.engines.sglang.scheduler import Built
-from invariants.laws.memory.pools import pools_conserve_units, unbalanced
-from invariants.view import TREE_KIND, Holding, Owner, PoolView
-from invariants.violation import Violation
+from swarden.harness.engines.foreign.attached.levels import AttachedLevel
+from swarden.harness.engines.sglang.attached.live import Holders, inner_tree
+from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.capture import nodes_of
+from swarden.harness.engines.sglang.config import SglangConfig
+from swarden.harness.engines.sglang.requests import held
+from swarden.harness.engines.sglang.scheduler import BuiltScheduler
+from swarden.invariants.events import TREE, Owner
+from swarden.invariants.laws.memory.pools import pools_conserve_units, unbalanced
+from swarden.invariants.view import Holding, PoolView
+from swarden.invariants.violation import Violation
 
 
-class Held(NamedTuple):
+class PrivatePages(NamedTuple):
     """The private pages of one request or session."""
 
     owner: Owner
@@ -36,13 +37,13 @@ class Terms(NamedTuple):
     protected: int
 
 
-class Sums(Check):
+class Sums(AttachedLevel):
     """After each turn, compares the counters of the allocators and of the tree with the lengths of the records.
 
     The cost is a pass over the running requests. It does not depend on the size of a pool.
     """
 
-    def __init__(self, release: Release, config: SglangConfig, built: Built) -> None:
+    def __init__(self, release: SglangRelease, config: SglangConfig, built: BuiltScheduler) -> None:
         self._config, self._built = config, built
         self._nodes, self._holders = nodes_of(release, config, inner_tree(built.memory.tree)), Holders(built)
 
@@ -81,19 +82,18 @@ class Sums(Check):
             ),
         )
 
-    def _held(self, owner: Owner, kv: Any) -> Held:
+    def _held(self, owner: Owner, kv: Any) -> PrivatePages:
         page = self._config.page_size
         pages, protected = -(-held(kv, "kv_allocated_len") // page), held(kv, "cache_protected_len")
         frontier = max(protected, self._nodes.frontier(kv))
-        return Held(owner, pages - protected // page, pages - frontier // page)
+        return PrivatePages(owner, pages - protected // page, pages - frontier // page)
 
 
-def _view(terms: Terms, held_pages: Sequence[Held]) -> PoolView:
+def _view(terms: Terms, held_pages: Sequence[PrivatePages]) -> PoolView:
     """The numbers of units of each holder, as a pool with placeholder unit numbers."""
-    owner = Owner(TREE_KIND)
     holdings = [
-        Holding(owner, range(terms.evictable), cached=True),
-        Holding(owner, range(terms.protected), cached=True, locks=1),
+        Holding(TREE, range(terms.evictable), cached=True),
+        Holding(TREE, range(terms.protected), cached=True, locks=1),
     ]
     for one in held_pages:
         count = {"full": one.full, "swa": one.swa}.get(terms.name, 1)

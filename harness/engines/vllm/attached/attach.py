@@ -5,17 +5,17 @@ from functools import wraps
 from types import ModuleType
 from typing import Any
 
-from harness.engines.foreign.attached.follow import (
+from swarden.harness.engines.foreign.attached.follow import (
     ATTRIBUTE,
+    AttachSetting,
     Follow,
-    Setting,
     attached,
     can_follow,
     followed,
     recorded_errors,
 )
-from harness.engines.vllm.attached.attachment import Attachment
-from harness.engines.vllm.boot import Release
+from swarden.harness.engines.vllm.attached.attachment import VllmAttachment
+from swarden.harness.engines.vllm.boot import VllmRelease
 
 CALLS: Mapping[str, Follow] = {
     "add_request": Follow(lambda one, arguments: one.added(arguments[0])),
@@ -38,14 +38,14 @@ def wrap(module: ModuleType, setting: Mapping[str, str]) -> None:
     for name, follow in CALLS.items():
         call = followed(getattr(kind, name), follow)
         setattr(kind, name, _recorded(call) if name in STEPS else call)
-    kind.__init__ = _attaching(kind.__init__, Setting.of(setting))
+    kind.__init__ = _attaching(kind.__init__, AttachSetting.of(setting))
 
 
-def _attaching(original: Callable[..., None], setting: Setting) -> Callable[..., None]:
+def _attaching(original: Callable[..., None], setting: AttachSetting) -> Callable[..., None]:
     @wraps(original)
     def construct(scheduler: Any, *args: Any, **kwargs: Any) -> None:
         original(scheduler, *args, **kwargs)
-        new = attached("vllm", setting, lambda version: Attachment(Release(version), scheduler, setting))
+        new = attached("vllm", setting, lambda version: VllmAttachment(VllmRelease(version), scheduler, setting))
         setattr(scheduler, ATTRIBUTE, new)
 
     return construct

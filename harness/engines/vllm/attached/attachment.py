@@ -3,18 +3,18 @@
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import invariants.events as seen
-from harness.core.ops import Flush, Submit
-from harness.engines.foreign.attached import attachment
-from harness.engines.foreign.attached.attachment import numbering
-from harness.engines.foreign.attached.follow import Setting, UnknownScheduler
-from harness.engines.foreign.attached.levels import AUDIT, SUMS, Check
-from harness.engines.vllm.attached.levels import Audit, Census, Sums
-from harness.engines.vllm.attached.live import RequestNumbers, built_of, config_of, differences
-from harness.engines.vllm.boot import Release
-from harness.engines.vllm.moves import Moves
-from harness.engines.vllm.requests import Request, Requests
-from invariants.kinds import FinishReason
+import swarden.invariants.events as seen
+from swarden.harness.core.ops import Flush, Submit
+from swarden.harness.engines.foreign.attached import attachment
+from swarden.harness.engines.foreign.attached.attachment import numbering
+from swarden.harness.engines.foreign.attached.follow import AttachSetting, UnknownScheduler
+from swarden.harness.engines.foreign.attached.levels import AUDIT, SUMS, AttachedLevel
+from swarden.harness.engines.vllm.attached.levels import Audit, Census, Sums
+from swarden.harness.engines.vllm.attached.live import RequestNumbers, built_of, config_of, differences
+from swarden.harness.engines.vllm.boot import VllmRelease
+from swarden.harness.engines.vllm.moves import Moves
+from swarden.harness.engines.vllm.requests import VllmRequest, VllmRequests
+from swarden.invariants.events import FinishReason
 
 
 class Numbers(NamedTuple):
@@ -24,20 +24,20 @@ class Numbers(NamedTuple):
     namespaces: Callable[[Hashable], int]
 
 
-class Attachment(attachment.Attachment):
+class VllmAttachment(attachment.Attachment):
     """Follows the calls to a scheduler.
 
     A turn is a step of the engine core: a call of `schedule`, and of `update_from_output` unless the queue of batches
     is not full yet.
     """
 
-    def __init__(self, release: Release, scheduler: Any, setting: Setting) -> None:
+    def __init__(self, release: VllmRelease, scheduler: Any, setting: AttachSetting) -> None:
         """Raises UnknownScheduler if the scheduler has parts that the check does not know."""
         self._numbers = Numbers(RequestNumbers(scheduler.requests), numbering())
         self._built = built_of(release, scheduler, self._numbers.requests)
         self._config = config_of(release, scheduler)
         super().__init__("vllm", release, self._config, lost=differences(scheduler), setting=setting)
-        self._requests = Requests(release, self._config, self._notice)
+        self._requests = VllmRequests(release, self._config, self._notice)
         self._num_in_flight = 0
         self._has_inputs = self._is_in_turn = False
         self._moves = None if setting.level == SUMS else Moves(self._built, self._notice, self._requests.owner)
@@ -50,7 +50,7 @@ class Attachment(attachment.Attachment):
         self._begin_input()
         number = self._numbers.requests.begin(req.request_id)
         namespace = self._numbers.namespaces(_salt(req))
-        self._requests.live[number] = Request(number, req, namespace)
+        self._requests.live[number] = VllmRequest(number, req, namespace)
         if req.mm_features or req.prompt_token_ids is None:
             self._recorder.lose("requests with other inputs than tokens")
         else:
@@ -121,7 +121,7 @@ class Attachment(attachment.Attachment):
         if is_done and not self._requests:
             self._recorder.restart()
 
-    def _new_check(self, release: Release, level: str) -> Check:
+    def _new_check(self, release: VllmRelease, level: str) -> AttachedLevel:
         if self._moves is None:
             return Sums(self._built)
         if level == AUDIT:

@@ -3,25 +3,26 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-import invariants.events as seen
-from harness.core.faults import FaultPlan
-from harness.engines.foreign.attached import levels
-from harness.engines.foreign.attached.levels import Check
-from harness.engines.vllm import reports
-from harness.engines.vllm.adapter import REPORTED
-from harness.engines.vllm.attached.live import config_of
-from harness.engines.vllm.boot import Release
-from harness.engines.vllm.capture import VllmCapture
-from harness.engines.vllm.core import Built
-from harness.engines.vllm.device import POOL
-from harness.engines.vllm.moves import Moves
-from harness.engines.vllm.passes import Pass
-from harness.engines.vllm.requests import Requests
-from harness.engines.vllm.runner import Hooks, Runner
-from harness.strict.owners import OwnerTable, wrongly_owned_unit
-from invariants.laws.memory.pools import pools_conserve_units, unbalanced
-from invariants.view import FENCE, FREE, REQUEST_KIND, Holding, Owner, PoolView, Snapshot
-from invariants.violation import Violation
+import swarden.invariants.events as seen
+from swarden.harness.core.faults import FaultPlan
+from swarden.harness.engines.foreign.attached import levels
+from swarden.harness.engines.foreign.attached.levels import AttachedLevel
+from swarden.harness.engines.vllm import reports
+from swarden.harness.engines.vllm.adapter import REPORTED
+from swarden.harness.engines.vllm.attached.live import config_of
+from swarden.harness.engines.vllm.boot import VllmRelease
+from swarden.harness.engines.vllm.capture import VllmCapture
+from swarden.harness.engines.vllm.core import BuiltCore
+from swarden.harness.engines.vllm.device import POOL
+from swarden.harness.engines.vllm.moves import Moves
+from swarden.harness.engines.vllm.passes import VllmPass
+from swarden.harness.engines.vllm.requests import VllmRequests
+from swarden.harness.engines.vllm.runner import Hooks, Runner
+from swarden.harness.strict.owners import OwnerTable, wrongly_owned_unit
+from swarden.invariants.events import REQUEST_KIND, Owner
+from swarden.invariants.laws.memory.pools import pools_conserve_units, unbalanced
+from swarden.invariants.view import FENCE, FREE, Holding, PoolView, Snapshot
+from swarden.invariants.violation import Violation
 
 OF_THE_PORT = frozenset(
     kind.__name__
@@ -39,13 +40,13 @@ OF_THE_PORT = frozenset(
 UNREPORTED = seen.ALL_EVENTS - REPORTED | OF_THE_PORT
 
 
-class Sums(Check):
+class Sums(AttachedLevel):
     """After each turn, the free blocks by the pool's counter and the blocks in tables must be all blocks.
 
     The cost is a pass over the block tables of the requests.
     """
 
-    def __init__(self, built: Built) -> None:
+    def __init__(self, built: BuiltCore) -> None:
         self._built, self._capacity = built, len(built.pool.blocks) - 1
 
     def turn_ended(self, events: Sequence[NamedTuple]) -> Sequence[Violation]:
@@ -69,7 +70,7 @@ class Audit(levels.Audit):
     The cost is proportional to the moved blocks and to the tables of the requests.
     """
 
-    def __init__(self, built: Built) -> None:
+    def __init__(self, built: BuiltCore) -> None:
         super().__init__(Sums(built))
         self._built, self._table = built, OwnerTable(POOL, "block", len(built.pool.blocks) - 1)
 
@@ -99,7 +100,7 @@ class Audit(levels.Audit):
 class Census(levels.Census):
     """Captures the pool; a runner follows the passes as the stand-in for the model runner does."""
 
-    def __init__(self, release: Release, built: Built, requests: Requests, moves: Moves) -> None:
+    def __init__(self, release: VllmRelease, built: BuiltCore, requests: VllmRequests, moves: Moves) -> None:
         self._config = config_of(release, built.scheduler)
         self._built, self._requests, self._moves = built, requests, moves
         self._events: list[NamedTuple] = []
@@ -131,10 +132,10 @@ class Census(levels.Census):
     def _is_paused(self) -> bool:
         return bool(self._built.scheduler.pause_state != self._unpaused)
 
-    def _launched(self, one: Pass) -> None:
+    def _launched(self, one: VllmPass) -> None:
         self._events += reports.launched(one, self._config, self._runner.device)
 
-    def _completed(self, one: Pass) -> None:
+    def _completed(self, one: VllmPass) -> None:
         self._events += reports.completed(one, self._requests)
 
     def _taken_events(self) -> Sequence[NamedTuple]:
@@ -146,7 +147,7 @@ class Census(levels.Census):
         return self._capture.capture(self._num_turns, self._requests, is_paused=False)
 
 
-def in_tables(built: Built) -> Iterator[tuple[Owner, Any]]:
+def in_tables(built: BuiltCore) -> Iterator[tuple[Owner, Any]]:
     """The blocks in the tables of the requests, with their owners."""
     for table in built.tables:
         for rid, blocks in table.req_to_blocks.items():

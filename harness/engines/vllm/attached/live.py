@@ -3,26 +3,26 @@
 from collections.abc import Callable, Container
 from typing import Any
 
-from harness.core.errors import InvalidConfig
-from harness.engines.foreign.attached.follow import UnknownScheduler
-from harness.engines.vllm.boot import Release
-from harness.engines.vllm.config import VllmConfig
-from harness.engines.vllm.core import Built
+from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.engines.foreign.attached.follow import UnknownScheduler
+from swarden.harness.engines.vllm.boot import VllmRelease
+from swarden.harness.engines.vllm.config import VllmConfig
+from swarden.harness.engines.vllm.core import BuiltCore
 
 KEPT = 10_000
 NOT_IN_A_REPLAY = {"long_prefill_token_threshold": 0, "enable_chunked_prefill": True, "prefill_schedule_interval": 1}
 
 
-def built_of(release: Release, scheduler: Any, number_of: Callable[[str], int]) -> Built:
+def built_of(release: VllmRelease, scheduler: Any, number_of: Callable[[str], int]) -> BuiltCore:
     """The scheduler with its memory, all of it free; raises UnknownScheduler if a part of it is not known."""
     for reason, is_unknown in REFUSALS.items():
         if is_unknown(release, scheduler):
             raise UnknownScheduler(reason)
     manager = scheduler.kv_cache_manager
-    return Built(None, scheduler, manager, manager.block_pool, None, number_of)
+    return BuiltCore(None, scheduler, manager, manager.block_pool, None, number_of)
 
 
-REFUSALS: dict[str, Callable[[Release, Any], bool]] = {
+REFUSALS: dict[str, Callable[[VllmRelease, Any], bool]] = {
     "its class is not one of the release's two": lambda release, scheduler: (
         type(scheduler) not in (release.part("Scheduler"), release.part("AsyncScheduler"))
     ),
@@ -41,7 +41,7 @@ REFUSALS: dict[str, Callable[[Release, Any], bool]] = {
 }
 
 
-def config_of(release: Release, scheduler: Any) -> VllmConfig:
+def config_of(release: VllmRelease, scheduler: Any) -> VllmConfig:
     """The configuration with which the adapter builds such a scheduler; raises UnknownScheduler if it cannot."""
     whole, *windowed = _specs(scheduler)
     try:

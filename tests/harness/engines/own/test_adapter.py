@@ -1,14 +1,9 @@
-"""The adapter of our own engine: translated events have the same meaning."""
+"""The adapter of our own engine: the events of copies to and from the host."""
 
-import invariants.events as seen
-from engine_under_test.config import EngineConfig
-from harness.components.translation import INVARIANT_EVENTS, TRANSLATION
-from harness.core.port import Submission
-from harness.engines.own.adapter import SwardenEngine
-
-
-def test_each_event_of_the_invariants_has_a_translation():
-    assert set(INVARIANT_EVENTS.values()) == set(TRANSLATION.values())
+import swarden.invariants.events as seen
+from swarden.engine_under_test.config import EngineConfig
+from swarden.harness.core.port import Submission
+from swarden.harness.engines.own.adapter import SwardenEngine
 
 
 def events_of(config):

@@ -5,12 +5,20 @@ import math
 import pytest
 import torch
 
-from engine_under_test.config import EngineConfig, PoolSpec
-from engine_under_test.ports import Computed, ForwardBatch, ForwardEntry, LogitsSpan, PageSpan, PoolPages, SlotLayout
-from engine_under_test.sampling import SamplingParams
-from harness.engines.own.compared_forward import TOLERANCE, ComparedForward
-from harness.engines.own.models import VOCABULARY, tiny_model
-from invariants.events import Compared, Written
+from swarden.engine_under_test.config import EngineConfig, PoolSpec
+from swarden.engine_under_test.ports import (
+    Computed,
+    ForwardBatch,
+    ForwardEntry,
+    LogitsSpan,
+    PageSpan,
+    PoolPages,
+    SlotLayout,
+)
+from swarden.engine_under_test.sampling import SamplingParams
+from swarden.harness.engines.own.compared_forward import TOLERANCE, ComparedForward
+from swarden.harness.engines.own.models import VOCABULARY, tiny_model
+from swarden.invariants.events import Compared, Written
 
 PROMPT = [3, 1, 4, 1, 5]
 WITHOUT_CACHE = tiny_model("tiny-gemma3", EngineConfig(page_size=4, full_pages=4)).without_cache

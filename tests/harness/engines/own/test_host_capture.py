@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from engine_under_test.config import EngineConfig
-from harness.components.limits import limits_of
-from harness.core.ops import Heal, Inject, Recipe, Step, Submit
-from harness.core.system import EngineSystem
-from harness.engines.own.adapter import SwardenEngine
-from invariants.view import Holding, Owner
+from swarden.engine_under_test.config import EngineConfig
+from swarden.harness.components.limits import limits_of
+from swarden.harness.core.ops import Heal, Inject, Recipe, Step, Submit
+from swarden.harness.core.system import EngineSystem
+from swarden.harness.engines.own.adapter import SwardenEngine
+from swarden.invariants.events import Owner
+from swarden.invariants.view import Holding
 
 WITHOUT_HOST = EngineConfig(page_size=4, full_pages=32, swa_pages=8, sliding_window=6, max_running_requests=4)
 CONFIG = replace(WITHOUT_HOST, host_full_pages=32, host_swa_pages=8, load_back_threshold=1)

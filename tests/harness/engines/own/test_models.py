@@ -6,12 +6,12 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.model.decoder import dense_logits
-from engine_under_test.strict import LEVELS, VARIABLE
-from harness.core.ops import Abort, Drain, Inject, Recipe, Step, Submit
-from harness.engines.own.models import MODELS, VOCABULARY, tiny_model
-from invariants.events import Compared, Read, Written
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.model.decoder import dense_logits
+from swarden.engine_under_test.strict import LEVELS, VARIABLE
+from swarden.harness.core.ops import Abort, Drain, Inject, Recipe, Step, Submit
+from swarden.harness.engines.own.models import MODELS, VOCABULARY, tiny_model
+from swarden.invariants.events import Compared, Read, Written
 from tests.harness.driving import own_driver
 
 BOTH = EngineConfig(

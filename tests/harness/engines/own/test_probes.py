@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from harness.engines.own.probes import ENGINE_PROBES, ProbeWatch
-from invariants.events import (
+from swarden.harness.engines.own.probes import ENGINE_PROBES, ProbeWatch
+from swarden.invariants.events import (
     Admitted,
     Completed,
     CopyBegan,
@@ -33,8 +33,8 @@ from invariants.events import (
     Split,
     Taken,
 )
-from invariants.transition import Transition
-from invariants.view import RequestView
+from swarden.invariants.transition import Transition
+from swarden.invariants.view import RequestView
 from tests.invariants.builders import AFTER, PROMPT, R1, idle
 from tests.invariants.host_builders import COPYING
 

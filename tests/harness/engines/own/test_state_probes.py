@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from harness.engines.own.state_probes import StateWatch
-from invariants.events import CopyBegan, Matched, Removed, Tombstoned, Verified
-from invariants.transition import Transition
-from invariants.view import Snapshot
+from swarden.harness.engines.own.state_probes import StateWatch
+from swarden.invariants.events import CopyBegan, Matched, Removed, Tombstoned, Verified
+from swarden.invariants.transition import Transition
+from swarden.invariants.view import Snapshot
 from tests.invariants.builders import PROMPT
 from tests.invariants.host_builders import BACKUP_BEGAN, COPYING, LOAD_BEGAN
 

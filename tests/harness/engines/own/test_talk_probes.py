@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from harness.engines.own.talk_probes import SessionWatch
-from invariants.events import Finished, GivenUp, Kept, Retracted, Slid, Verified
-from invariants.reference import Reference
-from invariants.transition import Transition
-from invariants.view import SessionView
+from swarden.harness.engines.own.talk_probes import SessionWatch
+from swarden.invariants.events import Finished, GivenUp, Kept, Retracted, Slid, Verified
+from swarden.invariants.reference import Reference
+from swarden.invariants.transition import Transition
+from swarden.invariants.view import SessionView
 from tests.invariants.builders import AFTER, BEFORE, HEALTHY, idle, reference
 from tests.invariants.cases.sessions import IDLE, KEPT, RUNNING, WAITING, with_sessions
 

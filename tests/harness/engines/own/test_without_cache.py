@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from engine_under_test.config import EngineConfig
-from engine_under_test.model.decoder import Decoder
-from engine_under_test.model.weights import random_tensors
-from harness.engines.own import without_cache
-from harness.engines.own.models import tiny_model
-from harness.engines.own.without_cache import WithoutCache
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.model.decoder import Decoder
+from swarden.engine_under_test.model.weights import random_tensors
+from swarden.harness.engines.own import without_cache
+from swarden.harness.engines.own.models import tiny_model
+from swarden.harness.engines.own.without_cache import WithoutCache
 
 SPEC = tiny_model("tiny-gemma2", EngineConfig(page_size=4, full_pages=4, swa_pages=6, sliding_window=4)).decoder.spec
 TOKENS = [3, 1, 4, 1, 5, 9, 2, 6]

@@ -2,9 +2,9 @@
 
 import pytest
 
-from harness.core.errors import InvalidConfig
-from harness.engines.sglang.config import random_config
-from harness.engines.sglang.target import SglangTarget
+from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.engines.sglang.config import random_config
+from swarden.harness.engines.sglang.target import SglangTarget
 from tests.harness.engines.some_draws import RandomDraw
 
 

@@ -4,11 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.core.errors import InvalidConfig
-from harness.core.faults import FaultPlan
-from harness.engines.sglang.config import DECODE, PREFILL, SglangConfig
-from harness.engines.sglang.link import DELAY_POLLS, FAULTS, End, Link
-from harness.engines.sglang.target import SglangTarget
+from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.faults import FaultPlan
+from swarden.harness.engines.sglang.config import DECODE, PREFILL, SglangConfig
+from swarden.harness.engines.sglang.link import DELAY_POLLS, FAULTS, SglangLink, TransferMemory
+from swarden.harness.engines.sglang.target import SglangTarget
 
 PAGE = 2
 
@@ -17,8 +17,8 @@ def linked(fault=None):
     """A link with one room: two pages and one windowed page are sent, and both sides' tags."""
     faults = FaultPlan(FAULTS)
     tags = (list(range(8)), list(range(8))), ([0] * 8, [0] * 8)
-    ends = [End(one, SimpleNamespace(), PAGE, faults) for one in tags]
-    link = Link()
+    ends = [TransferMemory(one, SimpleNamespace(), PAGE, faults) for one in tags]
+    link = SglangLink()
     link.prefill, link.decode = ends
     room = link.room(1)
     room.wanted = [3, 1], [2]

@@ -1,10 +1,11 @@
 """The owner of a moved unit is found in the pass that writes it, or in the snapshots before and after."""
 
-from harness.engines.sglang.moves import Moved, with_owners
-from invariants import events, view
-from invariants.limits import Limits
+from swarden.harness.engines.sglang.moves import AllocatorMove, with_owners
+from swarden.invariants import events, view
+from swarden.invariants.events import Owner
+from swarden.invariants.limits import Limits
 
-R1, R2, N1 = view.Owner("request", 1), view.Owner("request", 2), view.Owner("tree", 1)
+R1, R2, N1 = Owner("request", 1), Owner("request", 2), Owner("tree", 1)
 
 
 def snapshot(free, **units_by_owner):
@@ -19,7 +20,7 @@ def moves(listed, before, after):
 
 
 def test_taken_unit_belongs_to_its_owner_after_the_step():
-    found = moves([Moved("full", True, (2, 3))], snapshot([2, 3]), snapshot([], r1=[2], r2=[3]))
+    found = moves([AllocatorMove("full", True, (2, 3))], snapshot([2, 3]), snapshot([], r1=[2], r2=[3]))
 
     assert found == [events.Taken("full", (2,), R1), events.Taken("full", (3,), R2)]
 
@@ -27,19 +28,19 @@ def test_taken_unit_belongs_to_its_owner_after_the_step():
 def test_taken_unit_that_a_pass_writes_belongs_to_its_request_and_is_given_to_the_tree():
     written = events.Written(1, 1, "full", 0, 1, (2,))
 
-    found = moves([Moved("full", True, (2,)), written], snapshot([2]), snapshot([], n1=[2]))
+    found = moves([AllocatorMove("full", True, (2,)), written], snapshot([2]), snapshot([], n1=[2]))
 
     assert found == [events.Taken("full", (2,), R1), written, events.Given("full", (2,), R1, N1)]
 
 
 def test_freed_unit_belonged_to_its_owner_before():
-    found = moves([Moved("full", False, (2,))], snapshot([], n1=[2]), snapshot([2]))
+    found = moves([AllocatorMove("full", False, (2,))], snapshot([], n1=[2]), snapshot([2]))
 
     assert found == [events.Freed("full", (2,), N1, "freed", 0)]
 
 
 def test_unit_that_is_freed_twice_has_no_owner_the_second_time():
-    freed = Moved("full", False, (2,))
+    freed = AllocatorMove("full", False, (2,))
 
     first, second = moves([freed, freed], snapshot([], r1=[2]), snapshot([2, 2]))
 

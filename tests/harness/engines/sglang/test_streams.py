@@ -4,17 +4,17 @@ from functools import partial
 
 import pytest
 
-from harness.core.errors import InvalidConfig
-from harness.engines.sglang.config import SglangConfig
-from harness.engines.sglang.streams import Copy, Devices, Event, Stream
+from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.engines.sglang.config import SglangConfig
+from swarden.harness.engines.sglang.streams import Devices, Stream, StreamCopy, StreamEvent
 
 
-def queue_copies(stream: Stream, made: list[str], slow: set[str], *names: str) -> Event:
+def queue_copies(stream: Stream, made: list[str], slow: set[str], *names: str) -> StreamEvent:
     """Put copies on a stream; returns an event behind them."""
     with Devices.stream(stream):
         for name in names:
-            Devices.current_stream().put(Copy(partial(made.append, name), partial(slow.__contains__, name)))
-        event = Event()
+            Devices.current_stream().put(StreamCopy(partial(made.append, name), partial(slow.__contains__, name)))
+        event = StreamEvent()
         event.record()
     return event
 
@@ -33,7 +33,7 @@ def test_copies_are_made_in_order_up_to_a_slow_one_when_the_release_asks():
 
 
 def test_stream_that_waits_for_an_event_is_behind_the_passes_before_it():
-    passes, schedule, loads, event = Stream(), Stream(), Stream(), Event()
+    passes, schedule, loads, event = Stream(), Stream(), Stream(), StreamEvent()
     passes.behind = 3
     schedule.wait_stream(passes)
     event.record(schedule)

@@ -4,12 +4,11 @@ import re
 
 import pytest
 
-from harness.core.errors import UsageError
-from harness.core.releases import CHECKOUT, InEnvironment
-from harness.engines.foreign import target as released
-from harness.engines.sglang import target
-from harness.engines.sglang.releases import SGLANG
-from harness.engines.sglang.target import SglangTarget
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.releases import CHECKOUT, InEnvironment
+from swarden.harness.engines.foreign import target as released
+from swarden.harness.engines.sglang import target
+from swarden.harness.engines.sglang.target import SGLANG, SglangTarget
 
 
 @pytest.fixture(autouse=True)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from harness.core.errors import InvalidConfig
-from harness.core.target import Pool, Shape
-from harness.engines.vllm.config import random_config
-from harness.engines.vllm.target import VllmTarget
+from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.target import Pool, Shape
+from swarden.harness.engines.vllm.config import random_config
+from swarden.harness.engines.vllm.target import VllmTarget
 from tests.harness.engines.some_draws import RandomDraw
 
 

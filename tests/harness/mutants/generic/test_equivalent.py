@@ -2,9 +2,9 @@
 
 import pytest
 
-from harness.commands.sample import ROOT
-from harness.mutants.generic.equivalent import EQUIVALENTS, Equivalent, why_equivalent
-from harness.mutants.generic.mutation import Mutation
+from swarden.harness.commands.sample import ROOT
+from swarden.harness.mutants.generic.equivalent import EQUIVALENTS, Equivalent, why_equivalent
+from swarden.harness.mutants.generic.mutation import Mutation
 
 
 def mutation_of(one: Equivalent, line: int) -> Mutation:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.mutants.generic.generate import sample
+from swarden.harness.mutants.generic.generate import sample
 
 SOURCE = '''
 """One module."""
@@ -62,7 +62,7 @@ def test_mutation_names_its_place_and_its_diff(tmp_path):
     """The place has no line numbers; the diff has one line of context."""
     [truth] = [one for one in mutations(tmp_path) if "- return True" in one.changed]
 
-    assert (truth.path, truth.module, truth.place) == ("shop/shelf.py", "shop.shelf", "Shelf.is_wide")
+    assert (truth.path, truth.module, truth.place) == ("shop/shelf.py", "swarden.shop.shelf", "Shelf.is_wide")
     assert truth.diff.splitlines() == [
         "     def is_wide(self) -> bool:",
         "-        return True",

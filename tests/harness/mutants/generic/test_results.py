@@ -2,9 +2,9 @@
 
 import pytest
 
-from harness.mutants.generic.mutation import Mutation
-from harness.mutants.generic.results import Conditions, Results, killed_share, summary, survivors
-from harness.mutants.generic.trial import Trial
+from swarden.harness.mutants.generic.mutation import Mutation
+from swarden.harness.mutants.generic.results import Conditions, Results, killed_share, summary, survivors
+from swarden.harness.mutants.generic.trial import Trial
 
 HERE = Conditions(build="b", seed=1, runs=2, seconds=3.0)
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from engine_under_test.window import kept_len
-from harness.commands.sample import ROOT
-from harness.mutants.generic.attack import Kept
-from harness.mutants.generic.corpus import record
-from harness.mutants.generic.mutation import Mutation
-from harness.mutants.generic.trial import STUCK, trials
+from swarden.engine_under_test.window import kept_len
+from swarden.harness.commands.sample import ROOT
+from swarden.harness.mutants.generic.attack import KeptRuns
+from swarden.harness.mutants.generic.corpus import record
+from swarden.harness.mutants.generic.mutation import Mutation
+from swarden.harness.mutants.generic.trial import STUCK, trials
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 WINDOW = "engine_under_test/window.py"
@@ -26,7 +26,7 @@ def mutation(path, healthy, broken):
 
 
 @pytest.fixture(scope="module")
-def kept() -> list[Kept]:
+def kept() -> list[KeptRuns]:
     return record(runs=2, seed=1).kept
 
 

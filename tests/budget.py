@@ -1,0 +1,80 @@
+"""The budget of lines of each folder: it goes down freely, and up only with a line that names the new capability."""
+
+import ast
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from tests.tidy import Module
+
+# Lines of code by folder, without blank lines and docstrings.  A module counts for the innermost folder that is listed.
+LINES: Mapping[str, int] = {
+    "engine_under_test": 1_800,
+    "engine_under_test/cache": 880,
+    "engine_under_test/disaggregation": 1_160,
+    "engine_under_test/host": 420,
+    "engine_under_test/model": 2_340,
+    "engine_under_test/pools": 380,
+    "engine_under_test/scheduler": 1_060,
+    "fakes": 340,
+    "harness": 180,
+    "harness/bench": 1_040,
+    "harness/commands": 2_460,
+    "harness/components": 1_680,
+    "harness/core": 2_520,
+    "harness/engines/foreign": 540,
+    "harness/engines/own": 1_600,
+    "harness/engines/own/mutants": 2_120,
+    "harness/engines/sglang": 3_740,
+    "harness/engines/vllm": 2_780,
+    "harness/mutants": 1_000,
+    "harness/nightly": 1_200,
+    "harness/perturbed": 360,
+    "harness/report": 840,
+    "harness/search": 3_560,
+    "harness/strict": 1_340,
+    "harness/traces": 320,
+    "invariants": 1_720,
+    "invariants/contracts": 1_940,
+    "invariants/laws": 2_060,
+    "src": 20,
+    "tests": 860,
+    "tests/engine_under_test": 10_680,
+    "tests/engines": 1_400,
+    "tests/fakes": 380,
+    "tests/harness": 10_460,
+    "tests/hostile": 740,
+    "tests/invariants": 5_760,
+    "tests/quality": 580,
+    "tests/your_engine": 160,
+}
+# What has been added since, by folder: lines, and the capability that they bring.
+GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {}
+
+
+def num_code_lines(module: Module) -> int:
+    """The lines of a module that are neither blank nor of a docstring."""
+    lines = {number for number, line in enumerate(module.source.splitlines(), start=1) if line.strip()}
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+            docstring = node.body[0]
+            lines -= set(range(docstring.lineno, (docstring.end_lineno or docstring.lineno) + 1))
+    return len(lines)
+
+
+def lines_by_folder(modules: Iterable[Module]) -> Counter[str]:
+    """The lines of code for each folder of the budget; a module outside of all folders counts for its own path."""
+    counts: Counter[str] = Counter()
+    for module in modules:
+        above = [folder for folder in LINES if module.path.startswith(f"{folder}/")]
+        counts[max(above, key=len, default=module.path)] += num_code_lines(module)
+    return counts
+
+
+def over_budget(modules: Iterable[Module]) -> list[str]:
+    """A line for each folder with more lines than its budget."""
+    allowed = {folder: lines + sum(more for more, _ in GROWTH.get(folder, ())) for folder, lines in LINES.items()}
+    return [
+        f"{folder}: {lines} lines of code, the budget is {allowed.get(folder, 0)}: delete some, or name the capability"
+        for folder, lines in sorted(lines_by_folder(modules).items())
+        if lines > allowed.get(folder, 0)
+    ]

@@ -1,0 +1,159 @@
+"""Everything is imported below `swarden`, so a folder with packages of our former names disturbs nothing."""
+
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("engine_under_test", "fakes", "harness", "invariants")
+LOG = ROOT / "tests/quality/oplogs/B18.oplog"
+BUILD = """
+import sys
+from setuptools import build_meta
+folder = sys.argv[1]  # a build changes the arguments
+build_meta.build_sdist(folder)
+build_meta.build_wheel(folder)
+"""
+SPAWNED = """
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from swarden.harness.core.registry import target_of
+
+if __name__ == "__main__":
+    for method in ("spawn", "forkserver", "fork"):
+        with ProcessPoolExecutor(1, get_context(method)) as pool:
+            print(pool.submit(target_of, "swarden").result().name)
+"""
+MUTANTS = """
+from {root}harness.core.mutant import Hunk, Mutant
+hunk = Hunk("engine_under_test.engine:Engine.has_work", "return self.scheduler.has_work", "return True")
+busy = Mutant("busy", "made up", (hunk,), ("stuck",))
+"""
+SCHEDULER = "class Scheduler: ..."
+
+
+@pytest.fixture
+def foreign(tmp_path):
+    """A folder with packages of the four names, which no process may import."""
+    for name in PACKAGES:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise RuntimeError('a foreign package was imported')\n")
+    return tmp_path
+
+
+def run_in(folder, *command):
+    """Run a module of Python in a folder, which Python puts first on its path."""
+    return subprocess.run(
+        [sys.executable, *command],
+        cwd=folder,
+        env={"PATH": os.environ["PATH"], "HOME": str(folder), "OMP_NUM_THREADS": "1", "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_pytest_of_another_project_loads_the_plugin(foreign):
+    (foreign / "test_other.py").write_text("def test_passes(swarden_fuzz): ...\n")
+
+    run = run_in(foreign, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+
+    assert (run.returncode, "1 passed" in run.stdout) == (0, True), run.stdout + run.stderr
+
+
+def test_replay_runs_our_engine(foreign):
+    run = run_in(foreign, "-m", "swarden", "replay", str(LOG))
+
+    assert (run.returncode, run.stdout.split()[0]) == (1, "FAILED"), run.stdout + run.stderr
+
+
+def test_fuzz_and_the_test_that_it_generates_run_our_engine(foreign):
+    fuzzed = run_in(foreign, "-m", "swarden", "fuzz", "--mutant=B30", "--stop-on-first", "--minutes=2", "--workers=2")
+    generated = run_in(foreign, "-m", "pytest", "-q", "-p", "no:cacheprovider", ".swarden/findings")
+
+    assert fuzzed.returncode == 1, fuzzed.stdout + fuzzed.stderr
+    assert "1 failed" in generated.stdout  # the generated test plants the mutant
+    assert "foreign" not in generated.stdout
+
+
+def test_new_processes_import_our_packages(foreign):
+    (foreign / "spawned.py").write_text(SPAWNED)
+
+    run = run_in(foreign, "spawned.py")
+
+    assert run.stdout.split() == ["swarden"] * 3, run.stderr
+
+
+def test_attach_imports_our_attachment(foreign):
+    """It says what the scheduler of this made-up release lacks."""
+    package = foreign / "sglang/srt/managers"
+    package.mkdir(parents=True)
+    (package / "scheduler.py").write_text(SCHEDULER)
+
+    code = "import sglang.srt.managers.scheduler"
+    run = run_in(foreign, "-m", "swarden", "attach", "sglang", "--", sys.executable, "-c", code)
+
+    assert run.returncode == 0
+    assert "not attached" in run.stderr
+    assert "foreign" not in run.stderr
+
+
+def test_place_that_a_mutant_names_without_the_root_is_found(tmp_path):
+    (tmp_path / "mutants.py").write_text(MUTANTS.format(root="swarden."))
+
+    run = run_in(tmp_path, "-m", "swarden", "mutants", "run", "--mutants=mutants.py", "--seeds=1")
+
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_mutant_file_of_an_earlier_build_is_refused_with_what_to_write(tmp_path):
+    (tmp_path / "mutants.py").write_text(MUTANTS.format(root=""))
+
+    run = run_in(tmp_path, "-m", "swarden", "mutants", "run", "--mutants=mutants.py")
+
+    assert (run.returncode, run.stderr) == (
+        2,
+        "swarden: mutants.py:2: No module named 'harness'; write swarden.harness for harness, "
+        "and so for all imports of swarden\n",
+    )
+
+
+def test_generated_test_of_an_earlier_build_says_what_to_write(tmp_path):
+    (tmp_path / "test_found.py").write_text("from harness.core.oplog import Header, OpLog\n")
+
+    run = run_in(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+
+    assert "write swarden.harness for harness" in run.stdout
+
+
+def test_wheel_and_sdist_have_each_file_of_the_packages(tmp_path):
+    """A package that is built from a checkout without links, as a zip file of the repository, has none of them."""
+    listed = subprocess.run(["git", "ls-files", *PACKAGES], cwd=ROOT, capture_output=True, text=True, check=True)
+    want = set(listed.stdout.split())
+
+    subprocess.run([sys.executable, "-c", BUILD, tmp_path], cwd=checkout(tmp_path), check=True, capture_output=True)
+
+    [wheel] = tmp_path.glob("*.whl")
+    [sdist] = tmp_path.glob("*.tar.gz")
+    in_wheel = {name.removeprefix("swarden/") for name in zipfile.ZipFile(wheel).namelist()}
+    with tarfile.open(sdist) as archive:
+        members = archive.getmembers()
+    in_sdist = {one.name.partition("/src/swarden/")[2] for one in members}
+    assert want - in_wheel == set()
+    assert want - in_sdist == set()
+    assert not [one.name for one in members if one.issym()]
+
+
+def checkout(folder):
+    """A copy of the tracked files, because a build writes beside them."""
+    copy = folder / "checkout"
+    copy.mkdir()
+    files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
+    subprocess.run(["tar", "--null", "-T", "-", "-cf", folder / "files.tar"], input=files, cwd=ROOT, check=True)
+    subprocess.run(["tar", "-xf", folder / "files.tar"], cwd=copy, check=True)
+    return copy
