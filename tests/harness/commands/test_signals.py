@@ -41,7 +41,7 @@ def test_interrupted_command_exits_with_1_if_a_finding_is_confirmed_else_with_13
     """It is interrupted as soon as the sign of its progress, a file, is there, or it has a process of its own."""
     with running(*command, cwd=tmp_path) as process:
         children = Path(FORKED.format(pid=process.pid))
-        wait_until(lambda: children.read_text() if sign == FORKED else any(tmp_path.glob(sign)))
+        wait_until(lambda: bool(children.read_text()) if sign == FORKED else any(tmp_path.glob(sign)))
         process.send_signal(number)
         output, errors = process.communicate()
 
