@@ -7,9 +7,9 @@ TOOLS := .venv/.swarden-tools
 PIP := $(BIN)/pip --disable-pip-version-check install -q --no-compile
 LOCKED := $(PIP) --no-deps --require-hashes --requirement
 
-# Tests that run without coverage, because tracing is too slow: searches of the harness, and whole runs of models.
+# Tests that run without coverage, because tracing is too slow: searches of the harness, hostile files, whole commands, and runs of models.
 MODEL_TESTS := tests/engine_under_test/model
-UNMEASURED := $(wildcard tests/harness tests/quality $(MODEL_TESTS)/test_oracle.py $(MODEL_TESTS)/test_invariance.py)
+UNMEASURED := $(wildcard tests/harness tests/quality tests/hostile tests/test_import_root.py $(MODEL_TESTS)/test_oracle.py $(MODEL_TESTS)/test_invariance.py)
 
 .PHONY: setup fuzz test test-engines lint format lock
 
