@@ -15,28 +15,36 @@ FORKED = "/proc/{pid}/task/{pid}/children"  # not empty: what the command needs 
 SETTLED = "a/nights/*/report.md"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
 @pytest.mark.parametrize(
-    ("command", "sign", "code"),
+    ("number", "command", "sign", "code"),
     [
-        pytest.param((*FUZZ, "--minutes", 9), "out/*.running.oplog", 130, id="fuzz"),
-        pytest.param((*FUZZ, "--minutes", 9, "--mutant", "B46"), UNSHRUNK, 1, id="fuzz-with-a-finding"),
-        pytest.param(("fuzz", "--exhaustive", 9, "--out", "out", "--minutes", 9), FORKED, 130, id="exhaustive"),
+        pytest.param(signal.SIGINT, (*FUZZ, "--minutes", 9), "out/*.running.oplog", 130, id="fuzz"),
+        pytest.param(signal.SIGTERM, (*FUZZ, "--minutes", 9, "--mutant", "B46"), UNSHRUNK, 1, id="fuzz-with-a-finding"),
         pytest.param(
+            signal.SIGINT, ("fuzz", "--exhaustive", 9, "--out", "out", "--minutes", 9), FORKED, 130, id="exhaustive"
+        ),
+        pytest.param(
+            signal.SIGTERM,
             ("fuzz", "--exhaustive", 9, "--out", "out", "--minutes", 9, "--mutant", "B3"),
             "out/*.oplog",
             1,
             id="exhaustive-with-a-finding",
         ),
-        pytest.param((*NIGHTLY, "--minutes", 9), "a/nights/*/shards/*.json", 130, id="nightly"),
-        pytest.param((*NIGHTLY, "--runs", 8, "--mutant", "B46"), SETTLED, 1, id="nightly-with-a-finding"),
+        pytest.param(signal.SIGINT, (*NIGHTLY, "--minutes", 9), "a/nights/*/shards/*.json", 130, id="nightly"),
         pytest.param(
-            ("replay", "--repeat", 99999, "--events", "events", OPLOGS / "B18.oplog"), "events", 130, id="replay"
+            signal.SIGTERM, (*NIGHTLY, "--runs", 8, "--mutant", "B46"), SETTLED, 1, id="nightly-with-a-finding"
+        ),
+        pytest.param(
+            signal.SIGINT,
+            ("replay", "--repeat", 99999, "--events", "events", OPLOGS / "B18.oplog"),
+            "events",
+            130,
+            id="replay",
         ),
     ],
 )
 def test_interrupted_command_exits_with_1_if_a_finding_is_confirmed_else_with_130(
-    tmp_path, command, sign, code, number
+    tmp_path, number, command, sign, code
 ):
     """It is interrupted as soon as the sign of its progress, a file, is there, or it has a process of its own."""
     with running(*command, cwd=tmp_path) as process:
