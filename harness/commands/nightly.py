@@ -15,7 +15,8 @@ from swarden.harness.commands.events import EventLines, EventsOption, event_line
 from swarden.harness.commands.fuzz import ENGINES, STEP_TIMEOUT, STEP_TIMEOUT_S, check_engines
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode, worst
-from swarden.harness.core.files import check_target, opened, write_whole
+from swarden.harness.core.files import check_target, opened, read_whole, write_whole
+from swarden.harness.core.limits import MAX_ARCHIVE_BYTES
 from swarden.harness.core.registry import OWN
 from swarden.harness.nightly.events import Event
 from swarden.harness.nightly.journal import Journal
@@ -78,15 +79,16 @@ def nightly(
                 (ERR if as_json else OUT).print(line, markup=False)
         Journal(place.nights_folder / night.name / "shards").clear()
         if junit is not None:
-            _copy(place.nights_folder / night.name / "junit.xml", junit)
+            _copy(place.nights_folder / night.name / "junit.xml", junit, place.root)
         if as_json:
             print_json(msgspec.to_builtins(night))
     raise typer.Exit(night.exit_code or ExitCode.CLEAN)
 
 
-def _copy(source: Path, target: Path) -> None:
+def _copy(source: Path, target: Path, root: Path) -> None:
+    """Copy a file of the archive in `root` to a target that the user names."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(target, source.read_bytes())
+    write_whole(target, read_whole(source, most=MAX_ARCHIVE_BYTES, inside=root))
 
 
 @contextmanager

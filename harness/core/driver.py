@@ -79,9 +79,8 @@ EVERYTHING = KeptParts()
 
 
 class Checking(NamedTuple):
-    """The invariants to check, the interval of checks in engine steps, the location of the engine's code.
+    """The invariants to check, the interval of checks in engine steps, the engine's code, and the target's name.
 
-    `target` names the target whose systems are captured.
     If `every` is above 1, the only other checks are those at the start and at the end of a drain.  A run of more than
     `max_steps` engine steps raises RunTooLarge.
     """
@@ -122,7 +121,7 @@ class Driver:
     """Applies ops to systems, and captures and checks one transition per step or op, until a check fails.
 
     After a failure every further op is skipped.  `observe` is called with every transition before it is checked.  An
-    error of a capture raises TargetFault; an error of an invariant is a fault of swarden, and is not caught.
+    error of a capture raises TargetFault; an error of an invariant is an internal error, and is not caught.
     """
 
     def __init__(
@@ -290,7 +289,7 @@ class Driver:
     def _fail(self, error: Exception) -> None:
         """Record the error of the acting engine; the failed step has events since the last capture, but no snapshot.
 
-        If the target cannot tell these events any more, the error of the engine is still the failure.
+        If the target cannot report these events any more, the error of the engine is still the failure.
         """
         index, moments, code = self._history.system, self._history.moments, self._checking.code
         system, last = self.systems[index], self._last[index]

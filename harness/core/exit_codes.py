@@ -10,7 +10,7 @@ STOPPING = (signal.SIGINT, signal.SIGTERM)  # interrupt a command
 class ExitCode(IntEnum):
     """The exit codes in the order of precedence.
 
-    FAULT is a fault of swarden itself.  STUCK: a drain did not finish in time.  INTERRUPTED: before a verdict.  RED:
+    FAULT is an internal error.  STUCK: a drain did not finish in time.  INTERRUPTED: before a verdict.  RED:
     the minimum coverage was not reached, a mutant was not found, or a crash did not repeat.
     """
 

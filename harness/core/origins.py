@@ -17,7 +17,7 @@ class EngineCode(NamedTuple):
 
     `ledgers` is a package within it that only does accounting, `emitters` are functions that only emit events; the
     origin of an event is their caller.  `stand_ins` are the modules of the stand-in for the model, whose time a
-    benchmark tells apart from that of the port.
+    benchmark counts apart from that of the port.
     """
 
     package: str = ""

@@ -10,8 +10,8 @@
     corpus/ENGINE/                      the corpus of one engine
 
 A file is written to a temporary name and renamed.  Nothing is read or written outside of the directory: a link that
-leads out of it is refused.  Every file but finding.json, quarantine.json and those of the corpus
-has one writer, so copying one archive over another loses no sighting.  A file that cannot be read is never removed.
+leads out of it is refused.  Every file but finding.json, quarantine.json and those of the corpus has one writer, so
+copying one archive over another loses no sighting.  A file that cannot be read is never removed.
 """
 
 import hashlib

@@ -20,7 +20,6 @@ def prepare_process() -> None:
     Older generations are collected soon, because the engines of finished runs are garbage in cycles.
     Hypothesis writes caches to its home directory even without a database, and works without them.  Its home is set to
     a path that cannot exist, so no file is written and no link of another user is followed.
-
     """
     set_hypothesis_home_dir(Path(os.devnull) / "hypothesis")
     providers._get_local_constants = Constants  # as in same_draws, for the whole process

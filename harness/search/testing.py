@@ -68,6 +68,7 @@ class Fuzz:
             "minutes": f"{self.seconds / 60:g}" if self.seconds is not None else None,
             "runs": self.runs,
             "seed": self.seed,
+            "shrink-seconds": f"{self.shrink_seconds:g}" if self.shrink_seconds != SHRINK_SECONDS else None,
         }
         given = [f"--{name} {value}" for name, value in options.items() if value is not None]
         return f"swarden fuzz {' '.join(given)} --workers 1"

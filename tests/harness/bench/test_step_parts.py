@@ -1,4 +1,4 @@
-"""The parts of a checked step: the stand-in for a model is told apart from the port."""
+"""The parts of a checked step: the stand-in for a model is counted apart from the port."""
 
 import sys
 from types import FunctionType
