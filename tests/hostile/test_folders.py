@@ -4,7 +4,7 @@ import os
 import shutil
 import socket
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import chdir, suppress
 from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -62,8 +62,7 @@ def paths_in(root: Path) -> list[Path]:
 
 
 def as_socket(path: Path, _: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as server:
-        os.chdir(path.parent)  # the path of a socket has at most 108 bytes
+    with socket.socket(socket.AF_UNIX) as server, chdir(path.parent):  # the path of a socket has at most 108 bytes
         server.bind(path.name[:100])
 
 
