@@ -11,7 +11,7 @@ LOCKED := $(PIP) --no-deps --require-hashes --requirement
 MODEL_TESTS := tests/engine_under_test/model
 UNMEASURED := $(wildcard tests/harness tests/quality tests/hostile tests/test_import_root.py $(MODEL_TESTS)/test_oracle.py $(MODEL_TESTS)/test_invariance.py)
 
-.PHONY: setup fuzz test test-engines lint format lock
+.PHONY: setup fuzz test test-engines test-package lint format lock
 
 setup: $(TOOLS)
 
@@ -52,6 +52,10 @@ test-engines: export OMP_NUM_THREADS = 1
 test-engines: $(TOOLS)
 	$(BIN)/swarden engines install sglang==0.5.12.post1 sglang==0.5.23 vllm==0.20.2 vllm==0.33.0
 	$(BIN)/pytest tests/engines
+
+# Wheel and sdist in empty environments; the page of a finding in a browser (Debian's package chromium).
+test-package: $(TOOLS)
+	$(BIN)/pytest -rP tests/packaging
 
 lint: $(TOOLS)
 	$(BIN)/ruff check

@@ -26,6 +26,7 @@ from swarden.harness.core.imports import importing, one_line, place_of
 FAILED = (ExitCode.NONDETERMINISTIC, ExitCode.VIOLATED, ExitCode.STUCK)  # the verdicts of an interrupted command
 MAX_SHOWN = 2000  # characters of a message: names in files can be long
 COMMANDS = {
+    "demo": "Find, shrink, replay and show a planted leak of a small engine, in seconds.",
     "fuzz": "Drive an engine with random traffic; check every step; shrink and save the failures.",
     "nightly": "Fuzz every night, with an archive of what the nights before have found.",
     "archive": "The findings of the nights: list, show, quarantine, verify or import them.",

@@ -21,6 +21,7 @@ LINES: Mapping[str, int] = {
     "harness/commands": 2_460,
     "harness/components": 1_680,
     "harness/core": 2_520,
+    "harness/engines/demo": 0,
     "harness/engines/foreign": 540,
     "harness/engines/own": 1_600,
     "harness/engines/own/mutants": 2_120,
@@ -44,11 +45,17 @@ LINES: Mapping[str, int] = {
     "tests/harness": 10_460,
     "tests/hostile": 740,
     "tests/invariants": 5_760,
+    "tests/packaging": 0,
     "tests/quality": 580,
-    "tests/your_engine": 160,
 }
 # What has been added since, by folder: lines, and the capability that they bring.
-GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {}
+GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
+    "harness/commands": [(60, "swarden demo")],
+    "harness/engines/demo": [(200, "the engine of the demo and its target, which were tests/your_engine")],
+    "tests": [(140, "the stories and the picture in the documents are what is printed; a build as it is published")],
+    "tests/harness": [(40, "the demo's engine as a package of a user, in place of tests/your_engine")],
+    "tests/packaging": [(120, "wheel and sdist are tried in empty environments")],
+}
 
 
 def num_code_lines(module: Module) -> int:

@@ -12,9 +12,10 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from swarden.harness.cli import app
+from tests import pages
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 FENCED = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 IN_A_LINE = re.compile(r"`((?:[A-Z_]+=\S+ )?swarden [^`]+)`")
@@ -69,6 +70,19 @@ def test_command_of_the_documentation_is_one_of_this_build(line):
 def test_command_that_is_none_of_this_build_is_refused(line):
     with pytest.raises(typer.TyperException):
         parse(line)
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in PAGES if pages.STORY.search(path.read_text())], ids=lambda path: path.name
+)
+def test_story_in_a_page_is_the_one_that_its_command_prints(path):
+    """If not: `python -m tests.pages` writes it again."""
+    assert pages.with_stories(path.read_text()) == path.read_text()
+
+
+def test_page_in_the_picture_is_the_one_that_is_made():
+    """If not: `python -m tests.pages --picture` draws it again."""
+    assert pages.text_in_picture(pages.page_in_picture()) == pages.TEXT.read_text()
 
 
 def lint(path: Path) -> subprocess.CompletedProcess[str]:

@@ -9,16 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.release import build
+
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("engine_under_test", "fakes", "harness", "invariants")
 LOG = ROOT / "tests/quality/oplogs/B18.oplog"
-BUILD = """
-import sys
-from setuptools import build_meta
-folder = sys.argv[1]  # a build changes the arguments
-build_meta.build_sdist(folder)
-build_meta.build_wheel(folder)
-"""
 SPAWNED = """
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -136,7 +131,7 @@ def test_wheel_and_sdist_have_each_file_of_the_packages(tmp_path):
     listed = subprocess.run(["git", "ls-files", *PACKAGES], cwd=ROOT, capture_output=True, text=True, check=True)
     want = set(listed.stdout.split())
 
-    subprocess.run([sys.executable, "-c", BUILD, tmp_path], cwd=checkout(tmp_path), check=True, capture_output=True)
+    build(tmp_path)
 
     [wheel] = tmp_path.glob("*.whl")
     [sdist] = tmp_path.glob("*.tar.gz")
@@ -147,13 +142,3 @@ def test_wheel_and_sdist_have_each_file_of_the_packages(tmp_path):
     assert want - in_wheel == set()
     assert want - in_sdist == set()
     assert not [one.name for one in members if one.issym()]
-
-
-def checkout(folder):
-    """A copy of the tracked files, because a build writes beside them."""
-    copy = folder / "checkout"
-    copy.mkdir()
-    files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
-    subprocess.run(["tar", "--null", "-T", "-", "-cf", folder / "files.tar"], input=files, cwd=ROOT, check=True)
-    subprocess.run(["tar", "-xf", folder / "files.tar"], cwd=copy, check=True)
-    return copy

@@ -18,7 +18,8 @@ from typing import TypeGuard
 PACKAGES = ("engine_under_test", "invariants", "fakes", "harness")
 PERMITTED_AT_THE_TOP = {
     *(*PACKAGES, "src", "tests", "docs"),
-    *("pyproject.toml", "requirements.lock", "README.md", "Makefile", "LICENSE", "SECURITY.md"),
+    *("pyproject.toml", "MANIFEST.in", "requirements.lock", "Makefile", "LICENSE"),
+    *("README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md"),
 }
 
 OWN_ENGINE = ("engine_under_test", "fakes", "invariants", "torch", "hypothesis")

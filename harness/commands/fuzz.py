@@ -24,6 +24,7 @@ from swarden.harness.core.registry import OWN, target_of
 from swarden.harness.core.replay import planted
 from swarden.harness.core.target import ENGINE, Target
 from swarden.harness.core.twins import check_twin
+from swarden.harness.report.wording import counted
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.corpus import digest_of, files_of
 from swarden.harness.search.fixed_settings import assignments
@@ -195,22 +196,22 @@ def _with_folders(plans: Sequence[Plan]) -> Sequence[Plan]:
 
 def _opening(shared: Plan, plans: Sequence[Plan]) -> str:
     """The first line of the output: the length and the subjects of the campaigns."""
-    length = _count(shared.max_runs, "run") if shared.max_runs is not None else _count(shared.seconds / 60, "minute")
+    length = counted(shared.max_runs, "run") if shared.max_runs is not None else counted(shared.seconds / 60, "minute")
     if len(plans) == 1:
-        subject, where = _subject(plans[0]), f"on {_count(plans[0].workers, 'worker')}"
+        subject, where = _subject(plans[0]), f"on {counted(plans[0].workers, 'worker')}"
     else:
-        each = [f"{_subject(plan)} on {_count(plan.workers, 'worker')}" for plan in plans]
+        each = [f"{_subject(plan)} on {counted(plan.workers, 'worker')}" for plan in plans]
         subject, where = "each of " + "; ".join(each), "at the same time"
         cores = os.cpu_count() or 1
         if (workers := sum(plan.workers for plan in plans)) > cores:
-            where += f" ({workers} workers share {_count(cores, 'core')})"
+            where += f" ({workers} workers share {counted(cores, 'core')})"
     return f"{length} of random traffic for {subject}, {where}; Ctrl-C ends it early and keeps findings"
 
 
 def _corpora(plans: Sequence[Plan]) -> list[str]:
     """A line for each corpus, with its hash: a campaign is run again only with the same corpus."""
     folders = [plan.corpus for plan in plans if plan.corpus is not None]
-    return [f"corpus {one}: {_count(len(files_of(one)), 'log')}, {digest_of(one)}" for one in folders]
+    return [f"corpus {one}: {counted(len(files_of(one)), 'log')}, {digest_of(one)}" for one in folders]
 
 
 def _subject(plan: Plan) -> str:
@@ -218,10 +219,6 @@ def _subject(plan: Plan) -> str:
     subject += f" with model {plan.model}" if plan.model else ""
     subject += "".join(f", {one}" for one in assignments(plan.settings))
     return subject + (f" and the bug {plan.mutant}" if plan.mutant is not None else "")
-
-
-def _count(number: float, noun: str) -> str:
-    return f"{number:g} {noun}" + "s" * (number != 1)
 
 
 def _command(plan: Plan, engines: Sequence[str], asked: Asked) -> str:
@@ -266,8 +263,8 @@ def _print_findings(outcome: Outcome) -> None:
         print_lines(OUT, finding.story)
         if finding.engine_steps is not None:
             OUT.print(
-                f"found after {finding.found_cpu_seconds:.1f} s of CPU, shrunk to {finding.ops} ops and "
-                f"{finding.engine_steps} engine steps in {finding.shrink_cpu_seconds:.1f} s",
+                f"found after {finding.found_cpu_seconds:.1f} s of CPU, shrunk to {counted(finding.ops, 'op')} and "
+                f"{counted(finding.engine_steps, 'engine step')} in {finding.shrink_cpu_seconds:.1f} s",
                 markup=False,
             )
         OUT.print("")

@@ -112,4 +112,6 @@ class EnginePort(Protocol):
         """Retract every running request, and launch no pass until `resume`."""
         return False
 
-    def resume(self) -> None: ...
+    def resume(self) -> None:
+        """End a pause."""
+        return

@@ -8,6 +8,7 @@ from swarden.harness.core.mutant_file import mutant_of
 from swarden.harness.core.oplog import Header
 from swarden.harness.core.ops import name_of
 from swarden.harness.core.target import ENGINE
+from swarden.harness.report.wording import counted
 from swarden.invariants.reference import Expectation, Reference
 
 MAX_REQUESTS = 8  # of one engine that a story lists
@@ -72,16 +73,12 @@ def _prompt(request_id: int, known: dict[int, Expectation]) -> str:
     own = known[request_id]
     earlier = [(one, _num_shared(own, known[one])) for one in takewhile(lambda one: one != request_id, known)]
     other, shared = max(earlier, key=lambda pair: pair[1], default=(0, 0))
-    text = f"prompt of {_counted(own.prompt_len, 'token')}"
+    text = f"prompt of {counted(own.prompt_len, 'token')}"
     if shared:
         text += f" ({'all' if shared == own.prompt_len else f'the first {shared}'} as in r{other})"
     text += f", namespace {own.namespace}" if own.namespace else ""
-    outputs = _counted(len(own.tokens) - own.prompt_len, "output token")
+    outputs = counted(len(own.tokens) - own.prompt_len, "output token")
     return f"{text}, {outputs} so far{', aborted' if own.is_aborted else ''}"
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _num_shared(own: Expectation, other: Expectation) -> int:

@@ -11,6 +11,12 @@ from swarden.invariants.violation import NODE, POOL, Ref, Violation
 LETTERS = {NODE: NODE_LETTER, **{kind: kind[0] for kind in OWNER_KINDS}}  # before the id of a thing
 
 
+def counted(number: float, noun: str) -> str:
+    """As in 1 run, 2.5 minutes."""
+    digits = f"{number:g}" if number % 1 else f"{number:.0f}"
+    return f"{digits} {noun}{'' if number == 1 else 's'}"
+
+
 def subject_text(ref: Ref) -> str:
     """As in swa page 17, row 2, request r3, node n7."""
     if ref.kind == POOL:

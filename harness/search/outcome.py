@@ -11,6 +11,7 @@ from swarden.harness.core.exit_codes import ExitCode, worst
 from swarden.harness.core.mutant import Mutant
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.target import Target
+from swarden.harness.report.wording import counted
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.deaths import FAULT
 from swarden.harness.search.findings import FindingReport
@@ -156,9 +157,10 @@ class Outcome:
         replayed = f" and {len(self.result.replayed)} of the corpus" if self.result.replayed else ""
         return [
             *lines,
-            f"{verdict}: {tallies.runs} runs{replayed}, {tallies.steps} engine steps in {seconds:.0f} s "
-            f"({rate:.0f} a second), {sum(tallies.evaluated.values())} checks, {tallies.rechecked} runs run twice, "
-            f"{tallies.failed_runs} failed with {len(self.findings)} findings",
+            f"{verdict}: {counted(tallies.runs, 'run')}{replayed}, {counted(tallies.steps, 'engine step')} in "
+            f"{seconds:.0f} s ({rate:.0f} a second), {counted(sum(tallies.evaluated.values()), 'check')}, "
+            f"{tallies.rechecked} run twice, {tallies.failed_runs} failed with "
+            f"{counted(len(self.findings), 'finding')}",
         ]
 
 

@@ -40,3 +40,14 @@ def swarden_with(folder, source, targets):
         )
 
     return run
+
+
+def write_blockserve(folder: Path) -> None:
+    """A package of a user, `blockserve`: the demo's engine and target under other names (docs/your-engine.md)."""
+    (folder / "blockserve").mkdir()
+    (folder / "blockserve/__init__.py").touch()
+    for name in ("engine.py", "target.py"):
+        source = (
+            (ROOT / "harness/engines/demo" / name).read_text().replace("swarden.harness.engines.demo", "blockserve")
+        )
+        (folder / "blockserve" / name).write_text(source.replace('name = "demo"', 'name = "blockserve"'))

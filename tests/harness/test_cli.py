@@ -2,7 +2,6 @@
 
 import io
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +19,7 @@ from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Drain, Submit
 from swarden.harness.core.registry import OWN
 from tests.harness.some_processes import DEADLINE_S
+from tests.harness.some_targets import write_blockserve
 
 
 @pytest.fixture
@@ -170,7 +170,7 @@ sys.argv[0], sys.modules["torch"] = "swarden", None
 from swarden.harness.cli import main
 main()
 """
-SPEC = "blockserve.target:BlockserveTarget"
+SPEC = "blockserve.target:DemoTarget"
 TARGET = f"from {SPEC.replace(':', ' import ')} as Base\nclass Target(Base):\n"
 BROKEN = {  # the sources of engines that end the process: on import, on import in a worker, when called, in a run
     "exits": "import sys\nsys.exit()",
@@ -186,7 +186,7 @@ def swarden(tmp_path):
 
     None needs torch.
     """
-    shutil.copytree(ROOT / "tests/your_engine/blockserve", tmp_path / "blockserve")
+    write_blockserve(tmp_path)
     for name, source in BROKEN.items():
         (tmp_path / f"{name}.py").write_text(source)
     for name, target in ({"blockserve": SPEC} | {name: f"{name}:Target" for name in BROKEN}).items():

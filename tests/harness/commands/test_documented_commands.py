@@ -29,7 +29,7 @@ SKIPPED = {  # a part of a command: the reason for which it does not run here
     "vllm": "needs a release of vLLM; tests/engines runs with several",
     " --install": "downloads releases",
     "bisect": "needs two releases; test_bisect runs it on two builds of an engine",
-    "blockserve": "needs the package of tests/your_engine; test_your_engine installs and drives it",
+    "blockserve": "needs a package of a user; test_your_engine installs and drives it",
     "tcp://": "needs the machines of a cluster; test_cluster runs one on loopback",
     "dask ": "starts a process of a cluster that does not end",
     "pip ": "installs packages",

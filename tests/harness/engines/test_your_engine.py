@@ -1,4 +1,4 @@
-"""The example engine of docs/your-engine.md is found by its entry point and fuzzed, without torch."""
+"""The demo's engine, copied into a package as docs/your-engine.md says, is found and fuzzed, without torch."""
 
 import os
 import shutil
@@ -11,11 +11,27 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from tests.harness.some_targets import write_blockserve
+
 ROOT = Path(__file__).parents[3]
-YOUR_ENGINE = ROOT / "tests/your_engine"
 PACKAGES = ("engine_under_test", "invariants", "fakes", "harness")
-BUG = "request.blocks[:num_full]  # the bug: a block that is not full leaks"
-FIX = "request.blocks"
+PROJECT = """
+[build-system]
+requires = ["setuptools>=77.0.3"]
+build-backend = "setuptools.build_meta"
+
+[project]
+name = "blockserve"
+version = "1.2.0"
+
+[project.entry-points."swarden.engines"]
+blockserve = "blockserve.target:DemoTarget"
+
+[tool.setuptools]
+packages = ["blockserve"]
+"""
+BUG = "request.blocks[:num_full], request.id)  # the bug: a block that is not full leaks"
+FIX = "request.blocks, request.id)"
 
 
 def distributions_for(*names: str) -> set[str]:
@@ -43,16 +59,17 @@ def environment(tmp_path_factory):
             if ".." not in file.parts and source.suffix != ".pyc" and source.is_file():
                 (site / file).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(source, site / file)
-    for source, packages in ((ROOT, ("src", *PACKAGES)), (YOUR_ENGINE, ("blockserve",))):
-        copy = tmp_path_factory.mktemp("source")
-        for name in ("pyproject.toml", "README.md", "LICENSE", *packages):
-            if (source / name).is_dir():
-                ignore = shutil.ignore_patterns("__pycache__")
-                shutil.copytree(source / name, copy / name, symlinks=True, ignore=ignore)
-            elif (source / name).exists():
-                shutil.copy(source / name, copy / name)
-        install = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "-q", "--no-deps"]
-        subprocess.run([*install, "--no-build-isolation", "--target", site, copy], check=True, timeout=1200)
+    copy = tmp_path_factory.mktemp("source")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, copy / name)
+    for name in ("src", *PACKAGES):
+        shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    install = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "-q", "--no-deps"]
+    package = tmp_path_factory.mktemp("package")
+    write_blockserve(package)
+    (package / "pyproject.toml").write_text(PROJECT)
+    for source in (copy, package):
+        subprocess.run([*install, "--no-build-isolation", "--target", site, source], check=True, timeout=1200)
     return place
 
 

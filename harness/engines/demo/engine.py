@@ -1,4 +1,7 @@
-"""A paged engine without a prefix cache: requests run in arrival order, one token per request and step."""
+"""The engine of the demo: paged, without a prefix cache; requests run in arrival order, one token a request and step.
+
+It has a planted bug: an aborted request leaks its last block.
+"""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -24,15 +27,28 @@ class Output(NamedTuple):
     finish_reason: str | None
 
 
-class Engine:
-    """Blocks 1 to `num_blocks` of `block_size` tokens; prompts are computed in chunks of `chunk_len` tokens."""
+class BlockPool:
+    """The blocks 1 to `num_blocks`; a subclass may log which request takes and frees them."""
 
-    def __init__(self, num_blocks: int, block_size: int, max_running: int, chunk_len: int) -> None:
+    def __init__(self, num_blocks: int) -> None:
         self.num_blocks = num_blocks
+        self.free_blocks = list(range(1, num_blocks + 1))
+
+    def take(self, count: int, request_id: int) -> list[int]:
+        return [self.free_blocks.pop() for _ in range(count)]
+
+    def free(self, blocks: list[int], request_id: int) -> None:
+        self.free_blocks += blocks
+
+
+class Engine:
+    """Blocks of `block_size` tokens; prompts are computed in chunks of `chunk_len` tokens."""
+
+    def __init__(self, pool: BlockPool, block_size: int, max_running: int, chunk_len: int) -> None:
+        self.pool = pool
         self.block_size = block_size
         self.max_running = max_running
         self.chunk_len = chunk_len
-        self.free_blocks = list(range(1, num_blocks + 1))
         self.waiting: list[Request] = []
         self.running: list[Request] = []
         self.outputs: list[Output] = []  # since the last step
@@ -41,7 +57,7 @@ class Engine:
     def add(self, prompt: list[int], max_new_tokens: int, stop: Collection[int] = ()) -> int:
         self.num_requests += 1
         request = Request(self.num_requests, prompt, max_new_tokens, stop)
-        if self._num_blocks_of(request) > self.num_blocks:
+        if self._num_blocks_of(request) > self.pool.num_blocks:
             self.outputs.append(Output(request, None, "rejected"))
         else:
             self.waiting.append(request)
@@ -52,7 +68,7 @@ class Engine:
             self.waiting = [one for one in self.waiting if one is not request]
             self.running = [one for one in self.running if one is not request]
             num_full = request.computed_len // self.block_size
-            self.free_blocks += request.blocks[:num_full]  # the bug: a block that is not full leaks
+            self.pool.free(request.blocks[:num_full], request.id)  # the bug: a block that is not full leaks
             self.outputs.append(Output(request, None, "abort"))
 
     @property
@@ -72,7 +88,7 @@ class Engine:
                     reason = "length"
                 if reason is not None:
                     self.running.remove(request)
-                    self.free_blocks += request.blocks
+                    self.pool.free(request.blocks, request.id)
                 self.outputs.append(Output(request, length, reason))
         outputs, self.outputs = self.outputs, []
         return outputs
@@ -81,10 +97,10 @@ class Engine:
         """Admit in arrival order, each request with all the blocks that it can need."""
         while self.waiting and len(self.running) < self.max_running:
             need = self._num_blocks_of(self.waiting[0])
-            if need > len(self.free_blocks):
+            if need > len(self.pool.free_blocks):
                 return
             request = self.waiting.pop(0)
-            request.blocks = [self.free_blocks.pop() for _ in range(need)]
+            request.blocks = self.pool.take(need, request.id)
             self.running.append(request)
 
     def _num_blocks_of(self, request: Request) -> int:

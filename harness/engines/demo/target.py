@@ -1,9 +1,8 @@
-"""The target of blockserve: its configurations, the port to the engine, and the snapshot."""
+"""The target of the demo's engine: its configurations, the port to the engine, and the snapshot."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from blockserve.engine import Engine, Request
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.event_log import EventLog
 from swarden.harness.core.faults import CLIENT_FAULTS, FaultPlan
@@ -11,19 +10,39 @@ from swarden.harness.core.ops import Abort, Drain, Heal, Inject, Step, Submit
 from swarden.harness.core.origins import EngineCode
 from swarden.harness.core.port import EnginePort, Streamed, Submission
 from swarden.harness.core.target import ENGINE, Draw, MachineSpec, Pool, Shape, Target
-from swarden.invariants.events import ALL_EVENTS, Fired, Owner
+from swarden.harness.engines.demo.engine import BlockPool, Engine, Request
+from swarden.invariants.events import ALL_EVENTS, Fired, Freed, Owner, Taken
 from swarden.invariants.limits import Limits
 from swarden.invariants.view import ComponentView, Holding, PoolView, RequestView, Snapshot
 
 DEFAULTS = {"num_blocks": 16, "block_size": 4, "max_running": 4, "chunk_len": 8}
 BLOCKS = "blocks"
+CODE = EngineCode("swarden.harness.engines.demo", emitters=("take", "free"))
 
 
-class BlockservePort(EnginePort):
+class LoggedPool(BlockPool):
+    """Reports each take and each free as an event."""
+
+    def __init__(self, num_blocks: int, log: EventLog) -> None:
+        super().__init__(num_blocks)
+        self._log = log
+
+    def take(self, count: int, request_id: int) -> list[int]:
+        blocks = super().take(count, request_id)
+        self._log.notice(Taken(BLOCKS, tuple(blocks), Owner("request", request_id)))
+        return blocks
+
+    def free(self, blocks: list[int], request_id: int) -> None:
+        self._log.notice(Freed(BLOCKS, tuple(blocks), Owner("request", request_id), "", 0))
+        super().free(blocks, request_id)
+
+
+class DemoPort(EnginePort):
     def __init__(self, config: Mapping[str, int]) -> None:
-        self.log = EventLog()
+        self.log = EventLog(code=CODE)
         self.faults = FaultPlan(CLIENT_FAULTS, on_fire=lambda fault: self.log.notice(Fired(fault)))
-        self._engine = Engine(**config)
+        sizes = {name: size for name, size in config.items() if name != "num_blocks"}
+        self._engine = Engine(LoggedPool(config["num_blocks"], self.log), **sizes)
         self._limits = Limits(config["block_size"], config["max_running"], max_context_len=4096)
         self._steps = 0
 
@@ -47,14 +66,14 @@ class BlockservePort(EnginePort):
     def capture(self) -> Snapshot:
         engine = self._engine
         holdings = [Holding(Owner("request", one.id), tuple(one.blocks), cached=False) for one in engine.running]
-        blocks = PoolView(BLOCKS, "block", engine.num_blocks, tuple(engine.free_blocks), (), holdings)
+        blocks = PoolView(BLOCKS, "block", engine.pool.num_blocks, tuple(engine.pool.free_blocks), (), holdings)
         return Snapshot(
             step=self._steps,
             limits=self._limits,
             components=(ComponentView(BLOCKS, None),),
             pools=(blocks,),
             requests=(*_views(engine.waiting, "waiting"), *_views(engine.running, "running")),
-            unreported=ALL_EVENTS - {"Fired"},
+            unreported=ALL_EVENTS - {"Taken", "Freed", "Fired"},
         )
 
 
@@ -62,9 +81,9 @@ def _views(requests: Sequence[Request], place: str) -> list[RequestView]:
     return [RequestView(one.id, place, 0, len(one.prompt), len(one.outputs), one.max_new_tokens) for one in requests]
 
 
-class BlockserveTarget(Target):
-    name = "blockserve"
-    code = EngineCode("blockserve")
+class DemoTarget(Target):
+    name = "demo"
+    code = CODE
     machines: Mapping[str, MachineSpec] = {ENGINE: MachineSpec(ops=(Submit, Abort, Step, Inject, Heal, Drain))}
     faults = CLIENT_FAULTS
     defaults = DEFAULTS
@@ -85,5 +104,5 @@ class BlockserveTarget(Target):
         pools = (Pool(BLOCKS, config["num_blocks"]),)
         return Shape(config["block_size"], pools, config["chunk_len"], config["max_running"], longest)
 
-    def build(self, config: dict[str, int]) -> BlockservePort:
-        return BlockservePort(config)
+    def build(self, config: dict[str, int]) -> DemoPort:
+        return DemoPort(config)

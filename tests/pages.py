@@ -1,0 +1,99 @@
+"""What the documents show: `python -m tests.pages` writes the stories again, and with --picture the picture, too."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+HASH = re.compile(r"-[0-9a-f]{8}\.oplog")  # of the sources
+STORY = re.compile(r"^<!-- story of: (swarden .*) -->\n```\n.*?^```$", re.MULTILINE | re.DOTALL)
+PICTURED = "tests/quality/oplogs/B18.oplog"
+PICTURE = ROOT / "docs/finding.png"
+TEXT = ROOT / "docs/finding.txt"  # of the page in the picture
+CHROMIUM = [
+    "chromium",
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+]
+SIZE = "1400,990"
+
+
+def with_stories(page: str) -> str:
+    """The page with the stories that its commands print now, from the heading to the line that replays the op-log."""
+    return STORY.sub(lambda found: f"<!-- story of: {found[1]} -->\n```\n{story_of(found[1])}```", page)
+
+
+def story_of(command: str) -> str:
+    lines = output_of(command).splitlines()
+    starts = [number for number, line in enumerate(lines) if line.startswith(("FAILED ", "engine: "))]
+    ends = [number for number, line in enumerate(lines) if line.startswith("replay: ")]
+    return "".join(f"{HASH.sub('-….oplog', line)}\n" for line in lines[starts[0] : ends[0] + 1])
+
+
+def output_of(command: str) -> str:
+    """What a command of swarden prints in an empty folder beside the op-logs of the repository, at 100 columns."""
+    with TemporaryDirectory() as folder:
+        (Path(folder) / "tests").symlink_to(ROOT / "tests")
+        words = [sys.executable, "-m", "swarden", *shlex.split(command)[1:]]
+        environment = os.environ | {"COLUMNS": "100", "OMP_NUM_THREADS": "1"}
+        run = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        assert run.returncode in (0, 1), run.stderr
+        return (Path(folder) / words[-1]).read_text() if "--html" in words else run.stdout
+
+
+class VisibleText(HTMLParser):
+    """The text of a page, a line for each piece, without styles."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+        self.is_hidden = False
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.is_hidden = tag in ("style", "title")
+
+    def handle_endtag(self, tag: str) -> None:
+        self.is_hidden = False
+
+    def handle_data(self, data: str) -> None:
+        if not self.is_hidden and data.strip():
+            self.lines.append(" ".join(data.split()))
+
+
+def page_in_picture() -> str:
+    return output_of(f"swarden show {PICTURED} --html -o page.html")
+
+
+def text_in_picture(page: str) -> str:
+    """The text down to the story, which is below the picture."""
+    lines = VisibleText(page).lines
+    return "".join(f"{line}\n" for line in lines[: lines.index("Story")])
+
+
+def draw(page: str) -> None:
+    """Write the picture, with Chromium, and its text."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "page.html"
+        file.write_text(page)
+        sizes = ["--hide-scrollbars", f"--window-size={SIZE}", f"--user-data-dir={folder}/profile"]
+        subprocess.run(
+            [*CHROMIUM, *sizes, f"--screenshot={PICTURE}", file.as_uri()], stderr=subprocess.PIPE, check=True
+        )
+    TEXT.write_text(text_in_picture(page))
+
+
+if __name__ == "__main__":
+    for path in PAGES:
+        path.write_text(with_stories(path.read_text()))
+    if "--picture" in sys.argv:
+        draw(page_in_picture())
