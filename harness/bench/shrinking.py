@@ -17,10 +17,10 @@ from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.registry import OWN, target_of
 from swarden.harness.core.replay import log_of, planted, run_log
 from swarden.harness.core.target import Target
-from swarden.harness.engines.own.traffic import EngineTraffic
 from swarden.harness.search.machine import Machine, RunListener
 from swarden.harness.search.search import search
 from swarden.harness.search.shrink import ShrinkBudget, shrink
+from swarden.harness.search.traffic import EngineTraffic
 
 MUTANTS = ("B30", "B31", "B34")
 SEED = 0

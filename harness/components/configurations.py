@@ -9,8 +9,8 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 
 from swarden.engine_under_test.config import HOST_POLICIES, EngineConfig, least_state_pages
 from swarden.engine_under_test.units import align_up, lookback, num_pages
+from swarden.harness.core.target import TIMEOUT_MS
 from swarden.harness.search.draws import options
-from swarden.harness.search.scenes import TIMEOUT_MS
 
 PAGE_SIZES = (4, 1, 2, 16, 4, 2, 64)
 WINDOWS = (4, 2, 8, 3, 5, 17, 40)

@@ -21,7 +21,9 @@ from swarden.invariants.transition import Transition
 
 ValueT = TypeVar("ValueT")
 
-ENGINE = "engine"  # the machine that drives one whole engine
+ENGINE, PAIR = "engine", "pd"  # the machines that drive one whole engine, and a prefill and a decode engine
+STATE_WINDOW = 2  # a token reads the recurrent state that the token before it left
+TIMEOUT_MS = 100  # the request timeout that configurations have, and by which traffic advances the clock
 
 
 class Pool(NamedTuple):
@@ -39,7 +41,9 @@ class Shape(NamedTuple):
     """The part of a configuration that generic traffic needs; lengths are in tokens.
 
     `sessions_rewind` is false if the prompt of a turn must begin with all tokens of its session.  `unused` names the
-    ops and faults of the target that an engine of this configuration does not have.
+    ops and faults of the target that an engine of this configuration does not have.  `uses_before_backup` is how often
+    a prefix is used until it is copied to the host; 0 without a host tier.  `least_new_tokens` is the least that a
+    request may ask for.
     """
 
     page_size: int = 1
@@ -50,6 +54,8 @@ class Shape(NamedTuple):
     lookahead_len: int = 0
     sessions_rewind: bool = True
     unused: Collection[str] = ()
+    uses_before_backup: int = 0
+    least_new_tokens: int = 1
 
 
 class Draw(Protocol):
@@ -76,6 +82,8 @@ class Watch(Protocol):
 class MachineSpec:
     """A way to drive a target: the ops of its systems, and the models and roles of its engines.
 
+    `traffic` is the Hypothesis machine that draws its ops, as "module:Class"; a campaign makes `turns` batches of it in
+    each rotation through the machines of the target, none if only a campaign that names the machine has it.
     `models` are the models that its engines can run instead of the stand-in; `roles` has the role of each engine if
     there are several.  `probes` are rare states that its runs must reach, each with its meaning.  `perturbations` are
     further faults, which no engine survives, each with its effect: the runs test whether they are noticed, and only a
@@ -87,12 +95,13 @@ class MachineSpec:
     roles: Sequence[str] = ()
     probes: Mapping[str, str] = field(default_factory=dict)
     perturbations: Mapping[str, str] = field(default_factory=dict)
+    traffic: str = "swarden.harness.search.traffic:EngineTraffic"
+    turns: int = 1
 
 
 class Target(Protocol):
     """A kind of engine.  `code` locates its errors and events.
 
-    `traffic` are the Hypothesis machines that draw its ops, as "module:Class", in the order in which batches use them.
     `faults` are the faults that its runs can have, each with its effect; `contracts` are the modules of
     `invariants.contracts` that it promises to satisfy.  `defaults` is the JSON form of its default configuration: the
     shrinker sets settings to these values, all settings of a `coupled` group together, and does not change `kept` ones.
@@ -103,7 +112,6 @@ class Target(Protocol):
     name: str
     code: EngineCode
     machines: Mapping[str, MachineSpec] = {ENGINE: MachineSpec()}
-    traffic: Sequence[str] = ("swarden.harness.search.traffic:EngineTraffic",)
     faults: Mapping[str, str] = {}
     contracts: frozenset[str] = frozenset()
     defaults: Mapping[str, Any] = {}
@@ -133,8 +141,15 @@ class Target(Protocol):
         return hash_of_packages((self.code.package, adapter, "swarden.harness", "swarden.invariants"))
 
     def config(self, draw: Draw) -> Any:
-        """A random configuration, for generic traffic."""
-        raise NotImplementedError(f"{self.name} draws its configurations in its own traffic")
+        """A random configuration; the default one, if a target draws none."""
+        return self.decode({})
+
+    def configs(self, draw: Draw, machine: str, load: str) -> Sequence[Any]:
+        """Random configurations of the engines of a machine; `load` is the name of a load of `harness.search.loads`.
+
+        A target with several machines, or with settings that suit a load, overrides this.
+        """
+        return [self.config(draw)]
 
     @property
     def simplified(self) -> dict[str, Any]:

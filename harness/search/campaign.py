@@ -301,7 +301,7 @@ class Worker(RunListener):
         machine = turns[batch % len(turns)]
         batch_settings = settings(
             max_examples=self._quota,
-            stateful_step_count=self.plan.profile.calls_of(batch, num_turns=len(turns), has_scenes=machine.has_scenes),
+            stateful_step_count=self.plan.profile.calls_of(batch, num_turns=len(turns)),
             database=None,
             deadline=None,
             derandomize=False,

@@ -1,5 +1,6 @@
 """The base of all machines: a player that applies ops, and a listener that is notified of the ops and the end."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.metadata import EntryPoint
@@ -120,11 +121,8 @@ class Player:
 class Machine(Player, RuleBasedStateMachine):
     """Draws ops and applies them.
 
-    For Hypothesis every run passes: the campaign saves, shrinks and reports the findings.  With `has_scenes` most calls
-    of a rule apply several ops.
+    For Hypothesis every run passes: the campaign saves, shrinks and reports the findings.
     """
-
-    has_scenes = False
 
     def teardown(self) -> None:
         if self.driver is not None and self.listener.aborts_at_end:
@@ -142,12 +140,14 @@ def _aborts(driver: Driver) -> list[Op]:
 
 
 def turns_of(target: Target, name: str | None) -> list[type[Machine]]:
-    """The Hypothesis machines with that machine name, in the order in which batches use them.
-
-    Without a name those of all machines but the perturbed ones.
-    """
-    names = [name] if name else [one for one, spec in target.machines.items() if not spec.perturbations]
-    return [machine for machine in map(_loaded, target.traffic) if machine.machine in names]
+    """The Hypothesis machines in the order in which batches use them: that of a machine, or those of a rotation."""
+    specs = [target.machines[name]] if name else target.machines.values()
+    left = Counter({spec.traffic: 1 if name else spec.turns for spec in specs})
+    turns = []
+    while +left:  # the machines in turn, as long as each has turns left
+        turns += [_loaded(traffic) for traffic, num in left.items() if num > 0]
+        left.subtract(dict.fromkeys(left, 1))
+    return turns
 
 
 @cache

@@ -1,112 +1,116 @@
-"""Random traffic for a prefill and a decode engine of another project, and for the link between them."""
+"""Random traffic for a prefill engine, a decode engine and the link between them."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Collection
 
 import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
-from swarden.harness.core.faults import CLIENT_FAULTS
-from swarden.harness.core.ops import Abort, Drain, Flush, Inject, Op, Recipe, Step, Submit
-from swarden.harness.search.draws import acceptances, fault_sets, options, ordinals, step_counts, troubles
+from swarden.harness.core.ops import Inject, Op, Recipe, Step, Submit
+from swarden.harness.core.target import PAIR
+from swarden.harness.search.draws import acceptances, fault_sets, options
+from swarden.harness.search.loads import LOADS_OF_PAIRS, Kinds, Load
 from swarden.harness.search.machine import Machine
-from swarden.harness.search.scenes import RequestMix, crowds, pauses, submissions
-from swarden.harness.search.traffic import OUTPUT_LENS, HypothesisDraw
+from swarden.harness.search.scenes import submissions
+from swarden.harness.search.traffic import HypothesisDraw, Requests, faults_of, kinds_of, ops_of, requests_of
 
-PREFILL_SIDE, DECODE_SIDE = 0, 1  # the ordinals of the engines
-KINDS = (
+PREFILL, DECODE = SIDES = (0, 1)  # the ordinals of the engines
+LINK, REFUSES = "link.", "pool.refuses"  # the beginning of the faults between engines, and a fault of a reservation
+KINDS: Kinds = (
     *("submit",) * 6,
     *("crowd",) * 2,
-    *("step",) * 4,
+    *("step",) * 5,
     *("both",) * 10,
-    *("long",) * 2,
+    *("follow",) * 3,
     *("mishap",) * 3,
+    *("fit",) * 2,
     *("abort",) * 3,
-    "flush",
-    "pause",
-    "trouble",
-    "drain",
+    *("trouble",) * 2,
+    *("pressure", "flush", "pause", "advance_clock", "drain", "accept"),
 )
+OF_BOTH = ("both", "follow", "mishap", "fit")  # kinds of ops for both sides
+
+
+class PairTraffic(Machine):
+    """One rule that draws ops (no swarm: without steps of both sides no transfer completes)."""
+
+    machine = PAIR
+    sides: tuple[Requests, ...] = ()
+    kinds: tuple[Collection[str], ...] = ()  # of each side
+    mishaps: tuple[tuple[int, str], ...] = ()  # the faults of each side during a transfer
+
+    @initialize(data=st.data())
+    def configure(self, data: st.DataObject) -> None:
+        target, draw = self.listener.target, HypothesisDraw(data)
+        load = draw.one_of(LOADS_OF_PAIRS)
+        self.begin(target.configs(draw, self.machine, load.name))
+        shapes = [target.shape(config) for config in self.configs]
+        of_side = [faults_of(target, shape) for shape in shapes]
+        every = dict.fromkeys(fault for faults in of_side for fault in faults)
+        linked = [fault for fault in every if fault.startswith(LINK)]
+        drawn = data.draw(fault_sets([*every, *linked])) if every else ()  # more runs have those of the link
+        self.sides = tuple(
+            requests_of(load, shape, tuple(fault for fault in drawn if fault in faults))
+            for shape, faults in zip(shapes, of_side, strict=True)
+        )
+        self.mishaps = tuple(
+            (side, fault) for side in SIDES for fault in of_side[side] if fault in linked or fault == REFUSES
+        )
+        ops = target.machines[self.machine].ops
+        self.kinds = tuple(frozenset(kinds_of(ops, requests)) for requests in self.sides)
+        if "accept" in self.kinds[DECODE]:
+            self.apply(msgspec.structs.replace(data.draw(acceptances()), engine=DECODE))
+
+    @rule(data=st.data())
+    def act(self, data: st.DataObject) -> None:
+        kind, side = data.draw(options(*KINDS)), data.draw(options(DECODE, PREFILL))
+        if kind in OF_BOTH:
+            self.apply_all(data.draw(ops_of_both(kind, self)))
+            return
+        drawn = ops_of(kind if kind in self.kinds[side] else "step", self.sides[side])
+        self.apply_all(msgspec.structs.replace(op, engine=side) for op in data.draw(drawn))
+
+
+@st.composite
+def ops_of_both(draw: st.DrawFn, kind: str, run: PairTraffic) -> tuple[Op, ...]:
+    """Ops for both sides."""
+    load = run.sides[PREFILL].load
+    if kind == "follow":
+        return draw(follow_ups(load, refuses=(DECODE, REFUSES) in run.mishaps))
+    if kind == "fit":
+        return *draw(fitting_prompts(run)), *draw(turns())
+    if kind == "mishap" and run.mishaps:
+        side, fault = draw(options(*run.mishaps))
+        inject = Inject(engine=side, fault=fault, skip=draw(options(0, 1, 2, 3)), count=draw(options(1, 1, 2, 6)))
+        invited = (Step(engine=DECODE), Step(engine=PREFILL))[: draw(options(0, 1, 2))]
+        return draw(submissions(load)), *invited, inject, *draw(turns()), *draw(turns())
+    return draw(turns())
 
 
 @st.composite
 def turns(draw: st.DrawFn) -> tuple[Op, ...]:
     """Steps of both sides in turns."""
     counts = draw(st.lists(st.sampled_from((1, 1, 2, 4)), min_size=1, max_size=4))
-    return tuple(Step(engine=side, count=count) for count in counts for side in (DECODE_SIDE, PREFILL_SIDE))
-
-
-class PairTraffic(Machine):
-    """One rule that draws ops (no swarm: without steps of both sides no transfer completes).
-
-    `link_faults` are those of the side `faulty_side`, which moves the KV.
-    """
-
-    machine = "pd"
-    kinds: Sequence[str] = KINDS
-    link_faults: Sequence[str] = ()
-    faulty_side = PREFILL_SIDE
-    faults: tuple[str, ...] = ()
-    load = RequestMix(OUTPUT_LENS[0])
-
-    def sides(self, draw: HypothesisDraw) -> Sequence[Any]:
-        """The configurations of the prefill and of the decode side."""
-        raise NotImplementedError
-
-    def capacities(self) -> Sequence[int]:
-        """The tokens for which the pools of the prefill side have memory, and the longest prompt."""
-        raise NotImplementedError
-
-    @initialize(data=st.data())
-    def configure(self, data: st.DataObject) -> None:
-        self.faults = data.draw(fault_sets([*CLIENT_FAULTS, *self.link_faults]))
-        self.load = RequestMix(data.draw(options(*OUTPUT_LENS)))
-        self.begin(self.sides(HypothesisDraw(data)))
-
-    @rule(data=st.data())
-    def act(self, data: st.DataObject) -> None:
-        self.apply_all(data.draw(pair_ops(self)))
+    return tuple(Step(engine=side, count=count) for count in counts for side in (DECODE, PREFILL))
 
 
 @st.composite
-def pair_ops(draw: st.DrawFn, run: PairTraffic) -> tuple[Op, ...]:
-    """Ops of clients, and faults of both sides."""
-    side = draw(options(DECODE_SIDE, PREFILL_SIDE))
-    ops: tuple[Op, ...]
-    match draw(options(*run.kinds)):
-        case "submit":
-            ops = (draw(submissions(run.load)),)
-        case "crowd":
-            ops = draw(crowds(run.load))
-        case "both":
-            return draw(turns())
-        case "long":
-            return *draw(long_prompts(run)), *draw(turns())
-        case "mishap":
-            submit, fault = draw(submissions(run.load)), draw(options(*run.link_faults))
-            return submit, Inject(engine=run.faulty_side, fault=fault), *draw(turns()), *draw(turns())
-        case "abort":
-            ops = (Abort(request=draw(ordinals())),)
-        case "flush":
-            ops = (Flush(),)
-        case "pause":
-            ops = draw(pauses())
-        case "accept":
-            ops = (draw(acceptances()),)
-        case "trouble":
-            ops = draw(troubles(run.faults))
-        case "drain":
-            return (Drain(),)
-        case _:
-            ops = (Step(count=draw(step_counts())),)
-    return tuple(msgspec.structs.replace(op, engine=side) for op in ops)
+def follow_ups(draw: st.DrawFn, load: Load, *, refuses: bool) -> tuple[Op, ...]:
+    """A prompt, the steps to serve it, and a prompt with the same prefix, which may be cached on both sides."""
+    first = draw(submissions(load))
+    recipe = msgspec.structs.replace(first.recipe, stretch=draw(options(1, 2, 5, 9)))
+    again = msgspec.structs.replace(first, recipe=recipe)
+    longer = Submit(recipe=Recipe(path=(*first.recipe.path, 0), stretch=first.recipe.stretch), max_new_tokens=2)
+    serve = (Step(engine=DECODE, count=2), Step(engine=PREFILL, count=4), Step(engine=DECODE, count=8))
+    refused = (Inject(engine=DECODE, fault=REFUSES, skip=draw(st.integers(0, 1))),) * (draw(st.integers(0, 4)) == 4)
+    return first, *serve, draw(st.sampled_from((longer, again))), *refused * refuses, *draw(turns())
 
 
 @st.composite
-def long_prompts(draw: st.DrawFn, run: PairTraffic) -> tuple[Op, ...]:
+def fitting_prompts(draw: st.DrawFn, run: PairTraffic) -> tuple[Op, ...]:
     """A prompt that a pool of the prefill side can just hold, or just not; it matches no prefix of the others."""
-    *pools, longest = run.capacities()
-    length = draw(options(*pools)) + draw(options(1, 0, -1, -8))
-    recipe = Recipe(path=(3,), stretch=max(1, min(length, longest)))
+    shape = run.sides[PREFILL].shape
+    sizes = [pool.units * shape.page_size for pool in shape.pools] + [shape.chunk_len or 0]
+    length = draw(options(*filter(None, sizes))) + draw(options(1, 0, -1, -8))
+    recipe = Recipe(path=(3,), stretch=max(1, min(length, shape.max_context_len - 17)))
     return (Submit(recipe=recipe, max_new_tokens=draw(options(1, 4, 16)), namespace=3),)

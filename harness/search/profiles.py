@@ -8,9 +8,8 @@ class Profile:
     """A named amount of fuzzing.
 
     A batch is one Hypothesis search from one seed, with runs of one length; the lengths of the batches rotate through
-    `ops_per_run`, or of a machine with scenes through `scenes_per_run` if the profile has them.  They count the calls
-    of rules: a rule applies one op, or a short sequence of ops.  The runs of one search are alike, so many short
-    searches reach more states.
+    `calls_per_run`: calls of rules, each of which applies one op or a scene.  The runs of one search are alike, so many
+    short searches reach more states.
     `probe_floor` is the share of runs that must reach each probe.  Every `recheck_every`-th passing run is run twice.
     `must_evaluate` requires at least one evaluation of every invariant that the engine supports.  A campaign of fewer
     than `min_runs` runs has the verdict "not judged".
@@ -19,22 +18,19 @@ class Profile:
     name: str
     minutes: float
     runs_per_batch: int
-    ops_per_run: tuple[int, ...]
+    calls_per_run: tuple[int, ...]
     probe_floor: float
     must_evaluate: bool
     min_runs: int
     recheck_every: int = 20
-    scenes_per_run: tuple[int, ...] = ()
 
-    def calls_of(self, batch: int, *, num_turns: int, has_scenes: bool) -> int:
+    def calls_of(self, batch: int, *, num_turns: int) -> int:
         """The length of the runs of a batch; each of `num_turns` machines gets the next length in its next turn."""
-        lengths = (self.scenes_per_run if has_scenes else ()) or self.ops_per_run
-        return lengths[sum(divmod(batch, num_turns)) % len(lengths)]
+        return self.calls_per_run[sum(divmod(batch, num_turns)) % len(self.calls_per_run)]
 
 
 # Mostly short runs: most bugs need a configuration and few ops, and short runs try three times as many configurations.
-# Not for single ops: three bugs of SGLang took 14.8 s of CPU with these lengths, 11.8 s without (three seeds).
-SCENES_PER_RUN = tuple(length for last in (12, 60, 12, 24, 16) for length in (8, 8, 8, last))
+CALLS_PER_RUN = tuple(length for last in (12, 60, 12, 24, 16) for length in (8, 8, 8, last))
 
 PROFILES = {
     profile.name: profile
@@ -44,11 +40,10 @@ PROFILES = {
             "default",
             3.0,
             8,
-            (8, 24, 60),
+            CALLS_PER_RUN,
             probe_floor=0.0,
             must_evaluate=True,
             min_runs=400,
-            scenes_per_run=SCENES_PER_RUN,
         ),
         Profile("nightly", 20.0, 20, (12, 30, 100), probe_floor=0.01, must_evaluate=True, min_runs=2000),
     )

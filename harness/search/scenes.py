@@ -1,48 +1,38 @@
 """Requests, and short sequences of ops that reach states which single random ops rarely reach."""
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from functools import cache
-from typing import NamedTuple, Protocol
+from itertools import chain
 
 import msgspec
 from hypothesis import strategies as st
 
+from swarden.harness.core.limits import MAX_STEPS_PER_OP
 from swarden.harness.core.ops import (
     Abort,
     AdvanceClock,
     CloseSession,
     Drain,
     Flush,
+    Inject,
     Op,
     OpenSession,
     Pause,
+    Recipe,
     Resume,
     Step,
     Submit,
     Turn,
 )
-from swarden.harness.search.draws import options, ordinals, rarely, recipes, stop_sets
+from swarden.harness.core.target import STATE_WINDOW, TIMEOUT_MS, Shape
+from swarden.harness.search.draws import options, ordinals, rarely, recipes, stop_sets, troubles
+from swarden.harness.search.loads import Load
 
-TIMEOUT_MS = 100  # the request timeout that traffic configures and advances the clock by
 REWINDS = (0, 0, 1, 5, 13, 30)  # tokens
 CONTEST_PRIORITIES = (0, 4, 8, 12)  # of the request with the lowest priority in a contest
-
-
-class Load(Protocol):
-    """The output lengths and the priorities that the requests of a run are drawn from."""
-
-    @property
-    def outputs(self) -> Sequence[int]: ...
-
-    @property
-    def priorities(self) -> Sequence[int]: ...
-
-
-class RequestMix(NamedTuple):
-    """A load without engine settings."""
-
-    outputs: Sequence[int]
-    priorities: Sequence[int] = (0, 0, 0, 1, 2, -1)
+HOST_SLOW, HOST_FAILS = "host.slow", "host.fails"  # faults
+MAX_STEP_OPS = 4  # Step ops in a row
+BEYOND_THE_WINDOW = (0, 3, 9, 1, 17)  # tokens that a turn rewinds beyond the window
 
 
 def submissions(load: Load) -> st.SearchStrategy[Submit]:
@@ -75,10 +65,10 @@ def crowds(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
 def contests(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
     """Some running requests, sometimes with one prompt, and a later one with a higher priority than most of them."""
     least = draw(options(*CONTEST_PRIORITIES))
-    many = draw(st.lists(submissions(RequestMix(load.outputs, (least, least + 1, least + 2))), min_size=2, max_size=4))
+    many = draw(st.lists(submissions(load._replace(priorities=(least, least + 1, least + 2))), min_size=2, max_size=4))
     if draw(st.integers(0, 2)) == 2:
         many = [msgspec.structs.replace(one, recipe=many[0].recipe, namespace=0) for one in many]
-    late = draw(submissions(RequestMix(load.outputs, (least + 3, least + 2))))
+    late = draw(submissions(load._replace(priorities=(least + 3, least + 2))))
     return *many, Step(count=draw(st.integers(1, 4))), late, Step()
 
 
@@ -132,3 +122,120 @@ def pauses(draw: st.DrawFn) -> tuple[Op, ...]:
     steps = (Step(count=draw(st.integers(1, 3))),) * draw(st.integers(0, 1))
     ends = (Resume(),) * (draw(st.integers(0, 3)) < 3)
     return Pause(), *steps, *ends
+
+
+@st.composite
+def intruders(draw: st.DrawFn, shape: Shape) -> tuple[Op, ...]:
+    """A request that needs nearly all pages of a pool, so that cached pages are evicted, and the steps to serve it.
+
+    Its output may take the remaining pages too.
+    """
+    most = draw(options(1, 16))
+    pages = _pages_for_one(shape) - draw(options(1, 3))
+    length = max(1, min(pages * shape.page_size, shape.max_context_len - most - 1) - shape.lookahead_len)
+    steps = _steps(_num_chunks(length, shape) + most + 1)
+    return Submit(recipe=Recipe(path=(3,), stretch=length), namespace=3, max_new_tokens=most), *steps
+
+
+@st.composite
+def returns(draw: st.DrawFn, load: Load, shape: Shape, faults: Collection[str]) -> tuple[Op, ...]:
+    """Requests for a prompt whose device pages may be evicted by then, perhaps among others; some may be aborted.
+
+    They may ask for a part of the prompt first.
+    """
+    first = msgspec.structs.replace(draw(submissions(load)), recipe=draw(recipes()), namespace=0)
+    other_submits = draw(st.lists(submissions(load), min_size=1, max_size=3))
+    other_submits = [msgspec.structs.replace(one, namespace=3 + index) for index, one in enumerate(other_submits)]
+    prompts: tuple[Submit, ...] = (first,)
+    eviction_ops: tuple[Op, ...] = (first, Step(count=4), *other_submits, Step(count=draw(options(8, 2, 4))))
+    if draw(options(True, True, False)):
+        prompts, eviction_ops = draw(evicted_prompts(first, shape))
+    whole, other = prompts[0], other_submits[0]
+    part = msgspec.structs.replace(whole, recipe=msgspec.structs.replace(whole.recipe, path=whole.recipe.path[:-1]))
+    again = draw(
+        st.sampled_from(
+            (
+                prompts,
+                (whole, whole),
+                (part, whole),
+                (whole, whole, other),
+                (other, *prompts, other_submits[-1]),
+            )
+        )
+    )
+    slow, fails = Inject(fault=HOST_SLOW, count=draw(st.integers(3, 16))), Inject(fault=HOST_FAILS, count=2)
+    host_faults = ((slow,), (fails,), (slow,)) if shape.uses_before_backup else ()
+    trouble = draw(st.sampled_from(((), draw(troubles(tuple(faults))), *host_faults)))
+    interruptions: tuple[Op, ...] = ()
+    if trouble == (slow,):  # during the load, when the earlier requests have ended
+        aborts = (Abort(request=draw(st.integers(0, 2))),) * min(2, len(again))
+        interruptions = draw(st.sampled_from((aborts, aborts, (Pause(), Resume()), ())))
+    return *eviction_ops, *trouble, *again, Step(), *interruptions, Step(count=draw(options(8, 1, 3)))
+
+
+@st.composite
+def evicted_prompts(draw: st.DrawFn, first: Submit, shape: Shape) -> tuple[tuple[Submit, ...], tuple[Op, ...]]:
+    """A prompt of some pages that is backed up to the host, and then evicted from the device.
+
+    There may be a second prompt of the same tokens in another namespace.
+    """
+    stretch, path = max(first.recipe.stretch, shape.page_size), (*first.recipe.path, 0, 0)
+    first = msgspec.structs.replace(first, recipe=Recipe(path=path[:4], stretch=stretch, cut=first.recipe.cut))
+    prompts = tuple(msgspec.structs.replace(first, namespace=index) for index in range(draw(options(1, 2, 1))))
+    times, most = max(1, shape.uses_before_backup), draw(options(1, 2))
+    eviction_ops = [
+        (msgspec.structs.replace(one, max_new_tokens=most), Step(count=MAX_STEPS_PER_OP)) * times for one in prompts
+    ]
+    return prompts, (*chain.from_iterable(eviction_ops), *draw(intruders(shape)))
+
+
+@st.composite
+def outlasts(draw: st.DrawFn, shape: Shape) -> tuple[Op, ...]:
+    """Two requests fill a pool. One ends soon; the other grows into its pages, whose backups are slow."""
+    most, slow = draw(options(16, 40)), Inject(fault=HOST_SLOW, count=draw(st.integers(3, 16)))
+    pages, left = _pages_for_one(shape), draw(st.integers(3, 8)) + shape.lookahead_len
+    first = draw(st.integers(max(1, pages // 4), max(1, pages // 2)))
+    lengths = [
+        max(1, min(count * shape.page_size - left, shape.max_context_len - most - 1))
+        for count in (first, pages - first)
+    ]
+    outputs = (draw(options(1, 2, 4)), most)
+    both = [
+        Submit(recipe=Recipe(path=(2,), stretch=length), namespace=3 + place, max_new_tokens=new_tokens)
+        for place, (length, new_tokens) in enumerate(zip(lengths, outputs, strict=True))
+    ]
+    passes = _steps(2 + sum(_num_chunks(length, shape) for length in lengths))
+    return *both, *passes, *((slow,) if shape.uses_before_backup else ()), *_steps(most)
+
+
+def _num_chunks(length: int, shape: Shape) -> int:
+    return -(-length // (shape.chunk_len or length))
+
+
+def _steps(count: int) -> tuple[Op, ...]:
+    """Ops for `count` steps, but at most MAX_STEP_OPS * MAX_STEPS_PER_OP steps."""
+    count = min(count, MAX_STEP_OPS * MAX_STEPS_PER_OP)
+    whole, rest = divmod(count, MAX_STEPS_PER_OP)
+    return *(Step(count=MAX_STEPS_PER_OP),) * whole, *((Step(count=rest),) if rest else ())
+
+
+def _pages_for_one(shape: Shape) -> int:
+    """The pages that a prompt may fill: in a pool for whole prefixes if prefill is chunked, else in the smallest pool.
+
+    Pools of states are left out: a request has few of them.
+    """
+    whole = [pool.units for pool in shape.pools if pool.window is None]
+    windowed = [pool.units for pool in shape.pools if pool.window is not None and pool.window > STATE_WINDOW]
+    return whole[0] if shape.chunk_len and whole else min([*whole, *windowed], default=16)
+
+
+@st.composite
+def rewinds(draw: st.DrawFn, load: Load, shape: Shape) -> tuple[Op, ...]:
+    """A turn of a new session whose window slides far, and a turn that rewinds a little or much more than a window."""
+    most = draw(options(*load.outputs))
+    far = max([pool.window or 0 for pool in shape.pools], default=0) + shape.page_size
+    recipe = Recipe(path=(draw(options(0, 1)),), stretch=far + draw(st.integers(0, 8)))
+    turn = Turn(recipe=recipe, max_new_tokens=most, stop=draw(stop_sets()))
+    back = Turn(rewind=far + draw(options(*BEYOND_THE_WINDOW)), max_new_tokens=draw(options(1, 4)))
+    steps = (Step(count=MAX_STEPS_PER_OP),) * draw(st.integers(3, 4))
+    return OpenSession(), turn, *steps, back, Step(count=draw(options(4, 2))), CloseSession()

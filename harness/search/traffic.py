@@ -1,7 +1,7 @@
 """Random traffic for any engine, drawn from the target's ops, faults and shape."""
 
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import Collection, Sequence
+from typing import NamedTuple, TypeVar
 
 import msgspec
 from hypothesis import strategies as st
@@ -23,7 +23,7 @@ from swarden.harness.core.ops import (
     Submit,
     name_of,
 )
-from swarden.harness.core.target import ENGINE, Draw, Shape
+from swarden.harness.core.target import ENGINE, TIMEOUT_MS, Draw, Shape, Target
 from swarden.harness.search.draws import (
     PRESSURE_PAGES,
     acceptances,
@@ -34,28 +34,44 @@ from swarden.harness.search.draws import (
     step_counts,
     troubles,
 )
+from swarden.harness.search.loads import LOADS, MIXES, Kinds, Load
 from swarden.harness.search.machine import Machine
-from swarden.harness.search.scenes import TIMEOUT_MS, RequestMix, contests, crowds, flushes, pauses, submissions, talks
+from swarden.harness.search.scenes import (
+    contests,
+    crowds,
+    delays,
+    flushes,
+    outlasts,
+    pauses,
+    returns,
+    rewinds,
+    submissions,
+    talks,
+)
 
-CLOCK_JUMPS_MS = (1, TIMEOUT_MS, 40, 1000, 7_200_000)
-OUTPUT_LENS = ((1, 2, 4, 9), (16, 8, 4, 24), (40, 24, 16, 1))  # a run uses one of these sets
-WEIGHTS: dict[str, tuple[type[Op], int]] = {  # by kind: the op that the machine must support, and the weight
-    "submit": (Submit, 5),
-    "step": (Step, 5),
-    "crowd": (Submit, 2),
-    "contest": (Submit, 1),
-    "long": (Submit, 1),
-    "abort": (Abort, 1),
-    "advance_clock": (AdvanceClock, 1),
-    "flush": (Flush, 1),
-    "drain": (Drain, 1),
-    "pressure": (Pressure, 1),
-    "pause": (Pause, 1),
-    "talk": (OpenSession, 2),
-    "accept": (Accept, 1),
-    "trouble": (Inject, 2),
+CLOCK_JUMPS_MS = (1, TIMEOUT_MS, 60, 40, 1000, 7_200_000)
+NEEDS: dict[str, type[Op]] = {  # by kind: the op that the machine must support
+    "submit": Submit,
+    "step": Step,
+    "crowd": Submit,
+    "contest": Submit,
+    "long": Submit,
+    "return": Submit,
+    "outlast": Submit,
+    "abort": Abort,
+    "advance_clock": AdvanceClock,
+    "delay": AdvanceClock,
+    "flush": Flush,
+    "drain": Drain,
+    "pressure": Pressure,
+    "pause": Pause,
+    "talk": OpenSession,
+    "rewind": OpenSession,
+    "accept": Accept,
+    "trouble": Inject,
 }
 ALWAYS = ("submit", "step")  # kinds that no run leaves out
+ACCEPTS: Kinds = ("accept",) * 2  # beside a mix, if the configuration has drafts
 
 ValueT = TypeVar("ValueT")
 
@@ -73,93 +89,138 @@ class HypothesisDraw(Draw):
         return self._data.draw(st.integers(low, high))
 
 
+class Requests(NamedTuple):
+    """What the ops of one engine are drawn from."""
+
+    load: Load
+    shape: Shape
+    faults: tuple[str, ...]
+
+
 class EngineTraffic(Machine):
-    """One rule draws an op of a random kind. Half of the runs leave out a random set of kinds (swarm testing)."""
+    """One rule draws an op, or a scene, of a random kind.
+
+    Half of the runs have a random set of kinds, each as often as the others (swarm testing), and sometimes make steps
+    between two kinds.  The other half have a mix of kinds with weights, and the kinds of their load.
+    """
 
     machine = ENGINE
-    kinds: tuple[str, ...] = ()
-    faults: tuple[str, ...] = ()
-    load = RequestMix(OUTPUT_LENS[0])
-    shape = Shape()
+    kinds: Kinds = ()
+    steps_between: Sequence[int] = (0,)
+    requests = Requests(LOADS[0], Shape(), ())
 
     @initialize(data=st.data())
     def configure(self, data: st.DataObject) -> None:
-        target = self.listener.target
-        self.begin([target.config(HypothesisDraw(data))])
-        self.shape = target.shape(self.configs[0])
-        faults = [fault for fault in target.faults if fault not in self.shape.unused]
-        self.faults = data.draw(fault_sets(faults)) if faults else ()
-        self.load = RequestMix(data.draw(st.sampled_from(OUTPUT_LENS)))
+        target, draw = self.listener.target, HypothesisDraw(data)
         ops = target.machines[self.machine].ops
-        left = {kind for kind in ops if name_of(kind) not in self.shape.unused}
-        supported = [name for name, (op, _) in WEIGHTS.items() if op in left and (name != "trouble" or self.faults)]
-        left_out: set[str] = set()
-        if data.draw(st.booleans()):
-            optional = [name for name in supported if name not in ALWAYS]
-            left_out = set(optional) - data.draw(st.sets(st.sampled_from(optional))) if optional else set()
-        self.kinds = tuple(name for name in supported if name not in left_out for _ in range(WEIGHTS[name][1]))
+        load = draw.one_of([load for load in LOADS if all(NEEDS[kind] in ops for kind in load.also)])
+        self.begin(target.configs(draw, self.machine, load.name))
+        shape = target.shape(self.configs[0])
+        faults = faults_of(target, shape)
+        self.requests = requests_of(load, shape, data.draw(fault_sets(faults)) if faults else ())
+        supported = kinds_of(ops, self.requests)
+        if "accept" in supported:
+            self.apply(data.draw(acceptances()))
+        if draw.one_of((True, False)):
+            optional = [kind for kind in supported if kind not in ALWAYS]
+            self.kinds = (*ALWAYS, *sorted(data.draw(st.sets(st.sampled_from(optional))) if optional else ()))
+            self.steps_between = (0, 1, 2)
+            self.apply_all(data.draw(st.lists(submissions(self.requests.load), min_size=1, max_size=4)))
+        else:
+            self.kinds = tuple(kind for kind in (*draw.one_of(MIXES), *load.also, *ACCEPTS) if kind in supported)
 
     @rule(data=st.data())
     def act(self, data: st.DataObject) -> None:
-        self.apply_all(data.draw(ops_of(data.draw(options(*self.kinds)), self)))
+        self.apply_all(data.draw(ops_of(data.draw(options(*self.kinds)), self.requests)))
+        if count := data.draw(options(*self.steps_between)):
+            self.apply(Step(count=count))
+
+
+def faults_of(target: Target, shape: Shape) -> list[str]:
+    """The faults that an engine of this shape can have."""
+    return [fault for fault in target.faults if fault not in shape.unused]
+
+
+def requests_of(load: Load, shape: Shape, faults: tuple[str, ...]) -> Requests:
+    """The requests of a run, with the output lengths that an engine of this shape serves."""
+    return Requests(
+        load._replace(outputs=[num for num in load.outputs if num >= shape.least_new_tokens]), shape, faults
+    )
+
+
+def kinds_of(ops: Collection[type[Op]], requests: Requests) -> list[str]:
+    """The kinds that a machine with these ops supports for the requests of a run."""
+    left = {op for op in ops if name_of(op) not in requests.shape.unused}
+    kinds = [kind for kind, op in NEEDS.items() if op in left]
+    without = {"trouble": bool(requests.faults), "rewind": requests.shape.sessions_rewind}
+    return [kind for kind in kinds if without.get(kind, True)]
 
 
 @st.composite
-def ops_of(draw: st.DrawFn, kind: str, run: EngineTraffic) -> tuple[Op, ...]:
-    """The ops of one kind: one op, or a short sequence."""
+def ops_of(draw: st.DrawFn, kind: str, requests: Requests) -> tuple[Op, ...]:
+    """The ops of one kind: one op, or a scene."""
+    load, shape, faults = requests
     match kind:
         case "submit":
-            return (draw(prompts(run)), *draw(options((), (Step(),), (Step(count=2),))))
+            return (draw(prompts(requests)),)
         case "crowd":
-            return draw(crowds(run.load))
+            return draw(crowds(load))
         case "contest":
-            return draw(contests(run.load))
+            return draw(contests(load))
         case "long":
-            return (draw(long_prompts(run)),)
+            return (draw(long_prompts(shape)),)
+        case "return":
+            return draw(returns(load, shape, faults))
+        case "outlast":
+            return draw(outlasts(shape))
+        case "talk":
+            return draw(talks(load, rewinds=shape.sessions_rewind))
+        case "rewind":
+            return draw(rewinds(load, shape))
         case "abort":
             return (Abort(request=draw(ordinals())),)
         case "advance_clock":
             return (AdvanceClock(ms=draw(options(*CLOCK_JUMPS_MS))),)
+        case "delay":
+            return draw(delays(load))
         case "flush":
-            return draw(flushes(run.load))
+            return draw(flushes(load))
         case "drain":
-            return (Drain(),) if draw(st.integers(0, 3)) == 3 else (Step(),)
+            return (Drain(),)
         case "pressure":
-            pools = max(1, len(run.shape.pools))
+            pools = max(1, len(shape.pools))
             return (Pressure(pool=draw(st.integers(0, pools - 1)), pages=draw(options(*PRESSURE_PAGES))),)
         case "pause":
             return draw(pauses())
-        case "talk":
-            return draw(talks(run.load, rewinds=run.shape.sessions_rewind))
         case "accept":
             return (draw(acceptances()),)
         case "trouble":
-            return draw(troubles(run.faults))
+            return draw(troubles(faults))
     assert kind == name_of(Step()), f"no op of kind {kind}"
     return (Step(count=draw(step_counts())),)
 
 
 @st.composite
-def prompts(draw: st.DrawFn, run: EngineTraffic) -> Submit:
-    """A request whose prompt often ends near a multiple of a page, a window or a chunk."""
-    request = draw(submissions(run.load))
-    if draw(st.booleans()):
+def prompts(draw: st.DrawFn, requests: Requests) -> Submit:
+    """A request. In a quarter of the draws its prompt ends near a multiple of a page, a window or a chunk."""
+    request, shape = draw(submissions(requests.load)), requests.shape
+    if draw(st.integers(0, 3)) < 3:
         return request
-    lengths = [run.shape.page_size, run.shape.chunk_len or 0, *[pool.window or 0 for pool in run.shape.pools]]
+    lengths = [shape.page_size, shape.chunk_len or 0, *[pool.window or 0 for pool in shape.pools]]
     stretch = draw(options(*filter(None, lengths))) + draw(st.integers(-1, 1))
     path = request.recipe.path[: draw(st.integers(1, 3))]
-    stretch = max(1, min(stretch, run.shape.max_context_len // (2 * len(path))))
+    stretch = max(1, min(stretch, shape.max_context_len // (2 * len(path))))
     return msgspec.structs.replace(request, recipe=Recipe(path=path, stretch=stretch, cut=request.recipe.cut))
 
 
 @st.composite
-def long_prompts(draw: st.DrawFn, run: EngineTraffic) -> Submit:
+def long_prompts(draw: st.DrawFn, shape: Shape) -> Submit:
     """A request that needs most of the smallest pool, so that cached pages are evicted and requests are retracted.
 
     Only long prompts use its namespace, so it matches no cached prefix of another kind of request.
     """
-    units = min((pool.units for pool in run.shape.pools), default=16)
+    units = min((pool.units for pool in shape.pools), default=16)
     max_new_tokens = draw(options(1, 4, 16))
-    length = min(units * run.shape.page_size - draw(st.integers(0, 3)), run.shape.max_context_len - max_new_tokens - 1)
+    length = min(units * shape.page_size - draw(st.integers(0, 3)), shape.max_context_len - max_new_tokens - 1)
     recipe = Recipe(path=(3,), stretch=max(1, length))
     return Submit(recipe=recipe, max_new_tokens=max_new_tokens, namespace=3 + draw(rarely(st.integers(1, 2))))

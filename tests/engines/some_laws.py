@@ -4,6 +4,7 @@ from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import repeat
 from swarden.harness.core.target import ENGINE
+from swarden.harness.search.loads import LOADS
 from swarden.invariants.catalog import catalog_of
 from swarden.invariants.laws.content.outputs import logits_are_compared
 from swarden.invariants.laws.lifecycle.flights import freed_units_wait_for_passes, has_fences
@@ -51,7 +52,7 @@ def applicable(engine):
     if engine == "swarden":
         configs = [target.decode(settings) for settings in OWN_CONFIGS]
     else:
-        configs = [target.config(RandomDraw(seed)) for seed in range(DRAWS)]
+        configs = [target.configs(RandomDraw(seed), ENGINE, LOADS[seed % len(LOADS)].name)[0] for seed in range(DRAWS)]
     firsts = [target.build(config).capture() for config in configs]
     missing = frozenset.intersection(*[first.missing for first in firsts])
     unmet = {given for given, holds in CONDITIONS.items() if not any(map(holds, firsts))}

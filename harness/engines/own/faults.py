@@ -5,7 +5,7 @@ from swarden.harness.core.faults import CLIENT_FAULTS
 
 FAULTS = {**catalog.FAULTS, **CLIENT_FAULTS}
 BETWEEN_ENGINES = catalog.BETWEEN_ENGINES
-WITHIN_AN_ENGINE = tuple(fault for fault in FAULTS if fault not in BETWEEN_ENGINES)
+ON_THE_HOST = tuple(fault for fault in FAULTS if fault.startswith("host."))
 
 # Perturbations: no engine survives them; the level content of the strict check must notice each.
 USED, CACHED, ON_HOST, ROW, PEER = "page.used", "page.cached", "page.on_host", "row.entry", "peer.entry"

@@ -20,38 +20,29 @@ from swarden.harness.components.tree.system import TREE_OPS, TreeSystem
 from swarden.harness.core.errors import InvalidConfig, UsageError
 from swarden.harness.core.linked import LinkedSystem
 from swarden.harness.core.mutant import Mutant
-from swarden.harness.core.ops import ENGINE_OPS, SESSION_OPS
+from swarden.harness.core.ops import ENGINE_OPS, SESSION_OPS, Accept, name_of
 from swarden.harness.core.port import LINKED_MS_PER_STEP
 from swarden.harness.core.registry import OWN
 from swarden.harness.core.system import EngineSystem, System
-from swarden.harness.core.target import ENGINE, MachineSpec, Pool, Shape, Target
+from swarden.harness.core.target import ENGINE, PAIR, Draw, MachineSpec, Pool, Shape, Target
 from swarden.harness.core.validation import validation_text
 from swarden.harness.engines.own.adapter import SwardenEngine
-from swarden.harness.engines.own.faults import FAULTS, PERTURBATIONS
+from swarden.harness.engines.own.config import random_config, random_pair
+from swarden.harness.engines.own.faults import BETWEEN_ENGINES, FAULTS, ON_THE_HOST, PERTURBATIONS
 from swarden.harness.engines.own.models import MODELS
 from swarden.harness.engines.own.mutants.catalog import CATALOG, mutant_of_catalog
 from swarden.harness.engines.own.pair_probes import PAIR_PROBES
 from swarden.harness.engines.own.probes import ENGINE_PROBES, ProbeWatch
 from swarden.invariants.catalog import CONTRACTS
 
-PAIR = "pd"
 PERTURBED, PERTURBED_PAIR = "perturbed", "perturbed-pd"
 PAIR_OPS = [op for op in ENGINE_OPS if op not in SESSION_OPS]
 SIDES = ("prefill", "decode")
 PARTS: Mapping[str, Callable[[EngineConfig], System]] = {"ledger": LedgerSystem, "tree": TreeSystem, "host": HostSystem}
-SWARM = "swarden.harness.engines.own.traffic:EngineTraffic"
-WEIGHTED = "swarden.harness.engines.own.traffic:WeightedEngineTraffic"
-PAIRED = "swarden.harness.engines.own.pair_traffic:PairTraffic"
-PERTURBED_TRAFFIC = (
-    "swarden.harness.perturbed.traffic:PerturbedTraffic",
-    "swarden.harness.perturbed.traffic:PerturbedPairTraffic",
-)
-PART_TRAFFIC = (
-    "swarden.harness.components.host.machine:HostTraffic",
-    "swarden.harness.components.ledger.machine:LedgerTraffic",
-    "swarden.harness.components.tree.machine:TreeTraffic",
-)
-
+PAIRED = "swarden.harness.search.pairs:PairTraffic"
+PERTURBED_TRAFFIC = "swarden.harness.perturbed.traffic:PerturbedTraffic"
+PERTURBED_PAIR_TRAFFIC = "swarden.harness.perturbed.traffic:PerturbedPairTraffic"
+PART_TRAFFIC = "swarden.harness.components.{0}.machine:{1}Traffic"
 
 LINK = {"link_retry_ms": 3, "link_timeout_ms": 200}  # so that a drain waits no longer for a lost side
 
@@ -87,19 +78,18 @@ class OwnTarget(Target):
     name = OWN
     code = CODE
     machines: Mapping[str, MachineSpec] = {
-        ENGINE: MachineSpec(ENGINE_OPS, models=tuple(MODELS), probes=ENGINE_PROBES),
-        PAIR: MachineSpec(PAIR_OPS, roles=SIDES, probes=PAIR_PROBES),
-        "ledger": MachineSpec(LEDGER_OPS),
-        "tree": MachineSpec(TREE_OPS),
-        "host": MachineSpec(HOST_OPS),
-        PERTURBED: MachineSpec(ENGINE_OPS, models=tuple(MODELS), perturbations=PERTURBATIONS),
-        PERTURBED_PAIR: MachineSpec(PAIR_OPS, roles=SIDES, perturbations=PERTURBATIONS),
+        ENGINE: MachineSpec(ENGINE_OPS, models=tuple(MODELS), probes=ENGINE_PROBES, turns=5),
+        PAIR: MachineSpec(PAIR_OPS, roles=SIDES, probes=PAIR_PROBES, traffic=PAIRED),
+        "ledger": MachineSpec(LEDGER_OPS, traffic=PART_TRAFFIC.format("ledger", "Ledger")),
+        "tree": MachineSpec(TREE_OPS, traffic=PART_TRAFFIC.format("tree", "Tree")),
+        "host": MachineSpec(HOST_OPS, traffic=PART_TRAFFIC.format("host", "Host")),
+        PERTURBED: MachineSpec(
+            ENGINE_OPS, models=tuple(MODELS), perturbations=PERTURBATIONS, traffic=PERTURBED_TRAFFIC, turns=0
+        ),
+        PERTURBED_PAIR: MachineSpec(
+            PAIR_OPS, roles=SIDES, perturbations=PERTURBATIONS, traffic=PERTURBED_PAIR_TRAFFIC, turns=0
+        ),
     }
-    # Each machine runs within the first six batches. Most batches run whole engines, half of them with swarm testing.
-    traffic = (
-        *(SWARM, PAIRED, WEIGHTED, *PART_TRAFFIC, *(SWARM, WEIGHTED) * 2, PAIRED, *(SWARM, WEIGHTED) * 2),
-        *PERTURBED_TRAFFIC,
-    )
     faults: Mapping[str, str] = FAULTS
     contracts = CONTRACTS
     canaries = ("B18", "B20", "B43", "B45", "B46", "S4")
@@ -111,6 +101,9 @@ class OwnTarget(Target):
     )  # one setting of a group can be invalid without the others
     catalog = CATALOG
     kept = ("role", "link_retry_ms", "link_timeout_ms")  # the machine needs the role; the times limit a drain
+
+    def configs(self, draw: Draw, machine: str, load: str) -> Sequence[Any]:
+        return random_pair(draw, load) if machine in (PAIR, PERTURBED_PAIR) else [random_config(draw, load)]
 
     def encode(self, config: Any) -> dict[str, Any]:
         assert isinstance(config, EngineConfig), f"{config!r} is not an EngineConfig"
@@ -127,6 +120,8 @@ class OwnTarget(Target):
             raise InvalidConfig(str(error)) from error
 
     def shape(self, config: Any) -> Shape:
+        uses = {"write_through_selective": 2}.get(config.host_policy, 1) if config.host_pools else 0
+        unused = [*(() if config.draft_tokens else (name_of(Accept),)), *(() if uses else ON_THE_HOST)]
         return Shape(
             config.page_size,
             [Pool(pool.name, pool.num_pages, pool.window) for pool in config.pools],
@@ -134,6 +129,9 @@ class OwnTarget(Target):
             config.max_running_requests,
             config.max_context_len,
             config.lookahead_tokens,
+            unused=[*unused, *(() if self.role(config) else BETWEEN_ENGINES)],
+            uses_before_backup=uses,
+            least_new_tokens=0,
         )
 
     def config_of(self, shape: Shape) -> EngineConfig:

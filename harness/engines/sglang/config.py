@@ -8,6 +8,7 @@ from msgspec import Meta
 
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.limits import MAX_NUMBER
+from swarden.harness.core.ops import Accept, OpenSession, name_of
 from swarden.harness.core.target import Draw, Pool, Shape
 
 FIRST_COME, LONGEST_PREFIX = "fcfs", "lpm"
@@ -17,6 +18,18 @@ MAX_PAGES, MAX_CONTEXT_LEN = 1 << 22, 1 << 20  # as large as those of a server w
 MAX_POOL_TOKENS = 1 << 24  # of a pool, and of its pool on the host
 STATES_PER_RUNNING = 3  # MAMBA_CACHE_SIZE_MAX_RUNNING_REQUESTS_RATIO of the releases
 BOTH, PREFILL, DECODE = "null", "prefill", "decode"  # the values of --disaggregation-mode
+HOST_FAULTS = HOST_FAILS, HOST_SLOW = ("host.fails", "host.slow")
+LINK_FAULTS = LINK_FAILS, LINK_DROP, LINK_DELAY = ("link.fails", "link.drop", "link.delay")
+MOST_NEW_TOKENS, MOST_RESERVED_PAGES = 40, 4  # of a request to a pair, and of a decode side for each request
+OVERBOOKED = {"new_token_ratio": 0.01, "new_token_ratio_floor": 0.01}
+SETTINGS_FOR: Mapping[str, Mapping[str, Any]] = {  # by load
+    "rivals": {"preemption_threshold": 0, "waiting_order": FIRST_COME},
+    "overbooked": OVERBOOKED,
+    "returning": {**OVERBOOKED, "max_running_requests": 8},
+    "outlasting": {"write_policy": WRITE_BACK},
+    "talking": OVERBOOKED,
+}
+NEEDS_HOST, NEEDS_SESSIONS = ("returning", "outlasting"), ("talking",)
 ALONE = {"role": BOTH, "host_ratio": None, "streaming_sessions": False}
 NEEDED_BY: Mapping[str, Mapping[str, Any]] = {  # the values of other settings that a setting needs
     "state_slots": {**ALONE, "overlap": False, "page_size": 1},  # in the strategy no_buffer
@@ -120,7 +133,16 @@ class SglangConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         of_window = () if window is None else (Pool("swa", self.swa_pages, window + 1),)
         pools = (Pool("full", self.full_pages), *of_window)
         sizes = (self.page_size, pools, self.chunk_len, self.max_running_requests, self.max_context_len)
-        return Shape(*sizes, sessions_rewind=False)
+        has_host, moves_kv = self.host_ratio is not None, self.role == PREFILL
+        lacks = {
+            HOST_FAULTS: not has_host,
+            LINK_FAULTS: not moves_kv,
+            (name_of(OpenSession),): not self.streaming_sessions,
+            (name_of(Accept),): self.draft_len is None,
+        }
+        uses = {WRITE_SELECTED: 2}.get(self.write_policy, 1) if has_host else 0
+        unused = [name for names, is_missing in lacks.items() for name in names if is_missing]
+        return Shape(*sizes, sessions_rewind=False, unused=unused, uses_before_backup=uses)
 
 
 def least_swa_pages(page_size: int, window: int | None, chunk_len: int) -> int:
@@ -133,14 +155,20 @@ def least_swa_pages(page_size: int, window: int | None, chunk_len: int) -> int:
     return -(-(max(chunk_len, window) + chunk_len + window + 2 * page_size) // page_size)
 
 
-def random_config(draw: Draw, *, host_ratios: Sequence[float], has: Callable[[str], bool]) -> SglangConfig:
-    """A scheduler with small pools, for a release that `has` these features.
+def random_config(draw: Draw, load: str, *, host_ratios: Sequence[float], has: Callable[[str], bool]) -> SglangConfig:
+    """A scheduler with small pools for a load, for a release that `has` these features.
 
     Some have a pool of recurrent states, some drafts, some the tree core in Rust beside the one in Python.
     """
     config = plain_config(draw, host_ratios=host_ratios, has_sessions=has("streaming_sessions"))
     if has("rust_core") and draw.one_of((False, False, True)):
         config = msgspec.structs.replace(config, rust_core=True)
+    suited = msgspec.structs.replace(config, **SETTINGS_FOR.get(load, {}))
+    if load in NEEDS_HOST and host_ratios:
+        return msgspec.structs.replace(suited, host_ratio=config.host_ratio or draw.one_of(host_ratios))
+    if load in NEEDS_SESSIONS and has("streaming_sessions"):
+        return msgspec.structs.replace(suited, streaming_sessions=True)
+    config = suited
     if has("state_pool") and draw.one_of((False, False, False, True)):
         spare = draw.one_of((0, 1, 4, 16))
         least = least_swa_pages(1, config.sliding_window, config.chunk_len)
@@ -159,6 +187,29 @@ def random_config(draw: Draw, *, host_ratios: Sequence[float], has: Callable[[st
             config, **NEEDED_BY["draft_len"], overlap=overlap, draft_len=draw.one_of((3, 1, 7))
         )
     return config
+
+
+def pair_configs(draw: Draw) -> tuple[SglangConfig, SglangConfig]:
+    """A prefill and a decode configuration: one model and the same switches, but other pools and batches.
+
+    The decode side has pages for a whole request, its estimated output and its reservation, with pages of one token
+    also in the windowed pool: a release never admits a larger request, and all that follow wait behind it.
+    """
+    prefill = msgspec.structs.replace(plain_config(draw), role=PREFILL, preemption_threshold=None)
+    page = prefill.page_size
+    beside = -(-MOST_NEW_TOKENS // page) + MOST_RESERVED_PAGES + 1
+    least = least_swa_pages(page, prefill.sliding_window, prefill.chunk_len) + beside
+    full = prefill.full_pages + beside * draw.one_of((1, 2, 4))
+    decode = msgspec.structs.replace(
+        prefill,
+        role=DECODE,
+        full_pages=full,
+        swa_pages=full if page == 1 else max(least, draw.one_of((full, least))),
+        max_running_requests=draw.one_of((4, 2, 8, 1)),
+        reserved_decode_tokens=page * draw.one_of((1, 2, MOST_RESERVED_PAGES)),
+        overlap=draw.one_of((False, True)),
+    )
+    return prefill, decode
 
 
 def plain_config(draw: Draw, *, host_ratios: Sequence[float] = (), has_sessions: bool = False) -> SglangConfig:

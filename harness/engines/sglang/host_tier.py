@@ -7,13 +7,13 @@ from typing import Any
 
 from swarden.harness.core.faults import FaultPlan
 from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.config import HOST_FAILS, HOST_SLOW
 from swarden.harness.engines.sglang.forward import TagForward
 from swarden.harness.engines.sglang.scheduler import BuiltScheduler
 from swarden.harness.engines.sglang.streams import Devices, StreamCopy, StreamEvent
 from swarden.invariants.events import BACKUP_KIND, LOAD_KIND, TREE_KIND, Owner
 from swarden.invariants.view import Holding, NodeView, PoolView
 
-HOST_FAILS, HOST_SLOW = "host.fails", "host.slow"
 HOST_FAULTS = {
     HOST_FAILS: "a host pool refuses an allocation, as if the pool were full",
     HOST_SLOW: "a copy that nothing waits for stays in flight until the release asks again",

@@ -14,12 +14,13 @@ from typing import Any, NamedTuple
 from swarden.harness.core.faults import FaultPlan
 from swarden.harness.engines.foreign.stand_ins import Missing
 from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.config import LINK_DELAY, LINK_DROP, LINK_FAILS
 
 TIMEOUT_POLLS = 24  # a side gives up a room after so many polls in which the other side did nothing
 FAULTS = {
-    "link.fails": "a transfer fails, and both sides learn it",
-    "link.drop": "the decode side never learns that a transfer is complete, so that it times out",
-    "link.delay": "a transfer completes some polls later",
+    LINK_FAILS: "a transfer fails, and both sides learn it",
+    LINK_DROP: "the decode side never learns that a transfer is complete, so that it times out",
+    LINK_DELAY: "a transfer completes some polls later",
 }
 DELAY_POLLS = 3
 
@@ -81,9 +82,9 @@ class SglangLink:
             room.moves.append(SentPages(1, windowed[:count], swa[:count]))
             room.is_sent = True
             faults = self._ends[0].faults
-            room.has_failed |= faults.fires("link.fails")
-            room.is_silent = faults.fires("link.drop")
-            room.delay = DELAY_POLLS * faults.fires("link.delay")
+            room.has_failed |= faults.fires(LINK_FAILS)
+            room.is_silent = faults.fires(LINK_DROP)
+            room.delay = DELAY_POLLS * faults.fires(LINK_DELAY)
 
     def is_complete(self, room: Room) -> bool:
         """Whether everything has arrived; copies it when that is asked first."""

@@ -24,17 +24,15 @@ from swarden.harness.core.ops import (
 from swarden.harness.core.port import EnginePort
 from swarden.harness.core.releases import Releases
 from swarden.harness.core.system import System
-from swarden.harness.core.target import ENGINE, Draw, MachineSpec, Pool, Shape
+from swarden.harness.core.target import ENGINE, PAIR, Draw, MachineSpec, Pool, Shape
 from swarden.harness.engines.foreign.target import ReleasedTarget
 from swarden.harness.engines.sglang.adapter import CODE, FAULTS, SglangEngine
 from swarden.harness.engines.sglang.boot import SglangRelease, boot
-from swarden.harness.engines.sglang.config import BOTH, DECODE, PREFILL, SglangConfig, random_config
+from swarden.harness.engines.sglang.config import BOTH, DECODE, PREFILL, SglangConfig, pair_configs, random_config
 from swarden.harness.engines.sglang.mutants import MUTANTS
 from swarden.harness.engines.sglang.pair import side_systems
 
-PAIR = "pd"
-GENERIC = "swarden.harness.search.traffic:EngineTraffic"
-PAIRED = "swarden.harness.engines.sglang.pair_traffic:SglangPairs"
+PAIRED = "swarden.harness.search.pairs:PairTraffic"
 OPS: tuple[type[Op], ...] = (Submit, Abort, Step, Flush, Pause, Resume, Inject, Heal, Drain, Accept)
 SGLANG = Releases(
     package="sglang",
@@ -52,10 +50,9 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
     name = "sglang"
     code = CODE
     machines: Mapping[str, MachineSpec] = {
-        ENGINE: MachineSpec((*OPS, *SESSION_OPS)),
-        PAIR: MachineSpec(OPS, roles=(PREFILL, DECODE)),
+        ENGINE: MachineSpec((*OPS, *SESSION_OPS), turns=3),
+        PAIR: MachineSpec(OPS, roles=(PREFILL, DECODE), traffic=PAIRED),
     }
-    traffic = (*(GENERIC,) * 3, PAIRED)
     contracts = frozenset({"rejection"})
     kept = ("role",)
     faults: Mapping[str, str] = FAULTS
@@ -65,9 +62,11 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
     catalog = MUTANTS.all
     canaries = ("use-after-free-of-a-locked-node", "mixed-batch-out-of-memory", "chunked-prefill-out-of-memory")
 
-    def config(self, draw: Draw) -> SglangConfig:
+    def configs(self, draw: Draw, machine: str, load: str) -> Sequence[SglangConfig]:
         release = self.booted()
-        return random_config(draw, host_ratios=release.host_ratios, has=release.has)
+        if machine == PAIR:
+            return pair_configs(draw)
+        return [random_config(draw, load, host_ratios=release.host_ratios, has=release.has)]
 
     def twins(self, config: Any) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         return {

@@ -1,14 +1,14 @@
 """The configuration of a vLLM engine core, its draws and its limits; imports nothing of vLLM."""
 
-from collections.abc import Callable
-from typing import Annotated, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 from msgspec import Meta
 
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.ops import Accept, name_of
-from swarden.harness.core.target import Draw, Pool, Shape
+from swarden.harness.core.target import STATE_WINDOW, Draw, Pool, Shape
 
 LRU, ARC = "lru", "arc"
 FIRST_COME, PRIORITY = "fcfs", "priority"
@@ -17,9 +17,10 @@ MAX_BLOCKS, MAX_CONTEXT_LEN = 1 << 22, 1 << 20
 MAX_SLOTS = 1 << 24  # of the pool, and of the CPU memory of the offloading connector
 MAX_WINDOWS = 8
 VOCABULARY = 64
+SETTINGS_FOR: Mapping[str, Mapping[str, Any]] = {"rivals": {"policy": PRIORITY}, "returning": {"prefix_caching": True}}
+NEEDS_HOST = ("outlasting",)
 LEASE_S = 30  # kv_lease_duration: for so long a prefill side keeps blocks that are not read; the releases' default
 ACCEPT = name_of(Accept)
-PAIR = "pd"  # the machine of a prefill and a decode side
 BOTH, PREFILL, DECODE = "both", "prefill", "decode"  # roles
 LOAD_FAILS, LOAD_LATE, STORE_LATE = "load.fails", "load.late", "store.late"
 LINK_FAILS, LINK_DROP, LINK_DELAY = "link.fails", "link.drop", "link.delay"
@@ -36,7 +37,6 @@ LINK_FAULTS = {
 CONNECTOR_FAULTS = LOAD_FAULTS | LINK_FAULTS
 
 NONE, ALL, ALIGN = "none", "all", "align"  # mamba_cache_mode
-STATE_WINDOW = 2  # a token reads the state that the token before it left
 
 BlockSize = Annotated[int, Meta(ge=1, le=256)]
 Window = Annotated[int, Meta(ge=1, le=65536)]
@@ -182,7 +182,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         pools = [Pool("blocks", self.num_blocks, group.window) for group in self.groups]
         unused = [*([ACCEPT] if self.draft_len is None else []), *(CONNECTOR_FAULTS.keys() - self.faults)]
         sizes = (self.block_size, pools, self.chunk_len, self.max_running_requests, self.max_context_len)
-        return Shape(*sizes, unused=unused)
+        return Shape(*sizes, unused=unused, uses_before_backup=int(self.cpu_chunks > 0))
 
 
 def least_blocks(config: VllmConfig) -> int:
@@ -200,10 +200,12 @@ def least_blocks(config: VllmConfig) -> int:
     return blocks
 
 
-def random_config(draw: Draw, *, has: Callable[[str], bool]) -> VllmConfig:
-    """An engine core with a small pool, for a release that `has` these features."""
-    config = plain_config(draw, has=has)
+def random_config(draw: Draw, load: str, *, has: Callable[[str], bool]) -> VllmConfig:
+    """An engine core with a small pool for a load, for a release that `has` these features."""
+    config = msgspec.structs.replace(plain_config(draw, has=has), **SETTINGS_FOR.get(load, {}))
     kind = draw.one_of(("plain", "loads", "drafts", "states", "loads", "states", "offloading"))
+    if load in NEEDS_HOST and has("offloading"):
+        kind = "offloading"
     if kind == "loads":
         external_len = config.block_size * draw.one_of((4, 2, 8))
         late_loads = draw.one_of((False, True, True))
@@ -240,6 +242,24 @@ def plain_config(draw: Draw, *, has: Callable[[str], bool]) -> VllmConfig:
         size = config.block_size * draw.one_of((1, 1, 2))
         config = msgspec.structs.replace(config, window_block_sizes=(size,) * len(config.windows))
     return config
+
+
+def pair_configs(draw: Draw, *, has: Callable[[str], bool]) -> tuple[VllmConfig, VllmConfig]:
+    """One model, but other pools, batches and schedulers. Drafts are those of both sides, or of the decode side."""
+    first = msgspec.structs.replace(plain_config(draw, has=has), sleeps=False, role=PREFILL)
+    running = draw.one_of((4, 2, 8, 1))
+    second = msgspec.structs.replace(
+        first,
+        role=DECODE,
+        max_running_requests=running,
+        chunk_len=max(first.chunk_len, running),
+        asynchronous=draw.one_of((False, True)),
+        prefix_caching=draw.one_of((True, True, False)),
+        recomputes_loads=draw.one_of((True, False)),
+    )
+    if draw.one_of((False, False, True)):
+        second = with_drafts(draw, second, has=has)
+    return with_blocks(draw, first), with_blocks(draw, second)
 
 
 def with_drafts(draw: Draw, config: VllmConfig, *, has: Callable[[str], bool]) -> VllmConfig:

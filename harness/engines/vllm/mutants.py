@@ -4,7 +4,7 @@ They fit 0.33.0; planting one into a release whose text differs raises StaleMuta
 """
 
 from swarden.harness.core.mutant import Mutants
-from swarden.harness.engines.vllm.config import PAIR
+from swarden.harness.core.target import PAIR
 
 MUTANTS = Mutants()
 bug = MUTANTS.bug

@@ -11,16 +11,15 @@ from swarden.harness.core.ops import Abort, Accept, Drain, Flush, Heal, Inject, 
 from swarden.harness.core.port import EnginePort
 from swarden.harness.core.releases import Releases, parsed
 from swarden.harness.core.system import System
-from swarden.harness.core.target import ENGINE, Draw, MachineSpec, Shape
+from swarden.harness.core.target import ENGINE, PAIR, Draw, MachineSpec, Shape
 from swarden.harness.engines.foreign.target import ReleasedTarget
 from swarden.harness.engines.vllm.adapter import CODE, FAULTS, VllmEngine
 from swarden.harness.engines.vllm.boot import VllmRelease, boot
-from swarden.harness.engines.vllm.config import BOTH, DECODE, NGRAM, PAIR, PREFILL, VllmConfig, random_config
+from swarden.harness.engines.vllm.config import BOTH, DECODE, NGRAM, PREFILL, VllmConfig, pair_configs, random_config
 from swarden.harness.engines.vllm.mutants import MUTANTS
 from swarden.harness.engines.vllm.pair import side_systems
 
 FIRST_PAIRED = "0.22.0"  # in an older release an idle prefill side does not step, and keeps the blocks that were read
-GENERIC = "swarden.harness.search.traffic:EngineTraffic"
 PAIRED = "swarden.harness.engines.vllm.pair_traffic:VllmPairs"
 OPS: tuple[type[Op], ...] = (Submit, Abort, Step, Flush, Pause, Resume, Inject, Heal, Drain, Accept)
 VLLM = Releases(
@@ -39,8 +38,10 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
 
     name = "vllm"
     code = CODE
-    machines: Mapping[str, MachineSpec] = {ENGINE: MachineSpec(OPS), PAIR: MachineSpec(OPS, roles=(PREFILL, DECODE))}
-    traffic: Sequence[str] = (*(GENERIC,) * 3, PAIRED)
+    machines: Mapping[str, MachineSpec] = {
+        ENGINE: MachineSpec(OPS, turns=3),
+        PAIR: MachineSpec(OPS, roles=(PREFILL, DECODE), traffic=PAIRED),
+    }
     kept = ("role",)
     faults: Mapping[str, str] = FAULTS
     defaults: Mapping[str, Any] = msgspec.to_builtins(VllmConfig())
@@ -59,7 +60,6 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
         super().__init__(release)
         if self._release and parsed(self._release) < parsed(FIRST_PAIRED):
             self.machines = {ENGINE: self.machines[ENGINE]}
-            self.traffic = (GENERIC,)
 
     def twins(self, config: Any) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         return {
@@ -70,8 +70,9 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
             "no-drafts": [{"draft_len": None}],
         }
 
-    def config(self, draw: Draw) -> VllmConfig:
-        return random_config(draw, has=self.booted().has)
+    def configs(self, draw: Draw, machine: str, load: str) -> Sequence[VllmConfig]:
+        has = self.booted().has
+        return pair_configs(draw, has=has) if machine == PAIR else [random_config(draw, load, has=has)]
 
     def shape(self, config: Any) -> Shape:
         shape: Shape = config.shape

@@ -7,6 +7,7 @@ import pytest
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.imports import REPAIR, importing
 from swarden.harness.core.registry import UnknownEngine, target_of
+from swarden.harness.core.target import MachineSpec
 from swarden.harness.search.machine import turns_of
 
 TARGET = "from swarden.harness.core.target import Target\nclass Made(Target):\n"
@@ -97,7 +98,7 @@ def test_machine_whose_module_exits_is_one_line(tmp_path, install):
     install("leaves", "exit(1)")
 
     with pytest.raises(UsageError) as raised:
-        turns_of(Mock(traffic=["leaves:Traffic"], machines={}), None)
+        turns_of(Mock(machines={"engine": MachineSpec(traffic="leaves:Traffic")}), None)
 
     place = tmp_path / "leaves.py"
     assert str(raised.value) == f"the machine leaves:Traffic cannot be imported: SystemExit: 1 ({place}:1); {REPAIR}"

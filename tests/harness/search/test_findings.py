@@ -18,7 +18,14 @@ from swarden.harness.search.result import Finding
 from swarden.harness.search.shrink import DoesNotFail, ShrinkBudget
 
 TINY = Profile(
-    "tiny", 1.0, runs_per_batch=6, ops_per_run=(15,), probe_floor=0.0, must_evaluate=False, min_runs=1, recheck_every=3
+    "tiny",
+    1.0,
+    runs_per_batch=6,
+    calls_per_run=(15,),
+    probe_floor=0.0,
+    must_evaluate=False,
+    min_runs=1,
+    recheck_every=3,
 )
 BUDGET = ShrinkBudget(executions=60)
 KEPT = Path(__file__).parents[2] / "quality/oplogs/B18.oplog"

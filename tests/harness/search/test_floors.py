@@ -12,7 +12,7 @@ from swarden.harness.search.profiles import Profile
 from swarden.harness.search.result import Tallies
 from swarden.invariants.catalog import ALL
 
-TINY = Profile("tiny", 1.0, runs_per_batch=6, ops_per_run=(15,), probe_floor=0.0, must_evaluate=False, min_runs=1)
+TINY = Profile("tiny", 1.0, runs_per_batch=6, calls_per_run=(15,), probe_floor=0.0, must_evaluate=False, min_runs=1)
 
 
 def full_coverage() -> Tallies:

@@ -1,5 +1,7 @@
 """Known failures: they are counted, and most later runs are steered away from them."""
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -7,13 +9,12 @@ from swarden.engine_under_test.config import EngineConfig
 from swarden.harness.core.driver import Failure
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.ops import Abort, Drain, Step, Submit
-from swarden.harness.core.registry import OWN
-from swarden.harness.search.campaign import Plan, Worker
+from swarden.harness.core.replay import run_log
 from swarden.harness.search.known import CONFIRMATIONS, UNSTEERED_EVERY, KnownFailures, is_as_far
-from swarden.harness.search.profiles import PROFILES
 from swarden.invariants.transition import Transition
 from tests.harness.driving import own_driver
 
+OPLOGS = Path(__file__).parents[2] / "quality" / "oplogs"
 FINGERPRINT = "requests_are_in_one_queue/request/in_two_queues"
 NOTHING = own_driver("engine", [EngineConfig()]).snapshot()
 FAILURE = Failure((FINGERPRINT,), op_index=0, engine=0, transition=Transition(NOTHING, (), NOTHING), history=())
@@ -21,11 +22,12 @@ FAILURE = Failure((FINGERPRINT,), op_index=0, engine=0, transition=Transition(NO
 
 @pytest.fixture(scope="module")
 def log() -> OpLog:
-    """The first failure with a planted bug, which appears at the first step of a chunked prompt."""
-    plan = Plan(OWN, PROFILES["smoke"], 11, 60, machine="engine", mutant="B46", stop_on_first=True)
-    [found] = Worker(plan, lambda _: None).work().findings.values()
-    assert found.fingerprint == FINGERPRINT
-    return found.log
+    """A failure with a planted bug, which appears at the first step of a chunked prompt."""
+    found = OpLog.load(OPLOGS / "B46.oplog")
+    failure = run_log(found).failure
+    assert failure is not None
+    assert failure.fingerprint == FINGERPRINT
+    return found
 
 
 @pytest.fixture

@@ -51,8 +51,8 @@ class Engine(EnginePort):
         return out
 
     def capture(self):
-        if self.config["fails"] == "capture" and self.submitted == 2:
-            raise LookupError("no table\\nof request 2")
+        if self.config["fails"] == "capture" and self.submitted == 9:
+            raise LookupError("no table\\nof request 9")
         return Snapshot(self.steps, Limits(1, 4, max_context_len=4096), (), (), unreported=ALL_EVENTS)
 
     def take_events(self):
@@ -140,7 +140,7 @@ def test_fault_in_a_candidate_of_the_shrinker_costs_neither_the_finding_nor_the_
     ("name", "fault", "frames"),
     [
         ("build", "target build: its build raised ZeroDivisionError: no pool of this size; at ", ("build", "lay_out")),
-        ("capture", "target capture: its capture raised LookupError: no table of request 2; at ", ("capture",)),
+        ("capture", "target capture: its capture raised LookupError: no table of request 9; at ", ("capture",)),
     ],
 )
 def test_fault_in_traffic_is_the_target_s_and_the_campaign_goes_on(swarden, name, fault, frames):

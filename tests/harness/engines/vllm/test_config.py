@@ -6,13 +6,14 @@ from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.target import Pool, Shape
 from swarden.harness.engines.vllm.config import random_config
 from swarden.harness.engines.vllm.target import VllmTarget
+from swarden.harness.search.loads import LOADS
 from tests.harness.engines.some_draws import RandomDraw
 
 
 @pytest.mark.parametrize("seed", range(50))
 def test_random_configuration_survives_an_op_log(seed):
     target = VllmTarget()
-    config = random_config(RandomDraw(seed), has=lambda _: seed % 2 == 0)
+    config = random_config(RandomDraw(seed), LOADS[seed % len(LOADS)].name, has=lambda _: seed % 2 == 0)
 
     assert target.decode(target.encode(config)) == config
 

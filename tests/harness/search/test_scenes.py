@@ -1,4 +1,4 @@
-"""The draws of the machines: each configuration is valid, and only faults of the run are injected."""
+"""Scenes reach the states for which they are made, and only faults of the run are injected."""
 
 from dataclasses import replace
 from functools import partial
@@ -8,17 +8,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swarden.engine_under_test.config import HOST_POLICIES, EngineConfig
-from swarden.harness.components.configurations import configurations, on_host
 from swarden.harness.core.ops import Heal, Inject, Pause, Resume, Step, Submit
 from swarden.harness.core.recipes import expand
 from swarden.harness.core.system import EngineSystem
 from swarden.harness.engines.own.adapter import SwardenEngine
-from swarden.harness.engines.own.faults import FAULTS, WITHIN_AN_ENGINE
-from swarden.harness.engines.own.loads import LOADS, OUTLASTING, REWINDING
+from swarden.harness.engines.own.config import on_host, suited
+from swarden.harness.engines.own.faults import FAULTS
 from swarden.harness.engines.own.mutants.catalog import BY_ID
-from swarden.harness.engines.own.scenes import evicted_prompts, outlasts, rewinds
+from swarden.harness.engines.own.target import OwnTarget
 from swarden.harness.search.draws import fault_sets, troubles
-from swarden.harness.search.scenes import contests, crowds, pauses, submissions
+from swarden.harness.search.loads import LOADS, OUTLASTING, REWINDING
+from swarden.harness.search.scenes import (
+    contests,
+    crowds,
+    evicted_prompts,
+    outlasts,
+    pauses,
+    rewinds,
+    submissions,
+)
+from swarden.harness.search.traffic import HypothesisDraw
 from tests.harness.driving import own_driver
 
 SMALL = EngineConfig(page_size=4, full_pages=16, swa_pages=12, sliding_window=6, max_running_requests=4, chunk_len=16)
@@ -26,40 +35,7 @@ steady = settings(derandomize=True, database=None, deadline=None)
 
 
 @steady
-@given(config=configurations())
-def test_drawn_configuration_can_be_built(config):
-    assert EngineConfig.from_mapping(config.to_mapping()) == config
-
-
-@steady
-@given(config=configurations(), load=st.sampled_from(LOADS))
-def test_drawn_configuration_is_valid_with_every_load(config, load):
-    loaded = load.on(config)
-
-    assert loaded.pools[0].num_pages == load.times * config.pools[0].num_pages
-    assert loaded.to_mapping().items() >= load.settings.items()
-
-
-@steady
-@given(config=configurations(sharing=(True,)), ratio=st.sampled_from((0.5, 2)))
-def test_sharing_configuration_can_have_a_host(config, ratio):
-    """Each device pool has a host pool of at least the requested size."""
-    hosted = on_host(config, ratio)
-
-    assert [pool.name for pool in hosted.host_pools] == [f"host {pool.name}" for pool in config.pools]
-    assert all(
-        there.num_pages >= here.num_pages * ratio for here, there in zip(config.pools, hosted.host_pools, strict=True)
-    )
-
-
-@steady
-@given(config=configurations(), load=st.sampled_from([load for load in LOADS if load.needs_host]))
-def test_load_that_needs_a_host_has_host_pools(config, load):
-    assert load.on(config).host_pools
-
-
-@steady
-@given(faults=fault_sets(WITHIN_AN_ENGINE), data=st.data())
+@given(faults=fault_sets(tuple(FAULTS)), data=st.data())
 def test_injected_faults_are_faults_of_the_run(faults, data):
     ops = data.draw(troubles(faults))
 
@@ -116,7 +92,7 @@ def test_most_evicted_prompts_are_on_the_host_only(policy):
     def evict(data):
         port = SwardenEngine(config)
         system = EngineSystem(port)
-        gone, ops = data.draw(evicted_prompts(data.draw(submissions(LOADS[0])), config))
+        gone, ops = data.draw(evicted_prompts(data.draw(submissions(LOADS[0])), OwnTarget().shape(config)))
         for op in ops:
             for _ in range(op.count if isinstance(op, Step) else 1):
                 system.do(op)
@@ -135,10 +111,10 @@ def share_that_fails(mutant, load, scene, *, times=1):
     @steady
     @given(data=st.data())
     def play(data):
-        config = load.on(SMALL)
+        config = suited(HypothesisDraw(data), SMALL, load.name)
         driver = own_driver("engine", [config], model="")
         for _ in range(times):
-            for op in data.draw(scene(config)):
+            for op in data.draw(scene(OwnTarget().shape(config))):
                 driver.apply(op)
         failed.append(driver.failure is not None)
 
