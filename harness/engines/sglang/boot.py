@@ -126,6 +126,10 @@ FEATURES: Mapping[str, Feature] = {
         "one tree for full attention, a window and recurrent states; a prefill names the states to clear and to copy",
         lambda release: "mamba_cow_src_indices" in vars(release.part("ScheduleBatch")),
     ),
+    "full_attention_alone": Feature(
+        "models with full attention alone have the tree of the others; before, a RadixCache, which is not driven",
+        lambda release: release.version >= (0, 5, 21),
+    ),
     "rust_core": Feature(
         "a tree core in Rust that can be told from its ids; before, the ids of locks are small numbers in one core",
         lambda release: release.version >= (0, 5, 22) and release.part("RustUnifiedTreeCore") is not None,

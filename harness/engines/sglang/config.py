@@ -37,11 +37,20 @@ NEEDED_BY: Mapping[str, Mapping[str, Any]] = {  # the values of other settings t
 }
 
 
+WITHOUT_A_WINDOW: Mapping[str, Sequence[Any]] = {
+    "page_size": (1,),
+    "tree": (DEFAULT_TREE, UNIFIED_TREE),
+    "host_ratio": (None,),
+    "draft_len": (None,),
+    "role": (BOTH,),
+}
+
+
 class SglangConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One scheduler. Lengths are in tokens; `sliding_window` counts the earlier tokens that are read, as in SGLang.
 
     The SWA pool is at most as large as the full pool: no release accepts a --swa-full-tokens-ratio above 1.
-    Without a `sliding_window` the model has full attention and recurrent states, and no pool of `swa_pages`.
+    Without a `sliding_window` the model has full attention, perhaps with recurrent states, and no pool of `swa_pages`.
 
     `tree` is the prefix tree: the one that the release uses by default, SWARadixCache ("swa") or UnifiedRadixCache
     ("unified").  `preemption_threshold` enables priority scheduling, which needs the waiting order "fcfs".
@@ -102,8 +111,11 @@ class SglangConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             for name, value in needed.items() if getattr(self, setting) is not None else ():
                 if (found := getattr(self, name)) != value:
                     raise InvalidConfig(f"{name} is {found!r} with {setting}, want {value!r}")
-        if self.sliding_window is None and (self.state_slots is None or self.tree == SWA_TREE):
-            raise InvalidConfig(f"sliding_window is null, want state_slots with it, and a tree other than {SWA_TREE!r}")
+        if self.sliding_window is None:
+            for name, values in WITHOUT_A_WINDOW.items():
+                if (found := getattr(self, name)) not in values:
+                    wanted = " or ".join(map(repr, values))
+                    raise InvalidConfig(f"{name} is {found!r} with sliding_window null, want {wanted}")
         order = self.waiting_order
         if self.preemption_threshold is not None and order != FIRST_COME:
             raise InvalidConfig(f"waiting_order is {order!r} with preemption_threshold, want {FIRST_COME!r}")
@@ -181,6 +193,8 @@ def random_config(draw: Draw, load: str, *, host_ratios: Sequence[float], has: C
             swa_pages=min(least + spare, full),
             state_slots=STATES_PER_RUNNING * config.max_running_requests + spare,
         )
+    if has("full_attention_alone") and draw.one_of((False, False, False, True)):
+        return msgspec.structs.replace(config, sliding_window=None, page_size=1, host_ratio=None, tree=UNIFIED_TREE)
     if draw.one_of((False, False, False, True)):
         overlap = config.overlap and has("overlapped_drafts")
         return msgspec.structs.replace(

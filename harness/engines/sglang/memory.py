@@ -181,7 +181,7 @@ def _tree(release: SglangRelease, config: SglangConfig, server_args: Any, rows: 
     has_states = config.state_slots is not None
     name = kinds.get(config.tree, release.trees[0])
     if config.sliding_window is None:
-        name = kinds.get(config.tree, "MambaRadixCache")
+        name = kinds.get(config.tree, "MambaRadixCache") if has_states else "UnifiedRadixCache"
         name = name if release.part(name) is not None else "UnifiedRadixCache"
     elif has_host_tier or has_states:
         name = "UnifiedRadixCache"

@@ -124,6 +124,8 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
             raise InvalidConfig(
                 f"state_slots is set, want null for sglang {release.text}: the pool is not driven there"
             )
+        if config.sliding_window is None and config.state_slots is None and not release.has("full_attention_alone"):
+            raise InvalidConfig(f"sliding_window is null, want one, or state_slots, for sglang {release.text}")
         if config.draft_len is not None and config.overlap and not release.has("overlapped_drafts"):
             raise InvalidConfig(f"overlap is true with draft_len, want false for sglang {release.text}")
         if config.rust_core and not release.has("rust_core"):
