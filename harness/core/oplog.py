@@ -2,7 +2,7 @@
 
 JSON Lines: a header, one op a line, and in a sealed log an end line.
 
-    {"format":2,"engine":"swarden","version":"0.1.0","machine":"engine","configs":[{"page_size":4}],"seed":7,"sealed":true}
+    {"format":3,"engine":"swarden","version":"0.1.0","machine":"engine","configs":[{"page_size":4}],"seed":7,"sealed":true}
     {"op":"submit","max_new_tokens":3,"digest":"9f3a5c"}
     {"op":"step","count":2,"digest":"02b1d4"}
     {"end":2,"sha":"5e884898da280471"}
@@ -11,7 +11,8 @@ A fresh log is sealed: it has the digest of the state after each op, and its end
 ops and a hash of the lines before it, so a truncated or edited file is detected.  A log without digests is not sealed:
 a regression case, or a log written by hand.  Digests in such a log are ignored.
 
-The header of format 1 is {"version":1,"machine":"engine","engines":[…]}; its engine is swarden's own.
+The header of format 2 is the same, but a setting that it does not have is that of the target's `former_defaults`. The
+header of format 1 is {"version":1,"machine":"engine","engines":[…]}; its engine is swarden's own.
 """
 
 import hashlib
@@ -33,7 +34,8 @@ from swarden.harness.core.target_fault import blamed_on
 from swarden.harness.core.twins import Twin, twin_of
 from swarden.harness.core.validation import shortened, validation_text
 
-FORMAT = 2
+FORMAT = 3
+FORMER_FORMAT = 2  # settings that are not in its headers have the defaults of that time
 KINDS: dict[str, type[Op]] = {str(kind.__struct_config__.tag): kind for kind in get_args(AnyOp)}
 SHA_LEN = 16  # hex digits
 
@@ -126,7 +128,7 @@ class OpLog:
             if text.strip()
         ]
         if not lines:
-            raise OpLogError(path, None, "is empty", 'write a header first, as in {"format":2,"engine":"swarden",…}')
+            raise OpLogError(path, None, "is empty", 'write a header first, as in {"format":3,"engine":"swarden",…}')
         header = _header(lines[0], engine)
         torn = lines[-1] if not content.endswith((b"\n", b"\r")) else None
         spec = header.target.machines[header.machine]
@@ -215,7 +217,7 @@ def _header(line: NumberedLine, engine: str | None) -> Header:
     raw = _json(line, torn=False)
     if "op" in raw:
         raise line.error("the header is missing: the first line is an op", BEGIN)
-    raw = _converted(line, raw)
+    is_former, raw = raw.get("format") != FORMAT, _converted(line, raw)
     if engine is not None:
         name, _, version = engine.partition("==")
         raw |= {"engine": name, "version": version}
@@ -229,6 +231,9 @@ def _header(line: NumberedLine, engine: str | None) -> Header:
         target = header.target if engine is None else target_of(engine)
     except UnknownEngine as error:
         raise line.error(f"the header: {error.what}", error.remedy) from error
+    if is_former:
+        configs = [{**target.former_defaults, **config} for config in header.configs]
+        header = msgspec.structs.replace(header, configs=configs)
     _check_machine(line, header, target)
     faults = {**target.faults, **target.machines[header.machine].perturbations}
     for fault in header.faults:
@@ -247,10 +252,8 @@ def _converted(line: NumberedLine, raw: dict[str, Any]) -> dict[str, Any]:
     found = raw.get("format")
     if found is None:
         raise line.error("the header has no format", BEGIN)
-    if found is True or found != FORMAT:
-        raise line.error(
-            f"format is {shortened(found)}, this build reads 1 and {FORMAT}", "use the build that wrote it"
-        )
+    if found is True or found not in (FORMER_FORMAT, FORMAT):
+        raise line.error(f"format is {shortened(found)}, this build reads 1 to {FORMAT}", "use the build that wrote it")
     return {key: value for key, value in raw.items() if key != "format"}
 
 

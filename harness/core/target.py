@@ -105,6 +105,7 @@ class Target(Protocol):
     `faults` are the faults that its runs can have, each with its effect; `contracts` are the modules of
     `invariants.contracts` that it promises to satisfy.  `defaults` is the JSON form of its default configuration: the
     shrinker sets settings to these values, all settings of a `coupled` group together, and does not change `kept` ones.
+    `former_defaults` are those that op-logs of format 2 mean by a missing setting, where they differ.
     `releases` are those that `swarden engines` installs, if the target can drive several; `catalog` are its mutants,
     and `canaries` the ids of mutants that random traffic finds within seconds: each night must find one of them.
     """
@@ -115,6 +116,7 @@ class Target(Protocol):
     faults: Mapping[str, str] = {}
     contracts: frozenset[str] = frozenset()
     defaults: Mapping[str, Any] = {}
+    former_defaults: Mapping[str, Any] = {}
     coupled: Sequence[Sequence[str]] = ()
     kept: Sequence[str] = ()
     releases: Releases | None = None

@@ -74,7 +74,7 @@ class SglangConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     chunk_len: Annotated[int, Meta(ge=1, le=65536)] = 8
     max_prefill_tokens: Annotated[int, Meta(ge=1, le=MAX_NUMBER)] = 16384
     tree: str = DEFAULT_TREE
-    overlap: bool = False
+    overlap: bool = True
     mixed_batches: bool = False
     waiting_order: str = FIRST_COME
     preemption_threshold: Annotated[int, Meta(ge=0, le=MAX_NUMBER)] | None = None
@@ -221,7 +221,7 @@ def pair_configs(draw: Draw) -> tuple[SglangConfig, SglangConfig]:
         swa_pages=full if page == 1 else max(least, draw.one_of((full, least))),
         max_running_requests=draw.one_of((4, 2, 8, 1)),
         reserved_decode_tokens=page * draw.one_of((1, 2, MOST_RESERVED_PAGES)),
-        overlap=draw.one_of((False, True)),
+        overlap=draw.one_of((True, False)),
     )
     return prefill, decode
 
@@ -248,7 +248,7 @@ def plain_config(draw: Draw, *, host_ratios: Sequence[float] = (), has_sessions:
         max_running_requests=draw.one_of((4, 2, 3, 8)),
         waiting_order=draw.one_of((FIRST_COME, LONGEST_PREFIX)) if threshold is None else FIRST_COME,
         preemption_threshold=threshold,
-        overlap=draw.one_of((False, True)),
+        overlap=draw.one_of((True, False)),
         mixed_batches=draw.one_of((False, False, True)),
         window_eviction_interval=draw.one_of((1, 4, 1, 128)),
         releases_early=draw.one_of((False, False, True)),

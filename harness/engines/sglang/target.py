@@ -57,6 +57,7 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
     kept = ("role",)
     faults: Mapping[str, str] = FAULTS
     defaults: Mapping[str, Any] = msgspec.to_builtins(SglangConfig())
+    former_defaults: Mapping[str, Any] = {"overlap": False}
     releases = SGLANG
     config_type = SglangConfig
     catalog = MUTANTS.all

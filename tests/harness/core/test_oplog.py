@@ -27,12 +27,12 @@ FRESH = OpLog(
     ["9f3a", "02b1"],
 )
 FRESH_TEXT = """\
-{"format":2,"engine":"swarden","configs":[{"page_size":4}],"seed":7,"run":3,"source_hash":"c0ffee",\
+{"format":3,"engine":"swarden","configs":[{"page_size":4}],"seed":7,"run":3,"source_hash":"c0ffee",\
 "mutant":"B14","sealed":true}
 {"op":"submit","recipe":{"path":[0,1]},"max_new_tokens":3,"digest":"9f3a"}
 {"op":"step","count":2,"digest":"02b1"}
 {"op":"abort"}
-{"end":3,"sha":"4c2a9631af25ed0c"}
+{"end":3,"sha":"0ba29d0b212e1a81"}
 """
 
 headers = st.builds(
@@ -87,7 +87,7 @@ def test_regression_case_has_a_fingerprint_but_no_digests_and_no_end_line():
     log = FRESH.as_regression("unit_has_one_owner/swa page/free+tree")
 
     assert log.to_bytes().decode() == (
-        '{"format":2,"engine":"swarden","configs":[{"page_size":4}],"seed":7,"run":3,"source_hash":"c0ffee",'
+        '{"format":3,"engine":"swarden","configs":[{"page_size":4}],"seed":7,"run":3,"source_hash":"c0ffee",'
         '"mutant":"B14","expected":"unit_has_one_owner/swa page/free+tree"}\n'
         '{"op":"submit","recipe":{"path":[0,1]},"max_new_tokens":3}\n{"op":"step","count":2}\n{"op":"abort"}\n'
     )
@@ -101,6 +101,16 @@ def test_log_written_by_hand_is_read():
     log = OpLog.parse(text.encode(), PATH)
 
     assert log == OpLog(Header(engine=OWN, machine="tree", configs=[{}]), [Slide(page=2), Flush()])
+
+
+def test_setting_that_a_log_of_format_2_lacks_has_the_default_of_that_time(monkeypatch):
+    monkeypatch.setattr(target_of(OWN), "former_defaults", {"page_size": 2}, raising=False)
+    line = '{"format":%d,"engine":"swarden","configs":[{"full_pages":40}]}\n'
+
+    former, log = (OpLog.parse((line % number).encode(), Path("it.oplog")) for number in (2, 3))
+
+    assert former.header.configs == [{"page_size": 2, "full_pages": 40}]
+    assert log.header.configs == [{"full_pages": 40}]
 
 
 def test_log_of_format_1_is_a_log_of_our_engine():
@@ -121,8 +131,8 @@ def test_edited_log_is_read_if_it_is_unsealed():
 
 
 BROKEN_HEADERS = [
-    ("empty", "", ': is empty; write a header first, as in {"format":2,"engine":"swarden",…}'),
-    ("blank", " \n\n", ': is empty; write a header first, as in {"format":2,"engine":"swarden",…}'),
+    ("empty", "", ': is empty; write a header first, as in {"format":3,"engine":"swarden",…}'),
+    ("blank", " \n\n", ': is empty; write a header first, as in {"format":3,"engine":"swarden",…}'),
     (
         "not JSON",
         "engine\n",
@@ -132,17 +142,17 @@ BROKEN_HEADERS = [
     (
         "missing",
         '{"op":"step"}\n',
-        ':1: the header is missing: the first line is an op; begin the first line with "format":2',
+        ':1: the header is missing: the first line is an op; begin the first line with "format":3',
     ),
-    ("no format", '{"seed":3}\n', ':1: the header has no format; begin the first line with "format":2'),
-    ("unknown format", '{"format":3}\n', ":1: format is 3, this build reads 1 and 2; use the build that wrote it"),
-    ("format true", '{"format":true}\n', ":1: format is true, this build reads 1 and 2; use the build that wrote it"),
+    ("no format", '{"seed":3}\n', ':1: the header has no format; begin the first line with "format":3'),
+    ("unknown format", '{"format":4}\n', ":1: format is 4, this build reads 1 to 3; use the build that wrote it"),
+    ("format true", '{"format":true}\n', ":1: format is true, this build reads 1 to 3; use the build that wrote it"),
     ("no engine", '{"format":2,"configs":[{}]}\n', f":1: the header: engine is missing; {CORRECT}"),
     ("no configurations", '{"format":2,"engine":"swarden"}\n', f":1: the header: configs is missing; {CORRECT}"),
     (
         "engine that is not installed",
         HEADER.replace("swarden", "toy"),
-        ":1: the header: engine 'toy' is not installed; install its package; installed are sglang, swarden, vllm",
+        ":1: the header: engine 'toy' is not installed; install its package; installed are demo, sglang, swarden, vllm",
     ),
     (
         "unknown machine",
@@ -311,13 +321,13 @@ def test_error_names_the_line_of_an_invalid_op(line, message):
         ),
         pytest.param(
             FRESH_TEXT.replace('"count":2', '"count":3'),
-            '5: changed after it was sealed: the end line is {"end":3,"sha":"4c2a9631af25ed0c"}, '
+            '5: changed after it was sealed: the end line is {"end":3,"sha":"0ba29d0b212e1a81"}, '
             f'want {{"end":3,"sha":"363c17fc0f6a325e"}}; {UNSEAL}',
             id="edited",
         ),
         pytest.param(
             FRESH_TEXT.replace('{"op":"abort"}\n', ""),
-            '4: changed after it was sealed: the end line is {"end":3,"sha":"4c2a9631af25ed0c"}, '
+            '4: changed after it was sealed: the end line is {"end":3,"sha":"0ba29d0b212e1a81"}, '
             f'want {{"end":2,"sha":"a0cacc54e16cfebf"}}; {UNSEAL}',
             id="an op removed",
         ),
