@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any
 
 from swarden.harness.engines.vllm.config import VllmConfig
@@ -38,6 +39,7 @@ class VllmCapture:
         self._config, self._built, self._runner, self._moves = config, built, runner, moves
         self._unreported = unreported
         self._groups = config.groups
+        self._whole = [group.window for group in self._groups].index(None)
         self.components = tuple([ComponentView(POOL, *group) for group in self._groups])
         self._block = math.lcm(*[group.block_size for group in self._groups])  # of all groups
         self._limits = Limits(
@@ -146,7 +148,8 @@ class VllmCapture:
         ]
         committed = min([entry.start for entry in entries], default=launched)
         launched = max([entry.end - len(entry.drafts) for entry in entries], default=launched)
-        hashed = next((index for index, block in enumerate(groups[0]) if block.block_hash is None), len(groups[0]))
+        of_whole = groups[self._whole]
+        hashed = next((index for index, block in enumerate(of_whole) if block.block_hash is None), len(of_whole))
         shared = min(hashed * self._config.block_size, committed) // self._block * self._block
         is_running = req is not None and any(req is one for one in self._built.scheduler.running)
         row = number if is_running and number in self._runner.tables else 0
@@ -159,7 +162,7 @@ class VllmCapture:
             allocated_len=allocated,
             frontier=0,
             units=tuple(units),
-            table=self._runner.tables[number][0] if row else (),
+            table=_without_given_up(self._runner.tables[number][0], units[0]) if row else (),
             receipt=0,
             node=0,
             frontiers=tuple(
@@ -207,6 +210,11 @@ class VllmCapture:
             return (*filter(None, [source]), *self._runner.device.states.blocks(entry, index))
         first = 0 if window is None else max(0, entry.start + 1 - window) // size
         return tuple(filter(None, entry.tables[index][first : -(-entry.end // size)]))
+
+
+def _without_given_up(table: Sequence[int], units: Sequence[int]) -> tuple[int, ...]:
+    """The row of a request; the release leaves blocks in it that are below the window, and reads none of them."""
+    return tuple([block if unit else 0 for block, unit in zip_longest(table, units, fillvalue=-1)])
 
 
 def _leading_nulls(units: Sequence[int]) -> int:

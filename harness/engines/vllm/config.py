@@ -53,8 +53,9 @@ class LayerGroup(NamedTuple):
 class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One engine core. Lengths are in tokens; a window counts the token itself, as in vLLM.
 
-    `num_blocks` are the blocks of the pool without the null block.  The first group of layers has full attention; each
-    of `windows` is a further group, with blocks of `window_block_sizes` tokens (empty: block_size).  `state_groups` are
+    `num_blocks` are the blocks of the pool without the null block.  A group of layers has full attention; each
+    of `windows` is a further group, with blocks of `window_block_sizes` tokens (empty: block_size).  With
+    `windows_first` these groups come first, as in models whose first layer has a window.  `state_groups` are
     groups of Mamba layers, with the mamba_cache_mode of the prefix cache: "align", or "all" with `all_states`; without
     a prefix cache it is "none".  `chunk_len` is max_num_batched_tokens: the tokens of one pass.  `policy` is the
     order of the waiting requests; with "priority", a request of lower priority is preempted first.  `asynchronous`
@@ -75,6 +76,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     num_blocks: Annotated[int, Meta(ge=2, le=MAX_BLOCKS)] = 96
     windows: Annotated[tuple[Window, ...], Meta(max_length=MAX_WINDOWS)] = (5,)
     window_block_sizes: Annotated[tuple[BlockSize, ...], Meta(max_length=MAX_WINDOWS)] = ()
+    windows_first: bool = False
     state_groups: Annotated[int, Meta(ge=0, le=4)] = 0
     all_states: bool = False
     max_running_requests: Annotated[int, Meta(ge=1, le=1024)] = 4
@@ -153,11 +155,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def groups(self) -> tuple[LayerGroup, ...]:
         sizes = self.window_block_sizes or (self.block_size,) * len(self.windows)
         state = LayerGroup(STATE_WINDOW, self.max_context_len if self.state_mode == NONE else self.block_size, True)
-        return (
-            LayerGroup(None, self.block_size),
-            *map(LayerGroup, self.windows, sizes),
-            *(state,) * self.state_groups,
-        )
+        whole, windowed = [LayerGroup(None, self.block_size)], [*map(LayerGroup, self.windows, sizes)]
+        return (*(windowed + whole if self.windows_first else whole + windowed), *(state,) * self.state_groups)
 
     @property
     def most_launches(self) -> int:
@@ -227,7 +226,8 @@ def plain_config(draw: Draw, *, has: Callable[[str], bool]) -> VllmConfig:
     config = VllmConfig(
         block_size=draw.one_of((4, 1, 2, 8)),
         num_blocks=1 << 20,
-        windows=draw.one_of(((window,), (window, draw.one_of((4, 9, 3))), ())),
+        windows=draw.one_of(((window,), (window, draw.one_of((4, 9, 3))), (), (window,) * 2)),
+        windows_first=draw.one_of((True, False)),
         max_running_requests=running,
         max_context_len=draw.one_of((64, 48, 96)),
         chunk_len=max(running, draw.one_of((8, 4, 16, 32))),
