@@ -322,7 +322,7 @@ def test_error_names_the_line_of_an_invalid_op(line, message):
         pytest.param(
             FRESH_TEXT.replace('"count":2', '"count":3'),
             '5: changed after it was sealed: the end line is {"end":3,"sha":"0ba29d0b212e1a81"}, '
-            f'want {{"end":3,"sha":"363c17fc0f6a325e"}}; {UNSEAL}',
+            f'want {{"end":3,"sha":"1e808410fa0043d1"}}; {UNSEAL}',
             id="edited",
         ),
         pytest.param(
