@@ -77,16 +77,13 @@ class MachineSpec:
     """A way to drive a target: the ops of its systems, and the models and roles of its engines.
 
     `models` are the models that its engines can run instead of the stand-in; `roles` has the role of each engine if
-    there are several.  `probes` are rare states that its runs must reach, each with its meaning.  `perturbations` are
-    further faults, which no engine survives, each with its effect: the runs test whether they are noticed, and only a
-    campaign of this machine has them.
+    there are several.  `probes` are rare states that its runs must reach, each with its meaning.
     """
 
     ops: Sequence[type[Op]] = ENGINE_OPS
     models: Sequence[str] = ()
     roles: Sequence[str] = ()
     probes: Mapping[str, str] = field(default_factory=dict)
-    perturbations: Mapping[str, str] = field(default_factory=dict)
 
 
 class Target(Protocol):

@@ -142,11 +142,8 @@ def _aborts(driver: Driver) -> list[Op]:
 
 
 def turns_of(target: Target, name: str | None) -> list[type[Machine]]:
-    """The Hypothesis machines with that machine name, in the order in which batches use them.
-
-    Without a name those of all machines but the perturbed ones.
-    """
-    names = [name] if name else [one for one, spec in target.machines.items() if not spec.perturbations]
+    """The Hypothesis machines with that machine name, or all, in the order in which batches use them."""
+    names = [name] if name else target.machines
     return [machine for machine in map(_loaded, target.traffic) if machine.machine in names]
 
 

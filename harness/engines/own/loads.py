@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from swarden.engine_under_test.config import EngineConfig
-from swarden.harness.components.configurations import on_host
+from swarden.harness.engines.own.configurations import on_host
 from swarden.harness.search.scenes import TIMEOUT_MS
 
 Traffic = tuple[str, ...]  # kinds of ops, each as often as its weight

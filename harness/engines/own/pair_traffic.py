@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from swarden.engine_under_test.config import EngineConfig
-from swarden.harness.components.configurations import configurations, with_drafts, with_states
 from swarden.harness.core.ops import Abort, AdvanceClock, Drain, Flush, Inject, Op, Pressure, Recipe, Step, Submit
+from swarden.harness.engines.own.configurations import configurations, with_drafts, with_states
 from swarden.harness.engines.own.faults import BETWEEN_ENGINES
 from swarden.harness.engines.own.loads import LoadProfile
 from swarden.harness.search.draws import (

@@ -4,7 +4,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
 from swarden.engine_under_test.config import EngineConfig
-from swarden.harness.components.configurations import configurations, with_drafts, with_sessions, with_states
 from swarden.harness.core.ops import (
     Abort,
     Accept,
@@ -15,6 +14,7 @@ from swarden.harness.core.ops import (
     Pressure,
     Step,
 )
+from swarden.harness.engines.own.configurations import configurations, with_drafts, with_sessions, with_states
 from swarden.harness.engines.own.faults import WITHIN_AN_ENGINE
 from swarden.harness.engines.own.loads import LOADS, LoadProfile, Traffic
 from swarden.harness.engines.own.scenes import first_acceptances, outlasts, returns, rewinds

@@ -6,7 +6,6 @@ from threading import Event
 
 import pytest
 
-from swarden.harness.components.ledger.machine import LedgerTraffic
 from swarden.harness.core.errors import InvalidConfig, UsageError
 from swarden.harness.core.fingerprint import slug
 from swarden.harness.core.oplog import OpLog
@@ -14,6 +13,7 @@ from swarden.harness.core.registry import OWN, target_of
 from swarden.harness.core.replay import failure_like, run_log
 from swarden.harness.core.running_log import RunningLog, last_run
 from swarden.harness.engines.own.mutants.catalog import BY_ID
+from swarden.harness.engines.own.pair_traffic import PairTraffic
 from swarden.harness.engines.own.target import OwnTarget
 from swarden.harness.engines.own.traffic import EngineTraffic, WeightedEngineTraffic
 from swarden.harness.search.campaign import Plan, RunIndex, Worker, batch_seed
@@ -69,8 +69,8 @@ def test_finding_names_the_model_of_its_run():
     assert finding.fingerprint.split("/")[0] in BY_ID["S110"].caught_by
 
 
-def test_parts_of_an_engine_run_no_model():
-    result = work(model="tiny-gemma3", machine="ledger", max_runs=2)
+def test_pair_runs_no_model():
+    result = work(model="tiny-gemma3", machine="pd", max_runs=2)
 
     assert (result.tallies.runs, result.findings) == (2, {})
 
@@ -121,7 +121,7 @@ def test_simplest_run_of_a_machine_is_made_once(monkeypatch):
     """Each search of Hypothesis begins with it; the two batches have 6 runs each without the second one."""
     runs = []
     monkeypatch.setattr(Worker, "on_end", lambda *ended: runs.append(ended[-1].ops))
-    work(machine="ledger", max_runs=12)
+    work(machine="pd", max_runs=12)
 
     assert len(runs) == 12
     assert runs.count(runs[0]) == 1
@@ -155,12 +155,12 @@ def test_finding_is_written_at_once(tmp_path):
 
 
 def test_batches_take_turns_and_half_of_the_engine_runs_have_no_swarm():
-    """The first six batches use all machines. With a machine name only that machine is used."""
+    """The first batches use both machines. With a machine name only that machine is used."""
     turns = turns_of(target_of(OWN), None)
 
     assert turns.count(EngineTraffic) == turns.count(WeightedEngineTraffic) == 5
-    assert {turn.machine for turn in turns[:6]} == {"engine", "pd", "ledger", "tree", "host"}
-    assert turns_of(target_of(OWN), "ledger") == [LedgerTraffic]
+    assert {turn.machine for turn in turns[:2]} == {"engine", "pd"}
+    assert turns_of(target_of(OWN), "pd") == [PairTraffic, PairTraffic]
 
 
 def test_seed_of_a_batch_depends_only_on_the_campaign_and_its_number():
@@ -292,7 +292,7 @@ def test_op_is_in_the_running_log_before_it_is_applied(tmp_path):
     assert last_run(path) is None
 
 
-@pytest.mark.parametrize("machine", ["engine", "pd", "tree", "ledger", "host", "perturbed", "perturbed-pd"])
+@pytest.mark.parametrize("machine", ["engine", "pd"])
 def test_fixed_settings_are_those_of_all_runs(machine):
     """In each machine, and on both sides of a pair."""
     settings, found = {"page_size": 4, "sliding_window": 8}, []
@@ -312,7 +312,7 @@ def test_fixed_settings_are_those_of_all_runs(machine):
 
 def test_settings_that_no_configuration_can_have_end_the_campaign():
     with pytest.raises(UsageError, match=r"--set: the engine refuses each .*: page_size: 3 is not one of"):
-        work(settings={"page_size": 3}, machine="ledger")
+        work(settings={"page_size": 3}, machine="pd")
 
 
 @pytest.mark.parametrize("refused", ["decode", "systems"])

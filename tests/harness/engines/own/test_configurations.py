@@ -1,0 +1,158 @@
+"""The draws of the machines: each configuration is valid, and only faults of the run are injected."""
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from swarden.engine_under_test.config import HOST_POLICIES, EngineConfig
+from swarden.harness.core.ops import Heal, Inject, Pause, Resume, Step, Submit
+from swarden.harness.core.recipes import expand
+from swarden.harness.core.system import EngineSystem
+from swarden.harness.engines.own.adapter import SwardenEngine
+from swarden.harness.engines.own.configurations import configurations, on_host
+from swarden.harness.engines.own.faults import FAULTS, WITHIN_AN_ENGINE
+from swarden.harness.engines.own.loads import LOADS, OUTLASTING, REWINDING
+from swarden.harness.engines.own.mutants.catalog import BY_ID
+from swarden.harness.engines.own.scenes import evicted_prompts, outlasts, rewinds
+from swarden.harness.search.draws import fault_sets, troubles
+from swarden.harness.search.scenes import contests, crowds, pauses, submissions
+from tests.harness.driving import own_driver
+
+SMALL = EngineConfig(page_size=4, full_pages=16, swa_pages=12, sliding_window=6, max_running_requests=4, chunk_len=16)
+steady = settings(derandomize=True, database=None, deadline=None)
+
+
+@steady
+@given(config=configurations())
+def test_drawn_configuration_can_be_built(config):
+    assert EngineConfig.from_mapping(config.to_mapping()) == config
+
+
+@steady
+@given(config=configurations(), load=st.sampled_from(LOADS))
+def test_drawn_configuration_is_valid_with_every_load(config, load):
+    loaded = load.on(config)
+
+    assert loaded.pools[0].num_pages == load.times * config.pools[0].num_pages
+    assert loaded.to_mapping().items() >= load.settings.items()
+
+
+@steady
+@given(config=configurations(sharing=(True,)), ratio=st.sampled_from((0.5, 2)))
+def test_sharing_configuration_can_have_a_host(config, ratio):
+    """Each device pool has a host pool of at least the requested size."""
+    hosted = on_host(config, ratio)
+
+    assert [pool.name for pool in hosted.host_pools] == [f"host {pool.name}" for pool in config.pools]
+    assert all(
+        there.num_pages >= here.num_pages * ratio for here, there in zip(config.pools, hosted.host_pools, strict=True)
+    )
+
+
+@steady
+@given(config=configurations(), load=st.sampled_from([load for load in LOADS if load.needs_host]))
+def test_load_that_needs_a_host_has_host_pools(config, load):
+    assert load.on(config).host_pools
+
+
+@steady
+@given(faults=fault_sets(WITHIN_AN_ENGINE), data=st.data())
+def test_injected_faults_are_faults_of_the_run(faults, data):
+    ops = data.draw(troubles(faults))
+
+    assert set(faults) <= set(FAULTS)
+    assert {op.fault for op in ops if isinstance(op, Inject)} <= set(faults)
+    assert ops[-1] == Step() or bool(faults)
+
+
+@steady
+@given(ops=troubles(tuple(FAULTS)))
+def test_healed_fault_was_armed_before(ops):
+    kinds = [type(op) for op in ops]
+
+    assert kinds in ([Inject], [Inject, Step, Heal])
+
+
+@steady
+@given(ops=pauses())
+def test_pause_is_resumed_or_lasts(ops):
+    kinds = [type(op) for op in ops if not isinstance(op, Step)]
+
+    assert kinds in ([Pause], [Pause, Resume])
+
+
+@steady
+@given(ops=st.sampled_from(LOADS).flatmap(crowds))
+def test_crowd_is_submitted_before_the_next_step(ops):
+    *crowd, step = ops
+
+    assert {type(op) for op in crowd} == {Submit}
+    assert len(crowd) > 1
+    assert isinstance(step, Step)
+
+
+@steady
+@given(ops=st.sampled_from(LOADS).flatmap(contests))
+def test_latest_request_of_a_contest_has_the_highest_priority(ops):
+    *many, _, late, last = ops
+
+    assert max(op.priority for op in many) <= late.priority
+    assert last == Step()
+
+
+# --- sequences of ops reach the states for which they are made
+
+
+@pytest.mark.parametrize("policy", HOST_POLICIES)
+def test_most_evicted_prompts_are_on_the_host_only(policy):
+    config = on_host(replace(SMALL, host_policy=policy), 2)
+    found: list[bool] = []
+
+    @steady
+    @given(data=st.data())
+    def evict(data):
+        port = SwardenEngine(config)
+        system = EngineSystem(port)
+        gone, ops = data.draw(evicted_prompts(data.draw(submissions(LOADS[0])), config))
+        for op in ops:
+            for _ in range(op.count if isinstance(op, Step) else 1):
+                system.do(op)
+        matches = [port._engine.cache.match([*expand(one.recipe), 0], one.namespace) for one in gone]
+        found.extend(match.reach is not None and match.reach.length > match.length for match in matches)
+
+    evict()
+
+    assert sum(found) > len(found) / 2
+
+
+def share_that_fails(mutant, load, scene, *, times=1):
+    """The share of runs that fail in an engine with a bug; a run has the scene `times` times."""
+    failed = []
+
+    @steady
+    @given(data=st.data())
+    def play(data):
+        config = load.on(SMALL)
+        driver = own_driver("engine", [config], model="")
+        for _ in range(times):
+            for op in data.draw(scene(config)):
+                driver.apply(op)
+        failed.append(driver.failure is not None)
+
+    with BY_ID[mutant].planted():
+        play()
+
+    return sum(failed) / len(failed)
+
+
+def test_most_rewinds_go_below_the_frontier():
+    """Most runs fail with a bug by which sessions ignore the frontier."""
+    assert share_that_fails("B63", REWINDING, partial(rewinds, REWINDING)) > 1 / 2
+
+
+def test_many_outlasting_requests_grow_into_pages_with_slow_backups():
+    """One of four runs fails with a bug by which the engine drops copies in flight."""
+    assert share_that_fails("S156", OUTLASTING, outlasts, times=4) > 1 / 4
