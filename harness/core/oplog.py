@@ -259,7 +259,7 @@ def _check_machine(line: NumberedLine, header: Header, target: Target) -> None:
     """Check that the target has the machine, and that the machine can run the model."""
     spec = target.machines.get(header.machine)
     if spec is None and header.machine in FORMER_MACHINES:
-        what = f"the header: machine {header.machine} is no machine of an engine any more, but a test of tests/quality"
+        what = f"the header: machine {header.machine} is a test of tests/quality now, and no machine any more"
         raise line.error(what, "use the build that wrote it")
     if spec is None:
         what = f"the header: machine is {shortened(header.machine)}, want {', '.join(target.machines)}"

@@ -151,7 +151,7 @@ BROKEN_HEADERS = [
     (
         "machine that is a test now",
         HEADER.replace('"machine":"engine"', '"machine":"ledger"'),
-        ":1: the header: machine ledger is no machine of an engine any more, but a test of tests/quality; "
+        ":1: the header: machine ledger is a test of tests/quality now, and no machine any more; "
         "use the build that wrote it",
     ),
     (

@@ -78,7 +78,7 @@ bug(
         "entry[0] == entry[3].last_used",
         "-entry[0] == entry[3].last_used",
     ),
-    caught_by=("eviction_is_least_recently_used"),
+    caught_by=("eviction_is_least_recently_used",),
 )
 
 bug(
@@ -87,7 +87,7 @@ bug(
     at=f"{EVICT}:_remove",
     healthy="if node is not leaf and (all(node.live) or node.has_copy):",
     broken="if node is not leaf:",
-    caught_by=("drained_engine_is_empty"),
+    caught_by=("drained_engine_is_empty",),
 )
 
 bug(
