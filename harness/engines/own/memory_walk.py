@@ -90,15 +90,14 @@ class MemoryWalk:
         outside: Outside,
         departing: Sequence[Departing] = (),
         copy_jobs: Sequence[CopyJob] = (),
-        readers: Sequence[tuple[LockReceipt, Owner]] = (),
     ) -> None:
-        """Walk pools, tree and records. `departing` locks await a pass; they and those of `readers` have no record."""
+        """Walk pools, tree and records. `departing` locks await a pass; they have no record."""
         changed_handles = self._visit_peers()
         nodes, is_same_tree = self._visit_nodes(changed_handles)
         known_records = self._visit_records(records, changed_handles)
         held: list[tuple[LockReceipt, Owner]] = [(record.receipt, record.owner) for record in records]
         held += [(one.receipt, Owner(FENCE_KIND, one.launch)) for one in departing]
-        held += [*readers, *[(one.receipt, one.owner) for one in copy_jobs]]
+        held += [(one.receipt, one.owner) for one in copy_jobs]
         self._visit_receipts(held, is_same_tree=is_same_tree)
         if self._memory.host is not None:
             self.copy_jobs = same_or_new(self.copy_jobs, tuple([_copy_job_view(one) for one in copy_jobs]))

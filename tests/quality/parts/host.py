@@ -7,7 +7,6 @@ import torch
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from swarden.engine_under_test.cache.locks import LockReceipt
 from swarden.engine_under_test.cache.prefix_cache import PrefixCache
 from swarden.engine_under_test.cache.record import KVRecord
 from swarden.engine_under_test.components import Component
@@ -22,7 +21,6 @@ from swarden.fakes.host import UnsteadyHostStore
 from swarden.harness.core.event_log import EventLog
 from swarden.harness.core.faults import FaultPlan
 from swarden.harness.core.ops import Recipe
-from swarden.harness.core.recipes import Prompts
 from swarden.harness.engines.own.configurations import configurations, with_states
 from swarden.harness.engines.own.copies import CopyInspector
 from swarden.harness.engines.own.limits import counters_of, limits_of
@@ -30,12 +28,12 @@ from swarden.harness.engines.own.memory_walk import MemoryWalk
 from swarden.harness.engines.own.neighbour import Neighbour
 from swarden.harness.search.draws import options, ordinals, rarely, recipes
 from swarden.invariants.catalog import ALL, Tally
-from swarden.invariants.events import Fired, Owner, Slid
+from swarden.invariants.events import Fired, Slid
 from swarden.invariants.reference import namespace_tag, next_tag
 from swarden.invariants.transition import Transition, When
 from swarden.invariants.view import Snapshot
 from tests.quality.parts.playing import expect
-from tests.quality.parts.requests import Requests
+from tests.quality.parts.requests import Prompts, Requests
 
 FAULTS = ("host.fails", "host.torn", "host.slow", "host.silent")
 DRAIN_POLLS = 50
@@ -53,7 +51,7 @@ long_paths = st.lists(st.integers(0, 1), min_size=3, max_size=5).map(tuple)
 class HostPart(RuleBasedStateMachine):
     """Pools, a PrefixCache and a HostTier: an insertion writes tags into its pages, and a reader compares them.
 
-    A reader has a lock on its matched prefix and nothing else; its number is that of its action.
+    A reader has a row and a lock on its matched prefix, and no private page.
     """
 
     @initialize(config=CONFIGURATIONS, first=st.lists(recipes(), min_size=1, max_size=4))
@@ -69,7 +67,7 @@ class HostPart(RuleBasedStateMachine):
         self.log.forward_to(CopyInspector(self.memory, self.log.add))
         self.neighbour = Neighbour(self.memory)
         self.walk = MemoryWalk(self.memory, self.cache.tree)
-        self.readers: dict[int, LockReceipt] = {}
+        self.readers: list[KVRecord] = []
         self.prompts = Prompts()
         self.num_actions = 0
         self.before = self.capture()
@@ -118,8 +116,10 @@ class HostPart(RuleBasedStateMachine):
         self.num_actions += 1
         tokens = self.tokens_of(recipe)
         match = self.cache.match(tokens, namespace)
-        receipt = self.readers[self.num_actions] = self.cache.lock(match)
-        self.tier.found(receipt.node)
+        if not self.memory.table.rows.num_free:
+            return
+        self.readers.append(self.requests.open(self.num_actions, match))
+        self.tier.found(self.readers[-1].receipt.node)
         tags = tags_of(tokens[: match.length], namespace)
         for pool in self.memory.pools:
             positions, *places = self.places(pool, match.handles, pool.needed_from(match.length) // pool.page_size)
@@ -130,45 +130,50 @@ class HostPart(RuleBasedStateMachine):
     @rule(receipts=st.lists(ordinals(), min_size=1, max_size=3))
     def unlock(self, receipts: list[int]) -> None:
         for receipt in receipts[: len(self.readers)]:
-            number = list(self.readers)[receipt % len(self.readers)]
-            self.cache.unlock(self.readers.pop(number))
+            self.requests.close(self.readers.pop(receipt % len(self.readers)))
 
     @rule(need=st.tuples(st.integers(0, 8), st.integers(0, 8), st.integers(0, 4)))
     def evict(self, need: Sequence[int]) -> None:
         ledgers = self.memory.ledgers.ledgers
         self.tier.make_room({one.name: one.num_free + more for one, more in zip(ledgers, need, strict=False)})
 
-    @rule(
-        path=long_paths,
-        fault=options(None, *FAULTS),
-        skip=options(0, 2),
-        held=options(0, 0, 3, 256),
-        polls=st.booleans(),
-        shorter=st.integers(0, 2),
-    )
-    def come_back(
-        self, path: tuple[int, ...], fault: str | None, skip: int, held: int, polls: bool, shorter: int
-    ) -> None:
-        """A prompt, or its beginning, is requested again after its eviction.
-
-        A fault strikes, or a neighbour holds the free pages.
-        """
-        recipe = Recipe(path=path, stretch=8)  # several pages
-        if fault is not None:
-            self.faults.arm(fault, skip=skip, count=1)
+    @rule(path=long_paths, shorter=st.integers(0, 2), polls=st.booleans())
+    def come_back(self, path: tuple[int, ...], shorter: int, polls: bool) -> None:
+        """A prompt, or its beginning, is requested again after its eviction, while or after its copies are loaded."""
+        recipe, beginning = (Recipe(path=one, stretch=8) for one in (path, path[: len(path) - shorter]))
         for _ in range(2):  # the second one reaches the threshold of backups
             self.insert(recipe, 0, 0)
             self.laws_hold()
         self.acknowledge()
         self.evict((256, 256, 256))
-        self.pressure(0, held)
         self.laws_hold()
         self.fetch(recipe)
-        self.pressure(0, 0)
         if polls:
             self.acknowledge()
-        self.lock(Recipe(path=path[: len(path) - shorter], stretch=8), 0)
-        self.faults.heal()
+        else:
+            self.insert(beginning, 0, 0)
+        self.laws_hold()
+        self.lock(beginning, 0)
+
+    @rule(path=long_paths, fault=st.sampled_from(FAULTS), skip=options(0, 1, 2))
+    def come_back_in_trouble(self, path: tuple[int, ...], fault: str, skip: int) -> None:
+        """The same, and a copy fails or is late."""
+        self.inject(fault, skip, 1)
+        self.come_back(path, 0, True)
+        self.heal()
+
+    @rule(path=long_paths, pages=options(3, 256))
+    def come_back_to_a_full_pool(self, path: tuple[int, ...], pages: int) -> None:
+        """The same, and a neighbour holds free pages before the load."""
+        recipe = Recipe(path=path, stretch=8)
+        self.come_back(path, 0, True)
+        self.unlock([0])
+        self.evict((256, 256, 256))
+        self.pressure(0, pages)
+        self.laws_hold()
+        self.fetch(recipe)
+        self.laws_hold()
+        self.pressure(0, 0)
 
     @rule()
     def acknowledge(self) -> None:
@@ -195,7 +200,7 @@ class HostPart(RuleBasedStateMachine):
             self.tier.poll()
         expect("copies in flight", (), tuple(self.tier.under_way))
         while self.readers:
-            self.cache.unlock(self.readers.popitem()[1])
+            self.requests.close(self.readers.pop())
         self.cache.flush()
         self.tier.flush()
         self.check(When.QUIESCENT)
@@ -213,8 +218,7 @@ class HostPart(RuleBasedStateMachine):
     def capture(self) -> Snapshot:
         walk = self.walk
         held = {pool.name: self.neighbour.holdings(pool.name) for pool in self.memory.pools}
-        readers = [(receipt, Owner("reader", number)) for number, receipt in self.readers.items()]
-        walk.visit([], held, copy_jobs=self.tier.under_way, readers=readers)
+        walk.visit(self.readers, held, copy_jobs=self.tier.under_way)
         return Snapshot(
             self.num_actions,
             limits_of(self.config),

@@ -1,5 +1,6 @@
-"""The deeds of a request on a prefix cache, without a scheduler and without a forward pass."""
+"""The deeds of a request on a prefix cache, without a scheduler and without a forward pass; and the prompts."""
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -8,6 +9,10 @@ from swarden.engine_under_test.cache.prefix_cache import PrefixCache
 from swarden.engine_under_test.cache.record import KVRecord
 from swarden.engine_under_test.pools.memory import KVMemory
 from swarden.engine_under_test.units import request_owner
+from swarden.harness.core.ops import Recipe
+from swarden.harness.core.recipes import expand
+
+MAX_PROMPTS = 8  # the latest prompts, which recipes can continue
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,3 +62,19 @@ class Requests:
             self.memory.ledgers.free(handles, owner=record.owner, cause="finished", lacks=freed)
         self.cache.unlock(record.receipt)
         self.memory.table.rows.free([record.row], owner=record.owner, cause="finished")
+
+
+class Prompts:
+    """The latest prompts, for recipes that continue one of them."""
+
+    def __init__(self) -> None:
+        self._last: deque[list[int]] = deque(maxlen=MAX_PROMPTS)
+
+    def add(self, tokens: list[int]) -> None:
+        self._last.append(tokens)
+
+    def expand(self, recipe: Recipe) -> list[int]:
+        """The prompt of a recipe, after the prompt that it continues, if there is one."""
+        if recipe.continues is None or not self._last:
+            return expand(recipe)
+        return expand(recipe, self._last[recipe.continues % len(self._last)])

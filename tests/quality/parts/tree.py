@@ -18,13 +18,12 @@ from swarden.engine_under_test.pools.memory import KVMemory
 from swarden.engine_under_test.pools.paired import shortage
 from swarden.engine_under_test.units import num_pages
 from swarden.harness.core.ops import Recipe
-from swarden.harness.core.recipes import Prompts
 from swarden.harness.engines.own.configurations import configurations, with_states
 from swarden.harness.engines.own.neighbour import Neighbour
 from swarden.harness.search.draws import options, ordinals, rarely, recipes
 from swarden.invariants.reference import namespace_tag, next_tag
 from tests.quality.parts.playing import expect
-from tests.quality.parts.requests import Requests
+from tests.quality.parts.requests import Prompts, Requests
 from tests.quality.parts.tree_model import Hold, TreeModel
 
 PAGE_SIZES = (4, 1, 2)  # so that most recipes have whole pages
