@@ -73,7 +73,6 @@ CAUSES_FIRST = (
     "clients",
     "aborted_requests",
     "progress",
-    "naive_model",
 )  # modules that are not in this list come last
 
 

@@ -411,14 +411,6 @@ class Compared(NamedTuple):
     likeliest: int | None
 
 
-class Modelled(NamedTuple):
-    """The outcome that a naive model predicts and the one that was found; reported whether or not they agree."""
-
-    what: str
-    expected: object
-    found: object
-
-
 # --- the cache and its host tier
 
 

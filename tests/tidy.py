@@ -41,11 +41,9 @@ MAY_IMPORT = {
         *("msgspec", "coverage", "distributed"),
     ),
     "harness/mutants": ("harness.core", "harness.search", "harness.mutants", "invariants", "msgspec"),
-    "harness/mutants/generic": ("harness.core", "harness.search", "harness.mutants", "msgspec", "cosmic_ray"),
-    "harness/components": (*OWN_ENGINE, "harness.core", "harness.search", "harness.components"),
     "harness/engines/own": (
         *(*OWN_ENGINE, "msgspec"),
-        *("harness.core", "harness.search", "harness.mutants", "harness.components", "harness.engines.own"),
+        *("harness.core", "harness.search", "harness.mutants", "harness.engines.own"),
     ),
     "harness/engines/foreign": ("harness.core", "harness.strict", "harness.engines.foreign", "invariants", "msgspec"),
     "harness/engines/sglang": (
@@ -124,7 +122,6 @@ MAY_CATCH_EVERYTHING: dict[tuple[str, str], str] = {  # (file, function): the re
     ("harness/engines/foreign/attached/follow.py", "attached"): "a fault of swarden itself does not end a server",
     ("harness/engines/foreign/attached/follow.py", "_act"): "a fault of swarden itself does not end a server",
     ("harness/mutants/hunt.py", "_hunt"): "an engine that cannot be built with the mutant has detected the mutant",
-    ("harness/mutants/generic/trial.py", "_work"): "an engine that cannot start with the change has detected it",
 }
 
 MACHINE_PATHS = re.compile(r"/wor[k]/|\.\./share[d]\b")  # in brackets, so that this line does not match

@@ -10,7 +10,6 @@ from swarden.harness.bench import (
     disaggregation,
     generation,
     idle_host,
-    perturbation,
     pool_growth,
     shrinking,
     speculation,
@@ -18,7 +17,6 @@ from swarden.harness.bench import (
     strict_overhead,
 )
 from swarden.harness.bench.checked_step import CheckedStepCost, measure
-from swarden.harness.bench.perturbation import PerturbationOutcome
 from swarden.harness.bench.pool_growth import Growth
 from swarden.harness.bench.strict_overhead import Overhead
 from swarden.harness.commands.console import OUT, print_json, progress
@@ -39,7 +37,6 @@ class Benchmark(StrEnum):
     HOST = "host"
     SPECULATION = "speculation"
     DISAGGREGATION = "disaggregation"
-    PERTURBATION = "perturbation"
 
 
 class Measured(NamedTuple):
@@ -59,7 +56,6 @@ def bench(
     strict_seconds: Annotated[
         float, typer.Option(min=0.01, help="CPU seconds under each level of the strict check")
     ] = strict_overhead.CPU_SECONDS,
-    perturbations: Annotated[int, typer.Option(min=1, help="runs of each kind in part perturbation")] = 20,
     engine: Annotated[
         str, typer.Option(help="an engine, NAME or NAME==VERSION: the parts of its checked step beside those of ours")
     ] = OWN,
@@ -68,10 +64,9 @@ def bench(
     """Run the benchmarks: a checked engine step against a step of an empty Hypothesis machine, and its parts; the cost
     of the strict check; swarden's shrinker against that of Hypothesis; generation against the continuous batching of
     transformers; steps with an idle host tier against steps without one; generation with prompt lookup against
-    generation without; two engines linked over TCP against two linked within their process; whether the strict check
-    notices bits and entries that are changed on purpose.
+    generation without; two engines linked over TCP against two linked within their process.
 
-    Unequal outputs of two ways of generation that must agree are a violation, and so is a change that is not noticed.
+    Unequal outputs of two ways of generation that must agree are a violation.
     """
     target_of(engine).check_environment()
     if engine != OWN and set(part or ()) - {Benchmark.PARTS}:
@@ -87,7 +82,6 @@ def bench(
         Benchmark.HOST: lambda: _host(pairs),
         Benchmark.SPECULATION: lambda: _speculation(pairs),
         Benchmark.DISAGGREGATION: lambda: _disaggregation(pairs),
-        Benchmark.PERTURBATION: lambda: _perturbation(perturbations),
     }
     measured = []
     with progress() as bar:
@@ -154,20 +148,6 @@ def _disaggregation(rounds: int) -> Measured:
     names = [f"disaggregation, {one.checkpoint}" for one in costs]
     wrong = _wrong(names, [one.equal_outputs for one in costs], disaggregation.REQUESTS)
     return Measured(disaggregation.figures(costs), disaggregation.text(costs), wrong)
-
-
-def _perturbation(runs: int) -> Measured:
-    outcomes = perturbation.measure_all(runs)
-    wrong = [
-        kind
-        for kind, one in outcomes.items()
-        if one[PerturbationOutcome.NOTICED] < runs or one[PerturbationOutcome.FALSE_ALARM]
-    ]
-    return Measured(
-        {"perturbations": {kind: dict(of_kind) for kind, of_kind in outcomes.items()}},
-        "\n".join(f"perturbation, {kind}: {perturbation.text(of_kind)}" for kind, of_kind in outcomes.items()),
-        [f"wrong: perturbation, {kind}" for kind in wrong],
-    )
 
 
 def _wrong(names: Sequence[str], num_equal: Sequence[int], requests: int) -> list[str]:

@@ -12,7 +12,6 @@ from rich.table import Table
 
 from swarden.harness.commands.console import ERR, OUT, print_json, print_piece
 from swarden.harness.commands.options import EngineOption
-from swarden.harness.commands.sample import sample
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode, worst
 from swarden.harness.core.files import opened
@@ -36,7 +35,6 @@ mutants = typer.Typer(
     pretty_exceptions_enable=False,
     help="The catalogue of known bugs: list them, plant and hunt them, or print the kill matrix.",
 )
-mutants.command()(sample)
 
 
 @mutants.callback(invoke_without_command=True)
@@ -45,10 +43,8 @@ def listing(context: typer.Context, engine: EngineOption = OWN, as_json: JsonOpt
 
     Options before a command are those of the command.
     """
-    if context.invoked_subcommand == "sample" and engine != OWN:
-        raise UsageError(f"--engine {engine}: a sample changes the code of {OWN} only; leave the option out")
     given = {"engine": engine, "as_json": as_json}
-    context.default_map = dict.fromkeys(("list", "run", "matrix", "sample"), given)
+    context.default_map = dict.fromkeys(("list", "run", "matrix"), given)
     if context.invoked_subcommand is None:
         target = target_of(engine)
         listed = [{"id": bug.id, "status": _status(target, bug), "source": bug.source} for bug in _bugs(target)]

@@ -1,7 +1,7 @@
 """The operations on an engine, as data: every op is total and is written to the op-log.
 
-Requests, sessions and receipts are named by ordinals, which the system resolves among the live ones; if there are none,
-the op is a recorded no-op.  `engine` is the ordinal of the engine in the log's header.  The ranges are checked when
+Requests and sessions are named by ordinals, which the system resolves among the live ones; if there are none, the op is
+a recorded no-op.  `engine` is the ordinal of the engine in the log's header.  The ranges are checked when
 an op-log is read.
 """
 
@@ -132,91 +132,6 @@ class Drain(Op, frozen=True, tag="drain"):
     """Heal all faults, finish all requests, flush; then every unit of every pool must be free."""
 
 
-class Take(Op, frozen=True, tag="take"):
-    """Take `count` pages in every pool for owner number `owner`."""
-
-    owner: Natural = 0
-    count: Natural = 1
-
-
-class Give(Op, frozen=True, tag="give"):
-    """Owner `owner` gives up to `count` of its pages to owner `to`."""
-
-    owner: Natural = 0
-    to: Natural = 0
-    count: Natural = 1
-
-
-class Free(Op, frozen=True, tag="free"):
-    """Owner `owner` frees up to `count` of its pages, behind a fence if `fenced`.
-
-    `part` is all pages of a handle, its windowed ones, or the rest after its windowed ones were freed.
-    """
-
-    owner: Natural = 0
-    count: Natural = 1
-    part: Annotated[str, msgspec.Meta(pattern="^(all|windowed|rest)$")] = "all"
-    fenced: bool = False
-
-
-class TakeOver(Op, frozen=True, tag="take_over"):
-    """Pages of `owner` without windowed peers take over the peers of as many pages of `giver`."""
-
-    owner: Natural = 0
-    giver: Natural = 0
-    count: Natural = 1
-
-
-class Complete(Op, frozen=True, tag="complete"):
-    """The oldest launch with a fence completes."""
-
-
-class Insert(Op, frozen=True, tag="insert"):
-    """Insert a recipe's whole pages into the tree; the first `dead` after the match lose their windowed pages.
-
-    Pages in the window at the end keep them.
-    """
-
-    recipe: Recipe = Recipe()
-    namespace: Natural = 0
-    dead: Natural = 0
-
-
-class Lock(Op, frozen=True, tag="lock"):
-    """Match a recipe and lock the match; the receipt is kept."""
-
-    recipe: Recipe = Recipe()
-    namespace: Natural = 0
-
-
-class Unlock(Op, frozen=True, tag="unlock"):
-    receipt: Natural = 0
-
-
-class Slide(Op, frozen=True, tag="slide"):
-    """Unlock the windowed pages of a receipt below page number `page`; at least one page."""
-
-    receipt: Natural = 0
-    page: Natural = 0
-
-
-class Fetch(Op, frozen=True, tag="fetch"):
-    """Match a recipe and start to load the part that is on the host."""
-
-    recipe: Recipe = Recipe()
-    namespace: Natural = 0
-
-
-class Ack(Op, frozen=True, tag="ack"):
-    """Process the completed copies between device and host."""
-
-
-class Evict(Op, frozen=True, tag="evict"):
-    """Evict cached pages: `need` is the number of pages for each pool, in the order of the pools."""
-
-    need: tuple[Natural, ...] = (1,)
-
-
 AnyOp = (
     Submit
     | OpenSession
@@ -233,18 +148,6 @@ AnyOp = (
     | Inject
     | Heal
     | Drain
-    | Take
-    | Give
-    | Free
-    | TakeOver
-    | Complete
-    | Insert
-    | Lock
-    | Unlock
-    | Slide
-    | Evict
-    | Fetch
-    | Ack
 )
 
 
@@ -266,6 +169,6 @@ def num_own_tokens(op: Op) -> int:
     match op:
         case Submit() | Turn() if op.tokens is not None:
             return len(op.tokens)
-        case Submit() | Turn() | Insert() | Lock() | Fetch():
+        case Submit() | Turn():
             return len(op.recipe.path) * op.recipe.stretch
     return 0

@@ -1,12 +1,10 @@
 """The token ids of recipes."""
 
-from collections import deque
 from collections.abc import Sequence
 
 from swarden.harness.core.ops import Recipe
 
 BRANCHES = 4
-MAX_PROMPTS = 8  # the latest prompts, which recipes can continue
 FIRST_TOKEN = 1000  # the stand-in model generates smaller ids, so a prompt never has an output token by accident
 
 
@@ -22,19 +20,3 @@ def expand(recipe: Recipe, continued: Sequence[int] = ()) -> list[int]:
         tokens += [base + offset % 64 for offset in range(recipe.stretch)]
     kept = max(1, len(tokens) - recipe.cut)
     return tokens[:kept] or [FIRST_TOKEN]
-
-
-class Prompts:
-    """The latest prompts, for recipes that continue one of them."""
-
-    def __init__(self) -> None:
-        self._last: deque[list[int]] = deque(maxlen=MAX_PROMPTS)
-
-    def add(self, tokens: list[int]) -> None:
-        self._last.append(tokens)
-
-    def expand(self, recipe: Recipe) -> list[int]:
-        """The prompt of a recipe, after the prompt that it continues, if there is one."""
-        if recipe.continues is None or not self._last:
-            return expand(recipe)
-        return expand(recipe, self._last[recipe.continues % len(self._last)])

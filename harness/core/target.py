@@ -85,16 +85,13 @@ class MachineSpec:
     `traffic` is the Hypothesis machine that draws its ops, as "module:Class"; a campaign makes `turns` batches of it in
     each rotation through the machines of the target, none if only a campaign that names the machine has it.
     `models` are the models that its engines can run instead of the stand-in; `roles` has the role of each engine if
-    there are several.  `probes` are rare states that its runs must reach, each with its meaning.  `perturbations` are
-    further faults, which no engine survives, each with its effect: the runs test whether they are noticed, and only a
-    campaign of this machine has them.
+    there are several.  `probes` are rare states that its runs must reach, each with its meaning.
     """
 
     ops: Sequence[type[Op]] = ENGINE_OPS
     models: Sequence[str] = ()
     roles: Sequence[str] = ()
     probes: Mapping[str, str] = field(default_factory=dict)
-    perturbations: Mapping[str, str] = field(default_factory=dict)
     traffic: str = "swarden.harness.search.traffic:EngineTraffic"
     turns: int = 1
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from swarden.harness.core.ops import Drain, Fetch, Insert, Lock, Op, Recipe, Step, Submit, Turn, name_of
+from swarden.harness.core.ops import Drain, Op, Recipe, Step, Submit, Turn, name_of
 
 MAX_TOKENS = 8  # token ids of a prompt that are shown
 SHOWN_APART = {"op", "engine", "recipe", "tokens", "max_new_tokens"}  # arguments that are not shown as "name value"
@@ -15,8 +15,6 @@ def op_text(op: Op) -> str:
     words = []
     if isinstance(op, Submit | Turn):
         words = [_prompt_text(op.recipe, op.tokens), f"{op.max_new_tokens} new"]
-    elif isinstance(op, Insert | Lock | Fetch):
-        words = [_prompt_text(op.recipe)]
     bare = type(op)()
     for name in op.__struct_fields__:
         value = getattr(op, name)
@@ -25,7 +23,7 @@ def op_text(op: Op) -> str:
     return f"{name_of(op)} {', '.join(words)}".rstrip()
 
 
-def _prompt_text(recipe: Recipe, tokens: Sequence[int] | None = None) -> str:
+def _prompt_text(recipe: Recipe, tokens: Sequence[int] | None) -> str:
     """The first token ids, or the recipe, as in "12 tokens by path 0.1.1 after prompt 3 less 2"."""
     if tokens is not None:
         more = f" and {len(tokens) - MAX_TOKENS} more" if len(tokens) > MAX_TOKENS else ""

@@ -19,30 +19,18 @@ from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import (
     Abort,
     Accept,
-    Ack,
     CloseSession,
-    Complete,
     Drain,
-    Evict,
-    Fetch,
     Flush,
-    Free,
-    Give,
-    Insert,
-    Lock,
     Op,
     OpenSession,
     Pause,
     Pressure,
     Recipe,
     Resume,
-    Slide,
     Step,
     Submit,
-    Take,
-    TakeOver,
     Turn,
-    Unlock,
 )
 from swarden.harness.core.system import System
 from swarden.harness.core.target import Pool, Shape, Target
@@ -124,11 +112,6 @@ def alphabet_of(target: Target, machine: str, config: Any) -> list[Op]:
         *chain.from_iterable((Pressure(pool=pool, pages=3), Pressure(pool=pool)) for pool in pools),
         *(OpenSession(), Turn(recipe=whole, max_new_tokens=2), CloseSession()),
         *((Accept(lengths=(0,)), Accept(lengths=(8,))) if shape.lookahead_len else ()),
-        *(Take(count=2), Take(owner=1), Give(to=1), Free(), Free(fenced=True), Free(part="windowed")),
-        *(Free(part="rest"), TakeOver(giver=1), Complete()),
-        *(Insert(recipe=whole), Insert(recipe=branch), Insert(recipe=whole, dead=1), Lock(recipe=branch)),
-        *(Lock(recipe=whole), Unlock(), Unlock(receipt=1), Slide(page=1), Evict(need=(1,)), Evict(need=(0, 1))),
-        *(Fetch(recipe=whole), Ack()),
     )
     supported = tuple(target.machines[machine].ops)
     return [op for op in candidates if isinstance(op, supported)]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeGuard, TypeVar
 import msgspec
 
 from swarden.harness.core.limits import MAX_CHOICES, MAX_NUMBER, MAX_STEPS_PER_OP
-from swarden.harness.core.ops import AdvanceClock, Drain, Lock, Op, Recipe, Step, Submit
+from swarden.harness.core.ops import AdvanceClock, Drain, Op, Recipe, Step, Submit
 
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 Change = Callable[[str, Any], Any]  # (name, old value of a field) -> new value
@@ -17,7 +17,7 @@ MAX_ELEMENTS = 16  # the elements of a longer tuple are not simplified one by on
 # By kind of op: the argument that a merge adds up, and its maximum.
 MERGEABLE: dict[type[Op], tuple[str, int]] = {Step: ("count", MAX_STEPS_PER_OP), AdvanceClock: ("ms", MAX_NUMBER)}
 # By kind of op that creates a handle: the arguments, of any op, with the ordinal of such a handle.
-HANDLES: dict[type[Op], tuple[str, ...]] = {Submit: ("request", "continues"), Lock: ("receipt",)}
+HANDLES: dict[type[Op], tuple[str, ...]] = {Submit: ("request", "continues")}
 
 
 class Argument(NamedTuple):
@@ -112,7 +112,7 @@ def drains_as_steps(ops: Sequence[Op]) -> list[Op]:
 
 
 def without_one_handle(ops: Sequence[Op]) -> Iterator[list[Op]]:
-    """One op that creates a handle (request, receipt) is removed, and the ordinals in later ops are lowered by one."""
+    """One op that creates a handle is removed, and the ordinals in later ops are lowered by one."""
     for index in reversed(range(len(ops))):
         handles = HANDLES.get(type(ops[index]), ())
         later = [_lowered(op, handles) for op in ops[index + 1 :]]

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "tests/quality/oplogs/B18.oplog"
 FUZZ = """
 def test_engine_has_no_bug(swarden_fuzz):
-    swarden_fuzz("swarden", machine="ledger", seed=3, runs={runs})
+    swarden_fuzz("swarden", machine="engine", seed=3, runs={runs})
 """
 PLANT = """
 import pytest
@@ -33,7 +33,7 @@ def planted():
 """
 
 
-AGAIN = "to run it again: swarden fuzz --engine swarden --profile smoke --machine ledger --runs 20 --seed 3 --workers 1"
+AGAIN = "to run it again: swarden fuzz --engine swarden --profile smoke --machine engine --runs 20 --seed 3 --workers 1"
 ALONE = {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # without the plugins that are installed
 CRASHING = """
 from swarden.harness.core.mutant import Hunk, Mutant
@@ -149,7 +149,7 @@ def test_fuzz_test_that_asks_for_something_unknown_fails(tmp_path, arguments, to
 
 def test_fuzz_test_without_a_run_fails(tmp_path):
     (tmp_path / "test_it.py").write_text(
-        "def test_it(swarden_fuzz): swarden_fuzz('swarden', machine='ledger', seconds=0)"
+        "def test_it(swarden_fuzz): swarden_fuzz('swarden', machine='engine', seconds=0)"
     )
 
     run = pytest_in(tmp_path)
@@ -166,7 +166,7 @@ def test_draws_of_a_fuzz_test_depend_on_no_module_of_its_process(tmp_path, monke
 
     monkeypatch.setattr(providers, "_get_local_constants", read_source)
 
-    assert fuzzed(Fuzz(OWN, machine="ledger", runs=2), tmp_path) == ""
+    assert fuzzed(Fuzz(OWN, machine="engine", runs=2), tmp_path) == ""
     assert providers._get_local_constants is read_source
 
 

@@ -38,7 +38,7 @@ from swarden.harness.search.search import search
 
 TESTS = Path(__file__).parents[1]
 ENGINES = (OWN, "sglang==0.5.12.post1", "sglang==0.5.23", "vllm==0.20.2", "vllm==0.33.0")
-OWN_MACHINES = ("engine", "pd", "ledger", "tree", "host")
+OWN_MACHINES = ("engine", "pd")
 SEARCHES, RUNS_PER_SEARCH, OPS_PER_RUN = 10, 20, 20  # per machine; the newest release stands for an engine
 MUTANTS, MUTANT_SEEDS, WORKERS = 60, 3, 2
 BENCH = ("step", "parts", "strict")

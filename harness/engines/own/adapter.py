@@ -21,16 +21,16 @@ from swarden.fakes.host import UnsteadyHostStore
 from swarden.fakes.link import UnsteadyLink
 from swarden.fakes.proposer import ScriptedProposer
 from swarden.fakes.unsteady import UnsteadyForward
-from swarden.harness.components.copies import CopyInspector
-from swarden.harness.components.engine_code import CODE
-from swarden.harness.components.neighbour import Neighbour
 from swarden.harness.core.event_log import EventLog
 from swarden.harness.core.faults import FaultPlan
 from swarden.harness.core.port import DraftPort, EnginePort, SessionPort, Streamed, Submission
 from swarden.harness.engines.own.capture import EngineCapture, awaits_another
 from swarden.harness.engines.own.compared_forward import ComparedForward
+from swarden.harness.engines.own.copies import CopyInspector
+from swarden.harness.engines.own.engine_code import CODE
 from swarden.harness.engines.own.faults import BETWEEN_ENGINES, FAULTS
 from swarden.harness.engines.own.models import tiny_model
+from swarden.harness.engines.own.neighbour import Neighbour
 from swarden.invariants import reference, view
 
 VOCABULARY = 64  # token ids that the fake model generates

@@ -6,8 +6,8 @@ from swarden.engine_under_test.engine import Engine
 from swarden.engine_under_test.scheduler.custody import Custody
 from swarden.engine_under_test.scheduler.pipeline import Flight
 from swarden.engine_under_test.sessions.controller import Sessions
-from swarden.harness.components.limits import counters_of, limits_of
-from swarden.harness.components.memory_walk import MemoryWalk, Outside
+from swarden.harness.engines.own.limits import counters_of, limits_of
+from swarden.harness.engines.own.memory_walk import MemoryWalk, Outside
 from swarden.invariants.reuse import same_or_new
 from swarden.invariants.view import Counters, LaunchView, RequestView, SessionView, Snapshot
 

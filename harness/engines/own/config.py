@@ -77,11 +77,18 @@ def random_pair(draw: Draw, load: str) -> tuple[EngineConfig, EngineConfig]:
     return linked.for_side("prefill"), with_drafts(draw, decode)
 
 
-def configuration(draw: Draw, *, host_ratios: Sequence[float]) -> EngineConfig:
+def configuration(
+    draw: Draw,
+    *,
+    page_sizes: Sequence[int] = PAGE_SIZES,
+    kinds: Sequence[str] = KINDS,
+    sharing: Sequence[bool] = SHARING,
+    host_ratios: Sequence[float] = (0,),
+) -> EngineConfig:
     """Small pools, so that rare states are common. The window is below, at, above or no multiple of the page size."""
-    page_size = draw.one_of(PAGE_SIZES)
+    page_size = draw.one_of(page_sizes)
     window = draw.one_of(WINDOWS)
-    kind = draw.one_of(KINDS)
+    kind = draw.one_of(kinds)
     full_pages = max(4, draw.one_of(POOL_TOKENS) // page_size) + draw.integer(0, 3)
     lookahead_tokens = draw.one_of(LOOKAHEADS)
     kept = align_up(max(lookback(window), page_size), page_size) // page_size
@@ -97,7 +104,7 @@ def configuration(draw: Draw, *, host_ratios: Sequence[float]) -> EngineConfig:
         chunk_len=draw.one_of((3 * page_size, None, page_size, 3 * page_size + 1, 7)),
         waiting_order=draw.one_of(("fcfs", "lpm")),
         page_reuse=draw.one_of(("lifo", "fifo")),
-        prefix_sharing=draw.one_of(SHARING),
+        prefix_sharing=draw.one_of(sharing),
         overlap=draw.one_of((False, True, True)),
         mixed_batches=draw.one_of((False, True)),
         lookahead_tokens=lookahead_tokens,

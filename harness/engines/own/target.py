@@ -1,9 +1,7 @@
-"""Our own engine as a target, with machines for the whole engine, for a pair and for single components."""
+"""Our own engine as a target, with machines for one engine and for a pair."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from importlib.metadata import EntryPoint
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -13,10 +11,6 @@ from swarden.engine_under_test.config import EngineConfig, check_size, least_win
 from swarden.engine_under_test.disaggregation.link import InProcessLink
 from swarden.engine_under_test.errors import ConfigError
 from swarden.engine_under_test.strict import setting_of
-from swarden.harness.components.engine_code import CODE
-from swarden.harness.components.host.system import HOST_OPS, HostSystem
-from swarden.harness.components.ledger.system import LEDGER_OPS, LedgerSystem
-from swarden.harness.components.tree.system import TREE_OPS, TreeSystem
 from swarden.harness.core.errors import InvalidConfig, UsageError
 from swarden.harness.core.linked import LinkedSystem
 from swarden.harness.core.mutant import Mutant
@@ -28,22 +22,17 @@ from swarden.harness.core.target import ENGINE, PAIR, Draw, MachineSpec, Pool, S
 from swarden.harness.core.validation import validation_text
 from swarden.harness.engines.own.adapter import SwardenEngine
 from swarden.harness.engines.own.config import random_config, random_pair
-from swarden.harness.engines.own.faults import BETWEEN_ENGINES, FAULTS, ON_THE_HOST, PERTURBATIONS
+from swarden.harness.engines.own.engine_code import CODE
+from swarden.harness.engines.own.faults import BETWEEN_ENGINES, FAULTS, ON_THE_HOST
 from swarden.harness.engines.own.models import MODELS
 from swarden.harness.engines.own.mutants.catalog import CATALOG, mutant_of_catalog
 from swarden.harness.engines.own.pair_probes import PAIR_PROBES
 from swarden.harness.engines.own.probes import ENGINE_PROBES, ProbeWatch
 from swarden.invariants.catalog import CONTRACTS
 
-PERTURBED, PERTURBED_PAIR = "perturbed", "perturbed-pd"
 PAIR_OPS = [op for op in ENGINE_OPS if op not in SESSION_OPS]
 SIDES = ("prefill", "decode")
-PARTS: Mapping[str, Callable[[EngineConfig], System]] = {"ledger": LedgerSystem, "tree": TreeSystem, "host": HostSystem}
 PAIRED = "swarden.harness.search.pairs:PairTraffic"
-PERTURBED_TRAFFIC = "swarden.harness.perturbed.traffic:PerturbedTraffic"
-PERTURBED_PAIR_TRAFFIC = "swarden.harness.perturbed.traffic:PerturbedPairTraffic"
-PART_TRAFFIC = "swarden.harness.components.{0}.machine:{1}Traffic"
-
 LINK = {"link_retry_ms": 3, "link_timeout_ms": 200}  # so that a drain waits no longer for a lost side
 
 
@@ -80,19 +69,10 @@ class OwnTarget(Target):
     machines: Mapping[str, MachineSpec] = {
         ENGINE: MachineSpec(ENGINE_OPS, models=tuple(MODELS), probes=ENGINE_PROBES, turns=5),
         PAIR: MachineSpec(PAIR_OPS, roles=SIDES, probes=PAIR_PROBES, traffic=PAIRED),
-        "ledger": MachineSpec(LEDGER_OPS, traffic=PART_TRAFFIC.format("ledger", "Ledger")),
-        "tree": MachineSpec(TREE_OPS, traffic=PART_TRAFFIC.format("tree", "Tree")),
-        "host": MachineSpec(HOST_OPS, traffic=PART_TRAFFIC.format("host", "Host")),
-        PERTURBED: MachineSpec(
-            ENGINE_OPS, models=tuple(MODELS), perturbations=PERTURBATIONS, traffic=PERTURBED_TRAFFIC, turns=0
-        ),
-        PERTURBED_PAIR: MachineSpec(
-            PAIR_OPS, roles=SIDES, perturbations=PERTURBATIONS, traffic=PERTURBED_PAIR_TRAFFIC, turns=0
-        ),
     }
     faults: Mapping[str, str] = FAULTS
     contracts = CONTRACTS
-    canaries = ("B18", "B20", "B43", "B45", "B46", "S4")
+    canaries = ("B18", "B20", "B43", "B45", "B46", "B88")
     defaults: Mapping[str, Any] = EngineConfig().to_mapping()
     coupled = (
         ("host_full_pages", "host_swa_pages", "host_state_pages"),
@@ -103,7 +83,7 @@ class OwnTarget(Target):
     kept = ("role", "link_retry_ms", "link_timeout_ms")  # the machine needs the role; the times limit a drain
 
     def configs(self, draw: Draw, machine: str, load: str) -> Sequence[Any]:
-        return random_pair(draw, load) if machine in (PAIR, PERTURBED_PAIR) else [random_config(draw, load)]
+        return random_pair(draw, load) if machine == PAIR else [random_config(draw, load)]
 
     def encode(self, config: Any) -> dict[str, Any]:
         assert isinstance(config, EngineConfig), f"{config!r} is not an EngineConfig"
@@ -191,21 +171,9 @@ class OwnTarget(Target):
         try:
             if machine == PAIR:
                 return side_systems(configs)
-            if machine == ENGINE:
-                return [EngineSystem(SwardenEngine(config, model, observed=observed)) for config in configs]
-            if machine in (PERTURBED, PERTURBED_PAIR):
-                return self._perturbed(machine, configs, model)
-            return [PARTS[machine](config) for config in configs]
+            return [EngineSystem(SwardenEngine(config, model, observed=observed)) for config in configs]
         except ConfigError as error:  # such as pools that do not fit into the memory
             raise InvalidConfig(str(error)) from error
-
-    def _perturbed(self, machine: str, configs: Sequence[EngineConfig], model: str) -> Sequence[System]:
-        """Systems under the level content of the strict check, whose package imports this one."""
-        perturbed = EntryPoint("", "swarden.harness.perturbed.system:perturbed", "").load()
-        checked = [replace(config, poison_freed_pages=True, checksum_transfers=True) for config in configs]
-        if machine == PERTURBED_PAIR:
-            return list(perturbed(side_systems(checked)))
-        return list(perturbed([EngineSystem(SwardenEngine(config, model)) for config in checked]))
 
     def prepare_process(self) -> None:
         """Use one thread, the fastest for small tensors."""

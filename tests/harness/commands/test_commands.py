@@ -184,9 +184,9 @@ def test_show_with_a_step_prints_the_whole_state_at_that_step(failing, tmp_path)
             id="unknown-model",
         ),
         pytest.param(
-            ("fuzz", "--model", "tiny-gemma3", "--machine", "tree"),
-            "swarden: --model: machine tree runs no model; these do: engine, perturbed",
-            id="model-for-a-part",
+            ("fuzz", "--model", "tiny-gemma3", "--machine", "pd"),
+            "swarden: --model: machine pd runs no model; these do: engine",
+            id="model-for-a-pair",
         ),
         pytest.param(
             ("fuzz", "--mutant", "S116"),

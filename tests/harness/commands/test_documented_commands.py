@@ -36,7 +36,6 @@ SKIPPED = {  # a part of a command: the reason for which it does not run here
     "make ": "runs these tests, or installs packages",
     "swarden bench": "takes minutes; test_bench runs its parts",
     "mutants matrix": "replays the op-logs of all bugs; tests/quality compares its page",
-    "mutants sample": "changes an engine for minutes; test_sample runs it",
 }
 WORDS = {"N": "3", "K": "8", "[ID…]": "B46", "FILE.oplog…": "FILE.oplog"}
 SHORTER = {  # options behind those of the page, of which the last counts

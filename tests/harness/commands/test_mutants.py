@@ -113,12 +113,6 @@ def test_engine_before_the_command_is_that_of_the_command(tmp_path, command):
     assert (refused.returncode, "engine 'tinyserve' is not installed" in refused.stderr) == (2, True), refused
 
 
-def test_sample_of_another_engine_is_refused(tmp_path):
-    refused = swarden("mutants", "--engine", "tinyserve", "sample", cwd=tmp_path)
-
-    assert (refused.returncode, "changes the code of swarden only" in refused.stderr) == (2, True), refused
-
-
 def test_bug_that_a_law_of_its_list_detects_is_found(own, tmp_path):
     """The figures of each seed are in the JSON output, and in the file of results."""
     run = hunt(own, "listed", "--seeds", 2, "--workers", 2, "--json", cwd=tmp_path)

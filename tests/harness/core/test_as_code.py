@@ -32,11 +32,11 @@ def test_code_gives_the_same_ops(some):
 
 def test_code_gives_the_same_engines():
     target = target_of(OWN)
-    log = OpLog(Header(engine=OWN, machine="ledger", configs=[CONFIG.to_mapping()] * 2, mutant="B18"), [Drain()])
+    log = OpLog(Header(engine=OWN, machine="engine", configs=[CONFIG.to_mapping()] * 2, mutant="B18"), [Drain()])
 
     header = run_code(log).header
 
-    assert (header.engine, header.machine, header.mutant) == (OWN, "ledger", "B18")
+    assert (header.engine, header.machine, header.mutant) == (OWN, "engine", "B18")
     assert [target.decode(config) for config in header.configs] == [CONFIG, CONFIG]
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from swarden.engine_under_test.config import EngineConfig
 from swarden.harness.core.oplog import KINDS, Header, OpLog, OpLogError
-from swarden.harness.core.ops import ENGINE_OPS, Abort, Flush, Op, Recipe, Slide, Step, Submit
+from swarden.harness.core.ops import Abort, Flush, Recipe, Step, Submit
 from swarden.harness.core.registry import OWN, target_of
 from swarden.harness.engines.own.faults import FAULTS
 from swarden.harness.engines.own.models import MODELS
@@ -38,7 +38,6 @@ FRESH_TEXT = """\
 headers = st.builds(
     Header,
     engine=st.just(OWN),
-    machine=st.sampled_from(("engine", "ledger", "tree")),
     configs=st.lists(
         st.sampled_from(({}, {"page_size": 4}, EngineConfig(new_token_ratio=0.1).to_mapping())), min_size=1, max_size=3
     ),
@@ -95,12 +94,12 @@ def test_regression_case_has_a_fingerprint_but_no_digests_and_no_end_line():
 
 def test_log_written_by_hand_is_read():
     """Blank lines, spaces, Windows line ends and a missing last line end are accepted."""
-    header = '{"format": 2, "engine": "swarden", "machine": "tree", "configs": [{}]}'
-    text = f'\n{header}\r\n\r\n{{"op": "slide", "page": 2}}\n{{"op":"flush"}}'
+    header = '{"format": 2, "engine": "swarden", "machine": "engine", "configs": [{}]}'
+    text = f'\n{header}\r\n\r\n{{"op": "step", "count": 2}}\n{{"op":"flush"}}'
 
     log = OpLog.parse(text.encode(), PATH)
 
-    assert log == OpLog(Header(engine=OWN, machine="tree", configs=[{}]), [Slide(page=2), Flush()])
+    assert log == OpLog(Header(engine=OWN, configs=[{}]), [Step(count=2), Flush()])
 
 
 def test_setting_that_a_log_of_format_2_lacks_has_the_default_of_that_time(monkeypatch):
@@ -114,11 +113,11 @@ def test_setting_that_a_log_of_format_2_lacks_has_the_default_of_that_time(monke
 
 
 def test_log_of_format_1_is_a_log_of_our_engine():
-    text = '{"version":1,"machine":"tree","engines":[{"page_size":4}],"seed":3}\n{"op":"flush"}\n'
+    text = '{"version":1,"machine":"engine","engines":[{"page_size":4}],"seed":3}\n{"op":"flush"}\n'
 
     log = OpLog.parse(text.encode(), PATH)
 
-    assert log == OpLog(Header(engine=OWN, machine="tree", configs=[{"page_size": 4}], seed=3), [Flush()])
+    assert log == OpLog(Header(engine=OWN, configs=[{"page_size": 4}], seed=3), [Flush()])
 
 
 def test_edited_log_is_read_if_it_is_unsealed():
@@ -157,7 +156,13 @@ BROKEN_HEADERS = [
     (
         "unknown machine",
         HEADER.replace('"machine":"engine"', '"machine":"tre"'),
-        f':1: the header: machine is "tre", want engine, pd, ledger, tree, host, perturbed, perturbed-pd; {CORRECT}',
+        f':1: the header: machine is "tre", want engine, pd; {CORRECT}',
+    ),
+    (
+        "machine that is a test now",
+        HEADER.replace('"machine":"engine"', '"machine":"ledger"'),
+        ":1: the header: machine ledger is a test of tests/quality now, and no machine any more; "
+        "use the build that wrote it",
     ),
     (
         "unknown fault",
@@ -171,8 +176,8 @@ BROKEN_HEADERS = [
     ),
     (
         "a model for a machine that runs none",
-        HEADER.replace('"machine":"engine"', '"machine":"tree"').replace("]}", '],"model":"tiny-gemma3"}'),
-        f':1: the header: model is "tiny-gemma3", machine tree runs none; {CORRECT}',
+        HEADER.replace('"machine":"engine"', '"machine":"pd"').replace("]}", '],"model":"tiny-gemma3"}'),
+        f':1: the header: model is "tiny-gemma3", machine pd runs none; {CORRECT}',
     ),
     (
         "one engine of a pair",
@@ -230,22 +235,13 @@ def test_file_of_many_lines_is_refused_before_it_is_divided():
     assert complaint(b"{}\r\n" * ((1 << 18) + 1)).startswith("found.oplog: has more than 262144 lines; ")
 
 
-def kind_of(op: type[Op]) -> str:
-    return str(op.__struct_config__.tag)
-
-
 BROKEN_OPS = [
     ("not an object", "3", f"3 is not an object; {WRITE}"),
     ("no op", '{"count":2}', f"the line names no op; {WRITE}"),
     ("unknown op", '{"op":"stepp"}', f'unknown op "stepp", this build knows {", ".join(KINDS)}; {CORRECT}'),
-    (
-        "an op of another machine",
-        '{"op":"take"}',
-        f"take: machine engine has no such op, it knows {', '.join(map(kind_of, ENGINE_OPS))}; {CORRECT}",
-    ),
     ("op of a wrong type", '{"op":3}', f"unknown op 3, this build knows {', '.join(KINDS)}; {CORRECT}"),
     ("unknown argument", '{"op":"step","cuont":2}', f"step: unknown argument cuont; {CORRECT}"),
-    ("unknown argument within", '{"op":"lock","recipe":{"x":2}}', f"lock: unknown argument recipe.x; {CORRECT}"),
+    ("unknown argument within", '{"op":"turn","recipe":{"x":2}}', f"turn: unknown argument recipe.x; {CORRECT}"),
     ("argument with a line end", '{"op":"step","a\\nb":2}', f"step: unknown argument a b; {CORRECT}"),
     ("no step", '{"op":"step","count":0}', f"step: count is 0, want int >= 1; {CORRECT}"),
     ("many steps", '{"op":"step","count":9}', f"step: count is 9, want int <= 8; {CORRECT}"),
@@ -253,7 +249,7 @@ BROKEN_OPS = [
     ("text for a number", '{"op":"abort","request":"1"}', f'abort: request is "1", want int; {CORRECT}'),
     ("float for an int", '{"op":"abort","request":1.5}', f"abort: request is 1.5, want int; {CORRECT}"),
     ("flag for an int", '{"op":"abort","request":true}', f"abort: request is true, want int; {CORRECT}"),
-    ("element", '{"op":"evict","need":[1,null]}', f"evict: need[1] is null, want int; {CORRECT}"),
+    ("element", '{"op":"accept","lengths":[1,null]}', f"accept: lengths[1] is null, want int; {CORRECT}"),
     (
         "element within",
         '{"op":"submit","recipe":{"path":[0,{}]}}',
@@ -267,8 +263,8 @@ BROKEN_OPS = [
     ),
     (
         "unknown word",
-        '{"op":"free","part":"some"}',
-        f"free: part is \"some\", want str matching regex '^(all|windowed|rest)$'; {CORRECT}",
+        '{"op":"inject","fault":"some"}',
+        f"inject: fault is \"some\", want str matching regex '^[a-z_]+\\\\.[a-z_]+$'; {CORRECT}",
     ),
     (
         "engine that is not there",
@@ -301,6 +297,12 @@ def test_error_names_the_part_of_the_header_that_is_invalid(content, message):
 @pytest.mark.parametrize(("line", "message"), [case[1:] for case in BROKEN_OPS], ids=[case[0] for case in BROKEN_OPS])
 def test_error_names_the_line_of_an_invalid_op(line, message):
     assert complaint(f'{HEADER}\n{{"op":"step"}}\n\n{line}\n') == f"found.oplog:4: {message}"
+
+
+def test_error_names_the_ops_of_the_machine():
+    header = '{"format":2,"engine":"swarden","machine":"pd","configs":[{"role":"prefill"},{"role":"decode"}]}'
+
+    assert ":2: turn: machine pd has no such op, it knows submit, abort," in complaint(f'{header}\n{{"op":"turn"}}\n')
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from swarden.harness.core.registry import OWN
 from swarden.harness.core.replay import Repeated, Replayed, Verdict, log_of, repeat, replay, run_log
 from swarden.harness.core.system import EngineSystem
 from swarden.harness.engines.own.adapter import SwardenEngine
+from swarden.harness.engines.own.target import SIDES
 from tests.harness.driving import own_driver
 
 CONFIG = EngineConfig(page_size=2, full_pages=64, swa_pages=6, sliding_window=2)
@@ -121,12 +122,12 @@ def test_log_of_two_engines_drives_both():
 
 
 def test_driver_is_built_for_each_machine():
-    drivers = {name: own_driver(name, [CONFIG]) for name in ("engine", "ledger", "tree")}
+    drivers = [own_driver("engine", [CONFIG]), own_driver("pd", [CONFIG.for_side(side) for side in SIDES])]
 
-    for driver in drivers.values():
+    for driver in drivers:
         driver.apply(Drain())
 
-    assert [driver.failure for driver in drivers.values()] == [None, None, None]
+    assert [driver.failure for driver in drivers] == [None, None]
 
 
 class FlakyEngine(SwardenEngine):

@@ -181,7 +181,7 @@ def test_pool_name_that_repeats_the_unit_is_omitted():
 
 
 def test_heading_ends_with_the_op_that_failed_and_its_engine_step():
-    assert lines_of("S4", StoryPart.HEADING)[-1] == "failed at op 5 (drain), after engine step 4"
+    assert lines_of("S9", StoryPart.HEADING)[-1] == "failed at op 3 (drain), after engine step 9"
 
 
 def test_unit_in_the_detail_of_a_violation_has_its_history():

@@ -74,8 +74,8 @@ def test_finding_names_the_model_of_its_run():
     assert finding.fingerprint.split("/")[0] in BY_ID["S110"].caught_by
 
 
-def test_parts_of_an_engine_run_no_model():
-    result = work(model="tiny-gemma3", machine="ledger", max_runs=2)
+def test_pair_runs_no_model():
+    result = work(model="tiny-gemma3", machine="pd", max_runs=2)
 
     assert (result.tallies.runs, result.findings) == (2, {})
 
@@ -117,7 +117,7 @@ def test_simplest_run_of_a_machine_is_made_once(monkeypatch):
     """Each search of Hypothesis begins with it; the two batches have 6 runs each without the second one."""
     runs = []
     monkeypatch.setattr(Worker, "on_end", lambda *ended: runs.append(ended[-1].ops))
-    work(machine="ledger", max_runs=12)
+    work(machine="pd", max_runs=12)
 
     assert len(runs) == 12
     assert runs.count(runs[0]) == 1
@@ -287,7 +287,7 @@ def test_op_is_in_the_running_log_before_it_is_applied(tmp_path):
     assert last_run(path) is None
 
 
-@pytest.mark.parametrize("machine", ["engine", "pd", "tree", "ledger", "host", "perturbed", "perturbed-pd"])
+@pytest.mark.parametrize("machine", ["engine", "pd"])
 def test_fixed_settings_are_those_of_all_runs(machine):
     """In each machine, and on both sides of a pair."""
     settings, found = {"page_size": 4, "sliding_window": 8}, []
@@ -307,7 +307,7 @@ def test_fixed_settings_are_those_of_all_runs(machine):
 
 def test_settings_that_no_configuration_can_have_end_the_campaign():
     with pytest.raises(UsageError, match=r"--set: the engine refuses each .*: page_size: 3 is not one of"):
-        work(settings={"page_size": 3}, machine="ledger")
+        work(settings={"page_size": 3}, machine="pd")
 
 
 @pytest.mark.parametrize("refused", ["decode", "systems"])

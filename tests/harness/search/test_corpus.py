@@ -98,10 +98,11 @@ def test_written_logs_come_first_and_replace_those_that_were_run(tmp_path):
 
 
 def test_only_logs_of_the_machine_are_run(tmp_path):
-    of_tree = OpLog(msgspec.structs.replace(HEADER, machine="tree"), [])
-    write(tmp_path, [of_tree, log_of(Step())], replaced=())
+    sides = [{"role": "prefill"}, {"role": "decode"}]
+    of_pair = OpLog(msgspec.structs.replace(HEADER, machine="pd", configs=sides), [])
+    write(tmp_path, [of_pair, log_of(Step())], replaced=())
 
-    assert [one.log.header.machine for one in logs_of(tmp_path, "swarden", "tree")] == ["tree"]
+    assert [one.log.header.machine for one in logs_of(tmp_path, "swarden", "pd")] == ["pd"]
 
 
 def test_unreadable_log_is_named(tmp_path):

@@ -17,7 +17,7 @@ from swarden.harness.search.result import Result, Tallies
 
 LOG = OpLog(Header(engine=OWN, machine="engine", configs=[{}]), [])
 SMOKE = replace(PROFILES["smoke"], min_runs=10)
-HELD = Plan(OWN, replace(SMOKE, must_evaluate=True, probe_floor=0.01), 1, 60.0, machine="tree")
+HELD = Plan(OWN, replace(SMOKE, must_evaluate=True, probe_floor=0.01), 1, 60.0, machine="pd")
 ENOUGH = Result(Tallies(runs=10))
 
 
@@ -42,18 +42,18 @@ def outcome(**changes) -> Outcome:
             "not judged",
             id="interrupted-before-it-was-repeated",
         ),
-        pytest.param({"plan": HELD}, ExitCode.RED, "red", id="part-of-the-engine-without-a-check"),
+        pytest.param({"plan": HELD}, ExitCode.RED, "red", id="one-machine-without-a-check"),
         pytest.param(
             {"plan": HELD, "result": Result(Tallies(runs=10, evaluated=Counter(unit_has_one_owner=9)))},
             ExitCode.CLEAN,
             "green",
-            id="part-of-the-engine",
+            id="one-machine",
         ),
         pytest.param(
             {"plan": HELD, "result": Result(Tallies(runs=10, ops=Counter(step=40), noops=Counter(step=21)))},
             ExitCode.RED,
             "red",
-            id="part-of-the-engine-with-no-ops",
+            id="one-machine-with-no-ops",
         ),
         pytest.param({"findings": [report("stuck/drain")]}, ExitCode.STUCK, "stuck", id="stuck"),
         pytest.param(

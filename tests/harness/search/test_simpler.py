@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from swarden.harness.core.ops import AnyOp, Drain, Evict, Free, Lock, Recipe, Slide, Step, Submit, Unlock
+from swarden.harness.core.ops import Abort, Accept, AnyOp, Drain, Flush, Inject, Recipe, Step, Submit
 from swarden.harness.search.simpler import drains_as_steps, joined, merged, simpler, size, without_one_handle
 from tests.harness.some_ops import any_ops
 
@@ -33,22 +33,24 @@ def test_default_op_comes_first_and_cannot_be_simplified(op):
     [
         pytest.param(Step(count=8), [Step(), Step(), Step(count=5), Step(count=7)], id="a number"),
         pytest.param(
-            Free(part="rest", fenced=True), [Free(), Free(fenced=True), Free(part="rest")], id="a word and a flag"
+            Inject(fault="host.slow", skip=1),
+            [Inject(), Inject(skip=1), Inject(fault="host.slow")],
+            id="a word and a number",
         ),
         pytest.param(
-            Evict(need=(2, 1)),
-            [Evict(), Evict(), *[Evict(need=need) for need in ((), (2,), (1,), (2,), (0, 1), (1, 1), (2, 0))]],
+            Accept(lengths=(2, 1)),
+            [Accept(), Accept(), *[Accept(lengths=one) for one in ((), (2,), (1,), (2,), (0, 1), (1, 1), (2, 0))]],
             id="elements",
         ),
         pytest.param(
-            Lock(recipe=Recipe(cut=2, continues=1)),
+            Submit(recipe=Recipe(cut=2, continues=1)),
             [
-                Lock(),
-                Lock(),
-                Lock(recipe=Recipe(continues=1)),
-                Lock(recipe=Recipe(cut=1, continues=1)),
-                Lock(recipe=Recipe(cut=2)),
-                Lock(recipe=Recipe(cut=2, continues=0)),
+                Submit(),
+                Submit(),
+                Submit(recipe=Recipe(continues=1)),
+                Submit(recipe=Recipe(cut=1, continues=1)),
+                Submit(recipe=Recipe(cut=2)),
+                Submit(recipe=Recipe(cut=2, continues=0)),
             ],
             id="a recipe",
         ),
@@ -65,18 +67,18 @@ def test_long_tuple_is_only_shortened():
 
 
 def test_steps_of_one_engine_are_merged_up_to_the_maximum_count():
-    ops = [Step(count=6), Lock(), Step(engine=1), Step(count=5)]
+    ops = [Step(count=6), Flush(), Step(engine=1), Step(count=5)]
 
     assert list(merged(ops)) == []
-    assert list(merged([ops[0], ops[1], ops[3]])) == [[Lock(), Step(count=8)], [Step(count=8), Lock()]]
+    assert list(merged([ops[0], ops[1], ops[3]])) == [[Flush(), Step(count=8)], [Step(count=8), Flush()]]
 
 
-def test_receipts_after_a_removed_lock_are_one_lower():
-    ops = [Lock(), Lock(namespace=1), Slide(receipt=1, page=2), Unlock()]
+def test_ordinals_after_a_removed_request_are_one_lower():
+    ops = [Submit(), Submit(namespace=1), Abort(request=1, engine=2), Abort()]
 
     assert list(without_one_handle(ops)) == [
-        [Lock(), Slide(page=2), Unlock()],
-        [Lock(namespace=1), Slide(page=2), Unlock()],
+        [Submit(), Abort(engine=2), Abort()],
+        [Submit(namespace=1), Abort(engine=2), Abort()],
     ]
 
 
@@ -86,9 +88,9 @@ def test_two_prompts_are_joined_in_the_place_of_either():
     second = Submit(recipe=Recipe(path=(2,), stretch=5, continues=0), namespace=1)
     both = Recipe(path=(0, 1, 2), stretch=5, continues=4)
 
-    assert list(joined([first, Lock(), second])) == [
-        [Lock(), Submit(recipe=both, max_new_tokens=9, namespace=1)],
-        [Submit(recipe=both, max_new_tokens=9), Lock()],
+    assert list(joined([first, Flush(), second])) == [
+        [Flush(), Submit(recipe=both, max_new_tokens=9, namespace=1)],
+        [Submit(recipe=both, max_new_tokens=9), Flush()],
     ]
 
 
@@ -98,4 +100,4 @@ def test_prompts_with_literal_tokens_are_not_joined():
 
 
 def test_drain_becomes_a_step_op_of_the_maximum_count():
-    assert drains_as_steps([Lock(), Drain(engine=1)]) == [Lock(), Step(engine=1, count=8)]
+    assert drains_as_steps([Flush(), Drain(engine=1)]) == [Flush(), Step(engine=1, count=8)]

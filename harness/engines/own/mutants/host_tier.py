@@ -36,7 +36,6 @@ bug(
     healthy="self._cache.unlock(receipt)",
     broken="pass",
     caught_by=("node_locks_match_receipts",),
-    machine="host",
 )
 
 bug(
@@ -116,8 +115,7 @@ bug(
     at=f"{BACKUPS}.end",
     healthy="if succeeded and",
     broken="if",
-    caught_by=("slots_hold_their_prefix", "outputs_match_reference", "part_matches_its_model"),
-    machine="host",
+    caught_by=("slots_hold_their_prefix", "outputs_match_reference"),
 )
 
 bug(
@@ -135,7 +133,6 @@ bug(
     healthy="ledgers.ledgers[component].free(part.on_device, owner=owner, cause=cause)",
     broken="pass",
     caught_by=("unit_has_one_owner",),
-    machine="host",
 )
 
 bug(
@@ -145,7 +142,6 @@ bug(
     healthy="list(self.pins)",
     broken="[0] * len(self.pins)",
     caught_by=("copies_keep_both_ends",),
-    machine="host",
 )
 
 bug(
@@ -164,7 +160,6 @@ bug(
     healthy="given = incoming.has(one.start, one.end)",
     broken="given = [is_given or not one.is_on_device for is_given in incoming.has(one.start, one.end)]",
     caught_by=("live_nodes_hold_their_pages",),
-    machine="host",
 )
 
 bug(
@@ -245,5 +240,4 @@ bug(
     healthy="(not self.is_rooted or not any(map(self._has_copy, node.children.values())))",
     broken="True",
     caught_by=("cached_nodes_are_reachable", "host_copies_follow_their_prefix"),
-    machine="host",
 )

@@ -33,7 +33,7 @@ bug(
     at=f"{DESK}.lock",
     healthy="self._cut(node, node.end - length)",
     broken="pass",
-    caught_by=("locks_cover_pages_read", "window_locks_are_minimal", "part_matches_its_model"),
+    caught_by=("locks_cover_pages_read", "window_locks_are_minimal"),
 )
 
 bug(

@@ -20,7 +20,7 @@ bug(
         "kept = [old or new for old, new in zip(peers[:-1], pages)] + pages[-1:]\n        "
         "self._pair(follower, paired, kept)",
     ),
-    caught_by=("peers_are_unique_and_live", "free_units_have_no_peer", "part_matches_its_model"),
+    caught_by=("peers_are_unique_and_live", "free_units_have_no_peer"),
 )
 
 bug(
@@ -34,7 +34,6 @@ bug(
         "live_nodes_hold_their_pages",
         "free_units_have_no_peer",
         "unit_has_one_owner",
-        "part_matches_its_model",
         "private_pages_match_frontier",
     ),
 )
@@ -44,7 +43,7 @@ bug(
     "sglang pulls 25270, 25385, 25901, 27586: a recovered tombstone's old pages still led to SWA pages in use",
     Hunk(f"{PAIRED}.take_over", "self._pair(follower, incoming, [NO_PAGE] * len(incoming))", "pass"),
     Hunk(f"{PAIRED}._check_no_peers", "if page:", "if False:"),
-    caught_by=("peers_are_unique_and_live", "free_units_have_no_peer", "part_matches_its_model"),
+    caught_by=("peers_are_unique_and_live", "free_units_have_no_peer"),
 )
 
 TWO_PAGES_SHARE_A_PEER = bug(
@@ -61,8 +60,7 @@ bug(
     "sglang issue 35338: a decode took its full page, found no SWA page, and rolled nothing back",
     Hunk(f"{PAIRED}.take", "for ledger in self.ledgers:", "for ledger in self.ledgers[:1]:"),
     Hunk(f"{PAIRED}.take", "follower.take_checked(", "follower.take("),
-    caught_by=("refused_takes_change_nothing", "unit_has_one_owner", "part_matches_its_model"),
-    machine="ledger",
+    caught_by=("refused_takes_change_nothing", "unit_has_one_owner"),
 )
 
 bug(
@@ -96,8 +94,7 @@ bug(
     at=f"{LEDGER}.free",
     healthy="self._fenced.setdefault(after, []).extend(units)",
     broken="self._fenced[after] = list(units)",
-    caught_by=("unit_has_one_owner", "part_matches_its_model", "drained_engine_is_empty"),
-    machine="ledger",
+    caught_by=("unit_has_one_owner", "drained_engine_is_empty"),
 )
 
 bug(
@@ -114,8 +111,7 @@ bug(
     at=f"{LEDGER}.complete",
     healthy="if fence <= launch]",
     broken="if fence]",
-    caught_by=("fenced_units_wait_for_their_launch", "fences_end_with_their_launch", "part_matches_its_model"),
-    machine="ledger",
+    caught_by=("fenced_units_wait_for_their_launch", "fences_end_with_their_launch"),
 )
 
 bug(
@@ -125,5 +121,4 @@ bug(
     healthy="return len(self._free)",
     broken="return len(self._free) + sum(map(len, self._fenced.values()))",
     caught_by=("free_counters_match_pools",),
-    machine="ledger",
 )

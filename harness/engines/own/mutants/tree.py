@@ -1,6 +1,7 @@
 """Bugs of the prefix tree: insert, split, recovery and match."""
 
-from swarden.harness.core.mutant import Mutants
+from swarden.harness.core.mutant import Hunk, Mutants
+from swarden.harness.mutants.unplanted import DetectedByTest
 
 MUTANTS = Mutants()
 bug = MUTANTS.bug
@@ -51,7 +52,6 @@ bug(
         "matches_are_valid",
         "matches_are_longest",
         "published_prefixes_match",
-        "part_matches_its_model",
         "admission_matches_planner",
     ),
 )
@@ -76,7 +76,6 @@ bug(
         "matches_are_longest",
         "locked_nodes_stay_live",
         "locked_windows_are_live",
-        "part_matches_its_model",
     ),
 )
 
@@ -90,7 +89,6 @@ bug(
         "slots_hold_their_prefix",
         "matches_are_valid",
         "matches_are_longest",
-        "part_matches_its_model",
         "units_move_only_by_their_owner",
         "published_prefixes_match",
         "tree_counters_match_nodes",
@@ -170,14 +168,11 @@ bug(
     caught_by=("tree_is_well_formed", "AccountingError"),
 )
 
-bug(
-    "S19",
-    "a lock does not count as a use of its nodes: a prefix that many requests share is evicted first",
-    at=f"{CACHE}.lock",
-    healthy="self.tree.touch(list(node.upward()))",
-    broken="pass",
-    caught_by=("part_matches_its_model",),
-    machine="tree",
+LOCK_IS_NO_USE = DetectedByTest(
+    id="S19",
+    source="a lock does not count as a use of its nodes: a prefix that many requests share is evicted first",
+    hunks=(Hunk(f"{CACHE}.lock", healthy="self.tree.touch(list(node.upward()))", broken="pass"),),
+    detected_by="tests/quality/parts/test_parts.py",
 )
 
 bug(

@@ -48,7 +48,6 @@ bug(
         "matches_are_longest",
         "locks_cover_pages_read",
         "window_locks_are_minimal",
-        "part_matches_its_model",
         "units_in_flight_are_pinned",
     ),
 )

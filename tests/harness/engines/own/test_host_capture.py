@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from swarden.engine_under_test.config import EngineConfig
-from swarden.harness.components.limits import limits_of
 from swarden.harness.core.ops import Heal, Inject, Recipe, Step, Submit
 from swarden.harness.core.system import EngineSystem
 from swarden.harness.engines.own.adapter import SwardenEngine
+from swarden.harness.engines.own.limits import limits_of
 from swarden.invariants.events import Owner
 from swarden.invariants.view import Holding
 
