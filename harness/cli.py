@@ -132,7 +132,7 @@ def run(command: Callable[[], int | None]) -> int:
         ERR.print("swarden: interrupted")
         code = ExitCode.INTERRUPTED
     except BaseException:  # Python's own exit code for it, 1, means a violation here
-        ERR.print(traceback.format_exc(), markup=False, end="")
+        ERR.print(traceback.format_exc(), markup=False, end="", soft_wrap=True)
         ERR.print("swarden: this is a fault of swarden itself; please report it")
         code = ExitCode.FAULT
     return code

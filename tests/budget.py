@@ -48,7 +48,10 @@ LINES: Mapping[str, int] = {
     "tests/your_engine": 160,
 }
 # What has been added since, by folder: lines, and the capability that they bring.
-GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {}
+GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
+    "harness/commands": [(20, "a terminal breaks long texts between words")],
+    "tests/harness": [(20, "long texts on a terminal")],
+}
 
 
 def num_code_lines(module: Module) -> int:

@@ -110,8 +110,9 @@ def _campaigns(shared: Plan, engines: Sequence[str], asked: Asked, *, as_json: b
     plans = _with_folders(plans_for(engines, shared))
     command = _command(shared, engines, asked)
     shrinking = f"findings are shrunk behind it, in at most {asked.limits.shrink_seconds:g} s (--shrink-seconds)"
-    for line in (_opening(shared, plans), shrinking, *_corpora(plans), f"to run it again: {command}"):
+    for line in (_opening(shared, plans), shrinking, *_corpora(plans)):
         ERR.print(line, markup=False)
+    ERR.print(f"to run it again: {command}", markup=False, soft_wrap=True)
     with event_lines(asked.events) as lines, ended_campaigns(plans, asked.limits, lines) as campaigns:
         outcomes = [one.outcome(_command(one.plan, [one.plan.engine], asked)) for one in campaigns]
         if not as_json:
@@ -273,4 +274,4 @@ def _print_findings(outcome: Outcome) -> None:
         OUT.print("")
         if finding.path is None:
             OUT.print(f"{outcome.plan.out} cannot be written; the op-log:", markup=False)
-            OUT.print(finding.log.to_bytes().decode(), markup=False)
+            OUT.print(finding.log.to_bytes().decode(), markup=False, soft_wrap=True)

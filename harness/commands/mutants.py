@@ -207,7 +207,8 @@ def _print_scores(scores: Sequence[Score]) -> None:
     for score in scores:
         for one in score.of(HuntOutcome.BY_ANOTHER):
             again = f"replay: {prefix}swarden replay {one.path}" if one.path else "no op-log"
-            OUT.print(f"{one.mutant} seed {one.seed}: {one.outcome}: {one.law}; {again}", markup=False)
+            line = f"{one.mutant} seed {one.seed}: {one.outcome}: {one.law}; {again}"
+            OUT.print(line, markup=False, soft_wrap=True)
     for score in scores:
         if not score.is_found:
             listed = ", ".join(score.mutant.caught_by)

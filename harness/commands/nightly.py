@@ -67,7 +67,7 @@ def nightly(
         place = Archive(archive)
         night = begin(place, Order(engines, command, limit, runs, profile, seed, mutant, gate))
         for line in night.not_ended:
-            ERR.print(line, markup=False)
+            ERR.print(line, markup=False, soft_wrap=True)
     else:
         place, night = resumed(resume)
     limits = WorkerLimits(step_timeout, int(memory_gib * 2**30))
@@ -102,7 +102,7 @@ def _told_how_to_continue(folder: Path, night: Night) -> Iterator[None]:
     finally:
         if night.exit_code is None:
             command = f"swarden nightly --resume {shlex.quote(str(folder))}"
-            ERR.print(f"the night has not ended; to continue: {command}", markup=False)
+            ERR.print(f"the night has not ended; to continue: {command}", markup=False, soft_wrap=True)
 
 
 @contextmanager
