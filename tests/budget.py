@@ -49,8 +49,12 @@ LINES: Mapping[str, int] = {
 }
 # What has been added since, by folder: lines, and the capability that they bring.
 GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
-    "harness/commands": [(20, "a terminal breaks long texts between words")],
-    "tests/harness": [(20, "long texts on a terminal")],
+    "harness": [(20, "help lists the commands by their use")],
+    "harness/commands": [
+        (20, "a terminal breaks long texts between words"),
+        (60, "help has groups of options, and a plain word for each value"),
+    ],
+    "tests/harness": [(20, "long texts on a terminal"), (40, "the help of each command")],
 }
 
 
