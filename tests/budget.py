@@ -50,10 +50,19 @@ LINES: Mapping[str, int] = {
 }
 # What has been added since, by folder: lines, and the capability that they bring.
 GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
-    "harness/commands": [(60, "swarden demo")],
+    "harness": [(20, "help lists the commands by their use")],
+    "harness/commands": [
+        (60, "swarden demo"),
+        (20, "a terminal breaks long texts between words"),
+        (60, "help has groups of options, and a plain word for each value"),
+    ],
     "harness/engines/demo": [(200, "the engine of the demo and its target, which were tests/your_engine")],
     "tests": [(140, "the stories and the picture in the documents are what is printed; a build as it is published")],
-    "tests/harness": [(40, "the demo's engine as a package of a user, in place of tests/your_engine")],
+    "tests/harness": [
+        (40, "the demo's engine as a package of a user, in place of tests/your_engine"),
+        (20, "long texts on a terminal"),
+        (40, "the help of each command"),
+    ],
     "tests/packaging": [(120, "wheel and sdist are tried in empty environments")],
 }
 
