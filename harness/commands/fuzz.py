@@ -199,6 +199,7 @@ def _with_folders(plans: Sequence[Plan]) -> Sequence[Plan]:
 def _opening(shared: Plan, plans: Sequence[Plan]) -> str:
     """The first line of the output: the length and the subjects of the campaigns."""
     length = counted(shared.max_runs, "run") if shared.max_runs is not None else counted(shared.seconds / 60, "minute")
+    length = f"at most {length}" if shared.stop_on_first else length
     if len(plans) == 1:
         subject, where = _subject(plans[0]), f"on {counted(plans[0].workers, 'worker')}"
     else:
