@@ -9,8 +9,11 @@ from shutil import rmtree
 from threading import Thread
 
 
-def end_with_parent(*paths: Path) -> None:
-    """Make this child process remove these files and folders and end as soon as its parent has died."""
+def end_with_parent(*paths: Path) -> Thread:
+    """Make this child process remove these files and folders and end as soon as its parent has died.
+
+    Returns the thread that does it, for a child that has noticed the death itself and would end before.
+    """
     parent = parent_process()
     assert parent is not None, "only a child process has a parent"
     sentinel = parent.sentinel
@@ -24,4 +27,6 @@ def end_with_parent(*paths: Path) -> None:
                 path.unlink()
         os._exit(1)
 
-    Thread(target=watch, daemon=True).start()
+    watching = Thread(target=watch, daemon=True)
+    watching.start()
+    return watching
