@@ -9,11 +9,8 @@ from shutil import rmtree
 from threading import Thread
 
 
-def end_with_parent(*paths: Path) -> Thread:
-    """Make this child process remove these files and folders and end as soon as its parent has died.
-
-    Returns the thread that does it, for a child that has noticed the death itself and would end before.
-    """
+def end_with_parent(*paths: Path) -> None:
+    """Make this child process remove these files and folders and end as soon as its parent has died."""
     parent = parent_process()
     assert parent is not None, "only a child process has a parent"
     sentinel = parent.sentinel
@@ -27,6 +24,4 @@ def end_with_parent(*paths: Path) -> Thread:
                 path.unlink()
         os._exit(1)
 
-    watching = Thread(target=watch, daemon=True)
-    watching.start()
-    return watching
+    Thread(target=watch, daemon=True).start()

@@ -14,7 +14,7 @@ from contextlib import suppress
 from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any, NamedTuple
 
 from swarden.harness.core.errors import UsageError
@@ -229,7 +229,7 @@ def _stack_path(running: Path) -> Path:
 
 def _serve(connection: Connection, shared: Any, stop: Any, running: Path, limits: WorkerLimits) -> None:
     """The main loop of a worker process: one task after the other, until the parent has closed the pipe."""
-    watching = end_with_parent(running, _stack_path(running), *[running.parent] * limits.is_folder_temporary)
+    end_with_parent(running, _stack_path(running), *[running.parent] * limits.is_folder_temporary)
     if limits.memory_bytes:
         resource.setrlimit(resource.RLIMIT_DATA, (limits.memory_bytes, limits.memory_bytes))
     os.dup2(2, 1)  # the output of an engine is not the output of the campaign
@@ -249,7 +249,7 @@ def _serve(connection: Connection, shared: Any, stop: Any, running: Path, limits
             except Exception as error:  # the driver catches the errors of engines
                 connection.send(_death_by_fault(error))
                 return
-    watching.join()  # the parent is dead; what the process leaves is removed first
+    Event().wait()  # the parent is dead: the process ends when its files are removed
 
 
 def _death_by_fault(error: Exception) -> WorkerDeath:

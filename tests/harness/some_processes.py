@@ -5,7 +5,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -24,9 +24,21 @@ DEADLINE_S = 1200  # for a command that is blocked, and so uses no CPU; no test 
 
 
 def swarden(
-    *arguments: object, cwd: Path, stdout: int | None = None, module: str = "swarden.harness.cli", **environment: str
+    *arguments: object, cwd: Path, stdout: int | None = None, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command, or another module, in its own process, which knows `environment` and nothing of this process's.
+    """Run the command in its own process, which knows `environment` and nothing of this process's."""
+    return run_warm("swarden.harness.cli", arguments, cwd=cwd, environment=environment, stdout=stdout)
+
+
+def run_warm(
+    module: str,
+    arguments: Sequence[object],
+    *,
+    cwd: Path,
+    environment: Mapping[str, str],
+    stdout: int | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Run a module as a script in its own process, with this environment beside the variables that all need.
 
     The process is forked from one that has imported the large libraries and nothing of swarden, because the import of
     torch takes longer than most commands.
@@ -36,7 +48,7 @@ def swarden(
         written = [out.fileno() if stdout is None else stdout, errors.fileno()]
         ends = [Connection(os.dup(number), readable=False) for number in written]
         words = [str(word) for word in arguments]
-        process = WARM.Process(target=_run_command, args=(module, words, str(cwd), variables | environment, ends))
+        process = WARM.Process(target=_run_command, args=(module, words, str(cwd), variables | {**environment}, ends))
         process.start()
         process.join(DEADLINE_S)
         if process.exitcode is None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.harness.some_processes import ROOT, swarden
+from tests.harness.some_processes import ROOT, run_warm
 
 # The leak of the demo's engine without it.
 FIXED = """
@@ -35,7 +35,7 @@ def swarden_in(folder):
         "PIP_NO_INDEX": "1",
         "PIP_FIND_LINKS": str(folder),
     }
-    return lambda *arguments: swarden(*arguments, cwd=folder, **settings)
+    return lambda *arguments: run_warm("swarden.harness.cli", arguments, cwd=folder, environment=settings)
 
 
 def write_blockserve(folder: Path) -> None:

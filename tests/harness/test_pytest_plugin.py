@@ -13,7 +13,7 @@ from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Drain, Step, Submit
 from swarden.harness.core.registry import OWN
 from swarden.harness.search.testing import Fuzz, fuzzed
-from tests.harness.some_processes import swarden
+from tests.harness.some_processes import run_warm
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "tests/quality/oplogs/B18.oplog"
@@ -48,7 +48,7 @@ crashes = Mutant("crashes", "made up: reads where nothing is", (HUNK,), ("work_m
 
 def pytest_in(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     options = ("-q", "-p", "no:cacheprovider", "-p", "swarden.harness.pytest_plugin")
-    return swarden(*options, *arguments, cwd=folder, module="pytest", **(ALONE | environment))
+    return run_warm("pytest", [*options, *arguments], cwd=folder, environment=ALONE | environment)
 
 
 @pytest.fixture
