@@ -5,19 +5,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.harness.some_processes import DEADLINE_S
+from tests.harness.some_processes import DEADLINE_S, swarden
 
 SAMPLE = ("mutants", "sample", "engine_under_test/pools", "--count", "2", "--runs", "1", "--seconds", "1", "--json")
+RUN_WITHOUT_COSMIC_RAY = "import sys; sys.modules['cosmic_ray'] = None; from swarden.harness.cli import main; main()"
 
 
-RUN = "from swarden.harness.cli import main; main()"
-RUN_WITHOUT_COSMIC_RAY = f"import sys; sys.modules['cosmic_ray'] = None; {RUN}"
-
-
-def swarden(*arguments, cwd, code=RUN):
-    """Run the command in its own process."""
+def swarden_without_cosmic_ray(cwd):
     return subprocess.run(
-        [sys.executable, "-c", code, *arguments],
+        [sys.executable, "-c", RUN_WITHOUT_COSMIC_RAY, *SAMPLE],
         cwd=cwd,
         env={"PYTHONPATH": str(Path(__file__).parents[3]), "OMP_NUM_THREADS": "1"},
         capture_output=True,
@@ -40,7 +36,7 @@ def test_second_call_repeats_no_trial_and_prints_the_same_summary(tmp_path):
 
 
 def test_error_without_cosmic_ray_names_the_extra_to_install(tmp_path):
-    run = swarden(*SAMPLE, cwd=tmp_path, code=RUN_WITHOUT_COSMIC_RAY)
+    run = swarden_without_cosmic_ray(tmp_path)
 
     [line] = run.stderr.splitlines()
     assert (run.returncode, run.stdout) == (2, "")
