@@ -19,37 +19,49 @@ from typer.main import get_command
 
 from swarden.engine_under_test.errors import AccountingError, CheckpointError, ConfigError
 from swarden.harness.commands.console import ERR, OUT, StandardOutputError
+from swarden.harness.commands.help import with_plain_help, with_plain_params
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import STOPPING, ExitCode
 from swarden.harness.core.imports import importing, one_line, place_of
 
 FAILED = (ExitCode.NONDETERMINISTIC, ExitCode.VIOLATED, ExitCode.STUCK)  # the verdicts of an interrupted command
 MAX_SHOWN = 2000  # characters of a message: names in files can be long
-COMMANDS = {
-    "demo": "Find, shrink, replay and show a planted leak of a small engine, in seconds.",
-    "fuzz": "Drive an engine with random traffic; check every step; shrink and save the failures.",
-    "nightly": "Fuzz every night, with an archive of what the nights before have found.",
-    "archive": "The findings of the nights: list, show, quarantine, verify or import them.",
-    "replay": "Run op-logs again; the verdict of each is FIXED, FAILED, CHANGED, FLAKY or ERROR.",
-    "shrink": "Make a failing op-log smaller.",
-    "show": "Print an op-log as a table of operations and steps, or the state after one step.",
-    "report": "Write one page about an archive of nights or the findings of a campaign.",
-    "bisect": "The first version of an engine that an op-log fails on, and the first that passes again.",
-    "engines": "List the installed engines with their versions.",
-    "mutants": "The catalogue of known bugs: list them, plant and hunt them, or print which law detects which.",
-    "attach": "Run a server of an engine with the strict memory check attached to its scheduler.",
-    "trace": "Serve a production trace of requests on swarden's own engine.",
-    "generate": "Run a checkpoint on swarden's own engine.",
-    "bench": "Run the benchmarks; the results are ratios.",
+COMMANDS = {  # by their use, in the order in which a new user needs them
+    "Find bugs": {
+        "demo": "Find, shrink, replay and show a planted leak of a small engine, in seconds.",
+        "fuzz": "Drive an engine with random traffic; check every step; shrink and save the failures.",
+        "nightly": "Fuzz every night, with an archive of what the nights before have found.",
+        "attach": "Run a server of an engine with the strict memory check attached to its scheduler.",
+        "trace": "Serve a production trace of requests; check every step; stop at the first violation.",
+    },
+    "Look at a finding": {
+        "show": "Print an op-log as a table of operations and steps, or the state after one step.",
+        "replay": "Run op-logs again; the verdict of each is FIXED, FAILED, CHANGED, FLAKY or ERROR.",
+        "shrink": "Make a failing op-log smaller.",
+        "bisect": "The first version of an engine that an op-log fails on, and the first that passes again.",
+        "archive": "The findings of the nights: list, show, quarantine, verify or import them.",
+        "report": "Write one page about an archive of nights or the findings of a campaign.",
+    },
+    "Engines and known bugs": {
+        "engines": "List the installed engines with their versions.",
+        "mutants": "The catalogue of known bugs: list them, plant and find them, or print which law detects which.",
+    },
+    "swarden's own engine": {
+        "generate": "Run a checkpoint on swarden's own engine.",
+        "bench": "Run the benchmarks; the results are ratios.",
+    },
 }
 
 
 class Commands(TyperGroup):
     """The commands by name and help text; the module of a command is imported when the command is called."""
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        return list(with_plain_params(super().get_params(ctx)))
+
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         name, _, rest = super().resolve_command(ctx, args)
-        return name, None if name is None else get_command(_loaded(name)), rest
+        return name, None if name is None else with_plain_help(get_command(_loaded(name)), ctx), rest
 
 
 app = typer.Typer(
@@ -58,8 +70,9 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for command, help_text in COMMANDS.items():
-    app.command(command, help=help_text)(lambda: None)
+for group, commands in COMMANDS.items():
+    for command, help_text in commands.items():
+        app.command(command, help=help_text, rich_help_panel=group)(lambda: None)
 
 
 def main() -> None:
@@ -133,7 +146,7 @@ def run(command: Callable[[], int | None]) -> int:
         ERR.print("swarden: interrupted")
         code = ExitCode.INTERRUPTED
     except BaseException:  # Python's own exit code for it, 1, means a violation here
-        ERR.print(traceback.format_exc(), markup=False, end="")
+        ERR.print(traceback.format_exc(), markup=False, end="", soft_wrap=True)
         ERR.print("swarden: this is a fault of swarden itself; please report it")
         code = ExitCode.FAULT
     return code

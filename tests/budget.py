@@ -48,21 +48,32 @@ LINES: Mapping[str, int] = {
 }
 # What has been added since, by folder: lines, and the capability that they bring.
 GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
-    "harness/commands": [(60, "swarden demo")],
-    "harness/core": [(20, "a shape says whether there is a host tier; a machine has its traffic and its turns")],
+    "harness": [(20, "help lists the commands by their use")],
+    "harness/commands": [
+        (60, "swarden demo"),
+        (20, "a terminal breaks long texts between words"),
+        (60, "help has groups of options, and a plain word for each value"),
+    ],
+    "harness/core": [
+        (20, "a shape says whether there is a host tier; a machine has its traffic and its turns"),
+        (20, "op-logs of format 2 keep the defaults of their time"),
+    ],
     "harness/search": [(180, "every engine has the loads and the scenes that only ours had")],
     "harness/engines/demo": [(200, "the engine of the demo and its target, which were tests/your_engine")],
-    "harness/engines/own": [(400, "moved: configurations, limits, the memory walk and copies, of harness/components")],
+    "harness/engines/own": [(300, "moved: limits, the memory walk and copies, of harness/components")],
+    "harness/engines/sglang": [(20, "full attention alone; settings that suit a load")],
     "tests": [(140, "the stories and the picture in the documents are what is printed; a build as it is published")],
     "tests/harness": [
         (40, "configurations suit their loads"),
         (40, "the demo's engine as a package of a user, in place of tests/your_engine"),
+        (20, "long texts on a terminal"),
+        (40, "the help of each command"),
     ],
     "tests/packaging": [(120, "wheel and sdist are tried in empty environments")],
     "tests/quality": [
         (960, "moved: the parts of our engine and their naive models, of harness/components"),
         (420, "moved: engines that are perturbed, of harness/perturbed and harness/bench"),
-        (820, "moved: generic mutation, of harness/mutants/generic, harness/commands and tests/harness"),
+        (840, "moved: generic mutation, of harness/mutants/generic, harness/commands and tests/harness"),
     ],
 }
 

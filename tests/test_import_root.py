@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
+from swarden.engine_under_test.config import EngineConfig
 from tests.release import build
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("engine_under_test", "fakes", "harness", "invariants")
-LOG = ROOT / "tests/quality/oplogs/B18.oplog"
 SPAWNED = """
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from swarden.harness.core.registry import target_of
+from swarden.engine_under_test.config import EngineConfig
 
 if __name__ == "__main__":
     for method in ("spawn", "forkserver", "fork"):
         with ProcessPoolExecutor(1, get_context(method)) as pool:
-            print(pool.submit(target_of, "swarden").result().name)
+            print(pool.submit(EngineConfig).result().page_size)
 """
 MUTANTS = """
 from {root}harness.core.mutant import Hunk, Mutant
@@ -61,14 +61,9 @@ def test_pytest_of_another_project_loads_the_plugin(foreign):
     assert (run.returncode, "1 passed" in run.stdout) == (0, True), run.stdout + run.stderr
 
 
-def test_replay_runs_our_engine(foreign):
-    run = run_in(foreign, "-m", "swarden", "replay", str(LOG))
-
-    assert (run.returncode, run.stdout.split()[0]) == (1, "FAILED"), run.stdout + run.stderr
-
-
 def test_fuzz_and_the_test_that_it_generates_run_our_engine(foreign):
-    fuzzed = run_in(foreign, "-m", "swarden", "fuzz", "--mutant=B30", "--stop-on-first", "--minutes=2", "--workers=2")
+    options = ("--machine=engine", "--mutant=B46", "--seed=1", "--stop-on-first", "--workers=1")
+    fuzzed = run_in(foreign, "-m", "swarden", "fuzz", *options)
     generated = run_in(foreign, "-m", "pytest", "-q", "-p", "no:cacheprovider", ".swarden/findings")
 
     assert fuzzed.returncode == 1, fuzzed.stdout + fuzzed.stderr
@@ -81,7 +76,7 @@ def test_new_processes_import_our_packages(foreign):
 
     run = run_in(foreign, "spawned.py")
 
-    assert run.stdout.split() == ["swarden"] * 3, run.stderr
+    assert run.stdout.split() == [str(EngineConfig().page_size)] * 3, run.stderr
 
 
 def test_attach_imports_our_attachment(foreign):

@@ -50,7 +50,7 @@ def attach(
     on_violation: Annotated[
         OnViolation, typer.Option(help="log the first violation of each kind, or raise it in the scheduler")
     ] = OnViolation.LOG,
-    out: Annotated[Path, typer.Option(help="folder for op-logs")] = OUT,
+    out: Annotated[Path, typer.Option(help="folder for op-logs", metavar="DIR")] = OUT,
 ) -> None:
     """Replace this process by COMMAND; the check attaches to every scheduler of the engine that COMMAND starts."""
     if engine not in ENGINES:

@@ -39,6 +39,9 @@ class Benchmark(StrEnum):
     DISAGGREGATION = "disaggregation"
 
 
+PARTS = f"only this part, can be given several times: {', '.join(Benchmark)}"
+
+
 class Measured(NamedTuple):
     """The figures of one part for scripts, and as text; `wrong` has a line for each case of unequal outputs."""
 
@@ -49,9 +52,7 @@ class Measured(NamedTuple):
 
 def bench(
     *,
-    part: Annotated[
-        list[Benchmark] | None, typer.Option(help="only this part; can be given several times", show_default=False)
-    ] = None,
+    part: Annotated[list[Benchmark] | None, typer.Option(help=PARTS, show_default=False)] = None,
     pairs: Annotated[int, typer.Option(min=1, help="measured pairs; the result is their median")] = 5,
     strict_seconds: Annotated[
         float, typer.Option(min=0.01, help="CPU seconds under each level of the strict check")

@@ -9,14 +9,17 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from textwrap import wrap
 from typing import IO, Any, cast
 
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Column
 from rich.text import Text
 
 from swarden.harness.core.printable import ANSWER, LAYOUT, printable
 
+HANGING_INDENT = 4  # of the second and further lines of a text
 PIPED_WIDTH = 240  # columns of a table, if standard output is not a terminal
 
 
@@ -62,8 +65,34 @@ def _as_standard_output_error() -> Iterator[None]:
         raise StandardOutputError(error) from error
 
 
+def broken(line: str, columns: int) -> list[str]:
+    """The line, broken between words where the columns end; a word that is longer than that stays whole."""
+    text = line.lstrip(" ")
+    indent = " " * (len(line) - len(text))
+    return wrap(
+        text,
+        columns,
+        initial_indent=indent,
+        subsequent_indent=indent + " " * HANGING_INDENT,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
 class PrintableConsole(Console):
-    """A console that prints each text, also each cell of a table, in printable form."""
+    """A console that prints each text, also each cell of a table, in printable form.
+
+    On a terminal it breaks texts between words, unless a text is printed with `soft_wrap`, as a command to copy.
+    """
+
+    def print(self, *objects: Any, soft_wrap: bool | None = None, **options: Any) -> None:
+        if self.file.isatty() and soft_wrap is None:
+            objects = tuple(self._broken(one) if isinstance(one, str) else one for one in objects)
+        super().print(*objects, soft_wrap=soft_wrap, **options)
+
+    def _broken(self, text: str) -> Text:
+        lines = printable(text, keep=LAYOUT).split("\n")
+        return Text("\n".join(part for line in lines for part in broken(line, self.width) or [""]))
 
     def render_str(self, text: str, **options: Any) -> Text:
         return super().render_str(printable(text, keep=LAYOUT), **options)
@@ -87,10 +116,10 @@ def print_piece(text: str) -> None:
 
 def print_json(result: Mapping[str, Any]) -> None:
     """Print one JSON object and nothing else."""
-    OUT.print(json.dumps(result, indent=2), markup=False)
+    OUT.print(json.dumps(result, indent=2), markup=False, soft_wrap=True)
 
 
 def progress() -> Progress:
     """A live line on standard error; nothing is printed if that is not a terminal."""
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    columns = (SpinnerColumn(), TextColumn("{task.description}", table_column=Column()), TimeElapsedColumn())
     return Progress(*columns, console=ERR, transient=True, disable=not ERR.is_terminal)

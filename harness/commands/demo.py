@@ -14,14 +14,14 @@ from swarden.harness.commands.show import show
 from swarden.harness.core.exit_codes import ExitCode
 
 ENGINE, SEED = "demo", 1
-OPENING = """This engine serves requests with paged KV memory. An abort leaks a block, which no
-answer shows; after enough aborts the server is out of memory. Random traffic, with
-a check of all memory after each engine step, finds the leak within seconds."""
+OPENING = (
+    "This engine serves requests with paged KV memory. An abort leaks a block, which no answer shows; after enough "
+    "aborts the server is out of memory. Random traffic, with a check of all memory after each engine step, finds the "
+    "leak within seconds."
+)
 CLOSING = """
-Beside the op-log is a pytest file, to keep as a regression test. Fix the leak in
-{code}/engine.py
-and replay the op-log: FIXED. Your own engine needs a target, 108 lines here:
-{code}/target.py
+Beside the op-log is a pytest file, to keep as a regression test. Fix the leak in {code}/engine.py, and replay the \
+op-log: FIXED. Your own engine needs a target, 108 lines for this one: {code}/target.py
 
 To go on, with torch (pip install 'swarden[engine]'):
   swarden fuzz                             swarden's own hybrid engine
@@ -40,7 +40,8 @@ def demo(
     code = _run("fuzz", *options, call=lambda: fuzz(engine=[ENGINE], stop_on_first=True, workers=1, seed=SEED, out=out))
     if code != ExitCode.VIOLATED:
         raise typer.Exit(code or ExitCode.RED)  # interrupted, or the leak was missed
-    log = max(out.glob("*.oplog"), key=lambda path: path.stat().st_mtime)
+    shrunk = [path for path in out.glob("*.oplog") if "." not in path.stem]  # not those of `swarden shrink`
+    log = max(shrunk, key=lambda path: path.stat().st_mtime)
     _run("replay", log, call=lambda: replay([log]))
     _run("show", log, "--html", call=lambda: show(log, html=True))
     OUT.print(CLOSING.format(code=Path(__file__).parents[1] / "engines" / ENGINE), markup=False)
@@ -48,7 +49,7 @@ def demo(
 
 def _run(*words: object, call: Callable[[], None]) -> int:
     """Print a command of swarden, and run it here; returns its exit code."""
-    OUT.print(f"\n$ swarden {shlex.join(map(str, words))}", style="bold", markup=False)
+    OUT.print(f"\n$ swarden {shlex.join(map(str, words))}", style="bold", markup=False, soft_wrap=True)
     try:
         call()
     except typer.Exit as end:

@@ -48,7 +48,8 @@ def install(names: NamedReleases) -> None:
         else:
             OUT.print(f"{name} is already installed in {releases.root / version}", markup=False)
         for package in releases.absent:
-            ERR.print(f"{name} also needs {package} in this environment: pip install 'swarden[engine]'", markup=False)
+            line = f"{name} also needs {package} in this environment: pip install 'swarden[engine]'"
+            ERR.print(line, markup=False, soft_wrap=True)
 
 
 def install_release(name: str, releases: Releases, version: str) -> bool:

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-import typer
 
 from swarden.harness.commands.console import ERR
+from swarden.harness.commands.help import output_option
 from swarden.harness.core.driver import Driver
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import opened
 from swarden.invariants.transition import Transition
 
-EventsOption = Annotated[Path | None, typer.Option("--events", help="write events to this file, one JSON line each")]
+EventsOption = Annotated[Path | None, output_option("--events", help="write events to this file, one JSON line each")]
 
 
 class EventLines:

@@ -16,6 +16,7 @@ from swarden.harness.commands.campaigns import CampaignLimits, ended_campaigns, 
 from swarden.harness.commands.console import ERR, OUT, print_json
 from swarden.harness.commands.events import EventsOption, event_lines
 from swarden.harness.commands.exhaustive import explore
+from swarden.harness.commands.help import finding_option, limit_option, output_option, traffic_option
 from swarden.harness.commands.layout import print_lines
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode, worst
@@ -34,40 +35,40 @@ from swarden.harness.search.profiles import PROFILES, SHRINK_SECONDS
 FINDINGS = Path(".swarden/findings")
 STEP_TIMEOUT_S = 60.0
 ENGINES = typer.Option(help="an engine, as NAME or NAME==VERSION; several run at the same time", metavar="NAME")
-STEP_TIMEOUT = typer.Option(min=1, help="seconds without an engine step after which a worker is killed and replaced")
+STEP_TIMEOUT = limit_option(min=1, help="seconds without an engine step after which a worker is killed and replaced")
 MINUTES = typer.Option(min=0.01, help="limit of the traffic; the profile's, or none with --runs")
-SHRINK = typer.Option(min=0, help="limit for shrinking all findings of an engine, behind the traffic")
-TWIN = typer.Option(help="a second engine with equal outputs: a twin of the engine, 'all' in turn, or another engine")
-EXHAUSTIVE = typer.Option(min=1, help="try all sequences of so many ops on a tiny engine, in place of random traffic")
-SETTINGS = typer.Option(
+SHRINK = limit_option(min=0, help="limit for shrinking all findings of an engine, behind the traffic")
+TWIN = traffic_option(help="a second engine with equal outputs: a twin of the engine, 'all' in turn, or another engine")
+EXHAUSTIVE = traffic_option(min=1, help="try all sequences of so many ops on a tiny engine, in place of random traffic")
+SETTINGS = traffic_option(
     "--set",
     help="fix a setting in all runs, in JSON; of machine engine, unless --machine names another",
     metavar="NAME=VALUE",
 )
-CORPUS = typer.Option(help="folder of op-logs to run first; healthy runs that reach rare states are added to it")
+CORPUS = finding_option(help="folder of op-logs to run first; healthy runs that reach rare states are added to it")
 
 
 def fuzz(
     *,
-    machine: Annotated[str | None, typer.Option(help="only this machine, such as pd; all by default")] = None,
-    profile: Annotated[str, typer.Option(help="smoke, default or nightly")] = "default",
+    engine: Annotated[list[str] | None, ENGINES] = None,
     minutes: Annotated[float | None, MINUTES] = None,
-    shrink_seconds: Annotated[float, SHRINK] = SHRINK_SECONDS,
-    runs: Annotated[int | None, typer.Option(min=1, help="stop after this many runs of each engine")] = None,
+    profile: Annotated[str, typer.Option(help="smoke, default or nightly")] = "default",
     workers: Annotated[int | None, typer.Option(min=1, help="worker processes of all engines; one per core")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="seed of the campaign; a random one by default")] = None,
-    engine: Annotated[list[str] | None, ENGINES] = None,
-    model: Annotated[str | None, typer.Option(help="model to run, such as tiny-gemma3; a stand-in by default")] = None,
-    mutant: Annotated[str | None, typer.Option(help="plant the bug with this id, as in 'swarden mutants'")] = None,
-    stop_on_first: Annotated[bool, typer.Option("--stop-on-first", help="end at an engine's first finding")] = False,
-    step_timeout: Annotated[float, STEP_TIMEOUT] = STEP_TIMEOUT_S,
-    out: Annotated[Path, typer.Option(help="folder for the findings")] = FINDINGS,
-    corpus: Annotated[Path | None, CORPUS] = None,
-    twin: Annotated[str | None, TWIN] = None,
-    exhaustive: Annotated[int | None, EXHAUSTIVE] = None,
+    machine: Annotated[str | None, traffic_option(help="only this machine, such as pd; all by default")] = None,
+    model: Annotated[str | None, traffic_option(help="model, such as tiny-gemma3; a stand-in by default")] = None,
     settings: Annotated[list[str] | None, SETTINGS] = None,
+    twin: Annotated[str | None, TWIN] = None,
+    mutant: Annotated[str | None, traffic_option(help="plant the bug with this id, as in 'swarden mutants'")] = None,
+    exhaustive: Annotated[int | None, EXHAUSTIVE] = None,
+    runs: Annotated[int | None, limit_option(min=1, help="stop after this many runs of each engine")] = None,
+    stop_on_first: Annotated[bool, limit_option("--stop-on-first", help="end at an engine's first finding")] = False,
+    shrink_seconds: Annotated[float, SHRINK] = SHRINK_SECONDS,
+    step_timeout: Annotated[float, STEP_TIMEOUT] = STEP_TIMEOUT_S,
+    out: Annotated[Path, finding_option(help="folder for the findings", metavar="DIR")] = FINDINGS,
+    corpus: Annotated[Path | None, CORPUS] = None,
     events: EventsOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
+    as_json: Annotated[bool, output_option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
     """Drive engines with random traffic; check every step; shrink and save the failures."""
     _check("--profile", profile, PROFILES)
@@ -111,8 +112,9 @@ def _campaigns(shared: Plan, engines: Sequence[str], asked: Asked, *, as_json: b
     plans = _with_folders(plans_for(engines, shared))
     command = _command(shared, engines, asked)
     shrinking = f"findings are shrunk behind it, in at most {asked.limits.shrink_seconds:g} s (--shrink-seconds)"
-    for line in (_opening(shared, plans), shrinking, *_corpora(plans), f"to run it again: {command}"):
+    for line in (_opening(shared, plans), shrinking, *_corpora(plans)):
         ERR.print(line, markup=False)
+    ERR.print(f"to run it again: {command}", markup=False, soft_wrap=True)
     with event_lines(asked.events) as lines, ended_campaigns(plans, asked.limits, lines) as campaigns:
         outcomes = [one.outcome(_command(one.plan, [one.plan.engine], asked)) for one in campaigns]
         if not as_json:
@@ -197,6 +199,7 @@ def _with_folders(plans: Sequence[Plan]) -> Sequence[Plan]:
 def _opening(shared: Plan, plans: Sequence[Plan]) -> str:
     """The first line of the output: the length and the subjects of the campaigns."""
     length = counted(shared.max_runs, "run") if shared.max_runs is not None else counted(shared.seconds / 60, "minute")
+    length = f"at most {length}" if shared.stop_on_first else length
     if len(plans) == 1:
         subject, where = _subject(plans[0]), f"on {counted(plans[0].workers, 'worker')}"
     else:
@@ -270,4 +273,4 @@ def _print_findings(outcome: Outcome) -> None:
         OUT.print("")
         if finding.path is None:
             OUT.print(f"{outcome.plan.out} cannot be written; the op-log:", markup=False)
-            OUT.print(finding.log.to_bytes().decode(), markup=False)
+            OUT.print(finding.log.to_bytes().decode(), markup=False, soft_wrap=True)

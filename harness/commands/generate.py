@@ -18,6 +18,7 @@ from swarden.engine_under_test.pools.ledger import Ledger
 from swarden.engine_under_test.sampling import SamplingParams
 from swarden.engine_under_test.units import num_pages
 from swarden.harness.commands.console import ERR, print_json, print_piece
+from swarden.harness.commands.help import batch_option, memory_option, pair_option, sampling_option
 from swarden.harness.commands.serving import Serving, ServingSetup, serving
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import read_whole
@@ -55,23 +56,23 @@ def generate(
     prompt: Annotated[str | None, typer.Option(help="the text of the prompt")] = None,
     prompt_file: Annotated[Path | None, typer.Option(help="a file with the prompt")] = None,
     max_new_tokens: Annotated[int, typer.Option(min=1, help="maximum number of answer tokens")] = 128,
-    temperature: Annotated[float, typer.Option(help="0 always takes the most likely token")] = 0.0,
-    top_p: Annotated[float, typer.Option(help="sample from the most likely tokens of this total probability")] = 1.0,
-    top_k: Annotated[int | None, typer.Option(help="sample from this many most likely tokens")] = None,
-    seed: Annotated[int, typer.Option(help="seed of the sampling")] = 0,
     device: Annotated[str, typer.Option(help="device of the model, as torch names it")] = "cpu",
     dtype: Annotated[str, typer.Option(help="float32, float64 or bfloat16")] = "float32",
-    page_size: Annotated[int, typer.Option(min=1, help="tokens per page")] = 16,
-    full_pages: Annotated[int | None, typer.Option(min=0, help="as many as the request needs by default")] = None,
-    swa_pages: Annotated[int | None, typer.Option(min=0, help="as many as the window needs by default")] = None,
-    state_pages: Annotated[int | None, typer.Option(min=0, help="as many as recurrent layers need by default")] = None,
-    chunk_len: Annotated[int, typer.Option(min=1, help="maximum number of prompt tokens per step")] = 512,
-    draft_tokens: Annotated[int, typer.Option(min=0, help="draft tokens per step; 0 for none")] = 0,
-    draft: Annotated[Path | None, typer.Option(help="checkpoint of a draft model; prompt lookup by default")] = None,
-    disaggregated: Annotated[bool, typer.Option("--disaggregated", help="one engine prefills, one decodes")] = False,
-    over_tcp: Annotated[bool, typer.Option("--over-tcp", help="run the two engines in their own processes")] = False,
-    link_timeout_ms: Annotated[int | None, typer.Option(min=1, help="a silent engine has failed after this")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
+    temperature: Annotated[float, sampling_option(help="0 always takes the most likely token")] = 0.0,
+    top_p: Annotated[float, sampling_option(help="sample from the most likely tokens of this total probability")] = 1.0,
+    top_k: Annotated[int | None, sampling_option(help="sample from this many most likely tokens")] = None,
+    seed: Annotated[int, sampling_option(help="seed of the sampling")] = 0,
+    page_size: Annotated[int, memory_option(min=1, help="tokens per page")] = 16,
+    full_pages: Annotated[int | None, memory_option(min=0, help="as many as the request needs by default")] = None,
+    swa_pages: Annotated[int | None, memory_option(min=0, help="as many as the window needs by default")] = None,
+    state_pages: Annotated[int | None, memory_option(min=0, help="as many as recurrent layers need by default")] = None,
+    chunk_len: Annotated[int, batch_option(min=1, help="maximum number of prompt tokens per step")] = 512,
+    draft_tokens: Annotated[int, batch_option(min=0, help="draft tokens per step; 0 for none")] = 0,
+    draft: Annotated[Path | None, batch_option(help="checkpoint of a draft model; prompt lookup by default")] = None,
+    disaggregated: Annotated[bool, pair_option("--disaggregated", help="one engine prefills, one decodes")] = False,
+    over_tcp: Annotated[bool, pair_option("--over-tcp", help="run the two engines in their own processes")] = False,
+    link_timeout_ms: Annotated[int | None, pair_option(min=1, help="a silent engine has failed after this")] = None,
 ) -> None:
     """Run a checkpoint on a prompt and stream the answer; then print the use of the pools to standard error.
 

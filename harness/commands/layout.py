@@ -2,15 +2,14 @@
 
 import os
 from collections.abc import Iterable
-from textwrap import wrap
 
 from rich.console import Console
 from rich.text import Text
 
+from swarden.harness.commands.console import broken
 from swarden.harness.core.printable import printable
 from swarden.harness.report.story import StoryLine, StoryPart
 
-HANGING_INDENT = 4
 VERBATIM = (StoryPart.VERDICT, StoryPart.COMMAND)  # never broken, because users copy these lines
 STYLES = {
     StoryPart.VERDICT: "bold",
@@ -27,10 +26,8 @@ def print_lines(console: Console, lines: Iterable[StoryLine]) -> None:
     """Print lines, broken where the columns end."""
     columns = columns_of(console)
     for line in lines:
-        text, indent = printable(line.text), " " * line.indent
-        following = indent + " " * HANGING_INDENT
-        broken = wrap(text, columns, initial_indent=indent, subsequent_indent=following, break_on_hyphens=False)
-        for shown in [indent + text] if line.part in VERBATIM else broken:
+        text = " " * line.indent + printable(line.text)
+        for shown in [text] if line.part in VERBATIM else broken(text, columns):
             console.print(Text(shown, style=STYLES[line.part]))
 
 

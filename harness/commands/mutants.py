@@ -11,6 +11,7 @@ import typer
 from rich.table import Table
 
 from swarden.harness.commands.console import ERR, OUT, print_json, print_piece
+from swarden.harness.commands.help import output_option
 from swarden.harness.commands.options import EngineOption
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode, worst
@@ -29,11 +30,12 @@ OPLOGS = Path("tests/quality/oplogs")
 SEEDS_FILE = "seeds.jsonl"
 JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object on standard output")]
 CORPUS = typer.Option(exists=True, file_okay=False, help="folder of a healthy build's op-logs to run first")
+FOLDER = output_option(help=f"folder for op-logs and {SEEDS_FILE}, a line per search", metavar="DIR")
 
 mutants = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="The catalogue of known bugs: list them, plant and hunt them, or print the kill matrix.",
+    help="The catalogue of known bugs: list them, plant and find them, or print the kill matrix.",
 )
 
 
@@ -70,16 +72,16 @@ def run(
         typer.Option("--mutants", envvar=VARIABLE, help="a Python file with your mutants; without ids only these run"),
     ] = None,
     engine: EngineOption = OWN,
-    seeds: Annotated[int, typer.Option(min=1, help="hunts per mutant, each from another seed")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, help="searches per mutant, each from another seed")] = 3,
     seconds: Annotated[float, typer.Option(min=1, help="CPU seconds of a search, and again of a shrink")] = 60.0,
-    workers: Annotated[int, typer.Option(min=1, help="processes that share the hunts")] = 1,
-    out: Annotated[Path, typer.Option(help=f"folder for op-logs and {SEEDS_FILE}, a line per hunt")] = FINDINGS,
+    workers: Annotated[int, typer.Option(min=1, help="processes that share the searches")] = 1,
     corpus: Annotated[Path | None, CORPUS] = None,
-    as_json: JsonOption = False,
+    out: Annotated[Path, FOLDER] = FINDINGS,
+    as_json: Annotated[bool, output_option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
-    """Plant each bug and hunt it: found, found by another law or missed, and at what cost.
+    """Plant each bug and search for it: found, found by another law or missed, and at what cost.
 
-    A hunt starts cold, unless there is a corpus of earlier runs.
+    A search starts cold, unless there is a corpus of earlier runs.
 
     The time of imports is not counted. A mutant is found if nine of ten seeds find it by a law of its caught_by.
     """
@@ -90,14 +92,14 @@ def run(
     hunted: list[HuntResult] = []
     codes: list[ExitCode] = []
     with _seeds_file(out) as add:
-        ERR.print(f"{len(chosen) * seeds} hunts, each for at most {seconds:g} s of CPU and as many to shrink")
+        ERR.print(f"{len(chosen) * seeds} searches, each for at most {seconds:g} s of CPU and as many to shrink")
         try:
             for one in hunts(chosen, scope, workers=workers):
                 hunted.append(one)
                 add(one)
         except KeyboardInterrupt:
             codes.append(ExitCode.INTERRUPTED)
-            ERR.print(f"interrupted after {len(hunted)} of {len(chosen) * seeds} hunts; unfinished hunts are discarded")
+            ERR.print(f"interrupted after {len(hunted)} of {len(chosen) * seeds} searches; the others are discarded")
         finally:  # finished hunts are printed after any error, too
             scores = scores_of(chosen, seeds, hunted)
             if as_json:
@@ -115,6 +117,9 @@ def matrix(
 ) -> None:
     """Print the page of the kill matrix: which invariant detects which bug, from replays of the bugs' op-logs."""
     print_piece(page(matrix_of(_bugs(target_of(engine)), oplogs, engine)))
+
+
+mutants.command()(sample)
 
 
 def _bugs(target: Target) -> Sequence[Bug]:
@@ -203,7 +208,8 @@ def _print_scores(scores: Sequence[Score]) -> None:
     for score in scores:
         for one in score.of(HuntOutcome.BY_ANOTHER):
             again = f"replay: {prefix}swarden replay {one.path}" if one.path else "no op-log"
-            OUT.print(f"{one.mutant} seed {one.seed}: {one.outcome}: {one.law}; {again}", markup=False)
+            line = f"{one.mutant} seed {one.seed}: {one.outcome}: {one.law}; {again}"
+            OUT.print(line, markup=False, soft_wrap=True)
     for score in scores:
         if not score.is_found:
             listed = ", ".join(score.mutant.caught_by)

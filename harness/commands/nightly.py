@@ -13,6 +13,7 @@ import typer
 from swarden.harness.commands.console import ERR, OUT, print_json
 from swarden.harness.commands.events import EventLines, EventsOption, event_lines
 from swarden.harness.commands.fuzz import ENGINES, STEP_TIMEOUT, STEP_TIMEOUT_S, check_engines
+from swarden.harness.commands.help import limit_option, output_option, traffic_option, worker_option
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode, worst
 from swarden.harness.core.files import check_target, opened, read_whole, write_whole
@@ -38,22 +39,22 @@ def nightly(
     *,
     engine: Annotated[list[str] | None, ENGINES] = None,
     minutes: Annotated[float | None, typer.Option(min=0.01, help="limit of the random traffic; the profile's")] = None,
-    runs: Annotated[int | None, typer.Option(min=1, help="stop the traffic after so many runs of each engine")] = None,
-    archive: Annotated[Path, typer.Option(help="folder that remembers the nights")] = ARCHIVE,
-    workers: Annotated[int | None, typer.Option(min=1, help="shards that run at a time; one per core or node")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="seed of the traffic; a new one by default")] = None,
     profile: Annotated[str, typer.Option(help="smoke, default or nightly")] = "nightly",
-    mutant: Annotated[str | None, typer.Option(help="plant the bug with this id, to try the setup")] = None,
-    gate: Annotated[bool, typer.Option("--gate", help="for a pull request: findings open before are not red")] = False,
+    archive: Annotated[Path, typer.Option(help="folder that remembers the nights")] = ARCHIVE,
     resume: Annotated[Path | None, typer.Option(help="continue the night in this folder, ARCHIVE/nights/NAME")] = None,
-    scheduler: Annotated[str | None, typer.Option(help="address of a Dask scheduler, such as tcp://host:8786")] = None,
-    memory_gib: Annotated[float, typer.Option("--memory", min=0, help="GiB of each worker; 0: no limit")] = MEMORY_GIB,
+    gate: Annotated[bool, typer.Option("--gate", help="for a pull request: findings open before are not red")] = False,
+    seed: Annotated[int | None, traffic_option(min=0, help="seed of the traffic; a new one by default")] = None,
+    mutant: Annotated[str | None, traffic_option(help="plant the bug with this id, to try the setup")] = None,
+    runs: Annotated[int | None, limit_option(min=1, help="stop the traffic after so many runs of each engine")] = None,
     step_timeout: Annotated[float, STEP_TIMEOUT] = STEP_TIMEOUT_S,
-    junit: Annotated[Path | None, typer.Option(help="write the results as JUnit to this file too")] = None,
+    memory_gib: Annotated[float, limit_option("--memory", min=0, help="GiB of each worker; 0: no limit")] = MEMORY_GIB,
+    workers: Annotated[int | None, worker_option(min=1, help="shards that run at a time; one per core or node")] = None,
+    scheduler: Annotated[str | None, worker_option(help="address of a Dask scheduler, such as tcp://host:8786")] = None,
+    junit: Annotated[Path | None, output_option(help="write the results as JUnit to this file too")] = None,
     events: EventsOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output: night.json")] = False,
+    as_json: Annotated[bool, output_option("--json", help="one JSON object on standard output: night.json")] = False,
 ) -> None:
-    """Replay the archive, find a canary, fuzz with fresh seeds, settle the findings, and report.
+    """Replay the archive, find a canary, fuzz with fresh seeds, confirm the findings, and report.
 
     Prints one line for each phase.
     """
@@ -67,7 +68,7 @@ def nightly(
         place = Archive(archive)
         night = begin(place, Order(engines, command, limit, runs, profile, seed, mutant, gate))
         for line in night.not_ended:
-            ERR.print(line, markup=False)
+            ERR.print(line, markup=False, soft_wrap=True)
     else:
         place, night = resumed(resume)
     limits = WorkerLimits(step_timeout, int(memory_gib * 2**30))
@@ -102,7 +103,7 @@ def _told_how_to_continue(folder: Path, night: Night) -> Iterator[None]:
     finally:
         if night.exit_code is None:
             command = f"swarden nightly --resume {shlex.quote(str(folder))}"
-            ERR.print(f"the night has not ended; to continue: {command}", markup=False)
+            ERR.print(f"the night has not ended; to continue: {command}", markup=False, soft_wrap=True)
 
 
 @contextmanager

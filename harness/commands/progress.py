@@ -8,6 +8,7 @@ from swarden.harness.commands.console import ERR
 from swarden.harness.commands.events import EventLines
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.target import Target
+from swarden.harness.report.wording import counted
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.result import Finding, Tallies
 from swarden.harness.search.worker_process import ReportTask
@@ -55,8 +56,8 @@ class ProgressDisplay:
             for one, worker in zip(group.tallies, group.workers, strict=True)
         )
         parts = [
-            f"{self._plan.engine}: {tallies.runs} runs ({workers}), {tallies.steps} steps",
-            f"{len(group.result.findings)} findings",
+            f"{self._plan.engine}: {tallies.runs} runs (by worker: {workers}), {tallies.steps} steps",
+            counted(len(group.result.findings), "finding"),
         ]
         if group.result.seconds:
             parts.append("shrinking findings")

@@ -10,6 +10,7 @@ import typer
 
 from swarden.harness.commands.console import OUT, print_json
 from swarden.harness.commands.events import EventLines, EventsOption, event_lines
+from swarden.harness.commands.help import output_option
 from swarden.harness.commands.layout import print_lines
 from swarden.harness.commands.versions import check_version
 from swarden.harness.core.driver import STUCK
@@ -34,7 +35,7 @@ def replay(
     ] = None,
     runs: Annotated[int, typer.Option("--repeat", min=1, help="runs of each op-log; FLAKY if they differ")] = RUNS,
     events: EventsOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
+    as_json: Annotated[bool, output_option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
     """Run op-logs again, each with a verdict.
 

@@ -12,6 +12,7 @@ from rich.table import Table
 from swarden.engine_under_test.config import HOST_POLICIES, EngineConfig
 from swarden.engine_under_test.errors import ConfigError
 from swarden.harness.commands.console import ERR, OUT, print_json
+from swarden.harness.commands.help import batch_option, check_option, memory_option
 from swarden.harness.commands.layout import print_lines
 from swarden.harness.commands.options import EngineOption
 from swarden.harness.core.driver import STUCK, Failure
@@ -38,25 +39,25 @@ CHECKS = f"check every Nth step, 0: none; default {CHECK_EVERY}, with --oracle {
 def trace(
     file: Annotated[Path, typer.Argument(help="the trace, one request per line", show_default=False)],
     *,
+    engine: EngineOption = OWN,
     format_name: Annotated[str, typer.Option("--format", help=" or ".join(FORMATS))] = "mooncake",
     limit: Annotated[int | None, typer.Option(min=1, help="serve only this many requests")] = None,
     scale: Annotated[int, typer.Option(min=1, help="divide all lengths by this")] = 32,
-    oracle: Annotated[bool, typer.Option("--oracle", help=ORACLE)] = False,
-    full_pages: Annotated[int, typer.Option(min=0, help="pages of the full pool")] = 256,
-    swa_pages: Annotated[int, typer.Option(min=0, help="pages of the SWA pool, 0: no SWA pool")] = 128,
-    window: Annotated[int, typer.Option(min=2, help="tokens in the window of a token, itself included")] = 128,
-    host_ratio: Annotated[float, typer.Option(min=0, help="host pages per device page, 0: no host tier")] = 0,
-    host_policy: Annotated[str, typer.Option(help=", ".join(HOST_POLICIES))] = HOST_POLICIES[0],
-    page_size: Annotated[int, typer.Option(min=1, help="tokens per page")] = 16,
-    chunk_len: Annotated[int, typer.Option(min=1, help="maximum number of prompt tokens per step")] = 256,
-    max_running: Annotated[int, typer.Option(min=1, help="maximum number of requests that hold KV")] = 32,
-    step_ms: Annotated[int, typer.Option(min=1, max=MAX_NUMBER, help="milliseconds per engine step")] = 100,
-    overlap: Annotated[bool, typer.Option("--overlap", help="launch a pass before the last one is complete")] = False,
-    mixed: Annotated[bool, typer.Option("--mixed", help="decode running requests in the batch of a prefill")] = False,
-    check_every: Annotated[int | None, typer.Option(min=0, help=CHECKS)] = None,
-    engine: EngineOption = OWN,
-    mutant: Annotated[str | None, typer.Option(help="plant the bug with this id, as in 'swarden mutants'")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
+    check_every: Annotated[int | None, check_option(min=0, help=CHECKS)] = None,
+    oracle: Annotated[bool, check_option("--oracle", help=ORACLE)] = False,
+    mutant: Annotated[str | None, check_option(help="plant the bug with this id, as in 'swarden mutants'")] = None,
+    page_size: Annotated[int, memory_option(min=1, help="tokens per page")] = 16,
+    full_pages: Annotated[int, memory_option(min=0, help="pages of the full pool")] = 256,
+    swa_pages: Annotated[int, memory_option(min=0, help="pages of the SWA pool, 0: no SWA pool")] = 128,
+    window: Annotated[int, memory_option(min=2, help="tokens in the window of a token, itself included")] = 128,
+    host_ratio: Annotated[float, memory_option(min=0, help="host pages per device page, 0: no host tier")] = 0,
+    host_policy: Annotated[str, memory_option(help=", ".join(HOST_POLICIES))] = HOST_POLICIES[0],
+    chunk_len: Annotated[int, batch_option(min=1, help="maximum number of prompt tokens per step")] = 256,
+    max_running: Annotated[int, batch_option(min=1, help="maximum number of requests that hold KV")] = 32,
+    mixed: Annotated[bool, batch_option("--mixed", help="decode running requests in the batch of a prefill")] = False,
+    overlap: Annotated[bool, batch_option("--overlap", help="launch a pass before the last one is complete")] = False,
+    step_ms: Annotated[int, batch_option(min=1, max=MAX_NUMBER, help="milliseconds per engine step")] = 100,
 ) -> None:
     """Serve a production trace with a stand-in for the model; stop at the first violation.
 

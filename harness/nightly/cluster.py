@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from distributed import Client, KilledWorker
+from distributed.comm import resolve_address
 from distributed.comm.core import CommClosedError
 
 from swarden.harness.core.errors import UsageError
@@ -18,6 +19,7 @@ LOST = (KilledWorker, CommClosedError)
 def cluster(address: str, workers: int | None) -> Iterator[tuple[Executor, int, tuple[type[Exception], ...]]]:
     """The executor, the number of jobs that run at a time (all threads of the nodes), and the errors of lost nodes."""
     try:
+        resolve_address(address)  # the client would wait for a host that does not exist
         client: Any = Client(address, timeout=CONNECT_S)
     except (OSError, ValueError) as error:
         raise UsageError(f"--scheduler: {address} does not answer: {error}; start it, or name another") from error

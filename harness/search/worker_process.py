@@ -14,7 +14,7 @@ from contextlib import suppress
 from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any, NamedTuple
 
 from swarden.harness.core.errors import UsageError
@@ -249,6 +249,7 @@ def _serve(connection: Connection, shared: Any, stop: Any, running: Path, limits
             except Exception as error:  # the driver catches the errors of engines
                 connection.send(_death_by_fault(error))
                 return
+    Event().wait()  # the parent is dead: the process ends when its files are removed
 
 
 def _death_by_fault(error: Exception) -> WorkerDeath:

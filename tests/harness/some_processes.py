@@ -5,7 +5,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -26,7 +26,19 @@ DEADLINE_S = 1200  # for a command that is blocked, and so uses no CPU; no test 
 def swarden(
     *arguments: object, cwd: Path, stdout: int | None = None, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command in its own process, which knows `environment` and nothing of this process's.
+    """Run the command in its own process, which knows `environment` and nothing of this process's."""
+    return run_warm("swarden.harness.cli", arguments, cwd=cwd, environment=environment, stdout=stdout)
+
+
+def run_warm(
+    module: str,
+    arguments: Sequence[object],
+    *,
+    cwd: Path,
+    environment: Mapping[str, str],
+    stdout: int | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Run a module as a script in its own process, with this environment beside the variables that all need.
 
     The process is forked from one that has imported the large libraries and nothing of swarden, because the import of
     torch takes longer than most commands.
@@ -36,7 +48,7 @@ def swarden(
         written = [out.fileno() if stdout is None else stdout, errors.fileno()]
         ends = [Connection(os.dup(number), readable=False) for number in written]
         words = [str(word) for word in arguments]
-        process = WARM.Process(target=_run_command, args=(words, str(cwd), variables | environment, ends))
+        process = WARM.Process(target=_run_command, args=(module, words, str(cwd), variables | {**environment}, ends))
         process.start()
         process.join(DEADLINE_S)
         if process.exitcode is None:
@@ -50,15 +62,18 @@ def _content(file: IO[bytes]) -> str:
     return file.read().decode()
 
 
-def _run_command(words: Sequence[str], folder: str, variables: dict[str, str], files: Sequence[Connection]) -> None:
+def _run_command(
+    module: str, words: Sequence[str], folder: str, variables: dict[str, str], files: Sequence[Connection]
+) -> None:
     for number, file in enumerate(files, start=1):
         os.dup2(file.fileno(), number)
     os.environ.clear()
     os.environ.update(variables)
     os.chdir(folder)
+    sys.path[:0] = variables["PYTHONPATH"].split(":")
     sys.argv = ["swarden", *words]
     try:
-        run_module("swarden.harness.cli", run_name="__main__")
+        run_module(module, run_name="__main__", alter_sys=True)
     finally:
         atexit._run_exitfuncs()  # a process of multiprocessing leaves them out
 

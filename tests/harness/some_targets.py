@@ -1,13 +1,16 @@
 """Command lines where further targets are installed, from a module in a folder."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
-from tests.harness.some_processes import DEADLINE_S
+from tests.harness.some_processes import ROOT, run_warm
 
-ROOT = Path(__file__).parents[2]
+# The leak of the demo's engine without it.
+FIXED = """
+from swarden.harness.core.mutant import Hunk, Mutant
+
+LEAK = Hunk("swarden.harness.engines.demo.engine:Engine.abort", "request.blocks[:num_full]", "request.blocks")
+FIXED = Mutant("fixed", "the leak is fixed", (LEAK,), ("stuck",))
+"""
 
 
 def swarden_with(folder, source, targets):
@@ -21,25 +24,18 @@ def swarden_with(folder, source, targets):
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: some_target\nVersion: 1.0\n")
     entries = [f"{name} = some_target:{target}\n" for name, target in targets.items()]
     (info / "entry_points.txt").write_text("".join(["[swarden.engines]\n", *entries]))
+    return swarden_in(folder)
+
+
+def swarden_in(folder):
+    """Runs a command line where the packages and the wheels of the folder are installed."""
     settings = {
         "PYTHONPATH": f"{ROOT}:{folder}",
         "COLUMNS": "240",
         "PIP_NO_INDEX": "1",
         "PIP_FIND_LINKS": str(folder),
     }
-
-    def run(*arguments):
-        return subprocess.run(
-            [sys.executable, "-m", "swarden.harness.cli", *map(str, arguments)],
-            cwd=folder,
-            env=os.environ | settings,
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_S,
-            check=False,
-        )
-
-    return run
+    return lambda *arguments: run_warm("swarden.harness.cli", arguments, cwd=folder, environment=settings)
 
 
 def write_blockserve(folder: Path) -> None:

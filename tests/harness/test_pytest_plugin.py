@@ -1,6 +1,5 @@
 """Op-logs and fuzz tests in pytest."""
 
-import os
 import subprocess
 import sys
 import tomllib
@@ -14,7 +13,7 @@ from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Drain, Step, Submit
 from swarden.harness.core.registry import OWN
 from swarden.harness.search.testing import Fuzz, fuzzed
-from tests.harness.some_processes import DEADLINE_S
+from tests.harness.some_processes import run_warm
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "tests/quality/oplogs/B18.oplog"
@@ -48,25 +47,8 @@ crashes = Mutant("crashes", "made up: reads where nothing is", (HUNK,), ("work_m
 
 
 def pytest_in(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            "swarden.harness.pytest_plugin",
-            *arguments,
-        ],
-        cwd=folder,
-        env=os.environ | {"OMP_NUM_THREADS": "1"} | ALONE | environment,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
+    options = ("-q", "-p", "no:cacheprovider", "-p", "swarden.harness.pytest_plugin")
+    return run_warm("pytest", [*options, *arguments], cwd=folder, environment=ALONE | environment)
 
 
 @pytest.fixture

@@ -1,26 +1,27 @@
 """The search for the versions between which a failure appears and disappears."""
 
-import msgspec
+import shutil
+
 import pytest
 
 from swarden.harness.commands.bisect import Boundaries, boundaries
-from swarden.harness.core.oplog import OpLog
-from tests.harness.some_targets import ROOT, swarden_with
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.ops import Abort, Step, Submit
+from tests.harness.some_targets import FIXED, swarden_in, swarden_with
 from tests.harness.some_wheels import wheel
 
 VERSIONS = [str(number) for number in range(1, 12)]
-TARGET = """
+TARGET = f"""
 from contextlib import ExitStack
 from pathlib import Path
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.releases import Releases
-from swarden.harness.engines.own.mutants.catalog import BY_ID
-from swarden.harness.engines.own.target import OwnTarget
-
+from swarden.harness.engines.demo.target import DemoTarget
+{FIXED}
 PLANTED = ExitStack()
 RELEASES = Releases("tinyserve", Path("engines"), Path(__file__).with_name("packages.txt"), "1 kB", "2 kB")
 
-class TinyTarget(OwnTarget):
+class TinyTarget(DemoTarget):
     name = "tinyserve"
     releases = RELEASES
 
@@ -35,9 +36,9 @@ class TinyTarget(OwnTarget):
 
     def systems(self, machine, configs, model):
         if self.release == "1.3.0" and Path("unsupported").exists():
-            raise InvalidConfig("page_size is 4, want 1 for tinyserve 1.3.0")
-        if self.release in ("1.1.0", "1.2.0"):
-            PLANTED.enter_context(BY_ID["B46"].planted())
+            raise InvalidConfig("block_size is 4, want 1 for tinyserve 1.3.0")
+        if self.release not in ("1.1.0", "1.2.0"):
+            PLANTED.enter_context(FIXED.planted())
         return super().systems(machine, configs, model)
 """
 
@@ -68,19 +69,26 @@ def test_versions_that_cannot_run_the_op_log_are_neither_good_nor_bad(unable):
     assert boundaries(VERSIONS, "6", fails) == Boundaries("5" if "4" not in unable else None, "9")
 
 
-@pytest.fixture
-def swarden(tmp_path):
-    """Runs a command line where tinyserve has releases 1.0.0 to 1.3.0; 1.1.0 and 1.3.0 are installed."""
-    (tmp_path / "packages.txt").write_text("helper==4.0.0\n")
-    wheel(tmp_path, "helper", "4.0.0")
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """A folder where tinyserve has releases 1.0.0 to 1.3.0; 1.1.0 and 1.3.0 are installed."""
+    folder = tmp_path_factory.mktemp("installed")
+    (folder / "packages.txt").write_text("helper==4.0.0\n")
+    wheel(folder, "helper", "4.0.0")
     for version in ("1.0.0", "1.1.0", "1.2.0", "1.3.0"):
-        wheel(tmp_path, "tinyserve", version)
-    log = OpLog.load(ROOT / "tests/quality/oplogs/B46.oplog")
-    header = msgspec.structs.replace(log.header, engine="tinyserve", version="1.1.0", mutant=None)
-    OpLog(header, log.ops).save(tmp_path / "lost.oplog")
-    run = swarden_with(tmp_path, TARGET, {"tinyserve": "TinyTarget"})
+        wheel(folder, "tinyserve", version)
+    header = Header(engine="tinyserve", version="1.1.0", configs=[{}])
+    OpLog(header, [Submit(max_new_tokens=2), Step(), Abort()]).save(folder / "lost.oplog")
+    run = swarden_with(folder, TARGET, {"tinyserve": "TinyTarget"})
     assert run("engines", "install", "tinyserve==1.1.0", "tinyserve==1.3.0").returncode == 0
-    return run
+    return folder
+
+
+@pytest.fixture
+def swarden(installed, tmp_path):
+    """Runs a command line in a copy of that folder."""
+    shutil.copytree(installed, tmp_path, dirs_exist_ok=True)
+    return swarden_in(tmp_path)
 
 
 def test_missing_releases_are_named_and_installed_on_demand(swarden, tmp_path):
@@ -108,7 +116,7 @@ def test_release_that_cannot_run_the_op_log_is_named(swarden, tmp_path):
     run = swarden("bisect", "lost.oplog")
 
     assert run.stdout == "tinyserve: fails in 1.1.0 already, not fixed up to 1.1.0; cannot run on 1.3.0\n", run.stderr
-    assert "1.3.0: ERROR lost.oplog: page_size is 4, want 1 for tinyserve 1.3.0" in run.stderr
+    assert "1.3.0: ERROR lost.oplog: block_size is 4, want 1 for tinyserve 1.3.0" in run.stderr
 
 
 def test_installed_releases_are_searched_if_the_index_cannot_be_read(swarden, tmp_path):

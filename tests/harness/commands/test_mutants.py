@@ -174,7 +174,7 @@ def test_finished_hunts_are_kept_and_reported_after_an_interrupt(hunting, tmp_pa
     stdout, stderr = process.communicate()
 
     assert process.returncode == 130, stderr
-    assert stderr.splitlines()[1:] == ["interrupted after 1 of 2 hunts; unfinished hunts are discarded"]
+    assert stderr.splitlines()[1:] == ["interrupted after 1 of 2 searches; the others are discarded"]
     assert "found 1 of 1" in stdout
     assert "red: harmless: not hunted; " in stdout
     assert [one["mutant"] for one in kept(tmp_path)] == ["listed"]

@@ -126,6 +126,10 @@ def page_of(folder, tmp_path, *options):
     return parsed((tmp_path / "page.html").read_text())
 
 
+def page_without_runs(folder):
+    return parsed(page_of_archive(folder, lambda _: {}, lambda *_: None))
+
+
 def section(page, title):
     """The tables after the heading with this title, up to the next one."""
     children = page.all("main")[0].children
@@ -229,31 +233,31 @@ def test_page_has_the_kill_matrix_if_the_folder_has_one(page):
     assert page.all("details", "matrix")[0].all("pre")[0].text == "a_law ..#.."
 
 
-def test_unreadable_file_of_an_archive_is_named_and_the_rest_is_shown(archive, tmp_path):
+def test_unreadable_file_of_an_archive_is_named_and_the_rest_is_shown(archive):
     broken = archive.nights_folder / NIGHTS[0] / "night.json"
     broken.write_text("{")
 
-    page = page_of(archive.root, tmp_path)
+    page = page_without_runs(archive.root)
 
     assert str(broken) in page.all("ul", "reasons")[0].text
     assert page.all("h1")[0].text.startswith(f"Night {NIGHTS[1]}")
 
 
-def test_archive_without_a_readable_night_has_its_findings(archive, tmp_path):
+def test_archive_without_a_readable_night_has_its_findings(archive):
     for path in archive.nights_folder.glob("*/night.json"):
         path.write_bytes(b"{")
 
-    page = page_of(archive.root, tmp_path)
+    page = page_without_runs(archive.root)
 
     assert len(page.all("ul", "reasons")) == 1
     assert len(page.all("details", "finding")) == 3
 
 
-def test_night_that_has_not_ended_is_not_shown_as_green(archive, tmp_path):
+def test_night_that_has_not_ended_is_not_shown_as_green(archive):
     later = "2026-11-25-01-cccc"
     save_night(archive, a_night(later, exit_code=None, ended=""))
 
-    page = page_of(archive.root, tmp_path)
+    page = page_without_runs(archive.root)
 
     assert page.all("h1")[0].text == f"Night {NIGHTS[1]} violated"
     assert any(later in row[0] and row[1] == "not ended" for row in rows_of(section(page, "The archive")) if row)
@@ -315,9 +319,9 @@ def test_op_logs_of_a_campaign_are_in_its_folder_or_in_those_of_its_engines(tmp_
     (tmp_path / name).mkdir(exist_ok=True)
     shutil.copy(OPLOGS / "B18.oplog", tmp_path / name)
 
-    page = page_of_archive(tmp_path, lambda _: {}, lambda *_: None)
+    page = page_without_runs(tmp_path)
 
-    assert len(parsed(page).all("details", "finding")) == 1
+    assert len(page.all("details", "finding")) == 1
 
 
 def test_text_of_an_archive_is_escaped(tmp_path):

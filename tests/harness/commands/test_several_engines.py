@@ -1,4 +1,4 @@
-"""`swarden fuzz` with several engines, one of which boots slowly and has a bug that is planted by its boot."""
+"""`swarden fuzz` with several engines, one of which boots slowly and has the leak of the demo's engine."""
 
 import json
 from pathlib import Path
@@ -11,29 +11,32 @@ from swarden.harness.search.campaign import Plan
 from swarden.harness.search.outcome import Outcome, verdicts_of_engines
 from swarden.harness.search.profiles import PROFILES
 from tests.harness.search.test_outcome import ENOUGH, SMOKE, report
-from tests.harness.some_targets import swarden_with
+from tests.harness.some_targets import FIXED, swarden_with
 
-BOOT_S = 4
+BOOT_S = 2
 TARGET = f"""
 import time
 from contextlib import ExitStack
 from swarden.harness.core.errors import UsageError
-from swarden.harness.engines.own.mutants.catalog import BY_ID
-from swarden.harness.engines.own.target import OwnTarget
-
+from swarden.harness.engines.demo.target import DemoTarget
+{FIXED}
 PLANTED = ExitStack()
 
-class SickTarget(OwnTarget):
+class SickTarget(DemoTarget):
     name = "sick"
 
     def prepare_process(self):
-        super().prepare_process()
-        PLANTED.enter_context(BY_ID["B46"].planted())
         until = time.process_time() + {BOOT_S}
         while time.process_time() < until:
             pass
 
-class BrokenTarget(OwnTarget):
+class HealthyTarget(DemoTarget):
+    name = "healthy"
+
+    def prepare_process(self):
+        PLANTED.enter_context(FIXED.planted())
+
+class BrokenTarget(DemoTarget):
     name = "broken"
 
     def prepare_process(self):
@@ -44,17 +47,17 @@ class BrokenTarget(OwnTarget):
 @pytest.fixture
 def fuzz(tmp_path):
     """Runs `swarden fuzz` where these targets are installed."""
-    run = swarden_with(tmp_path, TARGET, {"sick": "SickTarget", "broken": "BrokenTarget"})
+    run = swarden_with(tmp_path, TARGET, {name: f"{name.title()}Target" for name in ("sick", "healthy", "broken")})
     return lambda line: run("fuzz", *line.split())
 
 
 def test_each_engine_has_its_own_processes_findings_and_figures(fuzz, tmp_path):
     """Only the sick engine fails. Its boot is told, and is in no time of the campaign."""
-    run = fuzz("--engine sick --engine swarden --machine engine --runs 16 --workers 1 --seed 1 --profile smoke --json")
+    run = fuzz("--engine sick --engine healthy --machine engine --runs 16 --workers 1 --seed 1 --profile smoke --json")
 
     told = json.loads(run.stdout)
     sick, healthy = told["engines"]
-    assert (run.returncode, told["verdicts"]) == (1, {"sick": "violated", "swarden": "not judged"}), run.stderr
+    assert (run.returncode, told["verdicts"]) == (1, {"sick": "violated", "healthy": "not judged"}), run.stderr
     assert (sick["runs"], healthy["runs"], healthy["violations"]) == (16, 16, 0)
     assert {Path(one["path"]).parent for one in sick["findings"]} == {Path(".swarden/findings/sick")}
     assert [path.parent.name for path in tmp_path.glob(".swarden/findings/*/*.oplog")] == ["sick"] * len(
@@ -65,13 +68,13 @@ def test_each_engine_has_its_own_processes_findings_and_figures(fuzz, tmp_path):
     assert max(healthy["boot_seconds"]) < BOOT_S
     assert min(one["found_cpu_seconds"] for one in sick["findings"]) < BOOT_S
     assert (
-        "of random traffic for each of sick, machine engine on 1 worker; swarden, machine engine on 1 worker, "
+        "of random traffic for each of sick, machine engine on 1 worker; healthy, machine engine on 1 worker, "
         in (run.stderr.splitlines()[0])
     )
 
 
 def test_time_of_a_campaign_starts_after_the_boot(fuzz):
-    run = fuzz("--engine sick --machine engine --minutes 0.02 --workers 1 --seed 1 --profile smoke")
+    run = fuzz("--engine sick --machine engine --minutes 0.01 --workers 1 --seed 1 --profile smoke")
 
     boot_s = run.stdout.partition("\nboot ")[2].partition(" s in each worker, not counted")[0]
     assert float(boot_s) >= BOOT_S, run.stderr

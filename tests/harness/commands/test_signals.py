@@ -9,7 +9,7 @@ from tests.harness.commands.test_commands import OPLOGS
 from tests.harness.some_processes import running, wait_until
 
 FUZZ = ("fuzz", "--profile", "smoke", "--workers", 1, "--seed", 1, "--out", "out")
-NIGHTLY = ("nightly", "--profile", "smoke", "--workers", 1, "--archive", "a", "--seed", 1)
+NIGHTLY = ("nightly", "--engine", "demo", "--profile", "smoke", "--workers", 1, "--archive", "a", "--seed", 1)
 UNSHRUNK = "out/*.unshrunk.oplog"
 FORKED = "/proc/{pid}/task/{pid}/children"  # not empty: what the command needs is imported
 SETTLED = "a/nights/*/report.md"
@@ -19,7 +19,9 @@ SETTLED = "a/nights/*/report.md"
     ("number", "command", "sign", "code"),
     [
         pytest.param(signal.SIGINT, (*FUZZ, "--minutes", 9), "out/*.running.oplog", 130, id="fuzz"),
-        pytest.param(signal.SIGTERM, (*FUZZ, "--minutes", 9, "--mutant", "B46"), UNSHRUNK, 1, id="fuzz-with-a-finding"),
+        pytest.param(
+            signal.SIGTERM, (*FUZZ, "--minutes", 9, "--engine", "demo"), UNSHRUNK, 1, id="fuzz-with-a-finding"
+        ),
         pytest.param(
             signal.SIGINT, ("fuzz", "--exhaustive", 9, "--out", "out", "--minutes", 9), FORKED, 130, id="exhaustive"
         ),
@@ -31,9 +33,7 @@ SETTLED = "a/nights/*/report.md"
             id="exhaustive-with-a-finding",
         ),
         pytest.param(signal.SIGINT, (*NIGHTLY, "--minutes", 9), "a/nights/*/shards/*.json", 130, id="nightly"),
-        pytest.param(
-            signal.SIGTERM, (*NIGHTLY, "--runs", 8, "--mutant", "B46"), SETTLED, 1, id="nightly-with-a-finding"
-        ),
+        pytest.param(signal.SIGTERM, (*NIGHTLY, "--runs", 8), SETTLED, 1, id="nightly-with-a-finding"),
         pytest.param(
             signal.SIGINT,
             ("replay", "--repeat", 99999, "--events", "events", OPLOGS / "B18.oplog"),

@@ -102,24 +102,6 @@ def test_log_written_by_hand_is_read():
     assert log == OpLog(Header(engine=OWN, configs=[{}]), [Step(count=2), Flush()])
 
 
-def test_setting_that_a_log_of_format_2_lacks_has_the_default_of_that_time(monkeypatch):
-    monkeypatch.setattr(target_of(OWN), "former_defaults", {"page_size": 2}, raising=False)
-    line = '{"format":%d,"engine":"swarden","configs":[{"full_pages":40}]}\n'
-
-    former, log = (OpLog.parse((line % number).encode(), Path("it.oplog")) for number in (2, 3))
-
-    assert former.header.configs == [{"page_size": 2, "full_pages": 40}]
-    assert log.header.configs == [{"full_pages": 40}]
-
-
-def test_log_of_format_1_is_a_log_of_our_engine():
-    text = '{"version":1,"machine":"engine","engines":[{"page_size":4}],"seed":3}\n{"op":"flush"}\n'
-
-    log = OpLog.parse(text.encode(), PATH)
-
-    assert log == OpLog(Header(engine=OWN, configs=[{"page_size": 4}], seed=3), [Flush()])
-
-
 def test_edited_log_is_read_if_it_is_unsealed():
     """Its digests are those of other ops, so they are ignored."""
     edited = FRESH_TEXT.replace('"count":2', '"count":5').replace('"sealed":true', '"sealed":false')

@@ -13,8 +13,6 @@ from packaging.requirements import Requirement
 
 from tests.harness.some_targets import write_blockserve
 
-ROOT = Path(__file__).parents[3]
-PACKAGES = ("engine_under_test", "invariants", "fakes", "harness")
 PROJECT = """
 [build-system]
 requires = ["setuptools>=77.0.3"]
@@ -49,27 +47,21 @@ def distributions_for(*names: str) -> set[str]:
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
-    """A virtual environment with swarden's core, blockserve and pytest, each copied or installed as pip does it."""
+    """A virtual environment with swarden's core and pytest, copied from this one, and blockserve, installed by pip."""
     place = tmp_path_factory.mktemp("environment")
     venv.create(place, with_pip=False)
     site = next(place.glob("lib/python*/site-packages"))
-    for name in distributions_for("hypothesis", "msgspec", "rich", "typer", "pytest"):
+    for name in distributions_for("swarden", "pytest"):
         for file in distribution(name).files or ():
             source = Path(str(distribution(name).locate_file(file)))
             if ".." not in file.parts and source.suffix != ".pyc" and source.is_file():
                 (site / file).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(source, site / file)
-    copy = tmp_path_factory.mktemp("source")
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, copy / name)
-    for name in ("src", *PACKAGES):
-        shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     install = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "-q", "--no-deps"]
     package = tmp_path_factory.mktemp("package")
     write_blockserve(package)
     (package / "pyproject.toml").write_text(PROJECT)
-    for source in (copy, package):
-        subprocess.run([*install, "--no-build-isolation", "--target", site, source], check=True, timeout=1200)
+    subprocess.run([*install, "--no-build-isolation", "--target", site, package], check=True, timeout=1200)
     return place
 
 

@@ -123,9 +123,9 @@ def test_simplest_run_of_a_machine_is_made_once(monkeypatch):
     assert runs.count(runs[0]) == 1
 
 
-def test_failures_with_one_fingerprint_are_one_finding():
+def test_failures_with_one_fingerprint_are_one_finding(with_a_frequent_bug):
     """All failed runs are counted; findings differ in their fingerprints."""
-    result = work(mutant="B46", max_runs=12)
+    result = with_a_frequent_bug
 
     assert result.tallies.failed_runs > len(result.findings)
     assert all(name == finding.fingerprint for name, finding in result.findings.items())
@@ -138,7 +138,8 @@ def test_failures_with_one_fingerprint_are_one_finding():
 def test_runs_of_a_campaign_are_distributed_over_its_workers(workers, runs):
     """A batch has 6 runs; the worker with the second batch makes the remaining 2."""
     assert [
-        work(max_runs=8, first_run=RunIndex(worker), workers=workers).tallies.runs for worker in range(workers)
+        work(machine="ledger", max_runs=8, first_run=RunIndex(worker), workers=workers).tallies.runs
+        for worker in range(workers)
     ] == runs
 
 
@@ -181,20 +182,25 @@ def test_equal_findings_of_two_results_become_one_with_the_smaller_log(is_found_
     assert one.findings[fingerprint].found_cpu_seconds == min(seconds, later)
 
 
-def test_known_failure_is_counted_and_not_rechecked():
+@pytest.fixture(scope="module")
+def with_a_frequent_bug():
+    """The result of a campaign with many failures."""
+    return work(mutant="B46", max_runs=36)
+
+
+def test_known_failure_is_counted_and_not_rechecked(with_a_frequent_bug):
     """The first two runs of each fingerprint are run twice; passing runs are sampled as usual."""
-    result = work(mutant="B46", max_runs=36)
+    result = with_a_frequent_bug
 
     assert result.tallies.failed_runs > 2 * len(result.findings)
     assert result.tallies.rechecked <= 2 * len(result.findings) + result.tallies.runs // TINY.recheck_every
 
 
-def test_finding_has_the_smallest_of_its_failing_logs():
+def test_finding_has_the_smallest_of_its_failing_logs(with_a_frequent_bug):
     """The second failure is shrunk to steer later runs; to shrink the finding begins where that ended."""
-    first, later = work(mutant="B46", stop_on_first=True), work(mutant="B46", max_runs=36)
-    [(fingerprint, long)] = first.findings.items()
+    [(fingerprint, long)] = work(mutant="B46", stop_on_first=True).findings.items()
 
-    short = later.findings[fingerprint]
+    short = with_a_frequent_bug.findings[fingerprint]
 
     assert measure(short.log) < measure(long.log)
     assert len(short.log.ops) == 2
@@ -258,7 +264,7 @@ def test_skipped_runs_are_those_before_the_first_of_the_plan():
     """A replacement worker makes the same runs that the dead worker would have made next."""
     logs: dict[RunIndex, list[Result]] = {first: [] for first in (RunIndex(0), RunIndex(0, 4))}
     for first, results in logs.items():
-        plan = Plan(OWN, TINY, seed=11, seconds=60, max_runs=6, machine="engine", first_run=first)
+        plan = Plan(OWN, TINY, seed=11, seconds=60, max_runs=6, machine="ledger", first_run=first)
         Worker(plan, results.append).work()
 
     whole, rest = ([(result.tallies.ops, result.tallies.steps) for result in results] for results in logs.values())
@@ -323,7 +329,7 @@ def test_draw_that_conflicts_with_a_fixed_setting_is_drawn_again(monkeypatch, re
         return made
 
     monkeypatch.setattr(OwnTarget, refused, picky)
-    plan = {"settings": {"page_size": 2}, "max_runs": 6}
+    plan = {"settings": {"page_size": 2}, "max_runs": 6, "machine": "ledger"}
     assert work(**plan).tallies.runs == 6
     none_fits.set()
     with pytest.raises(UsageError, match=r"--set: the engine refuses each .* with .*: overlap is true with page_size"):

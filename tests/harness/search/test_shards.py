@@ -33,17 +33,18 @@ FIXED, FAILED, CHANGED = (
 MUTANTS = """
 from swarden.harness.core.mutant import Hunk, Mutant
 
-RESULT = "swarden.engine_under_test.engine:Engine.has_work"
-HEALTHY = "return self.scheduler.has_work"
+RESULT = "swarden.harness.engines.demo.engine:Engine.has_work"
+HEALTHY = "return bool(self.waiting"
 OS = "__import__('os')"
-DIES = f"return {OS}.kill({OS}.getpid(), 9)"
+DIES = f"{OS}.kill({OS}.getpid(), 9); {HEALTHY}"
 IF_FIRST = f"{OS}.path.exists('{ONCE}') or open('{ONCE}', 'w') and {OS}.kill({OS}.getpid(), 9)"
-DIES_ONCE = f"return ({IF_FIRST}) and self.scheduler.has_work"
+DIES_ONCE = f"{IF_FIRST}; {HEALTHY}"
 stale = Mutant("stale", "made up", (Hunk(RESULT, "no such text", "pass"),), ("stuck",))
 dies = Mutant("dies", "made up", (Hunk(RESULT, HEALTHY, DIES),), ("stuck",))
 dies_once = Mutant("dies_once", "made up", (Hunk(RESULT, HEALTHY, DIES_ONCE),), ("stuck",))
 """
-LOG = OpLog(Header(engine=OWN, machine="engine", configs=[{}], expected="law"), [Submit(), Step()])
+DEMO = "demo"  # whose workers need no torch
+LOG = OpLog(Header(engine=DEMO, configs=[{}], expected="law"), [Submit(), Step()])
 
 
 @pytest.fixture
@@ -122,7 +123,7 @@ def test_finding_is_fixed_if_all_its_logs_pass(monkeypatch, names, result):
     ],
 )
 def test_log_whose_replay_dies_is_run_again_in_a_fresh_process(mutant, verdict, fingerprints):
-    replays = replay_log(LOG.to_bytes(), Path("a.oplog"), OWN, mutant, WorkerLimits(60.0))
+    replays = replay_log(LOG.to_bytes(), Path("a.oplog"), DEMO, mutant, WorkerLimits(60.0))
 
     assert isinstance(replays, Replays), replays
     assert (replays.verdict, replays.fingerprints) == (verdict, fingerprints)
@@ -133,7 +134,7 @@ def test_death_in_a_replay_that_repeats_is_confirmed():
     header = msgspec.structs.replace(LOG.header, mutant="dies", expected="crash/SIGKILL")
     finding = Finding("crash/SIGKILL", OpLog(header, LOG.ops), 0.0, died="a replay ended with crash/SIGKILL")
 
-    assert settle(finding, OWN, WorkerLimits(60.0)).is_confirmed
+    assert settle(finding, DEMO, WorkerLimits(60.0)).is_confirmed
 
 
 def test_one_of_so_many_shards_has_twins():

@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from swarden.harness.core.mutant_file import VARIABLE
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Drain, Step, Submit
-from swarden.harness.core.registry import OWN
 from swarden.harness.search.campaign import Plan, Worker
 from swarden.harness.search.findings import FindingReport
 from swarden.harness.search.profiles import PROFILES
@@ -19,9 +19,32 @@ from swarden.harness.search.shrink import ShrinkBudget
 from swarden.harness.search.worker_process import BOOT_S, NotReproduced
 from swarden.harness.search.workers import DEATHS_OF_A_BATCH, WorkerGroup, interruptible
 from tests.harness.some_processes import processes_of, running, swarden, wait_until
+from tests.harness.some_targets import FIXED
 
-RUNS = 12
-PLAN = Plan(OWN, PROFILES["smoke"], seed=3, seconds=60, max_runs=RUNS, machine="engine")
+RUNS = 32
+PLAN = Plan("demo", PROFILES["smoke"], seed=3, seconds=60, max_runs=RUNS, mutant="fixed")  # its workers need no torch
+LOG = OpLog(Header(engine="demo", configs=[{}]), [Submit(), Drain()])
+DYING = f"""
+{FIXED}
+HAS_WORK = "swarden.harness.engines.demo.engine:Engine.has_work"
+HEALTHY = "return bool(self.waiting"
+CRASHES = f"__import__('os').kill(__import__('os').getpid(), 11); {{HEALTHY}}"
+HANGS = f"any(iter(int, 1)); {{HEALTHY}}"
+HOARDS = f"bytearray(1 << 32); {{HEALTHY}}"
+LAWS = ("work_makes_progress",)
+crashes = Mutant("crashes", "made up: reads where nothing is", (Hunk(HAS_WORK, HEALTHY, CRASHES),), LAWS)
+hangs = Mutant("hangs", "made up: looks for the end of an endless list", (Hunk(HAS_WORK, HEALTHY, HANGS),), LAWS)
+hoards = Mutant("hoards", "made up: allocates 4 GiB", (Hunk(HAS_WORK, HEALTHY, HOARDS),), LAWS)
+"""
+
+
+@pytest.fixture(autouse=True)
+def mutants(tmp_path_factory, monkeypatch):
+    """The file with these mutants; the worker processes know it."""
+    path = tmp_path_factory.mktemp("mutants") / "dying.py"
+    path.write_text(DYING)
+    monkeypatch.setenv(VARIABLE, str(path))
+    return path
 
 
 class Saboteur:
@@ -113,22 +136,20 @@ def test_interrupted_workers_keep_finished_runs(tmp_path):
 
 
 def test_finding_of_a_dead_worker_that_passes_again_is_written_unshrunk(tmp_path):
-    log = OpLog(Header(engine=OWN, machine="engine", configs=[{}]), [Submit(), Drain()])
-    finding = Finding("crash/SIGKILL/drain", log, 1.0, died="worker 0 was killed by SIGKILL in op 2, drain")
+    finding = Finding("crash/SIGKILL/drain", LOG, 1.0, died="worker 0 was killed by SIGKILL in op 2, drain")
 
     with WorkerGroup(1, tmp_path, hang_seconds=60, on_progress=lambda _: None) as group:
         group.result.findings[finding.fingerprint] = finding
         [report] = reports_of(group, tmp_path)
 
     assert report.path is not None
-    assert OpLog.load(report.path).ops == log.ops
+    assert OpLog.load(report.path).ops == LOG.ops
     assert OpLog.load(report.path).header.expected == "crash/SIGKILL/drain"
     assert list(tmp_path.iterdir()) == [report.path]
 
 
 def test_one_worker_reports_all_findings(tmp_path):
-    log = OpLog(Header(engine=OWN, machine="engine", configs=[{}]), [Submit(), Drain()])
-    findings = [Finding(f"crash/SIGKILL/{name}", log, 1.0, died="worker 0 was killed") for name in ("a", "b", "c")]
+    findings = [Finding(f"crash/SIGKILL/{name}", LOG, 1.0, died="worker 0 was killed") for name in ("a", "b", "c")]
 
     with WorkerGroup(1, tmp_path, hang_seconds=60, on_progress=lambda _: None) as group:
         group.result.findings.update({finding.fingerprint: finding for finding in findings})
@@ -138,9 +159,10 @@ def test_one_worker_reports_all_findings(tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda number: number.name)
-def test_workers_end_with_their_parent(tmp_path, number):
+def test_workers_end_with_their_parent(tmp_path, mutants, number):
     """After the parent has ended, no worker runs, prints a traceback or leaves its running log."""
-    with running("fuzz", "--minutes", 5, "--workers", 2, "--out", "out", cwd=tmp_path) as parent:
+    fuzz = ("fuzz", "--engine", "demo", "--mutant", "fixed", "--minutes", 5, "--workers", 2, "--out", "out")
+    with running(*fuzz, cwd=tmp_path, SWARDEN_MUTANTS=str(mutants)) as parent:
         wait_until(lambda: len(list(tmp_path.glob("out/.*.running.oplog"))) == 2)
 
         parent.send_signal(number)
@@ -151,37 +173,20 @@ def test_workers_end_with_their_parent(tmp_path, number):
     assert list(tmp_path.glob("out/*")) == []
 
 
-DYING = """
-from swarden.harness.core.mutant import Hunk, Mutant
-
-HAS_WORK = "swarden.engine_under_test.engine:Engine.has_work"
-HEALTHY = "return self.scheduler.has_work"
-CRASHES = "return __import__('os').kill(__import__('os').getpid(), 11)"
-HANGS = "return any(iter(int, 1))"
-LAWS = ("work_makes_progress",)
-HOARDS = "return bool(bytearray(1 << 32)) and self.scheduler.has_work"
-crashes = Mutant("crashes", "made up: reads where nothing is", (Hunk(HAS_WORK, HEALTHY, CRASHES),), LAWS)
-hangs = Mutant("hangs", "made up: looks for the end of an endless list", (Hunk(HAS_WORK, HEALTHY, HANGS),), LAWS)
-hoards = Mutant("hoards", "made up: allocates 4 GiB", (Hunk(HAS_WORK, HEALTHY, HOARDS),), LAWS)
-"""
-
-
 @pytest.mark.parametrize(
-    ("mutant", "kind", "message"),
+    ("mutant", "kind", "message", "deaths"),
     [
-        pytest.param("crashes", "crash/SIGSEGV", "was killed by SIGSEGV", id="crash"),
-        pytest.param("hangs", "hang", "stopped answering for 3 s", id="endless-step"),
+        pytest.param("crashes", "crash/SIGSEGV", "was killed by SIGSEGV", 2 * DEATHS_OF_A_BATCH, id="crash"),
+        pytest.param("hangs", "hang", "stopped answering for 3 s", 1, id="endless-step"),
     ],
 )
-def test_engine_that_kills_its_process_is_a_finding_with_its_stack(tmp_path, monkeypatch, mutant, kind, message):
+def test_engine_that_kills_its_process_is_a_finding_with_its_stack(tmp_path, mutant, kind, message, deaths):
     """If every run dies, the worker skips to its next batch; the repeated log dies in the same way."""
-    (tmp_path / "dying.py").write_text(DYING)
-    monkeypatch.setenv("SWARDEN_MUTANTS", str(tmp_path / "dying.py"))
     out = tmp_path / "out"
     out.mkdir()
 
     with WorkerGroup(1, out, hang_seconds=3, on_progress=lambda _: None) as group:
-        result = group.run(replace(PLAN, mutant=mutant, out=out))
+        result = group.run(replace(PLAN, mutant=mutant, out=out, max_runs=12, stop_on_first=deaths == 1))
         findings = reports_of(group, out)
 
     assert {one.fingerprint for one in findings} <= {f"{kind}/{op}" for op in ("step", "submit", "drain", "flush")}
@@ -193,12 +198,10 @@ def test_engine_that_kills_its_process_is_a_finding_with_its_stack(tmp_path, mon
         assert f"when the run is repeated, the process {message}" in story
     assert {OpLog.load(path).header.expected for path in out.iterdir()} == {one.fingerprint for one in findings}
     assert result.unexplained_deaths == []
-    assert result.tallies.failed_runs == 2 * DEATHS_OF_A_BATCH
+    assert result.tallies.failed_runs == deaths
 
 
-def test_allocation_beyond_the_memory_limit_of_a_worker_is_a_finding(tmp_path, monkeypatch):
-    (tmp_path / "dying.py").write_text(DYING)
-    monkeypatch.setenv("SWARDEN_MUTANTS", str(tmp_path / "dying.py"))
+def test_allocation_beyond_the_memory_limit_of_a_worker_is_a_finding(tmp_path):
 
     with WorkerGroup(1, tmp_path, hang_seconds=60, memory_bytes=3 << 30) as group:
         result = group.run(replace(PLAN, mutant="hoards", stop_on_first=True))
@@ -206,9 +209,7 @@ def test_allocation_beyond_the_memory_limit_of_a_worker_is_a_finding(tmp_path, m
     assert {name.split("/")[0] for name in result.findings} == {"MemoryError"}
 
 
-def test_first_crash_ends_a_campaign_that_stops_on_first(tmp_path, monkeypatch):
-    (tmp_path / "dying.py").write_text(DYING)
-    monkeypatch.setenv("SWARDEN_MUTANTS", str(tmp_path / "dying.py"))
+def test_first_crash_ends_a_campaign_that_stops_on_first(tmp_path):
 
     with WorkerGroup(1, tmp_path, hang_seconds=60, on_progress=lambda _: None) as group:
         result = group.run(replace(PLAN, mutant="crashes", stop_on_first=True))
@@ -218,8 +219,9 @@ def test_first_crash_ends_a_campaign_that_stops_on_first(tmp_path, monkeypatch):
 
 def test_death_of_an_idle_worker_loses_no_finding(tmp_path):
     """One of two workers is idle while the other reports the only finding."""
-    plan = Plan(OWN, PROFILES["smoke"], 11, 60, machine="engine", mutant="B46", stop_on_first=True)
-    [found] = Worker(plan, lambda _: None).work().findings.values()
+    [found] = (
+        Worker(Plan("demo", PROFILES["smoke"], 11, 60, stop_on_first=True), lambda _: None).work().findings.values()
+    )
 
     def kill_the_idle(group: WorkerGroup) -> None:
         if group.workers[1].pid == first_pid:
@@ -234,14 +236,13 @@ def test_death_of_an_idle_worker_loses_no_finding(tmp_path):
     assert report.ops <= len(found.log.ops)
 
 
-def test_log_of_a_crash_is_replayed_in_a_process_of_its_own(tmp_path):
+def test_log_of_a_crash_is_replayed_in_a_process_of_its_own(tmp_path, mutants):
     """The log has FAILED with the bug planted, and is FIXED without it; the command survives."""
-    (tmp_path / "dying.py").write_text(DYING)
-    header = Header(engine=OWN, machine="engine", configs=[{}], mutant="crashes", expected="crash/SIGSEGV/step")
+    header = Header(engine="demo", configs=[{}], mutant="crashes", expected="crash/SIGSEGV/step")
     OpLog(header, [Submit(), Step()]).save(tmp_path / "sick.oplog")
     OpLog(msgspec.structs.replace(header, mutant=None), [Submit(), Step()]).save(tmp_path / "well.oplog")
 
-    replay = swarden("replay", "sick.oplog", "well.oplog", cwd=tmp_path, SWARDEN_MUTANTS="dying.py")
+    replay = swarden("replay", "sick.oplog", "well.oplog", cwd=tmp_path, SWARDEN_MUTANTS=str(mutants))
 
     assert [line for line in replay.stdout.splitlines() if ".oplog" in line] == [
         "FAILED sick.oplog",

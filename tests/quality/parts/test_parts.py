@@ -9,7 +9,7 @@ from swarden.harness.engines.own.mutants.catalog import BUGS
 from swarden.harness.mutants.unplanted import DetectedByTest
 from tests.quality.parts.host import HostPart
 from tests.quality.parts.ledger import LedgerPart
-from tests.quality.parts.playing import Disagreement, play
+from tests.quality.parts.playing import RUNS, Disagreement, play
 from tests.quality.parts.tree import TreePart
 
 PARTS: dict[str, type[RuleBasedStateMachine]] = {"ledger": LedgerPart, "tree": TreePart, "host": HostPart}
@@ -29,7 +29,7 @@ def test_part_agrees_with_its_model(part):
 @pytest.mark.parametrize(("part", "bug"), [(part, bug) for part, bugs in DETECTED.items() for bug in bugs])
 def test_planted_bug_is_detected_by_the_part(part, bug):
     with BY_ID[bug].planted(), pytest.raises((Disagreement, AccountingError, PoolExhausted)):
-        play(PARTS[part], shrinks=False)
+        play(PARTS[part], runs=4 * RUNS, shrinks=False)  # it ends with the first failure
 
 
 def test_each_bug_that_only_this_test_detects_is_planted_here():

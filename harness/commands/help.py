@@ -1,0 +1,72 @@
+"""The options in the help of a command: one plain word for each value, none for a flag, and no bounds."""
+
+import re
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, get_args
+
+from typer import Option
+from typer.core import TyperArgument, TyperGroup, TyperOption
+
+WORDS = {  # for the value of an option, by the last word of its name
+    **dict.fromkeys(("archive", "checkpoint", "corpus", "draft", "oplogs", "resume"), "DIR"),
+    **dict.fromkeys(("coverage", "seconds", "timeout"), "SECONDS"),
+    **dict.fromkeys(("prompt", "reason"), "TEXT"),
+    **dict.fromkeys(("from", "to"), "VERSION"),
+    "memory": "GIB",
+    "minutes": "MINUTES",
+    "ms": "MS",
+    "mutant": "ID",
+    "part": "PART",
+    "scheduler": "ADDRESS",
+    "until": "DATE",
+}
+WORDS_OF_TYPES = {int: "N", float: "N", str: "NAME", Path: "FILE"}
+# An option of a group. Help lists those without a group first, then the groups as their first options come.
+batch_option = partial(Option, rich_help_panel="Batches")
+check_option = partial(Option, rich_help_panel="Checks")
+finding_option = partial(Option, rich_help_panel="Findings")
+limit_option = partial(Option, rich_help_panel="Limits")
+memory_option = partial(Option, rich_help_panel="Memory")
+output_option = partial(Option, rich_help_panel="Output")
+pair_option = partial(Option, rich_help_panel="Two engines")
+sampling_option = partial(Option, rich_help_panel="Sampling")
+traffic_option = partial(Option, rich_help_panel="Traffic")
+worker_option = partial(Option, rich_help_panel="Workers")
+
+
+class PlainArgument(TyperArgument):
+    """An argument that help names without its type."""
+
+    def display_type_rich(self, ctx: Any) -> None:
+        return None
+
+
+def with_plain_params(params: Sequence[Any]) -> Sequence[Any]:
+    """The parameters, changed in place. Their types check the bounds, which help does not show."""
+    for param in params:
+        if isinstance(param, TyperArgument):
+            param.__class__ = PlainArgument  # typer makes the parameters, and takes no class for them
+        elif isinstance(param, TyperOption) and param.metavar is None:
+            param.metavar = _word(param)
+        param.min = param.max = None
+    return params
+
+
+def with_plain_help(command: Any, ctx: Any) -> Any:
+    """The command and its own commands, changed in place: their parameters, and one line for each paragraph."""
+    for one in (command, *(command.commands.values() if isinstance(command, TyperGroup) else ())):
+        with_plain_params(one.get_params(ctx))
+        one.help = re.sub(r"(?<!\n)\n(?!\n)", " ", one.help or "")
+    return command
+
+
+def _word(option: TyperOption) -> str:
+    """The word for the value of an option; "" for a flag."""
+    if option.is_flag:
+        return ""
+    name = option.opts[0].lstrip("-").rpartition("-")[2]
+    kind, choices = option.type_descriptor.annotation, option.type_descriptor.choices
+    word = "|".join(choices) if choices else WORDS_OF_TYPES[(*get_args(kind), kind)[0]]
+    return WORDS.get(name, word)

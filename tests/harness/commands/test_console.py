@@ -1,0 +1,31 @@
+"""Long texts on a terminal of 80 columns, and in a pipe."""
+
+import io
+
+from swarden.harness.commands.console import PrintableConsole
+
+LONG = 2 * "1 run of random traffic for swarden, machine engine, on 1 worker; Ctrl-C ends it early and keeps findings."
+
+
+def lines_of(*, is_terminal, **options):
+    """The lines of LONG in a stream of 80 columns."""
+
+    class Stream(io.StringIO):
+        def isatty(self):
+            return is_terminal
+
+    stream = Stream()
+    PrintableConsole(file=stream, width=80, soft_wrap=True, highlight=False).print(LONG, markup=False, **options)
+    return stream.getvalue().splitlines()
+
+
+def test_long_text_on_a_terminal_is_broken_between_words():
+    lines = lines_of(is_terminal=True)
+
+    assert [word for line in lines for word in line.split()] == LONG.split()
+    assert 40 < min(map(len, lines[:-1])) <= max(map(len, lines)) <= 80
+
+
+def test_long_text_in_a_pipe_and_a_command_to_copy_stay_one_line():
+    assert lines_of(is_terminal=False) == [LONG]
+    assert lines_of(is_terminal=True, soft_wrap=True) == [LONG]
