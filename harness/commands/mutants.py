@@ -119,9 +119,6 @@ def matrix(
     print_piece(page(matrix_of(_bugs(target_of(engine)), oplogs, engine)))
 
 
-mutants.command()(sample)
-
-
 def _bugs(target: Target) -> Sequence[Bug]:
     return BUGS if target.name == OWN else target.mutants()
 
