@@ -25,9 +25,9 @@ def modes_of_step(release, engine):
         for name in INTAKES:
             intake = getattr(scheduler, name)
 
-            def noting(*arguments, intake=intake):
+            def noting(*arguments, intake=intake, **options):
                 modes.add(release.part("get_context")().server_args.disaggregation_mode)
-                return intake(*arguments)
+                return intake(*arguments, **options)
 
             changed.setattr(scheduler, name, noting)
         engine.step()
