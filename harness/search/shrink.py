@@ -266,8 +266,7 @@ class _Search:
 
         These passes are early, because a candidate that does not fail executes all its steps.
         """
-        if Step in self.target.machines[self.log.header.machine].ops:
-            self._accepts(drains_as_steps(self.log.ops))
+        self._accepts(drains_as_steps(self.log.ops))
         if isinstance(self.log.ops[-1], Step):
             self._simplify(len(self.log.ops) - 1)
 

@@ -182,11 +182,10 @@ def test_step_ops_are_merged_into_one():
 
 
 def test_drain_that_fails_in_its_first_steps_becomes_a_step_op():
-    """The step op has as few steps as the failure needs. A machine without step ops keeps the drain."""
+    """The step op has as few steps as the failure needs."""
     fails_in_three = in_order(lambda op: isinstance(op, Drain) or (isinstance(op, Step) and op.count >= 3))
 
     assert shrunk([Flush(), Drain()], fails_in_three).log.ops == [Step(count=3)]
-    assert shrunk([Drain()], fails_in_three, Header(engine=OWN, configs=[{}])).log.ops == [Drain()]
 
 
 def test_two_prompts_become_one_with_the_length_of_both():
