@@ -55,7 +55,10 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "harness/engines/demo": [(200, "the engine of the demo and its target, which were tests/your_engine")],
     "harness/engines/own": [(200, "our engine as the strict check needs it: terms, holders; was in harness/strict")],
     "tests": [(140, "the stories and the picture in the documents are what is printed; a build as it is published")],
-    "tests/harness": [(40, "the demo's engine as a package of a user, in place of tests/your_engine")],
+    "tests/harness": [
+        (40, "the demo's engine as a package of a user, in place of tests/your_engine"),
+        (60, "the strict check of any engine that its target describes"),
+    ],
     "tests/packaging": [(120, "wheel and sdist are tried in empty environments")],
 }
 

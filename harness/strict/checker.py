@@ -1,7 +1,6 @@
 """The levels of the strict memory check, and the checker that runs one of them on an engine of any target."""
 
 import os
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,8 +27,7 @@ class StrictChecker:
     """One level of the strict memory check, with the flight recorder beside it.
 
     A violation raises the error of the engine.  With `reports`, the first violation of each fingerprint is logged
-    instead, and the engine goes on.  `counts` has the violations per fingerprint; `log_path` is the op-log of the first
-    failure.
+    instead, and the engine goes on.  The `reporter` has their counts, and the op-log of the first failure.
     """
 
     recorder: FlightRecorder
@@ -59,8 +57,14 @@ class StrictChecker:
                 self._handlers[kind] = (*self._handlers.get(kind, ()), handler)
 
     def notice(self, event: object) -> None:
-        if type(event) in self._handlers:
-            self.notice_all((event,))
+        handlers = self._handlers.get(type(event))
+        if handlers is not None:
+            for handler in handlers:
+                if violations := handler(event):
+                    others = handlers[handlers.index(handler) + 1 :]
+                    found = [*violations, *[violation for other in others for violation in other(event) or ()]]
+                    self.reporter.report(found, self._parts[0].evidence)
+                    break
 
     def notice_all(self, events: Iterable[object]) -> None:
         """Notice events, and report all violations that they show together."""
@@ -70,14 +74,6 @@ class StrictChecker:
                 found += handler(event) or ()
         if found:
             self.reporter.report(found, self._parts[0].evidence)
-
-    @property
-    def counts(self) -> Counter[str]:
-        return self.reporter.counts
-
-    @property
-    def log_path(self) -> Path | None:
-        return self.reporter.log_path
 
 
 def census_of(live: Live) -> Sequence[Check]:

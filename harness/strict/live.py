@@ -1,7 +1,7 @@
 """What the strict check needs of a running engine: its target describes it as a `Live`."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from swarden.harness.core.driver import Moment
@@ -105,5 +105,5 @@ class Live:
     is_empty: Callable[[], bool] = lambda: False
     records_time: bool = False
     session_tokens: Callable[[int], Sequence[int]] = lambda _session: ()
-    pressure: Callable[[], Sequence[int]] = tuple  # by pool, the pages that owners outside of the engine hold
+    pressure: Mapping[str, int] = field(default_factory=dict)  # now, by pool: units of owners outside of the engine
     content: "Callable[[Live, float], Sequence[Check]]" = _no_content

@@ -38,7 +38,7 @@ class FlightRecorder:
         self._ended: list[int] = []
         self._early: Sequence[int] = ()  # of these, the requests that a replay aborts behind the step
         self._now_ms: int | None = None
-        self._pressed: Sequence[int] = ()  # pages held outside of the engine, as recorded
+        self._pressed = dict(live.pressure)  # as recorded
         self._count_lost_settings()
 
     @property
@@ -150,9 +150,9 @@ class FlightRecorder:
     def _step_ended(self, _event: events.StepEnded) -> None:
         assert self.recording.step is not None, "a step ended that has not begun"
         early, self._early = self._early, ()
-        ended, self._ended = [one for one in self._ended if one not in early], [*early]
-        self.recording.step.ended = ended
-        for request_id in ended:
+        ended, self._ended = self._ended, [*early]
+        self.recording.step.ended = [one for one in ended if one not in early] if early else ended
+        for request_id in self.recording.step.ended:
             self._alive.pop(request_id, None)
         for request_id in early:
             self.record(RecordedAbort(request_id))
@@ -191,12 +191,10 @@ class FlightRecorder:
 
     def _record_pressure(self) -> None:
         """Record the pages held outside of the engine, if their number changed."""
-        pressed = list(self._live.pressure())
-        if pressed != self._pressed:
-            before = self._pressed or [0] * len(pressed)
-            self._pressed = pressed
-            for index, pages in enumerate(pressed):
-                if pages != before[index]:
+        if self._live.pressure != self._pressed:
+            before, self._pressed = self._pressed, dict(self._live.pressure)
+            for index, (pool, pages) in enumerate(self._pressed.items()):
+                if pages != before.get(pool, 0):
                     self.recording.append(Pressure(pool=index, pages=pages))
 
     def _fired(self, fault: str) -> None:

@@ -23,7 +23,12 @@ class Sums:
         return {StepEnded: self.step_ended}
 
     def step_ended(self, _event: StepEnded) -> Sequence[Violation]:
-        return [self._violation(terms) for terms in self._live.terms() if sum(terms[2:]) != terms.capacity]
+        found = []
+        for terms in self._live.terms():
+            _, capacity, free, evictable, protected, uncached, fenced = terms
+            if free + evictable + protected + uncached + fenced != capacity:
+                found.append(self._violation(terms))
+        return found
 
     def evidence(self) -> Evidence:
         """No context: the violation shows the equation, and this level does not know single pages."""

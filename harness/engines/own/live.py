@@ -23,9 +23,9 @@ UNITS_PER_STEP = 1024  # walked on average
 
 
 def live_of(engine: Engine) -> Live:
-    memory, scheduler, outside = engine.memory, engine.scheduler, Outside()
+    memory, scheduler = engine.memory, engine.scheduler
     ledgers = (*memory.ledgers.ledgers, *(memory.host.ledgers if memory.host is not None else ()))
-    rows, pools = memory.table.rows, [pool.name for pool in memory.pools]
+    rows, outside = memory.table.rows, Outside([pool.name for pool in memory.pools])
     terms, capture = EngineTerms(engine, outside), EngineCapture(engine)
     config = engine.config
     return Live(
@@ -39,7 +39,7 @@ def live_of(engine: Engine) -> Live:
         ],
         peers=[(memory.ledgers.anchor.name, follower.name) for follower in memory.ledgers.followers],
         holders=partial(_holders, engine),
-        capture=lambda step, _: capture.capture(step=step, outside={pool: outside.holdings(pool) for pool in pools}),
+        capture=lambda step, _: capture.capture(step=step, outside=outside.held()),
         contracts=CONTRACTS,
         units_per_step=UNITS_PER_STEP,
         needs_no_pass=lambda: not engine.has_work or awaits_another(engine),
@@ -49,7 +49,7 @@ def live_of(engine: Engine) -> Live:
         is_empty=lambda: not engine.has_work and all(one.num_free == one.capacity for one in (*ledgers, rows)),
         records_time=config.request_timeout_ms is not None or config.session_timeout_ms is not None,
         session_tokens=lambda session: scheduler.custody.sessions.by_id[session].tokens,
-        pressure=lambda: [outside.count(pool) for pool in pools],
+        pressure=outside.counts,
         content=partial(content_of, engine),
     )
 

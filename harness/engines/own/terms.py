@@ -34,21 +34,21 @@ class EngineTerms:
         self._on_host = list(enumerate(engine.memory.host.ledgers if engine.memory.host is not None else ()))
 
     def __call__(self) -> Iterator[Terms]:
-        records, tree = self._records(), self._tree
+        records, tree, loads = self._records(), self._tree, self._jobs(to_host=False)
         num_pages = sum([len(record.handles) for record in records])
         shared_len = sum([record.protected_len for record in records])
-        for pool in self._pools:
-            ledger, component, windowed = pool
-            released = _released_len(records, pool) if windowed else shared_len
-            private = num_pages - released // self._page_size + self._outside.count(ledger.name)
-            loaded = sum([len(load.moves[component]) for load in self._jobs(to_host=False)])
-            evictable, protected = tree.evictable[component], tree.protected[component]
-            yield _terms(ledger, evictable=evictable, protected=protected, uncached=private + loaded)
+        for ledger, component, windowed in self._pools:
+            released = _released_len(records, ledger.name) if windowed else shared_len
+            private = num_pages - released // self._page_size + self._outside.counts[ledger.name]
+            loaded = sum([len(load.moves[component]) for load in loads])
+            cached = tree.evictable[component], tree.protected[component]
+            yield Terms(ledger.name, ledger.capacity, ledger.num_free, *cached, private + loaded, _num_fenced(ledger))
         for component, ledger in self._on_host:
             copied = self._host.backups.num_copied[component] if self._host is not None else 0
             backed_up = sum([len(backup.moves[component]) for backup in self._jobs(to_host=True)])
-            yield _terms(ledger, evictable=copied, uncached=backed_up)
-        yield _terms(self._rows, uncached=len(self._custody.with_row))
+            yield Terms(ledger.name, ledger.capacity, ledger.num_free, copied, 0, backed_up)
+        rows = self._rows
+        yield Terms(rows.name, rows.capacity, rows.num_free, 0, 0, len(self._custody.with_row), _num_fenced(rows))
 
     def uncached(self, pool: str) -> Counter[Owner]:
         """The units in a pool of each owner that is not the tree."""
@@ -58,8 +58,8 @@ class EngineTerms:
         for one in self._pools:
             if one.ledger.name == pool:
                 for record in self._records():
-                    counts[record.owner] += len(record.handles) - _released_len([record], one) // self._page_size
-                counts.update({held.owner: len(held.units) for held in self._outside.holdings(pool)})
+                    counts[record.owner] += len(record.handles) - _released_len([record], pool) // self._page_size
+                counts.update({held.owner: len(held.units) for held in self._outside.held()[pool]})
         on_host = pool in [ledger.name for _, ledger in self._on_host]
         [component] = [index for index, ledger in self._components(on_host=on_host) if ledger.name == pool]
         for job in self._jobs(to_host=on_host):
@@ -78,16 +78,15 @@ class EngineTerms:
         return self._custody.with_row + self._custody.sessions.records
 
 
-def _released_len(records: Sequence[KVRecord], pool: KVPool) -> int:
+def _released_len(records: Sequence[KVRecord], pool: str) -> int:
     """The tokens of which records have no private page in a pool."""
     total = 0
     for record in records:
-        released = max(record.protected_len, record.frontier(pool.ledger.name))
-        holes = record.holes.get(pool.ledger.name, ())
+        released = max(record.protected_len, record.frontier(pool))
+        holes = record.holes.get(pool, ())
         total += released + sum([max(0, hole.stop - max(hole.start, released)) for hole in holes])
     return total
 
 
-def _terms(ledger: Ledger, *, uncached: int, evictable: int = 0, protected: int = 0) -> Terms:
-    fenced = sum(map(len, ledger.fenced_units.values()))
-    return Terms(ledger.name, ledger.capacity, ledger.num_free, evictable, protected, uncached, fenced)
+def _num_fenced(ledger: Ledger) -> int:
+    return sum(map(len, ledger.fenced_units.values()))

@@ -106,7 +106,7 @@ def test_changed_slot_is_reported_once():
 
     watched.step(4)
 
-    assert watched.checker.counts == {"slots_keep_their_bytes/full page/altered": 1}
+    assert watched.checker.reporter.counts == {"slots_keep_their_bytes/full page/altered": 1}
 
 
 def test_wrong_peer_is_told_before_its_consequences():
