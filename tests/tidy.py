@@ -41,11 +41,16 @@ MAY_IMPORT = {
         *("msgspec", "coverage", "distributed"),
     ),
     "harness/mutants": ("harness.core", "harness.search", "harness.mutants", "invariants", "msgspec"),
+    "harness/strict": ("harness.core", "harness.report", "harness.strict", "invariants", "msgspec"),
     "harness/engines/own": (
         *(*OWN_ENGINE, "msgspec"),
-        *("harness.core", "harness.search", "harness.mutants", "harness.engines.own"),
+        *("harness.core", "harness.search", "harness.mutants", "harness.engines.own", "harness.strict"),
     ),
-    "harness/engines/foreign": ("harness.core", "harness.strict", "harness.engines.foreign", "invariants", "msgspec"),
+    "harness/engines/own/content": (
+        *("engine_under_test", "invariants", "torch", "numpy"),
+        *("harness.strict", "harness.engines.own.content"),
+    ),
+    "harness/engines/foreign": ("harness.core", "harness.engines.foreign", "invariants", "msgspec"),
     "harness/engines/sglang": (
         *("harness.core", "harness.search", "harness.strict", "harness.engines.foreign", "harness.engines.sglang"),
         *("invariants", "hypothesis", "msgspec"),
@@ -115,12 +120,9 @@ MAY_CATCH_EVERYTHING: dict[tuple[str, str], str] = {  # (file, function): the re
     ("engine_under_test/strict.py", "checker_of"): "the entry point of another package can raise anything",
     ("harness/core/imports.py", "importing"): "the code of another package can raise anything",
     ("harness/core/mutant_file.py", "mutants_of"): "a file of the user can raise anything",
-    (
-        "harness/engines/foreign/attached/follow.py",
-        "recorded_errors",
-    ): "an error of a server is raised again",
-    ("harness/engines/foreign/attached/follow.py", "attached"): "a fault of swarden itself does not end a server",
-    ("harness/engines/foreign/attached/follow.py", "_act"): "a fault of swarden itself does not end a server",
+    ("harness/strict/follow.py", "method"): "an error of a server is raised again",
+    ("harness/strict/follow.py", "_attached"): "a fault of swarden itself does not end a server",
+    ("harness/strict/follow.py", "_act"): "a fault of swarden itself does not end a server",
     ("harness/mutants/hunt.py", "_hunt"): "an engine that cannot be built with the mutant has detected the mutant",
 }
 

@@ -8,15 +8,15 @@ from typing import NamedTuple
 from swarden.engine_under_test.config import EngineConfig
 from swarden.engine_under_test.strict import CENSUS
 from swarden.harness.bench.load import PAGES, ConstantLoad, LoadedEngine, config_of
+from swarden.harness.engines.own.live import live_of
+from swarden.harness.strict.census import interval_of
 from swarden.harness.strict.checker import StrictChecker, audit, census, sums
-from swarden.harness.strict.content import Content
-from swarden.harness.strict.sampled import interval_of
 from swarden.invariants.events import Event
 
 
 def content_at(share: float) -> Callable[..., StrictChecker]:
     """The level content with a share of the slots."""
-    return lambda *, reports: StrictChecker(Content(share), reports=reports)
+    return lambda *, reports: StrictChecker(lambda live: live.content(live, share), reports=reports)
 
 
 CHECKERS: dict[str, Callable[..., StrictChecker]] = {
@@ -84,7 +84,7 @@ def measure(
     for served in all_served:
         served.run(WARM_STEPS)
     assert checked.num_running == load.running, f"{checked.num_running} run, want {load.running}"
-    steps = max(BLOCK_STEPS, interval_of(checked.engine)) if level == CENSUS else BLOCK_STEPS
+    steps = max(BLOCK_STEPS, interval_of(live_of(checked.engine))) if level == CENSUS else BLOCK_STEPS
     blocks: list[Block] = []
     while sum(block.checked for block in blocks) < cpu_seconds or len(blocks) < LEAST_BLOCKS:
         for served in all_served if len(blocks) % 2 else reversed(all_served):

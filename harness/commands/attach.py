@@ -10,10 +10,10 @@ from typing import Annotated, NamedTuple
 import typer
 
 from swarden.harness.core.errors import UsageError
-from swarden.harness.engines.foreign import attached
+from swarden.harness.strict import hook
 from swarden.harness.strict.private import record_mode
 
-HOOK = Path(attached.__file__).parent / "hook"  # the folder with the import hook
+HOOK = Path(hook.__file__).parent  # the folder with the import hook
 OUT = Path(".swarden/strict")
 
 
@@ -25,8 +25,8 @@ class Modules(NamedTuple):
 
 
 ENGINES = {
-    "sglang": Modules("sglang.srt.managers.scheduler", "swarden.harness.engines.sglang.attached.attach"),
-    "vllm": Modules("vllm.v1.core.sched.scheduler", "swarden.harness.engines.vllm.attached.attach"),
+    "sglang": Modules("sglang.srt.managers.scheduler", "swarden.harness.engines.sglang.live"),
+    "vllm": Modules("vllm.v1.core.sched.scheduler", "swarden.harness.engines.vllm.live"),
 }
 
 

@@ -198,6 +198,13 @@ class Target(Protocol):
     def build(self, config: Any) -> EnginePort:
         """A new engine behind its port."""
 
+    def live(self, engine: Any) -> Any:
+        """The `Live` (harness/strict/live.py) of a running engine, for the strict check.
+
+        Raises UsageError for an engine that the check does not know.
+        """
+        raise UsageError(f"{self.name}: its target describes no running engine; define live there")
+
     def systems(self, machine: str, configs: Sequence[Any], model: str) -> Sequence[System]:
         """New systems for a machine, one for each configuration."""
         return [EngineSystem(self.build(config)) for config in configs]

@@ -1,15 +1,13 @@
-"""The middle level: an observer that tracks the owner of each unit and checks each move immediately."""
+"""The middle level: tracks the owner of each unit and checks each move immediately."""
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-from swarden.engine_under_test.engine import Engine
 from swarden.harness.core.driver import Moment
-from swarden.harness.strict.check import Handler
-from swarden.harness.strict.evidence import Evidence
-from swarden.harness.strict.outside import Outside
-from swarden.harness.strict.owners import OwnerTable, PeerTable, leaked, misplaced, moved_without_event
-from swarden.invariants.events import Completed, Freed, Given, Owner, Paired, StepBegan, StepEnded, Taken
+from swarden.harness.strict.live import Evidence, Handlers, Live
+from swarden.harness.strict.owners import OwnerTable, PeerTable, misplaced, moved_without_event
+from swarden.invariants.events import REQUEST_KIND, Completed, Freed, Given, Owner, Paired, StepBegan, StepEnded, Taken
 from swarden.invariants.laws.memory.peers import (
     free_units_have_no_peer,
     paired_while_released,
@@ -21,36 +19,30 @@ from swarden.invariants.view import FENCE, FREE
 from swarden.invariants.violation import Violation
 
 MAX_MOVES = 20_000  # kept for the history of a violation
-REQUEST = "request"
 NOTHING: Sequence[Violation] = ()
 
 
 class Audit:
-    """Tracks the owner of each unit from the events. A take needs a free unit; a give or free needs the owner.
+    """Tracks the owner of each unit from the moves. A take needs a free unit; a give or free needs the owner.
 
-    At the end of each step, a request that took units and an owner that freed its row must own no unit without a row; a
-    taken row must have a record, and the free list must be as long as recorded.
-    The cost is proportional to the moved units, plus a pass over the records each step.
+    At the end of each step the tables are compared with the holders of the engine, and the free lists must be as long
+    as recorded.  The cost is proportional to the moved units, plus that of the holders.
     """
 
-    def __init__(self) -> None:
-        self._tables: dict[str, OwnerTable] = {}
-        self._peers: list[PeerTable] = []
-        self._moves: deque[tuple[int, Taken | Given | Freed | Paired]] = deque(maxlen=MAX_MOVES)
-        self._moved: dict[Owner, None] = {}  # in this step took units (requests) or freed a row
+    def __init__(self, live: Live) -> None:
+        self._tables = {pool.name: OwnerTable(pool.name, pool.unit, pool.capacity) for pool in live.pools}
+        self._completed = 0  # the last launch that has completed
+        self._live = live
+        self._peers = [PeerTable(self._tables[anchor], self._tables[follower]) for anchor, follower in live.peers]
+        self._free_lists = [(self._tables[pool.name], pool.free) for pool in live.pools if pool.free is not None]
+        self._moves: deque[tuple[int, NamedTuple]] = deque(maxlen=MAX_MOVES)
         self._gaps: dict[str, int] = {}
-        self._step = self._completed = 0
+        self._step = 0
+        self._moved: dict[Owner, None] = {}  # in this step took units (requests) or freed a row
+        self._compare = live.holders(self._tables)
 
-    def attach(self, engine: Engine, outside: Outside) -> Mapping[type, Handler]:
-        memory = engine.memory
-        self._engine, rows = engine, memory.table.rows
-        on_host = memory.host.ledgers if memory.host is not None else ()
-        self._ledgers = [*memory.ledgers.ledgers, *on_host, rows]
-        for ledger in self._ledgers:
-            self._tables[ledger.name] = OwnerTable(ledger.name, "row" if ledger is rows else "page", ledger.capacity)
-        self._rows = self._tables[rows.name]
-        anchor = self._tables[memory.ledgers.anchor.name]
-        self._peers = [PeerTable(anchor, self._tables[follower.name]) for follower in memory.ledgers.followers]
+    @property
+    def handlers(self) -> Handlers:
         return {
             Taken: self.taken,
             Given: self.given,
@@ -63,7 +55,7 @@ class Audit:
 
     def taken(self, event: Taken) -> Sequence[Violation]:
         self._moves.append((self._step, event))
-        if event.owner.kind == REQUEST:
+        if event.owner.kind == REQUEST_KIND:
             self._moved[event.owner] = None
         wrong = self._tables[event.pool].move(event.units, FREE, event.owner)
         return misplaced(event, self._tables[event.pool], wrong) if wrong else NOTHING
@@ -76,7 +68,7 @@ class Audit:
     def freed(self, event: Freed) -> Sequence[Violation]:
         self._moves.append((self._step, event))
         table, fenced = self._tables[event.pool], event.after > self._completed
-        if table is self._rows:
+        if table.unit == "row":
             self._moved[event.owner] = None
         wrong = table.move(event.units, event.owner, FENCE if fenced else FREE)
         if fenced:
@@ -102,39 +94,28 @@ class Audit:
                 found.append(Violation(peers_are_unique_and_live.name, *broken))
         return found
 
-    def completed(self, event: Completed) -> Sequence[Violation]:
+    def completed(self, event: Completed) -> None:
         self._completed = event.launch
         for table in self._tables.values():
             table.complete(event.launch)
-        return NOTHING
 
-    def step_began(self, _event: StepBegan) -> Sequence[Violation]:
+    def step_began(self, _event: StepBegan) -> None:
         self._step += 1
-        return NOTHING
 
     def step_ended(self, _event: StepEnded) -> Sequence[Violation]:
-        """Check that owners without a row own no unit, and that rows and free lists match the recorded owners."""
-        found: list[Violation] = []
-        for owner in self._moved:
-            if not self._rows.counts[owner]:
-                found += [one for table in self._tables.values() if table.counts[owner] for one in leaked(table, owner)]
+        """Check that the holders and the free lists match the recorded owners."""
+        found = list(self._compare(self._moved))
         self._moved.clear()
-        records = self._engine.scheduler.custody.with_row
-        if self._rows.capacity - self._rows.num_free - self._rows.counts[FENCE] != len(records):
-            orphaned = self._rows.counts.keys() - {record.owner for record in records} - {FREE, FENCE}
-            found += [one for owner in sorted(orphaned) for one in leaked(self._rows, owner)]
-        for ledger in self._ledgers:
-            table = self._tables[ledger.name]
-            gap = ledger.num_free - table.num_free
-            if gap != self._gaps.get(ledger.name, 0):
-                self._gaps[ledger.name] = gap
-                found += moved_without_event(table, ledger.free_units)
+        for table, free in self._free_lists:
+            gap = free.num_free - table.num_free
+            if gap != self._gaps.get(table.name, 0):
+                self._gaps[table.name] = gap
+                found += moved_without_event(table, free.free_units)
         return found
 
     def evidence(self) -> Evidence:
         history = [Moment(0, step, [event]) for step, event in self._moves]
-        tree = self._engine.cache.tree
-        protected = dict(zip((pool.name for pool in self._engine.memory.pools), tree.protected, strict=True))
+        protected = {terms.pool: terms.protected for terms in self._live.terms()}
         return Evidence(history, [table.view(protected=protected.get(name, 0)) for name, table in self._tables.items()])
 
 

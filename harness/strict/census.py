@@ -1,91 +1,108 @@
-"""The deepest level: after each step, the whole state is captured and every invariant is checked."""
+"""The deepest level of any engine: after each step, the whole state is captured and every invariant is checked."""
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from swarden.engine_under_test.engine import Engine
+from swarden.harness.core.driver import Moment
 from swarden.harness.core.progress import IdleSteps
-from swarden.harness.engines.own.capture import EngineCapture, awaits_another
-from swarden.harness.strict.check import Handler
-from swarden.harness.strict.evidence import Evidence
-from swarden.harness.strict.outside import Outside
-from swarden.harness.strict.transitions import Transitions
-from swarden.invariants.catalog import ALL, Catalog, Tally
-from swarden.invariants.events import CHECKED, StepBegan, StepEnded, Submitted
-from swarden.invariants.transition import When
+from swarden.harness.strict.live import Evidence, Handlers, Live
+from swarden.invariants.catalog import Catalog, Tally, catalog_of
+from swarden.invariants.events import CHECKED, Launched, StepBegan, StepEnded, Submitted
+from swarden.invariants.laws.memory.moves import padding_unit_is_never_moved, units_move_only_by_their_owner
+from swarden.invariants.transition import Transition, When
 from swarden.invariants.view import Snapshot
 from swarden.invariants.violation import Violation
 
+MAX_MOMENTS = 256  # kept for the history of a violation
+AUDITED = frozenset({padding_unit_is_never_moved, units_move_only_by_their_owner})
+
+
+def interval_of(live: Live) -> int:
+    """The number of steps from one walk over the engine to the next: it grows with its pools of pages."""
+    units = sum(pool.capacity for pool in live.pools if pool.unit != "row")
+    return 1 if live.units_per_step is None else max(1, units // live.units_per_step)
+
 
 class Census:
-    """Checks the invariants of a catalogue over each step, and over the client calls between two steps.
+    """Checks the laws, and the contracts of the engine, over each step, and over the client calls between two steps.
 
     There is no reference, so no output is compared.  The cost is a walk over the whole engine each step, and a second
-    walk if a client call came before the step.
+    walk if a client call came before the step.  With an `interval` above 1 one step in so many is checked, beside an
+    audit of every step.
     """
 
-    def __init__(self, catalog: Catalog = ALL) -> None:
-        self._catalog = catalog
-        self._events: list[NamedTuple] = []
-        self._num_steps = 0
-        self.idle_steps = IdleSteps()
+    def __init__(self, live: Live, interval: int = 1) -> None:
+        self.interval = interval
+        self.tally = Tally()
         self.is_due = False  # a check at the next step, although there is no event
+        self._live = live
+        catalog = catalog_of(live.contracts)
+        not_audited = [one for one in catalog.invariants if one not in AUDITED]
+        self._catalog = catalog if self.interval == 1 else Catalog(not_audited)
+        self._events: list[NamedTuple] = []
+        self._is_checked = self.interval == 1  # the step in progress
+        self._idle_steps = IdleSteps()
+        self._num_steps = 0
+        self._history: deque[Moment] = deque(maxlen=MAX_MOMENTS)
+        self._last_healthy: Snapshot | None = None
+        self.last = live.capture(0, None)  # the state at the last check
 
     @property
-    def tally(self) -> Tally:
-        return self._transitions.tally
-
-    @property
-    def last(self) -> Snapshot:
-        """The state at the last check."""
-        return self._transitions.last
-
-    def note(self, event: NamedTuple) -> None:
-        """Note an event for the next check."""
-        self._events.append(event)
-
-    def attach(self, engine: Engine, outside: Outside) -> Mapping[type, Handler]:
-        self._engine, self._outside = engine, outside
-        self._pools = [ledger.name for ledger in engine.memory.ledgers.ledgers]
-        self._capture = EngineCapture(engine)
-        self._transitions = Transitions(self._catalog, self._take_snapshot())
-        return dict.fromkeys(CHECKED, self.note) | {
+    def handlers(self) -> Handlers:
+        return dict.fromkeys((*CHECKED, *self._live.moves), self.note) | {
             Submitted: self.submitted,
+            Launched: self.launched,
             StepBegan: self.step_began,
             StepEnded: self.step_ended,
         }
 
-    def start_over(self, num_steps: int) -> None:
-        """Take the present state, unchecked, as the one before step `num_steps`."""
-        self._num_steps = num_steps
-        self._events.clear()
-        self._transitions.start_over(self._take_snapshot())
+    def note(self, event: NamedTuple) -> None:
+        """Note an event for the next check."""
+        if self._is_checked:
+            self._events.append(event)
 
     def submitted(self, _event: Submitted) -> None:
         """Note that a request arrived; a submission has no other event."""
         self.is_due = True
 
+    def launched(self, event: Launched) -> None:
+        """Note a launch; of a step that is not checked, too: the engine makes progress."""
+        self.note(event)
+        if not self._is_checked:
+            self._idle_steps.restart()
+
     def step_began(self, _event: StepBegan) -> Sequence[Violation]:
-        found = self._check(When.OP) if self._events or self.is_due else ()
+        is_due, self.is_due = self.is_due or self._live.has_inputs(), False
+        found = self._check(When.OP) if self.interval == 1 and (self._events or is_due) else ()
         self._num_steps += 1
-        self.is_due = False
+        if self.interval > 1:
+            self._is_checked = not self._num_steps % self.interval
+            if self._is_checked:
+                self.last = self._live.capture(self._num_steps, self.last)
         return found
 
     def step_ended(self, _event: StepEnded) -> Sequence[Violation]:
-        if not self._engine.has_work or awaits_another(self._engine):
-            self.idle_steps.restart()
-        elif not self._engine.scheduler.is_paused:
-            self.idle_steps.note(self._events)
-        return self._check(When.STEP)
+        if not self._is_checked:
+            return ()
+        if self._live.needs_no_pass():
+            self._idle_steps.restart()
+        elif not self._live.is_paused():
+            self._idle_steps.note(self._events)
+        found = self._check(When.STEP)
+        self._is_checked = self.interval == 1
+        return found
 
     def evidence(self) -> Evidence:
-        return self._transitions.evidence()
+        return Evidence(list(self._history), self.last.pools)
 
     def _check(self, when: When) -> Sequence[Violation]:
-        events, self._events = self._events, []
-        after = self._take_snapshot()
-        return self._transitions.check(when, events, after, steps_without_forward=self.idle_steps.count)
-
-    def _take_snapshot(self) -> Snapshot:
-        outside = {pool: self._outside.holdings(pool) for pool in self._pools}
-        return self._capture.capture(step=self._num_steps, outside=outside)
+        before, after = self.last, self._live.capture(self._num_steps, self.last)
+        events = self._live.owned(self._events, before, after)
+        self.last, self._events = after, []
+        self._history.append(Moment(0, after.step, events))
+        steps = self._idle_steps.count
+        change = Transition(before, events, after, when, steps_without_forward=steps, checked=self._last_healthy)
+        violations = self._catalog.check(change, self.tally)
+        self._last_healthy = None if violations else after
+        return violations

@@ -1,80 +1,115 @@
-"""The checkers that swarden offers for the strict memory check, a level each."""
+"""The levels of the strict memory check, and the checker that runs one of them on an engine of any target."""
 
 import os
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from swarden.engine_under_test.engine import Engine
-from swarden.engine_under_test.errors import AccountingError
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.registry import OWN, target_of
 from swarden.harness.strict.audit import Audit
-from swarden.harness.strict.check import Handler, StrictLevel
-from swarden.harness.strict.content import Content, share_of
-from swarden.harness.strict.outside import Outside
+from swarden.harness.strict.census import Census, interval_of
+from swarden.harness.strict.live import Check, Handler, Live
+from swarden.harness.strict.private import record_mode
 from swarden.harness.strict.recorder import FlightRecorder
 from swarden.harness.strict.reporter import Reporter
-from swarden.harness.strict.sampled import SampledCensus
 from swarden.harness.strict.sums import Sums
-from swarden.invariants.events import Event, Freed, Given, Taken
+from swarden.invariants.violation import Violation
 
 LOGS = Path(".swarden/strict")
+SHARE = "SWARDEN_STRICT_CONTENT_SHARE"  # of the slots that the level content compares
+LEAST_SHARE = 1e-6
+
+Level = Callable[[Live], Sequence[Check]]  # the parts of a level; the first one has the evidence
 
 
 class StrictChecker:
     """One level of the strict memory check, with the flight recorder beside it.
 
-    A violation raises AccountingError.  With `reports`, the first violation of each fingerprint is logged instead, and
-    the engine goes on.  `counts` has the violations per fingerprint; `log_path` is the op-log of the first failure.
+    A violation raises the error of the engine.  With `reports`, the first violation of each fingerprint is logged
+    instead, and the engine goes on.  The `reporter` has their counts, and the op-log of the first failure.
     """
 
-    def __init__(self, check: StrictLevel, *, reports: bool) -> None:
-        self.recorder = FlightRecorder()
-        self.reporter = Reporter(self.recorder, LOGS, error=AccountingError, reports=reports)
-        self._check = check
-        self._handlers: dict[type, tuple[Handler, ...]] = {}
+    recorder: FlightRecorder
+    reporter: Reporter
 
-    def attach(self, engine: Engine) -> None:
-        outside = Outside()
-        parts: tuple[Mapping[type, Handler], ...] = (
-            {Taken: outside.taken, Given: outside.given, Freed: outside.freed},
-            self.recorder.attach(engine, outside),
-            self._check.attach(engine, outside),
-        )
-        for handlers_by_event in parts:
-            for kind, handler in handlers_by_event.items():
+    def __init__(self, level: Level, *, reports: bool, folder: Path = LOGS) -> None:
+        self._level, self._reports, self._folder = level, reports, folder
+        self._record_mode = record_mode(os.environ)
+
+    def attach(self, engine: Any) -> None:
+        """Attach to an empty engine of our own."""
+        self.watch(target_of(OWN).live(engine))
+
+    def watch(self, live: Live) -> None:
+        """Attach to an empty engine."""
+        self._live = live
+        self.recorder = FlightRecorder(live, self._record_mode)
+        self.reporter = Reporter(self.recorder.recording, self._folder, error=live.error, reports=self._reports)
+        self.start_over()
+
+    def start_over(self) -> None:
+        """Check from now on an engine that is empty again."""
+        self._parts = self._level(self._live)
+        self._handlers: dict[type, tuple[Handler, ...]] = {}
+        for handlers in (self._live.handlers, self.recorder.handlers, *(part.handlers for part in self._parts)):
+            for kind, handler in handlers.items():
                 self._handlers[kind] = (*self._handlers.get(kind, ()), handler)
 
-    def notice(self, event: Event) -> None:
+    def notice(self, event: object) -> None:
         handlers = self._handlers.get(type(event))
         if handlers is not None:
             for handler in handlers:
                 if violations := handler(event):
-                    self.reporter.report(violations, self._check.evidence)
+                    others = handlers[handlers.index(handler) + 1 :]
+                    found = [*violations, *[violation for other in others for violation in other(event) or ()]]
+                    self.reporter.report(found, self._parts[0].evidence)
+                    break
 
-    @property
-    def counts(self) -> Counter[str]:
-        return self.reporter.counts
+    def notice_all(self, events: Iterable[object]) -> None:
+        """Notice events, and report all violations that they show together."""
+        found: list[Violation] = []
+        for event in events:
+            for handler in self._handlers.get(type(event), ()):
+                found += handler(event) or ()
+        if found:
+            self.reporter.report(found, self._parts[0].evidence)
 
-    @property
-    def log_path(self) -> Path | None:
-        return self.reporter.log_path
+
+def census_of(live: Live) -> Sequence[Check]:
+    """A census of each step; in large pools of some steps, and an audit of each."""
+    interval = interval_of(live)
+    return [Census(live)] if interval == 1 else [Audit(live), Census(live, interval)]
+
+
+def share_of(environment: Mapping[str, str]) -> float:
+    """The share in the environment, 1 by default; raises UsageError for a value that is no share."""
+    value = environment.get(SHARE) or "1"
+    try:
+        share = float(value)
+    except ValueError:
+        share = 0.0
+    if not LEAST_SHARE <= share <= 1:
+        raise UsageError(f"{SHARE}: {value!r} is no share; want a number from {LEAST_SHARE:f} to 1")
+    return share
 
 
 def sums(*, reports: bool) -> StrictChecker:
     """Per pool and step: the free, the owned and the fenced units must add up to the capacity."""
-    return StrictChecker(Sums(), reports=reports)
+    return StrictChecker(lambda live: [Sums(live)], reports=reports)
 
 
 def audit(*, reports: bool) -> StrictChecker:
     """Each move of a unit is checked against the owner of the unit."""
-    return StrictChecker(Audit(), reports=reports)
+    return StrictChecker(lambda live: [Audit(live)], reports=reports)
 
 
 def census(*, reports: bool) -> StrictChecker:
     """All invariants are checked each step; in large pools at some steps, and the owners of moved units at each."""
-    return StrictChecker(SampledCensus(), reports=reports)
+    return StrictChecker(census_of, reports=reports)
 
 
 def content(*, reports: bool) -> StrictChecker:
     """All invariants are checked each step, and what is read is compared with what was written."""
-    return StrictChecker(Content(share_of(os.environ)), reports=reports)
+    share = share_of(os.environ)
+    return StrictChecker(lambda live: live.content(live, share), reports=reports)

@@ -4,29 +4,17 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from swarden.harness.core.fingerprint import fingerprints
 from swarden.harness.core.oplog import OpLogError
 from swarden.harness.report.story import story
-from swarden.harness.strict.evidence import Evidence
+from swarden.harness.strict.live import Evidence
 from swarden.harness.strict.private import OFF, VARIABLE
+from swarden.harness.strict.recording import Recording
 from swarden.invariants.violation import Violation
 
 MAX_LOGS = 100  # in a folder, so that a server that restarts after each failure does not fill the disk
 LOGGER = logging.getLogger("swarden.strict")
-
-
-class Recorder(Protocol):
-    """A recorder of ops; `truncated` names those that a replay lacks.  It writes a log only if it `is_on`."""
-
-    @property
-    def is_on(self) -> bool: ...
-
-    @property
-    def truncated(self) -> str: ...
-
-    def save(self, fingerprint: str, out: Path) -> Path: ...
 
 
 class Reporter:
@@ -35,11 +23,11 @@ class Reporter:
     `counts` has the violations per fingerprint; `log_path` is the op-log of the first failure, below `folder`.
     """
 
-    def __init__(self, recorder: Recorder, folder: Path, *, error: type[Exception], reports: bool) -> None:
+    def __init__(self, recording: Recording, folder: Path, *, error: type[Exception], reports: bool) -> None:
         self.counts: Counter[str] = Counter()
         self.log_path: Path | None = None
         self.reports = reports
-        self._recorder, self._folder, self._error = recorder, folder, error
+        self._recording, self._folder, self._error = recording, folder, error
 
     def report(self, violations: Sequence[Violation], evidence: Callable[[], Evidence]) -> None:
         names = fingerprints(violations)
@@ -57,13 +45,13 @@ class Reporter:
 
     def save_log(self, fingerprint: str) -> str:
         """Write the op-log of the recorder. Returns the line with its path, or with the error."""
-        if not self._recorder.is_on:
+        if self._recording.mode == OFF:
             return f"not recorded: {VARIABLE} is {OFF}"
         if len(list(self._folder.glob("*.oplog"))) >= MAX_LOGS:
             return f"not recorded: {self._folder} has {MAX_LOGS} op-logs; remove some"
         try:
-            self.log_path = self._recorder.save(fingerprint, self._folder)
+            self.log_path = self._recording.save(fingerprint, self._folder)
         except OpLogError as error:
             return f"not recorded: {error}"
-        truncated = f" (truncated: {self._recorder.truncated})" if self._recorder.truncated else ""
+        truncated = f" (truncated: {self._recording.truncated})" if self._recording.truncated else ""
         return f"replay: swarden replay {self.log_path}{truncated}"

@@ -24,10 +24,12 @@ from swarden.harness.engines.own.adapter import SwardenEngine
 from swarden.harness.engines.own.config import random_config, random_pair
 from swarden.harness.engines.own.engine_code import CODE
 from swarden.harness.engines.own.faults import BETWEEN_ENGINES, FAULTS, ON_THE_HOST
+from swarden.harness.engines.own.live import live_of
 from swarden.harness.engines.own.models import MODELS
 from swarden.harness.engines.own.mutants.catalog import CATALOG, mutant_of_catalog
 from swarden.harness.engines.own.pair_probes import PAIR_PROBES
 from swarden.harness.engines.own.probes import ENGINE_PROBES, ProbeWatch
+from swarden.harness.strict.live import Live
 from swarden.invariants.catalog import CONTRACTS
 
 PAIR_OPS = [op for op in ENGINE_OPS if op not in SESSION_OPS]
@@ -159,6 +161,9 @@ class OwnTarget(Target):
 
     def build(self, config: Any) -> SwardenEngine:
         return SwardenEngine(config)
+
+    def live(self, engine: Any) -> Live:
+        return live_of(engine)
 
     def systems(self, machine: str, configs: Sequence[Any], model: str) -> Sequence[System]:
         return self._systems(machine, configs, model, observed=True)

@@ -29,8 +29,10 @@ from swarden.harness.engines.foreign.target import ReleasedTarget
 from swarden.harness.engines.sglang.adapter import CODE, FAULTS, SglangEngine
 from swarden.harness.engines.sglang.boot import SglangRelease, boot
 from swarden.harness.engines.sglang.config import BOTH, DECODE, PREFILL, SglangConfig, pair_configs, random_config
+from swarden.harness.engines.sglang.live import SglangAttachment
 from swarden.harness.engines.sglang.mutants import MUTANTS
 from swarden.harness.engines.sglang.pair import side_systems
+from swarden.harness.strict.live import Live
 
 PAIRED = "swarden.harness.search.pairs:PairTraffic"
 OPS: tuple[type[Op], ...] = (Submit, Abort, Step, Flush, Pause, Resume, Inject, Heal, Drain, Accept)
@@ -132,6 +134,9 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
         if config.rust_core and not release.has("rust_core"):
             raise InvalidConfig(f"rust_core is true, want false for sglang {release.text}: it has no such core here")
         return SglangEngine(release, config)
+
+    def live(self, engine: Any) -> Live:
+        return SglangAttachment(SglangRelease(self.version()), engine).live
 
     def load(self, version: str, folders: tuple[Path, ...]) -> SglangRelease:
         return boot(version, folders)

@@ -16,8 +16,10 @@ from swarden.harness.engines.foreign.target import ReleasedTarget
 from swarden.harness.engines.vllm.adapter import CODE, FAULTS, VllmEngine
 from swarden.harness.engines.vllm.boot import VllmRelease, boot
 from swarden.harness.engines.vllm.config import BOTH, DECODE, NGRAM, PREFILL, VllmConfig, pair_configs, random_config
+from swarden.harness.engines.vllm.live import VllmAttachment
 from swarden.harness.engines.vllm.mutants import MUTANTS
 from swarden.harness.engines.vllm.pair import side_systems
+from swarden.harness.strict.live import Live
 
 FIRST_PAIRED = "0.22.0"  # in an older release an idle prefill side does not step, and keeps the blocks that were read
 PAIRED = "swarden.harness.engines.vllm.pair_traffic:VllmPairs"
@@ -108,6 +110,9 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
                 self._check(config)
             return side_systems(self.booted(), configs)
         return super().systems(machine, configs, model)
+
+    def live(self, engine: Any) -> Live:
+        return VllmAttachment(VllmRelease(self.version()), engine).live
 
     def load(self, version: str, folders: tuple[Path, ...]) -> VllmRelease:
         return boot(version, folders)

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from swarden.invariants.conservation import conservation_of
+from swarden.invariants.conservation import Conservation, conservation_of
 from swarden.invariants.events import Owner
 from swarden.invariants.invariant import state_invariant
 from swarden.invariants.transition import Transition
-from swarden.invariants.view import FENCE, FREE, PoolView
+from swarden.invariants.view import FENCE, FREE
 from swarden.invariants.violation import Code, Evidence, Found, Ref, found, pool_ref, unit_ref
 
 
@@ -43,13 +43,12 @@ def pools_conserve_units(change: Transition) -> Evidence:
     """
     for pool in change.changes.pools:
         if not pool.is_partitioned and len(pool.free) + len(pool.held) + pool.num_fenced != pool.capacity:
-            yield unbalanced(pool)
+            yield unbalanced(pool.name, conservation_of(pool))
 
 
-def unbalanced(pool: PoolView) -> Found:
+def unbalanced(pool: str, terms: Conservation) -> Found:
     """A pool whose terms do not add up to its capacity."""
-    terms = conservation_of(pool)
-    return found(pool_ref(pool.name), PoolCode.TOO_MANY if terms.excess > 0 else PoolCode.TOO_FEW, terms=terms)
+    return found(pool_ref(pool), PoolCode.TOO_MANY if terms.excess > 0 else PoolCode.TOO_FEW, terms=terms)
 
 
 def wrongly_owned(unit: Ref, owners: Sequence[Owner], capacity: int) -> Found:

@@ -27,7 +27,7 @@ REUSE: tuple[Op, ...] = (
 def laws_that_fail(version: str, settings: dict[str, Any], plant: Callable[[Any, Any], None] | None = None) -> set[str]:
     """The laws that fail when a prompt follows its own prefix; `plant` changes the memory when the prefix is cached."""
     target: Any = target_of(f"sglang=={version}")
-    systems: Any = target.systems(ENGINE, [SglangConfig(state_slots=12, **settings)], "")
+    systems: Any = target.systems(ENGINE, [SglangConfig(state_slots=12, overlap=False, **settings)], "")
     driver = Driver(systems, checking=Checking(catalog_of(target.contracts), code=target.code))
     for index, op in enumerate(REUSE):
         if index == CACHED and plant is not None:

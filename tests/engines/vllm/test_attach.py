@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from swarden.harness.engines.foreign.attached.follow import UnknownScheduler
-from swarden.harness.engines.vllm.attached.live import built_of
 from swarden.harness.engines.vllm.boot import boot
 from swarden.harness.engines.vllm.config import VllmConfig
 from swarden.harness.engines.vllm.core import build
-from swarden.harness.engines.vllm.target import VLLM
+from swarden.harness.engines.vllm.target import VLLM, VllmTarget
+from swarden.harness.strict.follow import UnknownScheduler
 from tests.engines.some_servers import log_named_in, replayed, run_attached
 from tests.engines.vllm.some_server import DEFAULTS, Executor, use_after_free
 
@@ -53,7 +52,7 @@ def refusals(version, configs):
     for config in configs:
         built = build(release, VllmConfig(**config), Executor(release))
         with pytest.raises(UnknownScheduler) as refused:
-            built_of(release, built.scheduler, int)
+            VllmTarget(version).live(built.scheduler)
         reasons.append(str(refused.value))
     return reasons
 

@@ -1,6 +1,6 @@
 """The module that attaches the strict check in each process of a server."""
 
-from swarden.harness.engines.foreign.attached.hook import sitecustomize
+from swarden.harness.strict.hook import sitecustomize
 
 
 def test_missing_package_of_the_attachment_is_named_with_the_file_that_imports_it(tmp_path, monkeypatch, capsys):

@@ -16,11 +16,9 @@ from swarden.engine_under_test.strict import VARIABLE
 from swarden.fakes.clock import FakeClock
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.mutant import Hunk, Mutant
+from swarden.harness.engines.own.content.passes import sampled
 from swarden.harness.engines.own.models import tiny_model
-from swarden.harness.strict.checker import LOGS
-from swarden.harness.strict.content import VARIABLE as SHARE
-from swarden.harness.strict.content import share_of
-from swarden.harness.strict.pass_content import sampled
+from swarden.harness.strict.checker import LOGS, SHARE, share_of
 from swarden.invariants.events import SetAside
 from tests.engine_under_test.builders import EventLog
 from tests.harness.strict.some_traffic import Watched, some_config
@@ -108,7 +106,7 @@ def test_changed_slot_is_reported_once():
 
     watched.step(4)
 
-    assert watched.checker.counts == {"slots_keep_their_bytes/full page/altered": 1}
+    assert watched.checker.reporter.counts == {"slots_keep_their_bytes/full page/altered": 1}
 
 
 def test_wrong_peer_is_told_before_its_consequences():

@@ -55,7 +55,7 @@ def test_sums_do_not_find_a_leak_if_another_page_is_free_and_in_use():
     free[0] = 20
     watched.step()
 
-    assert not watched.checker.counts
+    assert not watched.checker.reporter.counts
 
 
 def test_sums_count_the_pools_of_the_host():
@@ -200,7 +200,7 @@ def test_leak_has_the_same_fingerprint_at_both_levels_that_know_pages(level):
 
     watched.step()
 
-    assert "unit_has_one_owner/full page/leaked" in watched.checker.counts
+    assert "unit_has_one_owner/full page/leaked" in watched.checker.reporter.counts
 
 
 def test_census_checks_every_invariant():
@@ -244,11 +244,11 @@ def test_reporting_checker_logs_a_violation_once_and_counts_each(caplog):
     with caplog.at_level(logging.ERROR, logger="swarden.strict"):
         watched.step(3)
 
-    assert watched.checker.counts == {"pools_conserve_units/full pool/too_few": 3}
+    assert watched.checker.reporter.counts == {"pools_conserve_units/full pool/too_few": 3}
     assert caplog.messages == [
         "pools_conserve_units: The capacity of each pool is the sum of its free, cached, uncached and fenced units.\n"
         "  full: capacity 20 = free 19 + cached 0 (evictable 0, protected 0) + uncached 0: one too few\n"
-        f"replay: swarden replay {watched.checker.log_path}"
+        f"replay: swarden replay {watched.checker.reporter.log_path}"
     ]
 
 
@@ -270,8 +270,8 @@ def test_only_the_first_failure_is_recorded():
     watched.engine.memory.table.rows._free.pop()
     watched.step(1)
 
-    assert len(watched.checker.counts) == 2
-    assert list(LOGS.iterdir()) == [watched.checker.log_path]
+    assert len(watched.checker.reporter.counts) == 2
+    assert list(LOGS.iterdir()) == [watched.checker.reporter.log_path]
 
 
 def test_full_log_folder_gets_no_further_log():

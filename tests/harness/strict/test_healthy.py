@@ -88,7 +88,7 @@ def test_pages_of_a_chunk_between_two_steps_are_counted(level):
     watched.step(2)
 
     assert watched.engine.scheduler.chunked is not None
-    assert not watched.checker.counts
+    assert not watched.checker.reporter.counts
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -103,7 +103,7 @@ def test_fenced_pages_of_a_pass_in_flight_are_counted(level):
     watched.engine.abort(2)
     watched.step(1)
 
-    assert not watched.checker.counts
+    assert not watched.checker.reporter.counts
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -116,4 +116,4 @@ def test_waiting_request_is_no_leak(level):
     watched.step(2)
 
     assert len(watched.engine.scheduler.waiting) == 1
-    assert not watched.checker.counts
+    assert not watched.checker.reporter.counts

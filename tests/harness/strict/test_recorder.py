@@ -55,7 +55,7 @@ def test_client_calls_are_recorded_with_their_arguments():
     engine.resume()
     watched.step(1)
 
-    assert watched.checker.recorder.ops() == [
+    assert watched.checker.recorder.recording.ops() == [
         Submit(tokens=PROMPT, max_new_tokens=1, stop=(7,), priority=3, namespace=2),
         Submit(tokens=tuple(range(9)), max_new_tokens=9),
         Step(count=2),
@@ -72,7 +72,7 @@ def test_recorded_step_op_has_at_most_the_allowed_steps():
     watched.submit(max_new_tokens=20)
     watched.step(11)
 
-    assert watched.checker.recorder.ops()[1:] == [Step(count=8), Step(count=3)]
+    assert watched.checker.recorder.recording.ops()[1:] == [Step(count=8), Step(count=3)]
 
 
 def test_log_is_cleared_when_the_engine_is_empty():
@@ -84,7 +84,7 @@ def test_log_is_cleared_when_the_engine_is_empty():
     watched.engine.pause()
     watched.submit(1, 2, 3, max_new_tokens=1)
 
-    assert watched.checker.recorder.ops() == [Pause(), Submit(tokens=(1, 2, 3), max_new_tokens=1)]
+    assert watched.checker.recorder.recording.ops() == [Pause(), Submit(tokens=(1, 2, 3), max_new_tokens=1)]
 
 
 def test_log_is_kept_while_pages_are_cached():
@@ -93,7 +93,7 @@ def test_log_is_kept_while_pages_are_cached():
     watched.step(2)
     watched.submit(1, 2, 3, max_new_tokens=1)
 
-    assert len(watched.checker.recorder.ops()) == 3
+    assert len(watched.checker.recorder.recording.ops()) == 3
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_clock_is_recorded_if_requests_time_out(timeout, ops):
     watched.clock.advance(30)
     watched.step()
 
-    assert watched.checker.recorder.ops() == ops
+    assert watched.checker.recorder.recording.ops() == ops
 
 
 def test_overflowing_log_drops_its_oldest_ops_and_says_so():
@@ -128,8 +128,8 @@ def test_overflowing_log_drops_its_oldest_ops_and_says_so():
     watched.step()
 
     recorder = watched.checker.recorder
-    assert recorder.ops() == [Step(count=2)]
-    assert recorder.truncated == "the first 2 ops and their effects on the engine"
+    assert recorder.recording.ops() == [Step(count=2)]
+    assert recorder.recording.truncated == "the first 2 ops and their effects on the engine"
 
 
 @pytest.mark.parametrize("seed", [3, 4, 5])
@@ -186,14 +186,14 @@ def run(config, ops, of=outputs_of):
     observer = port._engine._observer
     assert isinstance(observer, Both)
     assert isinstance(observer.second, StrictChecker)
-    return observer.second.recorder.ops(), got
+    return observer.second.recorder.recording.ops(), got
 
 
 def test_call_without_an_op_is_counted_as_lost():
     watched = Watched("sums")
     watched.checker.notice(Refused("full", request_owner(1), 2, 5))
 
-    assert watched.checker.recorder.truncated == "1 allocations refused by a pool with free pages"
+    assert watched.checker.recorder.recording.truncated == "1 allocations refused by a pool with free pages"
 
 
 def test_turns_are_recorded_with_the_ordinal_of_their_open_session():
@@ -207,7 +207,7 @@ def test_turns_are_recorded_with_the_ordinal_of_their_open_session():
     engine.submit(PROMPT, SamplingParams(1), session=first)
     engine.submit(range(14), SamplingParams(0), session=second)
 
-    assert watched.checker.recorder.ops() == [
+    assert watched.checker.recorder.recording.ops() == [
         OpenSession(),
         OpenSession(namespace=3),
         Turn(session=1, tokens=PROMPT, max_new_tokens=1, stop=(7,), priority=2),
@@ -226,7 +226,10 @@ def test_cleared_log_keeps_the_open_sessions():
     watched.engine.flush()
     watched.submit(1, 2, 3, max_new_tokens=1)
 
-    assert watched.checker.recorder.ops() == [OpenSession(namespace=2), Submit(tokens=(1, 2, 3), max_new_tokens=1)]
+    assert watched.checker.recorder.recording.ops() == [
+        OpenSession(namespace=2),
+        Submit(tokens=(1, 2, 3), max_new_tokens=1),
+    ]
 
 
 def test_expired_session_is_closed_after_the_step_of_its_timeout():
@@ -239,7 +242,7 @@ def test_expired_session_is_closed_after_the_step_of_its_timeout():
     watched.step()
     watched.engine.close_session(session)
 
-    assert watched.checker.recorder.ops() == [
+    assert watched.checker.recorder.recording.ops() == [
         OpenSession(),
         Submit(tokens=PROMPT, max_new_tokens=20),
         Step(),
@@ -303,7 +306,7 @@ def test_no_log_is_kept_or_written_if_the_recorder_is_off(monkeypatch):
             watched.serve()
 
     assert not LOGS.exists()
-    assert not any(isinstance(op, Submit) for op in watched.checker.recorder.ops())
+    assert not any(isinstance(op, Submit) for op in watched.checker.recorder.recording.ops())
 
 
 def test_unknown_record_mode_is_an_error(monkeypatch):

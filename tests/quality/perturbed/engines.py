@@ -1,6 +1,6 @@
 """Engines that are perturbed: each perturbation must be noticed at the first read that matters, and nothing else."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from random import Random
@@ -13,21 +13,11 @@ from swarden.harness.core.faults import FaultPlan
 from swarden.harness.core.ops import Op, Step
 from swarden.harness.core.system import EngineSystem
 from swarden.harness.engines.own.adapter import SwardenEngine
+from swarden.harness.engines.own.content.level import Content
+from swarden.harness.engines.own.live import live_of
 from swarden.harness.engines.own.target import side_systems
-from swarden.harness.strict.content import Content
-from swarden.harness.strict.outside import Outside
-from swarden.invariants.events import (
-    CopyBegan,
-    CopyEnded,
-    Filled,
-    Freed,
-    Given,
-    Launched,
-    Sent,
-    StepBegan,
-    StepEnded,
-    Taken,
-)
+from swarden.harness.strict.census import Census
+from swarden.invariants.events import CopyBegan, CopyEnded, Filled, Freed, Launched, Sent, StepBegan, StepEnded
 from swarden.invariants.violation import Violation
 from tests.quality.perturbed.changes import (
     CHANGES,
@@ -69,21 +59,17 @@ class PerturbationWatch:
         self._is_due = False
         self._num_steps = 0
         self._copies: dict[int, CopyBegan] = {}
-        outside = Outside()
-        self._of_outside: Mapping[type, Callable[..., None]] = {
-            Taken: outside.taken,
-            Given: outside.given,
-            Freed: outside.freed,
-        }
-        self._of_content = Content(1.0, num_swept=SWEPT_PAGES).attach(engine, outside)
+        live = live_of(engine)
+        census = Census(live)
+        content = Content(engine, census, 1.0, num_swept=SWEPT_PAGES)
+        self._handlers = (live.handlers, content.handlers, census.handlers)
 
     def notice(self, event: object) -> None:
         self._before_check(event)
-        if type(event) in self._of_outside:
-            self._of_outside[type(event)](event)
-        handler = self._of_content.get(type(event))
-        if handler is not None and (violations := handler(event)):
-            self._judge(violations)
+        for handlers in self._handlers:
+            handler = handlers.get(type(event))
+            if handler is not None and (violations := handler(event)):
+                self._judge(violations)
         if isinstance(event, StepEnded) and self._is_due:
             raise Unnoticed(f"{_text(self.open)}: it was read, and was not noticed")
 

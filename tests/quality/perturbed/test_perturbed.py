@@ -85,7 +85,7 @@ def healthy(ops: Sequence[Op]) -> list[Op]:
 
 def broken_check(healthy: str, broken: str) -> Mutant:
     """A check whose comparison of bytes is broken."""
-    hunk = Hunk("swarden.harness.strict.slots:SlotTable.altered", healthy, broken)
+    hunk = Hunk("swarden.harness.engines.own.content.slots:SlotTable.altered", healthy, broken)
     return Mutant("broken", "made up for a test", (hunk,), ("made_up",))
 
 

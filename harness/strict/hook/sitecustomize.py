@@ -18,7 +18,7 @@ from types import ModuleType
 
 VARIABLE = "SWARDEN_ATTACH"  # the setting, as JSON; with the modules of the scheduler and of its attachment
 HERE = Path(__file__).resolve().parent
-SWARDEN = str(Path(__file__).absolute().parents[6])  # above the package; in a checkout it holds links
+SWARDEN = str(Path(__file__).absolute().parents[4])  # above the package; in a checkout it holds links
 
 
 class SchedulerFinder(MetaPathFinder):

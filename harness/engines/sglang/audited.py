@@ -1,20 +1,14 @@
-"""The middle level: tracks the owner of each unit from the moves of the allocators and the growth of the records."""
+"""The owners of pages for an audit, from the moves of the allocators and the growth of the records."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import swarden.invariants.events as seen
-from swarden.harness.engines.foreign.attached import levels
-from swarden.harness.engines.sglang.attached.live import Holders, inner_tree
-from swarden.harness.engines.sglang.attached.sums import Sums
-from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.capture import nodes_of
-from swarden.harness.engines.sglang.config import SglangConfig
-from swarden.harness.engines.sglang.moves import UNKNOWN, AllocatorMove, free_units
+from swarden.harness.engines.sglang.moves import UNKNOWN, AllocatorMove
 from swarden.harness.engines.sglang.requests import held
-from swarden.harness.engines.sglang.scheduler import BuiltScheduler
-from swarden.harness.strict.owners import OwnerTable, moved_without_event, wrongly_owned_unit
+from swarden.harness.engines.sglang.running import LiveMemory
+from swarden.harness.strict.owners import OwnerTable, wrongly_owned_unit
 from swarden.invariants.events import TREE, Owner
 from swarden.invariants.view import FREE
 from swarden.invariants.violation import Violation
@@ -49,60 +43,50 @@ class FreedPage(NamedTuple):
     known: AuditedRecord
 
 
-class Audit(levels.Audit):
-    """Checks that only free pages are taken, only pages in use are freed, and no page in use is free after a turn.
+class AuditedRecords:
+    """Follows the owners of pages, as far as rows and records show them at the end of a turn.
 
-    A page of the tree is judged by the request that was the last to read it. The cost is proportional to the moved
-    pages, plus a pass over the running requests.
+    The allocators name no owner: a page is of nobody known until it is found in a row, and a page of the tree is judged
+    by the request that was the last to read it.  The cost is proportional to the moved pages, plus a pass over the
+    running requests.
     """
 
-    def __init__(self, release: SglangRelease, config: SglangConfig, built: BuiltScheduler) -> None:
-        super().__init__(Sums(release, config, built))
-        self._built, self._page = built, config.page_size
-        self._nodes, self._holders = nodes_of(release, config, inner_tree(built.memory.tree)), Holders(built)
-        self._full = OwnerTable("full", "page", config.full_pages)
-        self._swa = OwnerTable("swa", "page", config.swa_pages)
+    def __init__(self, memory: LiveMemory, tables: Mapping[str, OwnerTable]) -> None:
+        self._memory, self._page = memory, memory.config.page_size
+        self._tables = tables["full"], tables["swa"]
         self._places: tuple[dict[int, PageHolder], dict[int, PageHolder]] = ({}, {})
         self._known: dict[Owner, AuditedRecord] = {}
         self._freed: list[FreedPage] = []  # in this turn
+        self._found: list[Violation] = []
 
-    @property
-    def _tables(self) -> Sequence[OwnerTable]:
-        return self._full, self._swa
+    def named(self, events: Iterable[NamedTuple]) -> Iterator[NamedTuple]:
+        """The events, with the moves of the allocators as takes and frees by the owners that are known by then."""
+        for event in events:
+            if not isinstance(event, AllocatorMove):
+                yield event
+            elif event.taken:
+                yield seen.Taken(event.pool, event.units, UNKNOWN)
+            else:
+                yield from self._frees(event.units, FULL if event.pool == "full" else SWA)
 
-    def _protected(self, table: OwnerTable) -> int:
-        tree = self._built.memory.tree
-        count = tree.full_protected_size() if table is self._full else tree.swa_protected_size()
-        return int(count) // self._page
-
-    def _follow(self, event: NamedTuple) -> None:
-        if not isinstance(event, AllocatorMove):
-            self._note(event)
-            return
-        table = self._full if event.pool == self._full.name else self._swa
-        if event.taken:
-            self._move(seen.Taken(event.pool, event.units, UNKNOWN), table, FREE, UNKNOWN)
-        else:
-            self._free(event.units, table)
-
-    def _compare(self) -> None:
-        holders = self._holders.now()
+    def compare(self, _moved: Collection[Owner]) -> Sequence[Violation]:
+        """No page in use is free, and none has two owners."""
+        holders = self._memory.holders.now()
         for owner in self._known.keys() - holders.keys():
             self._forget(self._known.pop(owner))
         self._read(holders)
-        self._found += [*self._freed_in_use(), *self._moved_unseen()]
+        found, self._found = [*self._found, *self._freed_in_use()], []
+        return found
 
-    def _free(self, units: Sequence[int], table: OwnerTable) -> None:
-        pool = FULL if table.name == "full" else SWA
-        by_owner: dict[Owner, list[int]] = {}
+    def _frees(self, units: Sequence[int], pool: int) -> list[seen.Freed]:
+        table, by_owner = self._tables[pool], dict[Owner, list[int]]()
         for unit in units:
             place = self._places[pool].get(unit)
             if place is not None and place.owner in self._known:
                 self._freed.append(FreedPage(pool, unit, place, self._known[place.owner]))
             owner = table.owners[unit] if 0 < unit <= table.capacity else UNKNOWN
             by_owner.setdefault(UNKNOWN if owner == FREE else owner, []).append(unit)
-        for owner, freed_units in by_owner.items():
-            self._move(seen.Freed(table.name, tuple(freed_units), owner, "freed", 0), table, owner, FREE)
+        return [seen.Freed(table.name, tuple(freed), owner, "freed", 0) for owner, freed in by_owner.items()]
 
     def _forget(self, known: AuditedRecord) -> None:
         """The tree owns the pages that a request has left behind."""
@@ -124,7 +108,7 @@ class Audit(levels.Audit):
                 if known is not None:
                     self._forget(known)
                 known = self._known[owner] = AuditedRecord(owner, row, protected)
-            known.live = (0, max(protected, self._nodes.frontier(kv)) // page)
+            known.live = (0, max(protected, self._memory.nodes.frontier(kv)) // page)
             start = len(known.pages[FULL])
             if start < num_pages:
                 rows += [row] * (num_pages - start)
@@ -132,8 +116,9 @@ class Audit(levels.Audit):
                 spans.append((known, num_pages - start))
         if not spans:
             return
-        slots = self._built.memory.rows.req_to_token[rows, firsts].long()
-        windowed = self._built.memory.allocator.full_to_swa_index_mapping[slots]
+        memory = self._memory.built.memory
+        slots = memory.rows.req_to_token[rows, firsts].long()
+        windowed = memory.allocator.full_to_swa_index_mapping[slots]
         units = ((slots // page).tolist(), (windowed // page).tolist())
         begin = 0
         for known, count in spans:
@@ -173,15 +158,4 @@ class Audit(levels.Audit):
                 table = self._tables[pool]
                 found.append(wrongly_owned_unit(table, unit, [table.owners[unit], owner]))
         self._freed.clear()
-        return found
-
-    def _moved_unseen(self) -> list[Violation]:
-        """Units that entered or left a free list without a move."""
-        allocator = self._built.memory.allocator
-        found: list[Violation] = []
-        for table, pool in zip(
-            self._tables, (allocator.full_attn_allocator, allocator.swa_attn_allocator), strict=True
-        ):
-            if pool.available_size() // self._page != table.num_free:
-                found += moved_without_event(table, free_units(pool))
         return found

@@ -4,10 +4,10 @@ from collections.abc import Callable, Container
 from typing import Any
 
 from swarden.harness.core.errors import InvalidConfig
-from swarden.harness.engines.foreign.attached.follow import UnknownScheduler
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.config import VllmConfig
 from swarden.harness.engines.vllm.core import BuiltCore
+from swarden.harness.strict.follow import UnknownScheduler
 
 KEPT = 10_000
 NOT_IN_A_REPLAY = {"long_prefill_token_threshold": 0, "enable_chunked_prefill": True, "prefill_schedule_interval": 1}

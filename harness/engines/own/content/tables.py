@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from swarden.engine_under_test.pools.memory import KVMemory
-from swarden.harness.strict.slots import Ints, SlotTable
+from swarden.harness.engines.own.content.slots import Ints, SlotTable
 from swarden.invariants import events
 
 Note = Callable[[NamedTuple], None]

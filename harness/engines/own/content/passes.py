@@ -1,6 +1,6 @@
 """What passes read and write: each slot that is read has the KV of its request's prefix, in the bytes of the write."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -11,9 +11,10 @@ from swarden.engine_under_test.ports import PoolPages
 from swarden.engine_under_test.scheduler.batch import Entry
 from swarden.engine_under_test.scheduler.pipeline import Flight
 from swarden.engine_under_test.units import lookback
-from swarden.harness.strict.prefixes import Prefixes
-from swarden.harness.strict.slots import Ints, SlotTable
-from swarden.harness.strict.tables import Tables
+from swarden.harness.engines.own.content.prefixes import Prefixes
+from swarden.harness.engines.own.content.slots import Ints, SlotTable
+from swarden.harness.engines.own.content.tables import Tables
+from swarden.harness.strict.live import Handlers
 from swarden.invariants import events
 
 
@@ -33,7 +34,7 @@ class PassContent:
         self._failed: set[int] = set()
 
     @property
-    def handlers(self) -> Mapping[type, Callable[..., None]]:
+    def handlers(self) -> Handlers:
         return {
             events.Launched: self.launched,
             events.Failed: lambda event: self._failed.add(event.launch),

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from swarden.harness.strict.live import Handlers
 from swarden.invariants import view
 from swarden.invariants.events import (
     COPY_JOB_KINDS,
@@ -21,38 +22,43 @@ OWN_KINDS = frozenset({REQUEST_KIND, SESSION_KIND, HANDOVER_KIND, TREE_KIND, *CO
 class Outside:
     """The units of owners that are no part of the engine: no request, session, transfer, tree or copy job."""
 
-    def __init__(self) -> None:
-        self.num_moves = 0
+    def __init__(self, pools: Sequence[str]) -> None:
+        self.counts = dict.fromkeys(pools, 0)
         self._units: dict[str, dict[Owner, list[int]]] = {}
 
-    def taken(self, event: Taken) -> None:
+    @property
+    def handlers(self) -> Handlers:
+        return {Taken: self._taken, Given: self._given, Freed: self._freed}
+
+    def held(self) -> dict[str, list[view.Holding]]:
+        """By pool, the holding of each outside owner."""
+        return {pool: [_holding(*one) for one in self._units.get(pool, {}).items() if one[1]] for pool in self.counts}
+
+    def _taken(self, event: Taken) -> None:
         if event.owner.kind not in OWN_KINDS:
             self._add(event.pool, event.owner, event.units)
 
-    def given(self, event: Given) -> None:
+    def _given(self, event: Given) -> None:
         if event.from_owner.kind not in OWN_KINDS:
             self._drop(event.pool, event.from_owner, event.units)
         if event.to_owner.kind not in OWN_KINDS:
             self._add(event.pool, event.to_owner, event.units)
 
-    def freed(self, event: Freed) -> None:
+    def _freed(self, event: Freed) -> None:
         if event.owner.kind not in OWN_KINDS:
             self._drop(event.pool, event.owner, event.units)
 
-    def count(self, pool: str) -> int:
-        return sum(map(len, self._units[pool].values())) if pool in self._units else 0
-
-    def holdings(self, pool: str) -> list[view.Holding]:
-        """The holding of each outside owner in a pool."""
-        held = self._units.get(pool, {})
-        return [view.Holding(owner, tuple(units), cached=False) for owner, units in held.items() if units]
-
     def _add(self, pool: str, owner: Owner, units: Sequence[int]) -> None:
-        self.num_moves += 1
+        self.counts[pool] = self.counts.get(pool, 0) + len(units)
         self._units.setdefault(pool, {}).setdefault(owner, []).extend(units)
 
     def _drop(self, pool: str, owner: Owner, units: Sequence[int]) -> None:
-        self.num_moves += 1
         dropped = set(units)
         held = self._units.get(pool, {}).get(owner, [])
+        self.counts[pool] = self.counts.get(pool, 0) - len(held)
         held[:] = [unit for unit in held if unit not in dropped]
+        self.counts[pool] += len(held)
+
+
+def _holding(owner: Owner, units: Sequence[int]) -> view.Holding:
+    return view.Holding(owner, tuple(units), cached=False)

@@ -1,13 +1,13 @@
 """What copies move: to and from the host, over the link to another engine, and out of the pools and back."""
 
-from collections.abc import Callable, Mapping
 from itertools import compress
 from operator import ne
 
 from swarden.engine_under_test.engine import Engine
 from swarden.engine_under_test.units import request_owner
-from swarden.harness.strict.prefixes import Prefixes
-from swarden.harness.strict.tables import Tables
+from swarden.harness.engines.own.content.prefixes import Prefixes
+from swarden.harness.engines.own.content.tables import Tables
+from swarden.harness.strict.live import Handlers
 from swarden.invariants import events
 
 
@@ -21,7 +21,7 @@ class CopiedContent:
         self._copies: dict[int, events.CopyBegan] = {}
 
     @property
-    def handlers(self) -> Mapping[type, Callable[..., None]]:
+    def handlers(self) -> Handlers:
         return {
             events.CopyBegan: self.copy_began,
             events.CopyEnded: self.copy_ended,

@@ -1,18 +1,20 @@
 """A scheduler of a running server: its memory and its configuration, as far as they are known."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import MethodType
-from typing import Any
+from typing import Any, NamedTuple
 
 from swarden.harness.core.errors import InvalidConfig
-from swarden.harness.engines.foreign.attached.attachment import numbering
-from swarden.harness.engines.foreign.attached.follow import UnknownScheduler
 from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.capture import nodes_of
 from swarden.harness.engines.sglang.config import FIRST_COME, LONGEST_PREFIX, SWA_TREE, UNIFIED_TREE, SglangConfig
 from swarden.harness.engines.sglang.memory import SglangMemory
+from swarden.harness.engines.sglang.moves import free_units, watch
 from swarden.harness.engines.sglang.requests import held
 from swarden.harness.engines.sglang.scheduler import BuiltScheduler
 from swarden.harness.engines.sglang.sessions import OpenSessions
+from swarden.harness.strict.follow import UnknownScheduler, numbering
+from swarden.harness.strict.live import LivePool, Terms
 from swarden.invariants.events import REQUEST_KIND, SESSION_KIND, Owner
 
 TREES = {"SWARadixCache": SWA_TREE, "UnifiedRadixCache": UNIFIED_TREE}
@@ -122,6 +124,77 @@ class Holders:
             if held(slot, "req_pool_idx") not in rows:
                 found[Owner(SESSION_KIND, number)] = slot
         return found
+
+
+class PrivatePages(NamedTuple):
+    """The private pages of one request or session; a row is one of a pool of its own."""
+
+    full: int
+    swa: int
+    rows: int = 1
+
+
+class FreePages(NamedTuple):
+    """The free list of a sub-allocator, in pages."""
+
+    allocator: Any
+    page: int
+
+    @property
+    def num_free(self) -> int:
+        return int(self.allocator.available_size()) // self.page
+
+    @property
+    def free_units(self) -> Sequence[int]:
+        return free_units(self.allocator)
+
+
+class LiveMemory:
+    """The terms of the pools, by the counters of the allocators and of the tree and the lengths of the records.
+
+    The tree's counters are taken at their word. The cost is a pass over the running requests.
+    """
+
+    def __init__(self, release: SglangRelease, config: SglangConfig, built: BuiltScheduler) -> None:
+        self.config, self.built = config, built
+        self.nodes, self.holders = nodes_of(release, config, inner_tree(built.memory.tree)), Holders(built)
+
+    def terms(self) -> Sequence[Terms]:
+        (rows, allocator, tree), config, page = self.built.memory, self.config, self.config.page_size
+        private = [self._private(kv) for kv in self.holders.now().values()]
+        full, swa = sum([one.full for one in private]), sum([one.swa for one in private])
+        free = allocator.full_available_size() // page, allocator.swa_available_size() // page
+        in_full = int(tree.full_evictable_size()) // page, int(tree.full_protected_size()) // page, full
+        in_swa = int(tree.swa_evictable_size()) // page, int(tree.swa_protected_size()) // page, swa
+        return (
+            Terms("full", config.full_pages, free[0], *in_full),
+            Terms("swa", config.swa_pages, free[1], *in_swa),
+            Terms("rows", rows.size, len(rows.free_slots), uncached=len(private)),
+        )
+
+    def uncached(self, pool: str) -> dict[Owner, int]:
+        """The private pages, or the row, of each request and session."""
+        return {owner: self._private(kv)._asdict()[pool] for owner, kv in self.holders.now().items()}
+
+    def pools(self) -> Sequence[LivePool]:
+        """The pools whose moves are watched."""
+        allocator, config = self.built.memory.allocator, self.config
+        return (
+            LivePool("full", "page", config.full_pages, FreePages(allocator.full_attn_allocator, config.page_size)),
+            LivePool("swa", "page", config.swa_pages, FreePages(allocator.swa_attn_allocator, config.page_size)),
+        )
+
+    def watch(self, notice: Callable[[NamedTuple], None]) -> None:
+        """Report the moves of pages from now on."""
+        allocator = self.built.memory.allocator
+        watch("full", allocator.full_attn_allocator, notice)
+        watch("swa", allocator.swa_attn_allocator, notice)
+        use_watched_methods(self.built.memory.tree, allocator)
+
+    def _private(self, kv: Any) -> PrivatePages:
+        page = self.config.page_size
+        pages, protected = -(-held(kv, "kv_allocated_len") // page), held(kv, "cache_protected_len")
+        return PrivatePages(pages - protected // page, pages - max(protected, self.nodes.frontier(kv)) // page)
 
 
 def inner_tree(tree: Any) -> Any:

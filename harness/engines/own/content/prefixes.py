@@ -8,7 +8,7 @@ import numpy as np
 from swarden.engine_under_test.components import Component
 from swarden.engine_under_test.request import Request
 from swarden.engine_under_test.scheduler.batch import Entry
-from swarden.harness.strict.slots import Ints
+from swarden.harness.engines.own.content.slots import Ints
 from swarden.invariants.events import Finished, Submitted
 from swarden.invariants.reference import Expectation
 

@@ -1,0 +1,257 @@
+"""The strict check of a scheduler that a server has built, and the calls by which it follows that scheduler.
+
+A turn here is one iteration of the event loop.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import msgspec
+
+import swarden.invariants.events as seen
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.oplog import Header
+from swarden.harness.core.ops import Op, Pause, Resume, Submit
+from swarden.harness.engines.sglang.adapter import REPORTED
+from swarden.harness.engines.sglang.audited import AuditedRecords
+from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.capture import Enabled, SglangCapture
+from swarden.harness.engines.sglang.forward import SglangPass, entries_of
+from swarden.harness.engines.sglang.moves import AllocatorMove, with_owners
+from swarden.harness.engines.sglang.requests import SglangRequest, SglangRequests, held, is_rejected
+from swarden.harness.engines.sglang.running import (
+    LiveMemory,
+    built_of,
+    config_of,
+    differences,
+    reachable,
+    sessions_of,
+)
+from swarden.harness.strict.follow import MAX_OPS, Attachment, Follow, UnknownScheduler
+from swarden.harness.strict.follow import wrap as wrap_calls
+from swarden.harness.strict.live import Compare, Live
+from swarden.harness.strict.owners import OwnerTable
+from swarden.harness.strict.recording import RecordedSubmit
+from swarden.invariants.events import FinishReason
+from swarden.invariants.reuse import sharing
+from swarden.invariants.view import Snapshot
+
+RETRACT = "retract"
+KNOWN_LOOPS = ("event_loop_normal", "event_loop_overlap")
+OF_THE_PORT = frozenset(
+    kind.__name__
+    for kind in (
+        *(seen.Fired, seen.GivenUp, seen.Kept, seen.Lent),
+        *(seen.Read, seen.Rejected, seen.TurnRefused, seen.Written),
+    )
+)
+UNREPORTED = seen.ALL_EVENTS - REPORTED | OF_THE_PORT
+
+
+class SglangState:
+    """The state for a census: follows the passes in flight, and the turns of sessions."""
+
+    def __init__(self, release: SglangRelease, memory: LiveMemory, requests: SglangRequests) -> None:
+        self._built, self._requests = memory.built, requests
+        self._sessions = sessions_of(self._built.scheduler, self._built.memory.tree)
+        self._in_flight: list[SglangPass] = []
+        self._num_launches = 0
+        enabled = Enabled(sessions=self._sessions)
+        self._capture = SglangCapture(release, memory.config, self._built, UNREPORTED, enabled)
+
+    def added(self, request: SglangRequest) -> None:
+        session = getattr(request.req, "session", None)
+        if self._sessions is not None and session is not None and session.streaming:
+            request.session = self._sessions.number_of(session.session_id)
+            request.is_refused = is_rejected(request.req)
+
+    def launched(self, batch: Any) -> seen.Launched:
+        self._num_launches += 1
+        one = SglangPass(self._num_launches, entries_of(batch, self._built.memory), [])
+        self._in_flight.append(one)
+        return seen.Launched(one.launch, tuple([entry.ids for entry in one.entries]))
+
+    def completed(self) -> Sequence[NamedTuple]:
+        if not self._in_flight:
+            return ()
+        done, live = self._in_flight.pop(0), self._requests.unfinished
+        stale = [entry.request.id for entry in done.entries if not entry.is_held_by(live)]
+        return [seen.Completed(done.launch), *[seen.Discarded(done.launch, request) for request in stale]]
+
+    def capture(self, step: int) -> Snapshot:
+        try:
+            return self._capture.capture(step, self._requests.unfinished, self._in_flight)
+        except NotImplementedError as error:
+            remedy = "set SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND=python, or choose level audit"
+            raise UnknownScheduler(f"its tree shows no nodes; {remedy}") from error
+
+
+class SglangAttachment(Attachment):
+    """Follows the event loop of a scheduler; a turn ends when the next one begins to take its inputs.
+
+    Between two turns all records, locks and queues are consistent, in the normal and in the overlapped loop; a pass
+    whose result is not processed yet is in flight.
+    """
+
+    def __init__(self, release: SglangRelease, scheduler: Any) -> None:
+        """Raises UnknownScheduler if the scheduler has parts that the check does not know."""
+        super().__init__()
+        self._release, self._built = release, built_of(release, scheduler)
+        self._config = config_of(release, self._built)
+        self._memory = memory = LiveMemory(release, self._config, self._built)
+        self._requests = SglangRequests(release, self._config, self._notice)
+        self._is_busy = self._is_watched = False
+        self._records: AuditedRecords | None = None  # for an audit
+        self._state: SglangState | None = None  # for a census
+        configs = [msgspec.to_builtins(self._config)]
+        self.live = Live(
+            handlers={},
+            terms=memory.terms,
+            uncached=memory.uncached,
+            pools=memory.pools(),
+            holders=self._audited,
+            capture=self._capture,
+            moves=(AllocatorMove,),
+            owned=lambda events, before, after: [event for _, event in with_owners(events, before, after)],
+            has_inputs=lambda: self._is_in_step,
+            needs_no_pass=lambda: not self._requests,
+            is_paused=lambda: bool(scheduler._engine_paused),
+            header=lambda: Header(engine="sglang", version=release.text, configs=configs),
+            max_recorded_ops=MAX_OPS,
+            lost=differences(self._built),
+        )
+
+    def turn_ended(self) -> None:
+        """Check the turn before, unless there was nothing to do in it."""
+        is_busy = bool(self._requests) and not self._built.scheduler._engine_paused
+        if not (is_busy or self._is_busy):
+            return
+        self._is_busy = is_busy
+        self._abandon_lost()
+        early = [one for one in self._requests.forget_ended() if one.finish_reason != FinishReason.LENGTH]
+        for request in early:
+            is_aborted = self._recorder.is_aborted(request.id)
+            if len(request.req.output_ids) < 2 and not is_aborted and not self._config.overlap:
+                self._recorder.lose("requests that ended with their first token")
+        self._end_step([request.id for request in early], in_step=True)
+
+    def inputs_taken(self) -> None:
+        """Requests and commands of this turn have been taken in."""
+        if self._has_inputs:
+            self._is_busy = True
+            self._abandon_lost()
+            self._begin_step()
+
+    def added(self, req: Any) -> None:
+        """A request enters the queue; a retracted one returns to it."""
+        if hasattr(req, "swarden"):
+            return
+        self._has_inputs = True
+        request = SglangRequest(self._requests.next_id(), req, self._built.namespace_of(req.extra_key))
+        if self._state is not None:
+            self._state.added(request)
+        self._requests.add(request)
+        if is_rejected(req):
+            self._recorder.lose("requests that were rejected on arrival")
+        else:
+            op = Submit(
+                tokens=tuple(req.origin_input_ids),
+                max_new_tokens=req.sampling_params.max_new_tokens,
+                priority=getattr(req, "priority", None) or 0,
+                namespace=request.namespace,
+            )
+            self._recorder.record_request(RecordedSubmit(request.id, op))
+        if getattr(req, "session", None) is not None:
+            self._recorder.lose("turns of sessions, which are recorded as requests of their own")
+
+    def aborting(self, message: Any) -> None:
+        """Requests are about to be aborted by the beginning of their id, or all."""
+        self._has_inputs = True
+        for request in self._requests.unfinished.values():
+            if message.abort_all or request.req.rid.startswith(message.rid):
+                self._aborted(request.id)
+
+    def launching(self, batch: Any) -> None:
+        """A pass is about to be launched."""
+        self._requests.report_changes()
+        if self._state is not None:
+            self._notice(self._state.launched(batch))
+
+    def completing(self) -> None:
+        """The result of a pass is about to be processed."""
+        self._requests.report_changes()
+        if self._state is not None:
+            self._events.extend(self._state.completed())
+
+    def commanded(self, command: Op | str) -> None:
+        """A client has given this command, or one that is not recorded."""
+        self._has_inputs = True
+        if isinstance(command, str):
+            self._recorder.lose(command)
+        else:
+            self._recorder.record(command)
+
+    def flushed(self, is_done: bool) -> None:
+        """All pools were reset, unless a request runs: the check and the op-log begin anew."""
+        if is_done:
+            self._recorder.restart()
+            self._events.clear()
+            self._checker.start_over()
+
+    def _audited(self, tables: Mapping[str, OwnerTable]) -> Compare:
+        self._watch()
+        self._records = AuditedRecords(self._memory, tables)
+        return self._records.compare
+
+    def _capture(self, step: int, before: Snapshot | None) -> Snapshot:
+        self._watch()
+        if before is None or self._state is None:
+            self._state = SglangState(self._release, self._memory, self._requests)
+            return self._state.capture(step)
+        return sharing(before, self._state.capture(step))
+
+    def _watch(self) -> None:
+        if not self._is_watched:
+            self._is_watched = True
+            self._memory.watch(self._notice)
+
+    def _take_events(self) -> Iterable[NamedTuple]:
+        events = super()._take_events()
+        return events if self._records is None else self._records.named(events)
+
+    def _abandon_lost(self) -> None:
+        """Requests that left the queue without an end have been aborted there; one that keeps a row is lost."""
+        found = reachable(self._built.scheduler)
+        for request in self._requests.unfinished.values():
+            if id(request.req) not in found and held(request.req, "req_pool_idx") is None:
+                self._requests.abandon(request.id)
+
+
+def _pausing(mode: str) -> Op | str:
+    return Pause() if mode == RETRACT else f"pauses with mode {mode}"
+
+
+CALLS: Mapping[str, Follow] = {
+    "process_input_requests": Follow(lambda one, _: one.turn_ended(), lambda one, _: one.inputs_taken()),
+    "_add_request_to_queue": Follow(lambda one, arguments: one.added(arguments[0])),
+    "abort_request": Follow(lambda one, arguments: one.aborting(arguments[0])),
+    "run_batch": Follow(lambda one, arguments: one.launching(arguments[0])),
+    "process_batch_result": Follow(lambda one, _: one.completing()),
+    "pause_generation": Follow(lambda one, arguments: one.commanded(_pausing(arguments[0].mode))),
+    "continue_generation": Follow(lambda one, _: one.commanded(Resume())),
+    "flush_cache": Follow(after=lambda one, is_done: one.flushed(is_done)),
+}
+
+
+def wrap(module: ModuleType, setting: Mapping[str, str]) -> None:
+    """Wrap the event loops of the scheduler class, and the calls that are followed."""
+    loops = {*KNOWN_LOOPS, *[name for name in dir(module.Scheduler) if name.startswith("event_loop_")]}
+    calls = {**CALLS, **dict.fromkeys(sorted(loops), Follow(outermost=True, starts=True))}
+    wrap_calls(module.Scheduler, calls, "sglang", setting, _attach)
+
+
+def _attach(version: str, scheduler: Any, loop: str) -> SglangAttachment:
+    if loop not in KNOWN_LOOPS:
+        raise UsageError(f"it runs {loop}; {' and '.join(KNOWN_LOOPS)} are known")
+    return SglangAttachment(SglangRelease(version), scheduler)

@@ -1,0 +1,280 @@
+"""The strict check of a scheduler that a server has built, and the calls by which it follows that scheduler."""
+
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import msgspec
+
+import swarden.invariants.events as seen
+from swarden.harness.core.faults import FaultPlan
+from swarden.harness.core.oplog import Header
+from swarden.harness.core.ops import Flush, Submit
+from swarden.harness.engines.vllm import reports
+from swarden.harness.engines.vllm.adapter import REPORTED
+from swarden.harness.engines.vllm.boot import VllmRelease
+from swarden.harness.engines.vllm.capture import VllmCapture
+from swarden.harness.engines.vllm.core import BuiltCore
+from swarden.harness.engines.vllm.device import POOL
+from swarden.harness.engines.vllm.moves import Moves
+from swarden.harness.engines.vllm.passes import VllmPass
+from swarden.harness.engines.vllm.requests import VllmRequest, VllmRequests
+from swarden.harness.engines.vllm.runner import Hooks, Runner
+from swarden.harness.engines.vllm.running import RequestNumbers, built_of, config_of, differences
+from swarden.harness.strict.follow import MAX_OPS, Attachment, Follow, UnknownScheduler, numbering
+from swarden.harness.strict.follow import wrap as wrap_calls
+from swarden.harness.strict.live import Compare, Live, LivePool, Terms
+from swarden.harness.strict.owners import OwnerTable, wrongly_owned_unit
+from swarden.harness.strict.recording import RecordedSubmit
+from swarden.invariants.events import REQUEST_KIND, FinishReason, Owner
+from swarden.invariants.reuse import sharing
+from swarden.invariants.view import FREE, Snapshot
+from swarden.invariants.violation import Violation
+
+OF_THE_PORT = frozenset(
+    kind.__name__
+    for kind in (
+        *(seen.Fired, seen.Loaded, seen.Paused, seen.Proposed),
+        *(seen.Read, seen.Rejected, seen.Resumed, seen.Verified),
+    )
+)
+UNREPORTED = seen.ALL_EVENTS - REPORTED | OF_THE_PORT
+
+
+class LiveBlocks:
+    """The terms and the holders of the pool: the blocks in the tables of the requests.
+
+    The cost is a pass over these tables.
+    """
+
+    def __init__(self, built: BuiltCore) -> None:
+        self._built, self.capacity = built, len(built.pool.blocks) - 1
+
+    def terms(self) -> Sequence[Terms]:
+        held = len({block.block_id for _, block in self._in_tables()})
+        return (Terms(POOL, self.capacity, self._built.pool.get_num_free_blocks(), uncached=held),)
+
+    def uncached(self, _pool: str) -> Counter[Owner]:
+        """The blocks of each request; a shared one is of the first request that has it."""
+        held: dict[int, Owner] = {}
+        for owner, block in self._in_tables():
+            held.setdefault(block.block_id, owner)
+        return Counter(held.values())
+
+    def wrongly_shared(self, table: OwnerTable, _moved: Collection[Owner]) -> Sequence[Violation]:
+        """A block counts at least the places in tables that have it."""
+        places: dict[int, list[Owner]] = {}
+        for owner, block in self._in_tables():
+            places.setdefault(block.block_id, []).append(owner)
+        readers = {unit: self._built.pool.blocks[unit].ref_cnt for unit in places}
+        return [
+            wrongly_owned_unit(table, unit, owners if readers[unit] > 0 else [FREE, *owners[:1]])
+            for unit, owners in places.items()
+            if readers[unit] < len(owners)
+        ]
+
+    def _in_tables(self) -> Iterator[tuple[Owner, Any]]:
+        for table in self._built.tables:
+            for rid, blocks in table.req_to_blocks.items():
+                owner = Owner(REQUEST_KIND, self._built.number_of(rid))
+                for block in blocks:
+                    if not block.is_null:
+                        yield owner, block
+
+
+class VllmAttachment(Attachment):
+    """Follows the calls to a scheduler.
+
+    A turn is a step of the engine core: a call of `schedule`, and of `update_from_output` unless the queue of batches
+    is not full yet.  For a census, a runner follows the passes as the stand-in for the model runner does.
+    """
+
+    def __init__(self, release: VllmRelease, scheduler: Any) -> None:
+        """Raises UnknownScheduler if the scheduler has parts that the check does not know."""
+        super().__init__()
+        self._number_of, self._namespace_of = RequestNumbers(scheduler.requests), numbering()
+        self._built = built_of(release, scheduler, self._number_of)
+        self._config = config_of(release, scheduler)
+        self._requests = VllmRequests(release, self._config, self._notice)
+        self._num_in_flight = 0
+        self._is_in_turn = False
+        self._moves: Moves | None = None  # for an audit or a census
+        self._runner: Runner | None = None  # for a census
+        blocks, configs = LiveBlocks(self._built), [msgspec.to_builtins(self._config)]
+        unpaused = release.part("PauseState").UNPAUSED
+        self.live = Live(
+            handlers={},
+            terms=blocks.terms,
+            uncached=blocks.uncached,
+            pools=[LivePool(POOL, "block", blocks.capacity)],
+            holders=partial(self._audited, blocks),
+            capture=partial(self._capture, release),
+            has_inputs=lambda: self._is_in_step,
+            needs_no_pass=lambda: not self._requests,
+            is_paused=lambda: bool(scheduler.pause_state != unpaused),
+            header=lambda: Header(engine="vllm", version=release.text, configs=configs),
+            max_recorded_ops=MAX_OPS,
+            lost=differences(scheduler),
+        )
+
+    def added(self, req: Any) -> None:
+        """A request is about to enter the queue."""
+        if req.resumable:
+            raise UnknownScheduler(f"request {req.request_id} streams its input, which is not known")
+        self._begin_input()
+        number, namespace = self._number_of.begin(req.request_id), self._namespace_of(_salt(req))
+        self._requests.live[number] = VllmRequest(number, req, namespace)
+        if req.mm_features or req.prompt_token_ids is None:
+            self._recorder.lose("requests with other inputs than tokens")
+        else:
+            op = Submit(
+                tokens=tuple(req.prompt_token_ids),
+                max_new_tokens=req.max_tokens,
+                priority=-req.priority,
+                namespace=namespace,
+            )
+            self._recorder.record_request(RecordedSubmit(number, op))
+
+    def finished(self) -> None:
+        """Requests have been aborted, or ended by an error."""
+        ended = [number for number, request in self._requests.live.items() if request.req.is_finished()]
+        if ended and self._is_in_turn:
+            self._recorder.lose("aborts while a pass was computed")
+        elif ended:
+            self._begin_input()
+        for number in ended:
+            self._aborted(number)
+            self._requests.end(number, FinishReason.ABORT)
+
+    def preempting(self, req: Any) -> None:
+        self._notice(seen.Retracted(self._built.number_of(req.request_id), req.num_output_tokens, ()))
+
+    def scheduling(self) -> None:
+        """A turn begins."""
+        if self._is_in_turn:
+            self._end_turn()
+        if self._has_inputs:
+            self._begin_step()
+        self._is_in_turn = True
+
+    def scheduled(self, output: Any) -> None:
+        """A pass is about to be launched; the turn ends if the queue of batches has a place for another one."""
+        if self._runner is not None:
+            self._runner.launch(output)
+        self._settle()
+        self._num_in_flight += 1
+        if output.num_scheduled_tokens and self._num_in_flight < self._config.most_launches:
+            self._end_turn()
+
+    def completing(self) -> None:
+        """The result of a pass is about to be processed."""
+        self._is_in_turn = True
+        self._num_in_flight -= 1
+        if self._runner is not None:
+            self._runner.land()
+
+    def updated(self, outputs: Mapping[int, Any]) -> None:
+        for of_client in outputs.values():
+            for output in of_client.outputs:
+                self._requests.take(self._built.number_of(output.request_id), output)
+        self._end_turn()
+
+    def resetting(self, resets_running: bool) -> None:
+        """The cache is about to be reset; if all running requests are preempted, the results of passes are dropped."""
+        self._begin_input()
+        if not resets_running:
+            self._recorder.record(Flush())
+            return
+        self._recorder.lose("resets that preempted the running requests")
+        if self._runner is not None:
+            for request in self._requests.live.values():
+                if any(request.req is one for one in self._built.scheduler.running):
+                    request.dropped = self._runner.last_launch
+
+    def reset(self, is_done: bool) -> None:
+        """The cache was reset, unless a request has blocks; then the op-log begins anew if there is no request."""
+        if self._moves is not None:
+            self._moves.settle()
+        if is_done and not self._requests:
+            self._recorder.restart()
+
+    def _watched(self) -> Moves:
+        if self._moves is None:
+            self._moves = Moves(self._built, self._notice, self._requests.owner)
+        return self._moves
+
+    def _audited(self, blocks: LiveBlocks, tables: Mapping[str, OwnerTable]) -> Compare:
+        self._watched()
+        return partial(blocks.wrongly_shared, tables[POOL])
+
+    def _capture(self, release: VllmRelease, step: int, before: Snapshot | None) -> Snapshot:
+        if before is None:
+            hooks = Hooks(self._notice, self._launched, self._completed, self._built.number_of)
+            self._runner = runner = Runner(release, self._config, FaultPlan({}), hooks)
+            self._walk = VllmCapture(self._config, self._built, runner, self._watched(), UNREPORTED)
+        after = self._walk.capture(step, self._requests, is_paused=False)
+        return after if before is None else sharing(before, after)
+
+    def _launched(self, one: VllmPass) -> None:
+        if self._runner is not None:
+            self._events.extend(reports.launched(one, self._config, self._runner.device))
+
+    def _completed(self, one: VllmPass) -> None:
+        self._events.extend(reports.completed(one, self._requests))
+
+    def _begin_input(self) -> None:
+        """A call of a client follows the turn before."""
+        if self._is_in_turn:
+            self._end_turn()
+        self._has_inputs = True
+
+    def _end_turn(self) -> None:
+        self._is_in_turn = False
+        ends = {one.request_id: one.finish_reason for one in self._requests.streamed() if one.finish_reason is not None}
+        self._end_step(
+            [
+                number
+                for number, reason in ends.items()
+                if reason != FinishReason.LENGTH and not self._recorder.is_aborted(number)
+            ]
+        )
+
+    def _settle(self) -> None:
+        if self._runner is not None and self._moves is not None:
+            self._moves.settle()
+
+    def _take_events(self) -> Iterable[NamedTuple]:
+        self._settle()
+        return super()._take_events()
+
+
+def _salt(req: Any) -> Hashable:
+    """What tells the cached blocks of this request from those of the same tokens; None if nothing does."""
+    salt = req.cache_salt, None if req.lora_request is None else req.lora_request.lora_name
+    return salt if any(salt) else None
+
+
+CALLS: Mapping[str, Follow] = {
+    "__init__": Follow(starts=True),
+    "add_request": Follow(lambda one, arguments: one.added(arguments[0])),
+    "finish_requests": Follow(after=lambda one, _: one.finished()),
+    "schedule": Follow(lambda one, _: one.scheduling(), lambda one, output: one.scheduled(output), outermost=True),
+    "_preempt_request": Follow(lambda one, arguments: one.preempting(arguments[0])),
+    "update_from_output": Follow(
+        lambda one, _: one.completing(), lambda one, outputs: one.updated(outputs), outermost=True
+    ),
+    "reset_prefix_cache": Follow(
+        lambda one, arguments: one.resetting(arguments[0]), lambda one, is_done: one.reset(is_done)
+    ),
+}
+
+
+def wrap(module: ModuleType, setting: Mapping[str, str]) -> None:
+    """Wrap the constructor of the scheduler class, and the calls that are followed."""
+    wrap_calls(module.Scheduler, CALLS, "vllm", setting, _attach)
+
+
+def _attach(version: str, scheduler: Any, _call: str) -> VllmAttachment:
+    return VllmAttachment(VllmRelease(version), scheduler)
