@@ -72,7 +72,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (40, "the demo's engine as a package of a user, in place of tests/your_engine"),
         (20, "long texts on a terminal"),
         (40, "the help of each command"),
-        (60, "the strict check of any engine that its target describes"),
+        (80, "the strict check of any engine that its target describes"),
     ],
     "tests/packaging": [(120, "wheel and sdist are tried in empty environments")],
     "tests/quality": [
