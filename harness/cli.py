@@ -147,7 +147,7 @@ def run(command: Callable[[], int | None]) -> int:
         code = ExitCode.INTERRUPTED
     except BaseException:  # Python's own exit code for it, 1, means a violation here
         ERR.print(traceback.format_exc(), markup=False, end="", soft_wrap=True)
-        ERR.print("swarden: this is a fault of swarden itself; please report it")
+        ERR.print("swarden: internal error; please report it")
         code = ExitCode.FAULT
     return code
 
@@ -164,7 +164,8 @@ def _misuse(what: str) -> ExitCode:
     """Print a mistake of the user; `what` is empty if the help was printed instead."""
     if what:
         text = " ".join(what.splitlines())
-        ERR.print(f"swarden: {text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + '…'}", markup=False)
+        shown = text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "…"
+        ERR.print(f"swarden: {shown}", markup=False, soft_wrap=True)  # it can have a command to copy
     return ExitCode.MISUSE
 
 

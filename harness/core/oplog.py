@@ -61,6 +61,10 @@ class OpLogError(UsageError):
         return " ".join(f"{place}: {self.what}; {self.remedy}".splitlines())
 
 
+class FormerMachineError(OpLogError):
+    """The op-log is of a machine that an earlier build had."""
+
+
 class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Everything that a run depends on except its ops; `configs` has one JSON object for each engine.
 
@@ -263,7 +267,7 @@ def _check_machine(line: NumberedLine, header: Header, target: Target) -> None:
     spec = target.machines.get(header.machine)
     if spec is None and header.machine in FORMER_MACHINES:
         what = f"the header: machine {header.machine} is a test of tests/quality now, and no machine any more"
-        raise line.error(what, "use the build that wrote it")
+        raise FormerMachineError(line.path, line.number, what, "remove the file, or use the build that wrote it")
     if spec is None:
         what = f"the header: machine is {shortened(header.machine)}, want {', '.join(target.machines)}"
         raise line.error(what, UNKNOWN_REMEDY)

@@ -22,19 +22,20 @@ from swarden.invariants.transition import Transition
 ValueT = TypeVar("ValueT")
 
 ENGINE, PAIR = "engine", "pd"  # the machines that drive one whole engine, and a prefill and a decode engine
-STATE_WINDOW = 2  # a token reads the recurrent state that the token before it left
 TIMEOUT_MS = 100  # the request timeout that configurations have, and by which traffic advances the clock
 
 
 class Pool(NamedTuple):
     """A KV pool for generic traffic: its usable `units`, and the `window` of tokens that a position reads.
 
-    The window includes the position itself.  A window of None reads the whole prefix.
+    The window includes the position itself.  A window of None reads the whole prefix.  A pool that `has_states` keeps
+    recurrent states, of which a request has few.
     """
 
     name: str
     units: int
     window: int | None = None
+    has_states: bool = False
 
 
 class Shape(NamedTuple):
@@ -42,8 +43,8 @@ class Shape(NamedTuple):
 
     `sessions_rewind` is false if the prompt of a turn must begin with all tokens of its session.  `unused` names the
     ops and faults of the target that an engine of this configuration does not have.  `uses_before_backup` is how often
-    a prefix is used until it is copied to the host; 0 without a host tier.  `least_new_tokens` is the least that a
-    request may ask for.
+    a prefix is used until it is copied to the host; 0 without a host tier.  `slow_copy` is the fault by which copies to
+    or from the host are late, if there is one.  `serves_prompts_alone`: a request may ask for no token.
     """
 
     page_size: int = 1
@@ -55,7 +56,8 @@ class Shape(NamedTuple):
     sessions_rewind: bool = True
     unused: Collection[str] = ()
     uses_before_backup: int = 0
-    least_new_tokens: int = 1
+    slow_copy: str = ""
+    serves_prompts_alone: bool = False
 
 
 class Draw(Protocol):
@@ -82,8 +84,8 @@ class Watch(Protocol):
 class MachineSpec:
     """A way to drive a target: the ops of its systems, and the models and roles of its engines.
 
-    `traffic` is the Hypothesis machine that draws its ops, as "module:Class"; a campaign makes `turns` batches of it in
-    each rotation through the machines of the target, none if only a campaign that names the machine has it.
+    `traffic` is the Hypothesis machine that draws its ops, as "module:Class"; a campaign makes `batches` of it in each
+    rotation through the machines of the target, none if only a campaign that names the machine has it.
     `models` are the models that its engines can run instead of the stand-in; `roles` has the role of each engine if
     there are several.  `probes` are rare states that its runs must reach, each with its meaning.
     """
@@ -93,7 +95,7 @@ class MachineSpec:
     roles: Sequence[str] = ()
     probes: Mapping[str, str] = field(default_factory=dict)
     traffic: str = "swarden.harness.search.traffic:EngineTraffic"
-    turns: int = 1
+    batches: int = 1
 
 
 class Target(Protocol):
@@ -140,8 +142,8 @@ class Target(Protocol):
         return hash_of_packages((self.code.package, adapter, "swarden.harness", "swarden.invariants"))
 
     def config(self, draw: Draw) -> Any:
-        """A random configuration; the default one, if a target draws none."""
-        return self.decode({})
+        """A random configuration."""
+        raise UsageError(f"{self.name}: its target draws no configuration; define config or configs there")
 
     def configs(self, draw: Draw, machine: str, load: str) -> Sequence[Any]:
         """Random configurations of the engines of a machine; `load` is the name of a load of `harness.search.loads`.

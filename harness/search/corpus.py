@@ -13,7 +13,7 @@ from typing import NamedTuple
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import read_whole, write_whole
 from swarden.harness.core.limits import MAX_CORPUS_BYTES, MAX_OPLOG_BYTES
-from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.oplog import FormerMachineError, Header, OpLog
 from swarden.harness.core.ops import Drain
 
 MOST = 2_048  # logs in a folder; the last ones are dropped
@@ -90,8 +90,14 @@ def digest_of(folder: Path) -> str:
 
 
 def logs_of(folder: Path, engine: str, machine: str | None = None) -> list[CorpusLog]:
-    """The logs for an engine, and for one of its machines if it is given; raises OpLogError if one cannot be read."""
-    logs = [CorpusLog(path.name, OpLog.load(path, engine=engine, inside=folder)) for path in files_of(folder)]
+    """The logs for an engine, and for one of its machines if it is given; raises OpLogError if one cannot be read.
+
+    Those of machines that an earlier build had are left out.
+    """
+    logs = []
+    for path in files_of(folder):
+        with suppress(FormerMachineError):
+            logs.append(CorpusLog(path.name, OpLog.load(path, engine=engine, inside=folder)))
     return [one for one in logs if machine in (None, one.log.header.machine)]
 
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from swarden.harness.core.limits import MAX_STEPS_PER_OP
+from swarden.harness.core.limits import MAX_CHOICES, MAX_STEPS_PER_OP, MAX_STRETCH
 from swarden.harness.core.ops import Accept, Heal, Inject, Op, Recipe, Step
 
 PRESSURE_PAGES = (0, 1, 3, 10)
@@ -18,7 +18,7 @@ OUTAGE = 1000  # crossings; more than a few steps have, so that the fault is sti
 OptionT = TypeVar("OptionT", bound=Hashable)
 
 
-def options(*values: OptionT) -> SearchStrategy[OptionT]:
+def one_option(*values: OptionT) -> SearchStrategy[OptionT]:
     """One of these values, drawn from a strategy that is made once.
 
     Hypothesis validates each new strategy object before it draws from it, which costs more than the draw.
@@ -42,10 +42,18 @@ def recipes(draw: DrawFn) -> Recipe:
     continues = draw(st.integers(0, 15))
     return Recipe(
         path=tuple(draw(PATHS)),
-        stretch=draw(options(4, 1, 3, 5, 8, 16)),
+        stretch=draw(one_option(4, 1, 3, 5, 8, 16)),
         cut=draw(st.integers(0, 4)),
         continues=continues - 8 if continues >= 8 else None,
     )
+
+
+def long_recipe(length: int, *, family: int) -> Recipe:
+    """A prompt of so many tokens, at least one; prompts of one family begin with the same tokens."""
+    length = max(1, length)
+    stretches = min(MAX_CHOICES, -(-length // MAX_STRETCH))
+    stretch = min(MAX_STRETCH, -(-length // stretches))
+    return Recipe(path=(family,) * stretches, stretch=stretch, cut=max(0, stretches * stretch - length))
 
 
 @lru_cache(MOST_OPTIONS)
@@ -93,10 +101,10 @@ def troubles(draw: DrawFn, faults: Sequence[str]) -> tuple[Op, ...]:
     """
     if not faults:
         return (Step(),)
-    fault = draw(options(*faults))
-    skip, count = draw(options(0, 1, 0, 2, 5)), draw(options(1, 1, 2, 3, OUTAGE))
+    fault = draw(one_option(*faults))
+    skip, count = draw(one_option(0, 1, 0, 2, 5)), draw(one_option(1, 1, 2, 3, OUTAGE))
     inject = Inject(fault=fault, skip=skip, count=count)
     if count < OUTAGE:
         return (inject,)
-    healed = draw(options(fault, None))
+    healed = draw(one_option(fault, None))
     return inject, Step(count=draw(st.integers(1, 4))), Heal(fault=healed)

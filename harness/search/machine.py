@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from hypothesis.stateful import RuleBasedStateMachine
 
 from swarden.harness.core.driver import Driver
+from swarden.harness.core.errors import UsageError
 from swarden.harness.core.imports import importing
 from swarden.harness.core.oplog import Header
 from swarden.harness.core.ops import Abort, Drain, Op
@@ -124,6 +125,11 @@ class Machine(Player, RuleBasedStateMachine):
     For Hypothesis every run passes: the campaign saves, shrinks and reports the findings.
     """
 
+    def supported(self, ops: Iterable[Op]) -> list[Op]:
+        """Those of the ops that the machine has."""
+        kinds = self.listener.target.machines[self.machine].ops
+        return [op for op in ops if type(op) in kinds]
+
     def teardown(self) -> None:
         if self.driver is not None and self.listener.aborts_at_end:
             self.apply_all(_aborts(self.driver))
@@ -141,19 +147,23 @@ def _aborts(driver: Driver) -> list[Op]:
 
 def turns_of(target: Target, name: str | None) -> list[type[Machine]]:
     """The Hypothesis machines in the order in which batches use them: that of a machine, or those of a rotation."""
-    specs = [target.machines[name]] if name else target.machines.values()
-    left = Counter({spec.traffic: 1 if name else spec.turns for spec in specs})
-    turns = []
-    while +left:  # the machines in turn, as long as each has turns left
-        turns += [_loaded(traffic) for traffic, num in left.items() if num > 0]
+    if name:
+        return [_loaded(name, target.machines[name].traffic)]
+    left = Counter({name: spec.batches for name, spec in target.machines.items()})
+    order: list[str] = []
+    while +left:  # the machines by turns, as long as each has batches left
+        order += (+left).keys()
         left.subtract(dict.fromkeys(left, 1))
-    return turns
+    if not order:
+        raise UsageError(f"{target.name}: no machine has batches; give one at least 1, or name one with --machine")
+    return [_loaded(name, target.machines[name].traffic) for name in order]
 
 
 @cache
-def _loaded(reference: str) -> type[Machine]:
-    """The class of "module:Class"."""
+def _loaded(name: str, reference: str) -> type[Machine]:
+    """The class of "module:Class", for the machine of a target with this name."""
     with importing(f"the machine {reference}", catches=BaseException):
-        machine: type[Machine] = EntryPoint("", reference, "").load()
-    assert issubclass(machine, Machine), f"{reference} is not a Machine"
-    return machine
+        loaded: type[Machine] = EntryPoint("", reference, "").load()
+        if not issubclass(loaded, Machine):
+            raise ImportError(f"{reference} is not a subclass of {Machine.__module__}.{Machine.__name__}")
+    return loaded if loaded.machine == name else type(loaded.__name__, (loaded,), {"machine": name})

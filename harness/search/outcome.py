@@ -21,7 +21,7 @@ from swarden.harness.search.result import Result
 NOT_JUDGED = "not judged"
 SHORTEST_BOOT_S = 0.1  # a shorter boot is not printed
 VERDICTS = {
-    ExitCode.FAULT: "a fault of swarden itself",
+    ExitCode.FAULT: "internal error",
     ExitCode.MISUSE: "a fault of the target",
     ExitCode.NONDETERMINISTIC: "not deterministic",
     ExitCode.VIOLATED: "violated",

@@ -6,15 +6,16 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
-from swarden.harness.core.ops import Inject, Op, Recipe, Step, Submit
+from swarden.harness.core.ops import AdvanceClock, Inject, Op, Recipe, Step, Submit
 from swarden.harness.core.target import PAIR
-from swarden.harness.search.draws import acceptances, fault_sets, options
+from swarden.harness.search.draws import acceptances, fault_sets, long_recipe, one_option
 from swarden.harness.search.loads import LOADS_OF_PAIRS, Kinds, Load
 from swarden.harness.search.machine import Machine
 from swarden.harness.search.scenes import submissions
-from swarden.harness.search.traffic import HypothesisDraw, Requests, faults_of, kinds_of, ops_of, requests_of
+from swarden.harness.search.traffic import HypothesisDraw, Requests, kinds_of, ops_of, requests_of
 
 PREFILL, DECODE = SIDES = (0, 1)  # the ordinals of the engines
+CLOCK_JUMPS_MS = (1, 3, 15, 100)  # the retries and the shorter time-outs of a link
 LINK, REFUSES = "link.", "pool.refuses"  # the beginning of the faults between engines, and a fault of a reservation
 KINDS: Kinds = (
     *("submit",) * 6,
@@ -43,18 +44,16 @@ class PairTraffic(Machine):
     def configure(self, data: st.DataObject) -> None:
         target, draw = self.listener.target, HypothesisDraw(data)
         load = draw.one_of(LOADS_OF_PAIRS)
-        self.begin(target.configs(draw, self.machine, load.name))
-        shapes = [target.shape(config) for config in self.configs]
-        of_side = [faults_of(target, shape) for shape in shapes]
-        every = dict.fromkeys(fault for faults in of_side for fault in faults)
+        sides = requests_of(self, data, load)
+        every = dict.fromkeys(fault for requests in sides for fault in requests.possible)
         linked = [fault for fault in every if fault.startswith(LINK)]
         drawn = data.draw(fault_sets([*every, *linked])) if every else ()  # more runs have those of the link
         self.sides = tuple(
-            requests_of(load, shape, tuple(fault for fault in drawn if fault in faults))
-            for shape, faults in zip(shapes, of_side, strict=True)
+            requests._replace(faults=tuple(fault for fault in drawn if fault in requests.possible))
+            for requests in sides
         )
         self.mishaps = tuple(
-            (side, fault) for side in SIDES for fault in of_side[side] if fault in linked or fault == REFUSES
+            (side, fault) for side in SIDES for fault in sides[side].possible if fault in linked or fault == REFUSES
         )
         ops = target.machines[self.machine].ops
         self.kinds = tuple(frozenset(kinds_of(ops, requests)) for requests in self.sides)
@@ -63,12 +62,14 @@ class PairTraffic(Machine):
 
     @rule(data=st.data())
     def act(self, data: st.DataObject) -> None:
-        kind, side = data.draw(options(*KINDS)), data.draw(options(DECODE, PREFILL))
+        kind, side = data.draw(one_option(*KINDS)), data.draw(one_option(DECODE, PREFILL))
         if kind in OF_BOTH:
-            self.apply_all(data.draw(ops_of_both(kind, self)))
+            self.apply_all(self.supported(data.draw(ops_of_both(kind, self))))
             return
-        drawn = ops_of(kind if kind in self.kinds[side] else "step", self.sides[side])
-        self.apply_all(msgspec.structs.replace(op, engine=side) for op in data.draw(drawn))
+        ops: tuple[Op, ...] = data.draw(ops_of(kind if kind in self.kinds[side] else "step", self.sides[side]))
+        if isinstance(ops[0], AdvanceClock):
+            ops = (AdvanceClock(ms=data.draw(one_option(*CLOCK_JUMPS_MS))),)
+        self.apply_all(self.supported(msgspec.structs.replace(op, engine=side) for op in ops))
 
 
 @st.composite
@@ -80,9 +81,9 @@ def ops_of_both(draw: st.DrawFn, kind: str, run: PairTraffic) -> tuple[Op, ...]:
     if kind == "fit":
         return *draw(fitting_prompts(run)), *draw(turns())
     if kind == "mishap" and run.mishaps:
-        side, fault = draw(options(*run.mishaps))
-        inject = Inject(engine=side, fault=fault, skip=draw(options(0, 1, 2, 3)), count=draw(options(1, 1, 2, 6)))
-        invited = (Step(engine=DECODE), Step(engine=PREFILL))[: draw(options(0, 1, 2))]
+        side, fault = draw(one_option(*run.mishaps))
+        inject = Inject(engine=side, fault=fault, skip=draw(one_option(0, 1, 2, 3)), count=draw(one_option(1, 1, 2, 6)))
+        invited = (Step(engine=DECODE), Step(engine=PREFILL))[: draw(one_option(0, 1, 2))]
         return draw(submissions(load)), *invited, inject, *draw(turns()), *draw(turns())
     return draw(turns())
 
@@ -98,7 +99,7 @@ def turns(draw: st.DrawFn) -> tuple[Op, ...]:
 def follow_ups(draw: st.DrawFn, load: Load, *, refuses: bool) -> tuple[Op, ...]:
     """A prompt, the steps to serve it, and a prompt with the same prefix, which may be cached on both sides."""
     first = draw(submissions(load))
-    recipe = msgspec.structs.replace(first.recipe, stretch=draw(options(1, 2, 5, 9)))
+    recipe = msgspec.structs.replace(first.recipe, stretch=draw(one_option(1, 2, 5, 9)))
     again = msgspec.structs.replace(first, recipe=recipe)
     longer = Submit(recipe=Recipe(path=(*first.recipe.path, 0), stretch=first.recipe.stretch), max_new_tokens=2)
     serve = (Step(engine=DECODE, count=2), Step(engine=PREFILL, count=4), Step(engine=DECODE, count=8))
@@ -110,7 +111,7 @@ def follow_ups(draw: st.DrawFn, load: Load, *, refuses: bool) -> tuple[Op, ...]:
 def fitting_prompts(draw: st.DrawFn, run: PairTraffic) -> tuple[Op, ...]:
     """A prompt that a pool of the prefill side can just hold, or just not; it matches no prefix of the others."""
     shape = run.sides[PREFILL].shape
-    sizes = [pool.units * shape.page_size for pool in shape.pools] + [shape.chunk_len or 0]
-    length = draw(options(*filter(None, sizes))) + draw(options(1, 0, -1, -8))
-    recipe = Recipe(path=(3,), stretch=max(1, min(length, shape.max_context_len - 17)))
-    return (Submit(recipe=recipe, max_new_tokens=draw(options(1, 4, 16)), namespace=3),)
+    sizes = [pool.units * shape.page_size for pool in shape.pools if not pool.has_states] + [shape.chunk_len or 0]
+    length = draw(one_option(*filter(None, sizes))) + draw(one_option(1, 0, -1, -8))
+    recipe = long_recipe(min(length, shape.max_context_len - 17), family=3)
+    return (Submit(recipe=recipe, max_new_tokens=draw(one_option(1, 4, 16)), namespace=3),)

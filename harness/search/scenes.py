@@ -24,13 +24,13 @@ from swarden.harness.core.ops import (
     Submit,
     Turn,
 )
-from swarden.harness.core.target import STATE_WINDOW, TIMEOUT_MS, Shape
-from swarden.harness.search.draws import options, ordinals, rarely, recipes, stop_sets, troubles
+from swarden.harness.core.target import TIMEOUT_MS, Shape
+from swarden.harness.search.draws import long_recipe, one_option, ordinals, rarely, recipes, stop_sets, troubles
 from swarden.harness.search.loads import Load
 
 REWINDS = (0, 0, 1, 5, 13, 30)  # tokens
 CONTEST_PRIORITIES = (0, 4, 8, 12)  # of the request with the lowest priority in a contest
-HOST_SLOW, HOST_FAILS = "host.slow", "host.fails"  # faults
+HOST_FAILS = "host.fails"  # a fault
 MAX_STEP_OPS = 4  # Step ops in a row
 BEYOND_THE_WINDOW = (0, 3, 9, 1, 17)  # tokens that a turn rewinds beyond the window
 
@@ -45,9 +45,9 @@ def submissions(load: Load) -> st.SearchStrategy[Submit]:
 def _submissions(draw: st.DrawFn, outputs: tuple[int, ...], priorities: tuple[int, ...]) -> Submit:
     return Submit(
         recipe=draw(recipes()),
-        max_new_tokens=draw(options(*outputs)),
+        max_new_tokens=draw(one_option(*outputs)),
         stop=draw(stop_sets()),
-        priority=draw(options(*priorities)),
+        priority=draw(one_option(*priorities)),
         namespace=draw(rarely(st.integers(1, 2))),
     )
 
@@ -58,13 +58,13 @@ def crowds(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
     crowd = draw(st.lists(submissions(load), min_size=2, max_size=4))
     if draw(st.booleans()):
         crowd = [msgspec.structs.replace(one, recipe=crowd[0].recipe, namespace=0) for one in crowd]
-    return *crowd, Step(count=draw(options(4, 8)))
+    return *crowd, Step(count=draw(one_option(4, 8)))
 
 
 @st.composite
 def contests(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
     """Some running requests, sometimes with one prompt, and a later one with a higher priority than most of them."""
-    least = draw(options(*CONTEST_PRIORITIES))
+    least = draw(one_option(*CONTEST_PRIORITIES))
     many = draw(st.lists(submissions(load._replace(priorities=(least, least + 1, least + 2))), min_size=2, max_size=4))
     if draw(st.integers(0, 2)) == 2:
         many = [msgspec.structs.replace(one, recipe=many[0].recipe, namespace=0) for one in many]
@@ -82,12 +82,12 @@ def talks(draw: st.DrawFn, load: Load, *, rewinds: bool = True) -> tuple[Op, ...
     turn = Turn(
         session=draw(st.integers(0, 3)),
         recipe=draw(recipes()),
-        rewind=draw(options(*REWINDS)) if rewinds else 0,
-        max_new_tokens=draw(options(*load.outputs)),
+        rewind=draw(one_option(*REWINDS)) if rewinds else 0,
+        max_new_tokens=draw(one_option(*load.outputs)),
         stop=draw(stop_sets()),
-        priority=draw(options(*load.priorities)),
+        priority=draw(one_option(*load.priorities)),
     )
-    rewinding = Turn(session=turn.session, rewind=draw(options(9, 13, 22)), max_new_tokens=1)
+    rewinding = Turn(session=turn.session, rewind=draw(one_option(9, 13, 22)), max_new_tokens=1)
     disturbances = (
         (),
         (),
@@ -96,7 +96,7 @@ def talks(draw: st.DrawFn, load: Load, *, rewinds: bool = True) -> tuple[Op, ...
         (CloseSession(session=turn.session),),
         *((Step(count=8), Step(count=8), rewinding),) * (2 * rewinds),
     )
-    before, after = Step(count=draw(options(8, 4, 1))), Step(count=draw(options(8, 1)))
+    before, after = Step(count=draw(one_option(8, 4, 1))), Step(count=draw(one_option(8, 1)))
     disturbance = draw(st.sampled_from(disturbances))
     return *opens, turn, before, *disturbance, *((after,) if disturbance else ())
 
@@ -130,25 +130,27 @@ def intruders(draw: st.DrawFn, shape: Shape) -> tuple[Op, ...]:
 
     Its output may take the remaining pages too.
     """
-    most = draw(options(1, 16))
-    pages = _pages_for_one(shape) - draw(options(1, 3))
+    most = draw(one_option(1, 16))
+    pages = _pages_for_one(shape) - draw(one_option(1, 3))
     length = max(1, min(pages * shape.page_size, shape.max_context_len - most - 1) - shape.lookahead_len)
     steps = _steps(_num_chunks(length, shape) + most + 1)
-    return Submit(recipe=Recipe(path=(3,), stretch=length), namespace=3, max_new_tokens=most), *steps
+    return Submit(recipe=long_recipe(length, family=3), namespace=3, max_new_tokens=most), *steps
 
 
 @st.composite
-def returns(draw: st.DrawFn, load: Load, shape: Shape, faults: Collection[str]) -> tuple[Op, ...]:
+def returns(
+    draw: st.DrawFn, load: Load, shape: Shape, faults: Collection[str], possible: Collection[str]
+) -> tuple[Op, ...]:
     """Requests for a prompt whose device pages may be evicted by then, perhaps among others; some may be aborted.
 
-    They may ask for a part of the prompt first.
+    They may ask for a part of the prompt first.  `faults` are those of the run, `possible` those of the engine.
     """
     first = msgspec.structs.replace(draw(submissions(load)), recipe=draw(recipes()), namespace=0)
     other_submits = draw(st.lists(submissions(load), min_size=1, max_size=3))
     other_submits = [msgspec.structs.replace(one, namespace=3 + index) for index, one in enumerate(other_submits)]
     prompts: tuple[Submit, ...] = (first,)
-    eviction_ops: tuple[Op, ...] = (first, Step(count=4), *other_submits, Step(count=draw(options(8, 2, 4))))
-    if draw(options(True, True, False)):
+    eviction_ops: tuple[Op, ...] = (first, Step(count=4), *other_submits, Step(count=draw(one_option(8, 2, 4))))
+    if draw(one_option(True, True, False)):
         prompts, eviction_ops = draw(evicted_prompts(first, shape))
     whole, other = prompts[0], other_submits[0]
     part = msgspec.structs.replace(whole, recipe=msgspec.structs.replace(whole.recipe, path=whole.recipe.path[:-1]))
@@ -163,14 +165,15 @@ def returns(draw: st.DrawFn, load: Load, shape: Shape, faults: Collection[str]) 
             )
         )
     )
-    slow, fails = Inject(fault=HOST_SLOW, count=draw(st.integers(3, 16))), Inject(fault=HOST_FAILS, count=2)
-    host_faults = ((slow,), (fails,), (slow,)) if shape.uses_before_backup else ()
+    slow = Inject(fault=shape.slow_copy or None, count=draw(st.integers(3, 16)))
+    fails = Inject(fault=HOST_FAILS, count=2)
+    host_faults = [(slow,), (slow,)] * bool(shape.slow_copy) + [(fails,)] * (HOST_FAILS in possible)
     trouble = draw(st.sampled_from(((), draw(troubles(tuple(faults))), *host_faults)))
     interruptions: tuple[Op, ...] = ()
     if trouble == (slow,):  # during the load, when the earlier requests have ended
         aborts = (Abort(request=draw(st.integers(0, 2))),) * min(2, len(again))
         interruptions = draw(st.sampled_from((aborts, aborts, (Pause(), Resume()), ())))
-    return *eviction_ops, *trouble, *again, Step(), *interruptions, Step(count=draw(options(8, 1, 3)))
+    return *eviction_ops, *trouble, *again, Step(), *interruptions, Step(count=draw(one_option(8, 1, 3)))
 
 
 @st.composite
@@ -181,8 +184,8 @@ def evicted_prompts(draw: st.DrawFn, first: Submit, shape: Shape) -> tuple[tuple
     """
     stretch, path = max(first.recipe.stretch, shape.page_size), (*first.recipe.path, 0, 0)
     first = msgspec.structs.replace(first, recipe=Recipe(path=path[:4], stretch=stretch, cut=first.recipe.cut))
-    prompts = tuple(msgspec.structs.replace(first, namespace=index) for index in range(draw(options(1, 2, 1))))
-    times, most = max(1, shape.uses_before_backup), draw(options(1, 2))
+    prompts = tuple(msgspec.structs.replace(first, namespace=index) for index in range(draw(one_option(1, 2, 1))))
+    times, most = max(1, shape.uses_before_backup), draw(one_option(1, 2))
     eviction_ops = [
         (msgspec.structs.replace(one, max_new_tokens=most), Step(count=MAX_STEPS_PER_OP)) * times for one in prompts
     ]
@@ -192,20 +195,20 @@ def evicted_prompts(draw: st.DrawFn, first: Submit, shape: Shape) -> tuple[tuple
 @st.composite
 def outlasts(draw: st.DrawFn, shape: Shape) -> tuple[Op, ...]:
     """Two requests fill a pool. One ends soon; the other grows into its pages, whose backups are slow."""
-    most, slow = draw(options(16, 40)), Inject(fault=HOST_SLOW, count=draw(st.integers(3, 16)))
+    most, slow = draw(one_option(16, 40)), Inject(fault=shape.slow_copy or None, count=draw(st.integers(3, 16)))
     pages, left = _pages_for_one(shape), draw(st.integers(3, 8)) + shape.lookahead_len
     first = draw(st.integers(max(1, pages // 4), max(1, pages // 2)))
     lengths = [
         max(1, min(count * shape.page_size - left, shape.max_context_len - most - 1))
         for count in (first, pages - first)
     ]
-    outputs = (draw(options(1, 2, 4)), most)
+    outputs = (draw(one_option(1, 2, 4)), most)
     both = [
-        Submit(recipe=Recipe(path=(2,), stretch=length), namespace=3 + place, max_new_tokens=new_tokens)
+        Submit(recipe=long_recipe(length, family=2), namespace=3 + place, max_new_tokens=new_tokens)
         for place, (length, new_tokens) in enumerate(zip(lengths, outputs, strict=True))
     ]
     passes = _steps(2 + sum(_num_chunks(length, shape) for length in lengths))
-    return *both, *passes, *((slow,) if shape.uses_before_backup else ()), *_steps(most)
+    return *both, *passes, *((slow,) if shape.slow_copy else ()), *_steps(most)
 
 
 def _num_chunks(length: int, shape: Shape) -> int:
@@ -220,22 +223,19 @@ def _steps(count: int) -> tuple[Op, ...]:
 
 
 def _pages_for_one(shape: Shape) -> int:
-    """The pages that a prompt may fill: in a pool for whole prefixes if prefill is chunked, else in the smallest pool.
-
-    Pools of states are left out: a request has few of them.
-    """
+    """The pages that a prompt may fill: of a pool for whole prefixes if prefill is chunked, else of the smallest."""
     whole = [pool.units for pool in shape.pools if pool.window is None]
-    windowed = [pool.units for pool in shape.pools if pool.window is not None and pool.window > STATE_WINDOW]
-    return whole[0] if shape.chunk_len and whole else min([*whole, *windowed], default=16)
+    kept = [pool.units for pool in shape.pools if not pool.has_states]
+    return whole[0] if shape.chunk_len and whole else min(kept, default=16)
 
 
 @st.composite
 def rewinds(draw: st.DrawFn, load: Load, shape: Shape) -> tuple[Op, ...]:
     """A turn of a new session whose window slides far, and a turn that rewinds a little or much more than a window."""
-    most = draw(options(*load.outputs))
+    most = draw(one_option(*load.outputs))
     far = max([pool.window or 0 for pool in shape.pools], default=0) + shape.page_size
-    recipe = Recipe(path=(draw(options(0, 1)),), stretch=far + draw(st.integers(0, 8)))
+    recipe = long_recipe(far + draw(st.integers(0, 8)), family=draw(one_option(0, 1)))
     turn = Turn(recipe=recipe, max_new_tokens=most, stop=draw(stop_sets()))
-    back = Turn(rewind=far + draw(options(*BEYOND_THE_WINDOW)), max_new_tokens=draw(options(1, 4)))
+    back = Turn(rewind=far + draw(one_option(*BEYOND_THE_WINDOW)), max_new_tokens=draw(one_option(1, 4)))
     steps = (Step(count=MAX_STEPS_PER_OP),) * draw(st.integers(3, 4))
-    return OpenSession(), turn, *steps, back, Step(count=draw(options(4, 2))), CloseSession()
+    return OpenSession(), turn, *steps, back, Step(count=draw(one_option(4, 2))), CloseSession()

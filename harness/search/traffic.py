@@ -1,12 +1,14 @@
 """Random traffic for any engine, drawn from the target's ops, faults and shape."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import msgspec
+from hypothesis import reject
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
+from swarden.harness.core.limits import MAX_STRETCH
 from swarden.harness.core.ops import (
     Abort,
     Accept,
@@ -23,12 +25,14 @@ from swarden.harness.core.ops import (
     Submit,
     name_of,
 )
-from swarden.harness.core.target import ENGINE, TIMEOUT_MS, Draw, Shape, Target
+from swarden.harness.core.target import ENGINE, TIMEOUT_MS, Draw, Shape
+from swarden.harness.core.target_fault import TargetFault, blamed_on
 from swarden.harness.search.draws import (
     PRESSURE_PAGES,
     acceptances,
     fault_sets,
-    options,
+    long_recipe,
+    one_option,
     ordinals,
     rarely,
     step_counts,
@@ -50,7 +54,7 @@ from swarden.harness.search.scenes import (
 )
 
 CLOCK_JUMPS_MS = (1, TIMEOUT_MS, 60, 40, 1000, 7_200_000)
-NEEDS: dict[str, type[Op]] = {  # by kind: the op that the machine must support
+NEEDS: Mapping[str, type[Op]] = {  # by kind: the op that the machine must support
     "submit": Submit,
     "step": Step,
     "crowd": Submit,
@@ -71,6 +75,7 @@ NEEDS: dict[str, type[Op]] = {  # by kind: the op that the machine must support
     "trouble": Inject,
 }
 ALWAYS = ("submit", "step")  # kinds that no run leaves out
+INSTEAD = {"rewind": "talk"}  # of a load, for an engine that lacks the kind
 ACCEPTS: Kinds = ("accept",) * 2  # beside a mix, if the configuration has drafts
 
 ValueT = TypeVar("ValueT")
@@ -83,18 +88,20 @@ class HypothesisDraw(Draw):
         self._data = data
 
     def one_of(self, options: Sequence[ValueT]) -> ValueT:
-        return self._data.draw(st.sampled_from(options))
+        index: int = self._data.draw(one_option(*range(len(options))))
+        return options[index]
 
     def integer(self, low: int, high: int) -> int:
         return self._data.draw(st.integers(low, high))
 
 
 class Requests(NamedTuple):
-    """What the ops of one engine are drawn from."""
+    """What the ops of one engine are drawn from; `faults` are those of the run, `possible` those of the engine."""
 
     load: Load
     shape: Shape
     faults: tuple[str, ...]
+    possible: tuple[str, ...] = ()
 
 
 class EngineTraffic(Machine):
@@ -114,10 +121,9 @@ class EngineTraffic(Machine):
         target, draw = self.listener.target, HypothesisDraw(data)
         ops = target.machines[self.machine].ops
         load = draw.one_of([load for load in LOADS if all(NEEDS[kind] in ops for kind in load.also)])
-        self.begin(target.configs(draw, self.machine, load.name))
-        shape = target.shape(self.configs[0])
-        faults = faults_of(target, shape)
-        self.requests = requests_of(load, shape, data.draw(fault_sets(faults)) if faults else ())
+        [requests] = requests_of(self, data, load)
+        faults = data.draw(fault_sets(requests.possible)) if requests.possible else ()
+        self.requests = requests._replace(faults=faults)
         supported = kinds_of(ops, self.requests)
         if "accept" in supported:
             self.apply(data.draw(acceptances()))
@@ -127,39 +133,57 @@ class EngineTraffic(Machine):
             self.steps_between = (0, 1, 2)
             self.apply_all(data.draw(st.lists(submissions(self.requests.load), min_size=1, max_size=4)))
         else:
-            self.kinds = tuple(kind for kind in (*draw.one_of(MIXES), *load.also, *ACCEPTS) if kind in supported)
+            also = [kind if kind in supported else INSTEAD.get(kind, kind) for kind in load.also]
+            self.kinds = tuple(kind for kind in (*draw.one_of(MIXES), *also, *ACCEPTS) if kind in supported)
 
     @rule(data=st.data())
     def act(self, data: st.DataObject) -> None:
-        self.apply_all(data.draw(ops_of(data.draw(options(*self.kinds)), self.requests)))
-        if count := data.draw(options(*self.steps_between)):
+        self.apply_all(self.supported(data.draw(ops_of(data.draw(one_option(*self.kinds)), self.requests))))
+        if count := data.draw(one_option(*self.steps_between)):
             self.apply(Step(count=count))
 
 
-def faults_of(target: Target, shape: Shape) -> list[str]:
-    """The faults that an engine of this shape can have."""
-    return [fault for fault in target.faults if fault not in shape.unused]
+def requests_of(run: Machine, data: st.DataObject, load: Load) -> list[Requests]:
+    """Draw the configurations of a run, and begin it; returns the requests of each engine, without faults.
 
-
-def requests_of(load: Load, shape: Shape, faults: tuple[str, ...]) -> Requests:
-    """The requests of a run, with the output lengths that an engine of this shape serves."""
-    return Requests(
-        load._replace(outputs=[num for num in load.outputs if num >= shape.least_new_tokens]), shape, faults
-    )
+    A run whose target fails ends with that fault.
+    """
+    target, spec = run.listener.target, run.listener.target.machines[run.machine]
+    try:
+        with blamed_on(target.name, "configs"):
+            configs = target.configs(HypothesisDraw(data), run.machine, load.name)
+            if len(configs) != (want := len(spec.roles) or 1):
+                raise ValueError(f"{len(configs)} configurations for machine {run.machine}, want {want}")
+        run.begin(configs)
+        with blamed_on(target.name, "shape"):
+            shapes = [target.shape(config) for config in run.configs]
+    except TargetFault as fault:
+        run.listener.on_fault(fault, None)
+        reject()
+    served = load._replace(outputs=tuple([num for num in load.outputs if num]))
+    return [
+        Requests(
+            load if shape.serves_prompts_alone else served,
+            shape,
+            (),
+            tuple([fault for fault in target.faults if fault not in shape.unused]),
+        )
+        for shape in shapes
+    ]
 
 
 def kinds_of(ops: Collection[type[Op]], requests: Requests) -> list[str]:
     """The kinds that a machine with these ops supports for the requests of a run."""
     left = {op for op in ops if name_of(op) not in requests.shape.unused}
     kinds = [kind for kind, op in NEEDS.items() if op in left]
-    without = {"trouble": bool(requests.faults), "rewind": requests.shape.sessions_rewind}
-    return [kind for kind in kinds if without.get(kind, True)]
+    has = {"trouble": bool(requests.faults), "rewind": requests.shape.sessions_rewind}
+    return [kind for kind in kinds if has.get(kind, True)]
 
 
 @st.composite
 def ops_of(draw: st.DrawFn, kind: str, requests: Requests) -> tuple[Op, ...]:
     """The ops of one kind: one op, or a scene."""
-    load, shape, faults = requests
+    load, shape, faults, possible = requests
     match kind:
         case "submit":
             return (draw(prompts(requests)),)
@@ -170,7 +194,7 @@ def ops_of(draw: st.DrawFn, kind: str, requests: Requests) -> tuple[Op, ...]:
         case "long":
             return (draw(long_prompts(shape)),)
         case "return":
-            return draw(returns(load, shape, faults))
+            return draw(returns(load, shape, faults, possible))
         case "outlast":
             return draw(outlasts(shape))
         case "talk":
@@ -180,7 +204,7 @@ def ops_of(draw: st.DrawFn, kind: str, requests: Requests) -> tuple[Op, ...]:
         case "abort":
             return (Abort(request=draw(ordinals())),)
         case "advance_clock":
-            return (AdvanceClock(ms=draw(options(*CLOCK_JUMPS_MS))),)
+            return (AdvanceClock(ms=draw(one_option(*CLOCK_JUMPS_MS))),)
         case "delay":
             return draw(delays(load))
         case "flush":
@@ -189,7 +213,7 @@ def ops_of(draw: st.DrawFn, kind: str, requests: Requests) -> tuple[Op, ...]:
             return (Drain(),)
         case "pressure":
             pools = max(1, len(shape.pools))
-            return (Pressure(pool=draw(st.integers(0, pools - 1)), pages=draw(options(*PRESSURE_PAGES))),)
+            return (Pressure(pool=draw(st.integers(0, pools - 1)), pages=draw(one_option(*PRESSURE_PAGES))),)
         case "pause":
             return draw(pauses())
         case "accept":
@@ -207,9 +231,9 @@ def prompts(draw: st.DrawFn, requests: Requests) -> Submit:
     if draw(st.integers(0, 3)) < 3:
         return request
     lengths = [shape.page_size, shape.chunk_len or 0, *[pool.window or 0 for pool in shape.pools]]
-    stretch = draw(options(*filter(None, lengths))) + draw(st.integers(-1, 1))
+    stretch = draw(one_option(*filter(None, lengths))) + draw(st.integers(-1, 1))
     path = request.recipe.path[: draw(st.integers(1, 3))]
-    stretch = max(1, min(stretch, shape.max_context_len // (2 * len(path))))
+    stretch = max(1, min(stretch, shape.max_context_len // (2 * len(path)), MAX_STRETCH))
     return msgspec.structs.replace(request, recipe=Recipe(path=path, stretch=stretch, cut=request.recipe.cut))
 
 
@@ -219,8 +243,8 @@ def long_prompts(draw: st.DrawFn, shape: Shape) -> Submit:
 
     Only long prompts use its namespace, so it matches no cached prefix of another kind of request.
     """
-    units = min((pool.units for pool in shape.pools), default=16)
-    max_new_tokens = draw(options(1, 4, 16))
+    units = min((pool.units for pool in shape.pools if not pool.has_states), default=16)
+    max_new_tokens = draw(one_option(1, 4, 16))
     length = min(units * shape.page_size - draw(st.integers(0, 3)), shape.max_context_len - max_new_tokens - 1)
-    recipe = Recipe(path=(3,), stretch=max(1, length))
-    return Submit(recipe=recipe, max_new_tokens=max_new_tokens, namespace=3 + draw(rarely(st.integers(1, 2))))
+    namespace = 6 + draw(rarely(st.integers(1, 2)))
+    return Submit(recipe=long_recipe(length, family=3), max_new_tokens=max_new_tokens, namespace=namespace)

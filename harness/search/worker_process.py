@@ -253,11 +253,9 @@ def _serve(connection: Connection, shared: Any, stop: Any, running: Path, limits
 
 
 def _death_by_fault(error: Exception) -> WorkerDeath:
-    """The death of a worker by a fault of swarden itself."""
+    """The death of a worker by an internal error."""
     stack = "".join(traceback.format_exception(error)).strip()
-    return WorkerDeath(
-        f"{FAULT}/{fingerprint_of_error(error, '')}", f"met a fault of swarden itself, {error!r},", stack
-    )
+    return WorkerDeath(f"{FAULT}/{fingerprint_of_error(error, '')}", f"met an internal error, {error!r},", stack)
 
 
 def _run_task(task: Task, connection: Connection, shared: Any, stop: Any, running: RunningLog) -> None:

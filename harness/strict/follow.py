@@ -142,7 +142,7 @@ def _attached(package: str, setting: Mapping[str, str], attach: Callable[[str], 
         LOGGER.warning("not attached to the scheduler: %s", error)
         return None
     except Exception:
-        LOGGER.exception("not attached to the scheduler, by a fault of swarden")
+        LOGGER.exception("not attached to the scheduler: internal error of swarden")
         return None
     LOGGER.info("attached to the scheduler, level %s, op-logs in %s", setting["level"], setting["out"])
     return attachment
@@ -178,7 +178,7 @@ def _followed(original: Callable[..., Any], follow: Follow, start: Callable[[Any
 
 
 def _act(scheduler: Any, action: Callable[[Any, Any], None] | None, value: Any) -> None:
-    """Let the attachment act, if the scheduler has one. A fault of swarden ends the check, not the server."""
+    """Let the attachment act, if the scheduler has one. An internal error ends the check, not the server."""
     attachment = vars(scheduler).get(ATTRIBUTE)
     if attachment is None or action is None:
         return
@@ -190,6 +190,6 @@ def _act(scheduler: Any, action: Callable[[Any, Any], None] | None, value: Any) 
     except UsageError as error:
         LOGGER.warning("the check ends here: %s", error)
     except Exception:
-        LOGGER.exception("the check ends here, by a fault of swarden")
+        LOGGER.exception("the check ends here: internal error of swarden")
     attachment.detach()
     setattr(scheduler, ATTRIBUTE, None)

@@ -116,7 +116,7 @@ def test_a_fault_of_swarden_shows_its_traceback_and_exits_with_70(end_of):
 
     assert code == 70
     assert told.startswith("Traceback ")
-    assert told.splitlines()[-2:] == ["KeyError: 'r3'", "swarden: this is a fault of swarden itself; please report it"]
+    assert told.splitlines()[-2:] == ["KeyError: 'r3'", "swarden: internal error; please report it"]
 
 
 def test_books_that_are_wrong_are_a_violation(end_of):

@@ -23,7 +23,7 @@ from swarden.harness.core.validation import validation_text
 from swarden.harness.engines.own.adapter import SwardenEngine
 from swarden.harness.engines.own.config import random_config, random_pair
 from swarden.harness.engines.own.engine_code import CODE
-from swarden.harness.engines.own.faults import BETWEEN_ENGINES, FAULTS, ON_THE_HOST
+from swarden.harness.engines.own.faults import BETWEEN_ENGINES, FAULTS, HOST_SLOW, ON_THE_HOST
 from swarden.harness.engines.own.live import live_of
 from swarden.harness.engines.own.models import MODELS
 from swarden.harness.engines.own.mutants.catalog import CATALOG, mutant_of_catalog
@@ -69,7 +69,7 @@ class OwnTarget(Target):
     name = OWN
     code = CODE
     machines: Mapping[str, MachineSpec] = {
-        ENGINE: MachineSpec(ENGINE_OPS, models=tuple(MODELS), probes=ENGINE_PROBES, turns=5),
+        ENGINE: MachineSpec(ENGINE_OPS, models=tuple(MODELS), probes=ENGINE_PROBES, batches=5),
         PAIR: MachineSpec(PAIR_OPS, roles=SIDES, probes=PAIR_PROBES, traffic=PAIRED),
     }
     faults: Mapping[str, str] = FAULTS
@@ -106,25 +106,27 @@ class OwnTarget(Target):
         unused = [*(() if config.draft_tokens else (name_of(Accept),)), *(() if uses else ON_THE_HOST)]
         return Shape(
             config.page_size,
-            [Pool(pool.name, pool.num_pages, pool.window) for pool in config.pools],
+            [Pool(pool.name, pool.num_pages, pool.window, bool(pool.slots)) for pool in config.pools],
             config.chunk_len,
             config.max_running_requests,
             config.max_context_len,
             config.lookahead_tokens,
             unused=[*unused, *(() if self.role(config) else BETWEEN_ENGINES)],
             uses_before_backup=uses,
-            least_new_tokens=0,
+            slow_copy=HOST_SLOW if uses else "",
+            serves_prompts_alone=True,
         )
 
     def config_of(self, shape: Shape) -> EngineConfig:
-        full, *windowed = shape.pools
-        if full.window is not None or len(windowed) > 1:
+        whole = [pool for pool in shape.pools if pool.window is None]
+        windowed = [pool for pool in shape.pools if pool.window is not None]
+        if len(whole) != 1 or len(windowed) > 1:
             raise InvalidConfig(
                 "want a full pool and at most one windowed pool; no other shape has a configuration here"
             )
         return EngineConfig(
             page_size=shape.page_size,
-            full_pages=full.units,
+            full_pages=whole[0].units,
             swa_pages=windowed[0].units if windowed else 0,
             sliding_window=windowed[0].window if windowed else None,
             max_running_requests=shape.max_running_requests,

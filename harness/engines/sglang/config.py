@@ -10,6 +10,7 @@ from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.limits import MAX_NUMBER
 from swarden.harness.core.ops import Accept, OpenSession, name_of
 from swarden.harness.core.target import Draw, Pool, Shape
+from swarden.harness.search.loads import LOADS_OF_PAIRS
 
 FIRST_COME, LONGEST_PREFIX = "fcfs", "lpm"
 WRITE_THROUGH, WRITE_SELECTED, WRITE_BACK = "write_through", "write_through_selective", "write_back"
@@ -20,7 +21,8 @@ STATES_PER_RUNNING = 3  # MAMBA_CACHE_SIZE_MAX_RUNNING_REQUESTS_RATIO of the rel
 BOTH, PREFILL, DECODE = "null", "prefill", "decode"  # the values of --disaggregation-mode
 HOST_FAULTS = HOST_FAILS, HOST_SLOW = ("host.fails", "host.slow")
 LINK_FAULTS = LINK_FAILS, LINK_DROP, LINK_DELAY = ("link.fails", "link.drop", "link.delay")
-MOST_NEW_TOKENS, MOST_RESERVED_PAGES = 40, 4  # of a request to a pair, and of a decode side for each request
+MOST_NEW_TOKENS = max([num for load in LOADS_OF_PAIRS for num in load.outputs])  # of a request to a pair
+MOST_RESERVED_PAGES = 4  # of a decode side for each request
 OVERBOOKED = {"new_token_ratio": 0.01, "new_token_ratio_floor": 0.01}
 SETTINGS_FOR: Mapping[str, Mapping[str, Any]] = {  # by load
     "rivals": {"preemption_threshold": 0, "waiting_order": FIRST_COME},
@@ -154,7 +156,8 @@ class SglangConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         }
         uses = {WRITE_SELECTED: 2}.get(self.write_policy, 1) if has_host else 0
         unused = [name for names, is_missing in lacks.items() for name in names if is_missing]
-        return Shape(*sizes, sessions_rewind=False, unused=unused, uses_before_backup=uses)
+        slow = HOST_SLOW if has_host else ""
+        return Shape(*sizes, sessions_rewind=False, unused=unused, uses_before_backup=uses, slow_copy=slow)
 
 
 def least_swa_pages(page_size: int, window: int | None, chunk_len: int) -> int:
@@ -175,7 +178,15 @@ def random_config(draw: Draw, load: str, *, host_ratios: Sequence[float], has: C
     config = plain_config(draw, host_ratios=host_ratios, has_sessions=has("streaming_sessions"))
     if has("rust_core") and draw.one_of((False, False, True)):
         config = msgspec.structs.replace(config, rust_core=True)
+    is_whole = has("full_attention_alone") and draw.one_of((False, False, False, True))
+    if is_whole:
+        full = max(40, config.full_pages * config.page_size)
+        config = msgspec.structs.replace(
+            config, sliding_window=None, page_size=1, full_pages=full, host_ratio=None, tree=UNIFIED_TREE
+        )
     suited = msgspec.structs.replace(config, **SETTINGS_FOR.get(load, {}))
+    if is_whole and load not in NEEDS_SESSIONS:
+        return suited
     if load in NEEDS_HOST and host_ratios:
         return msgspec.structs.replace(suited, host_ratio=config.host_ratio or draw.one_of(host_ratios))
     if load in NEEDS_SESSIONS and has("streaming_sessions"):
@@ -193,8 +204,6 @@ def random_config(draw: Draw, load: str, *, host_ratios: Sequence[float], has: C
             swa_pages=min(least + spare, full),
             state_slots=STATES_PER_RUNNING * config.max_running_requests + spare,
         )
-    if has("full_attention_alone") and draw.one_of((False, False, False, True)):
-        return msgspec.structs.replace(config, sliding_window=None, page_size=1, host_ratio=None, tree=UNIFIED_TREE)
     if draw.one_of((False, False, False, True)):
         overlap = config.overlap and has("overlapped_drafts")
         return msgspec.structs.replace(

@@ -52,7 +52,7 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
     name = "sglang"
     code = CODE
     machines: Mapping[str, MachineSpec] = {
-        ENGINE: MachineSpec((*OPS, *SESSION_OPS), turns=3),
+        ENGINE: MachineSpec((*OPS, *SESSION_OPS), batches=3),
         PAIR: MachineSpec(OPS, roles=(PREFILL, DECODE), traffic=PAIRED),
     }
     contracts = frozenset({"rejection"})
@@ -85,7 +85,7 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
         return shape
 
     def config_of(self, shape: Shape) -> SglangConfig:
-        match shape.pools:
+        match sorted(shape.pools, key=lambda pool: pool.window is not None):
             case [Pool(window=None, units=full_pages), Pool(units=swa_pages, window=int(window))]:
                 shaped: SglangConfig = self.decode(
                     {

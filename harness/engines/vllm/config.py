@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.ops import Accept, name_of
-from swarden.harness.core.target import STATE_WINDOW, Draw, Pool, Shape
+from swarden.harness.core.target import Draw, Pool, Shape
 
 LRU, ARC = "lru", "arc"
 FIRST_COME, PRIORITY = "fcfs", "priority"
@@ -17,8 +17,9 @@ MAX_BLOCKS, MAX_CONTEXT_LEN = 1 << 22, 1 << 20
 MAX_SLOTS = 1 << 24  # of the pool, and of the CPU memory of the offloading connector
 MAX_WINDOWS = 8
 VOCABULARY = 64
+STATE_WINDOW = 2  # a token reads the state that the token before it left
 SETTINGS_FOR: Mapping[str, Mapping[str, Any]] = {"rivals": {"policy": PRIORITY}, "returning": {"prefix_caching": True}}
-NEEDS_HOST = ("outlasting",)
+NEEDS_HOST = ("outlasting", "returning")
 LEASE_S = 30  # kv_lease_duration: for so long a prefill side keeps blocks that are not read; the releases' default
 ACCEPT = name_of(Accept)
 BOTH, PREFILL, DECODE = "both", "prefill", "decode"  # roles
@@ -178,10 +179,12 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def shape(self) -> Shape:
-        pools = [Pool("blocks", self.num_blocks, group.window) for group in self.groups]
-        unused = [*([ACCEPT] if self.draft_len is None else []), *(CONNECTOR_FAULTS.keys() - self.faults)]
+        pools = [Pool("blocks", self.num_blocks, group.window, group.has_states) for group in self.groups]
+        faults = [fault for fault in CONNECTOR_FAULTS if fault not in self.faults]
+        unused = [*([ACCEPT] if self.draft_len is None else []), *faults]
         sizes = (self.block_size, pools, self.chunk_len, self.max_running_requests, self.max_context_len)
-        return Shape(*sizes, unused=unused, uses_before_backup=int(self.cpu_chunks > 0))
+        slow = LOAD_LATE if self.cpu_chunks else ""
+        return Shape(*sizes, unused=unused, uses_before_backup=int(self.cpu_chunks > 0), slow_copy=slow)
 
 
 def least_blocks(config: VllmConfig) -> int:
@@ -203,7 +206,7 @@ def random_config(draw: Draw, load: str, *, has: Callable[[str], bool]) -> VllmC
     """An engine core with a small pool for a load, for a release that `has` these features."""
     config = msgspec.structs.replace(plain_config(draw, has=has), **SETTINGS_FOR.get(load, {}))
     kind = draw.one_of(("plain", "loads", "drafts", "states", "loads", "states", "offloading"))
-    if load in NEEDS_HOST and has("offloading"):
+    if load in NEEDS_HOST and has("offloading") and draw.one_of((True, False)):
         kind = "offloading"
     if kind == "loads":
         external_len = config.block_size * draw.one_of((4, 2, 8))
@@ -227,7 +230,6 @@ def plain_config(draw: Draw, *, has: Callable[[str], bool]) -> VllmConfig:
         block_size=draw.one_of((4, 1, 2, 8)),
         num_blocks=1 << 20,
         windows=draw.one_of(((window,), (window, draw.one_of((4, 9, 3))), (), (window,) * 2)),
-        windows_first=draw.one_of((True, False)),
         max_running_requests=running,
         max_context_len=draw.one_of((64, 48, 96)),
         chunk_len=max(running, draw.one_of((8, 4, 16, 32))),
@@ -239,13 +241,14 @@ def plain_config(draw: Draw, *, has: Callable[[str], bool]) -> VllmConfig:
         sleeps=draw.one_of((False, False, True)),
     )
     if config.windows:
+        config = msgspec.structs.replace(config, windows_first=draw.one_of((True, False)))
         size = config.block_size * draw.one_of((1, 1, 2))
         config = msgspec.structs.replace(config, window_block_sizes=(size,) * len(config.windows))
     return config
 
 
 def pair_configs(draw: Draw, *, has: Callable[[str], bool]) -> tuple[VllmConfig, VllmConfig]:
-    """One model, but other pools, batches and schedulers. Drafts are those of both sides, or of the decode side."""
+    """One model, but other pools, batches and schedulers; sometimes the decode side has drafts."""
     first = msgspec.structs.replace(plain_config(draw, has=has), sleeps=False, role=PREFILL)
     running = draw.one_of((4, 2, 8, 1))
     second = msgspec.structs.replace(

@@ -41,7 +41,7 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
     name = "vllm"
     code = CODE
     machines: Mapping[str, MachineSpec] = {
-        ENGINE: MachineSpec(OPS, turns=3),
+        ENGINE: MachineSpec(OPS, batches=3),
         PAIR: MachineSpec(OPS, roles=(PREFILL, DECODE), traffic=PAIRED),
     }
     kept = ("role",)
@@ -81,14 +81,16 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
         return shape
 
     def config_of(self, shape: Shape) -> VllmConfig:
-        whole, *windowed = shape.pools
-        if whole.window is not None or any(pool.window is None for pool in windowed):
+        whole = [pool for pool in shape.pools if pool.window is None]
+        windowed = [pool for pool in shape.pools if pool.window is not None]
+        if len(whole) != 1:
             raise InvalidConfig("want a full pool, and windowed ones beside it; an engine core of vllm has such groups")
         shaped: VllmConfig = self.decode(
             {
                 "block_size": shape.page_size,
                 "num_blocks": sum(pool.units for pool in shape.pools),  # one pool for all groups
                 "windows": [pool.window for pool in windowed],
+                "windows_first": shape.pools[0].window is not None,
                 "chunk_len": shape.chunk_len or VllmConfig().chunk_len,
                 "max_running_requests": shape.max_running_requests,
                 "max_context_len": shape.max_context_len,

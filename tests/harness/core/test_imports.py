@@ -76,7 +76,7 @@ def test_engine_that_cannot_be_imported_is_one_line_with_its_package(tmp_path, i
         ("torch", "pip install 'swarden[engine]'"),
         ("torch.no_such", "pip install 'swarden[engine]'"),
         ("distributed", "pip install 'swarden[dask]'"),
-        ("cosmic_ray", "pip install 'swarden[mutation]'"),
+        ("coverage", "pip install 'swarden[coverage]'"),
         ("transformers", "install transformers"),
     ],
 )

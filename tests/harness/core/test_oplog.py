@@ -144,7 +144,7 @@ BROKEN_HEADERS = [
         "machine that is a test now",
         HEADER.replace('"machine":"engine"', '"machine":"ledger"'),
         ":1: the header: machine ledger is a test of tests/quality now, and no machine any more; "
-        "use the build that wrote it",
+        "remove the file, or use the build that wrote it",
     ),
     (
         "unknown fault",

@@ -138,7 +138,7 @@ def test_failures_with_one_fingerprint_are_one_finding(with_a_frequent_bug):
 def test_runs_of_a_campaign_are_distributed_over_its_workers(workers, runs):
     """A batch has 6 runs; the worker with the second batch makes the remaining 2."""
     assert [
-        work(machine="ledger", max_runs=8, first_run=RunIndex(worker), workers=workers).tallies.runs
+        work(machine="engine", max_runs=8, first_run=RunIndex(worker), workers=workers).tallies.runs
         for worker in range(workers)
     ] == runs
 
@@ -264,7 +264,7 @@ def test_skipped_runs_are_those_before_the_first_of_the_plan():
     """A replacement worker makes the same runs that the dead worker would have made next."""
     logs: dict[RunIndex, list[Result]] = {first: [] for first in (RunIndex(0), RunIndex(0, 4))}
     for first, results in logs.items():
-        plan = Plan(OWN, TINY, seed=11, seconds=60, max_runs=6, machine="ledger", first_run=first)
+        plan = Plan(OWN, TINY, seed=11, seconds=60, max_runs=6, machine="engine", first_run=first)
         Worker(plan, results.append).work()
 
     whole, rest = ([(result.tallies.ops, result.tallies.steps) for result in results] for results in logs.values())
@@ -329,7 +329,7 @@ def test_draw_that_conflicts_with_a_fixed_setting_is_drawn_again(monkeypatch, re
         return made
 
     monkeypatch.setattr(OwnTarget, refused, picky)
-    plan = {"settings": {"page_size": 2}, "max_runs": 6, "machine": "ledger"}
+    plan = {"settings": {"page_size": 2}, "max_runs": 6, "machine": "engine"}
     assert work(**plan).tallies.runs == 6
     none_fits.set()
     with pytest.raises(UsageError, match=r"--set: the engine refuses each .* with .*: overlap is true with page_size"):

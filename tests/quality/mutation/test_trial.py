@@ -34,7 +34,9 @@ def kept() -> list[KeptRuns]:
     ("path", "healthy", "broken", "killed_by"),
     [
         pytest.param(LEDGER, FREED, "self._free.extend(units[1:])", "unit_has_one_owner", id="violated invariant"),
-        pytest.param(LEDGER, TAKEN, f"{TAKEN}[0]", "TypeError/pools", id="raised by the engine"),
+        pytest.param(
+            LEDGER, TAKEN, f"{TAKEN}\n        count.seen = 1", "AttributeError/pools", id="raised by the engine"
+        ),
         pytest.param(LEDGER, "\nclass Ledger:", "\nclass Books:", "ImportError/pools", id="engine cannot be imported"),
         pytest.param(LEDGER, TAKEN, f"while True: pass\n        {TAKEN}", STUCK, id="stuck"),
         pytest.param(LEDGER, TAKEN, f"{TAKEN}\n        self.seen = count", None, id="survives"),

@@ -25,7 +25,7 @@ from swarden.harness.engines.own.copies import CopyInspector
 from swarden.harness.engines.own.limits import counters_of, limits_of
 from swarden.harness.engines.own.memory_walk import MemoryWalk
 from swarden.harness.engines.own.neighbour import Neighbour
-from swarden.harness.search.draws import options, ordinals, rarely, recipes
+from swarden.harness.search.draws import one_option, ordinals, rarely, recipes
 from swarden.invariants.catalog import ALL, Tally
 from swarden.invariants.events import Fired, Slid
 from swarden.invariants.reference import namespace_tag, next_tag
@@ -152,14 +152,14 @@ class HostPart(RuleBasedStateMachine):
         self.laws_hold()
         self.lock(beginning, 0)
 
-    @rule(path=long_paths, fault=st.sampled_from(FAULTS), skip=options(0, 1, 2))
+    @rule(path=long_paths, fault=st.sampled_from(FAULTS), skip=one_option(0, 1, 2))
     def come_back_in_trouble(self, path: tuple[int, ...], fault: str, skip: int) -> None:
         """The same, and a copy fails or is late."""
         self.inject(fault, skip, 1)
         self.come_back(path, 0, True)
         self.heal()
 
-    @rule(path=long_paths, pages=options(3, 256))
+    @rule(path=long_paths, pages=one_option(3, 256))
     def come_back_to_a_full_pool(self, path: tuple[int, ...], pages: int) -> None:
         """The same, and a neighbour holds free pages before the load."""
         recipe = Recipe(path=path, stretch=8)
@@ -176,11 +176,11 @@ class HostPart(RuleBasedStateMachine):
     def acknowledge(self) -> None:
         self.tier.poll()
 
-    @rule(pool=st.integers(0, 2), pages=options(0, 1, 3))
+    @rule(pool=st.integers(0, 2), pages=one_option(0, 1, 3))
     def pressure(self, pool: int, pages: int) -> None:
         self.neighbour.hold(pool, pages)
 
-    @rule(fault=st.sampled_from(FAULTS), skip=st.integers(0, 2), count=options(1, 3))
+    @rule(fault=st.sampled_from(FAULTS), skip=st.integers(0, 2), count=one_option(1, 3))
     def inject(self, fault: str, skip: int, count: int) -> None:
         self.faults.arm(fault, skip=skip, count=count)
 

@@ -10,7 +10,7 @@ from swarden.engine_under_test.errors import PoolExhausted
 from swarden.engine_under_test.pools.memory import KVMemory
 from swarden.engine_under_test.units import request_owner
 from swarden.harness.engines.own.neighbour import PRESSURE, Neighbour
-from swarden.harness.search.draws import options
+from swarden.harness.search.draws import one_option
 from swarden.invariants.events import Owner
 from tests.quality.parts.ledger_model import ALL, REST, WINDOWED, LedgerModel
 from tests.quality.parts.playing import configurations, expect
@@ -61,7 +61,7 @@ class LedgerPart(RuleBasedStateMachine):
         del self.handles[owner][: len(given)]
         self.handles[to] += given
 
-    @rule(owner=owners, count=counts, part=options(ALL, ALL, ALL, REST, WINDOWED), launch=options(1, 0, 2))
+    @rule(owner=owners, count=counts, part=one_option(ALL, ALL, ALL, REST, WINDOWED), launch=one_option(1, 0, 2))
     def free(self, owner: Owner, count: int, part: str, launch: int) -> None:
         """The free waits for the first or the second launch in flight, or for none."""
         owner = self.owner_with(part, owner)
@@ -89,7 +89,7 @@ class LedgerPart(RuleBasedStateMachine):
             self.memory.complete(min(launches))
             self.model.complete(min(launches))
 
-    @rule(pool=st.integers(0, 2), pages=options(0, 1, 3))
+    @rule(pool=st.integers(0, 2), pages=one_option(0, 1, 3))
     def pressure(self, pool: int, pages: int) -> None:
         self.model.hold(self.ledgers.ledgers[pool % len(self.ledgers.ledgers)].name, pages, PRESSURE)
         self.neighbour.hold(pool, pages)

@@ -19,7 +19,7 @@ from swarden.engine_under_test.pools.paired import shortage
 from swarden.engine_under_test.units import num_pages
 from swarden.harness.core.ops import Recipe
 from swarden.harness.engines.own.neighbour import Neighbour
-from swarden.harness.search.draws import options, ordinals, rarely, recipes
+from swarden.harness.search.draws import one_option, ordinals, rarely, recipes
 from swarden.invariants.reference import namespace_tag, next_tag
 from tests.quality.parts.playing import configurations, expect
 from tests.quality.parts.requests import Prompts, Requests
@@ -124,7 +124,7 @@ class TreePart(RuleBasedStateMachine):
     def evict(self, need: Sequence[int]) -> None:
         self.evict_pages(dict(zip(self.pools, need, strict=False)))
 
-    @rule(pool=st.integers(0, 2), pages=options(0, 1, 3))
+    @rule(pool=st.integers(0, 2), pages=one_option(0, 1, 3))
     def pressure(self, pool: int, pages: int) -> None:
         self.neighbour.hold(pool, pages)
 
