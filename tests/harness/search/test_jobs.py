@@ -9,6 +9,7 @@ import pytest
 
 from swarden.harness.core.errors import UsageError
 from swarden.harness.search.jobs import run_jobs
+from swarden.harness.search.shards import close_lanes
 
 HANG_SECONDS = 0.1
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -27,14 +28,20 @@ def work(job):
     return job.upper()
 
 
+@pytest.fixture(autouse=True)
+def _without_other_children():
+    """Other tests of this process leave a worker open."""
+    close_lanes()
+
+
 @pytest.mark.parametrize("workers", [1, 2, 9])
 def test_each_job_yields_its_result_or_the_death_of_its_process(workers):
     jobs = ["one", "hang", "two", "crash", "three"]
 
-    ended, before = {}, set(active_children())
+    ended = {}
     for job, result in run_jobs(jobs, work, workers=workers):
         ended[job] = result
-        for other in {*active_children()} - before:
+        for other in active_children():
             other.join()  # as the start of another job may wait for it
 
     hung, crashed = ended.pop("hang"), ended.pop("crash")
