@@ -68,7 +68,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "harness/engines/sglang": [(40, "full attention alone; settings that suit a load")],
     "tests": [(140, "the stories and the picture in the documents are what is printed; a build as it is published")],
     "tests/harness": [
-        (60, "configurations suit their loads; scenes have only what their engine has"),
+        (80, "configurations suit their loads; scenes have only what their engine has"),
         (40, "the demo's engine as a package of a user, in place of tests/your_engine"),
         (20, "long texts on a terminal"),
         (40, "the help of each command"),
