@@ -78,7 +78,7 @@ def talks(draw: st.DrawFn, load: Load, *, rewinds: bool = True) -> tuple[Op, ...
 
     A disturbance is an abort, a second turn, a close, or with `rewinds` a later turn that rewinds the session.
     """
-    opens = (OpenSession(namespace=draw(rarely(st.just(1)))),) * (draw(st.integers(0, 3)) < 2)
+    opens = (OpenSession(namespace=draw(rarely(st.just(1)))),) * (draw(st.integers(0, 3)) < 3)
     turn = Turn(
         session=draw(st.integers(0, 3)),
         recipe=draw(recipes()),
