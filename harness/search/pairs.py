@@ -12,7 +12,7 @@ from swarden.harness.search.draws import acceptances, fault_sets, long_recipe, o
 from swarden.harness.search.loads import LOADS_OF_PAIRS, Kinds, Load
 from swarden.harness.search.machine import Machine
 from swarden.harness.search.scenes import submissions
-from swarden.harness.search.traffic import HypothesisDraw, Requests, kinds_of, ops_of, requests_of
+from swarden.harness.search.traffic import HypothesisDraw, Requests, begin_run, kinds_of, ops_of
 
 PREFILL, DECODE = SIDES = (0, 1)  # the ordinals of the engines
 CLOCK_JUMPS_MS = (1, 3, 15, 100)  # the retries and the shorter time-outs of a link
@@ -44,7 +44,7 @@ class PairTraffic(Machine):
     def configure(self, data: st.DataObject) -> None:
         target, draw = self.listener.target, HypothesisDraw(data)
         load = draw.one_of(LOADS_OF_PAIRS)
-        sides = requests_of(self, data, load)
+        sides = begin_run(self, data, load)
         every = dict.fromkeys(fault for requests in sides for fault in requests.possible)
         linked = [fault for fault in every if fault.startswith(LINK)]
         drawn = data.draw(fault_sets([*every, *linked])) if every else ()  # more runs have those of the link
@@ -79,17 +79,17 @@ def ops_of_both(draw: st.DrawFn, kind: str, run: PairTraffic) -> tuple[Op, ...]:
     if kind == "follow":
         return draw(follow_ups(load, refuses=(DECODE, REFUSES) in run.mishaps))
     if kind == "fit":
-        return *draw(fitting_prompts(run)), *draw(turns())
+        return *draw(fitting_prompts(run)), *draw(alternating_steps())
     if kind == "mishap" and run.mishaps:
         side, fault = draw(one_option(*run.mishaps))
         inject = Inject(engine=side, fault=fault, skip=draw(one_option(0, 1, 2, 3)), count=draw(one_option(1, 1, 2, 6)))
         invited = (Step(engine=DECODE), Step(engine=PREFILL))[: draw(one_option(0, 1, 2))]
-        return draw(submissions(load)), *invited, inject, *draw(turns()), *draw(turns())
-    return draw(turns())
+        return draw(submissions(load)), *invited, inject, *draw(alternating_steps()), *draw(alternating_steps())
+    return draw(alternating_steps())
 
 
 @st.composite
-def turns(draw: st.DrawFn) -> tuple[Op, ...]:
+def alternating_steps(draw: st.DrawFn) -> tuple[Op, ...]:
     """Steps of both sides in turns."""
     counts = draw(st.lists(st.sampled_from((1, 1, 2, 4)), min_size=1, max_size=4))
     return tuple(Step(engine=side, count=count) for count in counts for side in (DECODE, PREFILL))
@@ -104,7 +104,7 @@ def follow_ups(draw: st.DrawFn, load: Load, *, refuses: bool) -> tuple[Op, ...]:
     longer = Submit(recipe=Recipe(path=(*first.recipe.path, 0), stretch=first.recipe.stretch), max_new_tokens=2)
     serve = (Step(engine=DECODE, count=2), Step(engine=PREFILL, count=4), Step(engine=DECODE, count=8))
     refused = (Inject(engine=DECODE, fault=REFUSES, skip=draw(st.integers(0, 1))),) * (draw(st.integers(0, 4)) == 4)
-    return first, *serve, draw(st.sampled_from((longer, again))), *refused * refuses, *draw(turns())
+    return first, *serve, draw(st.sampled_from((longer, again))), *refused * refuses, *draw(alternating_steps())
 
 
 @st.composite

@@ -121,7 +121,7 @@ class EngineTraffic(Machine):
         target, draw = self.listener.target, HypothesisDraw(data)
         ops = target.machines[self.machine].ops
         load = draw.one_of([load for load in LOADS if all(NEEDS[kind] in ops for kind in load.also)])
-        [requests] = requests_of(self, data, load)
+        [requests] = begin_run(self, data, load)
         faults = data.draw(fault_sets(requests.possible)) if requests.possible else ()
         self.requests = requests._replace(faults=faults)
         supported = kinds_of(ops, self.requests)
@@ -143,7 +143,7 @@ class EngineTraffic(Machine):
             self.apply(Step(count=count))
 
 
-def requests_of(run: Machine, data: st.DataObject, load: Load) -> list[Requests]:
+def begin_run(run: Machine, data: st.DataObject, load: Load) -> list[Requests]:
     """Draw the configurations of a run, and begin it; returns the requests of each engine, without faults.
 
     A run whose target fails ends with that fault.

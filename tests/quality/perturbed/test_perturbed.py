@@ -15,7 +15,7 @@ from swarden.harness.core.ops import ENGINE_OPS, Inject, Op, Step, Submit
 from swarden.harness.engines.own.config import random_config, random_pair
 from swarden.harness.engines.own.target import PAIR_OPS, SIDES, OwnTarget
 from swarden.harness.search.loads import LOADS, LOADS_OF_PAIRS, MIXES
-from swarden.harness.search.pairs import DECODE, PREFILL, turns
+from swarden.harness.search.pairs import DECODE, PREFILL, alternating_steps
 from swarden.harness.search.traffic import HypothesisDraw, Requests, kinds_of, ops_of
 from tests.quality.perturbed.changes import CHANGES, COPIED, SENT, USED
 from tests.quality.perturbed.engines import Misattributed, PerturbedRun, Unnoticed
@@ -35,7 +35,7 @@ CONFIG = EngineConfig(
 MODEL = "tiny-gemma3"
 WITHIN_AN_ENGINE = (*CHANGES, COPIED)
 RUNS = 6  # half of them with a model
-MOST_SEEDS = 120  # most runs are moot: the changed page is freed before it is read, or there is nothing to change
+MOST_SEEDS = 120  # most runs prove nothing: the changed page is freed before it is read, or there is nothing to change
 HEALTHY_STEPS = (4, 20)
 MOST_STEPS = 60  # after the perturbation; every page is swept in them
 FAMILIES = 3  # of prompts with the same start
@@ -172,7 +172,7 @@ def test_perturbations_in_random_traffic_of_a_pair_are_noticed():
         ]
         for _ in range(CALLS):
             run.play(data.draw(st.one_of(*of_side, *of_side, *perturbed)))
-            run.play(data.draw(turns()))
+            run.play(data.draw(alternating_steps()))
         noticed.append(run.is_noticed)
 
     play()
