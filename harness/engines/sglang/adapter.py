@@ -12,10 +12,9 @@ from swarden.harness.engines.foreign.stand_ins import Missing
 from swarden.harness.engines.sglang.attributes import VOCABULARY
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.capture import Enabled, SglangCapture
-from swarden.harness.engines.sglang.config import BOTH, DECODE, SglangConfig
+from swarden.harness.engines.sglang.config import BOTH, DECODE, HOST_FAULTS, LINK_FAULTS, SglangConfig
 from swarden.harness.engines.sglang.forward import TagForward
-from swarden.harness.engines.sglang.host_tier import EVERYTHING, HOST_FAULTS, SglangHostTier
-from swarden.harness.engines.sglang.link import FAULTS as LINK_FAULTS
+from swarden.harness.engines.sglang.host_tier import EVERYTHING, SglangHostTier
 from swarden.harness.engines.sglang.moves import with_owners
 from swarden.harness.engines.sglang.requests import SPARE_TOKENS, SglangRequests, rid_of
 from swarden.harness.engines.sglang.scheduler import Passes, build, turn

@@ -19,8 +19,17 @@ MAX_PAGES, MAX_CONTEXT_LEN = 1 << 22, 1 << 20  # as large as those of a server w
 MAX_POOL_TOKENS = 1 << 24  # of a pool, and of its pool on the host
 STATES_PER_RUNNING = 3  # MAMBA_CACHE_SIZE_MAX_RUNNING_REQUESTS_RATIO of the releases
 BOTH, PREFILL, DECODE = "null", "prefill", "decode"  # the values of --disaggregation-mode
-HOST_FAULTS = HOST_FAILS, HOST_SLOW = ("host.fails", "host.slow")
-LINK_FAULTS = LINK_FAILS, LINK_DROP, LINK_DELAY = ("link.fails", "link.drop", "link.delay")
+HOST_FAILS, HOST_SLOW = "host.fails", "host.slow"
+HOST_FAULTS = {
+    HOST_FAILS: "a host pool refuses an allocation, as if the pool were full",
+    HOST_SLOW: "a copy that nothing waits for stays in flight until the release asks again",
+}
+LINK_FAILS, LINK_DROP, LINK_DELAY = "link.fails", "link.drop", "link.delay"
+LINK_FAULTS = {
+    LINK_FAILS: "a transfer fails, and both sides learn it",
+    LINK_DROP: "the decode side never learns that a transfer is complete, so that it times out",
+    LINK_DELAY: "a transfer completes some polls later",
+}
 MOST_NEW_TOKENS = max([num for load in LOADS_OF_PAIRS for num in load.outputs])  # of a request to a pair
 MOST_RESERVED_PAGES = 4  # of a decode side for each request
 OVERBOOKED = {"new_token_ratio": 0.01, "new_token_ratio_floor": 0.01}
@@ -148,14 +157,13 @@ class SglangConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         pools = (Pool("full", self.full_pages), *of_window)
         sizes = (self.page_size, pools, self.chunk_len, self.max_running_requests, self.max_context_len)
         has_host, moves_kv = self.host_ratio is not None, self.role == PREFILL
-        lacks = {
-            HOST_FAULTS: not has_host,
-            LINK_FAULTS: not moves_kv,
-            (name_of(OpenSession),): not self.streaming_sessions,
-            (name_of(Accept),): self.draft_len is None,
-        }
+        unused = [
+            *(() if has_host else HOST_FAULTS),
+            *(() if moves_kv else LINK_FAULTS),
+            *(() if self.streaming_sessions else (name_of(OpenSession),)),
+            *(() if self.draft_len is not None else (name_of(Accept),)),
+        ]
         uses = {WRITE_SELECTED: 2}.get(self.write_policy, 1) if has_host else 0
-        unused = [name for names, is_missing in lacks.items() for name in names if is_missing]
         slow = HOST_SLOW if has_host else ""
         return Shape(*sizes, sessions_rewind=False, unused=unused, uses_before_backup=uses, slow_copy=slow)
 

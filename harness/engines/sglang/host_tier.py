@@ -14,10 +14,6 @@ from swarden.harness.engines.sglang.streams import Devices, StreamCopy, StreamEv
 from swarden.invariants.events import BACKUP_KIND, LOAD_KIND, TREE_KIND, Owner
 from swarden.invariants.view import Holding, NodeView, PoolView
 
-HOST_FAULTS = {
-    HOST_FAILS: "a host pool refuses an allocation, as if the pool were full",
-    HOST_SLOW: "a copy that nothing waits for stays in flight until the release asks again",
-}
 HOST_POOLS = ("host full", "host swa")
 FIRST_UNIT = 1  # a release hands out host page 0, and unit 0 is padding
 FENCES = ("load_fence_stream", "write_fence_stream")  # Scheduler.__init__ sets them, in releases that have them

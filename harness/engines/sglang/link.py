@@ -17,11 +17,6 @@ from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.config import LINK_DELAY, LINK_DROP, LINK_FAILS
 
 TIMEOUT_POLLS = 24  # a side gives up a room after so many polls in which the other side did nothing
-FAULTS = {
-    LINK_FAILS: "a transfer fails, and both sides learn it",
-    LINK_DROP: "the decode side never learns that a transfer is complete, so that it times out",
-    LINK_DELAY: "a transfer completes some polls later",
-}
 DELAY_POLLS = 3
 
 

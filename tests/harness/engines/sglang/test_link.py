@@ -6,8 +6,8 @@ import pytest
 
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.faults import FaultPlan
-from swarden.harness.engines.sglang.config import DECODE, PREFILL, SglangConfig
-from swarden.harness.engines.sglang.link import DELAY_POLLS, FAULTS, SglangLink, TransferMemory
+from swarden.harness.engines.sglang.config import DECODE, LINK_FAULTS, PREFILL, SglangConfig
+from swarden.harness.engines.sglang.link import DELAY_POLLS, SglangLink, TransferMemory
 from swarden.harness.engines.sglang.target import SglangTarget
 
 PAGE = 2
@@ -15,7 +15,7 @@ PAGE = 2
 
 def linked(fault=None):
     """A link with one room: two pages and one windowed page are sent, and both sides' tags."""
-    faults = FaultPlan(FAULTS)
+    faults = FaultPlan(LINK_FAULTS)
     tags = (list(range(8)), list(range(8))), ([0] * 8, [0] * 8)
     ends = [TransferMemory(one, SimpleNamespace(), PAGE, faults) for one in tags]
     link = SglangLink()
