@@ -1,4 +1,4 @@
-"""Drivers of our engine."""
+"""Drivers of our engine, and a small campaign."""
 
 from collections.abc import Callable, Sequence
 
@@ -7,7 +7,10 @@ from swarden.harness.core.driver import EVERYTHING, Driver, KeptParts
 from swarden.harness.core.oplog import Header
 from swarden.harness.core.registry import OWN
 from swarden.harness.core.replay import driver_of
+from swarden.harness.search.profiles import Profile
 from swarden.invariants.transition import Transition
+
+TINY = Profile("tiny", 1.0, 6, (15,), probe_floor=0.0, must_evaluate=False, min_runs=1, recheck_every=3)
 
 
 def own_driver(

@@ -16,20 +16,10 @@ from swarden.harness.engines.own.mutants.catalog import BY_ID
 from swarden.harness.engines.own.target import OwnTarget
 from swarden.harness.search.campaign import Plan, RunIndex, Worker, batch_seed
 from swarden.harness.search.machine import turns_of
-from swarden.harness.search.profiles import PROFILES, Profile
+from swarden.harness.search.profiles import PROFILES
 from swarden.harness.search.result import Result
 from swarden.harness.search.shrink import measure
-
-TINY = Profile(
-    "tiny",
-    1.0,
-    runs_per_batch=6,
-    calls_per_run=(15,),
-    probe_floor=0.0,
-    must_evaluate=False,
-    min_runs=1,
-    recheck_every=3,
-)
+from tests.harness.driving import TINY
 
 
 def work(**changes):

@@ -13,20 +13,10 @@ from swarden.harness.core.registry import OWN, UnknownEngine
 from swarden.harness.report.story import StoryPart
 from swarden.harness.search.campaign import Plan, Worker
 from swarden.harness.search.findings import report_finding, write
-from swarden.harness.search.profiles import Profile
 from swarden.harness.search.result import Finding
 from swarden.harness.search.shrink import DoesNotFail, ShrinkBudget
+from tests.harness.driving import TINY
 
-TINY = Profile(
-    "tiny",
-    1.0,
-    runs_per_batch=6,
-    calls_per_run=(15,),
-    probe_floor=0.0,
-    must_evaluate=False,
-    min_runs=1,
-    recheck_every=3,
-)
 BUDGET = ShrinkBudget(executions=60)
 KEPT = Path(__file__).parents[2] / "quality/oplogs/B18.oplog"
 
