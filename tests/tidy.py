@@ -50,13 +50,14 @@ MAY_IMPORT = {
         *("engine_under_test", "invariants", "torch", "numpy"),
         *("harness.strict", "harness.engines.own.content"),
     ),
-    "harness/engines/foreign": ("harness.core", "harness.engines.foreign", "invariants", "msgspec"),
+    "harness/engines/demo": ("harness.engines.demo", "kit"),  # as the package of a user
+    "harness/kit": ("harness.core", "harness.kit", "invariants", "msgspec"),
     "harness/engines/sglang": (
-        *("harness.core", "harness.search", "harness.strict", "harness.engines.foreign", "harness.engines.sglang"),
+        *("harness.core", "harness.search", "harness.strict", "harness.kit", "harness.engines.sglang"),
         *("invariants", "hypothesis", "msgspec"),
     ),
     "harness/engines/vllm": (
-        *("harness.core", "harness.search", "harness.strict", "harness.engines.foreign", "harness.engines.vllm"),
+        *("harness.core", "harness.search", "harness.strict", "harness.kit", "harness.engines.vllm"),
         *("hypothesis", "invariants", "msgspec"),
     ),
 }

@@ -8,7 +8,6 @@ from swarden.harness.core.event_log import EventLog
 from swarden.harness.core.faults import CLIENT_FAULTS, FaultPlan
 from swarden.harness.core.origins import EngineCode
 from swarden.harness.core.port import DraftPort, EnginePort, Streamed, Submission
-from swarden.harness.engines.foreign.stand_ins import Missing
 from swarden.harness.engines.sglang.attributes import VOCABULARY
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.capture import Enabled, SglangCapture
@@ -20,6 +19,7 @@ from swarden.harness.engines.sglang.requests import SPARE_TOKENS, SglangRequests
 from swarden.harness.engines.sglang.scheduler import Passes, build, turn
 from swarden.harness.engines.sglang.sessions import SglangSessions
 from swarden.harness.engines.sglang.speculation import SglangSpeculation
+from swarden.harness.kit.stand_ins import Missing
 from swarden.invariants import reference, view
 from swarden.invariants.reuse import sharing
 

@@ -1,19 +1,15 @@
 """The import of one release of SGLang into this process, and where its parts are in each release."""
 
 import importlib
-import logging
-import os
-import sys
-import warnings
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from swarden.harness.engines.foreign.parts import BootedRelease, Feature, ReleaseParts, optional, parameters
-from swarden.harness.engines.foreign.stand_ins import provide_absent, replace_triton
 from swarden.harness.engines.sglang import stand_ins, streams
+from swarden.harness.kit.parts import BootedRelease, Feature, ReleaseParts, optional, parameters, quiet_import
+from swarden.harness.kit.stand_ins import replace_triton
 
 # The name of each part, and its places in the releases, newest first.
 PARTS: Mapping[str, tuple[str, ...]] = {
@@ -184,18 +180,11 @@ def boot(version: str, folders: tuple[Path, ...] = ()) -> SglangRelease:
 
 
 def _load(version: str, folders: tuple[Path, ...]) -> SglangRelease:
-    for name, value in NEEDS_NO_GPU.items():
-        os.environ.setdefault(name, value)
-    sys.path[:0] = [str(folder) for folder in folders]
-    provide_absent(stand_ins.ABSENT)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        importlib.import_module("torch").set_num_threads(1)
+    with quiet_import(folders, stand_ins.ABSENT, NEEDS_NO_GPU):
         replace_triton()
         importlib.import_module("sglang.srt.managers.scheduler")
         stand_ins.replace_allocator_kernels(_modules(KERNEL_MODULES))
         streams.replace_devices(_modules(STREAM_MODULES))
-    logging.disable(logging.CRITICAL)
     return SglangRelease(version)
 
 

@@ -5,13 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import swarden.invariants.events as seen
-from swarden.harness.engines.foreign.stand_ins import Missing
 from swarden.harness.engines.sglang.attributes import VOCABULARY
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.config import SglangConfig
 from swarden.harness.engines.sglang.memory import SglangMemory
 from swarden.harness.engines.sglang.requests import SglangRequest, held
 from swarden.harness.engines.sglang.states import STATE_POOL, STATE_WINDOW, SglangStates, states_of
+from swarden.harness.kit.stand_ins import Missing
 from swarden.invariants.reference import namespace_tag, next_tag, sampled_token
 
 

@@ -12,9 +12,9 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from swarden.harness.core.faults import FaultPlan
-from swarden.harness.engines.foreign.stand_ins import Missing
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.config import LINK_DELAY, LINK_DROP, LINK_FAILS
+from swarden.harness.kit.stand_ins import Missing
 
 TIMEOUT_POLLS = 24  # a side gives up a room after so many polls in which the other side did nothing
 DELAY_POLLS = 3

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import swarden.invariants.events as seen
 from swarden.harness.core.port import Streamed, Submission
-from swarden.harness.engines.foreign.parts import parameters
-from swarden.harness.engines.foreign.stand_ins import Missing
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.config import SglangConfig
+from swarden.harness.kit.parts import parameters
+from swarden.harness.kit.stand_ins import Missing
 from swarden.invariants.events import FinishReason
 
 HOST = "prefill"  # of the prefill side; the release's FAKE_BOOTSTRAP_HOST would switch off some of its checks

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import swarden.invariants.events as seen
 from swarden.harness.core.port import SessionPort, Submission
-from swarden.harness.engines.foreign.stand_ins import Missing
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.config import SglangConfig
 from swarden.harness.engines.sglang.requests import SPARE_TOKENS, SglangRequest, SglangRequests, held, is_rejected
 from swarden.harness.engines.sglang.scheduler import BuiltScheduler
+from swarden.harness.kit.stand_ins import Missing
 from swarden.invariants.view import SessionView
 
 SECONDS_PER_STEP = 0.4  # of the controller's clock; it looks once a second for sessions to close

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import swarden.invariants.events as seen
-from swarden.harness.engines.foreign.stand_ins import Missing
 from swarden.harness.engines.sglang.attributes import VOCABULARY
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.config import SglangConfig
@@ -18,6 +17,7 @@ from swarden.harness.engines.sglang.forward import SglangEntry, SglangPass, TagF
 from swarden.harness.engines.sglang.memory import SglangMemory
 from swarden.harness.engines.sglang.scheduler import BuiltScheduler
 from swarden.harness.engines.sglang.stand_ins import Kernel
+from swarden.harness.kit.stand_ins import Missing
 from swarden.invariants.reference import namespace_tag, next_tag, sampled_token
 
 

@@ -25,13 +25,13 @@ from swarden.harness.core.port import EnginePort
 from swarden.harness.core.releases import Releases
 from swarden.harness.core.system import System
 from swarden.harness.core.target import ENGINE, PAIR, Draw, MachineSpec, Pool, Shape
-from swarden.harness.engines.foreign.target import ReleasedTarget
 from swarden.harness.engines.sglang.adapter import CODE, FAULTS, SglangEngine
 from swarden.harness.engines.sglang.boot import SglangRelease, boot
 from swarden.harness.engines.sglang.config import BOTH, DECODE, PREFILL, SglangConfig, pair_configs, random_config
 from swarden.harness.engines.sglang.live import SglangAttachment
 from swarden.harness.engines.sglang.mutants import MUTANTS
 from swarden.harness.engines.sglang.pair import side_systems
+from swarden.harness.kit.released import ReleasedTarget
 from swarden.harness.strict.live import Live
 
 PAIRED = "swarden.harness.search.pairs:PairTraffic"

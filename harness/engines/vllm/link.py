@@ -16,11 +16,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from swarden.harness.core.faults import FaultPlan
-from swarden.harness.engines.foreign.stand_ins import Silent
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.config import LEASE_S, LINK_DELAY, LINK_DROP, LINK_FAILS, VllmConfig
 from swarden.harness.engines.vllm.memory import VllmMemory
 from swarden.harness.engines.vllm.passes import BlockLoad, VllmPass
+from swarden.harness.kit.stand_ins import Silent
 
 MOST_STEPS = 8  # in a row of one side in which time passes while the other one has work
 POLLS, MORE_POLLS = 2, 4  # of the connector until a read is complete

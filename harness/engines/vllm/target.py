@@ -12,13 +12,13 @@ from swarden.harness.core.port import EnginePort
 from swarden.harness.core.releases import Releases, parsed
 from swarden.harness.core.system import System
 from swarden.harness.core.target import ENGINE, PAIR, Draw, MachineSpec, Shape
-from swarden.harness.engines.foreign.target import ReleasedTarget
 from swarden.harness.engines.vllm.adapter import CODE, FAULTS, VllmEngine
 from swarden.harness.engines.vllm.boot import VllmRelease, boot
 from swarden.harness.engines.vllm.config import BOTH, DECODE, NGRAM, PREFILL, VllmConfig, pair_configs, random_config
 from swarden.harness.engines.vllm.live import VllmAttachment
 from swarden.harness.engines.vllm.mutants import MUTANTS
 from swarden.harness.engines.vllm.pair import side_systems
+from swarden.harness.kit.released import ReleasedTarget
 from swarden.harness.strict.live import Live
 
 FIRST_PAIRED = "0.22.0"  # in an older release an idle prefill side does not step, and keeps the blocks that were read

@@ -14,7 +14,7 @@ from swarden.harness.core.releases import Releases, in_environment
 from swarden.harness.core.sources import hash_of
 from swarden.harness.core.target import Target
 from swarden.harness.core.validation import validation_text
-from swarden.harness.engines.foreign.parts import PartsT
+from swarden.harness.kit.parts import PartsT
 
 
 class ReleasedTarget(Target, Generic[PartsT]):
@@ -90,7 +90,7 @@ class ReleasedTarget(Target, Generic[PartsT]):
 
 @cache
 def _hash_of(adapter: Path, version: str, checkout: Path | None) -> str:
-    foreign = Path(__file__).parent
-    harness = foreign.parents[1]
-    swarden = (adapter, foreign, harness / "core", harness.parent / "invariants")
+    kit = Path(__file__).parent
+    harness = kit.parent
+    swarden = (adapter, kit, harness / "core", harness.parent / "invariants")
     return hash_of(swarden if checkout is None else (*swarden, checkout), version)

@@ -1,0 +1,67 @@
+"""The public names for the target of an engine: port, target, snapshot and events, and the blocks that targets share.
+
+`events` and `view` are the modules with the types of events and of the parts of a snapshot.
+"""
+
+from swarden.harness.core.errors import InvalidConfig, UsageError
+from swarden.harness.core.event_log import EventLog
+from swarden.harness.core.faults import CLIENT_FAULTS, FaultPlan
+from swarden.harness.core.ops import Abort, Accept, Drain, Flush, Heal, Inject, Pause, Resume, Step, Submit
+from swarden.harness.core.origins import EngineCode
+from swarden.harness.core.port import DraftPort, EnginePort, SessionPort, Streamed, Submission
+from swarden.harness.core.releases import Releases
+from swarden.harness.core.target import ENGINE, PAIR, Draw, MachineSpec, Pool, Shape, Target
+from swarden.harness.kit.parts import BootedRelease, Feature, ReleaseParts, quiet_import
+from swarden.harness.kit.released import ReleasedTarget
+from swarden.harness.kit.stand_ins import Missing, Silent, provide_absent
+from swarden.invariants import events, view
+from swarden.invariants.kinds import Place
+from swarden.invariants.limits import Limits
+from swarden.invariants.reference import Reference
+from swarden.invariants.reuse import sharing
+
+__all__ = [
+    "CLIENT_FAULTS",
+    "ENGINE",
+    "PAIR",
+    "Abort",
+    "Accept",
+    "BootedRelease",
+    "DraftPort",
+    "Drain",
+    "Draw",
+    "EngineCode",
+    "EnginePort",
+    "EventLog",
+    "FaultPlan",
+    "Feature",
+    "Flush",
+    "Heal",
+    "Inject",
+    "InvalidConfig",
+    "Limits",
+    "MachineSpec",
+    "Missing",
+    "Pause",
+    "Place",
+    "Pool",
+    "Reference",
+    "ReleaseParts",
+    "ReleasedTarget",
+    "Releases",
+    "Resume",
+    "SessionPort",
+    "Shape",
+    "Silent",
+    "Step",
+    "Streamed",
+    "Submission",
+    "Submit",
+    "Target",
+    "UsageError",
+    "events",
+    "provide_absent",
+    "quiet_import",
+    "sharing",
+    "view",
+]
