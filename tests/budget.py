@@ -59,7 +59,10 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "a shape says whether there is a host tier; a machine has its traffic and its turns"),
         (20, "op-logs of format 2 keep the defaults of their time"),
     ],
-    "harness/kit": [(20, "one way to import a release quietly")],
+    "harness/kit": [
+        (20, "one way to import a release quietly"),
+        (100, "memory of tags and drafts, which each engine had"),
+    ],
     "src": [(60, "swarden.kit, the public names for targets")],
     "harness/search": [(220, "every engine has the loads and the scenes that only ours had")],
     "harness/engines/demo": [(200, "the engine of the demo and its target, which were tests/your_engine")],
@@ -75,6 +78,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "long texts on a terminal"),
         (40, "the help of each command"),
         (80, "the strict check of any engine that its target describes"),
+        (100, "the blocks of the kit"),
     ],
     "tests/packaging": [(120, "wheel and sdist are tried in empty environments")],
     "tests/quality": [

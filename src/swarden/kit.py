@@ -11,9 +11,11 @@ from swarden.harness.core.origins import EngineCode
 from swarden.harness.core.port import DraftPort, EnginePort, SessionPort, Streamed, Submission
 from swarden.harness.core.releases import Releases
 from swarden.harness.core.target import ENGINE, PAIR, Draw, MachineSpec, Pool, Shape, Target
+from swarden.harness.kit.drafts import DraftScript, drafts_after
 from swarden.harness.kit.parts import BootedRelease, Feature, ReleaseParts, quiet_import
 from swarden.harness.kit.released import ReleasedTarget
 from swarden.harness.kit.stand_ins import Missing, Silent, provide_absent
+from swarden.harness.kit.tags import VOCABULARY, ReadTags, TagMemory, TagModel, chain, slots_of, token_after
 from swarden.invariants import events, view
 from swarden.invariants.kinds import Place
 from swarden.invariants.limits import Limits
@@ -24,10 +26,12 @@ __all__ = [
     "CLIENT_FAULTS",
     "ENGINE",
     "PAIR",
+    "VOCABULARY",
     "Abort",
     "Accept",
     "BootedRelease",
     "DraftPort",
+    "DraftScript",
     "Drain",
     "Draw",
     "EngineCode",
@@ -45,6 +49,7 @@ __all__ = [
     "Pause",
     "Place",
     "Pool",
+    "ReadTags",
     "Reference",
     "ReleaseParts",
     "ReleasedTarget",
@@ -57,11 +62,17 @@ __all__ = [
     "Streamed",
     "Submission",
     "Submit",
+    "TagMemory",
+    "TagModel",
     "Target",
     "UsageError",
+    "chain",
+    "drafts_after",
     "events",
     "provide_absent",
     "quiet_import",
     "sharing",
+    "slots_of",
+    "token_after",
     "view",
 ]

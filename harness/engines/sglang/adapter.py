@@ -8,7 +8,6 @@ from swarden.harness.core.event_log import EventLog
 from swarden.harness.core.faults import CLIENT_FAULTS, FaultPlan
 from swarden.harness.core.origins import EngineCode
 from swarden.harness.core.port import DraftPort, EnginePort, Streamed, Submission
-from swarden.harness.engines.sglang.attributes import VOCABULARY
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.capture import Enabled, SglangCapture
 from swarden.harness.engines.sglang.config import BOTH, DECODE, HOST_FAULTS, LINK_FAULTS, SglangConfig
@@ -19,6 +18,7 @@ from swarden.harness.engines.sglang.requests import SPARE_TOKENS, SglangRequests
 from swarden.harness.engines.sglang.scheduler import Passes, build, turn
 from swarden.harness.engines.sglang.sessions import SglangSessions
 from swarden.harness.engines.sglang.speculation import SglangSpeculation
+from swarden.harness.kit import drafts, tags
 from swarden.harness.kit.stand_ins import Missing
 from swarden.invariants import reference, view
 from swarden.invariants.reuse import sharing
@@ -26,7 +26,7 @@ from swarden.invariants.reuse import sharing
 CODE = EngineCode(
     "sglang",
     ledgers="sglang.srt.mem_cache.alloc",
-    stand_ins=[f"{__package__}.{name}" for name in ("forward", "speculation")],
+    stand_ins=[f"{__package__}.forward", f"{__package__}.speculation", drafts.__name__, tags.__name__],
 )
 REPORTED = frozenset(
     kind.__name__
@@ -95,7 +95,7 @@ class SglangEngine(EnginePort):
                 else None
             ),
         )
-        self.drafts: DraftPort | None = self._parts.drafts
+        self.drafts: DraftPort | None = None if self._parts.drafts is None else self._parts.drafts.script
         self.sessions = self._parts.sessions
         self._capture = SglangCapture(
             release,
@@ -108,7 +108,7 @@ class SglangEngine(EnginePort):
         self._before = self._after = self._found()
 
     def reference(self) -> reference.Reference:
-        return reference.Reference(VOCABULARY, tuple([component.window for component in self._before.components]))
+        return reference.Reference(tags.VOCABULARY, tuple([component.window for component in self._before.components]))
 
     @property
     def has_work(self) -> bool:

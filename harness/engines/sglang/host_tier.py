@@ -1,6 +1,6 @@
 """The hierarchical cache: the host pools, the controller and the tree are the release's; what copies is a stand-in."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -11,6 +11,7 @@ from swarden.harness.engines.sglang.config import HOST_FAILS, HOST_SLOW
 from swarden.harness.engines.sglang.forward import TagForward
 from swarden.harness.engines.sglang.scheduler import BuiltScheduler
 from swarden.harness.engines.sglang.streams import Devices, StreamCopy, StreamEvent
+from swarden.harness.kit.tags import TagMemory
 from swarden.invariants.events import BACKUP_KIND, LOAD_KIND, TREE_KIND, Owner
 from swarden.invariants.view import Holding, NodeView, PoolView
 
@@ -90,12 +91,12 @@ class SglangHostTier:
         on_device, on_host, alloc = self._forward.tags[index], [0] * pool.size, pool.alloc
 
         def back_up(_pool: Any, host: Any, device: Any, *_: Any) -> None:
-            self._put(partial(_copy, on_device, device.tolist(), on_host, host.tolist()))
+            self._put(partial(_back_up, on_device, device.tolist(), on_host, host.tolist()))
 
         def load(_pool: Any, host: Any, device: Any, *_: Any, **_options: Any) -> None:
             slots = device.tolist()
-            late = {slot: on_device[slot] for slot in self._racing_slots(index).intersection(slots)}
-            self._put(partial(_load, on_host, host.tolist(), on_device, slots, late))
+            late = sorted(self._racing_slots(index).intersection(slots))
+            self._put(partial(_load, on_host, host.tolist(), on_device, slots, (late, on_device.read(late))))
 
         def alloc_or_fail(*args: Any, **kwargs: Any) -> Any:
             return None if self._faults.fires(HOST_FAILS) else alloc(*args, **kwargs)
@@ -116,15 +117,18 @@ class SglangHostTier:
         return [slot // page + FIRST_UNIT for slot in slots[::page].tolist()]
 
 
+def _back_up(memory: TagMemory, slots: Sequence[int], on_host: list[int], places: Sequence[int]) -> None:
+    for place, tag in zip(places, memory.read(slots), strict=True):
+        on_host[place] = tag
+
+
 def _load(
-    source: list[int], read: Sequence[int], target: list[int], written: Sequence[int], late: Mapping[int, int]
+    on_host: list[int],
+    places: Sequence[int],
+    memory: TagMemory,
+    slots: Sequence[int],
+    late: tuple[Sequence[int], Sequence[int]],
 ) -> None:
-    """Copy to the device, under the `late` writes of passes that end after the copy."""
-    _copy(source, read, target, written)
-    for slot, tag in late.items():
-        target[slot] = tag
-
-
-def _copy(source: list[int], read: Sequence[int], target: list[int], written: Sequence[int]) -> None:
-    for one, other in zip(read, written, strict=True):
-        target[other] = source[one]
+    """Copy to the device, under the `late` writes (slots and tags) of passes that end after the copy."""
+    memory.write(slots, [on_host[place] for place in places])
+    memory.write(*late)

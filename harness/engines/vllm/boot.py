@@ -9,9 +9,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args
 
-from swarden.harness.engines.vllm.config import MAX_CONTEXT_LEN, VOCABULARY
+from swarden.harness.engines.vllm.config import MAX_CONTEXT_LEN
 from swarden.harness.engines.vllm.stand_ins import ABSENT
 from swarden.harness.kit.parts import BootedRelease, Feature, ReleaseParts, parameters, quiet_import
+from swarden.harness.kit.tags import VOCABULARY
 
 # The name of each part, and its places in the releases, newest first.
 PARTS: Mapping[str, tuple[str, ...]] = {

@@ -16,7 +16,6 @@ NGRAM, EAGLE = "ngram", "eagle"
 MAX_BLOCKS, MAX_CONTEXT_LEN = 1 << 22, 1 << 20
 MAX_SLOTS = 1 << 24  # of the pool, and of the CPU memory of the offloading connector
 MAX_WINDOWS = 8
-VOCABULARY = 64
 STATE_WINDOW = 2  # a token reads the state that the token before it left
 SETTINGS_FOR: Mapping[str, Mapping[str, Any]] = {"rivals": {"policy": PRIORITY}, "returning": {"prefix_caching": True}}
 NEEDS_HOST = ("outlasting", "returning")

@@ -18,9 +18,9 @@ from typing import Any
 from swarden.harness.core.faults import FaultPlan
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.config import LEASE_S, LINK_DELAY, LINK_DROP, LINK_FAILS, VllmConfig
-from swarden.harness.engines.vllm.memory import VllmMemory
 from swarden.harness.engines.vllm.passes import BlockLoad, VllmPass
 from swarden.harness.kit.stand_ins import Silent
+from swarden.harness.kit.tags import TagMemory
 
 MOST_STEPS = 8  # in a row of one side in which time passes while the other one has work
 POLLS, MORE_POLLS = 2, 4  # of the connector until a read is complete
@@ -72,7 +72,7 @@ class Agent:
     """The nixl_agent of one side; `on_read` is called with each read whose blocks are copied now."""
 
     def __init__(
-        self, name: str, link: VllmLink, memory: VllmMemory, faults: FaultPlan, on_read: Callable[[RemoteRead], None]
+        self, name: str, link: VllmLink, memory: TagMemory, faults: FaultPlan, on_read: Callable[[RemoteRead], None]
     ) -> None:
         self.name, self.memory = name, memory
         self._link, self._faults, self._on_read = link, faults, on_read
@@ -131,7 +131,7 @@ class Agent:
             self._on_read(read)
             source = self._link.agents[read.source].memory
             for theirs, mine in zip(read.remote, read.local, strict=True):
-                self.memory.put_slots(mine, source.slots(theirs))
+                self.memory.put_unit(mine, source.unit(theirs))
             self.send_notif(read.source, read.notification)
 
 
