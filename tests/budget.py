@@ -62,8 +62,10 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "harness/kit": [
         (20, "one way to import a release quietly"),
         (100, "memory of tags and drafts, which each engine had"),
+        (60, "passes in flight with reports that are kept"),
+        (100, "owners by moves, by tables and by reader counts"),
     ],
-    "src": [(60, "swarden.kit, the public names for targets")],
+    "src": [(100, "swarden.kit, the public names for targets")],
     "harness/search": [(220, "every engine has the loads and the scenes that only ours had")],
     "harness/engines/demo": [(200, "the engine of the demo and its target, which were tests/your_engine")],
     "harness/engines/own": [
@@ -78,7 +80,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "long texts on a terminal"),
         (40, "the help of each command"),
         (80, "the strict check of any engine that its target describes"),
-        (100, "the blocks of the kit"),
+        (240, "the blocks of the kit"),
     ],
     "tests/packaging": [(120, "wheel and sdist are tried in empty environments")],
     "tests/quality": [

@@ -12,7 +12,9 @@ from swarden.harness.core.port import DraftPort, EnginePort, SessionPort, Stream
 from swarden.harness.core.releases import Releases
 from swarden.harness.core.target import ENGINE, PAIR, Draw, MachineSpec, Pool, Shape, Target
 from swarden.harness.kit.drafts import DraftScript, drafts_after
+from swarden.harness.kit.owners import Owners, UnitFacts, pool_view
 from swarden.harness.kit.parts import BootedRelease, Feature, ReleaseParts, quiet_import
+from swarden.harness.kit.passes import Entry, Pass, Passes
 from swarden.harness.kit.released import ReleasedTarget
 from swarden.harness.kit.stand_ins import Missing, Silent, provide_absent
 from swarden.harness.kit.tags import VOCABULARY, ReadTags, TagMemory, TagModel, chain, slots_of, token_after
@@ -36,6 +38,7 @@ __all__ = [
     "Draw",
     "EngineCode",
     "EnginePort",
+    "Entry",
     "EventLog",
     "FaultPlan",
     "Feature",
@@ -46,6 +49,9 @@ __all__ = [
     "Limits",
     "MachineSpec",
     "Missing",
+    "Owners",
+    "Pass",
+    "Passes",
     "Pause",
     "Place",
     "Pool",
@@ -65,10 +71,12 @@ __all__ = [
     "TagMemory",
     "TagModel",
     "Target",
+    "UnitFacts",
     "UsageError",
     "chain",
     "drafts_after",
     "events",
+    "pool_view",
     "provide_absent",
     "quiet_import",
     "sharing",

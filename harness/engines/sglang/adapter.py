@@ -112,7 +112,9 @@ class SglangEngine(EnginePort):
 
     @property
     def has_work(self) -> bool:
-        return bool(self._requests or self._forward.in_flight or (self._parts.host and self._parts.host.is_copying))
+        return bool(
+            self._requests or self._forward.passes.in_flight or (self._parts.host and self._parts.host.is_copying)
+        )
 
     def submit(self, submission: Submission) -> int:
         if self._parts.sessions is not None and submission.session:
@@ -162,7 +164,7 @@ class SglangEngine(EnginePort):
         return self._after
 
     def _found(self) -> view.Snapshot:
-        return self._capture.capture(self._steps, self._requests.unfinished, self._forward.in_flight)
+        return self._capture.capture(self._steps, self._requests.unfinished, self._forward.passes.in_flight)
 
     def take_events(self) -> list[NamedTuple]:
         """The events, with the owners of moved units inferred from the last snapshots before and after them."""

@@ -10,19 +10,24 @@ from swarden.harness.engines.sglang.config import SglangConfig
 from swarden.harness.engines.sglang.memory import SglangMemory
 from swarden.harness.engines.sglang.requests import SglangRequest, held
 from swarden.harness.engines.sglang.states import STATE_POOL, STATE_WINDOW, SglangStates, states_of
+from swarden.harness.kit.passes import Pass, Passes
 from swarden.harness.kit.stand_ins import Missing
 from swarden.harness.kit.tags import ReadTags, TagMemory, chain, token_after
 from swarden.invariants.reference import namespace_tag
 
 
 class SglangEntry(NamedTuple):
-    """Positions [start, end) of a request in a pass, and the slots of [0, end) in each pool of KV at its launch."""
+    """Positions [start, end) of a request in a pass, and the slots of [0, end) in each pool of KV at its launch.
+
+    With drafts, the slots are also those of the drafts.
+    """
 
     request: SglangRequest
     start: int
     end: int
     slots: Sequence[Sequence[int]]
     row: int
+    drafts: Sequence[int] = ()
 
     def is_held_by(self, live: Mapping[int, SglangRequest]) -> bool:
         """Whether the request still has the row that the pass was launched for."""
@@ -33,16 +38,7 @@ class SglangEntry(NamedTuple):
         return self.request.id, self.start, self.end
 
 
-class SglangPass(NamedTuple):
-    """A launched pass whose result is not processed yet; `reads` are reported when it is.
-
-    `drafts` are, per entry, the drafts that it computes; () if no entry has any.
-    """
-
-    launch: int
-    entries: Sequence[SglangEntry]
-    reads: list[seen.Read]
-    drafts: Sequence[Sequence[int]] = ()
+SglangPass = Pass[SglangEntry]
 
 
 class TagForward:
@@ -55,16 +51,13 @@ class TagForward:
         self.release, self._notice = release, notice
         self._page_size, self._pools = page, pools
         self.tags = tuple([TagMemory(pool.units, page) for pool in pools])
-        self.last_launch = 0
-        self.in_flight: list[SglangPass] = []
+        self.passes = Passes[SglangEntry]()
 
     def launch(self, batch: Any, memory: SglangMemory) -> Any:
         """Launch and compute a batch of the scheduler; returns its result, for the scheduler to process later."""
-        self.last_launch += 1
         entries = entries_of(batch, memory)
-        launched = SglangPass(self.last_launch, entries, [])
-        self.in_flight.append(launched)
-        self._notice(seen.Launched(launched.launch, tuple([entry.ids for entry in entries])))
+        launched = self.passes.launch(entries)
+        self._notice(launched.launched())
         states = states_of(memory.rows)
         if states is not None:
             states.prepare(batch)
@@ -86,18 +79,13 @@ class TagForward:
 
     def complete(self, result: Any, unfinished: Mapping[int, SglangRequest]) -> None:
         """The scheduler begins to process a result."""
-        done: SglangPass = result.swarden_pass
-        self.in_flight.remove(done)
-        for read in done.reads:
-            self._notice(read)
-        self._notice(seen.Completed(done.launch))
-        for entry in done.entries:
-            if not entry.is_held_by(unfinished):
-                self._notice(seen.Discarded(done.launch, entry.request.id))
+        done = self.passes.complete(result.swarden_pass)
+        for event in done.completed(lambda entry: entry.is_held_by(unfinished)):
+            self._notice(event)
 
     def _write(self, launch: int, entry: SglangEntry, states: SglangStates | None) -> "array[int] | None":
         """Write the tags of an entry; returns the tag of its state before the pass and those after each token."""
-        request, start, end, slots, row = entry
+        request, start, end, slots, row, _ = entry
         tag = self.tag_before(entry)
         of_state = None
         if states is not None:  # a pass computes from the state; a cleared one is of no token
@@ -119,7 +107,7 @@ class TagForward:
         reads = self.read(one, entry, entry.end)
         if of_state is not None:
             first = ReadTags.first_of(STATE_WINDOW, entry.start)
-            one.reads.append(seen.Read(one.launch, entry.request.id, STATE_POOL, first, of_state, len(self._pools)))
+            one.reports.append(seen.Read(one.launch, entry.request.id, STATE_POOL, first, of_state, len(self._pools)))
             reads.append(ReadTags(STATE_WINDOW, first, of_state))
         token = token_after(reads, entry.end)
         entry.request.next_tokens[entry.end] = token
@@ -140,7 +128,7 @@ class TagForward:
         """Read what an entry sees in each pool, up to position `end`; it is reported with the result of the pass."""
         reads = [self.tags_read(entry, component, end) for component in range(len(self._pools))]
         for component, (pool, (_, first, tags)) in enumerate(zip(self._pools, reads, strict=True)):
-            one.reads.append(seen.Read(one.launch, entry.request.id, pool.name, first, tags, component))
+            one.reports.append(seen.Read(one.launch, entry.request.id, pool.name, first, tags, component))
         return reads
 
     def notice_written(self, launch: int, entry: SglangEntry, end: int) -> None:

@@ -82,7 +82,7 @@ class SglangHostTier:
 
     def launched(self, batch: Any) -> None:
         """Tell the streams that a pass was launched; a decode, as a CUDA graph, tells when it has read its input."""
-        self._scheduler.forward_stream.behind = self._forward.last_launch
+        self._scheduler.forward_stream.behind = self._forward.passes.last_launch
         if not batch.forward_mode.is_extend():
             vars(self._scheduler.swarden_runner).update({name: StreamEvent() for name in READ_DONE_EVENTS})
 
@@ -106,7 +106,7 @@ class SglangHostTier:
 
     def _racing_slots(self, index: int) -> set[int]:
         """The slots of a pool that passes in flight write, of those for which the current stream does not wait."""
-        racing = [one for one in self._forward.in_flight if one.launch > Devices.current.behind]
+        racing = [one for one in self._forward.passes.in_flight if one.launch > Devices.current.behind]
         return {slot for one in racing for entry in one.entries for slot in entry.slots[index][entry.start :]}
 
     def _put(self, make: Callable[[], None]) -> None:

@@ -5,7 +5,7 @@ the overlap loop launches the next pass before it has the result.
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import swarden.invariants.events as seen
@@ -52,20 +52,17 @@ class SglangSpeculation:
             self._take_slots(batch)
         if self._futures is not None:
             self._futures.resolve_seq_lens_cpu(batch)
-        self._forward.last_launch += 1
-        launch, count = self._forward.last_launch, self._count
+        count = self._count
         entries = [
             SglangEntry(req.swarden, start, start + 1, slots_of(memory, row, start + count), row)
             for req, start, row in zip(
                 batch.reqs, batch.seq_lens.tolist(), batch.req_pool_indices.tolist(), strict=True
             )
         ]
-        self._notice(seen.Launched(launch, tuple([entry.ids for entry in entries])))
-        drafted: list[Sequence[int]] = []
-        one = SglangPass(launch, entries, [], drafted)
-        self._forward.in_flight.append(one)
+        one = self._forward.passes.launch(entries)
+        self._notice(one.launched())
         computed = [self._compute(one, entry) for entry in entries]
-        drafted += [tokens[1:] for tokens, _ in computed]
+        one.entries = [entry._replace(drafts=tokens[1:]) for entry, (tokens, _) in zip(entries, computed, strict=True)]
         if self._verifies_in_launch:  # it frees the slots of rejected drafts
             self._forward.complete(Missing(swarden_pass=one), {entry.request.id: entry.request for entry in entries})
         drafts, samples = (self._release.torch.tensor(rows) for rows in zip(*computed, strict=True))
@@ -75,7 +72,7 @@ class SglangSpeculation:
             else self._accepted(batch, drafts, samples)
         )
         result.swarden_verified = [
-            seen.Verified(launch, entry.request.id, accepted, tuple(sampled))
+            seen.Verified(one.launch, entry.request.id, accepted, tuple(sampled))
             for entry, accepted, (_, sampled) in zip(entries, result.swarden_accepted, computed, strict=True)
         ]
         if self._verifies_in_launch:

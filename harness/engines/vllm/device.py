@@ -1,9 +1,8 @@
 """A stand-in for the device: its memory has one tag per slot, and its model computes passes from these tags."""
 
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
-from typing import NamedTuple
 
 import swarden.invariants.events as seen
 from swarden.harness.engines.vllm.config import VllmConfig
@@ -20,8 +19,8 @@ UNKNOWN = VOCABULARY  # stands for a token that the runner has not been told, or
 class Device:
     """The memory of the device, and the model that computes passes in it; `namespaces` are those of the requests."""
 
-    def __init__(self, config: VllmConfig, notice: Callable[[NamedTuple], None]) -> None:
-        self._notice, self._config = notice, config
+    def __init__(self, config: VllmConfig) -> None:
+        self._config = config
         self.windows = tuple([group.window for group in config.groups])  # None for full attention
         self.namespaces: dict[int, int] = {}
         self._tokens: dict[int, list[int]] = {}
@@ -62,7 +61,7 @@ class Device:
             }
             for entry in one.entries
         ]
-        sampled = [self._read(one.launch, entry, tags) for entry, tags in zip(one.entries, states, strict=True)]
+        sampled = [self._read(one, entry, tags) for entry, tags in zip(one.entries, states, strict=True)]
         self.states.accept(one.entries, [max(0, len(tokens) - 1) for tokens in sampled])
         for entry, tokens in zip(one.entries, sampled, strict=True):
             if tokens:
@@ -122,7 +121,7 @@ class Device:
         self.states.write(entry, group, tags)
         return array("q", [*read, *tags])
 
-    def _read(self, launch: int, entry: VllmEntry, states: Mapping[int, "array[int]"]) -> list[int]:
+    def _read(self, one: VllmPass, entry: VllmEntry, states: Mapping[int, "array[int]"]) -> list[int]:
         """Read what an entry sees in each group; `states` are the tags of the groups with states.
 
         Returns the sampled tokens, or none after a part of the tokens.
@@ -133,7 +132,7 @@ class Device:
             first = ReadTags.first_of(window, start)
             tags = states[group] if group in states else self._stored(group, tables[group], first, end)
             before = tags[: start - first] if group in states else tags  # states are read before the first token only
-            self._notice(seen.Read(launch, request, POOL, first, before, group))
+            one.reports.append(seen.Read(one.launch, request, POOL, first, before, group))
             reads.append(ReadTags(window, first, tags))
         tokens = self._tokens[request]
         if end < len(tokens):
@@ -141,7 +140,7 @@ class Device:
         sampled = [token_after(reads, last) for last in range(end - len(drafts), end + 1)]
         accepted = next((index for index, draft in enumerate(drafts) if draft != sampled[index]), len(drafts))
         if drafts:
-            self._notice(seen.Verified(launch, request, accepted, tuple(sampled)))
+            one.reports.append(seen.Verified(one.launch, request, accepted, tuple(sampled)))
         tokens += sampled[: accepted + 1]
         return sampled[: accepted + 1]
 
