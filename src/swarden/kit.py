@@ -11,6 +11,7 @@ from swarden.harness.core.origins import EngineCode
 from swarden.harness.core.port import DraftPort, EnginePort, SessionPort, Streamed, Submission
 from swarden.harness.core.releases import Releases
 from swarden.harness.core.target import ENGINE, PAIR, Draw, MachineSpec, Pool, Shape, Target
+from swarden.harness.kit.clients import ClientRequest, Clients
 from swarden.harness.kit.drafts import DraftScript, drafts_after
 from swarden.harness.kit.owners import Owners, UnitFacts, pool_view
 from swarden.harness.kit.parts import BootedRelease, Feature, ReleaseParts, quiet_import
@@ -32,6 +33,8 @@ __all__ = [
     "Abort",
     "Accept",
     "BootedRelease",
+    "ClientRequest",
+    "Clients",
     "DraftPort",
     "DraftScript",
     "Drain",

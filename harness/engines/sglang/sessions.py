@@ -129,7 +129,7 @@ class SglangSessions(SessionPort):
         is_long = len(tokens) >= self._requests.max_len - SPARE_TOKENS
         if not is_long and start == len(history):
             self._notice(seen.TurnRefused(submission.session, refused))
-        self._requests.reject(refused, submission, is_long=is_long)
+        self._requests.reject(refused, submission, "too long" if is_long else "")
         return refused
 
     def pass_time(self, seconds: float = SECONDS_PER_STEP) -> None:
