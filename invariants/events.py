@@ -518,6 +518,29 @@ class PrefixesCompared(NamedTuple):
     wrong: Sequence[WrongSlot]
 
 
+class WrongKV(NamedTuple):
+    """The slot `slot` of a unit, which a request reads for its `position`: the KV of a layer differs from the first."""
+
+    request_id: int
+    position: int
+    layer: str
+    unit: int
+    slot: int
+    difference: float
+
+
+class KVCompared(NamedTuple):
+    """The KV that a pass reads in one pool was compared with that which was first computed for the same tokens.
+
+    `wrong` has the first wrong slot of each request in each component.
+    """
+
+    launch: int
+    pool: str
+    tolerance: float
+    wrong: Sequence[WrongKV]
+
+
 class LoadPlanned(NamedTuple):
     """A request was admitted and waits for the load `job`, to continue after [0, length).
 

@@ -232,7 +232,7 @@ def _command(plan: Plan, engines: Sequence[str], asked: Asked) -> str:
     options = {
         "--profile": plan.profile.name,
         "--machine": plan.machine,
-        "--model": plan.model if plan.model != model_of_bug else None,
+        "--model": plan.model if plan.model not in ("", model_of_bug) else None,
         "--mutant": plan.mutant,
         "--minutes": asked.minutes,
         "--runs": plan.max_runs,

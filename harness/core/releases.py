@@ -80,7 +80,8 @@ class Releases:
     `requirements` pins these packages; like a release, they are installed without dependencies. A directory appears
     under its name when it is complete. The sizes of the downloads are approximate, with their unit.
     `from_environment` are the packages that are installed by the user, because there are several builds of them.
-    With `kept_files`, only files with these suffixes and the metadata of a release are unpacked.
+    With `kept_files`, only files with these suffixes and the metadata of a release are unpacked.  `distribution` is the
+    name of the package on the index, if it is another one.
     """
 
     package: str
@@ -90,6 +91,11 @@ class Releases:
     shared_size: str
     from_environment: tuple[str, ...] = ()
     kept_files: tuple[str, ...] = ()
+    distribution: str = ""
+
+    @property
+    def on_index_as(self) -> str:
+        return self.distribution or self.package
 
     def has_name(self, version: str) -> bool:
         """Whether a release can have this name; a checkout and a development version cannot."""
@@ -102,7 +108,7 @@ class Releases:
 
     def on_index(self) -> list[str]:
         """The releases that the package index has, oldest first; raises UsageError if pip cannot read it."""
-        told = _pip(f"list the releases of {self.package}", "index", "versions", self.package)
+        told = _pip(f"list the releases of {self.on_index_as}", "index", "versions", self.on_index_as)
         found = [line.removeprefix(ON_INDEX) for line in told.splitlines() if line.startswith(ON_INDEX)]
         return sorted(filter(self.has_name, ", ".join(found).split(", ")), key=parsed)
 
@@ -118,7 +124,7 @@ class Releases:
         self._check(version)
         parts = []
         if not self._has(version):
-            parts.append(f"{self.package} {version} ({self.release_size})")
+            parts.append(f"{self.on_index_as} {version} ({self.release_size})")
         if not self._shared_is_complete:
             parts.append(f"the packages that its releases share ({self._contents.count('==')}, {self.shared_size})")
         return " and ".join(parts)
@@ -135,9 +141,9 @@ class Releases:
         with self._alone() as unfinished:
             release, shared = unfinished / "release", unfinished / "shared"
             if not self._has(version) and self.kept_files:
-                _unpack(unfinished / "wheels", release, f"{self.package}=={version}", self.kept_files)
+                _unpack(unfinished / "wheels", release, f"{self.on_index_as}=={version}", self.kept_files)
             elif not self._has(version):
-                _install(release, f"{self.package}=={version}")
+                _install(release, f"{self.on_index_as}=={version}")
             if not self._shared_is_complete:
                 _install(shared, "--requirement", str(self.requirements))
                 (shared / CONTENTS).write_text(self._contents)
@@ -150,7 +156,7 @@ class Releases:
         """Delete a release; with the last one also the shared packages. Raises UsageError if it is not installed."""
         if version not in self.installed():
             here = ", ".join(self.installed()) or "none"
-            raise UsageError(f"{self.package}=={version} is not installed in {self.root}; installed are: {here}")
+            raise UsageError(f"{self.on_index_as}=={version} is not installed in {self.root}; installed are: {here}")
         with self._alone() as unfinished:
             (self.root / version).rename(unfinished / "release")
             if not self.installed():
@@ -174,7 +180,8 @@ class Releases:
 
     def _check(self, version: str) -> None:
         if not self.has_name(version):
-            raise UsageError(f"{self.package}=={version}: not a version; want one such as {self.package}==0.5.12.post1")
+            name = self.on_index_as
+            raise UsageError(f"{name}=={version}: not a version; want one such as {name}==0.5.12.post1")
 
     @contextmanager
     def _alone(self) -> Iterator[Path]:

@@ -65,12 +65,14 @@ class PauseProgress(Enum):
 class VllmEngine(EnginePort):
     """One engine core; a step is one of its steps, with or without its queue of batches."""
 
+    reported = REPORTED
+
     def __init__(self, release: VllmRelease, config: VllmConfig) -> None:
         self.log = EventLog(code=CODE)
         self.faults = FaultPlan(faults_of(release, config), on_fire=lambda fault: self.log.notice(seen.Fired(fault)))
         self._config = config
         hooks = Hooks(self.log.notice, self._launched, self._completed, number_of=int)
-        self._runner = Runner(release, config, self.faults, hooks)
+        self._runner = self._make_runner(release, hooks)
         self._requests = VllmRequests(release, config, self.log.notice)
         self.built = build(release, config, self._runner)
         self._moves = Moves(self.built, self.log.notice, self._requests.owner)
@@ -79,13 +81,16 @@ class VllmEngine(EnginePort):
         scheduler = self.built.scheduler
         scheduler._preempt_request = partial(self._preempted, scheduler._preempt_request)
         scheduler._update_waiting_for_remote_kv = partial(self._loaded, scheduler._update_waiting_for_remote_kv)
-        reported = REPORTED | HANDOVERS if config.role == PREFILL else REPORTED
+        reported = self.reported | HANDOVERS if config.role == PREFILL else self.reported
         self._capture = VllmCapture(config, self.built, self._runner, self._moves, seen.ALL_EVENTS - reported)
         self._steps = 0
         self._after = self._found()
 
     def reference(self) -> reference.Reference:
         return reference.Reference(tags.VOCABULARY, self._runner.device.windows)
+
+    def _make_runner(self, release: VllmRelease, hooks: Hooks) -> Runner:
+        return Runner(release, self._config, self.faults, hooks)
 
     @property
     def has_work(self) -> bool:
@@ -171,8 +176,12 @@ class VllmEngine(EnginePort):
             self._pause = PauseProgress.COMPLETE
             self._reset(resets_running=True, resets_connector=bool(self._config.cpu_chunks))
             if self._config.sleeps:
-                self._runner.device.memory.clear()
+                self._sleep()
             self.log.notice(seen.Paused())
+
+    def _sleep(self) -> None:
+        """Lose all KV, as at level 1."""
+        self._runner.device.memory.clear()
 
     def _reset(self, *, resets_running: bool, resets_connector: bool = False) -> bool:
         """Whether the release has reset its cache.

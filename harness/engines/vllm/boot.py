@@ -57,6 +57,9 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "ParallelConfig": ("config:ParallelConfig",),
     "DeviceConfig": ("config:DeviceConfig",),
     "VllmConfig": ("config:VllmConfig",),
+    "EngineArgs": ("engine.arg_utils:EngineArgs",),
+    "Executor": ("v1.executor.abstract:Executor",),
+    "SchedulerOutput": ("v1.core.sched.output:SchedulerOutput",),
 }
 NEEDS_NO_GPU = {
     "VLLM_TARGET_DEVICE": "cpu",
@@ -64,6 +67,7 @@ NEEDS_NO_GPU = {
     "VLLM_NO_USAGE_STATS": "1",
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_VERBOSITY": "error",
+    "TORCH_CPP_LOG_LEVEL": "ERROR",
 }
 RUNNER_SWITCH = "VLLM_USE_V2_MODEL_RUNNER"  # read when a scheduler is built
 ARCHITECTURE = "SwardenForCausalLM"

@@ -137,12 +137,16 @@ class Device:
         tokens = self._tokens[request]
         if end < len(tokens):
             return []
-        sampled = [token_after(reads, last) for last in range(end - len(drafts), end + 1)]
+        sampled = self._sampled(entry, reads)
         accepted = next((index for index, draft in enumerate(drafts) if draft != sampled[index]), len(drafts))
         if drafts:
             one.reports.append(seen.Verified(one.launch, request, accepted, tuple(sampled)))
         tokens += sampled[: accepted + 1]
         return sampled[: accepted + 1]
+
+    def _sampled(self, entry: VllmEntry, reads: Sequence[ReadTags]) -> list[int]:
+        """The tokens after an entry and each of its drafts, from the tags that each group has read."""
+        return [token_after(reads, last) for last in range(entry.end - len(entry.drafts), entry.end + 1)]
 
 
 def _tokens_of(entry: VllmEntry, known: Sequence[int]) -> Sequence[int]:

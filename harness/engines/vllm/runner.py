@@ -44,11 +44,18 @@ class Hooks(NamedTuple):
 class Runner:
     """The executor of an engine core, with the block tables that its scheduler has sent."""
 
-    def __init__(self, release: VllmRelease, config: VllmConfig, faults: FaultPlan, hooks: Hooks) -> None:
+    def __init__(
+        self,
+        release: VllmRelease,
+        config: VllmConfig,
+        faults: FaultPlan,
+        hooks: Hooks,
+        device: Device | None = None,
+    ) -> None:
         self.release, self._config, self._hooks = release, config, hooks
         self.number_of = hooks.number_of
         self.tables: dict[int, list[list[int]]] = {}
-        self.device = Device(config)
+        self.device = Device(config) if device is None else device
         self._faults = faults
         self.loads: LateLoads | OffloadingSide | WorkerSide = LateLoads(
             release, faults, config.groups, self.device.load

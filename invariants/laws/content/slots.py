@@ -1,9 +1,9 @@
-"""The bytes of slots: they are those that were last written there."""
+"""The bytes and the KV of slots: they are those that were written there."""
 
-from swarden.invariants.events import BytesCompared
+from swarden.invariants.events import BytesCompared, KVCompared
 from swarden.invariants.invariant import invariant
 from swarden.invariants.transition import Transition, When
-from swarden.invariants.violation import Code, Evidence, found, unit_ref
+from swarden.invariants.violation import Code, Evidence, found, request_ref, unit_ref
 
 
 class BytesCode(Code):
@@ -16,3 +16,31 @@ def slots_keep_their_bytes(change: Transition) -> Evidence:
     for event in change.events_of(BytesCompared):
         for unit, offset in event.altered:
             yield found(unit_ref(change.after.pool(event.pool), unit), BytesCode.ALTERED, offset=offset)
+
+
+class KVCode(Code):
+    DIFFERS = (
+        "slot {slot} of {place}, read for position {position}: the KV of layer {layer} is off by {difference} from "
+        "that first computed for the same tokens, tolerance {tolerance}"
+    )
+
+
+@invariant(When.OP, on=(KVCompared,))
+def kv_is_that_of_its_tokens(change: Transition) -> Evidence:
+    """The KV in memory at each position that a pass reads is that which was first computed for the same tokens.
+
+    Discarded results are not checked: they may depend on slots that a failed pass did not write.
+    """
+    for event in change.events_of(KVCompared):
+        for one in event.wrong:
+            if (event.launch, one.request_id) not in change.discarded:
+                yield found(
+                    request_ref(one.request_id),
+                    KVCode.DIFFERS,
+                    slot=one.slot,
+                    place=unit_ref(change.after.pool(event.pool), one.unit),
+                    position=one.position,
+                    layer=one.layer,
+                    difference=one.difference,
+                    tolerance=event.tolerance,
+                )

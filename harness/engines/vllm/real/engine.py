@@ -1,0 +1,133 @@
+"""An engine core whose passes a release's own worker computes, with a tiny model.
+
+The stand-in follows the outputs of the scheduler too: it has the tables, the tags and the events, so all laws hold here
+as they do without a model.  The tokens are those of the model.
+"""
+
+from array import array
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import swarden.invariants.events as seen
+from swarden.harness.core.faults import FaultPlan
+from swarden.harness.core.port import Streamed, Submission
+from swarden.harness.engines.vllm.adapter import REPORTED, VllmEngine
+from swarden.harness.engines.vllm.boot import VllmRelease
+from swarden.harness.engines.vllm.config import VllmConfig
+from swarden.harness.engines.vllm.device import POOL, Device
+from swarden.harness.engines.vllm.passes import VllmEntry, VllmPass
+from swarden.harness.engines.vllm.real.memory import TOLERANCE, FirstKV
+from swarden.harness.engines.vllm.real.model import RealModel
+from swarden.harness.engines.vllm.runner import Hooks, Runner
+from swarden.harness.kit.tags import ReadTags, chain
+from swarden.invariants.reference import Reference, namespace_tag
+
+OF_LOGPROBS = 2e-3  # tolerance, in float32; measured differences are below 1e-5
+
+
+class RealDevice(Device):
+    """Samples what the model has sampled, and compares the KV in memory."""
+
+    def __init__(self, config: VllmConfig, model: RealModel) -> None:
+        super().__init__(config)
+        self._model, self._memories = model, _memories(model, self.windows)
+        self._tags: dict[int, array[int]] = {}
+        self._from_model: dict[int, Sequence[int]] = {}
+        for memory in self._memories:
+            memory.restart()
+
+    def compute(self, one: VllmPass) -> list[list[int]]:
+        output = self._model.sample() if one.entries else None
+        if output is not None:
+            results = zip(output.req_ids, output.sampled_token_ids, strict=True)
+            self._from_model = {int(rid): list(map(int, tokens)) for rid, tokens in results}
+        sampled = super().compute(one)
+        if one.entries:
+            wrong = [found for entry in one.entries for found in self._wrong(entry)]
+            one.reports.append(seen.KVCompared(one.launch, POOL, TOLERANCE, wrong))
+        return sampled
+
+    def _wrong(self, entry: VllmEntry) -> Sequence[seen.WrongKV]:
+        tags = self._tags.setdefault(entry.request, array("q"))
+        before = tags[-1] if tags else namespace_tag(self.namespaces[entry.request])
+        tags.extend(chain(before, self._tokens[entry.request][len(tags) : entry.end]))
+        return [found for memory in self._memories for found in memory.wrong(entry, tags[: entry.end])]
+
+    def _sampled(self, entry: VllmEntry, reads: Sequence[ReadTags]) -> list[int]:
+        return list(self._from_model.get(entry.request, ()))
+
+
+class RealRunner(Runner):
+    """The executor of a release, beside the stand-in that follows it."""
+
+    def __init__(
+        self, release: VllmRelease, config: VllmConfig, faults: FaultPlan, hooks: Hooks, model: RealModel
+    ) -> None:
+        super().__init__(release, config, faults, hooks, RealDevice(config, model))
+        self._model = model
+        model.restart(config.num_blocks)
+
+    def execute_model(self, output: Any, non_block: bool = False) -> Any:
+        self._model.execute(output)
+        return super().execute_model(output, non_block)
+
+
+class RealEngine(VllmEngine):
+    """The engine core; each answer is compared with the model without a cache."""
+
+    reported = REPORTED | {seen.Compared.__name__, seen.KVCompared.__name__}
+
+    def __init__(self, release: VllmRelease, config: VllmConfig, model: RealModel) -> None:
+        self._model = model
+        self._answers: dict[int, tuple[Sequence[int], list[int]]] = {}
+        super().__init__(release, config)
+
+    def reference(self) -> Reference:
+        """It predicts no outputs: each answer is compared when it ends."""
+        return Reference(0, self._runner.device.windows)
+
+    def submit(self, submission: Submission) -> int:
+        number = super().submit(submission)
+        self._answers[number] = (submission.tokens, [])
+        return number
+
+    def step(self) -> Sequence[Streamed]:
+        streamed = super().step()
+        for one in streamed:
+            prompt, answer = self._answers[one.request_id]
+            answer += one.token_ids
+            if one.finish_reason is not None:
+                self._judge(one.request_id, prompt, answer)
+                del self._answers[one.request_id]
+        return streamed
+
+    def _make_runner(self, release: VllmRelease, hooks: Hooks) -> Runner:
+        return RealRunner(release, self._config, self.faults, hooks, self._model)
+
+    def _sleep(self) -> None:
+        super()._sleep()
+        self._model.lose(self._config.num_blocks)
+
+    def _judge(self, request: int, prompt: Sequence[int], answer: Sequence[int]) -> None:
+        """Compare each token of an answer with the likeliest one; the event is of the first wrong one, or the last."""
+        if not answer:
+            return
+        logprobs = self._model.logprobs_without_cache(prompt, answer)
+        best = logprobs.max(-1)
+        for place, token in enumerate(answer):
+            want = token if best.values[place] - logprobs[place, token] <= OF_LOGPROBS else int(best.indices[place])
+            if want != token or place == len(answer) - 1:
+                end = len(prompt) + place
+                self.log.notice(
+                    seen.Compared(
+                        self._runner.last_launch, request, len(prompt), end, end, None, OF_LOGPROBS, token, want
+                    )
+                )
+                return
+
+
+@cache
+def _memories(model: RealModel, windows: Sequence[int | None]) -> list[FirstKV]:
+    """The KV of each group of layers, kept from run to run."""
+    return [FirstKV(model, group, window) for group, window in enumerate(windows)]

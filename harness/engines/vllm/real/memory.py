@@ -1,0 +1,68 @@
+"""The KV in memory, compared by tag: each slot that a pass reads has what was first computed for the same tokens."""
+
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from swarden.harness.engines.vllm.passes import VllmEntry
+from swarden.harness.engines.vllm.real.model import LayerMemory, RealModel
+from swarden.harness.kit.tags import ReadTags
+from swarden.invariants.events import WrongKV
+
+TOLERANCE = 1e-3  # of a value in float32; those of other prefixes differ by 0.1 and more
+MOST_TAGS = 1 << 15  # of all runs; then those of earlier runs are forgotten
+
+
+class FirstKV:
+    """The KV of one group of layers that was first computed for each tag: a row in a tensor of each layer."""
+
+    def __init__(self, model: RealModel, group: int, window: int | None) -> None:
+        self._model, self._group, self._window = model, group, window
+        self._layers: Sequence[LayerMemory] = model.groups[group]
+        self._rows: dict[int, int] = {}
+        self._kept: list[Any] = []
+
+    def restart(self) -> None:
+        """Forget the KV of earlier runs if there is much of it."""
+        if len(self._rows) > MOST_TAGS:
+            self._rows.clear()
+
+    def wrong(self, entry: VllmEntry, tags: "array[int]") -> Iterator[WrongKV]:
+        """The first wrong slot of those that a computed entry has read, if any; `tags` are those of all its tokens.
+
+        What it has computed for the first time is kept.
+        """
+        torch, first = self._model.torch, ReadTags.first_of(self._window, entry.start)
+        size = self._layers[0].values.shape[1]
+        positions = torch.arange(first, entry.end)
+        units = torch.from_numpy(self._model.table(str(entry.request), self._group))[positions // size].long()
+        slots = positions % size
+        values = [layer.values[units, slots].flatten(1) for layer in self._layers]
+        rows = [self._rows.get(tag, -1) for tag in tags[first:]]
+        new = [index for index in range(max(0, entry.start - first), len(rows)) if rows[index] < 0]
+        if new:
+            at = range(len(self._rows), len(self._rows) + len(new))
+            self._keep(at, [of_layer[new] for of_layer in values])
+            for index, row in zip(new, at, strict=True):
+                rows[index] = self._rows[tags[first + index]] = row
+        known = torch.tensor(rows)
+        differences = torch.stack(
+            [(of_layer - kept[known]).abs().amax(1) for of_layer, kept in zip(values, self._kept, strict=True)]
+        )
+        is_wrong = ~(differences <= TOLERANCE) | (known < 0)
+        if is_wrong.any():
+            index = int(is_wrong.any(0).nonzero()[0])
+            layer = int(is_wrong[:, index].nonzero()[0])
+            place = (self._layers[layer].name, int(units[index]), int(slots[index]))
+            yield WrongKV(entry.request, first + index, *place, round(float(differences[layer, index]), 6))
+
+    def _keep(self, at: range, values: Sequence[Any]) -> None:
+        """Keep the KV of each layer in these rows."""
+        if not self._kept or len(self._kept[0]) < at.stop:
+            length = max(1024, 2 * at.stop)
+            before = self._kept or [of_layer[:0] for of_layer in values]
+            self._kept = [rows.new_zeros(length, rows.shape[1]) for rows in before]
+            for rows, old in zip(self._kept, before, strict=True):
+                rows[: len(old)] = old
+        for rows, of_layer in zip(self._kept, values, strict=True):
+            rows[at.start : at.stop] = of_layer

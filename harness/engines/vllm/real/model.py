@@ -1,0 +1,146 @@
+"""A tiny model behind the executor of a release: its own worker, model runner, kernels and KV memory."""
+
+import copy
+import dataclasses
+import os
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from swarden.harness.engines.vllm.boot import RUNNER_SWITCH, VllmRelease
+from swarden.harness.engines.vllm.real.checkpoint import MAX_CONTEXT_LEN, VOCABULARY, Layers, write
+
+MOST_BLOCKS, MOST_REQUESTS = 512, 16
+ON_CPU = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the worker runs in this process
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "OMP_NUM_THREADS": "1",
+}
+LOST = 77.0  # in memory whose KV was lost; a masked position may be read, so it is a number
+
+
+class LayerMemory(NamedTuple):
+    """The values that a layer keeps, as [block, slot, head * size].  Its keys lie packed for the kernels."""
+
+    name: str
+    values: Any
+
+
+class RealModel:
+    """The executor of a release with one model, for one engine after the other."""
+
+    def __init__(self, release: VllmRelease, model: str, layers: Layers) -> None:
+        self.torch = release.torch
+        self._empty = release.part("SchedulerOutput").make_empty
+        with tempfile.TemporaryDirectory(prefix="swarden-") as folder, _without_triton(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self._without_cache = write(model, layers, Path(folder))
+            os.environ.update(ON_CPU, **{RUNNER_SWITCH: "0"})
+            config = release.part("EngineArgs")(
+                model=folder,
+                dtype="float32",
+                skip_tokenizer_init=True,
+                max_model_len=MAX_CONTEXT_LEN,
+                enforce_eager=True,
+                block_size=layers.block_size,
+                max_num_seqs=MOST_REQUESTS,
+                max_num_batched_tokens=MAX_CONTEXT_LEN,
+                num_gpu_blocks_override=MOST_BLOCKS,
+                use_tqdm_on_load=False,
+            ).create_engine_config()
+            core = release.part("EngineCore")(config, release.part("Executor").get_class(config), log_stats=False)
+        self._executor = core.model_executor
+        self.runner = self._executor.driver_worker.worker.model_runner
+        groups = self.runner.kv_cache_config.kv_cache_groups
+        self.groups = [[self._memory(name) for name in group.layer_names] for group in groups]
+        self._names = [name for group in groups for name in group.layer_names]
+        self._array: type = type(self.runner.input_batch.num_tokens_no_spec)
+
+    def restart(self, num_blocks: int) -> None:
+        """Forget the requests of the engine before, and what its blocks held: a run depends on no earlier one."""
+        output = self._empty()
+        output.finished_req_ids = set(self.runner.requests)
+        self._executor.execute_model(output)
+        batch = self.runner.input_batch
+        for array in vars(batch).values():
+            if isinstance(array, self._array):
+                array.fill(0)
+        batch.block_table.clear()
+        self.lose(num_blocks)
+
+    def lose(self, num_blocks: int) -> None:
+        """Lose the KV of the first blocks."""
+        for name in self._names:
+            self._kv(name)[: num_blocks + 1].fill_(LOST)
+
+    def execute(self, output: Any) -> None:
+        """Run the pass of a scheduler's output; the model reads a token modulo its vocabulary."""
+        output = copy.copy(output)
+        output.scheduled_new_reqs = [_with_tokens(new) for new in output.scheduled_new_reqs]
+        cached = output.scheduled_cached_reqs = copy.copy(output.scheduled_cached_reqs)
+        cached.all_token_ids = {rid: as_read(tokens) for rid, tokens in cached.all_token_ids.items()}
+        self._executor.execute_model(output, non_block=True).result()
+
+    def sample(self) -> Any:
+        """The output of the pass that was run last."""
+        return self._executor.sample_tokens(None, non_block=True).result()
+
+    def table(self, rid: str, group: int) -> Any:
+        """The block table with which the worker runs a request."""
+        batch = self.runner.input_batch
+        return batch.block_table[group].get_numpy_array()[batch.req_id_to_index[rid]]
+
+    def logprobs_without_cache(self, prompt: Sequence[int], answer: Sequence[int]) -> Any:
+        """The logarithms of the probabilities before each token of an answer, as [token, vocabulary]."""
+        tokens = self.torch.tensor([[*as_read(prompt), *answer[:-1]]])
+        with self.torch.inference_mode():
+            logits = self._without_cache(tokens, use_cache=False).logits[0, len(prompt) - 1 :]
+        return logits.log_softmax(-1)
+
+    def _memory(self, name: str) -> LayerMemory:
+        """The second half of each block has its values: see CPUAttentionBackendImpl.forward."""
+        kv = self._kv(name)
+        blocks, heads, size, _ = kv.shape
+        values = kv.view(blocks, heads, 2 * size, -1)[:, :, size:]
+        return LayerMemory(name, values.transpose(1, 2))
+
+    def _kv(self, name: str) -> Any:
+        return self.runner.compilation_config.static_forward_context[name].kv_cache
+
+
+def as_read(tokens: Iterable[int]) -> list[int]:
+    return [token % VOCABULARY for token in tokens]
+
+
+def _with_tokens(new: Any) -> Any:
+    """A new request of a pass, with its tokens as the model reads them."""
+    changed: Mapping[str, Any] = {
+        name: as_read(tokens)
+        for name in ("prompt_token_ids", "prefill_token_ids")
+        if (tokens := getattr(new, name, None)) is not None
+    }
+    return dataclasses.replace(new, **changed)
+
+
+@contextmanager
+def _without_triton() -> Iterator[None]:
+    """The worker of the CPU runs without triton, which schedulers for model runner V2 pretend to have."""
+    module = vars(sys.modules["vllm.config.vllm"])
+    before = module["HAS_TRITON"]
+    module["HAS_TRITON"] = False
+    try:
+        yield
+    finally:
+        module["HAS_TRITON"] = before
+
+
+@cache
+def real_model(release: VllmRelease, model: str, layers: Layers) -> RealModel:
+    """The model of this process with such layers: the first takes seconds, the others less."""
+    return RealModel(release, model, layers)

@@ -1,0 +1,116 @@
+"""Bugs of the worker, which no scheduler shows: only the forward pass of a model meets them.
+
+They fit 0.32.0 for the CPU.  Sources are public reports of this class for vLLM and its workers on other devices.
+"""
+
+from swarden.harness.core.mutant import Mutants
+from swarden.harness.engines.vllm.real.checkpoint import GEMMA
+
+MUTANTS = Mutants(model=GEMMA)
+bug = MUTANTS.bug
+
+RUNNER = "vllm.v1.worker.gpu_model_runner:GPUModelRunner"
+BATCH = "vllm.v1.worker.gpu_input_batch:InputBatch"
+TABLE = "vllm.v1.worker.block_table:BlockTable"
+TABLES = "vllm.v1.worker.block_table:MultiGroupBlockTable"
+KERNEL = "vllm.v1.attention.backends.cpu_attn:CPUAttentionBackendImpl"
+OF_MEMORY = "kv_is_that_of_its_tokens"
+OF_ANSWERS = "outputs_match_uncached_model"
+
+bug(
+    "resumed-request-keeps-a-block",
+    "a request that resumes after its preemption keeps the first block of each of its old tables",
+    at=f"{RUNNER}._update_states",
+    healthy="req_state.block_ids = new_block_ids",
+    broken="req_state.block_ids = tuple([*old[:1], *new[len(old[:1]):]] "
+    "for old, new in zip(req_state.block_ids, new_block_ids))",
+    caught_by=(OF_MEMORY, OF_ANSWERS),
+)
+
+bug(
+    "condense-loses-the-row",
+    "a request that is moved to the row of one that has ended keeps the block table of that one (tt-xla issue 5778)",
+    at=f"{BATCH}.condense",
+    healthy="self.block_table.move_row(last_req_index, empty_index)",
+    broken="self.block_table.clear_row(last_req_index)",
+    caught_by=(OF_MEMORY, OF_ANSWERS),
+)
+
+bug(
+    "condense-loses-the-last-block",
+    "a row is moved without its last block (vllm-tt-plugin pull 103)",
+    at=f"{TABLE}.move_row",
+    healthy="block_table_np[tgt, :num_blocks] = block_table_np[src, :num_blocks]",
+    broken="block_table_np[tgt, : num_blocks - 1] = block_table_np[src, : num_blocks - 1]",
+    caught_by=(OF_MEMORY, OF_ANSWERS),
+)
+
+bug(
+    "condense-loses-the-computed-length",
+    "a request that is moved to another row goes on at the position of the request that had this row",
+    at=f"{BATCH}.condense",
+    healthy="        self.num_computed_tokens_cpu[empty_index] = self.num_computed_tokens_cpu[\n"
+    "            last_req_index\n"
+    "        ]\n",
+    broken="",
+    caught_by=(OF_MEMORY, OF_ANSWERS, "work_makes_progress"),
+)
+
+bug(
+    "condense-loses-the-last-token",
+    "a row is moved without its last token, so the token of another request is read (vllm issue 43894, of a mask)",
+    at=f"{BATCH}.condense",
+    healthy="self.token_ids_cpu[empty_index, :num_tokens] = self.token_ids_cpu[\n"
+    "            last_req_index, :num_tokens\n"
+    "        ]",
+    broken="self.token_ids_cpu[empty_index, : num_tokens - 1] = self.token_ids_cpu[\n"
+    "            last_req_index, : num_tokens - 1\n"
+    "        ]",
+    caught_by=(OF_MEMORY, OF_ANSWERS),
+)
+
+bug(
+    "slots-of-the-first-group",
+    "the KV of every group is written to the slots of the first group (vllm-gaudi pull 1323, of block sizes)",
+    at=f"{TABLES}.compute_slot_mapping",
+    healthy="block_table.compute_slot_mapping(num_reqs, query_start_loc, positions)",
+    broken="block_table.compute_slot_mapping(num_reqs, query_start_loc, positions)\n"
+    "        self.block_tables[-1].slot_mapping.gpu.copy_(self.block_tables[0].slot_mapping.gpu)",
+    caught_by=(OF_MEMORY, OF_ANSWERS),
+)
+
+bug(
+    "first-group-read-by-all",
+    "the layers of every group read by the block table of the first group",
+    at=f"{RUNNER}._build_attention_metadata",
+    healthy="cm.block_table_tensor = _get_block_table(kv_cache_gid)",
+    broken="cm.block_table_tensor = _get_block_table(0)",
+    caught_by=(OF_MEMORY, OF_ANSWERS),
+)
+
+bug(
+    "new-blocks-of-one-group",
+    "the blocks that a running request gets are appended to the table of the first group only",
+    at=f"{TABLES}.append_row",
+    healthy="for i, block_table in enumerate(self.block_tables):",
+    broken="for i, block_table in enumerate(self.block_tables[:1]):",
+    caught_by=(OF_MEMORY, OF_ANSWERS),
+)
+
+bug(
+    "window-one-token-short",
+    "a layer with a sliding window does not see the first token of the window",
+    at=f"{KERNEL}.__init__",
+    healthy="self.sliding_window = sliding_window\n",
+    broken="self.sliding_window = sliding_window - 1\n",
+    caught_by=(OF_MEMORY, OF_ANSWERS),
+)
+
+bug(
+    "resumed-request-loses-a-token",
+    "a request that resumes loses its last output token (unified-cache-management issue 283)",
+    at=f"{BATCH}.add_request",
+    healthy="self.token_ids_cpu[req_index, start_idx:end_idx] = request.output_token_ids",
+    broken="self.token_ids_cpu[req_index, start_idx : max(start_idx, end_idx - 1)] = request.output_token_ids[:-1]",
+    caught_by=(OF_MEMORY, OF_ANSWERS),
+)
