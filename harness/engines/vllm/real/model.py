@@ -60,7 +60,7 @@ class RealModel:
         groups = self.runner.kv_cache_config.kv_cache_groups
         self.groups = [[self._memory(name) for name in group.layer_names] for group in groups]
         self._names = [name for group in groups for name in group.layer_names]
-        self._array: type = type(self.runner.input_batch.num_tokens_no_spec)
+        self._array: Any = type(self.runner.input_batch.num_tokens_no_spec)
 
     def restart(self, num_blocks: int) -> None:
         """Forget the requests of the engine before, and what its blocks held: a run depends on no earlier one."""
