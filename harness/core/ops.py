@@ -39,7 +39,10 @@ class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
 
 
 class Submit(Op, frozen=True, tag="submit"):
-    """A request arrives; `tokens`, if given, are its prompt, and the recipe is ignored."""
+    """A request arrives; `tokens`, if given, are its prompt, and the recipe is ignored.
+
+    With a `seed` a model samples at temperature 1, without one it takes the likeliest token; a stand-in ignores it.
+    """
 
     recipe: Recipe = Recipe()
     tokens: tuple[TokenId, ...] | None = None
@@ -47,6 +50,7 @@ class Submit(Op, frozen=True, tag="submit"):
     stop: tuple[TokenId, ...] = ()
     priority: Annotated[int, msgspec.Meta(ge=-MAX_NUMBER, le=MAX_NUMBER)] = 0
     namespace: Natural = 0
+    seed: Natural | None = None
 
 
 class OpenSession(Op, frozen=True, tag="open_session"):

@@ -21,6 +21,7 @@ class Submission(NamedTuple):
     namespace: int
     session: int = 0  # the session of a turn; 0 if the request is not a turn
     transfer_id: int = 0  # of the transfer between two linked engines; 0: none
+    seed: int | None = None  # with which a model samples at temperature 1; None: the likeliest token
 
 
 class Streamed(NamedTuple):

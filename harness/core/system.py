@@ -189,7 +189,7 @@ class EngineSystem:
         if op.recipe.continues is not None and self.submitted:
             continued = self.reference.tokens_of(self.submitted[op.recipe.continues % len(self.submitted)])
         tokens = list(op.tokens) if op.tokens is not None else expand(op.recipe, continued)
-        self._send(Submission(tokens, op.max_new_tokens, op.stop, op.priority, op.namespace))
+        self._send(Submission(tokens, op.max_new_tokens, op.stop, op.priority, op.namespace, seed=op.seed))
         return True
 
     def _send(self, submission: Submission) -> int:

@@ -44,7 +44,8 @@ class Shape(NamedTuple):
     `sessions_rewind` is false if the prompt of a turn must begin with all tokens of its session.  `unused` names the
     ops and faults of the target that an engine of this configuration does not have.  `uses_before_backup` is how often
     a prefix is used until it is copied to the host; 0 without a host tier.  `slow_copy` is the fault by which copies to
-    or from the host are late, if there is one.  `serves_prompts_alone`: a request may ask for no token.
+    or from the host are late, if there is one.  `serves_prompts_alone`: a request may ask for no token.  `samples`: a
+    request may have a seed.
     """
 
     page_size: int = 1
@@ -58,6 +59,7 @@ class Shape(NamedTuple):
     uses_before_backup: int = 0
     slow_copy: str = ""
     serves_prompts_alone: bool = False
+    samples: bool = False
 
 
 class Draw(Protocol):

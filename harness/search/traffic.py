@@ -138,7 +138,8 @@ class EngineTraffic(Machine):
 
     @rule(data=st.data())
     def act(self, data: st.DataObject) -> None:
-        self.apply_all(self.supported(data.draw(ops_of(data.draw(one_option(*self.kinds)), self.requests))))
+        ops = self.supported(data.draw(ops_of(data.draw(one_option(*self.kinds)), self.requests)))
+        self.apply_all(data.draw(with_seeds(ops)) if self.requests.shape.samples else ops)
         if count := data.draw(one_option(*self.steps_between)):
             self.apply(Step(count=count))
 
@@ -222,6 +223,15 @@ def ops_of(draw: st.DrawFn, kind: str, requests: Requests) -> tuple[Op, ...]:
             return draw(troubles(faults))
     assert kind == name_of(Step()), f"no op of kind {kind}"
     return (Step(count=draw(step_counts())),)
+
+
+@st.composite
+def with_seeds(draw: st.DrawFn, ops: Sequence[Op]) -> list[Op]:
+    """The ops, where some requests are sampled with a seed."""
+    return [
+        msgspec.structs.replace(op, seed=draw(one_option(None, None, 1, 2))) if isinstance(op, Submit) else op
+        for op in ops
+    ]
 
 
 @st.composite

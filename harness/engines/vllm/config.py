@@ -68,7 +68,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     the offloading connector: so many chunks of CPU memory, each for `chunk_blocks` blocks, with `eviction` by "lru" or
     "arc".  With `sync_loads` it loads within the step.  A side of a pair has the `role` "prefill" or "decode", and the
     connector between them.  After a failed load a request computes the tokens itself, or without `recomputes_loads` it
-    ends.
+    ends.  With `seeds` some requests are sampled with a seed, if a model runs.
     """
 
     role: str = BOTH
@@ -98,6 +98,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     recomputes_loads: bool = True
     draft_len: Annotated[int, Meta(ge=1, le=16)] | None = None
     drafter: str = NGRAM
+    seeds: bool = False
 
     def __post_init__(self) -> None:
         for name, choices in {
@@ -183,7 +184,9 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         unused = [*([ACCEPT] if self.draft_len is None else []), *faults]
         sizes = (self.block_size, pools, self.chunk_len, self.max_running_requests, self.max_context_len)
         slow = LOAD_LATE if self.cpu_chunks else ""
-        return Shape(*sizes, unused=unused, uses_before_backup=int(self.cpu_chunks > 0), slow_copy=slow)
+        return Shape(
+            *sizes, unused=unused, uses_before_backup=int(self.cpu_chunks > 0), slow_copy=slow, samples=self.seeds
+        )
 
 
 def least_blocks(config: VllmConfig) -> int:

@@ -96,5 +96,6 @@ def random_config(draw: Draw, load: str) -> VllmConfig:
         prefix_caching=draw.one_of((True, True, True, False)),
         resets_running=draw.one_of((False, False, True)),
         sleeps=draw.one_of((False, False, True)),
+        seeds=draw.one_of((False, False, True)),
     )
     return with_blocks(draw, msgspec.structs.replace(config, **SETTINGS_FOR.get(load, {})))

@@ -98,6 +98,8 @@ class VllmRequests(Clients[VllmRequest]):
             max_tokens=submission.max_new_tokens,
             stop_token_ids=list(submission.stop),
             ignore_eos=True,
-            temperature=0.0,
+            temperature=0.0 if submission.seed is None else 1.0,
+            seed=submission.seed,
+            logprobs=None if submission.seed is None else 0,  # of the sampled token
             detokenize=False,
         )

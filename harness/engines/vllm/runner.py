@@ -190,8 +190,14 @@ class Runner:
 
     def _compute(self, one: VllmPass) -> None:
         sampled = self.device.compute(one)
+        one.output = self._output(one, sampled)
+        if one.entries:
+            self._hooks.completed(one)
+        self._verified(one, sampled)
+
+    def _output(self, one: VllmPass, sampled: Sequence[Sequence[int]]) -> Any:
         rids = [str(entry.request) for entry in one.entries]
-        one.output = self.release.make(
+        return self.release.make(
             "ModelRunnerOutput",
             req_ids=rids,
             req_id_to_index={rid: index for index, rid in enumerate(rids)},
@@ -201,9 +207,6 @@ class Runner:
             pooler_output=[],
             kv_connector_output=self.loads.computed(one),
         )
-        if one.entries:
-            self._hooks.completed(one)
-        self._verified(one, sampled)
 
     def _verified(self, one: VllmPass, sampled: Sequence[Sequence[int]]) -> None:
         """Let the entries that wait for the drafts of a pass start behind the accepted ones."""

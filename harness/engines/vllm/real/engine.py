@@ -7,7 +7,7 @@ as they do without a model.  The tokens are those of the model.
 from array import array
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import swarden.invariants.events as seen
 from swarden.harness.core.faults import FaultPlan
@@ -33,15 +33,16 @@ class RealDevice(Device):
         super().__init__(config)
         self._model, self._memories = model, _memories(model, self.windows)
         self._tags: dict[int, array[int]] = {}
+        self.output: Any = None  # of the pass that was computed last
         self._from_model: dict[int, Sequence[int]] = {}
         for memory in self._memories:
             memory.restart()
 
     def compute(self, one: VllmPass) -> list[list[int]]:
-        output = self._model.sample() if one.entries else None
-        if output is not None:
-            results = zip(output.req_ids, output.sampled_token_ids, strict=True)
-            self._from_model = {int(rid): list(map(int, tokens)) for rid, tokens in results}
+        if one.entries:
+            self.output = self._model.sample()
+            results = zip(self.output.req_ids, self.output.sampled_token_ids, strict=True)
+            self._from_model = {int(rid): tokens for rid, tokens in results}
         sampled = super().compute(one)
         if one.entries:
             wrong = [found for entry in one.entries for found in self._wrong(entry)]
@@ -64,13 +65,25 @@ class RealRunner(Runner):
     def __init__(
         self, release: VllmRelease, config: VllmConfig, faults: FaultPlan, hooks: Hooks, model: RealModel
     ) -> None:
-        super().__init__(release, config, faults, hooks, RealDevice(config, model))
+        self._real = RealDevice(config, model)
+        super().__init__(release, config, faults, hooks, self._real)
         self._model = model
         model.restart(config.num_blocks)
 
     def execute_model(self, output: Any, non_block: bool = False) -> Any:
         self._model.execute(output)
         return super().execute_model(output, non_block)
+
+    def _output(self, one: VllmPass, sampled: Sequence[Sequence[int]]) -> Any:
+        return self._real.output if one.entries else super()._output(one, sampled)
+
+
+class Answer(NamedTuple):
+    """What a client has got; `logprobs` are those of the tokens if they were sampled, else empty."""
+
+    prompt: Sequence[int]
+    tokens: list[int]
+    logprobs: list[float]
 
 
 class RealEngine(VllmEngine):
@@ -80,7 +93,7 @@ class RealEngine(VllmEngine):
 
     def __init__(self, release: VllmRelease, config: VllmConfig, model: RealModel) -> None:
         self._model = model
-        self._answers: dict[int, tuple[Sequence[int], list[int]]] = {}
+        self._answers: dict[int, Answer] = {}
         super().__init__(release, config)
 
     def reference(self) -> Reference:
@@ -89,18 +102,21 @@ class RealEngine(VllmEngine):
 
     def submit(self, submission: Submission) -> int:
         number = super().submit(submission)
-        self._answers[number] = (submission.tokens, [])
+        self._answers[number] = Answer(submission.tokens, [], [])
         return number
 
     def step(self) -> Sequence[Streamed]:
         streamed = super().step()
         for one in streamed:
-            prompt, answer = self._answers[one.request_id]
-            answer += one.token_ids
+            self._answers[one.request_id].tokens.extend(one.token_ids)
             if one.finish_reason is not None:
-                self._judge(one.request_id, prompt, answer)
-                del self._answers[one.request_id]
+                self._judge(one.request_id, self._answers.pop(one.request_id))
         return streamed
+
+    def _take(self, number: int, output: Any) -> None:
+        if output.new_logprobs is not None and number in self._answers:
+            self._answers[number].logprobs.extend(output.new_logprobs.logprobs[:, 0].tolist())
+        super()._take(number, output)
 
     def _make_runner(self, release: VllmRelease, hooks: Hooks) -> Runner:
         return RealRunner(release, self._config, self.faults, hooks, self._model)
@@ -109,21 +125,28 @@ class RealEngine(VllmEngine):
         super()._sleep()
         self._model.lose(self._config.num_blocks)
 
-    def _judge(self, request: int, prompt: Sequence[int], answer: Sequence[int]) -> None:
-        """Compare each token of an answer with the likeliest one; the event is of the first wrong one, or the last."""
-        if not answer:
+    def _judge(self, request: int, answer: Answer) -> None:
+        """Compare an answer with the model without a cache; the event is of the first wrong token, or of the last.
+
+        A token is the likeliest one, or a sampled one has the log-probability that the client was told.
+        """
+        prompt, tokens, told = answer
+        if not tokens:
             return
-        logprobs = self._model.logprobs_without_cache(prompt, answer)
+        logprobs = self._model.logprobs_without_cache(prompt, tokens)
         best = logprobs.max(-1)
-        for place, token in enumerate(answer):
-            want = token if best.values[place] - logprobs[place, token] <= OF_LOGPROBS else int(best.indices[place])
-            if want != token or place == len(answer) - 1:
+        for place, token in enumerate(tokens):
+            want, difference = None, None
+            if told:
+                difference = abs(float(logprobs[place, token]) - told[place])
+                is_wrong = not difference <= OF_LOGPROBS
+            else:
+                is_wrong = not best.values[place] - logprobs[place, token] <= OF_LOGPROBS
+                want = int(best.indices[place]) if is_wrong else token
+            if is_wrong or place == len(tokens) - 1:
                 end = len(prompt) + place
-                self.log.notice(
-                    seen.Compared(
-                        self._runner.last_launch, request, len(prompt), end, end, None, OF_LOGPROBS, token, want
-                    )
-                )
+                at = (self._runner.last_launch, request, len(prompt), end, end)
+                self.log.notice(seen.Compared(*at, difference, OF_LOGPROBS, token, want))
                 return
 
 
