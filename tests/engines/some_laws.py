@@ -41,7 +41,7 @@ def law_of(path, engine):
 CONDITIONS = {
     has_fences: lambda first: not first.limits.reuses_in_launch_order,
     freed_units_wait_for_passes: lambda first: not first.limits.reuses_in_launch_order,
-    has_timeout: lambda first: first.limits.timeout_ms is not None,
+    has_timeout: lambda first: first.limits.request_timeout_ms is not None,
     receipts_are_unknown: lambda first: first.receipts is None,
 }
 

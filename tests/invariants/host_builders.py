@@ -49,7 +49,7 @@ WRITTEN_UNITS = {
     "host full": (7, 8),
     "host swa": (5, 6),
 }  # written by the backup and the load
-HOST_LIMITS = LIMITS._replace(least_load_len=8)
+HOST_LIMITS = LIMITS._replace(load_back_threshold=8)
 BACKUP_VIEW = CopyJobView(1, to_host=True, receipt=2, here=((3, 4), (1, 2)), there=((7, 8), (5, 6)))
 LOAD_VIEW = CopyJobView(2, to_host=False, receipt=3, here=((11, 12), (7, 8)), there=((5, 6), (3, 4)))
 BACKUP_BEGAN = CopyBegan(1, to_host=True, pages=(("full", (3, 4), (7, 8)), ("swa", (1, 2), (5, 6))))
