@@ -18,7 +18,7 @@ from swarden.harness.search.outcome import Outcome
 from swarden.harness.search.process import prepare_process
 from swarden.harness.search.profiles import SHRINK_CPU_SECONDS
 from swarden.harness.search.shrink import ShrinkBudget
-from swarden.harness.search.worker_process import NotReproduced
+from swarden.harness.search.tasks import NotReproduced
 from swarden.harness.search.workers import WorkerGroup, interruptible
 
 END = object()

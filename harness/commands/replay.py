@@ -1,8 +1,6 @@
 """swarden replay: runs op-logs again, each with a verdict."""
 
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -18,12 +16,12 @@ from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode, worst
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.printable import printable
+from swarden.harness.core.process import Death, Process
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import RUNS, Repeated, Verdict, repeat
 from swarden.harness.report.heading import configuration_line, mutant_lines, opening_lines
 from swarden.harness.report.story import StoryLine, StoryPart, story_lines
 from swarden.harness.search.deaths import death_of, is_expected
-from swarden.harness.search.jobs import JobDeath
 
 
 def replay(
@@ -73,7 +71,7 @@ class _Replaying:
         self._engine, self._runs, self._lines = engine, runs, lines
         self._processes = processes
         self._first = ""
-        self._pools: dict[str, ProcessPoolExecutor] = {}
+        self._others: dict[str, Process] = {}
 
     def ended(self, path: Path) -> Ended:
         try:
@@ -88,10 +86,10 @@ class _Replaying:
             raise UsageError(
                 f"--events: {path} is for {needed}, and an earlier op-log for {self._first}; want one of them"
             )
-        if needed not in self._pools:
-            pool = ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn"))
-            self._pools[needed] = self._processes.enter_context(pool)
-        return self._pools[needed].submit(_ended, path, log, self._engine, self._runs, EventLines(None)).result()
+        if needed not in self._others:
+            self._others[needed] = self._processes.enter_context(Process())
+        ended: Ended = self._others[needed].call(_ended, path, log, self._engine, self._runs, EventLines(None))
+        return ended
 
 
 def figures_of_replay(path: Path, engine: str) -> dict[str, Any]:
@@ -130,19 +128,19 @@ def _ended(path: Path, log: OpLog, engine: str | None, runs: int, lines: EventLi
     return Ended(_code(repeated), _figures(path, repeated), story)
 
 
-def _ended_by(death: JobDeath, path: Path, log: OpLog) -> Ended:
+def _ended_by(death: Death, path: Path, log: OpLog) -> Ended:
     """The result for a log that killed its process."""
     verdict = (Verdict.FAILED if is_expected(log, death) else Verdict.CHANGED).value
     story = [
         StoryLine(StoryPart.VERDICT, f"{verdict} {path}"),
-        StoryLine(StoryPart.EVIDENCE, f"run in a process of its own: {death}"),
+        StoryLine(StoryPart.EVIDENCE, f"run in a process of its own, which {death.how}"),
     ]
     headings = [
         *opening_lines(log.header),
         *(configuration_line(log.header, n) for n in range(len(log.header.configs))),
     ]
     story += [StoryLine(StoryPart.HEADING, heading) for heading in headings]
-    figures = _figures_of(path, log, verdict) | {"fingerprint": log.header.expected, "why": str(death)}
+    figures = _figures_of(path, log, verdict) | {"fingerprint": log.header.expected, "why": f"the process {death.how}"}
     return Ended(ExitCode.VIOLATED, figures, story)
 
 

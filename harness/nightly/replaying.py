@@ -16,7 +16,7 @@ from swarden.harness.nightly.pool import Job
 from swarden.harness.search.archive import Archived, FindingOfNight, Sighting, Status, name_of_engine
 from swarden.harness.search.renamed import rename_findings
 from swarden.harness.search.shards import replay_logs
-from swarden.harness.search.worker_process import Replays
+from swarden.harness.search.tasks import Replays
 
 LOGS = 3  # of a finding that are replayed in a night
 

@@ -9,11 +9,11 @@ from typing import Any
 from swarden.harness.core.driver import STUCK
 from swarden.harness.core.exit_codes import ExitCode, worst
 from swarden.harness.core.mutant import Mutant
+from swarden.harness.core.process import FAULT
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.target import Target
 from swarden.harness.report.wording import counted
 from swarden.harness.search.campaign import Plan
-from swarden.harness.search.deaths import FAULT
 from swarden.harness.search.findings import FindingReport
 from swarden.harness.search.floors import not_exercised, why_not_green
 from swarden.harness.search.result import Result

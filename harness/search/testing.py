@@ -26,7 +26,7 @@ def replayed(path: Path) -> str:
     log = OpLog.load(path)
     death = death_of(log)
     if death is not None:
-        return f"{log.header.expected}: run in a process of its own: {death}"
+        return f"{log.header.expected}: run in a process of its own, which {death.how}"
     failure = repeat(log, runs=1, trace_origins=True).runs[0].driver.failure
     return "\n".join(map(str, story_lines(log.header, failure, path))) if failure is not None else ""
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Step, Submit
+from swarden.harness.core.process import ProcessLimits
 from swarden.harness.core.registry import OWN
 from swarden.harness.core.replay import Verdict
 from swarden.harness.nightly.events import Event
@@ -19,7 +20,7 @@ from swarden.harness.search.archive import Archive, Archived, Night, Quarantine,
 from swarden.harness.search.night_records import Canary
 from swarden.harness.search.result import Finding, Result, Tallies
 from swarden.harness.search.shards import FRESH, Settled, ShardResult
-from swarden.harness.search.worker_process import Replays, WorkerLimits
+from swarden.harness.search.tasks import Replays
 
 LOG = OpLog(Header(engine=OWN, configs=[{}]), [Submit(), Step()])
 OPLOGS = Path(__file__).parents[2] / "quality/oplogs"
@@ -105,7 +106,7 @@ def night_of(
     archive = Archive(root)
     night = resumed(archive.nights_folder / of)[1] if isinstance(of, str) else begin(archive, of)
     emit = events.append if events is not None else lambda _: None
-    for _ in Coordinator(archive, night, JobPool(answers, 1, (Lost,)), WorkerLimits(60.0), emit).run(phases):
+    for _ in Coordinator(archive, night, JobPool(answers, 1, (Lost,)), ProcessLimits(60.0), emit).run(phases):
         pass
     return night
 

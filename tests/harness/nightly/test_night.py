@@ -21,7 +21,7 @@ from swarden.harness.search.archive import Archive, Night, Quarantine, Sighting,
 from swarden.harness.search.archive_files import read
 from swarden.harness.search.night_records import Canary
 from swarden.harness.search.shards import BATCHES, build_of, replay_logs
-from swarden.harness.search.worker_process import Replays
+from swarden.harness.search.tasks import Replays
 from tests.harness.nightly.some_nights import (
     DOUBLE_FREE,
     FAILED,
