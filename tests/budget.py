@@ -61,6 +61,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (180, "one kind of process, of another Python too; was in harness/search and harness/commands"),
     ],
     "harness/search": [(220, "every engine has the loads and the scenes that only ours had")],
+    "harness/nightly": [(20, "a night goes on with the shrink of its shard, and keeps the story of a finding")],
     "harness/engines/demo": [(200, "the engine of the demo and its target, which were tests/your_engine")],
     "harness/engines/own": [
         (300, "moved: limits, the memory walk and copies, of harness/components"),
@@ -75,6 +76,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (40, "the help of each command"),
         (80, "the strict check of any engine that its target describes"),
         (80, "a process of another Python, and each kind of death as data"),
+        (20, "a shrink goes on, and a finding keeps its story"),
     ],
     "tests/packaging": [(120, "wheel and sdist are tried in empty environments")],
     "tests/quality": [

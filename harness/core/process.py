@@ -205,9 +205,13 @@ class Process:
 
         Thread(target=receive, daemon=True).start()
 
-    def stop(self, is_stopped: bool) -> None:
-        """Ask the tasks to end early, or not any more."""
-        self._numbers[STOP] = is_stopped
+    def stop(self) -> None:
+        """Ask the current task and all later ones to end early."""
+        self._numbers[STOP] = True
+
+    def go_on(self) -> None:
+        """Let later tasks run to their end again."""
+        self._numbers[STOP] = False
 
     def kill_if_hung(self, hang_seconds: float) -> None:
         """Kill a process that has a task and no heartbeat for `hang_seconds`; the process writes its stack first.

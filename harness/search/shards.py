@@ -11,7 +11,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,17 +23,15 @@ from swarden.harness.core.mutant_file import mutant_of
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.process import ProcessLimits
 from swarden.harness.core.registry import target_of
-from swarden.harness.core.replay import RUNS, Verdict
+from swarden.harness.core.replay import RUNS, Replays, Verdict
 from swarden.harness.core.twins import ALL
 from swarden.harness.search.campaign import Plan, RunIndex
 from swarden.harness.search.corpus import PER_BATCH, CorpusLog, CorpusPart
 from swarden.harness.search.deaths import is_death
-from swarden.harness.search.findings import FindingReport
 from swarden.harness.search.night_records import Canary
 from swarden.harness.search.profiles import SHRINK_CPU_SECONDS
 from swarden.harness.search.result import Finding, Result
 from swarden.harness.search.shrink import ShrinkBudget
-from swarden.harness.search.tasks import NotReproduced, Replays
 from swarden.harness.search.workers import WorkerGroup
 
 BATCHES = 4  # of a shard
@@ -58,26 +56,6 @@ class ShardResult(NamedTuple):
 
     result: Result
     node: str
-
-
-@dataclass(frozen=True)
-class Settled:
-    """A finding after it was shrunk and run again.
-
-    `failures` of `runs` fresh processes failed with its fingerprint; `why` explains a finding that did not fail again
-    or cannot be run.
-    """
-
-    log: OpLog
-    story: list[str]
-    fingerprints: list[str]
-    failures: int = 0
-    runs: int = 0
-    why: str = ""
-
-    @property
-    def is_confirmed(self) -> bool:
-        return self.failures == FRESH
 
 
 def plan_of_shard(campaign: Plan, ordinal: int, corpus: list[CorpusLog]) -> Plan:
@@ -202,32 +180,32 @@ def _badness(replays: Replays | str) -> int:
     return BADNESS.index(replays.verdict if isinstance(replays, Replays) else None)
 
 
-def settle(finding: Finding, engine: str, limits: ProcessLimits) -> Settled:
-    """Shrink a finding, and run the shrunk log once in each of FRESH fresh processes."""
+def settle(finding: Finding, engine: str, limits: ProcessLimits) -> Finding:
+    """Shrink a finding, and run the shrunk log once in each of FRESH fresh processes; `replays` has their verdict."""
     with _lane(engine, limits) as group, tempfile.TemporaryDirectory(dir=group.folder) as folder:
         group.result = Result(findings={finding.fingerprint: finding})
         reports = group.report_findings(Path(folder), ShrinkBudget(cpu_seconds=SHRINK_CPU_SECONDS))
         [report] = [one for one in reports if one is not None]
-    if isinstance(report, NotReproduced):
-        return Settled(finding.log.as_regression(finding.fingerprint), [], [finding.fingerprint], why=report.reason)
-    again = []
+    if report.why_flaky:
+        return replace(report, log=report.log.as_regression(report.fingerprint))
+    again, why = [], ""
     try:
         for _ in range(FRESH):
             with _group(limits) as fresh:
                 again.append(fresh.replay(report.log, 1))
     except UsageError as error:
-        return _settled(report, again, str(error))
-    return _settled(report, again)
+        why = str(error)
+    return replace(report, replays=_together(report, again, why))
 
 
-def _settled(report: FindingReport, again: list[Replays], why: str = "") -> Settled:
-    failed = [one for one in again if one.verdict is Verdict.FAILED]
+def _together(report: Finding, again: Sequence[Replays], why: str) -> Replays:
+    """The verdict of the fresh processes; `why` says why a log cannot be run, "" if it can."""
     others = [one for one in again if one.verdict is not Verdict.FAILED]
     if others and not why:
-        one = others[0]
-        why = one.diverged or f"a fresh process: {one.verdict.value} {', '.join(one.fingerprints)}".rstrip()
-    story = [str(line) for line in report.story]
-    return Settled(report.log, story, list(report.fingerprints), len(failed), len(again), why)
+        first, *_ = others
+        why = first.diverged or f"a fresh process: {first.verdict.value} {', '.join(first.fingerprints)}".rstrip()
+    verdict = Verdict.FLAKY if why else Verdict.FAILED
+    return Replays(verdict, tuple(report.fingerprints), len(again) - len(others), len(again), why)
 
 
 # --- the worker processes

@@ -1,40 +1,20 @@
 """The tasks of the worker processes of campaigns and nights: to make runs, to report a finding, to replay a log."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.process import Parent
-from swarden.harness.core.replay import Verdict, repeat
+from swarden.harness.core.replay import Replays, Verdict, repeat
 from swarden.harness.core.running_log import RunningLog
 from swarden.harness.report.story import story_lines
 from swarden.harness.search.campaign import Plan, Worker
-from swarden.harness.search.findings import FindingReport, report_finding
+from swarden.harness.search.findings import report_finding
 from swarden.harness.search.process import prepare_process
 from swarden.harness.search.result import Finding, Result
-from swarden.harness.search.shrink import DoesNotFail, ShrinkBudget
-
-
-class Replays(NamedTuple):
-    """The runs of a log; `diverged` describes the first difference among them, or from a log of the same build.
-
-    `story` has the lines of the story of the failure, if it was asked for.
-    """
-
-    verdict: Verdict
-    fingerprints: tuple[str, ...]
-    failures: int
-    runs: int
-    diverged: str = ""
-    story: tuple[str, ...] = ()
-
-
-class NotReproduced(NamedTuple):
-    """A finding that does not fail again, and the reason as text."""
-
-    reason: str
+from swarden.harness.search.shrink import ShrinkBudget
 
 
 def make_runs(parent: Parent, plan: Plan) -> None:
@@ -46,30 +26,20 @@ def make_runs(parent: Parent, plan: Plan) -> None:
     worker.work()
 
 
-def report(parent: Parent, finding: Finding, out: Path, budget: ShrinkBudget) -> FindingReport | NotReproduced:
+def report(parent: Parent, finding: Finding, out: Path, budget: ShrinkBudget) -> Finding:
     """Shrink a finding and write it; see `report_finding`."""
     _boot(parent, finding.log)
-    try:
-        return report_finding(finding, out, budget, heartbeat=parent.beat, is_stopped=parent.is_stopped)
-    except DoesNotFail as error:
-        return NotReproduced(str(error))
+    return report_finding(finding, out, budget, heartbeat=parent.beat, is_stopped=parent.is_stopped)
 
 
 def replay_log(parent: Parent, log: OpLog, runs: int, with_story: bool) -> Replays:
     """Run a log `runs` times; `with_story` asks for the story of its failure."""
-    repeated = repeat(log, runs, _boot(parent, log), trace_origins=with_story)
-    shown = repeated.reported
-    failure = shown.driver.failure
-    story = story_lines(shown.log.header, failure) if with_story and failure is not None else []
-    diverged = repeated.first_difference or (shown.is_nondeterministic and shown.diverged) or ""
-    return Replays(
-        Verdict.FLAKY if diverged else repeated.verdict,
-        tuple(failure.fingerprints) if failure is not None else (),
-        repeated.num_failed,
-        len(repeated.runs),
-        diverged,
-        tuple(map(str, story)),
-    )
+    replays = repeat(log, runs, _boot(parent, log), trace_origins=with_story)
+    story = story_lines(log.header, replays.failure) if with_story and replays.failure is not None else []
+    replays = replace(replays, failure=None, story=tuple(map(str, story)))
+    if replays.is_nondeterministic:
+        return replace(replays, verdict=Verdict.FLAKY)
+    return replace(replays, diverged="")
 
 
 def _boot(parent: Parent, log: OpLog) -> Callable[..., None]:

@@ -18,17 +18,18 @@ from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import STOPPING
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.ops import name_of
-from swarden.harness.core.process import POLL_S, Death, Ended, Process, ProcessLimits
-from swarden.harness.core.replay import RUNS, Verdict
+from swarden.harness.core.process import FAULT, POLL_S, Death, Ended, Process, ProcessLimits
+from swarden.harness.core.replay import RUNS, Replays, Verdict
 from swarden.harness.core.running_log import last_run
-from swarden.harness.search.campaign import Plan, RunIndex, save_unshrunk
-from swarden.harness.search.findings import FindingReport, write_unshrunk
+from swarden.harness.search.campaign import Plan, RunIndex
+from swarden.harness.search.findings import save_unshrunk, write_unshrunk
 from swarden.harness.search.result import Finding, Result, Tallies
 from swarden.harness.search.shrink import ShrinkBudget
-from swarden.harness.search.tasks import NotReproduced, Replays, make_runs, replay_log, report
+from swarden.harness.search.tasks import make_runs, replay_log, report
 
 GRACE_S = 10.0  # for a worker to end its step after an interrupt
 DEATHS_OF_A_BATCH = 3  # of one worker without a finished run; then the worker skips to its next batch
+FAILED_AGAIN = Replays(Verdict.FAILED, (), 1, 1)
 MAX_DEATHS = 3 * DEATHS_OF_A_BATCH  # then the worker is not used any more
 
 
@@ -84,11 +85,16 @@ class WorkerGroup:
         self._interrupted_at = time.monotonic()
         self.stop()
 
-    def stop(self, is_stopped: bool = True) -> None:
+    def stop(self) -> None:
         """End the current tasks early, and discard their current runs."""
-        self._is_stopped = is_stopped
+        self._is_stopped = True
         for worker in self.workers:
-            worker.stop(is_stopped)
+            worker.stop()
+
+    def _go_on(self) -> None:
+        self._is_stopped = False
+        for worker in self.workers:
+            worker.go_on()
 
     @property
     def shrinking(self) -> Iterator[Finding]:
@@ -125,7 +131,7 @@ class WorkerGroup:
             elif isinstance(message.result, UsageError):
                 raise message.result
         self.result.seconds = time.monotonic() - self.started_at
-        self.stop(False)
+        self._go_on()
 
     def replay(self, log: OpLog, runs: int = RUNS, *, with_story: bool = False) -> Replays:
         """Run a log `runs` times in the first worker; if that dies, the log has failed with the kind of death.
@@ -152,9 +158,7 @@ class WorkerGroup:
         assert replays is not None, "a worker has ended its task without a message"
         return replays
 
-    def report_findings(
-        self, out: Path, budget: ShrinkBudget, *, seconds: float = inf
-    ) -> Iterator[FindingReport | NotReproduced | None]:
+    def report_findings(self, out: Path, budget: ShrinkBudget, *, seconds: float = inf) -> Iterator[Finding | None]:
         """Report each finding of the result, shrunk within its budget, and all of them within these seconds.
 
         A worker shrinks its finding in its share of the time that is left.  When the time is over, each further finding
@@ -183,19 +187,20 @@ class WorkerGroup:
             if isinstance(message, Death):
                 if task is not None:
                     note = f"when the run is repeated, the process {message.how}"
-                    yield write_unshrunk(task.arguments[0], out, note, is_confirmed=not self._is_overdue)
+                    yield write_unshrunk(task.arguments[0], out, note, None if self._is_overdue else FAILED_AGAIN)
                 self._replace(index)
             elif task is not None and isinstance(message.result, UsageError):  # such as a fault of the target
-                yield write_unshrunk(task.arguments[0], out, f"when the run is repeated: {message.result}")
+                note = f"when the run is repeated: {message.result}"
+                yield write_unshrunk(task.arguments[0], out, note, FAILED_AGAIN)
             else:
                 yield message.result
             if self._is_overdue:
                 note = "interrupted before it was repeated"
-                yield from (write_unshrunk(one, out, note, is_confirmed=False) for one in waiting)
+                yield from (write_unshrunk(one, out, note) for one in waiting)
                 waiting.clear()
             elif waiting:
                 give(self.workers[index])
-        self.stop(False)
+        self._go_on()
 
     # --- the processes
 
@@ -233,7 +238,8 @@ class WorkerGroup:
 
     def _started(self, index: int) -> Process:
         worker = Process(self.folder / f".worker-{os.getpid()}-{index}.running.oplog", self._limits)
-        worker.stop(self._is_stopped)
+        if self._is_stopped:
+            worker.stop()
         worker.listen(lambda process, message: self._mailbox.put((process, message)))
         return worker
 
@@ -250,7 +256,7 @@ class WorkerGroup:
         """Add the result of a run, or of the boot of a worker."""
         if result.run is not None:
             self._deaths[index], self._ended_runs[index] = 0, result.run
-        elif not self.result.boots:
+        elif result.boots and not self.result.boots:
             self.started_at = time.monotonic()
         self._add(index, result)
 
@@ -270,7 +276,8 @@ class WorkerGroup:
         self._deaths[index] += had_task
         if had_task and not self._is_stopped:
             self._add(index, self._result_of_death(index, death, plan))
-            self.stop(plan.stop_on_first and bool(self.result.findings))
+            if plan.stop_on_first and self.result.findings:
+                self.stop()
         self._replace(index)
         if not had_task or self._is_stopped or left_s <= 0:
             return
@@ -284,9 +291,9 @@ class WorkerGroup:
 
     def _result_of_death(self, index: int, death: Death, plan: Plan) -> Result:
         """The result of a worker's death: the run that the worker had started has failed."""
-        running = self.workers[index].running
-        log = last_run(running) if running is not None else None
-        if log is not None and (log.header.seed, log.header.run) == self._ended_runs.get(index):
+        log = last_run(self.workers[index].running or self.folder)
+        has_ended = log is not None and (log.header.seed, log.header.run) == self._ended_runs.get(index)
+        if has_ended and death.kind != FAULT:  # its finding, which was being shrunk, is repeated later
             return Result()
         if log is None:
             if not self.workers[index].has_started:
@@ -299,7 +306,8 @@ class WorkerGroup:
             fingerprint,
             log,
             time.monotonic() - self.started_at,
-            save_unshrunk(log, fingerprint, plan),
+            plan.engine,
+            path=save_unshrunk(log, fingerprint, plan.out, plan.seed),
             died="\n".join([summary, *death.stack.splitlines()]),
         )
         tallies = Tallies(runs=1, failed_runs=1, failures=Counter({fingerprint: 1}))

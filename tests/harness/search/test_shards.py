@@ -10,7 +10,7 @@ from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Step, Submit
 from swarden.harness.core.process import ProcessLimits
 from swarden.harness.core.registry import OWN
-from swarden.harness.core.replay import Verdict
+from swarden.harness.core.replay import Replays, Verdict
 from swarden.harness.search import shards
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.profiles import PROFILES
@@ -25,7 +25,6 @@ from swarden.harness.search.shards import (
     replay_with_story,
     settle,
 )
-from swarden.harness.search.tasks import Replays
 
 FIXED, FAILED, CHANGED = (
     Replays(verdict, ("law",), 3, 3) for verdict in (Verdict.FIXED, Verdict.FAILED, Verdict.CHANGED)

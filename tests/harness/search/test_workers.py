@@ -13,11 +13,9 @@ from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Drain, Step, Submit
 from swarden.harness.core.process import BOOT_S
 from swarden.harness.search.campaign import Plan, Worker
-from swarden.harness.search.findings import FindingReport
 from swarden.harness.search.profiles import PROFILES
 from swarden.harness.search.result import Finding
 from swarden.harness.search.shrink import ShrinkBudget
-from swarden.harness.search.tasks import NotReproduced
 from swarden.harness.search.workers import DEATHS_OF_A_BATCH, WorkerGroup, interruptible
 from tests.harness.some_processes import processes_of, running, swarden, wait_until
 from tests.harness.some_targets import FIXED
@@ -62,11 +60,11 @@ class Saboteur:
             os.kill(self.victim, self.number)
 
 
-def reports_of(group: WorkerGroup, out: Path) -> list[FindingReport]:
+def reports_of(group: WorkerGroup, out: Path) -> list[Finding]:
     """The reports of all findings; every finding must have one."""
-    reports = list(group.report_findings(out, ShrinkBudget()))
-    assert not [one for one in reports if isinstance(one, NotReproduced)]
-    return [one for one in reports if isinstance(one, FindingReport)]
+    reports = [one for one in group.report_findings(out, ShrinkBudget()) if one is not None]
+    assert not [one for one in reports if one.why_flaky]
+    return reports
 
 
 def test_killed_worker_loses_its_run_and_is_replaced(tmp_path):
