@@ -75,12 +75,12 @@ def make_page(root: Path) -> None:
     """The page of an archive; the op-logs run in this process."""
 
     class Parts(list[Any]):
-        send = list.append
+        send, beat = list.append, list[Any].__len__
 
     def parts_of(paths: Any) -> Any:
-        sender: Any = Parts()
-        report._send_parts(paths, sender)
-        return dict(zip(paths, sender, strict=True))
+        parent: Any = Parts()
+        report._send_parts(parent, paths)
+        return dict(zip(paths, parent, strict=True))
 
     write_whole(root / "report.html", page_of(root, parts_of, lambda *_: None).encode(errors="backslashreplace"))
 
