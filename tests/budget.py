@@ -61,10 +61,8 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     ],
     "harness/kit": [
         (20, "one way to import a release quietly"),
-        (100, "memory of tags and drafts, which each engine had"),
-        (60, "passes in flight with reports that are kept"),
-        (100, "owners by moves, by tables and by reader counts"),
-        (60, "clients and the answers that they have not got yet"),
+        (320, "memory of tags, drafts, passes, owners and clients, of which each engine had its own"),
+        (100, "declared settings, from which draws, JSON, defaults and errors follow"),
     ],
     "src": [(100, "swarden.kit, the public names for targets")],
     "harness/search": [(220, "every engine has the loads and the scenes that only ours had")],
@@ -81,7 +79,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "long texts on a terminal"),
         (40, "the help of each command"),
         (80, "the strict check of any engine that its target describes"),
-        (300, "the blocks of the kit"),
+        (340, "the blocks of the kit"),
     ],
     "tests/packaging": [(120, "wheel and sdist are tried in empty environments")],
     "tests/quality": [

@@ -17,6 +17,18 @@ from swarden.harness.kit.owners import Owners, UnitFacts, pool_view
 from swarden.harness.kit.parts import BootedRelease, Feature, ReleaseParts, quiet_import
 from swarden.harness.kit.passes import Entry, Pass, Passes
 from swarden.harness.kit.released import ReleasedTarget
+from swarden.harness.kit.reported import OF_CLIENTS, OF_OWNERS, OF_PASSES, names_of
+from swarden.harness.kit.settings import (
+    ConfiguredTarget,
+    Drawn,
+    IfReleaseHas,
+    Needs,
+    OneOf,
+    PartOf,
+    Settings,
+    drawn,
+    within,
+)
 from swarden.harness.kit.stand_ins import Missing, Silent, provide_absent
 from swarden.harness.kit.tags import VOCABULARY, ReadTags, TagMemory, TagModel, chain, slots_of, token_after
 from swarden.invariants import events, view
@@ -28,6 +40,9 @@ from swarden.invariants.reuse import sharing
 __all__ = [
     "CLIENT_FAULTS",
     "ENGINE",
+    "OF_CLIENTS",
+    "OF_OWNERS",
+    "OF_PASSES",
     "PAIR",
     "VOCABULARY",
     "Abort",
@@ -35,10 +50,12 @@ __all__ = [
     "BootedRelease",
     "ClientRequest",
     "Clients",
+    "ConfiguredTarget",
     "DraftPort",
     "DraftScript",
     "Drain",
     "Draw",
+    "Drawn",
     "EngineCode",
     "EnginePort",
     "Entry",
@@ -47,12 +64,16 @@ __all__ = [
     "Feature",
     "Flush",
     "Heal",
+    "IfReleaseHas",
     "Inject",
     "InvalidConfig",
     "Limits",
     "MachineSpec",
     "Missing",
+    "Needs",
+    "OneOf",
     "Owners",
+    "PartOf",
     "Pass",
     "Passes",
     "Pause",
@@ -65,6 +86,7 @@ __all__ = [
     "Releases",
     "Resume",
     "SessionPort",
+    "Settings",
     "Shape",
     "Silent",
     "Step",
@@ -78,7 +100,9 @@ __all__ = [
     "UsageError",
     "chain",
     "drafts_after",
+    "drawn",
     "events",
+    "names_of",
     "pool_view",
     "provide_absent",
     "quiet_import",
@@ -86,4 +110,5 @@ __all__ = [
     "slots_of",
     "token_after",
     "view",
+    "within",
 ]

@@ -20,37 +20,17 @@ from swarden.harness.engines.vllm.reports import completed, launched
 from swarden.harness.engines.vllm.requests import VllmRequests
 from swarden.harness.engines.vllm.runner import Hooks, Runner
 from swarden.harness.kit import drafts, tags
+from swarden.harness.kit.reported import OF_CLIENTS, OF_OWNERS, OF_PASSES, names_of
 from swarden.invariants import reference, view
 from swarden.invariants.events import FinishReason
 from swarden.invariants.reuse import sharing
 
 WORKER = [f"{__package__}.{name}" for name in ("runner", "device", "passes", "states")]
 CODE = EngineCode("vllm", ledgers="vllm.v1.core.block_pool", stand_ins=[*WORKER, drafts.__name__, tags.__name__])
-REPORTED = frozenset(
-    kind.__name__
-    for kind in (
-        seen.Admitted,
-        seen.Completed,
-        seen.Discarded,
-        seen.Finished,
-        seen.Fired,
-        seen.Freed,
-        seen.Given,
-        seen.Launched,
-        seen.Loaded,
-        seen.Paused,
-        seen.Proposed,
-        seen.Read,
-        seen.Rejected,
-        seen.Resumed,
-        seen.Retracted,
-        seen.Taken,
-        seen.Verified,
-        seen.Written,
-    )
-)
+OF_CORE = (seen.Admitted, seen.Retracted, seen.Loaded, seen.Paused, seen.Resumed)
+REPORTED = names_of([*OF_PASSES, *OF_OWNERS, *OF_CLIENTS, *OF_CORE])
 # A prefill side never reserves pages or takes a request over, so these are reported, too.
-HANDOVERS = frozenset(kind.__name__ for kind in (seen.HandedOver, seen.LetGo, seen.Reserved, seen.Sent, seen.TakenOver))
+HANDOVERS = names_of([seen.HandedOver, seen.LetGo, seen.Reserved, seen.Sent, seen.TakenOver])
 FAULTS: Mapping[str, str] = {**CLIENT_FAULTS, **CONNECTOR_FAULTS}
 
 

@@ -45,5 +45,5 @@ def test_stream_that_waits_for_an_event_is_behind_the_passes_before_it():
 
 
 def test_host_tier_needs_the_unified_tree():
-    with pytest.raises(InvalidConfig, match="host_ratio is set with tree 'swa'"):
+    with pytest.raises(InvalidConfig, match='tree is "swa" with host_ratio'):
         SglangConfig(host_ratio=1.0, tree="swa")
