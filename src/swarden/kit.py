@@ -30,6 +30,7 @@ from swarden.harness.kit.settings import (
     within,
 )
 from swarden.harness.kit.stand_ins import Missing, Silent, provide_absent
+from swarden.harness.kit.streams import Devices, Stream, StreamCopy, StreamEvent
 from swarden.harness.kit.tags import VOCABULARY, ReadTags, TagMemory, TagModel, chain, slots_of, token_after
 from swarden.invariants import events, view
 from swarden.invariants.kinds import Place
@@ -51,6 +52,7 @@ __all__ = [
     "ClientRequest",
     "Clients",
     "ConfiguredTarget",
+    "Devices",
     "DraftPort",
     "DraftScript",
     "Drain",
@@ -90,6 +92,9 @@ __all__ = [
     "Shape",
     "Silent",
     "Step",
+    "Stream",
+    "StreamCopy",
+    "StreamEvent",
     "Streamed",
     "Submission",
     "Submit",

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from swarden.harness.engines.sglang import stand_ins, streams
+from swarden.harness.engines.sglang import stand_ins
 from swarden.harness.kit.parts import BootedRelease, Feature, ReleaseParts, optional, parameters, quiet_import
 from swarden.harness.kit.stand_ins import replace_triton
 
@@ -173,7 +173,7 @@ def _load(version: str, folders: Sequence[Path]) -> SglangRelease:
         replace_triton()
         importlib.import_module("sglang.srt.managers.scheduler")
         stand_ins.replace_allocator_kernels(_modules(KERNEL_MODULES))
-        streams.replace_devices(_modules(STREAM_MODULES))
+        stand_ins.replace_devices(_modules(STREAM_MODULES))
     return SglangRelease(version)
 
 

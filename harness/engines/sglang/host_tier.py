@@ -10,7 +10,7 @@ from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.config import HOST_FAILS, HOST_SLOW
 from swarden.harness.engines.sglang.forward import TagForward
 from swarden.harness.engines.sglang.scheduler import BuiltScheduler
-from swarden.harness.engines.sglang.streams import Devices, StreamCopy, StreamEvent
+from swarden.harness.kit.streams import Devices, StreamCopy, StreamEvent
 from swarden.invariants.events import BACKUP_KIND, LOAD_KIND, TREE_KIND, Owner
 from swarden.invariants.view import Holding, NodeView, PoolView
 

@@ -34,6 +34,7 @@ def test_random_configuration_survives_an_op_log(seed):
             {"preemption_threshold": 0, "waiting_order": "lpm"},
             'waiting_order is "lpm" with preemption_threshold 0, want "fcfs"',
         ),
+        ({"host_ratio": 1.0, "tree": "swa"}, 'tree is "swa" with host_ratio 1.0, want "default" or "unified"'),
         ({"pages": 1}, "unknown argument pages"),
     ],
 )
