@@ -90,8 +90,8 @@ SLOTS = Snapshot(
 # the null block before the window.  A block that a pass still reads may be reused at once, because passes run in order.
 # Its counter of free blocks counts the blocks of its queue without the cached ones.
 TABLES = (
-    RecordView(R1, 1, 16, 20, 21, 32, 0, ((3, 4), (11, 12)), (3, 4), 0, 0),
-    RecordView(R2, 2, 0, 44, 44, 48, 16, ((5, 6, 8), (0, 13, 14)), (5, 6, 8), 0, 0),
+    RecordView(R1, 1, 16, 20, 21, 32, (0, 0), ((3, 4), (11, 12)), (3, 4), 0, 0),
+    RecordView(R2, 2, 0, 44, 44, 48, (0, 16), ((5, 6, 8), (0, 13, 14)), (5, 6, 8), 0, 0),
 )
 ASYNC = replace(
     ONE_POOL,
@@ -260,7 +260,7 @@ def test_violations_of_an_engine_that_maps_slots_are_found(after, expected):
 
 def test_engine_that_reuses_blocks_in_the_order_of_its_passes_has_no_violation():
     """A window slides while a pass reads it: the null block replaces the block, which another request may take."""
-    slid = TABLES[1]._replace(frontier=32, units=((5, 6, 8), (0, 0, 14)))
+    slid = TABLES[1]._replace(frontiers=(0, 32), units=((5, 6, 8), (0, 0, 14)))
     grown = TABLES[0]._replace(launched_len=22)
     after = replace(
         ASYNC,
@@ -332,7 +332,7 @@ def with_two_windows(frontiers):
         counters=None,
         launches=(),
         requests=(RequestView(2, "running", 0, 20, 3, 9),),
-        records=(TABLES[1]._replace(frontier=0, frontiers=frontiers, units=units),),
+        records=(TABLES[1]._replace(frontiers=frontiers, units=units),),
     )
 
 

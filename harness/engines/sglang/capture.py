@@ -218,7 +218,7 @@ class SglangCapture:
             committed_len=min([entry.start for entry in flying], default=launched),
             launched_len=launched,
             allocated_len=allocated,
-            frontier=frontier,
+            frontiers=[0 if one.window is None or one.has_states else frontier for one in self._components],
             units=tuple(units),
             table=full,
             receipt=receipt,

@@ -26,13 +26,13 @@ CASES = [
     healthy(passed_states_are_freed, after(components=STATES)),
     healthy(
         passed_states_are_freed,
-        after(components=STATES, records=records(units=(FULL, (0, 0, 1, 2, 0, 6)), frontier=20)),
+        after(components=STATES, records=records(units=(FULL, (0, 0, 1, 2, 0, 6)), frontiers=(0, 20))),
         "freed-up-to-the-frontier",
     ),
     broken(
         passed_states_are_freed,
         "kept-below-the-frontier",
-        after(components=STATES, records=records(frontier=20)),
+        after(components=STATES, records=records(frontiers=(0, 20))),
         found(request_ref(1), StatePagesCode.KEPT_BELOW_FRONTIER, unit=page("swa", 5), start=16, frontier=20),
     ),
     healthy(records_keep_their_last_state, after(components=STATES)),
