@@ -112,14 +112,14 @@ class PoolView:
 class ComponentView(NamedTuple):
     """One kind of KV that a token has: its pool, its window (None: the whole prefix is read) and its page size.
 
-    Components may share a pool.  A page size of 0 stands for the one in the engine's limits.  A component that
-    `has_states` keeps the state after a token, not the KV of each: a page holds the state after the last token computed
-    in it, and may be missing.  A token reads the state that the token before it left, so the window is 2.
+    Components may share a pool.  A component that `has_states` keeps the state after a token, not the KV of each: a
+    page holds the state after the last token computed in it, and may be missing.  A token reads the state that the
+    token before it left, so the window is 2.
     """
 
     pool: str
     window: int | None
-    page_size: int = 0
+    page_size: int
     has_states: bool = False
 
 
@@ -293,8 +293,8 @@ OPTIONAL_PARTS = (
 
 
 @lru_cache
-def _page_sizes(components: tuple[ComponentView, ...], page_size: int) -> tuple[int, ...]:
-    return tuple([component.page_size or page_size for component in components])
+def _page_sizes(components: tuple[ComponentView, ...]) -> tuple[int, ...]:
+    return tuple([component.page_size for component in components])
 
 
 @lru_cache
@@ -349,7 +349,7 @@ class Snapshot:
     @Derived
     def page_sizes(self) -> tuple[int, ...]:
         """The page size of each component."""
-        return _page_sizes(self.components, self.limits.page_size)
+        return _page_sizes(self.components)
 
     @index_of("pools")
     def has_fences(self) -> bool:

@@ -44,7 +44,7 @@ LIMITS = Limits(
 # An engine that launches before it has the last result: r1 computes position 20 in launch 7, then 21 in launch 8.
 OVERLAPPED_LIMITS = LIMITS._replace(most_launches=2, lookahead_len=2, preemption_threshold=0, max_forward_retries=1)
 UNITS_IN_FLIGHT = ((1, 2, 3, 4, 7, 8), (2, 5, 6))
-COMPONENTS = (ComponentView("full", None), ComponentView("swa", WINDOW))
+COMPONENTS = (ComponentView("full", None, PAGE), ComponentView("swa", WINDOW, PAGE))
 
 
 class Case(NamedTuple):

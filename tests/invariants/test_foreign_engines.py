@@ -29,7 +29,7 @@ LIMITS = Limits(16, 8, 1024, 128, 0, 0)
 ONE_POOL = Snapshot(
     step=1,
     limits=LIMITS,
-    components=(ComponentView("blocks", None), ComponentView("blocks", 32)),
+    components=(ComponentView("blocks", None, 16), ComponentView("blocks", 32, 16)),
     pools=(
         PoolView(
             "blocks",
@@ -58,7 +58,7 @@ BY_SLOT = PeerMap("kv", "kv windowed", (0, 0, 0, 1, 0, 2, 3, 0, 0))
 SLOTS = Snapshot(
     step=1,
     limits=LIMITS._replace(page_size=1),
-    components=(ComponentView("kv", None), ComponentView("kv windowed", 3)),
+    components=(ComponentView("kv", None, 1), ComponentView("kv windowed", 3, 1)),
     pools=(
         PoolView(
             "kv",
@@ -95,7 +95,7 @@ TABLES = (
 )
 ASYNC = replace(
     ONE_POOL,
-    components=(ComponentView("blocks", None), ComponentView("blocks", 12)),
+    components=(ComponentView("blocks", None, 16), ComponentView("blocks", 12, 16)),
     limits=LIMITS._replace(most_launches=2, reuses_in_launch_order=True, lookahead_len=4),
     pools=(
         replace(
@@ -120,6 +120,7 @@ PAGE_OF_SLOTS = PeerMap("kv", "kv windowed", (*[0] * 8, 4, 5, 6, 7, 8, 9, 0, 0),
 PAGED_SLOTS = replace(
     SLOTS,
     limits=LIMITS._replace(page_size=4),
+    components=tuple([component._replace(page_size=4) for component in SLOTS.components]),
     pools=(
         PoolView(
             "kv", "page", 3, [], (), [Holding(CACHE, (1, 2), cached=True, locks=1), Holding(R1, (3,), cached=False)]
@@ -327,7 +328,7 @@ def with_two_windows(frontiers):
     holdings = [Holding(R2, (4, 5, 6, 8, 13, 14), cached=False)]
     return replace(
         ASYNC,
-        components=(*ASYNC.components, ComponentView("blocks", 28)),
+        components=(*ASYNC.components, ComponentView("blocks", 28, 16)),
         pools=(replace(ASYNC.pools[0], free=[1, 2, 3, 7, 9, 10, 11, 12], holdings=holdings),),
         counters=None,
         launches=(),

@@ -76,7 +76,7 @@ class DemoPort(kit.EnginePort):
         return view.Snapshot(
             step=self._steps,
             limits=self._limits,
-            components=(view.ComponentView(BLOCKS, None),),
+            components=(view.ComponentView(BLOCKS, None, self._limits.page_size),),
             pools=(blocks,),
             requests=(*_views(engine.waiting, "waiting"), *_views(engine.running, "running")),
             unreported=events.ALL_EVENTS - {"Taken", "Freed", "Fired"},

@@ -66,7 +66,7 @@ class MemoryWalk:
 
     def __init__(self, memory: KVMemory, tree: RadixTree) -> None:
         self.components = tuple(
-            ComponentView(pool.name, pool.window, has_states=bool(pool.slots)) for pool in memory.pools
+            ComponentView(pool.name, pool.window, memory.page_size, bool(pool.slots)) for pool in memory.pools
         )
         self.pools: tuple[PoolView, ...] = ()
         self.peer_maps: tuple[PeerMap, ...] = ()

@@ -315,8 +315,8 @@ def nodes_of(release: SglangRelease, config: SglangConfig, tree: Any) -> Nodes:
 
 def components_of(config: SglangConfig) -> tuple[ComponentView, ...]:
     """The components: full attention, a window and recurrent states, as far as the configuration has them."""
-    of_kv = tuple([ComponentView(pool.name, pool.window) for pool in config.shape.pools])
-    states = ComponentView(STATE_POOL, STATE_WINDOW, has_states=True)
+    of_kv = tuple([ComponentView(pool.name, pool.window, config.page_size) for pool in config.shape.pools])
+    states = ComponentView(STATE_POOL, STATE_WINDOW, config.page_size, has_states=True)
     return of_kv if config.state_slots is None else (*of_kv, states)
 
 

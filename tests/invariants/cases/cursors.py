@@ -13,6 +13,7 @@ from swarden.invariants.violation import found, owner_ref, request_ref
 from tests.invariants.builders import (
     IN_FLIGHT_AFTER,
     OVERLAPPED_STEP,
+    PAGE,
     R1,
     STALE_LAUNCH,
     WINDOW,
@@ -119,7 +120,7 @@ CASES = [
         cursors_are_page_aligned,
         "shared-part-of-a-larger-page",
         after(
-            components=(ComponentView("full", None, page_size=8), ComponentView("swa", WINDOW)),
+            components=(ComponentView("full", None, page_size=8), ComponentView("swa", WINDOW, PAGE)),
             records=records(protected_len=12),
         ),
         found(request_ref(1), CursorCode.SHARES_PART_OF_A_PAGE, component="full", protected_len=12, page_size=8),

@@ -9,9 +9,9 @@ from swarden.invariants.contracts.state_pages import (
 from swarden.invariants.events import HANDOVER_KIND, Owner
 from swarden.invariants.view import ComponentView
 from swarden.invariants.violation import found, node_ref, owner_ref, request_ref
-from tests.invariants.builders import after, broken, healthy, nodes, page, records
+from tests.invariants.builders import PAGE, after, broken, healthy, nodes, page, records
 
-STATES = (ComponentView("full", None), ComponentView("swa", 2, has_states=True))
+STATES = (ComponentView("full", None, PAGE), ComponentView("swa", 2, PAGE, has_states=True))
 FULL = (1, 2, 3, 4, 7, 8)
 IN_TRANSFER = Owner(HANDOVER_KIND, 1)
 
