@@ -12,6 +12,7 @@ from swarden.harness.core.port import DraftPort, EnginePort, SessionPort, Stream
 from swarden.harness.core.releases import Releases
 from swarden.harness.core.target import ENGINE, PAIR, Draw, MachineSpec, Pool, Shape, Target
 from swarden.harness.kit.clients import ClientRequest, Clients
+from swarden.harness.kit.clock import EngineClock
 from swarden.harness.kit.drafts import DraftScript, drafts_after
 from swarden.harness.kit.owners import Owners, UnitFacts, pool_view
 from swarden.harness.kit.parts import BootedRelease, Feature, ReleaseParts, quiet_import
@@ -58,6 +59,7 @@ __all__ = [
     "Drain",
     "Draw",
     "Drawn",
+    "EngineClock",
     "EngineCode",
     "EnginePort",
     "Entry",
