@@ -2,25 +2,14 @@
 
 from array import array
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import numpy as np
 import torch
 
 from swarden.engine_under_test.ports import Computed, ForwardBatch, PoolPages, PoolSpec, SlotLayout
 from swarden.fakes.places import slot_of, written_pages, written_slots
+from swarden.harness.kit.tags import TagModel
 from swarden.invariants.events import Read, Written
-
-
-class TagModel(Protocol):
-    """Computes tags from tokens, and tokens from tags."""
-
-    def namespace_tag(self, namespace: int) -> int: ...
-
-    def next_tag(self, previous: int, token: int) -> int: ...
-
-    def sampled_token(self, sums: Sequence[int]) -> int:
-        """The next token, from the sum of the tags that were read in each pool."""
 
 
 class FakeForward:

@@ -21,7 +21,7 @@ BOTH, PREFILL, DECODE = "both", "prefill", "decode"
 class Limits(NamedTuple):
     """The limits of one engine, and what is known of its policies."""
 
-    page_size: int
+    page_size: int  # tokens of the pages by which prefixes are shared
     max_running_requests: int
     max_context_len: int
     chunk_len: int | None = None

@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "engine_under_test": ("engine_under_test", "torch", "invariants.events"),
     "engine_under_test/model": ("engine_under_test", "torch", "safetensors", "tokenizers"),
     "invariants": ("invariants",),
-    "fakes": ("fakes", "torch", "numpy", "engine_under_test.ports", "invariants.events"),
+    "fakes": ("fakes", "torch", "numpy", "engine_under_test.ports", "harness.kit", "invariants.events"),
     "harness": (*PACKAGES, "torch", "numpy", "hypothesis", "msgspec", "rich", "typer", "pytest"),
     "harness/core": ("harness.core", "invariants", "msgspec"),
     "harness/report": ("harness.core", "harness.report", "invariants", "jinja2"),
@@ -44,19 +44,20 @@ MAY_IMPORT = {
     "harness/strict": ("harness.core", "harness.report", "harness.strict", "invariants", "msgspec"),
     "harness/engines/own": (
         *(*OWN_ENGINE, "msgspec"),
-        *("harness.core", "harness.search", "harness.mutants", "harness.engines.own", "harness.strict"),
+        *("harness.core", "harness.kit", "harness.search", "harness.mutants", "harness.engines.own", "harness.strict"),
     ),
     "harness/engines/own/content": (
         *("engine_under_test", "invariants", "torch", "numpy"),
         *("harness.strict", "harness.engines.own.content"),
     ),
-    "harness/engines/foreign": ("harness.core", "harness.engines.foreign", "invariants", "msgspec"),
+    "harness/engines/demo": ("harness.engines.demo", "kit"),  # as the package of a user
+    "harness/kit": ("harness.core", "harness.kit", "invariants", "msgspec"),
     "harness/engines/sglang": (
-        *("harness.core", "harness.search", "harness.strict", "harness.engines.foreign", "harness.engines.sglang"),
+        *("harness.core", "harness.search", "harness.strict", "harness.kit", "harness.engines.sglang"),
         *("invariants", "hypothesis", "msgspec"),
     ),
     "harness/engines/vllm": (
-        *("harness.core", "harness.search", "harness.strict", "harness.engines.foreign", "harness.engines.vllm"),
+        *("harness.core", "harness.search", "harness.strict", "harness.kit", "harness.engines.vllm"),
         *("hypothesis", "invariants", "msgspec"),
     ),
 }

@@ -9,7 +9,7 @@ from swarden.engine_under_test.ports import Observer, Ports
 from swarden.engine_under_test.sampling import SamplingParams
 from swarden.fakes.clock import FakeClock
 from swarden.fakes.forward import FakeForward
-from swarden.harness.engines.own.adapter import ReferenceModel
+from swarden.harness.kit.tags import TagModel
 from swarden.harness.strict.checker import StrictChecker
 
 RUNNING = 64
@@ -52,7 +52,7 @@ class LoadedEngine:
         self.cpu_seconds = 0.0
         self.num_running = 0
         self._load = load
-        self.engine = Engine(config, Ports(FakeForward(ReferenceModel()), FakeClock(), observer))
+        self.engine = Engine(config, Ports(FakeForward(TagModel()), FakeClock(), observer))
         self._num_submitted = self._num_alive = 0
         if isinstance(observer, StrictChecker):
             observer.attach(self.engine)

@@ -29,7 +29,7 @@ from swarden.fakes.clock import FakeClock
 from swarden.fakes.forward import FakeForward
 from swarden.fakes.unsteady import UnsteadyForward
 from swarden.harness.core.faults import FaultPlan
-from swarden.harness.engines.own.adapter import VOCABULARY, ReferenceModel
+from swarden.harness.kit.tags import VOCABULARY, TagModel
 from swarden.invariants.events import Event, Launched, Owner
 from swarden.invariants.reference import Expectation
 
@@ -203,7 +203,7 @@ class Serving:
         self.log = log or EventLog()
         self.clock = FakeClock()
         self.faults = FaultPlan(FAULTS)
-        forward = UnsteadyForward(FakeForward(ReferenceModel()), self.faults)
+        forward = UnsteadyForward(FakeForward(TagModel()), self.faults)
         ports = Ports(forward, self.clock, self.log if observed else None, FakeBacking(self.faults))
         self.engine: Engine = create_engine(config, ports=ports)
         self.received: dict[int, Received] = {}

@@ -19,7 +19,7 @@ from swarden.engine_under_test.ports import ForwardBatch, Ports
 from swarden.engine_under_test.processes import SIDES, ProcessPair
 from swarden.engine_under_test.sampling import SamplingParams
 from swarden.fakes.forward import FakeForward
-from swarden.harness.engines.own.adapter import ReferenceModel
+from swarden.harness.kit.tags import TagModel
 
 KILLS = int(os.environ.get("SWARDEN_KILLS", "4"))
 CONFIG = EngineConfig(
@@ -49,7 +49,7 @@ class SteadyForward(FakeForward):
 
 
 def steady_ports() -> Ports:
-    return Ports(SteadyForward(ReferenceModel()))
+    return Ports(SteadyForward(TagModel()))
 
 
 def serve(

@@ -10,7 +10,7 @@ from swarden.engine_under_test.ports import Ports
 from swarden.engine_under_test.sampling import SamplingParams
 from swarden.fakes.clock import FakeClock
 from swarden.fakes.forward import FakeForward
-from swarden.harness.engines.own.adapter import ReferenceModel
+from swarden.harness.kit.tags import TagModel
 from swarden.invariants.events import Dropped, Event, Split, Stored, Uprooted
 from tests.engine_under_test.builders import HYBRID
 
@@ -104,7 +104,7 @@ def test_events_of_an_engine_give_the_content_of_its_cache():
     """Prompts evict each other on the device and on the host.  A flush removes every block."""
     config = replace(HYBRID, host_full_pages=24, host_swa_pages=12, load_back_threshold=1)
     kv_events = KVEvents(page_size=config.page_size)
-    engine = create_engine(config, ports=Ports(FakeForward(ReferenceModel()), FakeClock(), kv_events))
+    engine = create_engine(config, ports=Ports(FakeForward(TagModel()), FakeClock(), kv_events))
     prompts = [[first, *range(40)] for first in (1, 2, 3, 1, 2)]
     for prompt in prompts:
         engine.generate([prompt], SamplingParams(2))

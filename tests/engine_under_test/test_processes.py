@@ -25,7 +25,7 @@ from swarden.engine_under_test.ports import ForwardBatch, Ports
 from swarden.engine_under_test.processes import SIDES, ProcessPair
 from swarden.engine_under_test.sampling import SamplingParams
 from swarden.fakes.forward import FakeForward
-from swarden.harness.engines.own.adapter import ReferenceModel
+from swarden.harness.kit.tags import TagModel
 from tests.engine_under_test.disaggregation.strangers import MAX_BEFORE_PROOF, forges
 
 CONFIG = EngineConfig(
@@ -48,7 +48,7 @@ HANGS = "the decode process has sent nothing for N ms"
 
 
 def fake_ports() -> Ports:
-    return Ports(FakeForward(ReferenceModel()))
+    return Ports(FakeForward(TagModel()))
 
 
 class DeadlyForward(FakeForward):
@@ -69,11 +69,11 @@ class SlowForward(FakeForward):
 
 
 def slow_ports() -> Ports:
-    return Ports(SlowForward(ReferenceModel()))
+    return Ports(SlowForward(TagModel()))
 
 
 def deadly_ports() -> Ports:
-    return Ports(DeadlyForward(ReferenceModel()))
+    return Ports(DeadlyForward(TagModel()))
 
 
 def ports_without(obstacle: Path) -> Ports:

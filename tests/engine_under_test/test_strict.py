@@ -10,7 +10,7 @@ from swarden.engine_under_test.sampling import SamplingParams
 from swarden.engine_under_test.strict import GROUP, VARIABLE, Both, Setting, both, checker_of, setting_of
 from swarden.fakes.clock import FakeClock
 from swarden.fakes.forward import FakeForward
-from swarden.harness.engines.own.adapter import ReferenceModel
+from swarden.harness.kit.tags import TagModel
 from tests.engine_under_test.builders import EventLog
 
 
@@ -62,7 +62,7 @@ def test_level_without_a_checker_raises_with_the_remedy(monkeypatch):
 def test_level_off_attaches_no_observer(monkeypatch):
     monkeypatch.setenv(VARIABLE, "off")
 
-    engine = create_engine(EngineConfig(), ports=Ports(FakeForward(ReferenceModel()), FakeClock()))
+    engine = create_engine(EngineConfig(), ports=Ports(FakeForward(TagModel()), FakeClock()))
 
     assert engine.memory.table.rows.observer is None
 
@@ -70,7 +70,7 @@ def test_level_off_attaches_no_observer(monkeypatch):
 def test_observer_and_checker_both_receive_events(monkeypatch):
     monkeypatch.setenv(VARIABLE, "audit")
     log = EventLog()
-    engine = create_engine(EngineConfig(), ports=Ports(FakeForward(ReferenceModel()), FakeClock(), log))
+    engine = create_engine(EngineConfig(), ports=Ports(FakeForward(TagModel()), FakeClock(), log))
 
     engine.submit([1, 2, 3], SamplingParams(1))
     engine.step()

@@ -6,13 +6,13 @@ from swarden.engine_under_test.config import PoolSpec
 from swarden.engine_under_test.ports import ForwardBatch, ForwardEntry, PageSpan, PoolPages
 from swarden.fakes.forward import FakeForward
 from swarden.fakes.unsteady import UnsteadyForward
-from swarden.harness.core.faults import FaultPlan
 from swarden.invariants.events import Read, Written
+from swarden.kit import FaultPlan, TagModel
 
 PAGE = 4
 
 
-class DecimalTags:
+class DecimalTags(TagModel):
     """A model with readable tags: the namespace, then the tokens so far, as decimal digits."""
 
     def namespace_tag(self, namespace: int) -> int:

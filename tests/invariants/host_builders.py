@@ -115,7 +115,10 @@ def copying(*, committed: int = 21) -> Snapshot:
             ReceiptView(3, LOAD, 4, ((4, 3), (4,))),
             ReceiptView(4, R2, 3, ((3,), (3,))),
         ),
-        records=(*(state.records or ()), RecordView(R2, 2, 8, 8, 8, 8, 0, ((5, 6), (3, 4)), (5, 6), receipt=4, node=3)),
+        records=(
+            *(state.records or ()),
+            RecordView(R2, 2, 8, 8, 8, 8, (0, 0), ((5, 6), (3, 4)), (5, 6), receipt=4, node=3),
+        ),
         requests=((state.requests or ())[0], RequestView(2, "loading", 0, len(R2_PROMPT), 0, 1, awaits=2)),
         counters=state.counters._replace(
             free={"full": len(free["full"]), "swa": len(free["swa"])},
@@ -147,7 +150,7 @@ def after_copying() -> Snapshot:
         peer_maps=(COPYING.peer_maps[0]._replace(peers=peers),),
         nodes=kept,
         receipts=((COPYING.receipts or ())[0], ReceiptView(5, R2, 4, ((4, 3), (4,)))),
-        records=(record, RecordView(R2, 2, 16, 16, 16, 16, 0, whole, whole[0], receipt=5, node=4)),
+        records=(record, RecordView(R2, 2, 16, 16, 16, 16, (0, 0), whole, whole[0], receipt=5, node=4)),
         requests=(running, loading._replace(awaits=0)),
         counters=COPYING.counters._replace(evictable={"full": 0, "swa": 2}, protected={"full": 8, "swa": 4}),
         copy_jobs=(),

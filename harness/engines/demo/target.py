@@ -1,61 +1,65 @@
 """The target of the demo's engine: its configurations, the port to the engine, and the snapshot."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated
 
-from swarden.harness.core.errors import InvalidConfig
-from swarden.harness.core.event_log import EventLog
-from swarden.harness.core.faults import CLIENT_FAULTS, FaultPlan
-from swarden.harness.core.ops import Abort, Drain, Heal, Inject, Step, Submit
-from swarden.harness.core.origins import EngineCode
-from swarden.harness.core.port import EnginePort, Streamed, Submission
-from swarden.harness.core.target import ENGINE, Draw, MachineSpec, Pool, Shape, Target
+from swarden import kit
 from swarden.harness.engines.demo.engine import BlockPool, Engine, Request
-from swarden.invariants.events import ALL_EVENTS, Fired, Freed, Owner, Taken
-from swarden.invariants.limits import Limits
-from swarden.invariants.view import ComponentView, Holding, PoolView, RequestView, Snapshot
+from swarden.kit import events, view
 
-DEFAULTS = {"num_blocks": 16, "block_size": 4, "max_running": 4, "chunk_len": 8}
+SIZE = kit.within(1, 1 << 16)
 BLOCKS = "blocks"
-CODE = EngineCode("swarden.harness.engines.demo", emitters=("take", "free"))
+CODE = kit.EngineCode("swarden.harness.engines.demo", emitters=("take", "free"))
+
+
+class DemoConfig(kit.Settings, frozen=True):
+    num_blocks: Annotated[int, SIZE, kit.Drawn(range(4, 25))] = 16
+    block_size: Annotated[int, SIZE, kit.Drawn((4, 1, 2, 16))] = 4
+    max_running: Annotated[int, SIZE, kit.Drawn((4, 1, 2))] = 4
+    chunk_len: Annotated[int, SIZE, kit.Drawn((8, 1, 5, 64))] = 8
+
+    @property
+    def shape(self) -> kit.Shape:
+        longest, pools = self.num_blocks * self.block_size, (kit.Pool(BLOCKS, self.num_blocks),)
+        return kit.Shape(self.block_size, pools, self.chunk_len, self.max_running, longest)
 
 
 class LoggedPool(BlockPool):
     """Reports each take and each free as an event."""
 
-    def __init__(self, num_blocks: int, log: EventLog) -> None:
+    def __init__(self, num_blocks: int, log: kit.EventLog) -> None:
         super().__init__(num_blocks)
         self._log = log
 
     def take(self, count: int, request_id: int) -> list[int]:
         blocks = super().take(count, request_id)
-        self._log.notice(Taken(BLOCKS, tuple(blocks), Owner("request", request_id)))
+        self._log.notice(events.Taken(BLOCKS, tuple(blocks), events.Owner("request", request_id)))
         return blocks
 
     def free(self, blocks: list[int], request_id: int) -> None:
-        self._log.notice(Freed(BLOCKS, tuple(blocks), Owner("request", request_id), "", 0))
+        self._log.notice(events.Freed(BLOCKS, tuple(blocks), events.Owner("request", request_id), "", 0))
         super().free(blocks, request_id)
 
 
-class DemoPort(EnginePort):
-    def __init__(self, config: Mapping[str, int]) -> None:
-        self.log = EventLog(code=CODE)
-        self.faults = FaultPlan(CLIENT_FAULTS, on_fire=lambda fault: self.log.notice(Fired(fault)))
-        sizes = {name: size for name, size in config.items() if name != "num_blocks"}
-        self._engine = Engine(LoggedPool(config["num_blocks"], self.log), **sizes)
-        self._limits = Limits(config["block_size"], config["max_running"], max_context_len=4096)
+class DemoPort(kit.EnginePort):
+    def __init__(self, config: DemoConfig) -> None:
+        self.log = kit.EventLog(code=CODE)
+        self.faults = kit.FaultPlan(kit.CLIENT_FAULTS, on_fire=lambda fault: self.log.notice(events.Fired(fault)))
+        pool = LoggedPool(config.num_blocks, self.log)
+        self._engine = Engine(pool, config.block_size, config.max_running, config.chunk_len)
+        self._limits = kit.Limits(config.block_size, config.max_running, max_context_len=4096)
         self._steps = 0
 
-    def submit(self, submission: Submission) -> int:
+    def submit(self, submission: kit.Submission) -> int:
         return self._engine.add(list(submission.tokens), max(1, submission.max_new_tokens), submission.stop)
 
     def abort(self, request_id: int) -> None:
         self._engine.abort(request_id)
 
-    def step(self) -> Sequence[Streamed]:
+    def step(self) -> Sequence[kit.Streamed]:
         self._steps += 1
         return [
-            Streamed(request.id, () if token is None else (token,), reason, cached_tokens=0, num_retractions=0)
+            kit.Streamed(request.id, () if token is None else (token,), reason, cached_tokens=0, num_retractions=0)
             for request, token, reason in self._engine.step()
         ]
 
@@ -63,46 +67,36 @@ class DemoPort(EnginePort):
     def has_work(self) -> bool:
         return self._engine.has_work
 
-    def capture(self) -> Snapshot:
+    def capture(self) -> view.Snapshot:
         engine = self._engine
-        holdings = [Holding(Owner("request", one.id), tuple(one.blocks), cached=False) for one in engine.running]
-        blocks = PoolView(BLOCKS, "block", engine.pool.num_blocks, tuple(engine.pool.free_blocks), (), holdings)
-        return Snapshot(
+        holdings = [
+            view.Holding(events.Owner("request", one.id), tuple(one.blocks), cached=False) for one in engine.running
+        ]
+        blocks = view.PoolView(BLOCKS, "block", engine.pool.num_blocks, tuple(engine.pool.free_blocks), (), holdings)
+        return view.Snapshot(
             step=self._steps,
             limits=self._limits,
-            components=(ComponentView(BLOCKS, None),),
+            components=(view.ComponentView(BLOCKS, None, self._limits.page_size),),
             pools=(blocks,),
             requests=(*_views(engine.waiting, "waiting"), *_views(engine.running, "running")),
-            unreported=ALL_EVENTS - {"Taken", "Freed", "Fired"},
+            unreported=events.ALL_EVENTS - {"Taken", "Freed", "Fired"},
         )
 
 
-def _views(requests: Sequence[Request], place: str) -> list[RequestView]:
-    return [RequestView(one.id, place, 0, len(one.prompt), len(one.outputs), one.max_new_tokens) for one in requests]
+def _views(requests: Sequence[Request], place: str) -> list[view.RequestView]:
+    return [
+        view.RequestView(one.id, place, 0, len(one.prompt), len(one.outputs), one.max_new_tokens) for one in requests
+    ]
 
 
-class DemoTarget(Target):
+class DemoTarget(kit.ConfiguredTarget):
     name = "demo"
     code = CODE
-    machines: Mapping[str, MachineSpec] = {ENGINE: MachineSpec(ops=(Submit, Abort, Step, Inject, Heal, Drain))}
-    faults = CLIENT_FAULTS
-    defaults = DEFAULTS
+    machines: Mapping[str, kit.MachineSpec] = {
+        kit.ENGINE: kit.MachineSpec(ops=(kit.Submit, kit.Abort, kit.Step, kit.Inject, kit.Heal, kit.Drain))
+    }
+    faults = kit.CLIENT_FAULTS
+    config_type = DemoConfig
 
-    def config(self, draw: Draw) -> dict[str, int]:
-        sizes = {"num_blocks": draw.integer(4, 24), "block_size": draw.one_of((4, 1, 2, 16))}
-        return sizes | {"max_running": draw.one_of((4, 1, 2)), "chunk_len": draw.one_of((8, 1, 5, 64))}
-
-    def decode(self, mapping: Mapping[str, Any]) -> dict[str, int]:
-        config = DEFAULTS | dict(mapping)
-        for name, value in config.items():
-            if name not in DEFAULTS or type(value) is not int or not 1 <= value <= 1 << 16:
-                raise InvalidConfig(f"{name} is {value!r}; want {', '.join(DEFAULTS)}, numbers from 1 to {1 << 16}")
-        return config
-
-    def shape(self, config: dict[str, int]) -> Shape:
-        longest = config["num_blocks"] * config["block_size"]
-        pools = (Pool(BLOCKS, config["num_blocks"]),)
-        return Shape(config["block_size"], pools, config["chunk_len"], config["max_running"], longest)
-
-    def build(self, config: dict[str, int]) -> DemoPort:
+    def build(self, config: DemoConfig) -> DemoPort:
         return DemoPort(config)

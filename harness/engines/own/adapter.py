@@ -31,21 +31,11 @@ from swarden.harness.engines.own.engine_code import CODE
 from swarden.harness.engines.own.faults import BETWEEN_ENGINES, FAULTS
 from swarden.harness.engines.own.models import tiny_model
 from swarden.harness.engines.own.neighbour import Neighbour
+from swarden.harness.kit.tags import VOCABULARY, TagModel
 from swarden.invariants import reference, view
 
-VOCABULARY = 64  # token ids that the fake model generates
 # Events of checksums, which only the level content of the strict check reports.
 OF_CONTENT = frozenset({seen.BytesCompared.__name__, seen.Received.__name__})
-
-
-class ReferenceModel:
-    """The functions of the fake model, as the reference computes them."""
-
-    namespace_tag = staticmethod(reference.namespace_tag)
-    next_tag = staticmethod(reference.next_tag)
-
-    def sampled_token(self, sums: Sequence[int]) -> int:
-        return reference.sampled_token(sums, VOCABULARY)
 
 
 class Oracle:
@@ -103,7 +93,7 @@ class SwardenEngine(EnginePort):
         self.faults = FaultPlan(known, on_fire=lambda fault: self.log.notice(seen.Fired(fault)))
         self._clock = FakeClock()
         self._compared = self._model_forward(config, model) if model else None
-        steady: Forward = self._compared or FakeForward(ReferenceModel(), note=self.log.notice)
+        steady: Forward = self._compared or FakeForward(TagModel(), note=self.log.notice)
         ports = Ports(
             UnsteadyForward(steady, self.faults),
             self._clock,
@@ -191,7 +181,7 @@ class SwardenEngine(EnginePort):
         """A proposer whose number of right drafts is set by the op-log, also beyond the client's limit."""
         oracle = Oracle([pool.window for pool in config.pools], VOCABULARY)
         proposer = ScriptedProposer(oracle, oracle.forget)
-        self.drafts = proposer
+        self.drafts = proposer.script
         return proposer
 
     def _model_forward(self, config: EngineConfig, name: str) -> ComparedForward:

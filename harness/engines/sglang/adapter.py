@@ -8,8 +8,6 @@ from swarden.harness.core.event_log import EventLog
 from swarden.harness.core.faults import CLIENT_FAULTS, FaultPlan
 from swarden.harness.core.origins import EngineCode
 from swarden.harness.core.port import DraftPort, EnginePort, Streamed, Submission
-from swarden.harness.engines.foreign.stand_ins import Missing
-from swarden.harness.engines.sglang.attributes import VOCABULARY
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.capture import Enabled, SglangCapture
 from swarden.harness.engines.sglang.config import BOTH, DECODE, HOST_FAULTS, LINK_FAULTS, SglangConfig
@@ -20,40 +18,20 @@ from swarden.harness.engines.sglang.requests import SPARE_TOKENS, SglangRequests
 from swarden.harness.engines.sglang.scheduler import Passes, build, turn
 from swarden.harness.engines.sglang.sessions import SglangSessions
 from swarden.harness.engines.sglang.speculation import SglangSpeculation
+from swarden.harness.kit import drafts, tags
+from swarden.harness.kit.reported import OF_CLIENTS, OF_OWNERS, OF_PASSES, names_of
+from swarden.harness.kit.stand_ins import Missing
 from swarden.invariants import reference, view
 from swarden.invariants.reuse import sharing
 
 CODE = EngineCode(
     "sglang",
     ledgers="sglang.srt.mem_cache.alloc",
-    stand_ins=[f"{__package__}.{name}" for name in ("forward", "speculation")],
+    stand_ins=[f"{__package__}.forward", f"{__package__}.speculation", drafts.__name__, tags.__name__],
 )
-REPORTED = frozenset(
-    kind.__name__
-    for kind in (
-        seen.Completed,
-        seen.Discarded,
-        seen.Finished,
-        seen.Fired,
-        seen.Freed,
-        seen.Given,
-        seen.GivenUp,
-        seen.Kept,
-        seen.Launched,
-        seen.Lent,
-        seen.Paused,
-        seen.Proposed,
-        seen.Read,
-        seen.Rejected,
-        seen.Resumed,
-        seen.Retracted,
-        seen.Taken,
-        seen.TakenOver,
-        seen.TurnRefused,
-        seen.Verified,
-        seen.Written,
-    )
-)
+OF_SCHEDULER = (seen.Retracted, seen.TakenOver, seen.Paused, seen.Resumed)
+OF_SESSIONS = (seen.Lent, seen.Kept, seen.GivenUp, seen.TurnRefused)
+REPORTED = names_of([*OF_PASSES, *OF_OWNERS, *OF_CLIENTS, *OF_SCHEDULER, *OF_SESSIONS])
 UNREPORTED = seen.ALL_EVENTS - REPORTED
 FAULTS = {**CLIENT_FAULTS, **HOST_FAULTS, **LINK_FAULTS}
 
@@ -95,7 +73,7 @@ class SglangEngine(EnginePort):
                 else None
             ),
         )
-        self.drafts: DraftPort | None = self._parts.drafts
+        self.drafts: DraftPort | None = None if self._parts.drafts is None else self._parts.drafts.script
         self.sessions = self._parts.sessions
         self._capture = SglangCapture(
             release,
@@ -108,11 +86,13 @@ class SglangEngine(EnginePort):
         self._before = self._after = self._found()
 
     def reference(self) -> reference.Reference:
-        return reference.Reference(VOCABULARY, tuple([component.window for component in self._before.components]))
+        return reference.Reference(tags.VOCABULARY, tuple([component.window for component in self._before.components]))
 
     @property
     def has_work(self) -> bool:
-        return bool(self._requests or self._forward.in_flight or (self._parts.host and self._parts.host.is_copying))
+        return bool(
+            self._requests or self._forward.passes.in_flight or (self._parts.host and self._parts.host.is_copying)
+        )
 
     def submit(self, submission: Submission) -> int:
         if self._parts.sessions is not None and submission.session:
@@ -162,7 +142,7 @@ class SglangEngine(EnginePort):
         return self._after
 
     def _found(self) -> view.Snapshot:
-        return self._capture.capture(self._steps, self._requests.unfinished, self._forward.in_flight)
+        return self._capture.capture(self._steps, self._requests.unfinished, self._forward.passes.in_flight)
 
     def take_events(self) -> list[NamedTuple]:
         """The events, with the owners of moved units inferred from the last snapshots before and after them."""

@@ -4,14 +4,14 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from swarden.harness.engines.foreign.stand_ins import Missing, Silent
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.config import SglangConfig
 from swarden.harness.engines.sglang.memory import SglangMemory
 from swarden.harness.engines.sglang.requests import max_pool_len
-from swarden.harness.engines.sglang.streams import Stream
+from swarden.harness.kit.stand_ins import Missing, Silent
+from swarden.harness.kit.streams import Stream
+from swarden.harness.kit.tags import VOCABULARY
 
-VOCABULARY = 64
 # The names of the length in tokens of the pool that bounds a request, oldest first.
 POOL_LENS = ("max_token_pool_size", "effective_max_total_num_tokens", "effective_logical_max_total_num_tokens")
 

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import swarden.invariants.events as seen
-from swarden.harness.engines.sglang.moves import UNKNOWN, AllocatorMove
+from swarden.harness.engines.sglang.moves import AllocatorMove
 from swarden.harness.engines.sglang.requests import held
 from swarden.harness.engines.sglang.running import LiveMemory
+from swarden.harness.kit.owners import UNKNOWN
 from swarden.harness.strict.owners import OwnerTable, wrongly_owned_unit
 from swarden.invariants.events import TREE, Owner
 from swarden.invariants.view import FREE

@@ -1,19 +1,15 @@
 """The import of one release of SGLang into this process, and where its parts are in each release."""
 
 import importlib
-import logging
-import os
-import sys
-import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from swarden.harness.engines.foreign.parts import BootedRelease, Feature, ReleaseParts, optional, parameters
-from swarden.harness.engines.foreign.stand_ins import provide_absent, replace_triton
-from swarden.harness.engines.sglang import stand_ins, streams
+from swarden.harness.engines.sglang import stand_ins
+from swarden.harness.kit.parts import BootedRelease, Feature, ReleaseParts, optional, parameters, quiet_import
+from swarden.harness.kit.stand_ins import replace_triton
 
 # The name of each part, and its places in the releases, newest first.
 PARTS: Mapping[str, tuple[str, ...]] = {
@@ -172,33 +168,18 @@ class SglangRelease(ReleaseParts):
         return tuple(name for name in ("SWARadixCache", "UnifiedRadixCache") if self.part(name) is not None)
 
 
-_booted = BootedRelease[SglangRelease]("sglang")
-
-
-def boot(version: str, folders: tuple[Path, ...] = ()) -> SglangRelease:
-    """Import a release once per process, from `folders` or from the environment.
-
-    Raises UsageError if this process has imported another one.
-    """
-    return _booted.get(version, lambda: _load(version, folders))
-
-
-def _load(version: str, folders: tuple[Path, ...]) -> SglangRelease:
-    for name, value in NEEDS_NO_GPU.items():
-        os.environ.setdefault(name, value)
-    sys.path[:0] = [str(folder) for folder in folders]
-    provide_absent(stand_ins.ABSENT)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        importlib.import_module("torch").set_num_threads(1)
+def _load(version: str, folders: Sequence[Path]) -> SglangRelease:
+    with quiet_import(folders, stand_ins.ABSENT, NEEDS_NO_GPU):
         replace_triton()
         importlib.import_module("sglang.srt.managers.scheduler")
         stand_ins.replace_allocator_kernels(_modules(KERNEL_MODULES))
-        streams.replace_devices(_modules(STREAM_MODULES))
-    logging.disable(logging.CRITICAL)
+        stand_ins.replace_devices(_modules(STREAM_MODULES))
     return SglangRelease(version)
 
 
 def _modules(names: tuple[str, ...]) -> list[ModuleType]:
     """Those of the modules that this release has."""
     return [module for name in names if (module := optional(f"sglang.srt.{name}")) is not None]
+
+
+boot = BootedRelease("sglang", _load)

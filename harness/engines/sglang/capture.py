@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.config import DECODE, SglangConfig
-from swarden.harness.engines.sglang.forward import SglangPass
+from swarden.harness.engines.sglang.forward import SglangEntry, SglangPass
 from swarden.harness.engines.sglang.host_tier import HOST_POOLS, SglangHostTier
 from swarden.harness.engines.sglang.memory import row_len, sub_allocators
 from swarden.harness.engines.sglang.moves import free_units
@@ -218,7 +218,7 @@ class SglangCapture:
             committed_len=min([entry.start for entry in flying], default=launched),
             launched_len=launched,
             allocated_len=allocated,
-            frontier=frontier,
+            frontiers=[0 if one.window is None or one.has_states else frontier for one in self._components],
             units=tuple(units),
             table=full,
             receipt=receipt,
@@ -296,24 +296,14 @@ class SglangCapture:
         }
 
     def _launch(self, one: SglangPass, live: Mapping[int, SglangRequest]) -> LaunchView:
-        page = self._config.page_size
-        units = [
-            tuple([tuple(dict.fromkeys(slot // page for slot in slots if slot)) for slots in entry.slots])
-            for entry in one.entries
-        ]
-        if self._states is not None:
-            states = [(self._states.slot(entry.row),) for entry in one.entries]
-            units = [(*of_entry, state) for of_entry, state in zip(units, states, strict=True)]
-        given_up = [entry.request.id for entry in one.entries if not entry.is_held_by(live)]
         sessions = [entry.request.session for entry in one.entries]
-        return LaunchView(
-            launch=one.launch,
-            entries=[entry.ids for entry in one.entries],
-            units=units,
-            given_up=given_up,
-            sessions=sessions if any(sessions) else (),
-            drafts=one.drafts,
-        )
+        return one.view(self._units, lambda entry: entry.is_held_by(live), sessions=sessions)
+
+    def _units(self, entry: SglangEntry) -> tuple[Sequence[int], ...]:
+        """The units that a pass reads or writes for an entry, in each pool."""
+        page = self._config.page_size
+        of_kv = [tuple(dict.fromkeys(slot // page for slot in slots if slot)) for slots in entry.slots]
+        return (*of_kv,) if self._states is None else (*of_kv, (self._states.slot(entry.row),))
 
 
 def nodes_of(release: SglangRelease, config: SglangConfig, tree: Any) -> Nodes:
@@ -325,8 +315,8 @@ def nodes_of(release: SglangRelease, config: SglangConfig, tree: Any) -> Nodes:
 
 def components_of(config: SglangConfig) -> tuple[ComponentView, ...]:
     """The components: full attention, a window and recurrent states, as far as the configuration has them."""
-    of_kv = tuple([ComponentView(pool.name, pool.window) for pool in config.shape.pools])
-    states = ComponentView(STATE_POOL, STATE_WINDOW, has_states=True)
+    of_kv = tuple([ComponentView(pool.name, pool.window, config.page_size) for pool in config.shape.pools])
+    states = ComponentView(STATE_POOL, STATE_WINDOW, config.page_size, has_states=True)
     return of_kv if config.state_slots is None else (*of_kv, states)
 
 

@@ -5,24 +5,29 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import swarden.invariants.events as seen
-from swarden.harness.engines.foreign.stand_ins import Missing
-from swarden.harness.engines.sglang.attributes import VOCABULARY
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.config import SglangConfig
 from swarden.harness.engines.sglang.memory import SglangMemory
 from swarden.harness.engines.sglang.requests import SglangRequest, held
 from swarden.harness.engines.sglang.states import STATE_POOL, STATE_WINDOW, SglangStates, states_of
-from swarden.invariants.reference import namespace_tag, next_tag, sampled_token
+from swarden.harness.kit.passes import Pass, Passes
+from swarden.harness.kit.stand_ins import Missing, Silent
+from swarden.harness.kit.tags import ReadTags, TagMemory, chain, token_after
+from swarden.invariants.reference import namespace_tag
 
 
 class SglangEntry(NamedTuple):
-    """Positions [start, end) of a request in a pass, and the slots of [0, end) in each pool of KV at its launch."""
+    """Positions [start, end) of a request in a pass, and the slots of [0, end) in each pool of KV at its launch.
+
+    With drafts, the slots are also those of the drafts.
+    """
 
     request: SglangRequest
     start: int
     end: int
     slots: Sequence[Sequence[int]]
     row: int
+    drafts: Sequence[int] = ()
 
     def is_held_by(self, live: Mapping[int, SglangRequest]) -> bool:
         """Whether the request still has the row that the pass was launched for."""
@@ -33,16 +38,7 @@ class SglangEntry(NamedTuple):
         return self.request.id, self.start, self.end
 
 
-class SglangPass(NamedTuple):
-    """A launched pass whose result is not processed yet; `reads` are reported when it is.
-
-    `drafts` are, per entry, the drafts that it computes; () if no entry has any.
-    """
-
-    launch: int
-    entries: Sequence[SglangEntry]
-    reads: list[seen.Read]
-    drafts: Sequence[Sequence[int]] = ()
+SglangPass = Pass[SglangEntry]
 
 
 class TagForward:
@@ -54,17 +50,14 @@ class TagForward:
         page, pools = config.page_size, config.shape.pools
         self.release, self._notice = release, notice
         self._page_size, self._pools = page, pools
-        self.tags = tuple([[0] * (pool.units + 1) * page for pool in pools])
-        self.last_launch = 0
-        self.in_flight: list[SglangPass] = []
+        self.tags = tuple([TagMemory(pool.units, page) for pool in pools])
+        self.passes = Passes[SglangEntry]()
 
     def launch(self, batch: Any, memory: SglangMemory) -> Any:
         """Launch and compute a batch of the scheduler; returns its result, for the scheduler to process later."""
-        self.last_launch += 1
         entries = entries_of(batch, memory)
-        launched = SglangPass(self.last_launch, entries, [])
-        self.in_flight.append(launched)
-        self._notice(seen.Launched(launched.launch, tuple([entry.ids for entry in entries])))
+        launched = self.passes.launch(entries)
+        self._notice(launched.launched())
         states = states_of(memory.rows)
         if states is not None:
             states.prepare(batch)
@@ -80,42 +73,28 @@ class TagForward:
             num_accepted_tokens=0,
             logits_output=Missing(),
             get_num_generated_tokens=lambda count: count,
-            copy_done=_Event(),
+            copy_done=Silent(),
             swarden_pass=launched,
         )
 
     def complete(self, result: Any, unfinished: Mapping[int, SglangRequest]) -> None:
         """The scheduler begins to process a result."""
-        done: SglangPass = result.swarden_pass
-        self.in_flight.remove(done)
-        for read in done.reads:
-            self._notice(read)
-        self._notice(seen.Completed(done.launch))
-        for entry in done.entries:
-            if not entry.is_held_by(unfinished):
-                self._notice(seen.Discarded(done.launch, entry.request.id))
+        done = self.passes.complete(result.swarden_pass)
+        for event in done.completed(lambda entry: entry.is_held_by(unfinished)):
+            self._notice(event)
 
     def _write(self, launch: int, entry: SglangEntry, states: SglangStates | None) -> "array[int] | None":
         """Write the tags of an entry; returns the tag of its state before the pass and those after each token."""
-        full, *others = self.tags
-        request, start, end, (places, *windowed), row = entry
-        tag = full[places[start - 1]] if start else namespace_tag(request.namespace)
+        request, start, end, slots, row, _ = entry
+        tag = self.tag_before(entry)
         of_state = None
         if states is not None:  # a pass computes from the state; a cleared one is of no token
             before = states.tag(row)
             tag, of_state = before or namespace_tag(request.namespace), array("q", [before] if start else [])
-        tags = array("q")
-        for token in request.tokens(start, end):
-            tags.append(tag := next_tag(tag, token))
-        for place, tag in zip(places[start:], tags, strict=True):
-            full[place] = tag
-        for pool, slots in zip(others, windowed, strict=True):
-            for slot, tag in zip(slots[start:], tags, strict=True):
-                if slot:
-                    pool[slot] = tag
-        for component, (of_pool, slots) in enumerate(zip(self._pools, entry.slots, strict=True)):
-            pages = tuple(dict.fromkeys(slot // self._page_size for slot in slots[start:]))
-            self._notice(seen.Written(launch, request.id, of_pool.name, start, end, pages, component))
+        tags = chain(tag, request.tokens(start, end))
+        for memory, of_pool in zip(self.tags, slots, strict=True):
+            memory.write(of_pool[start:], tags)
+        self.notice_written(launch, entry, end)
         if states is not None and of_state is not None:
             states.set_tag(row, tags[-1])
             of_state += tags
@@ -125,24 +104,38 @@ class TagForward:
 
     def _read(self, one: SglangPass, entry: SglangEntry, of_state: "array[int] | None") -> int:
         """Read the tags of an entry in each pool; returns the token sampled from them."""
-        request, start, end, places, _ = entry
-        sums = []
-        for component, (pool, tags, slots) in enumerate(zip(self._pools, self.tags, places, strict=True)):
-            first, last = (0, 0) if pool.window is None else (max(0, start + 1 - pool.window), end - pool.window)
-            read = array("q", [tags[slot] for slot in slots[first:]])
-            one.reads.append(seen.Read(one.launch, request.id, pool.name, first, read, component))
-            sums.append(sum(read[max(0, last - first) :]))
+        reads = self.read(one, entry, entry.end)
         if of_state is not None:
-            first = max(0, start + 1 - STATE_WINDOW)
-            one.reads.append(seen.Read(one.launch, request.id, STATE_POOL, first, of_state, len(self._pools)))
-            sums.append(sum(of_state[-STATE_WINDOW:]))
-        token = sampled_token(tuple(sums), VOCABULARY)
-        request.next_tokens[end] = token
+            first = ReadTags.first_of(STATE_WINDOW, entry.start)
+            one.reports.append(seen.Read(one.launch, entry.request.id, STATE_POOL, first, of_state, len(self._pools)))
+            reads.append(ReadTags(STATE_WINDOW, first, of_state))
+        token = token_after(reads, entry.end)
+        entry.request.next_tokens[entry.end] = token
         return token
 
+    def tag_before(self, entry: SglangEntry) -> int:
+        """The tag of the prefix before an entry, as the pool of full attention has it."""
+        start, slots = entry.start, entry.slots[0]
+        return self.tags[0].read(slots[start - 1 : start])[0] if start else namespace_tag(entry.request.namespace)
 
-class _Event:
-    def synchronize(self) -> None: ...
+    def tags_read(self, entry: SglangEntry, component: int, end: int) -> ReadTags:
+        """What the positions of an entry before `end` see in a pool."""
+        window = self._pools[component].window
+        first = ReadTags.first_of(window, entry.start)
+        return ReadTags(window, first, self.tags[component].read(entry.slots[component][first:end]))
+
+    def read(self, one: SglangPass, entry: SglangEntry, end: int) -> list[ReadTags]:
+        """Read what an entry sees in each pool, up to position `end`; it is reported with the result of the pass."""
+        reads = [self.tags_read(entry, component, end) for component in range(len(self._pools))]
+        for component, (pool, (_, first, tags)) in enumerate(zip(self._pools, reads, strict=True)):
+            one.reports.append(seen.Read(one.launch, entry.request.id, pool.name, first, tags, component))
+        return reads
+
+    def notice_written(self, launch: int, entry: SglangEntry, end: int) -> None:
+        """Report that an entry writes its slots up to position `end`."""
+        for component, (pool, slots) in enumerate(zip(self._pools, entry.slots, strict=True)):
+            pages = tuple(dict.fromkeys(slot // self._page_size for slot in slots[entry.start :]))
+            self._notice(seen.Written(launch, entry.request.id, pool.name, entry.start, end, pages, component))
 
 
 def entries_of(batch: Any, memory: SglangMemory) -> list[SglangEntry]:

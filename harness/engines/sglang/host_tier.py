@@ -1,6 +1,6 @@
 """The hierarchical cache: the host pools, the controller and the tree are the release's; what copies is a stand-in."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -10,7 +10,7 @@ from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.config import HOST_FAILS, HOST_SLOW
 from swarden.harness.engines.sglang.forward import TagForward
 from swarden.harness.engines.sglang.scheduler import BuiltScheduler
-from swarden.harness.engines.sglang.streams import Devices, StreamCopy, StreamEvent
+from swarden.harness.kit.streams import Devices, StreamCopy, StreamEvent
 from swarden.invariants.events import BACKUP_KIND, LOAD_KIND, TREE_KIND, Owner
 from swarden.invariants.view import Holding, NodeView, PoolView
 
@@ -81,21 +81,29 @@ class SglangHostTier:
 
     def launched(self, batch: Any) -> None:
         """Tell the streams that a pass was launched; a decode, as a CUDA graph, tells when it has read its input."""
-        self._scheduler.forward_stream.behind = self._forward.last_launch
+        self._scheduler.forward_stream.behind = self._forward.passes.last_launch
         if not batch.forward_mode.is_extend():
             vars(self._scheduler.swarden_runner).update({name: StreamEvent() for name in READ_DONE_EVENTS})
 
     def _take_over(self, index: int, pool: Any) -> None:
         """Let a host pool copy the tags of slots, instead of launching kernels, and refuse allocations by a fault."""
-        on_device, on_host, alloc = self._forward.tags[index], [0] * pool.size, pool.alloc
+        on_device, on_host, alloc = self._forward.tags[index], dict[int, int](), pool.alloc
 
         def back_up(_pool: Any, host: Any, device: Any, *_: Any) -> None:
-            self._put(partial(_copy, on_device, device.tolist(), on_host, host.tolist()))
+            places, slots = host.tolist(), device.tolist()
+            self._put(lambda: on_host.update(zip(places, on_device.read(slots), strict=True)))
 
         def load(_pool: Any, host: Any, device: Any, *_: Any, **_options: Any) -> None:
-            slots = device.tolist()
-            late = {slot: on_device[slot] for slot in self._racing_slots(index).intersection(slots)}
-            self._put(partial(_load, on_host, host.tolist(), on_device, slots, late))
+            """Copy to the device, under the writes of passes that end after the copy."""
+            places, slots = host.tolist(), device.tolist()
+            written = sorted(self._racing_slots(index).intersection(slots))
+            tags = on_device.read(written)
+
+            def make() -> None:
+                on_device.write(slots, [on_host.get(place, 0) for place in places])
+                on_device.write(written, tags)
+
+            self._put(make)
 
         def alloc_or_fail(*args: Any, **kwargs: Any) -> Any:
             return None if self._faults.fires(HOST_FAILS) else alloc(*args, **kwargs)
@@ -105,7 +113,7 @@ class SglangHostTier:
 
     def _racing_slots(self, index: int) -> set[int]:
         """The slots of a pool that passes in flight write, of those for which the current stream does not wait."""
-        racing = [one for one in self._forward.in_flight if one.launch > Devices.current.behind]
+        racing = [one for one in self._forward.passes.in_flight if one.launch > Devices.current.behind]
         return {slot for one in racing for entry in one.entries for slot in entry.slots[index][entry.start :]}
 
     def _put(self, make: Callable[[], None]) -> None:
@@ -114,17 +122,3 @@ class SglangHostTier:
     def _units(self, slots: Any) -> list[int]:
         page = self._page_size
         return [slot // page + FIRST_UNIT for slot in slots[::page].tolist()]
-
-
-def _load(
-    source: list[int], read: Sequence[int], target: list[int], written: Sequence[int], late: Mapping[int, int]
-) -> None:
-    """Copy to the device, under the `late` writes of passes that end after the copy."""
-    _copy(source, read, target, written)
-    for slot, tag in late.items():
-        target[slot] = tag
-
-
-def _copy(source: list[int], read: Sequence[int], target: list[int], written: Sequence[int]) -> None:
-    for one, other in zip(read, written, strict=True):
-        target[other] = source[one]

@@ -12,9 +12,10 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from swarden.harness.core.faults import FaultPlan
-from swarden.harness.engines.foreign.stand_ins import Missing
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.config import LINK_DELAY, LINK_DROP, LINK_FAILS
+from swarden.harness.kit.stand_ins import Missing
+from swarden.harness.kit.tags import TagMemory
 
 TIMEOUT_POLLS = 24  # a side gives up a room after so many polls in which the other side did nothing
 DELAY_POLLS = 3
@@ -23,9 +24,8 @@ DELAY_POLLS = 3
 class TransferMemory(NamedTuple):
     """The memory of one side, as far as a transfer reads or writes it."""
 
-    tags: Sequence[list[int]]
+    tags: Sequence[TagMemory]
     buffers: Any
-    page_size: int
     faults: FaultPlan
 
 
@@ -95,11 +95,9 @@ class SglangLink:
 
     def _copy(self, room: Room) -> None:
         prefill, decode = self._ends
-        size = prefill.page_size
         for pool, pages, places in room.moves:
-            source, target = prefill.tags[pool], decode.tags[pool]
             for page, place in zip(pages, places, strict=False):
-                target[place * size : (place + 1) * size] = source[page * size : (page + 1) * size]
+                decode.tags[pool].put_unit(place, prefill.tags[pool].unit(page))
         for name, tensor in vars(prefill.buffers).items():
             if hasattr(tensor, "copy_"):
                 getattr(decode.buffers, name)[room.decode_buffer].copy_(tensor[room.prefill_buffer])

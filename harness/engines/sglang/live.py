@@ -3,7 +3,7 @@
 A turn here is one iteration of the event loop.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from swarden.harness.engines.sglang.adapter import REPORTED
 from swarden.harness.engines.sglang.audited import AuditedRecords
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.capture import Enabled, SglangCapture
-from swarden.harness.engines.sglang.forward import SglangPass, entries_of
+from swarden.harness.engines.sglang.forward import SglangEntry, entries_of
 from swarden.harness.engines.sglang.moves import AllocatorMove, with_owners
 from swarden.harness.engines.sglang.requests import SglangRequest, SglangRequests, held, is_rejected
 from swarden.harness.engines.sglang.running import (
@@ -28,6 +28,8 @@ from swarden.harness.engines.sglang.running import (
     reachable,
     sessions_of,
 )
+from swarden.harness.kit.passes import Passes
+from swarden.harness.kit.reported import names_of
 from swarden.harness.strict.follow import MAX_OPS, Attachment, Follow, UnknownScheduler
 from swarden.harness.strict.follow import wrap as wrap_calls
 from swarden.harness.strict.live import Compare, Live
@@ -39,12 +41,11 @@ from swarden.invariants.view import Snapshot
 
 RETRACT = "retract"
 KNOWN_LOOPS = ("event_loop_normal", "event_loop_overlap")
-OF_THE_PORT = frozenset(
-    kind.__name__
-    for kind in (
+OF_THE_PORT = names_of(
+    [
         *(seen.Fired, seen.GivenUp, seen.Kept, seen.Lent),
         *(seen.Read, seen.Rejected, seen.TurnRefused, seen.Written),
-    )
+    ]
 )
 UNREPORTED = seen.ALL_EVENTS - REPORTED | OF_THE_PORT
 
@@ -55,8 +56,7 @@ class SglangState:
     def __init__(self, release: SglangRelease, memory: LiveMemory, requests: SglangRequests) -> None:
         self._built, self._requests = memory.built, requests
         self._sessions = sessions_of(self._built.scheduler, self._built.memory.tree)
-        self._in_flight: list[SglangPass] = []
-        self._num_launches = 0
+        self._passes = Passes[SglangEntry]()
         enabled = Enabled(sessions=self._sessions)
         self._capture = SglangCapture(release, memory.config, self._built, UNREPORTED, enabled)
 
@@ -67,21 +67,17 @@ class SglangState:
             request.is_refused = is_rejected(request.req)
 
     def launched(self, batch: Any) -> seen.Launched:
-        self._num_launches += 1
-        one = SglangPass(self._num_launches, entries_of(batch, self._built.memory), [])
-        self._in_flight.append(one)
-        return seen.Launched(one.launch, tuple([entry.ids for entry in one.entries]))
+        return self._passes.launch(entries_of(batch, self._built.memory)).launched()
 
-    def completed(self) -> Sequence[NamedTuple]:
-        if not self._in_flight:
+    def completed(self) -> Iterable[NamedTuple]:
+        if not self._passes.in_flight:
             return ()
-        done, live = self._in_flight.pop(0), self._requests.unfinished
-        stale = [entry.request.id for entry in done.entries if not entry.is_held_by(live)]
-        return [seen.Completed(done.launch), *[seen.Discarded(done.launch, request) for request in stale]]
+        done, live = self._passes.complete(self._passes.in_flight[0]), self._requests.unfinished
+        return done.completed(lambda entry: entry.is_held_by(live))
 
     def capture(self, step: int) -> Snapshot:
         try:
-            return self._capture.capture(step, self._requests.unfinished, self._in_flight)
+            return self._capture.capture(step, self._requests.unfinished, self._passes.in_flight)
         except NotImplementedError as error:
             remedy = "set SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND=python, or choose level audit"
             raise UnknownScheduler(f"its tree shows no nodes; {remedy}") from error

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from swarden.harness.engines.foreign.parts import known, parameters
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.config import BOTH, DECODE, SWA_TREE, UNIFIED_TREE, SglangConfig
 from swarden.harness.engines.sglang.moves import watch
 from swarden.harness.engines.sglang.rust_core import PAIR_OF_CORES, register
 from swarden.harness.engines.sglang.states import STATE_POOL, rows_with_states
+from swarden.harness.kit.parts import known, parameters
 
 DEVICE = "cpu"
 BACKEND = "mooncake"  # the transfer backend by name; link.py replaces its classes

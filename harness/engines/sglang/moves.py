@@ -5,12 +5,13 @@ the same step, or to its owner in the snapshot after the step; a freed one to th
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from itertools import chain, compress
-from operator import ne
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 import swarden.invariants.events as seen
+from swarden.harness.kit.owners import UNKNOWN, Owners
 from swarden.invariants import view
 
 # The public methods of an allocator that change its free lists; calls among them are one change.
@@ -25,7 +26,7 @@ MOVING_METHODS = (
     "alloc_group_begin",
     "alloc_group_end",
 )
-UNKNOWN = seen.Owner(seen.REQUEST_KIND, 0)  # of a unit that was taken and freed within a step, and not written
+ROWS = "rows"
 
 
 class AllocatorMove(NamedTuple):
@@ -110,64 +111,34 @@ def with_owners(
         if isinstance(event, seen.Written)
         for unit in event.pages
     }
-    owners = {pool.name: dict(pool.owner_of) for pool in before.pools}
+    owners = {pool.name: Owners(pool.name, pool.owner_of) for pool in before.pools}
     ends = {pool.name: pool.owner_of for pool in after.pools}
+
+    def taker(pool: str, unit: int) -> seen.Owner:
+        writer = writers.get((pool, unit))
+        return ends[pool].get(unit, UNKNOWN) if writer is None else seen.Owner(seen.REQUEST_KIND, writer)
+
     found: list[tuple[int, NamedTuple]] = []
+    moved: Sequence[NamedTuple]
     for index, event in enumerate(listed):
-        if isinstance(event, seen.TakenOver):
-            found += [(index, given) for given in _taken_over(event.request_id, owners)]
-        elif isinstance(event, (seen.Lent, seen.Kept)):
-            found += [(index, given) for pool in owners for given in _handed_on(pool, owners[pool], event)]
-        if not isinstance(event, AllocatorMove):
-            found.append((index, event))
-            continue
-        known, end = owners[event.pool], ends[event.pool]
-        by_owner: dict[seen.Owner, list[int]] = {}
-        for unit in event.units:
-            writer = writers.get((event.pool, unit)) if event.taken else None
-            owner = (end if event.taken else known).get(unit, UNKNOWN)
-            if writer is not None:
-                owner = seen.Owner(seen.REQUEST_KIND, writer)
-            by_owner.setdefault(UNKNOWN if owner == view.FREE else owner, []).append(unit)
-        for owner, units in by_owner.items():
-            if event.taken:
-                found.append((index, seen.Taken(event.pool, tuple(units), owner)))
-            else:
-                found.append((index, seen.Freed(event.pool, tuple(units), owner, "freed", 0)))
-            known.update(dict.fromkeys(units, owner if event.taken else view.FREE))
-    return found + [
-        (max(0, len(listed) - 1), given) for pool in owners for given in _given(pool, owners[pool], ends[pool])
-    ]
+        if isinstance(event, AllocatorMove):
+            known = owners[event.pool]
+            moved = known.take(event.units, partial(taker, event.pool)) if event.taken else known.free(event.units)
+        else:
+            moved = [*_handed_on(event, owners), event]
+        found += [(index, one) for one in moved]
+    settled = [given for pool in owners if pool != ROWS for given in owners[pool].settle(ends[pool])]
+    return found + [(max(0, len(listed) - 1), given) for given in settled]
 
 
-def _taken_over(request_id: int, owners: dict[str, dict[int, seen.Owner]]) -> list[seen.Given]:
-    """Give the units of a complete transfer to its request."""
-    transfer, request = seen.Owner(seen.HANDOVER_KIND, request_id), seen.Owner(seen.REQUEST_KIND, request_id)
-    return [given for pool, known in owners.items() for given in _all_given(pool, known, transfer, request)]
-
-
-def _handed_on(pool: str, owner_of: dict[int, seen.Owner], event: seen.Lent | seen.Kept) -> list[seen.Given]:
-    """The units that a session and its turn hand to each other."""
-    turn, session = seen.Owner(seen.REQUEST_KIND, event.request_id), seen.Owner(seen.SESSION_KIND, event.session)
-    giver, taker = (session, turn) if isinstance(event, seen.Lent) else (turn, session)
-    return _all_given(pool, owner_of, giver, taker) if pool != "rows" else []
-
-
-def _all_given(pool: str, owner_of: dict[int, seen.Owner], giver: seen.Owner, taker: seen.Owner) -> list[seen.Given]:
-    units = tuple([unit for unit, owner in owner_of.items() if owner == giver])
-    owner_of.update(dict.fromkeys(units, taker))
-    return [seen.Given(pool, units, giver, taker)] if units else []
-
-
-def _given(pool: str, before: Mapping[int, seen.Owner], after: Mapping[int, seen.Owner]) -> list[seen.Given]:
-    """The units of a pool whose owner differs; nodes of the tree that were split or merged are one owner."""
-    moved: dict[tuple[seen.Owner, seen.Owner], list[int]] = {}
-    if pool == "rows":
+def _handed_on(event: NamedTuple, owners: Mapping[str, Owners]) -> list[seen.Given]:
+    """The units that a transfer gives to its request, or that a session and its turn give to each other."""
+    if not isinstance(event, seen.TakenOver | seen.Lent | seen.Kept):
         return []
-    for unit in compress(after, map(ne, map(before.get, after), after.values())):
-        was, owner = before.get(unit), after[unit]
-        if was is None or view.FREE in (was, owner):
-            continue
-        if not was.kind == owner.kind == seen.TREE_KIND:
-            moved.setdefault((was, owner), []).append(unit)
-    return [seen.Given(pool, tuple(units), *owners) for owners, units in moved.items()]
+    request = seen.Owner(seen.REQUEST_KIND, event.request_id)
+    if isinstance(event, seen.TakenOver):
+        transfer = seen.Owner(seen.HANDOVER_KIND, event.request_id)
+        return [given for known in owners.values() for given in known.give(transfer, request)]
+    session = seen.Owner(seen.SESSION_KIND, event.session)
+    giver, taker = (session, request) if isinstance(event, seen.Lent) else (request, session)
+    return [given for pool, known in owners.items() if pool != ROWS for given in known.give(giver, taker)]

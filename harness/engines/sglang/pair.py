@@ -15,6 +15,7 @@ from swarden.harness.engines.sglang.config import DECODE, PREFILL, SglangConfig
 from swarden.harness.engines.sglang.link import TIMEOUT_POLLS, SglangLink, TransferMemory
 from swarden.harness.engines.sglang.memory import set_environment
 from swarden.harness.engines.sglang.transfers import TransferQueues
+from swarden.harness.kit.tags import TagMemory
 from swarden.invariants.kinds import Place
 
 # The parts of a release that the link builds on.
@@ -32,7 +33,7 @@ class LinkedSglangEngine(SglangEngine):
         scheduler, tags = self.built.scheduler, self._forward.tags
         self._queues = TransferQueues(scheduler)
         self._requests.awaits_kv = self._queues.awaits_kv
-        end = TransferMemory(tags, scheduler.disagg_metadata_buffers, config.page_size, self.faults)
+        end = TransferMemory(tags, scheduler.disagg_metadata_buffers, self.faults)
         if config.role == PREFILL:
             link.prefill, queue = end, scheduler.disagg_prefill_bootstrap_queue
         else:
@@ -99,12 +100,11 @@ def side_systems(release: SglangRelease, configs: Sequence[SglangConfig]) -> lis
     return sides
 
 
-def _offload(release: SglangRelease, tags: list[int], indices: Any, *args: Any, **kwargs: Any) -> Any:
+def _offload(release: SglangRelease, memory: TagMemory, indices: Any, *args: Any, **kwargs: Any) -> Any:
     """The copy of a retracted request's tags: per layer and chunk, its keys and its values."""
-    copy = release.torch.tensor([tags[index] for index in indices.tolist()], dtype=release.torch.int64)
+    copy = release.torch.tensor(memory.read(indices.tolist()), dtype=release.torch.int64)
     return [[[copy, copy]]]
 
 
-def _restore(tags: list[int], copies: Any, indices: Any, *args: Any, **kwargs: Any) -> None:
-    for index, tag in zip(indices.tolist(), copies[0][0][0].tolist(), strict=True):
-        tags[index] = tag
+def _restore(memory: TagMemory, copies: Any, indices: Any, *args: Any, **kwargs: Any) -> None:
+    memory.write(indices.tolist(), copies[0][0][0].tolist())

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 
 import swarden.invariants.events as seen
 from swarden.harness.core.port import Streamed, Submission
-from swarden.harness.engines.foreign.parts import parameters
-from swarden.harness.engines.foreign.stand_ins import Missing
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.config import SglangConfig
+from swarden.harness.kit.clients import ClientRequest, Clients
+from swarden.harness.kit.parts import parameters
+from swarden.harness.kit.stand_ins import Missing
 from swarden.invariants.events import FinishReason
 
 HOST = "prefill"  # of the prefill side; the release's FAKE_BOOTSTRAP_HOST would switch off some of its checks
@@ -24,24 +25,19 @@ SPARE_TOKENS = 5  # a release rejects a prompt that leaves no more free position
 
 
 @dataclass
-class SglangRequest:
-    """A request: the release's own object, and what the stand-in model and the client know of it.
+class SglangRequest(ClientRequest):
+    """A request, and what the stand-in model knows of it.
 
     `next_tokens` are, by position, the outputs of passes; the release may not have seen the last ones yet.
-    On a decode side the request `awaits_kv` while its KV is on the other side or set aside.  `num_streamed` outputs
-    have reached the client, and `num_retractions` retractions or preemptions and the `finish_reason` are reported.
-    `session` is not 0 for a turn.  A turn that `is_refused` is unknown to clients.
+    On a decode side the request `awaits_kv` while its KV is on the other side or set aside.  `num_retractions`
+    retractions or preemptions are reported.  `session` is not 0 for a turn.  A turn that `is_refused` is unknown to
+    clients.
     """
 
-    id: int
-    req: Any
-    namespace: int
     is_linked: bool = False
     next_tokens: dict[int, int] = field(default_factory=dict)
     awaits_kv: bool = False
-    num_streamed: int = 0
     num_retractions: int = 0
-    finish_reason: FinishReason | None = None
     session: int = 0
     is_refused: bool = False
 
@@ -57,30 +53,22 @@ class SglangRequest:
         return known[start:end] + late
 
 
-class SglangRequests:
-    """The unfinished requests by id, and the outputs that the clients have not got yet."""
+class SglangRequests(Clients[SglangRequest]):
+    """The unfinished requests, and the outputs that the clients have not got yet."""
 
     def __init__(self, release: SglangRelease, config: SglangConfig, notice: Callable[[NamedTuple], None]) -> None:
-        self._release, self._config, self._notice = release, config, notice
+        super().__init__(notice)
+        self._release, self._config = release, config
         release.part("Req").__hash__ = _number_of  # not its address: a set of preempted ones is put back
-        self._live: dict[int, SglangRequest] = {}
-        self._rejected: list[Streamed] = []
         self._aborted: set[int] = set()
-        self._last_id = 0
         self.awaits_kv: Callable[[Any], bool] | None = None  # of a side of a pair
-
-    def __bool__(self) -> bool:
-        return bool(self._live or self._rejected)
-
-    def __contains__(self, number: int) -> bool:
-        return number in self._live
 
     @property
     def unfinished(self) -> dict[int, SglangRequest]:
         """The requests that the scheduler has not ended, although their clients may not know it yet."""
         return {
             number: request
-            for number, request in self._live.items()
+            for number, request in self.live.items()
             if number not in self._aborted and not request.req.finished()
         }
 
@@ -88,29 +76,17 @@ class SglangRequests:
         """The id of a new request, and the release's object for it; None if the prompt is too long for a release."""
         number = self.next_id()
         if len(submission.tokens) >= self.max_len - SPARE_TOKENS:
-            self.reject(number, submission, is_long=True)
+            self.reject(number, submission, "too long")
             return number, None
         req = self._req(number, submission)
-        self.add(
-            SglangRequest(number, req, submission.namespace, bool(submission.transfer_id), session=submission.session)
-        )
+        linked = bool(submission.transfer_id)
+        self.add(SglangRequest(number, req, submission.namespace, is_linked=linked, session=submission.session))
         return number, req
-
-    def next_id(self) -> int:
-        self._last_id += 1
-        return self._last_id
 
     def add(self, request: SglangRequest) -> SglangRequest:
         """Keep a request until it has ended, and note it in the release's object."""
-        self._live[request.id] = request.req.swarden = request
-        return request
-
-    def reject(self, number: int, submission: Submission, *, is_long: bool) -> None:
-        """Tell the client that a request was rejected, because its prompt is too long or for a reason of a session."""
-        self._rejected.append(Streamed(number, (), FinishReason.REJECTED, 0, 0))
-        if is_long:
-            self._notice(seen.Rejected(number, len(submission.tokens), submission.max_new_tokens, "too long"))
-        self._notice(seen.Finished(number, FinishReason.REJECTED))
+        request.req.swarden = request
+        return super().add(request)
 
     def abandon(self, number: int) -> None:
         """The scheduler has dropped a request without an end."""
@@ -119,9 +95,9 @@ class SglangRequests:
     def forget_ended(self) -> list[SglangRequest]:
         """Report the requests that ended, and forget them without their outputs."""
         self.report_changes()
-        ended = [request for request in self._live.values() if request.finish_reason is not None]
+        ended = [request for request in self.live.values() if request.finish_reason is not None]
         for request in ended:
-            del self._live[request.id]
+            del self.live[request.id]
         self._aborted.clear()
         return ended
 
@@ -140,7 +116,7 @@ class SglangRequests:
 
         A release counts preemptions as retractions.
         """
-        for number, request in self._live.items():
+        for number, request in self.live.items():
             if self.awaits_kv is not None:
                 self._report_arrival(request, awaits_kv=self.awaits_kv(request.req))
             retractions = _retractions(request.req)
@@ -148,12 +124,11 @@ class SglangRequests:
                 request.num_retractions = retractions
                 self._notice(seen.Retracted(number, len(request.req.output_ids), ()))
             if request.finish_reason is None and (reason := self._finish_reason(request)) is not None:
-                request.finish_reason = reason
                 if reason == FinishReason.REJECTED:
                     req = request.req
                     lens = len(req.origin_input_ids), req.sampling_params.max_new_tokens
                     self._notice(seen.Rejected(number, *lens, req.finished_reason.message))
-                self._notice(seen.Finished(number, reason))
+                self.finish(request, reason)
 
     def _report_arrival(self, request: SglangRequest, *, awaits_kv: bool) -> None:
         """Report that the KV of a request of a decode side has arrived, and with it the first output."""
@@ -167,18 +142,17 @@ class SglangRequests:
     def streamed(self) -> Sequence[Streamed]:
         """The new outputs of all requests; a request that ended is forgotten."""
         self.report_changes()
-        found, self._rejected = self._rejected, []
-        for number, request in list(self._live.items()):
-            req, reason = request.req, request.finish_reason
+        for request in list(self.live.values()):
+            req = request.req
             outputs = list(req.output_ids)[: req.finished_len if req.finished() else None]
-            new = () if request.awaits_its_first_pass else tuple(outputs[request.num_streamed :])
-            request.num_streamed += len(new)
-            if reason is not None:
-                del self._live[number]
-            if (new or reason is not None) and not request.is_refused:
-                found.append(Streamed(number, new, reason, req.cached_tokens or 0, request.num_retractions))
+            if not request.is_refused:
+                new = () if request.awaits_its_first_pass else request.new_of(outputs)
+                retractions = request.num_retractions
+                self.answer(request, new, cached_len=req.cached_tokens or 0, num_retractions=retractions)
+            elif request.finish_reason is not None:
+                del self.live[request.id]
         self._aborted.clear()
-        return found
+        return super().streamed()
 
     def _finish_reason(self, request: SglangRequest) -> FinishReason | None:
         """Why the request has ended; None if it has not."""

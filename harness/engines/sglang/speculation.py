@@ -5,20 +5,20 @@ the overlap loop launches the next pass before it has the result.
 """
 
 import sys
-from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import swarden.invariants.events as seen
-from swarden.harness.engines.foreign.stand_ins import Missing
-from swarden.harness.engines.sglang.attributes import VOCABULARY
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.config import SglangConfig
 from swarden.harness.engines.sglang.forward import SglangEntry, SglangPass, TagForward, slots_of
 from swarden.harness.engines.sglang.memory import SglangMemory
 from swarden.harness.engines.sglang.scheduler import BuiltScheduler
 from swarden.harness.engines.sglang.stand_ins import Kernel
-from swarden.invariants.reference import namespace_tag, next_tag, sampled_token
+from swarden.harness.kit.drafts import DraftScript
+from swarden.harness.kit.stand_ins import Missing
+from swarden.harness.kit.tags import VOCABULARY, token_after
+from swarden.invariants.reference import next_tag
 
 
 class SglangSpeculation:
@@ -33,9 +33,8 @@ class SglangSpeculation:
         notice: Callable[[NamedTuple], None],
     ) -> None:
         assert config.draft_len is not None
-        assert config.sliding_window is not None
         self._release, self._forward, self._notice = release, forward, notice
-        self._page_size, self._window = config.page_size, config.sliding_window + 1
+        self._page_size = config.page_size
         self._count = config.draft_len + 1  # tokens that a request computes in a pass
         self._kind = release.part("NgramVerifyInput")
         self._verifies_in_launch = not release.has("overlapped_drafts")
@@ -43,13 +42,8 @@ class SglangSpeculation:
         if config.overlap:
             algorithm, rows = built.scheduler.spec_algorithm, built.memory.rows
             built.scheduler.future_map = self._futures = release.part("FutureMap")("cpu", algorithm, rows)
-        self._lengths: Sequence[int] = ()
-        self._turn = 0
+        self.script = DraftScript()  # without drafts none is right: the release verifies as many in each decode
         _replace_kernels(release)
-
-    def accept(self, lengths: Sequence[int]) -> None:
-        """As DraftPort; () lets none be right, because the release verifies as many drafts in each decode."""
-        self._lengths, self._turn = lengths, 0
 
     def launch(self, batch: Any, memory: SglangMemory) -> Any:
         """Decode with drafts, as NGRAMWorker.forward_batch_generation; returns the result of the pass."""
@@ -58,20 +52,17 @@ class SglangSpeculation:
             self._take_slots(batch)
         if self._futures is not None:
             self._futures.resolve_seq_lens_cpu(batch)
-        self._forward.last_launch += 1
-        launch, count = self._forward.last_launch, self._count
+        count = self._count
         entries = [
             SglangEntry(req.swarden, start, start + 1, slots_of(memory, row, start + count), row)
             for req, start, row in zip(
                 batch.reqs, batch.seq_lens.tolist(), batch.req_pool_indices.tolist(), strict=True
             )
         ]
-        self._notice(seen.Launched(launch, tuple([entry.ids for entry in entries])))
-        drafted: list[Sequence[int]] = []
-        one = SglangPass(launch, entries, [], drafted)
-        self._forward.in_flight.append(one)
+        one = self._forward.passes.launch(entries)
+        self._notice(one.launched())
         computed = [self._compute(one, entry) for entry in entries]
-        drafted += [tokens[1:] for tokens, _ in computed]
+        one.entries = [entry._replace(drafts=tokens[1:]) for entry, (tokens, _) in zip(entries, computed, strict=True)]
         if self._verifies_in_launch:  # it frees the slots of rejected drafts
             self._forward.complete(Missing(swarden_pass=one), {entry.request.id: entry.request for entry in entries})
         drafts, samples = (self._release.torch.tensor(rows) for rows in zip(*computed, strict=True))
@@ -81,7 +72,7 @@ class SglangSpeculation:
             else self._accepted(batch, drafts, samples)
         )
         result.swarden_verified = [
-            seen.Verified(launch, entry.request.id, accepted, tuple(sampled))
+            seen.Verified(one.launch, entry.request.id, accepted, tuple(sampled))
             for entry, accepted, (_, sampled) in zip(entries, result.swarden_accepted, computed, strict=True)
         ]
         if self._verifies_in_launch:
@@ -172,34 +163,22 @@ class SglangSpeculation:
 
     def _compute(self, one: SglangPass, entry: SglangEntry) -> tuple[list[int], list[int]]:
         """Write and read the last token and its drafts; returns these tokens, and the one sampled after each."""
-        full, swa = self._forward.tags
-        request, start, _, (places, windowed), _ = entry
-        right = self._lengths[self._turn % len(self._lengths)] if self._lengths else 0
-        self._turn += 1
-        tag = full[places[start - 1]] if start else namespace_tag(request.namespace)
+        forward, request, start = self._forward, entry.request, entry.start
+        right, tag = self.script.next() or 0, forward.tag_before(entry)
         tokens, samples = request.tokens(start, start + 1), list[int]()
         for number in range(self._count):
             end = start + number + 1
-            tag = full[places[end - 1]] = next_tag(tag, tokens[number])
-            if windowed[end - 1]:
-                swa[windowed[end - 1]] = tag
-            sums = (
-                sum([full[place] for place in places[:end]]),
-                sum([swa[place] for place in windowed[max(0, end - self._window) : end]]),
-            )
-            samples.append(sampled_token(sums, VOCABULARY))
+            tag = next_tag(tag, tokens[number])
+            for memory, slots in zip(forward.tags, entry.slots, strict=True):
+                memory.write(slots[end - 1 : end], [tag])
+            reads = [forward.tags_read(entry, component, end) for component in range(len(forward.tags))]
+            samples.append(token_after(reads, end))
             tokens.append(samples[-1] if number < right else (samples[-1] + 1) % VOCABULARY)
             if number <= right:
                 request.next_tokens[end] = samples[-1]
         self._notice(seen.Proposed(one.launch, request.id, tuple(tokens[1 : self._count])))
-        first = max(0, start + 1 - self._window)
-        for component, (pool, slots, tags, begin) in enumerate(
-            (("full", places, full, 0), ("swa", windowed, swa, first))
-        ):
-            pages = tuple(dict.fromkeys(slot // self._page_size for slot in slots[start:]))
-            self._notice(seen.Written(one.launch, request.id, pool, start, start + self._count, pages, component))
-            read = array("q", [tags[place] for place in slots[begin:]])
-            one.reads.append(seen.Read(one.launch, request.id, pool, begin, read, component))
+        forward.notice_written(one.launch, entry, start + self._count)
+        forward.read(one, entry, start + self._count)
         return list(tokens[: self._count]), samples
 
 

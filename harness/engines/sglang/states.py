@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from swarden.harness.engines.foreign.parts import known
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.config import SglangConfig
 from swarden.harness.engines.sglang.requests import held
+from swarden.harness.kit.parts import known
 
 DEVICE = "cpu"
 STATE_POOL = "state"

@@ -12,44 +12,25 @@ from swarden.harness.core.origins import EngineCode
 from swarden.harness.core.port import DraftPort, EnginePort, Streamed, Submission
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.capture import VllmCapture
-from swarden.harness.engines.vllm.config import CONNECTOR_FAULTS, LOAD_FAILS, PREFILL, VOCABULARY, VllmConfig
+from swarden.harness.engines.vllm.config import CONNECTOR_FAULTS, LOAD_FAILS, PREFILL, VllmConfig
 from swarden.harness.engines.vllm.core import build
 from swarden.harness.engines.vllm.moves import Moves
 from swarden.harness.engines.vllm.passes import VllmPass
 from swarden.harness.engines.vllm.reports import completed, launched
 from swarden.harness.engines.vllm.requests import VllmRequests
 from swarden.harness.engines.vllm.runner import Hooks, Runner
+from swarden.harness.kit import drafts, tags
+from swarden.harness.kit.reported import OF_CLIENTS, OF_OWNERS, OF_PASSES, names_of
 from swarden.invariants import reference, view
 from swarden.invariants.events import FinishReason
 from swarden.invariants.reuse import sharing
 
-WORKER = ("runner", "device", "memory", "passes", "speculation", "states")  # what stands for a worker and its model
-CODE = EngineCode("vllm", ledgers="vllm.v1.core.block_pool", stand_ins=[f"{__package__}.{name}" for name in WORKER])
-REPORTED = frozenset(
-    kind.__name__
-    for kind in (
-        seen.Admitted,
-        seen.Completed,
-        seen.Discarded,
-        seen.Finished,
-        seen.Fired,
-        seen.Freed,
-        seen.Given,
-        seen.Launched,
-        seen.Loaded,
-        seen.Paused,
-        seen.Proposed,
-        seen.Read,
-        seen.Rejected,
-        seen.Resumed,
-        seen.Retracted,
-        seen.Taken,
-        seen.Verified,
-        seen.Written,
-    )
-)
+WORKER = [f"{__package__}.{name}" for name in ("runner", "device", "passes", "states")]
+CODE = EngineCode("vllm", ledgers="vllm.v1.core.block_pool", stand_ins=[*WORKER, drafts.__name__, tags.__name__])
+OF_CORE = (seen.Admitted, seen.Retracted, seen.Loaded, seen.Paused, seen.Resumed)
+REPORTED = names_of([*OF_PASSES, *OF_OWNERS, *OF_CLIENTS, *OF_CORE])
 # A prefill side never reserves pages or takes a request over, so these are reported, too.
-HANDOVERS = frozenset(kind.__name__ for kind in (seen.HandedOver, seen.LetGo, seen.Reserved, seen.Sent, seen.TakenOver))
+HANDOVERS = names_of([seen.HandedOver, seen.LetGo, seen.Reserved, seen.Sent, seen.TakenOver])
 FAULTS: Mapping[str, str] = {**CLIENT_FAULTS, **CONNECTOR_FAULTS}
 
 
@@ -73,7 +54,7 @@ class VllmEngine(EnginePort):
         self._requests = VllmRequests(release, config, self.log.notice)
         self.built = build(release, config, self._runner)
         self._moves = Moves(self.built, self.log.notice, self._requests.owner)
-        self.drafts: DraftPort | None = self._runner.device.proposer if config.draft_len is not None else None
+        self.drafts: DraftPort | None = self._runner.device.script if config.draft_len is not None else None
         self._pause = PauseProgress.NONE
         scheduler = self.built.scheduler
         scheduler._preempt_request = partial(self._preempted, scheduler._preempt_request)
@@ -84,7 +65,7 @@ class VllmEngine(EnginePort):
         self._after = self._found()
 
     def reference(self) -> reference.Reference:
-        return reference.Reference(VOCABULARY, self._runner.device.windows)
+        return reference.Reference(tags.VOCABULARY, self._runner.device.windows)
 
     @property
     def has_work(self) -> bool:
@@ -170,7 +151,7 @@ class VllmEngine(EnginePort):
             self._pause = PauseProgress.COMPLETE
             self._reset(resets_running=True, resets_connector=bool(self._config.cpu_chunks))
             if self._config.sleeps:
-                self._runner.device.memory.discard()
+                self._runner.device.memory.clear()
             self.log.notice(seen.Paused())
 
     def _reset(self, *, resets_running: bool, resets_connector: bool = False) -> bool:

@@ -2,20 +2,17 @@
 
 import importlib
 import json
-import logging
-import os
 import sys
 import tempfile
-import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args
 
-from swarden.harness.engines.foreign.parts import BootedRelease, Feature, ReleaseParts, parameters
-from swarden.harness.engines.foreign.stand_ins import provide_absent
-from swarden.harness.engines.vllm.config import MAX_CONTEXT_LEN, VOCABULARY
+from swarden.harness.engines.vllm.config import MAX_CONTEXT_LEN
 from swarden.harness.engines.vllm.stand_ins import ABSENT
+from swarden.harness.kit.parts import BootedRelease, Feature, ReleaseParts, parameters, quiet_import
+from swarden.harness.kit.tags import VOCABULARY
 
 # The name of each part, and its places in the releases, newest first.
 PARTS: Mapping[str, tuple[str, ...]] = {
@@ -147,28 +144,13 @@ class VllmRelease(ReleaseParts):
         return type(ARCHITECTURE, (self.torch.nn.Module,), {"__init__": init, "forward": forward, **methods})
 
 
-_booted = BootedRelease[VllmRelease]("vllm")
-
-
-def boot(version: str, folders: tuple[Path, ...] = ()) -> VllmRelease:
-    """Import a release once per process, from `folders` or from the environment.
-
-    Raises UsageError if this process has imported another one.
-    """
-    return _booted.get(version, lambda: _load(version, folders))
-
-
-def _load(version: str, folders: tuple[Path, ...]) -> VllmRelease:
-    for name, value in NEEDS_NO_GPU.items():
-        os.environ.setdefault(name, value)
-    sys.path[:0] = [str(folder) for folder in folders]
-    provide_absent(ABSENT)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        importlib.import_module("torch").set_num_threads(1)
+def _load(version: str, folders: Sequence[Path]) -> VllmRelease:
+    with quiet_import(folders, ABSENT, NEEDS_NO_GPU):
         importlib.import_module("vllm.v1.engine.core")
         vars(sys.modules["vllm.config.vllm"])["HAS_TRITON"] = True  # of the kernels of model runner V2
-        logging.disable(logging.CRITICAL)
         release = VllmRelease(version)
         release.part("init_none_hash")(release.part("sha256"))
-        return release
+    return release
+
+
+boot = BootedRelease("vllm", _load)

@@ -2,26 +2,24 @@
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from itertools import zip_longest
 from typing import Any
 
 from swarden.harness.engines.vllm.config import VllmConfig
 from swarden.harness.engines.vllm.core import BuiltCore
 from swarden.harness.engines.vllm.device import POOL
-from swarden.harness.engines.vllm.moves import Moves, owner_of
+from swarden.harness.engines.vllm.moves import Moves
 from swarden.harness.engines.vllm.passes import VllmEntry, VllmPass
 from swarden.harness.engines.vllm.requests import VllmRequest, VllmRequests
 from swarden.harness.engines.vllm.runner import Runner
-from swarden.invariants.events import TREE, Owner
+from swarden.harness.kit.owners import pool_view
 from swarden.invariants.kinds import Place
 from swarden.invariants.limits import Limits
 from swarden.invariants.view import (
     ComponentView,
     Counters,
     Fence,
-    Holding,
-    LaunchView,
-    PoolView,
     RecordView,
     RequestView,
     Snapshot,
@@ -57,7 +55,8 @@ class VllmCapture:
     def capture(self, step: int, requests: VllmRequests, *, is_paused: bool) -> Snapshot:
         in_flight = self._runner.in_flight
         queue = self._free_queue()
-        pool, evictable = self._pool(queue, requests)
+        pool = pool_view(POOL, "block", self._moves.facts(), queue, self._fences())
+        num_evictable = len(queue) - len(pool.free)
         return Snapshot(
             step,
             self._limits,
@@ -65,8 +64,10 @@ class VllmCapture:
             (pool,),
             records=self._records(requests, in_flight),
             requests=tuple([self._request(request) for request in requests.live.values()]),
-            counters=Counters({POOL: self._built.pool.get_num_free_blocks() - evictable}, {}, {}, 0),
-            launches=tuple([self._launch(one, requests) for one in in_flight]),
+            counters=Counters({POOL: self._built.pool.get_num_free_blocks() - num_evictable}, {}, {}, 0),
+            launches=tuple(
+                [one.view(self._blocks, partial(requests.counts, one), are_delivered=True) for one in in_flight]
+            ),
             is_paused=is_paused,
             is_loading=bool(self._runner.loads),
             unreported=self._unreported,
@@ -80,32 +81,6 @@ class VllmCapture:
             found.append(block.block_id)
             block = block.next_free_block
         return found
-
-    def _pool(self, queue: Sequence[int], requests: VllmRequests) -> tuple[PoolView, int]:
-        """The pool, and the number of cached blocks in the queue, which are cached and not free.
-
-        A block in the queue that has readers, or is in a table, is listed as free, too.
-        """
-        holders, queued = self._moves.holders(), set(queue)
-        owned: dict[Owner, list[int]] = {}
-        cached: dict[int, list[int]] = {}
-        evictable: set[int] = set()
-        for block in self._built.pool.blocks[1:]:
-            unit, tables = block.block_id, holders.get(block.block_id, ())
-            owner = owner_of(block, tables, requests.owner)
-            if owner == TREE:
-                if block.ref_cnt or tables or unit in queued:
-                    cached.setdefault(block.ref_cnt, []).append(unit)
-                if unit in queued and not block.ref_cnt and not tables:
-                    evictable.add(unit)
-            elif owner is not None and tables:
-                owned.setdefault(owner, []).append(unit)
-        holdings = [
-            *[Holding(TREE, units, True, readers) for readers, units in cached.items()],
-            *[Holding(owner, units, False) for owner, units in owned.items()],
-        ]
-        free = [unit for unit in queue if unit not in evictable]
-        return PoolView(POOL, "block", self._config.num_blocks, free, self._fences(), holdings), len(evictable)
 
     def _fences(self) -> list[Fence]:
         """The blocks that are freed when a launch has completed; the release counts only launches that compute."""
@@ -160,14 +135,13 @@ class VllmCapture:
             committed_len=committed,
             launched_len=launched,
             allocated_len=allocated,
-            frontier=0,
+            frontiers=tuple(
+                [0 if group.has_states else group.block_size * _leading_nulls(blocks) for group, blocks in sizes]
+            ),
             units=tuple(units),
             table=_without_given_up(self._runner.tables[number][0], units[0]) if row else (),
             receipt=0,
             node=0,
-            frontiers=tuple(
-                [0 if group.has_states else group.block_size * _leading_nulls(blocks) for group, blocks in sizes]
-            ),
         )
 
     def _request(self, request: VllmRequest) -> RequestView:
@@ -192,15 +166,8 @@ class VllmCapture:
         has_blocks = any(table.req_to_blocks.get(req.request_id) for table in self._built.tables)
         return Place.LOADING if has_blocks else Place.WAITING
 
-    def _launch(self, one: VllmPass, requests: VllmRequests) -> LaunchView:
-        units = [
-            tuple([self._blocks_in_use(entry, index) for index in range(len(entry.tables))]) for entry in one.entries
-        ]
-        given_up = [entry.request for entry in one.entries if not requests.counts(one, entry)]
-        delivered = [entry.request for entry in one.entries if requests.counts(one, entry)]
-        entries = [entry.ids for entry in one.entries]
-        drafts = [entry.drafts for entry in one.entries] if any(entry.drafts for entry in one.entries) else ()
-        return LaunchView(one.launch, entries, units, given_up, drafts=drafts, delivered=delivered)
+    def _blocks(self, entry: VllmEntry) -> tuple[Sequence[int], ...]:
+        return tuple([self._blocks_in_use(entry, index) for index in range(len(entry.tables))])
 
     def _blocks_in_use(self, entry: VllmEntry, index: int) -> Sequence[int]:
         """The blocks that an entry reads or writes in a group."""

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from swarden.harness.engines.foreign.parts import known, parameters
 from swarden.harness.engines.vllm.boot import RUNNER_SWITCH, VllmRelease
 from swarden.harness.engines.vllm.config import NGRAM, NONE, VllmConfig
 from swarden.harness.engines.vllm.connector import transfer_config
 from swarden.harness.engines.vllm.offloading import tensors
+from swarden.harness.kit.parts import known, parameters
 
 # Methods of EngineCore that only log.
 SILENT_CONTEXTS = ("log_error_detail", "log_iteration_details", "capture_iteration_details")

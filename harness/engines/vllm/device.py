@@ -1,58 +1,35 @@
 """A stand-in for the device: its memory has one tag per slot, and its model computes passes from these tags."""
 
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
-from typing import NamedTuple
 
 import swarden.invariants.events as seen
-from swarden.harness.engines.vllm.config import VOCABULARY, VllmConfig
-from swarden.harness.engines.vllm.memory import VllmMemory
+from swarden.harness.engines.vllm.config import VllmConfig
 from swarden.harness.engines.vllm.passes import BlockLoad, VllmEntry, VllmPass
 from swarden.harness.engines.vllm.states import VllmStates
-from swarden.invariants.reference import Expectation, namespace_tag, next_tag, sampled_token
+from swarden.harness.kit.drafts import DraftScript, drafts_after
+from swarden.harness.kit.tags import VOCABULARY, ReadTags, TagMemory, chain, slots_of, token_after
+from swarden.invariants.reference import namespace_tag
 
 POOL = "blocks"
 UNKNOWN = VOCABULARY  # stands for a token that the runner has not been told, or a draft that was not proposed
 
 
-class VllmProposer:
-    """A chain of `count` drafts after each output; the op-log says how many of the first are the model's own tokens."""
-
-    def __init__(self, count: int, windows: Sequence[int | None]) -> None:
-        self._count, self._windows = count, windows
-        self._lengths: Sequence[int] = (count, 0, 1)
-        self._turn = 0
-
-    def accept(self, lengths: Sequence[int]) -> None:
-        """As DraftPort."""
-        self._lengths, self._turn = lengths, 0
-
-    def drafts(self, namespace: int, tokens: Sequence[int]) -> list[int]:
-        """The drafts after these tokens; none if drafts are disabled."""
-        if not self._lengths:
-            return []
-        right = self._lengths[self._turn % len(self._lengths)]
-        self._turn += 1
-        expected = Expectation(namespace, 0, list(tokens))
-        for index in range(self._count):
-            token = expected.next_token(len(expected.tokens), windows=self._windows, vocabulary=VOCABULARY)
-            expected.extend([token if index < right else (token + 1) % VOCABULARY])
-        return expected.tokens[len(tokens) :]
-
-
 class Device:
     """The memory of the device, and the model that computes passes in it; `namespaces` are those of the requests."""
 
-    def __init__(self, config: VllmConfig, notice: Callable[[NamedTuple], None]) -> None:
-        self._notice = notice
+    def __init__(self, config: VllmConfig) -> None:
+        self._draft_len = config.draft_len or 0
+        self._sizes = [group.block_size for group in config.groups]
         self.windows = tuple([group.window for group in config.groups])  # None for full attention
         self.namespaces: dict[int, int] = {}
         self._tokens: dict[int, list[int]] = {}
         self._drafts: dict[int, Sequence[int]] = {}
-        self.memory = VllmMemory(config.num_blocks, config.groups)
+        width = max(group.block_size for group in config.groups if not group.has_states)
+        self.memory = TagMemory(config.num_blocks, width)
         self.states = VllmStates(config, self.memory)
-        self.proposer = VllmProposer(config.draft_len or 0, self.windows)
+        self.script = DraftScript((self._draft_len, 0, 1))
 
     def repeated_len(self, one: VllmPass, entry: VllmEntry) -> int:
         """The first tokens of an entry whose slots hold already what it writes.
@@ -62,11 +39,9 @@ class Device:
         if self.states.groups:
             return 0
         tokens = one.known.get(entry.request) or self._tokens.get(entry.request) or ()
-        tags = _chain(entry, self._tag_before(entry), tokens)
-        is_written = (
-            all(self.memory.get(group, table, position) == tag for group, table in enumerate(entry.tables))
-            for position, tag in enumerate(tags, entry.start)
-        )
+        tags = chain(self._tag_before(entry), _tokens_of(entry, tokens))
+        stored = [self._stored(group, table, entry.start, entry.end) for group, table in enumerate(entry.tables)]
+        is_written = (len(set(of_position)) == 1 for of_position in zip(tags, *stored, strict=True))
         return sum(takewhile(bool, is_written))
 
     def compute(self, one: VllmPass) -> list[list[int]]:
@@ -87,12 +62,11 @@ class Device:
             }
             for entry in one.entries
         ]
-        sampled = [self._read(one.launch, entry, tags) for entry, tags in zip(one.entries, states, strict=True)]
+        sampled = [self._read(one, entry, tags) for entry, tags in zip(one.entries, states, strict=True)]
         self.states.accept(one.entries, [max(0, len(tokens) - 1) for tokens in sampled])
         for entry, tokens in zip(one.entries, sampled, strict=True):
             if tokens:
-                namespace = self.namespaces[entry.request]
-                self._drafts[entry.request] = self.proposer.drafts(namespace, self._tokens[entry.request])
+                self._drafts[entry.request] = self._drafts_after(entry.request)
         return sampled
 
     def drafts(self, request: int) -> Sequence[int]:
@@ -101,69 +75,70 @@ class Device:
 
     def load(self, load: BlockLoad) -> None:
         """Write KV that comes from outside."""
-        tag = namespace_tag(self.namespaces[load.request])
-        for position, token in enumerate(load.tokens):
-            tag = next_tag(tag, token)
-            for group, table in enumerate(load.tables if position >= load.start else ()):
-                self.memory.put(group, table, position, tag)
+        tags = chain(namespace_tag(self.namespaces[load.request]), load.tokens)
+        for group, table in enumerate(load.tables):
+            self.memory.write(self._slots(group, table, load.start, len(tags)), tags[load.start :], group)
+
+    def _drafts_after(self, request: int) -> Sequence[int]:
+        """The drafts after the tokens of a request so far; none if drafts are disabled."""
+        right = self.script.next()
+        if right is None:
+            return []
+        tokens, namespace = self._tokens[request], self.namespaces[request]
+        return drafts_after(tokens, namespace=namespace, count=self._draft_len, right=right, windows=self.windows)
+
+    def _slots(self, group: int, table: Sequence[int], start: int, end: int) -> list[int]:
+        return slots_of(table, start, end, page_size=self._sizes[group], unit_size=self.memory.unit_size)
+
+    def _stored(self, group: int, table: Sequence[int], start: int, end: int) -> "array[int]":
+        return self.memory.read(self._slots(group, table, start, end), group)
 
     def _write(self, entry: VllmEntry) -> None:
         """Write the KV of an entry in each group, computed from that of its prefix in the first one."""
-        request, start, _, tables, *_ = entry
-        for position, tag in enumerate(_chain(entry, self._tag_before(entry), self._tokens[request]), start):
-            for group, table in enumerate(tables):
-                if group not in self.states.groups:
-                    self.memory.put(group, table, position, tag)
+        tags = chain(self._tag_before(entry), _tokens_of(entry, self._tokens[entry.request]))
+        for group, table in enumerate(entry.tables):
+            if group not in self.states.groups:
+                self.memory.write(self._slots(group, table, entry.start, entry.end), tags, group)
 
     def _tag_before(self, entry: VllmEntry) -> int:
         """The tag of the prefix before an entry, as the first group has it."""
         if not entry.start:
             return namespace_tag(self.namespaces[entry.request])
-        return self.memory.get(0, entry.tables[0], entry.start - 1)
+        return self._stored(0, entry.tables[0], entry.start - 1, entry.start)[0]
 
     def _write_states(self, entry: VllmEntry, group: int, before: int | None) -> "array[int]":
         """Write the states of an entry, computed from the one before it.  Returns the tags of all, with that one."""
         read = [] if before is None else [before]
         [before] = read or [namespace_tag(self.namespaces[entry.request])]
-        tags = _chain(entry, before, self._tokens[entry.request])
+        tags = chain(before, _tokens_of(entry, self._tokens[entry.request]))
         self.states.write(entry, group, tags)
         return array("q", [*read, *tags])
 
-    def _read(self, launch: int, entry: VllmEntry, states: Mapping[int, "array[int]"]) -> list[int]:
+    def _read(self, one: VllmPass, entry: VllmEntry, states: Mapping[int, "array[int]"]) -> list[int]:
         """Read what an entry sees in each group; `states` are the tags of the groups with states.
 
         Returns the sampled tokens, or none after a part of the tokens.
         """
         request, start, end, tables, drafts, _ = entry
-        groups = []
+        reads = []
         for group, window in enumerate(self.windows):
-            first = 0 if window is None else max(0, start + 1 - window)
-            if group in states:
-                tags = states[group]
-            else:
-                tags = array("q", [self.memory.get(group, tables[group], position) for position in range(first, end)])
+            first = ReadTags.first_of(window, start)
+            tags = states[group] if group in states else self._stored(group, tables[group], first, end)
             before = tags[: start - first] if group in states else tags  # states are read before the first token only
-            self._notice(seen.Read(launch, request, POOL, first, before, group))
-            groups.append((window, first, tags))
+            one.reports.append(seen.Read(one.launch, request, POOL, first, before, group))
+            reads.append(ReadTags(window, first, tags))
         tokens = self._tokens[request]
         if end < len(tokens):
             return []
-        sampled = []
-        for last in range(end - len(drafts), end + 1):
-            sums = [sum(tags[max(0, last - (window or last)) - first : last - first]) for window, first, tags in groups]
-            sampled.append(sampled_token(sums, VOCABULARY))
+        sampled = [token_after(reads, last) for last in range(end - len(drafts), end + 1)]
         accepted = next((index for index, draft in enumerate(drafts) if draft != sampled[index]), len(drafts))
         if drafts:
-            self._notice(seen.Verified(launch, request, accepted, tuple(sampled)))
+            one.reports.append(seen.Verified(one.launch, request, accepted, tuple(sampled)))
         tokens += sampled[: accepted + 1]
         return sampled[: accepted + 1]
 
 
-def _chain(entry: VllmEntry, tag: int, known: Sequence[int]) -> list[int]:
-    """The tags of the positions of an entry after this tag; after an unwritten slot they are of no prefix."""
-    tokens = [*known, *entry.drafts]
-    tags = []
-    for position in range(entry.start, entry.end):
-        tag = next_tag(tag, tokens[position] if position < len(tokens) else UNKNOWN)
-        tags.append(tag)
-    return tags
+def _tokens_of(entry: VllmEntry, known: Sequence[int]) -> Sequence[int]:
+    """The tokens at the positions of an entry, of which the last are drafts."""
+    tokens = [*known, *entry.drafts][entry.start : entry.end]
+    return [*tokens, *[UNKNOWN] * (entry.end - entry.start - len(tokens))]

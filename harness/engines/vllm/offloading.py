@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from swarden.harness.core.faults import FaultPlan
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.config import LOAD_LATE, STORE_LATE, VllmConfig
-from swarden.harness.engines.vllm.memory import VllmMemory
 from swarden.harness.engines.vllm.passes import BlockLoad, VllmPass
+from swarden.harness.kit.tags import TagMemory
 
 NAME = "OffloadingConnector"
 POLLS, MORE_POLLS = 2, 4  # calls of get_finished until a copy has ended
@@ -50,7 +50,7 @@ class Copier:
         self,
         release: VllmRelease,
         config: VllmConfig,
-        memory: VllmMemory,
+        memory: TagMemory,
         faults: FaultPlan,
         synchronize: Callable[[int], None],
     ) -> None:
@@ -133,9 +133,9 @@ class Copier:
             one.is_done = True
             for place in one.places:
                 if one.to_host:
-                    self._host[place.chunk, place.number] = self._memory.slots(place.block)
+                    self._host[place.chunk, place.number] = self._memory.unit(place.block)
                 else:
-                    self._memory.put_slots(place.block, self._host.get((place.chunk, place.number), ()))
+                    self._memory.put_unit(place.block, self._host.get((place.chunk, place.number), ()))
         return made
 
 

@@ -4,6 +4,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from swarden.harness.kit.passes import Pass
+
 PLACEHOLDER = -1  # a draft that is not proposed yet
 
 
@@ -58,7 +60,7 @@ class VllmEntry(NamedTuple):
 
 
 @dataclass(eq=False)
-class VllmPass:
+class VllmPass(Pass[VllmEntry]):
     """A launched pass, or a call that computes nothing, with the number of the launch before it.
 
     `known` has the tokens of the requests for which the scheduler says them again.  Requests in `admitted` begin or
@@ -66,8 +68,6 @@ class VllmPass:
     `zeroed` are cleared first, then `loads` are written.
     """
 
-    launch: int
-    entries: Sequence[VllmEntry]
     known: Mapping[int, Sequence[int]] = field(default_factory=dict)
     admitted: Collection[int] = ()
     waiting: set[int] = field(default_factory=set)

@@ -1,6 +1,7 @@
 """The events of a pass."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 import swarden.invariants.events as seen
@@ -15,7 +16,7 @@ def launched(one: VllmPass, config: VllmConfig, device: Device) -> Iterator[Name
     for entry in one.entries:
         if entry.request in one.admitted:
             yield seen.Admitted(entry.request, entry.start, entry.end, (), ())
-    yield seen.Launched(one.launch, tuple([entry.ids for entry in one.entries]))
+    yield one.launched()
     for entry in one.entries:
         request, start, end, tables, drafts, _ = entry
         if drafts:
@@ -34,7 +35,4 @@ def launched(one: VllmPass, config: VllmConfig, device: Device) -> Iterator[Name
 
 def completed(one: VllmPass, requests: VllmRequests) -> Iterator[NamedTuple]:
     """The end of the pass, and the results that are not used."""
-    yield seen.Completed(one.launch)
-    for entry in one.entries:
-        if not requests.counts(one, entry):
-            yield seen.Discarded(one.launch, entry.request)
+    return one.completed(partial(requests.counts, one))

@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import swarden.invariants.events as seen
-from swarden.harness.core.port import Streamed, Submission
+from swarden.harness.core.port import Submission
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.config import PREFILL, VllmConfig
 from swarden.harness.engines.vllm.passes import VllmEntry, VllmPass
+from swarden.harness.kit.clients import ClientRequest, Clients
 from swarden.invariants.events import HANDOVER_KIND, LOAD_KIND, REQUEST_KIND, FinishReason, Owner
 
 REASONS = {
@@ -21,36 +21,25 @@ REASONS = {
 
 
 @dataclass
-class VllmRequest:
-    """A request that has not ended: the release's own object, and its namespace.
+class VllmRequest(ClientRequest):
+    """A request that has not ended.
 
     Results of passes up to launch `dropped` are not used: the request was preempted by a reset since.
     `cached_len` are the tokens of its prompt that the release says were cached.  While it `is_linked` it waits at the
     router of a pair for the prefill side.
     """
 
-    id: int
-    req: Any
-    namespace: int
     dropped: int = 0
     cached_len: int = 0
     is_linked: bool = False
 
 
-class VllmRequests:
-    """The unfinished requests by id, and the outputs of the step so far."""
+class VllmRequests(Clients[VllmRequest]):
+    """The unfinished requests, and the outputs of the step so far."""
 
     def __init__(self, release: VllmRelease, config: VllmConfig, notice: Callable[[NamedTuple], None]) -> None:
-        self._release, self._config, self._notice = release, config, notice
-        self.live: dict[int, VllmRequest] = {}
-        self._streamed: list[Streamed] = []
-        self._last_id = 0
-
-    def __contains__(self, number: int) -> bool:
-        return number in self.live
-
-    def __bool__(self) -> bool:
-        return bool(self.live or self._streamed)
+        super().__init__(notice)
+        self._release, self._config = release, config
 
     def owner(self, number: int) -> Owner:
         """The owner of blocks in the table of a request: one that has ended keeps them for a load or a transfer."""
@@ -67,12 +56,9 @@ class VllmRequests:
 
         The server rejects a prompt that leaves no room for max_new_tokens in the context.
         """
-        self._last_id += 1
-        number, tokens = self._last_id, list(submission.tokens)
+        number, tokens = self.next_id(), list(submission.tokens)
         if len(tokens) + submission.max_new_tokens > self._config.max_context_len:
-            self._notice(seen.Rejected(number, len(tokens), submission.max_new_tokens, "too long"))
-            self._notice(seen.Finished(number, FinishReason.REJECTED))
-            self._streamed.append(Streamed(number, (), FinishReason.REJECTED, 0, 0))
+            self.reject(number, submission, "too long")
             return number, None
         req = self._release.make(
             "Request",
@@ -85,7 +71,7 @@ class VllmRequests:
             cache_salt=str(submission.namespace) if submission.namespace else None,
             block_hasher=hasher,
         )
-        self.live[number] = VllmRequest(number, req, submission.namespace)
+        self.add(VllmRequest(number, req, submission.namespace))
         return number, req
 
     def take(self, number: int, output: Any) -> None:
@@ -96,22 +82,16 @@ class VllmRequests:
             self.live[number].cached_len = output.prefill_stats.num_cached_tokens
         reason = None if output.finish_reason is None else REASONS[str(output.finish_reason)]
         if reason is None:
-            self._stream(self.live[number], output.new_token_ids, None)
+            self._answer(self.live[number], output.new_token_ids)
         else:
             self.end(number, reason, output.new_token_ids)
 
     def end(self, number: int, reason: FinishReason, tokens: Sequence[int] = ()) -> None:
-        self._stream(self.live.pop(number), tokens, reason)
-        self._notice(seen.Finished(number, reason))
+        self.finish(self.live[number], reason)
+        self._answer(self.live[number], tokens)
 
-    def streamed(self) -> Sequence[Streamed]:
-        """The outputs since the last call."""
-        found, self._streamed = self._streamed, []
-        return found
-
-    def _stream(self, request: VllmRequest, tokens: Sequence[int], reason: FinishReason | None) -> None:
-        preemptions = request.req.num_preemptions
-        self._streamed.append(Streamed(request.id, tuple(tokens), reason, request.cached_len, preemptions))
+    def _answer(self, request: VllmRequest, new: Sequence[int]) -> None:
+        self.answer(request, new, cached_len=request.cached_len, num_retractions=request.req.num_preemptions)
 
     def _sampling(self, submission: Submission) -> Any:
         return self._release.part("SamplingParams")(

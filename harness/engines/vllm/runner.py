@@ -48,7 +48,7 @@ class Runner:
         self.release, self._config, self._hooks = release, config, hooks
         self.number_of = hooks.number_of
         self.tables: dict[int, list[list[int]]] = {}
-        self.device = Device(config, hooks.notice)
+        self.device = Device(config)
         self._faults = faults
         self.loads: LateLoads | OffloadingSide | WorkerSide = LateLoads(
             release, faults, config.groups, self.device.load
@@ -158,7 +158,8 @@ class Runner:
                 entry = entry.behind(0, self._proposed(entry))
             entries.append(entry)
         zeroed = getattr(output, "new_block_ids_to_zero", None) or ()
-        return VllmPass(self.last_launch + bool(entries), entries, known, admitted, waiting, zeroed)
+        launch = self.last_launch + bool(entries)
+        return VllmPass(launch, entries, known=known, admitted=admitted, waiting=waiting, zeroed=zeroed)
 
     def _proposed(self, entry: VllmEntry) -> Sequence[int]:
         """The drafts of an entry; with asynchronous scheduling only the runner has them."""

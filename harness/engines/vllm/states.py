@@ -9,8 +9,8 @@ of a pass at once: a block that another entry writes is no source.
 from collections.abc import Iterable, Mapping, Sequence
 
 from swarden.harness.engines.vllm.config import ALIGN, NONE, VllmConfig
-from swarden.harness.engines.vllm.memory import VllmMemory
 from swarden.harness.engines.vllm.passes import Columns, VllmEntry
+from swarden.harness.kit.tags import TagMemory
 
 
 class VllmStates:
@@ -20,7 +20,7 @@ class VllmStates:
     last pass accepted: the state after them is so many places behind.
     """
 
-    def __init__(self, config: VllmConfig, memory: VllmMemory) -> None:
+    def __init__(self, config: VllmConfig, memory: TagMemory) -> None:
         self._memory, self._mode = memory, config.state_mode
         sizes = {index: group.block_size for index, group in enumerate(config.groups) if group.has_states}
         self.groups, self._size = tuple(sizes), max(sizes.values(), default=1)
@@ -68,7 +68,9 @@ class VllmStates:
             for group in self.groups if source >= 0 else ():
                 block = entry.block(group, column)
                 is_own = written.get(block, entry.request) == entry.request
-                tags[entry.request, group] = self._memory.state(group, block) if is_own else 0
+                tags[entry.request, group] = (
+                    self._memory.read([block * self._memory.unit_size], group)[0] if is_own else 0
+                )
         return tags
 
     def write(self, entry: VllmEntry, group: int, tags: Sequence[int]) -> None:
@@ -79,7 +81,7 @@ class VllmStates:
                 index = len(tags) - 1 - last + column
             else:
                 index = min((column + 1) * self._size, entry.end) - 1 - entry.start
-            self._memory.put_state(group, entry.block(group, column), tags[index])
+            self._memory.fill(entry.block(group, column), tags[index], group)
 
     def accept(self, entries: Sequence[VllmEntry], accepted: Sequence[int]) -> None:
         """A pass is over, and so many drafts of each entry are right.
@@ -107,4 +109,4 @@ class VllmStates:
         targets = [target for _, target in pairs]
         for source, target in pairs:
             if target and source != target:
-                self._memory.copy(source if source not in targets else 0, target)
+                self._memory.put_unit(target, self._memory.unit(source if source not in targets else 0))

@@ -15,7 +15,7 @@ from swarden.fakes.clock import FakeClock
 from swarden.fakes.forward import FakeForward
 from swarden.fakes.unsteady import UnsteadyForward
 from swarden.harness.core.faults import FaultPlan
-from swarden.harness.engines.own.adapter import ReferenceModel
+from swarden.harness.kit.tags import TagModel
 from tests.engine_under_test.builders import (
     HYBRID,
     MOST_STEPS,
@@ -90,7 +90,7 @@ class Sides:
         self.prefill, self.decode = self.engines.values()
 
     def _ports(self, side: str) -> Ports:
-        forward = UnsteadyForward(FakeForward(ReferenceModel()), self.faults)
+        forward = UnsteadyForward(FakeForward(TagModel()), self.faults)
         return Ports(forward, self.clock, self.logs[side], FakeBacking(self.faults), link=self.taps[side])
 
     @property

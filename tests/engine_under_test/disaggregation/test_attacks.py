@@ -19,7 +19,7 @@ from swarden.engine_under_test.pair import Pair, create_pair
 from swarden.engine_under_test.ports import Ports
 from swarden.engine_under_test.sampling import SamplingParams
 from swarden.fakes.forward import FakeForward
-from swarden.harness.engines.own.adapter import ReferenceModel
+from swarden.harness.kit.tags import TagModel
 from tests.engine_under_test.builders import HYBRID
 from tests.engine_under_test.disaggregation.framed import PATIENCE_S, SECRET, wait_until
 from tests.engine_under_test.disaggregation.sides import PROMPTS
@@ -85,7 +85,7 @@ class Linked:
 
 
 def pair_over(listening: TcpLink, connecting: TcpLink, config: EngineConfig = CONFIG) -> Pair:
-    forwards = [FakeForward(ReferenceModel()) for _ in range(2)]
+    forwards = [FakeForward(TagModel()) for _ in range(2)]
     return create_pair(config, ports=(Ports(forwards[0], link=listening), Ports(forwards[1], link=connecting)))
 
 
@@ -104,7 +104,7 @@ def outputs(pair: Pair, meanwhile: Callable[[], None] = lambda: None) -> list[li
 
 @pytest.fixture(scope="module")
 def expected() -> list[list[int]]:
-    engine = create_engine(HYBRID, ports=Ports(FakeForward(ReferenceModel())))
+    engine = create_engine(HYBRID, ports=Ports(FakeForward(TagModel())))
     return [one.token_ids for one in engine.generate(PROMPTS * 2, SAMPLING)]
 
 

@@ -26,7 +26,7 @@ from swarden.fakes.clock import FakeClock
 from swarden.fakes.forward import FakeForward
 from swarden.fakes.link import UnsteadyLink
 from swarden.harness.core.faults import FaultPlan
-from swarden.harness.engines.own.adapter import ReferenceModel
+from swarden.harness.kit.tags import TagModel
 from tests.engine_under_test.builders import (
     ALL_POOLS,
     HYBRID,
@@ -45,7 +45,7 @@ from tests.engine_under_test.disaggregation.sides import (
 
 
 def forward_alone() -> Ports:
-    return Ports(FakeForward(ReferenceModel()))
+    return Ports(FakeForward(TagModel()))
 
 
 def pair_of(config: EngineConfig = HYBRID) -> Pair:
@@ -199,7 +199,7 @@ def test_requests_of_different_namespaces_share_nothing():
 def test_link_fault_does_not_change_the_outputs(fault, skip):
     plan, clock = FaultPlan(UnsteadyLink.FAULTS), FakeClock()
     ends = [UnsteadyLink(end, plan, damaged) for end in InProcessLink.pair()]
-    ports = [Ports(FakeForward(ReferenceModel()), clock, link=end) for end in ends]
+    ports = [Ports(FakeForward(TagModel()), clock, link=end) for end in ends]
     pair = create_pair(replace(HYBRID, max_running_requests=2), ports=(ports[0], ports[1]))
     tokens: dict[int, list[int]] = {pair.submit(prompt, SamplingParams(6)): [] for prompt in PROMPTS}
     plan.arm(fault, skip=skip, count=4)

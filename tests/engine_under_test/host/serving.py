@@ -8,7 +8,7 @@ from swarden.fakes.backing import FakeBacking
 from swarden.fakes.forward import FakeForward
 from swarden.fakes.host import UnsteadyHostStore
 from swarden.fakes.unsteady import UnsteadyForward
-from swarden.harness.engines.own.adapter import ReferenceModel
+from swarden.harness.kit.tags import TagModel
 from tests.engine_under_test.builders import Serving
 from tests.engine_under_test.host.bench import HOSTED, ManualStore
 
@@ -17,7 +17,7 @@ def serving_with_host(config: EngineConfig = HOSTED, store: HostStore | None = N
     """A serving engine with the given host store, or with one that permits faults."""
     serving = Serving(config)
     ports = Ports(
-        UnsteadyForward(FakeForward(ReferenceModel()), serving.faults),
+        UnsteadyForward(FakeForward(TagModel()), serving.faults),
         serving.clock,
         serving.log,
         FakeBacking(serving.faults),

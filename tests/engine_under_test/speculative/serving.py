@@ -9,7 +9,8 @@ from swarden.fakes.backing import FakeBacking
 from swarden.fakes.forward import FakeForward
 from swarden.fakes.proposer import ScriptedProposer
 from swarden.fakes.unsteady import UnsteadyForward
-from swarden.harness.engines.own.adapter import VOCABULARY, Oracle, ReferenceModel
+from swarden.harness.engines.own.adapter import Oracle
+from swarden.harness.kit.tags import VOCABULARY, TagModel
 from tests.engine_under_test.builders import Serving
 
 
@@ -20,7 +21,7 @@ class SpeculativeServing(Serving):
         super().__init__(config)
         oracle = Oracle([pool.window for pool in config.pools], VOCABULARY)
         scripted = ScriptedProposer(oracle, oracle.forget)
-        scripted.accept(lengths)
-        forward = UnsteadyForward(FakeForward(ReferenceModel()), self.faults)
+        scripted.script.accept(lengths)
+        forward = UnsteadyForward(FakeForward(TagModel()), self.faults)
         ports = Ports(forward, self.clock, self.log, FakeBacking(self.faults), proposer=proposer or scripted)
         self.engine = create_engine(config, ports=ports)

@@ -23,10 +23,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from swarden.harness.engines.foreign.parts import known
-from swarden.harness.engines.foreign.stand_ins import Silent
 from swarden.harness.engines.sglang.boot import SglangRelease, boot
 from swarden.harness.engines.sglang.requests import held
+from swarden.harness.kit.parts import known
+from swarden.harness.kit.stand_ins import Silent
 from tests.engines.some_servers import serve_each
 
 WINDOW, CONTEXT_LEN, VOCABULARY = 8, 4096, 64

@@ -16,13 +16,13 @@ from importlib.metadata import version
 from typing import Any
 
 from swarden.harness.engines.vllm.boot import VllmRelease, boot
-from swarden.harness.engines.vllm.config import VOCABULARY, VllmConfig
+from swarden.harness.engines.vllm.config import VllmConfig
 from swarden.harness.engines.vllm.core import build
 from swarden.harness.engines.vllm.runner import ResultFuture
 from tests.engines.some_servers import serve_each
 
 NUM_OUTPUTS_AT_BUG = 4
-CONTEXT_LEN = 4096
+CONTEXT_LEN, VOCABULARY = 4096, 64
 RESET_AT = 3  # the request before which the cache is reset
 DEFAULTS = {
     "block-size": 4,

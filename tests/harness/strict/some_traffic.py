@@ -26,7 +26,8 @@ from swarden.harness.core.ops import (
     Turn,
 )
 from swarden.harness.core.system import EngineSystem
-from swarden.harness.engines.own.adapter import ReferenceModel, SwardenEngine
+from swarden.harness.engines.own.adapter import SwardenEngine
+from swarden.harness.kit.tags import TagModel
 from swarden.harness.strict.checker import StrictChecker, audit, census, content, sums
 
 Kinds = dict[str, tuple[int, Callable[[Random], Op]]]  # weight and op
@@ -157,7 +158,7 @@ class Watched:
     def __init__(self, level: str, config: EngineConfig | None = None, *, reports: bool = False) -> None:
         self.clock = FakeClock()
         self.checker = LEVELS[level](reports=reports)
-        ports = Ports(FakeForward(ReferenceModel()), self.clock, self.checker)
+        ports = Ports(FakeForward(TagModel()), self.clock, self.checker)
         self.engine = Engine(config or some_config(), ports)
         self.checker.attach(self.engine)
 

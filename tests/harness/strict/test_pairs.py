@@ -10,14 +10,14 @@ from swarden.engine_under_test.ports import Ports
 from swarden.engine_under_test.sampling import SamplingParams
 from swarden.engine_under_test.strict import VARIABLE
 from swarden.fakes.forward import FakeForward
-from swarden.harness.engines.own.adapter import ReferenceModel
+from swarden.harness.kit.tags import TagModel
 from tests.harness.strict.some_traffic import LEVELS, some_config
 
 PROMPTS = [list(range(first, first + length)) for first, length in enumerate((37, 5, 30, 12, 16, 22))]
 
 
 def fake_ports() -> Ports:
-    return Ports(FakeForward(ReferenceModel(), note=lambda _event: None))
+    return Ports(FakeForward(TagModel(), note=lambda _event: None))
 
 
 @pytest.fixture(params=LEVELS)

@@ -11,8 +11,8 @@ from swarden.engine_under_test.units import request_owner
 from swarden.fakes.clock import FakeClock
 from swarden.fakes.forward import FakeForward
 from swarden.harness.engines.own import live
-from swarden.harness.engines.own.adapter import ReferenceModel
 from swarden.harness.engines.own.live import live_of
+from swarden.harness.kit.tags import TagModel
 from swarden.harness.strict.census import interval_of
 from swarden.harness.strict.checker import LOGS, census
 from tests.harness.strict.some_traffic import CONFIGS, served, some_config, talk, traffic
@@ -32,7 +32,7 @@ def few_units_per_step(monkeypatch):
 
 def attached(**settings: object) -> Engine:
     watcher = census(reports=False)
-    engine = Engine(some_config(**settings), Ports(FakeForward(ReferenceModel()), FakeClock(), watcher))
+    engine = Engine(some_config(**settings), Ports(FakeForward(TagModel()), FakeClock(), watcher))
     watcher.attach(engine)
     return engine
 

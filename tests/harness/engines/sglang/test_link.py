@@ -9,15 +9,17 @@ from swarden.harness.core.faults import FaultPlan
 from swarden.harness.engines.sglang.config import DECODE, LINK_FAULTS, PREFILL, SglangConfig
 from swarden.harness.engines.sglang.link import DELAY_POLLS, SglangLink, TransferMemory
 from swarden.harness.engines.sglang.target import SglangTarget
+from swarden.harness.kit.tags import TagMemory
 
 PAGE = 2
 
 
 def linked(fault=None):
-    """A link with one room: two pages and one windowed page are sent, and both sides' tags."""
+    """A link with one room: two pages and one windowed page are sent, and both sides' memories."""
     faults = FaultPlan(LINK_FAULTS)
-    tags = (list(range(8)), list(range(8))), ([0] * 8, [0] * 8)
-    ends = [TransferMemory(one, SimpleNamespace(), PAGE, faults) for one in tags]
+    ends = [TransferMemory((TagMemory(3, PAGE), TagMemory(3, PAGE)), SimpleNamespace(), faults) for _ in range(2)]
+    for memory in ends[0].tags:
+        memory.write(range(PAGE, 8), range(PAGE, 8))
     link = SglangLink()
     link.prefill, link.decode = ends
     room = link.room(1)
@@ -31,21 +33,21 @@ def linked(fault=None):
 def test_transfer_reads_the_pages_when_it_is_first_complete():
     """A prefill side that frees its pages earlier loses them, as with a copy in the background."""
     link, room, ((full, _), (received, windowed)) = linked()
-    full[2] = 99
+    full.write([2], [99])
 
     assert link.is_complete(room)
-    assert received == [0, 0, 4, 5, 0, 0, 99, 3]
-    assert windowed == [0, 0, 0, 0, 2, 3, 0, 0]
+    assert [*received.read(range(8))] == [0, 0, 4, 5, 0, 0, 99, 3]
+    assert [*windowed.read(range(8))] == [0, 0, 0, 0, 2, 3, 0, 0]
 
 
 def test_transfer_is_copied_once():
     """A later poll of the other side must not write to pages that are in use by then."""
     link, room, (_, (received, _)) = linked()
     link.is_complete(room)
-    received[6] = 7
+    received.write([6], [7])
 
     assert link.is_complete(room)
-    assert received[6] == 7
+    assert [*received.read([6])] == [7]
 
 
 def test_delayed_transfer_completes_some_polls_later():
@@ -58,7 +60,7 @@ def test_failed_transfer_writes_nothing():
     link, room, (_, (received, _)) = linked("link.fails")
 
     assert not link.is_complete(room)
-    assert received == [0] * 8
+    assert [*received.read(range(8))] == [0] * 8
 
 
 def test_sides_with_other_page_sizes_cannot_be_linked():

@@ -6,9 +6,9 @@ import pytest
 
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.releases import CHECKOUT, InEnvironment
-from swarden.harness.engines.foreign import target as released
 from swarden.harness.engines.sglang import target
 from swarden.harness.engines.sglang.target import SGLANG, SglangTarget
+from swarden.harness.kit import released
 
 
 @pytest.fixture(autouse=True)

@@ -2,11 +2,18 @@
 
 import importlib
 import inspect
-from collections.abc import Callable, Mapping
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.releases import parsed
+from swarden.harness.kit.stand_ins import provide_absent
 
 
 class Feature(NamedTuple):
@@ -43,20 +50,40 @@ PartsT = TypeVar("PartsT", bound=ReleaseParts)
 
 
 class BootedRelease(Generic[PartsT]):
-    """The release that this process has imported, if any; a process can import one release of a package."""
+    """Imports a release of a package by `load`, once; a process can import one release of a package."""
 
-    def __init__(self, package: str) -> None:
-        self._package = package
+    def __init__(self, package: str, load: Callable[[str, Sequence[Path]], PartsT]) -> None:
+        self._package, self._load = package, load
         self._release: PartsT | None = None
 
-    def get(self, version: str, load: Callable[[], PartsT]) -> PartsT:
-        """The release; `load` imports it, once per process.  Raises UsageError if another version is imported."""
+    def __call__(self, version: str, folders: Sequence[Path] = ()) -> PartsT:
+        """The release, from `folders` or the environment.  Raises UsageError if another version is imported."""
         if self._release is None:
-            self._release = load()
+            self._release = self._load(version, folders)
         if self._release.text != version:
             what = f"{self._package} {self._release.text} is loaded in this process, {version} is wanted"
             raise UsageError(f"{what}; run each release in a process of its own")
         return self._release
+
+
+@contextmanager
+def quiet_import(
+    folders: Iterable[Path], absent: Iterable[str] = (), environment: Mapping[str, str] | None = None
+) -> Iterator[None]:
+    """The context in which a release is imported: without warnings and logs, with torch on one thread.
+
+    `folders` come first on the path.  Packages that are `absent` have stand-ins.  Variables of `environment` that are
+    not set get these values.
+    """
+    for name, value in (environment or {}).items():
+        os.environ.setdefault(name, value)
+    sys.path[:0] = [str(folder) for folder in folders]
+    provide_absent(absent)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        importlib.import_module("torch").set_num_threads(1)  # with more, a step on busy cores takes 70 times as long
+        logging.disable(logging.CRITICAL)
+        yield
 
 
 def optional(name: str) -> Any:

@@ -1,0 +1,117 @@
+"""Owners of units where an engine names none: by the moves so far, and by the facts of tables and reader counts."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import compress
+from operator import ne
+from typing import NamedTuple
+
+import swarden.invariants.events as seen
+from swarden.invariants.events import REQUEST_KIND, TREE, TREE_KIND, Owner
+from swarden.invariants.view import FENCE, FREE, Fence, Holding, PoolView
+
+UNKNOWN = Owner(REQUEST_KIND, 0)  # of a unit that moved and had no owner
+
+
+class Owners:
+    """The owner of each unit of one pool by the moves so far; each method returns the events of its moves."""
+
+    def __init__(self, pool: str, owner_of: Mapping[int, Owner]) -> None:
+        self.pool = pool
+        self.owner_of = dict(owner_of)
+
+    def take(self, units: Iterable[int], owner: Callable[[int], Owner]) -> list[seen.Taken]:
+        """`owner` has the new owner of each unit."""
+        return [seen.Taken(self.pool, moved, of_owner) for of_owner, moved in self._move(units, owner)]
+
+    def free(
+        self,
+        units: Iterable[int],
+        owner: Callable[[int], Owner] | None = None,
+        *,
+        cause: str = "freed",
+        launch: int = 0,
+    ) -> list[seen.Freed]:
+        """Free units, which their known owners give up, or those that `owner` names.
+
+        They are fenced until a launch has completed, unless that is 0.
+        """
+        freed = self._move(units, owner or self._known, FENCE if launch else FREE)
+        return [seen.Freed(self.pool, moved, of_owner, cause, launch) for of_owner, moved in freed]
+
+    def give(self, giver: Owner, taker: Owner, units: Iterable[int] | None = None) -> list[seen.Given]:
+        """Give these units of an owner to another one, or all of them."""
+        given = [unit for unit, owner in self.owner_of.items() if owner == giver] if units is None else units
+        return [seen.Given(self.pool, moved, giver, taker) for _, moved in self._move(given, lambda _: giver, taker)]
+
+    def settle(self, now: Mapping[int, Owner]) -> list[seen.Freed | seen.Given]:
+        """The units whose owner is another one now, without a take or a free; nodes of a tree count as one owner."""
+        changed: dict[tuple[Owner, Owner], list[int]] = {}
+        known, events = self.owner_of, list[seen.Freed | seen.Given]()
+        for unit in list(compress(now, map(ne, map(known.get, now), now.values()))):
+            was, owner = known.get(unit, FREE), now[unit]
+            if was.kind == owner.kind == TREE_KIND:
+                known[unit] = owner
+            elif was not in (FREE, FENCE):
+                changed.setdefault((was, owner), []).append(unit)
+        for (was, owner), units in changed.items():
+            events += self.free(units, cause="reset") if owner == FREE else self.give(was, owner, units)
+        return events
+
+    def _known(self, unit: int) -> Owner:
+        return self.owner_of.get(unit, UNKNOWN)
+
+    def _move(
+        self, units: Iterable[int], owner: Callable[[int], Owner], to: Owner | None = None
+    ) -> list[tuple[Owner, tuple[int, ...]]]:
+        """Group the units by `owner`, in the order in which the owners come up; each moves `to`, or to that owner."""
+        groups: dict[Owner, list[int]] = {}
+        for unit in units:
+            named = owner(unit)
+            groups.setdefault(UNKNOWN if named == FREE else named, []).append(unit)
+        for of_owner, moved in groups.items():
+            self.owner_of.update(dict.fromkeys(moved, to or of_owner))
+        return [(of_owner, tuple(moved)) for of_owner, moved in groups.items()]
+
+
+class UnitFacts(NamedTuple):
+    """What the structures of an engine say of a unit: a holder for each place in a table, and its count of readers.
+
+    A unit that `is_cached` can be found by its content.
+    """
+
+    holders: Sequence[Owner]
+    num_readers: int
+    is_cached: bool
+
+    @property
+    def owner(self) -> Owner | None:
+        """The tree owns what is cached, shared or counted too often; None: it is counted, and has no holder."""
+        if self.is_cached or (self.holders and max(len(self.holders), self.num_readers) > 1):
+            return TREE
+        return self.holders[0] if self.holders else None if self.num_readers else FREE
+
+
+def pool_view(
+    name: str, noun: str, facts: Mapping[int, UnitFacts], free: Sequence[int], fences: Sequence[Fence] = ()
+) -> PoolView:
+    """A pool whose units are counted: `facts` of each unit, and its free queue in order.
+
+    A cached unit in the queue is cached and not free, unless it has readers or is in a table.  A law compares the count
+    of a unit of the tree with its places in tables; a unit without a place and a count has no owner, and is a leak.
+    """
+    queued, evictable = set(free), set[int]()
+    owned: dict[Owner, list[int]] = {}
+    cached: dict[int, list[int]] = {}
+    for unit, (holders, num_readers, _) in facts.items():
+        owner, is_in_use = facts[unit].owner, bool(holders or num_readers)
+        if owner == TREE and (is_in_use or unit in queued):
+            cached.setdefault(num_readers, []).append(unit)
+            if not is_in_use:
+                evictable.add(unit)
+        elif owner is not None and holders:
+            owned.setdefault(owner, []).append(unit)
+    holdings = [
+        *[Holding(TREE, units, True, num_readers) for num_readers, units in cached.items()],
+        *[Holding(owner, units, False) for owner, units in owned.items()],
+    ]
+    return PoolView(name, noun, len(facts), [unit for unit in free if unit not in evictable], fences, holdings)
