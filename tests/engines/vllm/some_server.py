@@ -24,6 +24,11 @@ from tests.engines.some_servers import serve_each
 NUM_OUTPUTS_AT_BUG = 4
 CONTEXT_LEN = 4096
 RESET_AT = 3  # the request before which the cache is reset
+FLAGS = {
+    "asynchronous": "use the AsyncScheduler and a queue of batches",
+    "windows-first": "five groups of one window before the one of full attention, as in Gemma 3",
+    "mixed": "a group with a window, two of full attention, and one with another window",
+}
 DEFAULTS = {
     "block-size": 4,
     "blocks": 2048,
@@ -75,12 +80,14 @@ def _is_known(req: Any) -> bool:
 def use_after_free() -> Iterator[None]:
     """Plant a bug: a decode frees the last whole block of the prompt of each request with four outputs."""
     kind = import_module("vllm.v1.core.kv_cache_manager").KVCacheManager
+    full_attention = import_module("vllm.v1.kv_cache_interface").FullAttentionSpec
     allocate = kind.allocate_slots
 
     def broken(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
         blocks = allocate(self, request, *args, **kwargs)
         if request.num_output_tokens == NUM_OUTPUTS_AT_BUG and blocks is not None:
-            table = self.coordinator.single_type_managers[0]
+            tables = self.coordinator.single_type_managers
+            table = next(one for one in tables if isinstance(one.kv_cache_spec, full_attention))
             index = request.num_prompt_tokens // table.block_size - 1
             self.block_pool.free_blocks([table.req_to_blocks[request.request_id][index]])
         return blocks
@@ -113,7 +120,11 @@ def request(release: VllmRelease, hasher: Any, number: int, *, scale: int, new_t
 
 
 def serve(release: VllmRelease, options: argparse.Namespace, turns: list[float]) -> None:
+    groups: dict[str, Any] = {"windows_first": True, "windows": (5,) * 5} if options.windows_first else {}
+    if options.mixed:
+        groups = {"windows_first": 1, "windows": (5, None, 9)}
     config = VllmConfig(
+        **groups,
         asynchronous=options.asynchronous,
         block_size=options.block_size,
         num_blocks=options.blocks,
@@ -146,7 +157,7 @@ def serve(release: VllmRelease, options: argparse.Namespace, turns: list[float])
 def main() -> None:
     release = boot(version("vllm"))
     release.model_config  # noqa: B018  # once for all servers
-    serve_each(partial(serve, release), {"asynchronous": "use the AsyncScheduler and a queue of batches"}, DEFAULTS)
+    serve_each(partial(serve, release), FLAGS, DEFAULTS)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,12 @@ from tests.engines.vllm.some_server import DEFAULTS, Executor, use_after_free
 SERVER = Path(__file__).with_name("some_server.py")
 LEVELS = {"sums": "pools_conserve_units", "audit": "unit_has_one_owner", "census": "unit_has_one_owner"}
 CASES = [("0.33.0", "sums"), ("0.33.0", "audit"), ("0.33.0", "census"), ("0.20.2", "census")]
-HEALTHY = {"core": (), "queue of batches": ("--asynchronous",)}
+HEALTHY = {
+    "core": (),
+    "queue of batches": ("--asynchronous",),
+    "windows first": ("--windows-first",),
+    "full attention between windows": ("--mixed", "--asynchronous", "--blocks", "2304"),
+}
 BROKEN = {f"{name}, use after free": ("--bug", *options) for name, options in HEALTHY.items()}
 SERVERS = {**HEALTHY, **BROKEN}
 
