@@ -138,14 +138,15 @@ class VllmAttachment(Attachment):
             self._recorder.record_request(RecordedSubmit(number, op))
 
     def finished(self) -> None:
-        """Requests have been aborted, or ended by an error."""
+        """Requests have been aborted, or ended by an error; within a turn, a replay aborts them behind its step."""
         ended = [number for number, request in self._requests.live.items() if request.req.is_finished()]
         if ended and self._is_in_turn:
             self._recorder.lose("aborts while a pass was computed")
         elif ended:
             self._begin_input()
         for number in ended:
-            self._aborted(number)
+            if not self._is_in_turn:
+                self._aborted(number)
             self._requests.end(number, FinishReason.ABORT)
 
     def preempting(self, req: Any) -> None:

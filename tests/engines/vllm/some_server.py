@@ -27,6 +27,7 @@ RESET_AT = 3  # the request before which the cache is reset
 FLAGS = {
     "asynchronous": "use the AsyncScheduler and a queue of batches",
     "windows-first": "five groups of one window before the one of full attention, as in Gemma 3",
+    "late-aborts": "abort some requests while a pass is computed",
     "mixed": "a group with a window, two of full attention, and one with another window",
 }
 DEFAULTS = {
@@ -146,6 +147,8 @@ def serve(release: VllmRelease, options: argparse.Namespace, turns: list[float])
                     built.scheduler.reset_prefix_cache(reset_connector=True)  # no effect: a request has blocks
                 lengths = {"scale": options.scale, "new_tokens": options.new_tokens}
                 core.add_request(request(release, built.hasher, number, **lengths))
+                if options.late_aborts:
+                    core.aborts_queue.put([f"cmpl-{number - 1:04x}-0"])
             if number <= options.requests and number % 5 == 0 and is_odd:
                 core.abort_requests([f"cmpl-{number:04x}-0"])
             if core.batch_queue or built.scheduler.has_requests():

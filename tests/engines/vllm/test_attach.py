@@ -23,6 +23,7 @@ HEALTHY = {
     "full attention between windows": ("--mixed", "--asynchronous", "--blocks", "2304"),
 }
 BROKEN = {f"{name}, use after free": ("--bug", *options) for name, options in HEALTHY.items()}
+HEALTHY |= {"aborts in a step": ("--late-aborts",), "aborts behind a launch": ("--late-aborts", "--asynchronous")}
 SERVERS = {**HEALTHY, **BROKEN}
 
 
