@@ -4,7 +4,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import wraps
-from inspect import signature
+from inspect import Parameter, signature
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -149,17 +149,23 @@ def _attached(package: str, setting: Mapping[str, str], attach: Callable[[str], 
 
 
 def _followed(original: Callable[..., Any], follow: Follow, start: Callable[[Any, str], None]) -> Callable[..., Any]:
-    name, parameters = original.__name__, signature(original)
-    is_constructor = name == "__init__"
+    name, is_constructor = original.__name__, original.__name__ == "__init__"
+    parameters = signature(original)
+    defaults = [parameter.default for parameter in parameters.parameters.values()][1:]
+
+    def arguments(scheduler: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
+        if not kwargs and Parameter.empty not in defaults[len(args) :]:  # a bind costs more than the check of a step
+            return *args, *defaults[len(args) :]
+        call = parameters.bind(scheduler, *args, **kwargs)
+        call.apply_defaults()
+        return tuple(call.arguments.values())[1:]
 
     @wraps(original)
     def method(scheduler: Any, *args: Any, **kwargs: Any) -> Any:
         if follow.starts and not is_constructor:
             start(scheduler, name)
         if follow.before is not None:
-            call = parameters.bind(scheduler, *args, **kwargs)
-            call.apply_defaults()
-            _act(scheduler, follow.before, tuple(call.arguments.values())[1:])
+            _act(scheduler, follow.before, arguments(scheduler, args, kwargs))
         try:
             result = original(scheduler, *args, **kwargs)
             _act(scheduler, follow.after, result)

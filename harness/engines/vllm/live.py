@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
+from operator import attrgetter
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -40,6 +42,8 @@ OF_THE_PORT = frozenset(
         *(seen.Read, seen.Rejected, seen.Resumed, seen.Verified),
     )
 )
+BLOCK_ID = attrgetter("block_id")
+NULL = 0  # the null block, which stands where a table has none
 UNREPORTED = seen.ALL_EVENTS - REPORTED | OF_THE_PORT
 
 
@@ -53,7 +57,8 @@ class LiveBlocks:
         self._built, self.capacity = built, len(built.pool.blocks) - 1
 
     def terms(self) -> Sequence[Terms]:
-        held = len({block.block_id for _, block in self._in_tables()})
+        units = set(self._units_in_tables())
+        held = len(units) - (NULL in units)
         return (Terms(POOL, self.capacity, self._built.pool.get_num_free_blocks(), uncached=held),)
 
     def uncached(self, _pool: str) -> Counter[Owner]:
@@ -65,15 +70,20 @@ class LiveBlocks:
 
     def wrongly_shared(self, table: OwnerTable, _moved: Collection[Owner]) -> Sequence[Violation]:
         """A block counts at least the places in tables that have it."""
-        places: dict[int, list[Owner]] = {}
-        for owner, block in self._in_tables():
-            places.setdefault(block.block_id, []).append(owner)
-        readers = {unit: self._built.pool.blocks[unit].ref_cnt for unit in places}
+        pool, counts = self._built.pool.blocks, Counter(self._units_in_tables())
+        wrong = {unit: list[Owner]() for unit, count in counts.items() if unit != NULL and pool[unit].ref_cnt < count}
+        for owner, block in self._in_tables() if wrong else ():
+            if block.block_id in wrong:
+                wrong[block.block_id].append(owner)
         return [
-            wrongly_owned_unit(table, unit, owners if readers[unit] > 0 else [FREE, *owners[:1]])
-            for unit, owners in places.items()
-            if readers[unit] < len(owners)
+            wrongly_owned_unit(table, unit, owners if pool[unit].ref_cnt > 0 else [FREE, *owners[:1]])
+            for unit, owners in wrong.items()
         ]
+
+    def _units_in_tables(self) -> Iterator[int]:
+        """The blocks in the tables, one for each place. A loop in Python would cost more than the rest of `sums`."""
+        requests = (table.req_to_blocks.values() for table in self._built.tables)
+        return map(BLOCK_ID, chain.from_iterable(chain.from_iterable(requests)))
 
     def _in_tables(self) -> Iterator[tuple[Owner, Any]]:
         for table in self._built.tables:
@@ -179,7 +189,8 @@ class VllmAttachment(Attachment):
     def updated(self, outputs: Mapping[int, Any]) -> None:
         for of_client in outputs.values():
             for output in of_client.outputs:
-                self._requests.take(self._built.number_of(output.request_id), output)
+                if output.finish_reason is not None:  # of the others, nothing is recorded or checked
+                    self._requests.take(self._built.number_of(output.request_id), output)
         self._end_turn()
 
     def resetting(self, resets_running: bool) -> None:
