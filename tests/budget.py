@@ -68,6 +68,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "harness/engines/vllm": [(20, "groups of layers in any order, also several of full attention")],
     "harness/engines/sglang": [(40, "full attention alone; settings that suit a load")],
     "tests": [(140, "the stories and the picture in the documents are what is printed; a build as it is published")],
+    "harness/strict": [(120, "attach --require: a command without the check is ended; what a process says of it")],
     "tests/engines": [(20, "servers with groups of layers in other orders")],
     "tests/harness": [
         (80, "configurations suit their loads; scenes have only what their engine has"),
@@ -75,6 +76,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "long texts on a terminal"),
         (40, "the help of each command"),
         (80, "the strict check of any engine that its target describes"),
+        (60, "attach --require, and what a process says of it"),
     ],
     "tests/packaging": [(120, "wheel and sdist are tried in empty environments")],
     "tests/quality": [

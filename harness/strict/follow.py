@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.fingerprint import fingerprint_of_error
 from swarden.harness.core.releases import in_environment
+from swarden.harness.strict import status
 from swarden.harness.strict.audit import Audit
 from swarden.harness.strict.checker import Level, StrictChecker, census_of
 from swarden.harness.strict.live import Live, MemoryViolation
@@ -108,9 +109,9 @@ class Follow(NamedTuple):
 
 
 def wrap(kind: type, calls: Mapping[str, Follow], package: str, setting: Mapping[str, str], attach: "Attach") -> None:
-    """Wrap these methods of a scheduler class; if one is missing, wrap none and name it in the log."""
+    """Wrap these methods of a scheduler class; if one is missing, wrap none and name it."""
     if missing := [name for name in calls if not hasattr(kind, name)]:
-        LOGGER.warning("not attached: the scheduler has no %s", ", ".join(missing))
+        status.refused(setting, f"it has no {', '.join(missing)}")
         return
 
     def start(scheduler: Any, call: str) -> None:
@@ -139,12 +140,12 @@ def _attached(package: str, setting: Mapping[str, str], attach: Callable[[str], 
         attachment = attach(found.version)
         attachment.start(setting)
     except UsageError as error:
-        LOGGER.warning("not attached to the scheduler: %s", error)
+        status.refused(setting, str(error))
         return None
-    except Exception:
-        LOGGER.exception("not attached to the scheduler: internal error of swarden")
+    except Exception as error:
+        status.refused(setting, "internal error of swarden", error)
         return None
-    LOGGER.info("attached to the scheduler, level %s, op-logs in %s", setting["level"], setting["out"])
+    status.attached(setting)
     return attachment
 
 

@@ -70,7 +70,7 @@ def test_healthy_server_serves_all_requests_without_a_word(version, level, name,
 
     assert (done.code, done.stdout) == (0, f"served {DEFAULTS['requests']} requests"), done.stderr
     assert "attached to the scheduler, level " + level in done.stderr
-    assert "not attached" not in done.stderr
+    assert "NOT ATTACHED" not in done.stderr
     assert "the check ends here" not in done.stderr
     assert "capacity" not in done.stderr
 
