@@ -65,11 +65,14 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (300, "moved: limits, the memory walk and copies, of harness/components"),
         (200, "our engine as the strict check needs it: terms, holders; was in harness/strict"),
     ],
-    "harness/engines/vllm": [(20, "groups of layers in any order, also several of full attention")],
+    "harness/engines/vllm": [
+        (20, "groups of layers in any order, also several of full attention"),
+        (20, "op-logs of a server have its requests in the order of their arrival"),
+    ],
     "harness/engines/sglang": [(40, "full attention alone; settings that suit a load")],
     "tests": [(140, "the stories and the picture in the documents are what is printed; a build as it is published")],
     "harness/strict": [(120, "attach --require: a command without the check is ended; what a process says of it")],
-    "tests/engines": [(20, "servers with groups of layers in other orders")],
+    "tests/engines": [(40, "servers with groups of layers in other orders")],
     "tests/harness": [
         (80, "configurations suit their loads; scenes have only what their engine has"),
         (40, "the demo's engine as a package of a user, in place of tests/your_engine"),

@@ -18,6 +18,7 @@ from swarden.harness.engines.vllm import reports
 from swarden.harness.engines.vllm.adapter import REPORTED
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.capture import VllmCapture
+from swarden.harness.engines.vllm.config import PRIORITY
 from swarden.harness.engines.vllm.core import BuiltCore
 from swarden.harness.engines.vllm.device import POOL
 from swarden.harness.engines.vllm.moves import Moves
@@ -25,7 +26,7 @@ from swarden.harness.engines.vllm.passes import VllmPass
 from swarden.harness.engines.vllm.requests import VllmRequest, VllmRequests
 from swarden.harness.engines.vllm.runner import Hooks, Runner
 from swarden.harness.engines.vllm.running import RequestNumbers, built_of, config_of, differences
-from swarden.harness.strict.follow import MAX_OPS, Attachment, Follow, UnknownScheduler, numbering
+from swarden.harness.strict.follow import MAX_OPS, Attachment, Follow, UnknownScheduler
 from swarden.harness.strict.follow import wrap as wrap_calls
 from swarden.harness.strict.live import Compare, Live, LivePool, Terms
 from swarden.harness.strict.owners import OwnerTable, wrongly_owned_unit
@@ -104,12 +105,13 @@ class VllmAttachment(Attachment):
     def __init__(self, release: VllmRelease, scheduler: Any) -> None:
         """Raises UnknownScheduler if the scheduler has parts that the check does not know."""
         super().__init__()
-        self._number_of, self._namespace_of = RequestNumbers(scheduler.requests), numbering()
+        self._number_of = RequestNumbers(scheduler.requests)
         self._built = built_of(release, scheduler, self._number_of)
         self._config = config_of(release, scheduler)
         self._requests = VllmRequests(release, self._config, self._notice)
         self._num_in_flight = 0
         self._is_in_turn = False
+        self._submits: list[RecordedSubmit] = []  # since the last step or call of another kind
         self._moves: Moves | None = None  # for an audit or a census
         self._runner: Runner | None = None  # for a census
         blocks, configs = LiveBlocks(self._built), [msgspec.to_builtins(self._config)]
@@ -134,7 +136,7 @@ class VllmAttachment(Attachment):
         if req.resumable:
             raise UnknownScheduler(f"request {req.request_id} streams its input, which is not known")
         self._begin_input()
-        number, namespace = self._number_of.begin(req.request_id), self._namespace_of(_salt(req))
+        number, namespace = self._number_of.begin(req.request_id), self._number_of.of_namespace(_salt(req))
         self._requests.live[number] = VllmRequest(number, req, namespace)
         if req.mm_features or req.prompt_token_ids is None:
             self._recorder.lose("requests with other inputs than tokens")
@@ -145,7 +147,7 @@ class VllmAttachment(Attachment):
                 priority=-req.priority,
                 namespace=namespace,
             )
-            self._recorder.record_request(RecordedSubmit(number, op))
+            self._submits.append(RecordedSubmit(number, op))
 
     def finished(self) -> None:
         """Requests have been aborted, or ended by an error; within a turn, a replay aborts them behind its step."""
@@ -154,6 +156,7 @@ class VllmAttachment(Attachment):
             self._recorder.lose("aborts while a pass was computed")
         elif ended:
             self._begin_input()
+            self._record_submits()
         for number in ended:
             if not self._is_in_turn:
                 self._aborted(number)
@@ -167,6 +170,7 @@ class VllmAttachment(Attachment):
         if self._is_in_turn:
             self._end_turn()
         if self._has_inputs:
+            self._record_submits()
             self._begin_step()
         self._is_in_turn = True
 
@@ -181,6 +185,8 @@ class VllmAttachment(Attachment):
 
     def completing(self) -> None:
         """The result of a pass is about to be processed."""
+        if not self._is_in_turn:
+            self._record_submits()
         self._is_in_turn = True
         self._num_in_flight -= 1
         if self._runner is not None:
@@ -196,6 +202,7 @@ class VllmAttachment(Attachment):
     def resetting(self, resets_running: bool) -> None:
         """The cache is about to be reset; if all running requests are preempted, the results of passes are dropped."""
         self._begin_input()
+        self._record_submits()
         if not resets_running:
             self._recorder.record(Flush())
             return
@@ -241,6 +248,23 @@ class VllmAttachment(Attachment):
         if self._is_in_turn:
             self._end_turn()
         self._has_inputs = True
+
+    def _record_submits(self) -> None:
+        """Record the new requests in the order in which they are served; a replay has no times of arrival."""
+        submits, self._submits = self._submits, []
+        if self._config.policy == PRIORITY:
+            submits.sort(key=lambda submit: self._arrival(submit.request_id))
+            new = {submit.request_id for submit in submits}
+            earlier = [number for number in self._requests.live if number not in new]
+            if submits and any(self._arrival(number) > self._arrival(submits[0].request_id) for number in earlier):
+                self._recorder.lose("requests that overtook earlier ones")
+        for submit in submits:
+            self._recorder.record_request(submit)
+
+    def _arrival(self, number: int) -> tuple[float, str]:
+        """What orders requests of the same priority."""
+        req = self._requests.live[number].req
+        return req.arrival_time, req.request_id
 
     def _end_turn(self) -> None:
         self._is_in_turn = False

@@ -7,7 +7,7 @@ from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.config import VllmConfig
 from swarden.harness.engines.vllm.core import BuiltCore
-from swarden.harness.strict.follow import UnknownScheduler
+from swarden.harness.strict.follow import UnknownScheduler, numbering
 
 KEPT = 10_000
 NOT_IN_A_REPLAY = {"long_prefill_token_threshold": 0, "enable_chunked_prefill": True, "prefill_schedule_interval": 1}
@@ -76,13 +76,14 @@ def differences(scheduler: Any) -> list[str]:
 
 
 class RequestNumbers:
-    """Numbers the requests from 1; an id that is used again gets another number.
+    """Numbers the requests from 1, and their namespaces; an id that is used again gets another number.
 
     The numbers of the newest KEPT requests are kept, and those of the requests in `live`.
     """
 
     def __init__(self, live: Container[str]) -> None:
         self._live = live
+        self.of_namespace = numbering()
         self._numbers: dict[str, int] = {}
         self._last, self._most = 0, 2 * KEPT
 

@@ -20,6 +20,7 @@ HEALTHY = {
     "core": (),
     "queue of batches": ("--asynchronous",),
     "windows first": ("--windows-first",),
+    "priorities": ("--priorities",),
     "full attention between windows": ("--mixed", "--asynchronous", "--blocks", "2304"),
 }
 BROKEN = {f"{name}, use after free": ("--bug", *options) for name, options in HEALTHY.items()}
