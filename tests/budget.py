@@ -45,6 +45,7 @@ LINES: Mapping[str, int] = {
     "tests/hostile": 740,
     "tests/invariants": 5_740,
     "tests/packaging": 0,
+    "tests/real": 0,
     "tests/quality": 580,
 }
 # What has been added since, by folder: lines, and the capability that they bring.
@@ -82,6 +83,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (60, "attach --require, and what a process says of it"),
     ],
     "tests/packaging": [(120, "wheel and sdist are tried in empty environments")],
+    "tests/real": [(480, "a real vLLM on the CPU below attach: models, traffic over HTTP, costs of each level")],
     "tests/quality": [
         (960, "moved: the parts of our engine and their naive models, of harness/components"),
         (420, "moved: engines that are perturbed, of harness/perturbed and harness/bench"),
