@@ -45,6 +45,7 @@ LINES: Mapping[str, int] = {
     "tests/hostile": 740,
     "tests/invariants": 5_740,
     "tests/packaging": 0,
+    "tests/real": 0,
     "tests/quality": 580,
 }
 # What has been added since, by folder: lines, and the capability that they bring.
@@ -73,8 +74,14 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (300, "moved: limits, the memory walk and copies, of harness/components"),
         (200, "our engine as the strict check needs it: terms, holders; was in harness/strict"),
     ],
+    "harness/engines/vllm": [
+        (20, "groups of layers in any order, also several of full attention"),
+        (20, "op-logs of a server have its requests in the order of their arrival"),
+    ],
     "harness/engines/sglang": [(40, "full attention alone; settings that suit a load")],
     "tests": [(140, "the stories and the picture in the documents are what is printed; a build as it is published")],
+    "harness/strict": [(120, "attach --require: a command without the check is ended; what a process says of it")],
+    "tests/engines": [(40, "servers with groups of layers in other orders")],
     "tests/harness": [
         (80, "configurations suit their loads; scenes have only what their engine has"),
         (40, "the demo's engine as a package of a user, in place of tests/your_engine"),
@@ -84,8 +91,10 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (80, "a process of another Python, and each kind of death as data"),
         (20, "a shrink goes on, and a finding keeps its story"),
         (340, "the blocks of the kit"),
+        (60, "attach --require, and what a process says of it"),
     ],
     "tests/packaging": [(120, "wheel and sdist are tried in empty environments")],
+    "tests/real": [(480, "a real vLLM on the CPU below attach: models, traffic over HTTP, costs of each level")],
     "tests/quality": [
         (960, "moved: the parts of our engine and their naive models, of harness/components"),
         (420, "moved: engines that are perturbed, of harness/perturbed and harness/bench"),

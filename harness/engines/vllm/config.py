@@ -55,10 +55,11 @@ class VllmConfig(Settings, frozen=True):
     """One engine core. Lengths are in tokens; a window counts the token itself, as in vLLM.
 
     `num_blocks` are the blocks of the pool without the null block.  A group of layers has full attention; each
-    of `windows` is a further group, with blocks of `window_block_sizes` tokens (empty: block_size).  With
-    `windows_first` these groups come first, as in models whose first layer has a window.  `state_groups` are
-    groups of Mamba layers, with the mamba_cache_mode of the prefix cache: "align", or "all" with `all_states`; without
-    a prefix cache it is "none".  `chunk_len` is max_num_batched_tokens: the tokens of one pass.  `policy` is the
+    of `windows` is a further group (None: of full attention, too), with blocks of `window_block_sizes` tokens (empty:
+    block_size).  With `windows_first` these groups come first, or so many of them, as in models whose first layer has
+    a window: a release makes the groups in the order in which such layers first appear.  `state_groups` are groups of
+    Mamba layers, with the mamba_cache_mode of the prefix cache: "align", or "all" with `all_states`; without a prefix
+    cache it is "none".  `chunk_len` is max_num_batched_tokens: the tokens of one pass.  `policy` is the
     order of the waiting requests; with "priority", a request of lower priority is preempted first.  `asynchronous`
     is the AsyncScheduler, with two passes in flight.  `second_runner` is the output for model runner V2.
     `draft_len` enables speculative decoding with as many drafts, of the kind `drafter`: "ngram" needs no memory,
@@ -75,9 +76,9 @@ class VllmConfig(Settings, frozen=True):
     role: Annotated[str, OneOf((BOTH, PREFILL, DECODE))] = BOTH
     block_size: BlockSize = 4
     num_blocks: Annotated[int, within(2, MAX_BLOCKS)] = 96
-    windows: Annotated[tuple[Window, ...], Windows] = (5,)
+    windows: Annotated[tuple[Window | None, ...], Windows] = (5,)
     window_block_sizes: Annotated[tuple[BlockSize, ...], Windows, PartOf("windows")] = ()
-    windows_first: bool = False
+    windows_first: bool | Annotated[int, within(0, MAX_WINDOWS)] = False
     state_groups: Annotated[int, within(0, 4)] = 0
     all_states: Annotated[bool, PartOf("state_groups"), IfReleaseHas("all_states")] = False
     max_running_requests: Annotated[int, within(1, 1024)] = 4
@@ -148,8 +149,10 @@ class VllmConfig(Settings, frozen=True):
     def groups(self) -> tuple[LayerGroup, ...]:
         sizes = self.window_block_sizes or (self.block_size,) * len(self.windows)
         state = LayerGroup(STATE_WINDOW, self.max_context_len if self.state_mode == NONE else self.block_size, True)
-        whole, windowed = [LayerGroup(None, self.block_size)], [*map(LayerGroup, self.windows, sizes)]
-        return (*(windowed + whole if self.windows_first else whole + windowed), *(state,) * self.state_groups)
+        groups = [*map(LayerGroup, self.windows, sizes)]
+        whole_at = len(groups) if self.windows_first is True else self.windows_first
+        groups.insert(whole_at, LayerGroup(None, self.block_size))
+        return (*groups, *(state,) * self.state_groups)
 
     @property
     def most_launches(self) -> int:
