@@ -26,7 +26,7 @@ PARTS = (
 PLACE = slice(NodeView._fields.index("units"))  # of a node: its id, its parent and its tokens
 SHAPE = slice(NodeView._fields.index("locks"))  # and its units, and where it is live
 BELOW_THE_LENGTHS = slice(RecordView._fields.index("committed_len"))  # of a record: its owner, row and protected_len
-ABOVE_THE_LENGTHS = slice(RecordView._fields.index("frontier"), None)  # its frontier, pages, table, receipt and node
+ABOVE_THE_LENGTHS = slice(RecordView._fields.index("frontiers"), None)  # its frontiers, pages, table, receipt and node
 
 _parts_of = attrgetter(*PARTS)
 _NONE: frozenset[str] = frozenset()
@@ -174,7 +174,7 @@ class Changes:
 def is_same_or_longer(earlier: RecordView, record: RecordView, page_size: int, max_context_len: int) -> bool:
     """Does a record differ from a correct one only by more tokens in the same pages?
 
-    Then it is correct, too: its pages, its row, protected_len and frontier are the same, and the laws demand less of
+    Then it is correct, too: its pages, its row, protected_len and frontiers are the same, and the laws demand less of
     them as `committed_len` and `launched_len` grow.
     """
     return (

@@ -21,7 +21,7 @@ BOTH, PREFILL, DECODE = "both", "prefill", "decode"
 class Limits(NamedTuple):
     """The limits of one engine, and what is known of its policies."""
 
-    page_size: int
+    page_size: int  # tokens of the pages by which prefixes are shared
     max_running_requests: int
     max_context_len: int
     chunk_len: int | None = None
@@ -36,11 +36,11 @@ class Limits(NamedTuple):
     estimates: Estimates | None = None  # None: the formula of admission is not known
     retracts_least_done: bool = False  # the request with the least output is retracted first; False: not known
     mixes_batches: bool = False  # a pass may have prefills and decodes, and all its tokens count against chunk_len
-    least_load_len: int | None = None  # the host tier makes no load that saves fewer tokens; None: not known
+    load_back_threshold: int | None = None  # the host tier makes no load that saves fewer tokens; None: not known
     writes_back: bool = False  # a page is copied to the host before it is evicted, or other pages are evicted first
     draft_len: int = 0  # the most draft tokens that a decode computes
     draft_row_len: int = 0  # tokens beyond max_context_len for which a row has entries, for drafts
-    timeout_ms: int | None = None  # the age at which a request times out; None: never, or not known
+    request_timeout_ms: int | None = None  # the age at which a request times out; None: never, or not known
     role: str = BOTH  # which part of each request the engine serves
     spare_len: int = 0  # free positions behind its prompt that a request must have when it arrives
     closes_idle_sessions: bool = False  # after a time without a turn a session is closed, and its KV is freed

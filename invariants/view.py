@@ -112,14 +112,14 @@ class PoolView:
 class ComponentView(NamedTuple):
     """One kind of KV that a token has: its pool, its window (None: the whole prefix is read) and its page size.
 
-    Components may share a pool.  A page size of 0 stands for the one in the engine's limits.  A component that
-    `has_states` keeps the state after a token, not the KV of each: a page holds the state after the last token computed
-    in it, and may be missing.  A token reads the state that the token before it left, so the window is 2.
+    Components may share a pool.  A component that `has_states` keeps the state after a token, not the KV of each: a
+    page holds the state after the last token computed in it, and may be missing.  A token reads the state that the
+    token before it left, so the window is 2.
     """
 
     pool: str
     window: int | None
-    page_size: int = 0
+    page_size: int
     has_states: bool = False
 
 
@@ -186,10 +186,9 @@ class RecordView(NamedTuple):
     allocated up to `allocated_len`.  `units` has, per component, one unit per page of [0, allocated_len), 0 for none.
 
     [0, protected_len) is shared with the tree; `node` is the node in which it ends (0: a root), and `receipt` the id of
-    the lock on it.  Private pages of windowed components below `frontier` were freed; a frontier at or below
-    protected_len is reported as 0.  If the windows slide apart, `frontiers` has the frontier of each component, and
-    `frontier` is unused.  `table` is the content of row `row` of the request table, one unit of the first
-    component's pool per page; a record without a row has `row` 0 and an empty table.
+    the lock on it.  `frontiers` has, per component, the position below which private pages were freed: 0 in one without
+    a window, and instead of a position at or below protected_len.  `table` is the content of row `row` of the request
+    table, one unit of the first component's pool per page; a record without a row has `row` 0 and an empty table.
     """
 
     owner: Owner
@@ -198,15 +197,11 @@ class RecordView(NamedTuple):
     committed_len: int
     launched_len: int
     allocated_len: int
-    frontier: int
+    frontiers: Sequence[int]
     units: tuple[Sequence[int], ...]
     table: Sequence[int]
     receipt: int
     node: int
-    frontiers: Sequence[int] = ()
-
-    def frontier_in(self, component: int) -> int:
-        return self.frontiers[component] if self.frontiers else self.frontier
 
 
 class RequestView(NamedTuple):
@@ -298,8 +293,8 @@ OPTIONAL_PARTS = (
 
 
 @lru_cache
-def _page_sizes(components: tuple[ComponentView, ...], page_size: int) -> tuple[int, ...]:
-    return tuple([component.page_size or page_size for component in components])
+def _page_sizes(components: tuple[ComponentView, ...]) -> tuple[int, ...]:
+    return tuple([component.page_size for component in components])
 
 
 @lru_cache
@@ -354,7 +349,7 @@ class Snapshot:
     @Derived
     def page_sizes(self) -> tuple[int, ...]:
         """The page size of each component."""
-        return _page_sizes(self.components, self.limits.page_size)
+        return _page_sizes(self.components)
 
     @index_of("pools")
     def has_fences(self) -> bool:

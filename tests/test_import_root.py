@@ -89,7 +89,7 @@ def test_attach_imports_our_attachment(foreign):
     run = run_in(foreign, "-m", "swarden", "attach", "sglang", "--", sys.executable, "-c", code)
 
     assert run.returncode == 0
-    assert "not attached" in run.stderr
+    assert "NOT ATTACHED" in run.stderr
     assert "foreign" not in run.stderr
 
 

@@ -60,6 +60,9 @@ MAY_IMPORT = {
         *("harness.core", "harness.search", "harness.strict", "harness.kit", "harness.engines.vllm"),
         *("hypothesis", "invariants", "msgspec"),
     ),
+    "harness/engines/vllm_cpu": (
+        *("harness.core", "harness.kit", "harness.engines.vllm", "harness.engines.vllm_cpu", "invariants", "msgspec"),
+    ),
 }
 # Inside the engine a part imports only lower layers.  Only the parts of the lowest layer import each other.
 LAYERS = (
@@ -114,8 +117,8 @@ BROAD_EXCEPTIONS = {"Exception", "BaseException"}
 MAY_CATCH_EVERYTHING: dict[tuple[str, str], str] = {  # (file, function): the reason
     ("harness/core/driver.py", "_call"): "an exception of the engine is a finding: it ends the run with a fingerprint",
     ("harness/core/target_fault.py", "blamed_on"): "an exception of a target is raised again as a fault of that target",
-    ("harness/core/remote.py", "answer"): "an exception of the engine is raised in the process that drives it",
-    ("harness/search/worker_process.py", "_serve"): "an internal error ends the run, and the log is kept",
+    ("harness/core/remote.py", "_answer"): "an exception of the engine is raised in the process that drives it",
+    ("harness/core/process.py", "serve"): "an internal error ends the process, and is the data of its death",
     ("engine_under_test/model/tokenizer_process.py", "answer"): "tokenizers raises a bare Exception for its errors",
     ("harness/cli.py", "run"): "the outermost handler: an internal error has its own exit code",
     ("engine_under_test/strict.py", "checker_of"): "the entry point of another package can raise anything",

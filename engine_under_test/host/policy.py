@@ -11,11 +11,11 @@ NUM_HITS = {"write_through": 1, "write_through_selective": 2}  # the insertion i
 class Policy:
     """Write-through copies a node after `num_hits` hits, write-back (None) when the node is evicted.
 
-    A prefix is loaded if that saves at least `least_load_len` tokens, or if it ends with tombstones.
+    A prefix is loaded if that saves at least `load_back_threshold` tokens, or if it ends with tombstones.
     """
 
     num_hits: int | None
-    least_load_len: int
+    load_back_threshold: int
 
     @classmethod
     def for_config(cls, config: EngineConfig) -> "Policy":

@@ -96,7 +96,7 @@ class HostTier:
         pools = self._memory.pools
         pages = dict(zip([pool.name for pool in pools], num_missing(self._cache.tree, match.reach), strict=True))
         ends_with_tombstones = any(pages[pool.name] for pool in pools if pool.leaves_tombstones)
-        is_worth_it = match.reach.length - match.length >= self._policy.least_load_len
+        is_worth_it = match.reach.length - match.length >= self._policy.load_back_threshold
         return pages if ends_with_tombstones or is_worth_it else {}
 
     def load_under_way(self, match: Match) -> LoadUnderWay | None:

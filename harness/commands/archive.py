@@ -13,6 +13,7 @@ from swarden.harness.commands.fuzz import STEP_TIMEOUT_S
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.oplog import OpLog, OpLogError
+from swarden.harness.core.process import ProcessLimits
 from swarden.harness.core.replay import Verdict
 from swarden.harness.report.story import replay_line
 from swarden.harness.search.archive import Archive, Archived, Quarantine, Sighting, Status
@@ -21,7 +22,6 @@ from swarden.harness.search.deaths import is_death
 from swarden.harness.search.findings import write as write_log
 from swarden.harness.search.renamed import rename_findings
 from swarden.harness.search.shards import replay_with_story
-from swarden.harness.search.worker_process import WorkerLimits
 
 ARCHIVE = Path(".swarden/archive")
 ArchiveOption = Annotated[Path, typer.Option("--archive", help="folder of the archive")]
@@ -129,7 +129,7 @@ def import_logs(
     for path in paths:
         log = OpLog.load(path)
         header = log.header
-        replays = replay_with_story(log, WorkerLimits(STEP_TIMEOUT_S))
+        replays = replay_with_story(log, ProcessLimits(STEP_TIMEOUT_S))
         name = header.expected or next(iter(replays.fingerprints), None)
         if name is None:
             raise UsageError(f"{path}: does not fail, and its header names no expected failure; name it there")

@@ -5,6 +5,7 @@ import os
 import shutil
 from enum import StrEnum
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, NamedTuple
 
 import typer
@@ -12,6 +13,8 @@ import typer
 from swarden.harness.core.errors import UsageError
 from swarden.harness.strict import hook
 from swarden.harness.strict.private import record_mode
+from swarden.harness.strict.required import RequiredCheck
+from swarden.harness.strict.status import FOLDER
 
 HOOK = Path(hook.__file__).parent  # the folder with the import hook
 OUT = Path(".swarden/strict")
@@ -51,8 +54,15 @@ def attach(
         OnViolation, typer.Option(help="log the first violation of each kind, or raise it in the scheduler")
     ] = OnViolation.LOG,
     out: Annotated[Path, typer.Option(help="folder for op-logs", metavar="DIR")] = OUT,
-) -> None:
-    """Replace this process by COMMAND; the check attaches to every scheduler of the engine that COMMAND starts."""
+    require: Annotated[bool, typer.Option(help="end COMMAND, with exit code 2, if the check is not attached")] = False,
+    require_seconds: Annotated[
+        float, typer.Option(min=1, help="with --require: the time from the start, or the scheduler's import, to that")
+    ] = 600,
+) -> int:
+    """Run COMMAND in place of this process; the check attaches to every scheduler of the engine that COMMAND starts.
+
+    With --require this process stays as its parent, forwards signals, and has its exit code.
+    """
     if engine not in ENGINES:
         raise UsageError(f"engine {engine!r} cannot be attached to; want {', '.join(ENGINES)}")
     record_mode(os.environ)
@@ -63,4 +73,8 @@ def attach(
     setting |= ENGINES[engine]._asdict()
     path = [str(HOOK), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path), "SWARDEN_ATTACH": json.dumps(setting)}
-    os.execve(program, command, environment)
+    if not require:
+        os.execve(program, command, environment)
+    with TemporaryDirectory(prefix="swarden-") as folder:
+        environment["SWARDEN_ATTACH"] = json.dumps({**setting, FOLDER: folder})
+        return RequiredCheck(Path(folder), seconds=require_seconds).run(command, environment)

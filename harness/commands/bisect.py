@@ -1,8 +1,6 @@
 """swarden bisect: the first version of an engine that an op-log fails on, and the first on which it no longer does."""
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -14,6 +12,7 @@ from swarden.harness.commands.replay import figures_of_replay
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.process import Process
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.releases import Releases, parsed
 
@@ -66,7 +65,8 @@ def bisect(
         if version not in replays:
             if install:
                 install_release(f"{name}=={version}", releases, version)
-            replays[version] = _replayed(path, f"{name}=={version}")
+            with Process() as process:
+                replays[version] = process.call(figures_of_replay, path, f"{name}=={version}")
             ERR.print(f"{version}: {_verdict(replays[version])}", markup=False)
         figures = replays[version]
         if figures["verdict"] == ERROR:
@@ -159,11 +159,6 @@ def _on_index(releases: Releases, *, needed: bool) -> list[str]:
             raise
         ERR.print(f"only installed releases are known: {error}", markup=False)
         return []
-
-
-def _replayed(path: Path, engine: str) -> dict[str, Any]:
-    with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as process:
-        return process.submit(figures_of_replay, path, engine).result()
 
 
 def _verdict(figures: dict[str, Any]) -> str:

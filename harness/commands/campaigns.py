@@ -13,12 +13,11 @@ from swarden.harness.core.mutant_file import mutant_of
 from swarden.harness.core.registry import target_of
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.corpus import rarest_first, write
-from swarden.harness.search.findings import FindingReport
 from swarden.harness.search.outcome import Outcome
 from swarden.harness.search.process import prepare_process
 from swarden.harness.search.profiles import SHRINK_CPU_SECONDS
+from swarden.harness.search.result import Finding
 from swarden.harness.search.shrink import ShrinkBudget
-from swarden.harness.search.worker_process import NotReproduced
 from swarden.harness.search.workers import WorkerGroup, interruptible
 
 END = object()
@@ -39,7 +38,7 @@ class Campaign:
     group: WorkerGroup
     lines: EventLines
     shrink_seconds: float
-    findings: list[FindingReport] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
     not_reproduced: list[str] = field(default_factory=list)
     is_interrupted: bool = False
 
@@ -51,12 +50,12 @@ class Campaign:
             result = self.group.result
             write(self.plan.corpus, rarest_first(result.rare), replaced=result.replayed)
         budget = ShrinkBudget(cpu_seconds=SHRINK_CPU_SECONDS)
-        for report in self.group.report_findings(self.plan.out, budget, seconds=self.shrink_seconds):
-            if isinstance(report, FindingReport):
-                self.findings.append(report)
-                self.lines.write("finding", engine=self.plan.engine, **report.figures())
-            elif isinstance(report, NotReproduced):
-                self.not_reproduced.append(report.reason)
+        for finding in self.group.report_findings(self.plan.out, budget, seconds=self.shrink_seconds):
+            if finding is not None and finding.why_flaky:
+                self.not_reproduced.append(finding.why_flaky)
+            elif finding is not None:
+                self.findings.append(finding)
+                self.lines.write("finding", engine=self.plan.engine, **finding.figures())
             yield
         self.is_interrupted = self.group.is_interrupted
 

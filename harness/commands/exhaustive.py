@@ -21,7 +21,7 @@ from swarden.harness.core.replay import planted
 from swarden.harness.core.target import ENGINE
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.exhaustive import Exploration, ExploredEngine, ExploredLength, alphabet_of, tiny_config
-from swarden.harness.search.findings import FindingReport, report_finding, write_unshrunk
+from swarden.harness.search.findings import report_finding, write_unshrunk
 from swarden.harness.search.outcome import NOT_JUDGED, VERDICTS
 from swarden.harness.search.process import prepare_process
 from swarden.harness.search.profiles import SHRINK_CPU_SECONDS
@@ -35,7 +35,7 @@ class Explored:
 
     depth: int
     levels: list[ExploredLength] = field(default_factory=list)
-    findings: list[FindingReport] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
     seconds: float = 0.0
     shrink_seconds: float = 0.0
     is_interrupted: bool = False
@@ -142,7 +142,7 @@ def _explored(plan: Plan, depth: int, shrink_seconds: float) -> Iterator[Explore
     )
     search = Exploration(subject, plan.workers, plan.seconds, plan.stop_on_first)
 
-    def report(finding: Finding, out: Path) -> FindingReport:
+    def report(finding: Finding, out: Path) -> Finding:
         if finding.died:
             return write_unshrunk(finding, out, "the sequence kills the process of the engine")
         ERR.print(shrinking_line(finding), markup=False)

@@ -18,6 +18,7 @@ from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode, worst
 from swarden.harness.core.files import check_target, opened, read_whole, write_whole
 from swarden.harness.core.limits import MAX_ARCHIVE_BYTES
+from swarden.harness.core.process import ProcessLimits
 from swarden.harness.core.registry import OWN
 from swarden.harness.nightly.events import Event
 from swarden.harness.nightly.journal import Journal
@@ -29,7 +30,6 @@ from swarden.harness.search.archive import Archive, Night
 from swarden.harness.search.archive_files import ArchiveError
 from swarden.harness.search.profiles import PROFILES
 from swarden.harness.search.shards import EngineBuild
-from swarden.harness.search.worker_process import WorkerLimits
 
 ARCHIVE = Path(".swarden/archive")
 MEMORY_GIB = 8.0
@@ -71,7 +71,7 @@ def nightly(
             ERR.print(line, markup=False, soft_wrap=True)
     else:
         place, night = resumed(resume)
-    limits = WorkerLimits(step_timeout, int(memory_gib * 2**30))
+    limits = ProcessLimits(step_timeout, int(memory_gib * 2**30))
     with _told_how_to_continue(place.nights_folder / night.name, night):
         builds = [EngineBuild(one.engine, one.version, one.source_hash) for one in night.engines]
         opening = pool_of_scheduler(scheduler, workers, builds) if scheduler else local_pool(workers)

@@ -11,7 +11,6 @@ from swarden.harness.core.target import Target
 from swarden.harness.report.wording import counted
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.result import Finding, Tallies
-from swarden.harness.search.worker_process import ReportTask
 from swarden.harness.search.workers import WorkerGroup
 
 SILENT_S = 5.0  # without a step, before a worker is shown as silent
@@ -40,8 +39,8 @@ class ProgressDisplay:
                     steps=tallies.steps,
                     failed_runs=tallies.failed_runs,
                 )
-        for worker in group.workers:
-            if isinstance(worker.task, ReportTask) and (finding := worker.task.finding).fingerprint not in self._shrunk:
+        for finding in group.shrinking:
+            if finding.fingerprint not in self._shrunk:
                 self._shrunk.add(finding.fingerprint)
                 of_all = f"{len(self._shrunk)} of {len(group.result.findings)}"
                 ERR.print(f"{self._plan.engine}: {shrinking_line(finding)}, {of_all}", markup=False)

@@ -1,8 +1,6 @@
 """swarden replay: runs op-logs again, each with a verdict."""
 
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -18,12 +16,12 @@ from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode, worst
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.printable import printable
+from swarden.harness.core.process import Death, Process
 from swarden.harness.core.registry import target_of
-from swarden.harness.core.replay import RUNS, Repeated, Verdict, repeat
+from swarden.harness.core.replay import RUNS, Replays, Verdict, repeat
 from swarden.harness.report.heading import configuration_line, mutant_lines, opening_lines
 from swarden.harness.report.story import StoryLine, StoryPart, story_lines
 from swarden.harness.search.deaths import death_of, is_expected
-from swarden.harness.search.jobs import JobDeath
 
 
 def replay(
@@ -73,7 +71,7 @@ class _Replaying:
         self._engine, self._runs, self._lines = engine, runs, lines
         self._processes = processes
         self._first = ""
-        self._pools: dict[str, ProcessPoolExecutor] = {}
+        self._others: dict[str, Process] = {}
 
     def ended(self, path: Path) -> Ended:
         try:
@@ -88,10 +86,10 @@ class _Replaying:
             raise UsageError(
                 f"--events: {path} is for {needed}, and an earlier op-log for {self._first}; want one of them"
             )
-        if needed not in self._pools:
-            pool = ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn"))
-            self._pools[needed] = self._processes.enter_context(pool)
-        return self._pools[needed].submit(_ended, path, log, self._engine, self._runs, EventLines(None)).result()
+        if needed not in self._others:
+            self._others[needed] = self._processes.enter_context(Process())
+        ended: Ended = self._others[needed].call(_ended, path, log, self._engine, self._runs, EventLines(None))
+        return ended
 
 
 def figures_of_replay(path: Path, engine: str) -> dict[str, Any]:
@@ -118,54 +116,51 @@ def _ended(path: Path, log: OpLog, engine: str | None, runs: int, lines: EventLi
         if death is not None:
             return _ended_by(death, path, log)
         on_transition = lines.write_transition if lines.is_on else None
-        repeated = repeat(log, runs, on_transition, trace_origins=True)
+        replays = repeat(log, runs, on_transition, trace_origins=True)
     except UsageError as error:
         return _error(path, error)
-    story = _lines_of(path, repeated)
+    story = _lines_of(path, log, replays)
     if engine is not None:
         target = target_of(engine)
         story.insert(
             1, StoryLine(StoryPart.EVIDENCE, f"replayed on {target.name} {target.version()}, as --engine says")
         )
-    return Ended(_code(repeated), _figures(path, repeated), story)
+    return Ended(_code(replays), _figures(path, log, replays), story)
 
 
-def _ended_by(death: JobDeath, path: Path, log: OpLog) -> Ended:
+def _ended_by(death: Death, path: Path, log: OpLog) -> Ended:
     """The result for a log that killed its process."""
     verdict = (Verdict.FAILED if is_expected(log, death) else Verdict.CHANGED).value
     story = [
         StoryLine(StoryPart.VERDICT, f"{verdict} {path}"),
-        StoryLine(StoryPart.EVIDENCE, f"run in a process of its own: {death}"),
+        StoryLine(StoryPart.EVIDENCE, f"run in a process of its own, which {death.how}"),
     ]
     headings = [
         *opening_lines(log.header),
         *(configuration_line(log.header, n) for n in range(len(log.header.configs))),
     ]
     story += [StoryLine(StoryPart.HEADING, heading) for heading in headings]
-    figures = _figures_of(path, log, verdict) | {"fingerprint": log.header.expected, "why": str(death)}
+    figures = _figures_of(path, log, verdict) | {"fingerprint": log.header.expected, "why": f"the process {death.how}"}
     return Ended(ExitCode.VIOLATED, figures, story)
 
 
-def _code(repeated: Repeated) -> ExitCode:
-    shown = repeated.reported
-    if repeated.verdict is Verdict.FLAKY or shown.is_nondeterministic:
+def _code(replays: Replays) -> ExitCode:
+    if replays.is_nondeterministic:
         return ExitCode.NONDETERMINISTIC
-    if shown.driver.failure is None:
+    if replays.failure is None:
         return ExitCode.CLEAN
-    return ExitCode.STUCK if shown.driver.failure.fingerprint == STUCK else ExitCode.VIOLATED
+    return ExitCode.STUCK if replays.failure.fingerprint == STUCK else ExitCode.VIOLATED
 
 
-def _figures(path: Path, repeated: Repeated) -> dict[str, Any]:
+def _figures(path: Path, log: OpLog, replays: Replays) -> dict[str, Any]:
     """The figures of one op-log for scripts; `fingerprint` is the expected one if it was found."""
-    log, failure = repeated.reported.log, repeated.reported.driver.failure
-    found = list(failure.fingerprints) if failure else []
-    expected = log.header.expected
-    return _figures_of(path, log, repeated.verdict.value) | {
-        "runs": len(repeated.runs),
-        "failures": repeated.num_failed,
+    found, expected = list(replays.fingerprints), log.header.expected
+    return _figures_of(path, log, replays.verdict.value) | {
+        "runs": replays.runs,
+        "failures": replays.failures,
         "fingerprint": expected if expected in found else next(iter(found), None),
         "fingerprints": found,
-        "diverged": repeated.first_difference or repeated.reported.diverged,
+        "diverged": replays.diverged or None,
     }
 
 
@@ -179,17 +174,14 @@ def _figures_of(path: Path, log: OpLog, verdict: str) -> dict[str, Any]:
     }
 
 
-def _lines_of(path: Path, repeated: Repeated) -> list[StoryLine]:
-    shown, verdict = repeated.reported, repeated.verdict
-    header, failure = shown.log.header, shown.driver.failure
-    counts = f": failed {repeated.num_failed} of {len(repeated.runs)} runs" if verdict is Verdict.FLAKY else ""
+def _lines_of(path: Path, log: OpLog, replays: Replays) -> list[StoryLine]:
+    header, failure, verdict = log.header, replays.failure, replays.verdict
+    counts = f": failed {replays.failures} of {replays.runs} runs" if verdict is Verdict.FLAKY else ""
     lines = [StoryLine(StoryPart.VERDICT, f"{verdict.value} {path}{counts}")]
-    if repeated.first_difference:
-        lines.append(StoryLine(StoryPart.EVIDENCE, f"not deterministic: {repeated.first_difference}"))
-    elif shown.diverged and shown.is_same_build:
-        lines.append(StoryLine(StoryPart.EVIDENCE, f"not deterministic: {shown.diverged}"))
-    elif shown.diverged:
-        remark = f"remark: another build wrote this log; the state differs from {shown.diverged}"
+    if replays.is_nondeterministic:
+        lines.append(StoryLine(StoryPart.EVIDENCE, f"not deterministic: {replays.diverged}"))
+    elif replays.diverged:
+        remark = f"remark: another build wrote this log; the state differs from {replays.diverged}"
         lines.append(StoryLine(StoryPart.EVIDENCE, remark))
     if header.truncated:
         lines.append(StoryLine(StoryPart.EVIDENCE, f"remark: not all of the run is in this log: {header.truncated}"))

@@ -1,14 +1,10 @@
 """swarden report: one page of an archive of nights, or of the findings of a campaign."""
 
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing
-from functools import partial
+from collections.abc import Iterator, Sequence
 from importlib.metadata import EntryPoint
 from itertools import groupby
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -18,12 +14,12 @@ from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import check_target, write_whole
 from swarden.harness.core.imports import importing
 from swarden.harness.core.oplog import OpLog, OpLogError
+from swarden.harness.core.process import HANG, Parent, Process, ProcessDied, ProcessLimits
 from swarden.harness.nightly.page import MeasuredCode, RunPart, page_of
 from swarden.harness.report.page import part_of_log
 
 SECONDS = 120.0
 SLOWEST = 4  # wall-clock seconds for a CPU second on a busy machine
-Send = Callable[[Sequence[Path], Connection], None]
 
 
 def report(
@@ -56,54 +52,35 @@ def _parts(paths: Sequence[Path], seconds: float) -> Iterator[tuple[Path, RunPar
     for _, group in groupby(sorted(paths, key=_engine_of), key=_engine_of):
         waiting = list(group)
         while waiting:
-            with closing(_received(_send_parts, list(waiting), seconds)) as parts:
+            with Process(limits=ProcessLimits(seconds)) as process:
+                parts = process.stream(_send_parts, list(waiting))
                 is_alive = True
                 while waiting and is_alive:
                     path = waiting.pop(0)
                     ERR.print(f"{path}", markup=False)
                     try:
                         yield path, next(parts)
-                    except (EOFError, TimeoutError) as error:
+                    except ProcessDied as error:
                         is_alive = False
-                        yield path, RunPart(why_not=f"the run {error}")
+                        yield path, RunPart(why_not=f"the run {_why(error, seconds)}")
 
 
 def _coverage(engine: str, paths: Sequence[Path], seconds: float) -> MeasuredCode | str:
     """The lines of an engine that these op-logs run, or the reason for which they are not known."""
-    with closing(_received(partial(_send_coverage, engine, seconds), paths, seconds * SLOWEST + SECONDS)) as received:
+    limit = seconds * SLOWEST + SECONDS
+    with Process(limits=ProcessLimits(limit)) as process:
         try:
-            measured: MeasuredCode | str = next(received)
-        except (EOFError, TimeoutError) as error:
-            return f"the corpus {error}"
-        return measured
+            [measured] = process.stream(_measure, engine, paths, seconds)
+        except UsageError as error:
+            return str(error)
+        except ProcessDied as error:
+            return f"the corpus {_why(error, limit)}"
+    found: MeasuredCode = measured
+    return found
 
 
-def _received(send: Send, paths: Sequence[Path], seconds: float) -> Generator[Any, None, None]:
-    """The objects that `send` sends in a new process.
-
-    Raises TimeoutError if the next one takes longer than `seconds`, and EOFError if the process has ended.
-    """
-    context = get_context("spawn")
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_start, args=(send, paths, sender), daemon=True)
-    process.start()
-    sender.close()
-    try:
-        receiver.recv()  # the process has started
-        while receiver.poll(seconds):
-            yield receiver.recv()
-        raise TimeoutError(f"took more than {seconds:g} s")
-    except EOFError as error:
-        raise EOFError("ended its process") from error
-    finally:
-        receiver.close()
-        process.kill()
-        process.join()
-
-
-def _start(send: Send, paths: Sequence[Path], sender: Connection) -> None:
-    sender.send(None)
-    send(paths, sender)
+def _why(error: ProcessDied, seconds: float) -> str:
+    return f"took more than {seconds:g} s" if error.death.kind == HANG else "ended its process"
 
 
 def _engine_of(path: Path) -> tuple[str, str]:
@@ -114,19 +91,19 @@ def _engine_of(path: Path) -> tuple[str, str]:
     return header.engine, header.version
 
 
-def _send_parts(paths: Sequence[Path], sender: Connection) -> None:
+def _send_parts(parent: Parent, paths: Sequence[Path]) -> None:
+    parent.beat()
     for path in paths:
         try:
             part = RunPart(html=str(part_of_log(load_for_here(path, inside=path.parent), path)))
         except UsageError as error:
             part = RunPart(why_not=str(error))
-        sender.send(part)
+        parent.send(part)
 
 
-def _send_coverage(engine: str, seconds: float, paths: Sequence[Path], sender: Connection) -> None:
-    try:
-        with importing("--coverage"):
-            measure = EntryPoint("", "swarden.harness.nightly.code_coverage:lines_run_by", "").load()
-        sender.send(measure(engine, paths, seconds))
-    except UsageError as error:
-        sender.send(str(error))
+def _measure(parent: Parent, engine: str, paths: Sequence[Path], seconds: float) -> MeasuredCode:
+    parent.beat()
+    with importing("--coverage"):
+        measure = EntryPoint("", "swarden.harness.nightly.code_coverage:lines_run_by", "").load()
+    measured: MeasuredCode = measure(engine, paths, seconds)
+    return measured

@@ -157,6 +157,7 @@ AnyOp = (
 
 # The operations on a whole engine, by clients and operators.
 SESSION_OPS: tuple[type[Op], ...] = (OpenSession, Turn, CloseSession)
+SERVING_OPS: tuple[type[Op], ...] = (Submit, Abort, Step, Flush, Pause, Resume, Inject, Heal, Drain, Accept)
 ENGINE_OPS: tuple[type[Op], ...] = (
     *(Submit, Abort, Step, AdvanceClock, Flush, Pressure, Pause, Resume, Inject, Heal, Drain, Accept),
     *SESSION_OPS,

@@ -1,24 +1,16 @@
-"""A system in a process of its own: a twin of an engine of which a process can hold only one.
+"""A system in a process of its own: a twin of an engine of which a process can hold only one."""
 
-The messages are pickled, between two processes of one program.
-"""
-
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cache
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
-from threading import Thread
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from swarden.harness.core.errors import RemoteError, UsageError
 from swarden.harness.core.fingerprint import fingerprint_of_error
 from swarden.harness.core.linked import joined
 from swarden.harness.core.mutant_file import mutant_of
 from swarden.harness.core.ops import Op
+from swarden.harness.core.process import Process, ProcessDied
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.system import System
 from swarden.harness.core.target_fault import blamed_on
@@ -74,51 +66,35 @@ class RemoteSystem:
         self._call("clear")
 
     def _call(self, name: str, *arguments: Any) -> Reply:
-        self._last = self._process.call(name, *arguments)
+        self._last = _call(self._process, name, *arguments)
         self.reference.expectations.update(self._last.expectations)
         return self._last
 
 
 def boot(engine: str, mutant: str | None) -> None:
     """Start the process for the twins of an engine, which imports the engine."""
-    _process_of(engine, mutant).call("boot", engine)
+    _call(_process_of(engine, mutant), "boot", engine)
 
 
-class _Process:
-    """The process, as its parent sees it: it ends when its standard input is closed."""
-
-    def __init__(self) -> None:
-        self._connection, theirs = Pipe()
-        command = [sys.executable, "-P", "-c", f"from {__name__} import serve; serve({theirs.fileno()})"]
-        self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=2, pass_fds=[theirs.fileno()])
-        theirs.close()
-
-    def call(self, name: str, *arguments: Any) -> Reply:
-        """Raises UsageError and RemoteError, as the call did; an interrupted call ends the process."""
-        with ExitStack() as unless_answered:
-            unless_answered.callback(self._end)
-            try:
-                self._connection.send((name, arguments))
-                reply = self._connection.recv()
-            except (EOFError, OSError) as error:
-                raise TwinFailed(f"the process of the twin ended in {name}") from error
-            unless_answered.pop_all()
-        if isinstance(reply, Exception):
-            raise reply
-        assert isinstance(reply, Reply), f"{reply!r} is not a reply"
-        return reply
-
-    def _end(self) -> None:
-        self._child.kill()
-        with self._child, self._connection:  # closes the pipes
-            self._child.wait()
-        _process_of.cache_clear()
+def _call(process: Process, name: str, *arguments: Any) -> Reply:
+    """Raises UsageError and RemoteError, as the call did; an interrupted call ends the process."""
+    try:
+        reply = process.call(_answer, name, arguments)
+    except ProcessDied as error:
+        raise TwinFailed(f"the process of the twin ended in {name}") from error
+    finally:
+        if process.has_ended:
+            _process_of.cache_clear()
+    if isinstance(reply, RemoteError):
+        raise reply
+    assert isinstance(reply, Reply), f"{reply!r} is not a reply"
+    return reply
 
 
 @cache
-def _process_of(_engine: str, _mutant: str | None) -> _Process:
+def _process_of(_engine: str, _mutant: str | None) -> Process:
     """The process for the twins of an engine with this mutant, as importing a serving engine takes seconds."""
-    return _Process()
+    return Process()
 
 
 # --- in the process
@@ -130,14 +106,14 @@ class _Server:
     def __init__(self) -> None:
         self._planted = ExitStack()
         self._mutant: str | None = None
-        self._package = self._engine = ""
+        self.package = self._engine = ""
         self._system: System | None = None
         self._sent: dict[int, tuple[int, str | None]] = {}
 
     def build(self, build: Build) -> None:
         target = target_of(build.engine)
         target.prepare_process()
-        self._package = target.code.package
+        self.package = target.code.package
         if build.mutant != self._mutant:  # a process has one from its first build on
             self._planted.enter_context(mutant_of(target, str(build.mutant)).planted())
             self._mutant = build.mutant
@@ -148,16 +124,7 @@ class _Server:
             systems = target.systems(build.machine, configs, build.model)
         self._system = joined(systems, target.machines[build.machine].ops)
 
-    def answer(self, name: str, arguments: tuple[Any, ...]) -> Reply | Exception:
-        """The reply to a call, or its error in a form that every process can read."""
-        try:
-            return self._call(name, arguments)
-        except UsageError as error:
-            return error
-        except Exception as error:
-            return RemoteError(f"{type(error).__name__}: {error}", fingerprint_of_error(error, self._package))
-
-    def _call(self, name: str, arguments: tuple[Any, ...]) -> Reply:
+    def call(self, name: str, arguments: tuple[Any, ...]) -> Reply:
         if name == "boot":
             target_of(*arguments).prepare_process()
             return Reply(result=True, has_work=False, drain_bound=0, expectations={})
@@ -178,18 +145,18 @@ class _Server:
         return Reply(bool(result), system.has_work, system.drain_bound, changed)
 
 
-def serve(descriptor: int) -> None:
-    """Answer the calls that come through this end of a pipe, until the parent ends."""
-    Thread(target=_end_with_parent, daemon=True).start()
-    connection, server = Connection(descriptor), _Server()
-    while True:
-        try:
-            name, arguments = connection.recv()
-        except EOFError:
-            return
-        connection.send(server.answer(name, arguments))
+@cache
+def _server() -> _Server:
+    """The server of this process."""
+    return _Server()
 
 
-def _end_with_parent() -> NoReturn:
-    sys.stdin.buffer.read()
-    os._exit(1)
+def _answer(name: str, arguments: tuple[Any, ...]) -> Reply | RemoteError:
+    """The reply to a call, or its error in a form that every process can read."""
+    server = _server()
+    try:
+        return server.call(name, arguments)
+    except UsageError:
+        raise
+    except Exception as error:
+        return RemoteError(f"{type(error).__name__}: {error}", fingerprint_of_error(error, server.package))

@@ -67,36 +67,47 @@ class Replayed:
     def is_same_build(self) -> bool:
         return self.log.header.source_hash == self.log.header.target.source_hash()
 
-    @property
-    def is_nondeterministic(self) -> bool:
-        return self.diverged is not None and self.is_same_build
-
 
 @dataclass(frozen=True)
-class Repeated:
-    """The runs of one log, in order."""
+class Replays:
+    """The verdict of running a log `runs` times, of which `failures` failed.
 
-    runs: Sequence[Replayed]
+    The fingerprints and the failure are those of the first run that failed.  `diverged` has the first difference of the
+    runs from each other, or of that run from the log; the latter is no nondeterminism if another build wrote the log.
+    `failure` stays in its process; `story` has the lines of its story, if it was asked for.
+    """
 
-    @property
-    def num_failed(self) -> int:
-        return sum(run.driver.failure is not None for run in self.runs)
-
-    @property
-    def first_difference(self) -> str | None:
-        """The first op after which a run differs from the first run; None if all runs are equal."""
-        first, others = self.runs[0].again, self.runs[1:]
-        differences = [_difference(first, run.driver, before="the first run") for run in others]
-        return next(filter(None, differences), None)
-
-    @property
-    def reported(self) -> Replayed:
-        """The run to report: the first that failed, or the first run if none failed."""
-        return next((run for run in self.runs if run.driver.failure is not None), self.runs[0])
+    verdict: Verdict
+    fingerprints: tuple[str, ...]
+    failures: int
+    runs: int
+    diverged: str = ""
+    is_same_build: bool = True
+    failure: Failure | None = None
+    story: tuple[str, ...] = ()
 
     @property
-    def verdict(self) -> Verdict:
-        return self.reported.verdict if self.first_difference is None else Verdict.FLAKY
+    def is_nondeterministic(self) -> bool:
+        return bool(self.diverged) and self.is_same_build
+
+
+def verdict_of(runs: Sequence[Replayed]) -> Replays:
+    """The verdict of the runs of one log."""
+    failed = [run for run in runs if run.driver.failure is not None]
+    shown = failed[0] if failed else runs[0]
+    first = runs[0].again
+    differences = (_difference(first, run.driver, before="the first run") for run in runs[1:])
+    difference = next(filter(None, differences), None)
+    failure = shown.driver.failure
+    return Replays(
+        Verdict.FLAKY if difference else shown.verdict,
+        failure.fingerprints if failure is not None else (),
+        len(failed),
+        len(runs),
+        difference or shown.diverged or "",
+        bool(difference) or shown.diverged is None or shown.is_same_build,
+        failure,
+    )
 
 
 def driver_of(
@@ -169,27 +180,31 @@ def planted(target: Target, mutant: str | None) -> AbstractContextManager[None]:
     return mutant_of(target, mutant).planted()
 
 
-def replay(log: OpLog, observe: Observe | None = None) -> Replayed:
+def replay(log: OpLog, observe: Observe | None = None, *, trace_origins: bool = False) -> Replayed:
     """Run a log once and compare the states with its digests.
 
     Raises TruncatedLog if the log is truncated and does not fail.
     """
-    return repeat(log, 1, observe).runs[0]
+    [run] = _runs_of(log, 1, observe, trace_origins=trace_origins)
+    return run
 
 
-def repeat(log: OpLog, runs: int = RUNS, observe: Observe | None = None, *, trace_origins: bool = False) -> Repeated:
+def repeat(log: OpLog, runs: int = RUNS, observe: Observe | None = None, *, trace_origins: bool = False) -> Replays:
     """Run a log `runs` times; `observe` is called with each transition of the first run.
 
     Raises TruncatedLog if the log is truncated and no run fails.
     """
+    return verdict_of(_runs_of(log, runs, observe, trace_origins=trace_origins))
+
+
+def _runs_of(log: OpLog, runs: int, observe: Observe | None, *, trace_origins: bool) -> list[Replayed]:
     done = []
     for run in range(runs):
         driver = run_log(log, keep_digests=True, observe=observe if not run else None, trace_origins=trace_origins)
         done.append(Replayed(log, driver, _difference(log, driver)))
-    repeated = Repeated(done)
-    if log.header.truncated and not repeated.num_failed:
+    if log.header.truncated and not any(run.driver.failure for run in done):
         raise TruncatedLog(f"does not fail, and a part of its run is missing: {log.header.truncated}")
-    return repeated
+    return done
 
 
 def _difference(log: OpLog, driver: Driver, *, before: str = "the log") -> str | None:

@@ -1,6 +1,6 @@
 """Owners of units where an engine names none: by the moves so far, and by the facts of tables and reader counts."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import compress
 from operator import ne
 from typing import NamedTuple
@@ -43,16 +43,19 @@ class Owners:
         given = [unit for unit, owner in self.owner_of.items() if owner == giver] if units is None else units
         return [seen.Given(self.pool, moved, giver, taker) for _, moved in self._move(given, lambda _: giver, taker)]
 
-    def settle(self, now: Mapping[int, Owner]) -> Iterator[seen.Freed | seen.Given]:
+    def settle(self, now: Mapping[int, Owner]) -> list[seen.Freed | seen.Given]:
         """The units whose owner is another one now, without a take or a free; nodes of a tree count as one owner."""
         changed: dict[tuple[Owner, Owner], list[int]] = {}
-        known = self.owner_of
-        for unit in compress(now, map(ne, map(known.get, now), now.values())):
+        known, events = self.owner_of, list[seen.Freed | seen.Given]()
+        for unit in list(compress(now, map(ne, map(known.get, now), now.values()))):
             was, owner = known.get(unit, FREE), now[unit]
-            if was not in (FREE, FENCE) and not was.kind == owner.kind == TREE_KIND:
+            if was.kind == owner.kind == TREE_KIND:
+                known[unit] = owner
+            elif was not in (FREE, FENCE):
                 changed.setdefault((was, owner), []).append(unit)
         for (was, owner), units in changed.items():
-            yield from self.free(units, cause="reset") if owner == FREE else self.give(was, owner, units)
+            events += self.free(units, cause="reset") if owner == FREE else self.give(was, owner, units)
+        return events
 
     def _known(self, unit: int) -> Owner:
         return self.owner_of.get(unit, UNKNOWN)

@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -50,16 +50,16 @@ PartsT = TypeVar("PartsT", bound=ReleaseParts)
 
 
 class BootedRelease(Generic[PartsT]):
-    """The release that this process has imported, if any; a process can import one release of a package."""
+    """Imports a release of a package by `load`, once; a process can import one release of a package."""
 
-    def __init__(self, package: str) -> None:
-        self._package = package
+    def __init__(self, package: str, load: Callable[[str, Sequence[Path]], PartsT]) -> None:
+        self._package, self._load = package, load
         self._release: PartsT | None = None
 
-    def get(self, version: str, load: Callable[[], PartsT]) -> PartsT:
-        """The release; `load` imports it, once per process.  Raises UsageError if another version is imported."""
+    def __call__(self, version: str, folders: Sequence[Path] = ()) -> PartsT:
+        """The release, from `folders` or the environment.  Raises UsageError if another version is imported."""
         if self._release is None:
-            self._release = load()
+            self._release = self._load(version, folders)
         if self._release.text != version:
             what = f"{self._package} {self._release.text} is loaded in this process, {version} is wanted"
             raise UsageError(f"{what}; run each release in a process of its own")

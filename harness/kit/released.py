@@ -1,30 +1,27 @@
 """Targets that drive several releases of a package, each in a process of its own."""
 
 import sys
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, Generic, Self
-
-import msgspec
+from typing import Generic, Self
 
 from swarden.harness.core.errors import InvalidConfig, UsageError
 from swarden.harness.core.imports import importing
 from swarden.harness.core.releases import Releases, in_environment
 from swarden.harness.core.sources import hash_of
-from swarden.harness.core.target import Target
-from swarden.harness.core.validation import validation_text
-from swarden.harness.kit.parts import PartsT
+from swarden.harness.core.validation import shortened
+from swarden.harness.kit.parts import BootedRelease, PartsT
+from swarden.harness.kit.settings import ConfiguredTarget, IfReleaseHas, Settings, declared
 
 
-class ReleasedTarget(Target, Generic[PartsT]):
+class ReleasedTarget(ConfiguredTarget, Generic[PartsT]):
     """One release of an engine; without `release` that of this environment, or the newest that is installed.
 
-    `config_type` is the type of its configurations, a msgspec.Struct.
+    `load` imports a release into this process, from folders or from the environment; it raises ImportError.
     """
 
     releases: Releases
-    config_type: type[msgspec.Struct]
+    load: BootedRelease[PartsT]
 
     def __init__(self, release: str = "") -> None:
         self._release = release or next(iter(self._versions()), "")
@@ -53,24 +50,8 @@ class ReleasedTarget(Target, Generic[PartsT]):
             install = f"swarden engines install {self.name}==VERSION"
             raise UsageError(f"no release of {self.name} is installed; run: {install}")
 
-    def encode(self, config: Any) -> dict[str, Any]:
-        encoded: dict[str, Any] = msgspec.to_builtins(config)
-        return encoded
-
-    def decode(self, mapping: Mapping[str, Any]) -> Any:
-        try:
-            return msgspec.convert(dict(mapping), self.config_type)
-        except msgspec.ValidationError as error:
-            if isinstance(error.__cause__, InvalidConfig):
-                raise error.__cause__ from error
-            raise InvalidConfig(validation_text(dict(mapping), error)) from error
-
     def prepare_process(self) -> None:
         self.booted()
-
-    def load(self, version: str, folders: tuple[Path, ...]) -> PartsT:
-        """Import a release into this process, from `folders` or from the environment; raises ImportError."""
-        raise NotImplementedError
 
     def booted(self) -> PartsT:
         """The release, imported; raises UsageError if it cannot be imported, or another one has been."""
@@ -81,6 +62,16 @@ class ReleasedTarget(Target, Generic[PartsT]):
         what, kinds = f"{self.name} {self._release}", (ImportError, SystemExit)
         with importing(what, repair, catches=kinds, can_install=not folders):
             return self.load(self._release, folders)
+
+    def booted_for(self, config: Settings) -> PartsT:
+        """The release, imported; raises InvalidConfig for a setting that it does not have."""
+        release = self.booted()
+        for name, (feature,) in declared(self.config_type, IfReleaseHas).items():
+            value, default = getattr(config, name), self.defaults[name]
+            if value != default and not release.has(feature):
+                what = f"{name} is {shortened(value)}, want {shortened(default)}"
+                raise InvalidConfig(f"{what} for {self.name} {release.text}: it has no such setting")
+        return release
 
     def _versions(self) -> list[str]:
         """The versions that can be driven here: that of this environment, then the installed ones, newest first."""

@@ -29,7 +29,7 @@ from swarden.harness.search.jobs import JobDeath, run_jobs
 from swarden.harness.search.process import prepare_process
 from swarden.harness.search.profiles import PROFILES
 from swarden.harness.search.result import Finding, Result
-from swarden.harness.search.shrink import DoesNotFail, ShrinkBudget
+from swarden.harness.search.shrink import ShrinkBudget
 
 FOUND_SHARE = 0.9  # of the seeds, for a mutant to count as found
 HANG_CPU_SECONDS = 60.0
@@ -219,9 +219,8 @@ def hunt(job: HuntJob, scope: Scope, *, limit_cpu: Callable[[float], None] = _un
         return searched
     limit_cpu(scope.seconds + scope.hang_seconds)
     finding = _with_listed_law(mutant, finding)
-    try:
-        report = report_finding(finding, out, ShrinkBudget(cpu_seconds=scope.seconds))
-    except DoesNotFail:
+    report = report_finding(finding, out, ShrinkBudget(cpu_seconds=scope.seconds))
+    if report.why_flaky:
         path = write(finding.log, finding.fingerprint, out)
         law = f"{finding.invariant}, which does not fail again"
         return replace(searched, outcome=HuntOutcome.BY_ANOTHER, law=law, path=str(path))

@@ -7,6 +7,7 @@ import msgspec
 
 from swarden.harness.core.fingerprint import current_fingerprint, slug
 from swarden.harness.core.oplog import OpLog
+from swarden.harness.report.story import StoryLine, StoryPart
 from swarden.harness.search.archive_files import ArchiveError, read, save
 from swarden.harness.search.corpus import RareRun
 from swarden.harness.search.night_records import ShardRecord
@@ -15,12 +16,17 @@ from swarden.harness.search.shards import ShardResult
 
 
 class FindingFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding that is not shrunk yet; `log` is the text of its op-log."""
+    """A finding that is not settled yet; `log` is the text of its op-log.
+
+    A build goes on with the shrink of this build alone: a candidate that has passed there may fail here.
+    """
 
     fingerprint: str
     log: str
     found_cpu_seconds: float
     died: str = ""
+    story: list[str] = []
+    passed: list[str] = []
 
     @classmethod
     def of(cls, finding: Finding) -> "FindingFile":
@@ -29,11 +35,21 @@ class FindingFile(msgspec.Struct, frozen=True, kw_only=True):
             log=finding.log.to_bytes().decode(),
             found_cpu_seconds=finding.found_cpu_seconds,
             died=finding.died,
+            story=[str(line) for line in finding.story],
+            passed=sorted(finding.passed),
         )
 
     def finding(self, path: Path, engine: str) -> Finding:
         log = OpLog.parse(self.log.encode(), path, engine=engine)
-        return Finding(current_fingerprint(self.fingerprint), log, self.found_cpu_seconds, died=self.died)
+        return Finding(
+            current_fingerprint(self.fingerprint),
+            log,
+            self.found_cpu_seconds,
+            engine,
+            died=self.died,
+            story=[StoryLine(StoryPart.EVIDENCE, line) for line in self.story],
+            passed=frozenset(self.passed if log.header.source_hash == log.header.target.source_hash() else ()),
+        )
 
 
 class RareFile(msgspec.Struct, frozen=True, kw_only=True):

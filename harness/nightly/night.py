@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.printable import printable
+from swarden.harness.core.process import ProcessLimits
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.validation import shortened
 from swarden.harness.nightly.events import Event, Phase, ShardLost
@@ -23,7 +24,6 @@ from swarden.harness.search.archive_files import check_inside, read, save
 from swarden.harness.search.night_order import latest
 from swarden.harness.search.night_records import PhaseRecord
 from swarden.harness.search.profiles import PROFILES, Profile
-from swarden.harness.search.worker_process import WorkerLimits
 
 NIGHT_FILE = "night.json"
 
@@ -35,7 +35,7 @@ class Coordinator:
     archive: Archive
     night: Night
     pool: JobPool
-    limits: WorkerLimits
+    limits: ProcessLimits
     emit: Callable[[Event], None] = lambda _: None
 
     @property

@@ -2,8 +2,8 @@
 
 from swarden.harness.core.driver import STUCK
 from swarden.harness.core.exit_codes import ExitCode, worst
+from swarden.harness.core.process import FAULT
 from swarden.harness.search.archive import FAILING, FindingOfNight, Night, Status
-from swarden.harness.search.deaths import FAULT
 from swarden.harness.search.outcome import NOT_JUDGED, VERDICTS
 
 NO_VERDICT = {ExitCode.MISUSE: "not readable"}

@@ -23,7 +23,7 @@ def state_text(snapshot: Snapshot) -> str:
         lines.append(
             f"record of {record.owner}: row {record.row}, protected {record.protected_len}, "
             f"committed {record.committed_len}, launched {record.launched_len}, allocated {record.allocated_len}, "
-            f"frontier {max([record.frontier, *record.frontiers])}, "
+            f"frontier {max(record.frontiers)}, "
             f"lock {record.receipt}"
         )
         for component, units in zip(snapshot.components, record.units, strict=True):

@@ -15,8 +15,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from swarden.harness.core.driver import Driver, Failure, KeptParts
 from swarden.harness.core.errors import InvalidConfig
-from swarden.harness.core.fingerprint import slug
-from swarden.harness.core.oplog import Header, OpLog, OpLogError
+from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Op
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import driver_of, log_of, planted, replay
@@ -24,8 +23,10 @@ from swarden.harness.core.running_log import RunningLog
 from swarden.harness.core.target import ENGINE
 from swarden.harness.core.target_fault import TargetFault, blamed_on
 from swarden.harness.core.twins import Twin, boot_twin, twin_for
+from swarden.harness.report.story import story_lines
 from swarden.harness.search.corpus import CorpusLog, CorpusPart, RareRun, Share, logs_of
 from swarden.harness.search.features import Features
+from swarden.harness.search.findings import save_unshrunk
 from swarden.harness.search.fixed_settings import Settings, have_settings, refusal, with_settings
 from swarden.harness.search.known import CONFIRMATIONS, KnownFailures
 from swarden.harness.search.machine import Player, RunListener, turns_of
@@ -159,7 +160,7 @@ class Worker(RunListener):
         """The driver of a run; None before the first run of the plan, and after the last run of the batch.
 
         Rejects the simplest run, with which each search begins, but for the first search of a machine; and a run whose
-        engines cannot be built with the settings of the plan, so that another configuration is drawn.
+        engines cannot be built with the settings or the model of the plan, so that another configuration is drawn.
         """
         current, self.next_run = self.next_run, self.next_run._replace(run=self.next_run.run + 1)
         is_repeated = self._repeats_simplest_run
@@ -183,7 +184,7 @@ class Worker(RunListener):
         try:
             return driver_of(header, keep=KEPT, observe=self._observe)
         except InvalidConfig:
-            if not self.plan.settings:
+            if not self.plan.settings and not header.model:
                 raise
             self.next_run = current
             reject()
@@ -228,19 +229,23 @@ class Worker(RunListener):
         log = log_of(self._run.header, driver)
         self._known.end_run(driver.failure)
         if driver.failure is not None:
-            small = self._known.record(driver.failure, log, lambda: self._beat(self.next_run))
-            self._add_finding(result, driver.failure, small)
-            is_rechecked = self._known.times[driver.failure.fingerprint] <= CONFIRMATIONS
+            self._add_finding(result, driver.failure, log)
+            is_rechecked = self._known.times[driver.failure.fingerprint] < CONFIRMATIONS
         else:
             self._keep(result, log)
             is_rechecked = (self.result.tallies.runs + 1) % self.plan.profile.recheck_every == 0
         if is_rechecked and not self._run.replays:
             self._recheck(result, log)
+        self._send(result)
+        if driver.failure is not None:
+            self._shrink_known(driver.failure, log)
+        if self._running is not None:
+            self._running.end()
+
+    def _send(self, result: Result) -> None:
         result.cpu_seconds = time.process_time() - self._started.cpu_s - self.result.cpu_seconds
         self.result.add(result)
         self._report(result)
-        if self._running is not None:
-            self._running.end()
 
     def on_fault(self, fault: TargetFault, driver: Driver | None) -> None:
         """Report a fault of the target; the log of the first run with it is kept."""
@@ -249,10 +254,9 @@ class Worker(RunListener):
         result = Result(run=(self._run.header.seed, self._run.header.run))
         if fault.fingerprint not in self.result.target_faults:
             log = OpLog(self._run.header, [] if driver is None else list(driver.ops))
-            path = save_unshrunk(log, fault.fingerprint, self.plan)
+            path = save_unshrunk(log, fault.fingerprint, self.plan.out, self.plan.seed)
             result.target_faults[fault.fingerprint] = f"{fault}" + (f"; replay: swarden replay {path}" if path else "")
-        self.result.add(result)
-        self._report(result)
+        self._send(result)
         if self._running is not None:
             self._running.end()
 
@@ -320,15 +324,27 @@ class Worker(RunListener):
         except FlakyFailure as error:  # the error is in one run, and Hypothesis has repeated it with the next one
             raise error.exceptions[0] from None
 
-    def _add_finding(self, result: Result, failure: Failure, log: OpLog) -> None:
-        """Add a failure with a new fingerprint, or with a smaller log than those before."""
-        known = self.result.findings.get(failure.fingerprint)
+    def _shrink_known(self, failure: Failure, log: OpLog) -> None:
+        """Count a failure whose finding was sent, so that it stays whatever the shrink of its log does."""
+        small = self._known.record(failure, log, lambda: self._beat(self.next_run))
+        if small is not None and isinstance(small.failure, Failure):
+            result = Result()
+            self._add_finding(result, small.failure, small.log, small.passed)
+            self._send(result)
+
+    def _add_finding(self, result: Result, failure: Failure, log: OpLog, passed: frozenset[str] = frozenset()) -> None:
+        """Add a failure with the fingerprint that its log expects, if that is new or the log smaller than before."""
+        name = log.header.expected or failure.fingerprint
+        known = self.result.findings.get(name)
         if known is None or measure(log) < measure(known.log):
-            result.findings[failure.fingerprint] = Finding(
-                failure.fingerprint,
+            result.findings[name] = Finding(
+                name,
                 log,
                 time.process_time() - self._started.cpu_s,
-                save_unshrunk(log, failure.fingerprint, self.plan),
+                self.plan.engine,
+                story=story_lines(log.header, failure),
+                passed=passed,
+                path=save_unshrunk(log, name, self.plan.out, self.plan.seed),
             )
 
     def _recheck(self, result: Result, log: OpLog) -> None:
@@ -342,7 +358,7 @@ class Worker(RunListener):
         if again.diverged is not None:
             name = f"batch {self.next_run.batch} run {log.header.run}"
             paths = [
-                save_unshrunk(one, f"nondeterministic {name} {part}", self.plan)
+                save_unshrunk(one, f"nondeterministic {name} {part}", self.plan.out, self.plan.seed)
                 for part, one in enumerate((log, again.again), 1)
             ]
             kept = f"; both logs are kept: {', '.join(map(str, paths))}" if all(paths) else ""
@@ -357,21 +373,6 @@ def _share_of(plan: Plan) -> Share:
     target = target_of(plan.engine)
     logs = [one for one in logs if have_settings(target, one.log.header.configs, plan.settings)]
     return Share(CorpusPart(logs[plan.first_run.batch % plan.workers :: plan.workers]))
-
-
-def save_unshrunk(log: OpLog, name: str, plan: Plan) -> Path | None:
-    """Write an unshrunk log; a file of the same name is overwritten.
-
-    Returns None if the plan has no folder or the file cannot be written; then the log is in memory only.
-    """
-    if plan.out is None:
-        return None
-    path = plan.out / f"{slug(name)}-seed{plan.seed}.unshrunk.oplog"
-    try:
-        log.save(path, overwrite=True, inside=plan.out)
-    except OpLogError:
-        return None
-    return path
 
 
 def _seconds_of(action: Callable[[], None]) -> float:

@@ -32,9 +32,9 @@ from swarden.harness.core.ops import (
     Submit,
     Turn,
 )
+from swarden.harness.core.process import CRASH, HANG
 from swarden.harness.core.system import System
 from swarden.harness.core.target import Pool, Shape, Target
-from swarden.harness.search.deaths import CRASH, HANG
 from swarden.harness.search.jobs import JobDeath, run_jobs
 from swarden.harness.search.result import Finding
 from swarden.invariants.catalog import catalog_of

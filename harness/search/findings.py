@@ -2,10 +2,9 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -15,10 +14,10 @@ from swarden.harness.core.files import write_whole
 from swarden.harness.core.fingerprint import slug
 from swarden.harness.core.oplog import OpLog, OpLogError
 from swarden.harness.core.printable import printable
-from swarden.harness.core.replay import failure_like, log_of, run_log
+from swarden.harness.core.replay import Replays, Verdict, failure_like, log_of, run_log
 from swarden.harness.report.story import StoryLine, StoryPart, replay_line, story_lines
 from swarden.harness.search.result import Finding
-from swarden.harness.search.shrink import BudgetSpent, DoesNotFail, ShrinkBudget, shrink
+from swarden.harness.search.shrink import BudgetSpent, DoesNotFail, ShrinkBudget, Shrunk, shrink
 
 TEST_FILE = '''"""{title}"""
 
@@ -38,54 +37,6 @@ def test_{name}():
 '''
 
 
-@dataclass(frozen=True)
-class FindingReport:
-    """A finding after it was shrunk and written; the figures are those of the shrunk log.
-
-    `path` is None if the log could not be written.  `engine_steps` is None if the log could not be shrunk.
-    `is_confirmed` is false if the run passes when it is repeated.
-    """
-
-    fingerprints: tuple[str, ...]
-    log: OpLog
-    engine_steps: int | None
-    found_cpu_seconds: float
-    shrink_cpu_seconds: float
-    path: Path | None
-    story: Sequence[StoryLine]
-    is_confirmed: bool = True
-
-    @property
-    def fingerprint(self) -> str:
-        return self.fingerprints[0]
-
-    @property
-    def ops(self) -> int:
-        return len(self.log.ops)
-
-    @property
-    def invariant(self) -> str:
-        """The first invariant or error of the finding."""
-        return self.laws[0]
-
-    @property
-    def laws(self) -> list[str]:
-        """The invariants and errors of the finding."""
-        return list(dict.fromkeys(name.split("/", maxsplit=1)[0] for name in self.fingerprints))
-
-    def figures(self) -> dict[str, Any]:
-        """The figures for scripts."""
-        return {
-            "fingerprint": self.fingerprint,
-            "invariant": self.invariant,
-            "ops": self.ops,
-            "engine_steps": self.engine_steps,
-            "found_cpu_seconds": round(self.found_cpu_seconds, 3),
-            "shrink_cpu_seconds": round(self.shrink_cpu_seconds, 3),
-            "path": str(self.path) if self.path else None,
-        }
-
-
 def report_finding(
     finding: Finding,
     out: Path,
@@ -93,13 +44,13 @@ def report_finding(
     *,
     heartbeat: Callable[[], None] = lambda: None,
     is_stopped: Callable[[], bool] = lambda: False,
-) -> FindingReport:
-    """Shrink a finding and write it below `out`, under a unique name; its unshrunk log is removed.
+) -> Finding:
+    """Shrink a finding, run its log again and write it below `out`, under a unique name; its unshrunk log is removed.
 
-    `heartbeat` is called once an engine step; `is_stopped` ends the shrinking, even within a run, with the smallest log
-    so far.
-    The log of a finding that killed its worker is run once more; if it passes, it is written unshrunk.  Raises
-    DoesNotFail if any other finding does not fail again; then it is written unshrunk.
+    A shrink that has begun before goes on.  `heartbeat` is called once an engine step; `is_stopped` ends the shrinking,
+    even within a run, with the smallest log so far.
+    The log of a finding that killed its worker is run once more; if it passes, it is written unshrunk.  So is any other
+    finding that does not fail again, which is FLAKY.
     """
 
     def go_on() -> None:
@@ -115,37 +66,50 @@ def report_finding(
         failure = run_log(finding.log, observe=lambda *_: heartbeat()).failure
         if failure is None:
             note = "the run was repeated and passed: the process was killed from outside, or lacked memory or time"
-            return write_unshrunk(finding, out, note, is_confirmed=False)
+            return write_unshrunk(finding, out, note, Replays(Verdict.FIXED, (), 0, 1))
         log = finding.log.as_regression(failure.fingerprint)
         finding = replace(finding, fingerprint=failure.fingerprint, log=log, died="")
     try:
-        small = shrink(finding.log, still_fails, budget)
-    except DoesNotFail as error:
-        raise _not_reproduced(finding, out) from error
+        small = shrink(finding.log, still_fails, budget, passed=finding.passed)
+    except DoesNotFail:
+        return _not_reproduced(finding, out)
+    return _sealed_finding(finding, small, out)
+
+
+def _sealed_finding(finding: Finding, small: Shrunk, out: Path) -> Finding:
+    """Run the shrunk log again and write it; the finding is FLAKY if it does not fail in this way."""
     log, driver = sealed(small.log)
-    if driver.failure is None or finding.fingerprint not in driver.failure.fingerprints:
-        raise _not_reproduced(finding, out)
-    further = [name for name in driver.failure.fingerprints if name != finding.fingerprint]
+    failure = driver.failure
+    if failure is None or finding.fingerprint not in failure.fingerprints:
+        return _not_reproduced(finding, out)
     path = _written(log, finding, out)
-    story = story_lines(log.header, driver.failure, path)
-    story += [StoryLine(StoryPart.EVIDENCE, f"while this was shrunk: {fault}") for fault in small.target_faults]
-    names, steps = (finding.fingerprint, *further), driver.counts.engine_steps
-    return FindingReport(names, log, steps, finding.found_cpu_seconds, small.cpu_seconds, path, story)
+    faults = [StoryLine(StoryPart.EVIDENCE, f"while this was shrunk: {fault}") for fault in small.target_faults]
+    return replace(
+        finding,
+        log=log,
+        story=[*story_lines(log.header, failure, path), *faults],
+        passed=small.passed,
+        path=path,
+        engine_steps=driver.counts.engine_steps,
+        shrink_cpu_seconds=small.cpu_seconds,
+        replays=Replays(Verdict.FAILED, failure.fingerprints, 1, 1),
+    )
 
 
-def _not_reproduced(finding: Finding, out: Path) -> DoesNotFail:
-    """Write the unshrunk finding and the log of the run that ended differently; returns the error to raise."""
+def _not_reproduced(finding: Finding, out: Path) -> Finding:
+    """The finding with both logs written: the unshrunk one, and that of the run that ended differently."""
     again = run_log(finding.log, keep_digests=True)
     kept = [_written(finding.log, finding, out)]
     if again.failure is None or finding.fingerprint not in again.failure.fingerprints:
         other = log_of(finding.log.header, again)
         kept.append(_written(other, replace(finding, fingerprint=f"not {finding.fingerprint}", path=None), out))
     paths = ", ".join(str(path) for path in kept if path) or "in memory only, because they cannot be written"
-    return DoesNotFail(f"{finding.fingerprint}: does not fail again; both logs are kept: {paths}")
+    why = f"{finding.fingerprint}: does not fail again; both logs are kept: {paths}"
+    return replace(finding, path=kept[0], replays=Replays(Verdict.FLAKY, (), 0, 1, diverged=why))
 
 
-def write_unshrunk(finding: Finding, out: Path, note: str, *, is_confirmed: bool = True) -> FindingReport:
-    """Write the unshrunk log of a finding that cannot be shrunk; `note` is the reason.
+def write_unshrunk(finding: Finding, out: Path, note: str, replays: Replays | None = None) -> Finding:
+    """Write the unshrunk log of a finding that cannot be shrunk, with the story that it has; `note` is the reason.
 
     No pytest file is written, because a log that kills its process would kill the whole test run.
     """
@@ -153,10 +117,25 @@ def write_unshrunk(finding: Finding, out: Path, note: str, *, is_confirmed: bool
     log = OpLog(header, finding.log.ops)
     path = _written(log, finding, out, with_test=False)
     first, *stack = finding.died.splitlines() or [""]
-    story = [StoryLine(StoryPart.CLAIM, f"{finding.fingerprint}: {first}".removesuffix(": "))]
+    story = [] if finding.story else [StoryLine(StoryPart.CLAIM, f"{finding.fingerprint}: {first}".removesuffix(": "))]
     story += [StoryLine(StoryPart.EVIDENCE, line.strip(), 2 * (len(line) - len(line.lstrip()))) for line in stack]
-    story += [StoryLine(StoryPart.EVIDENCE, note), *([replay_line(path)] if path else [])]
-    return FindingReport((finding.fingerprint,), log, None, finding.found_cpu_seconds, 0.0, path, story, is_confirmed)
+    story += [*finding.story, StoryLine(StoryPart.EVIDENCE, note), *([replay_line(path)] if path else [])]
+    return replace(finding, log=log, story=story, path=path, replays=replays)
+
+
+def save_unshrunk(log: OpLog, name: str, out: Path | None, seed: int) -> Path | None:
+    """Write an unshrunk log; a file of the same name is overwritten.
+
+    Returns None if there is no folder or the file cannot be written; then the log is in memory only.
+    """
+    if out is None:
+        return None
+    path = out / f"{slug(name)}-seed{seed}.unshrunk.oplog"
+    try:
+        log.save(path, overwrite=True, inside=out)
+    except OpLogError:
+        return None
+    return path
 
 
 def _written(log: OpLog, finding: Finding, out: Path, *, with_test: bool = True) -> Path | None:

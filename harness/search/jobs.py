@@ -6,14 +6,15 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
+from multiprocessing import parent_process
 from multiprocessing.connection import Connection, Pipe, wait
 from multiprocessing.context import ForkProcess
 from multiprocessing.popen_fork import Popen
+from threading import Thread
 from typing import Any, Generic, TypeVar
 
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import STOPPING
-from swarden.harness.search.parent import end_with_parent
 
 JobT = TypeVar("JobT")
 ResultT = TypeVar("ResultT")
@@ -145,8 +146,15 @@ def _work(work: Callable[[JobT], object], job: JobT, mailbox: Connection) -> Non
     """The main function of a job's process. The parent handles interrupts."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    end_with_parent()
+    Thread(target=_end_with_parent, daemon=True).start()
     try:
         mailbox.send(work(job))
     except UsageError as error:
         mailbox.send(error)
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    assert parent is not None, "only a child process has a parent"
+    parent.join()
+    os._exit(1)

@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from swarden.harness.core.driver import Failure
+from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Drain, Op, Step, Submit, name_of
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import failure_like
-from swarden.harness.core.target_fault import TargetFault
-from swarden.harness.search.shrink import BudgetSpent, DoesNotFail, ShrinkBudget, shrink
+from swarden.harness.search.shrink import BudgetSpent, ShrinkBudget, Shrunk, shrink
 
 CONFIRMATIONS = 2  # failed runs of one fingerprint that are run twice; later ones are not run again
 SHRINK_EXECUTIONS = 150  # not CPU time: the next runs of a campaign must not depend on the speed of the machine
@@ -110,19 +110,20 @@ class KnownFailures:
         self._is_cut = isinstance(op, UNAVOIDABLE)
         return True
 
-    def record(self, failure: Failure, log: OpLog, heartbeat: Callable[[], None]) -> OpLog:
+    def record(self, failure: Failure, log: OpLog, heartbeat: Callable[[], None]) -> Shrunk | None:
         """Count a failure. The one that confirms it gives the trail; later ones widen the trail.
 
-        Returns the log; that of the confirming failure is shrunk.
+        Returns the shrunk log of the failure that confirms it, if it fails again.
         """
         name = failure.fingerprint
+        small = None
         if name in self._trails:
             self._trails[name].widen(log.header)
         elif self.times[name] + 1 == CONFIRMATIONS:
-            log = _shrunk(log, name, heartbeat)
-            self._trails[name] = Trail.of(log)
+            small = _shrunk(log, name, heartbeat)
+            self._trails[name] = Trail.of(small.log if small is not None else log)
         self.times[name] += 1
-        return log
+        return small
 
     def end_run(self, failure: Failure | None) -> None:
         """Count how often the trails end in their failure, in runs that are not steered."""
@@ -158,8 +159,8 @@ def is_as_far(default: object, mark: object, value: object) -> bool:
     return here <= far if far < start else here >= far
 
 
-def _shrunk(log: OpLog, fingerprint: str, heartbeat: Callable[[], None]) -> OpLog:
-    """The log, shrunk within a few executions and steps; unchanged if it does not fail again."""
+def _shrunk(log: OpLog, fingerprint: str, heartbeat: Callable[[], None]) -> Shrunk | None:
+    """The log, shrunk within a few executions and steps; None if it does not fail again."""
     num_steps = 0
 
     def count_step() -> None:
@@ -173,6 +174,6 @@ def _shrunk(log: OpLog, fingerprint: str, heartbeat: Callable[[], None]) -> OpLo
         return failure_like(candidate, fingerprint, count_step)
 
     try:
-        return shrink(log, still_fails, ShrinkBudget(executions=SHRINK_EXECUTIONS, cpu_seconds=float("inf"))).log
-    except (DoesNotFail, TargetFault):
-        return log
+        return shrink(log, still_fails, ShrinkBudget(executions=SHRINK_EXECUTIONS, cpu_seconds=float("inf")))
+    except UsageError:  # it does not fail, or the engine cannot be built again
+        return None

@@ -9,14 +9,13 @@ from typing import Any
 from swarden.harness.core.driver import STUCK
 from swarden.harness.core.exit_codes import ExitCode, worst
 from swarden.harness.core.mutant import Mutant
+from swarden.harness.core.process import FAULT
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.target import Target
 from swarden.harness.report.wording import counted
 from swarden.harness.search.campaign import Plan
-from swarden.harness.search.deaths import FAULT
-from swarden.harness.search.findings import FindingReport
 from swarden.harness.search.floors import not_exercised, why_not_green
-from swarden.harness.search.result import Result
+from swarden.harness.search.result import Finding, Result
 
 NOT_JUDGED = "not judged"
 SHORTEST_BOOT_S = 0.1  # a shorter boot is not printed
@@ -42,7 +41,7 @@ class Outcome:
     plan: Plan
     command: str
     result: Result
-    findings: list[FindingReport] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
     not_reproduced: list[str] = field(default_factory=list)
     mutant: Mutant | None = None
     is_interrupted: bool = False
@@ -182,7 +181,7 @@ def summary_of_engines(outcomes: Sequence[Outcome], command: str) -> dict[str, A
     }
 
 
-def _code_of(finding: FindingReport) -> ExitCode:
+def _code_of(finding: Finding) -> ExitCode:
     """The exit code of a finding. A crash that passes when it is repeated does not prove a fault of the engine."""
     if finding.fingerprint.startswith(f"{FAULT}/"):
         return ExitCode.FAULT

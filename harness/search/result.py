@@ -1,37 +1,89 @@
 """The result of a campaign: its counts, its findings, and the runs that it keeps."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
 from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.replay import Replays, Verdict
+from swarden.harness.report.story import StoryLine
 from swarden.harness.search.corpus import RareRun
 from swarden.harness.search.shrink import measure
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]  # of a file, too: so that a rate of it is a number
 
 
-@dataclass
+@dataclass(frozen=True)
 class Finding:
-    """The failures with a fingerprint; `log` is the smallest of their logs, and `path` its file until it is shrunk.
+    """The failures of an engine with a fingerprint, and the smallest of their logs.
 
-    `died` describes the death of the worker process in the run; empty for all other findings.  `found_cpu_seconds` is
-    the CPU time of the worker until the first of them; for a death, the wall-clock time since the campaign began.
+    `found_cpu_seconds` is the CPU time of the worker until the first of them; for a death, the wall-clock time since
+    the campaign began.  `died` describes the death of the process in the run.  `story` is that of the failure in the
+    log.  `passed` are the candidates that the shrink of the log has run in vain; see shrink.py.
+    `path` is the file of the log, None if it could not be written.  `engine_steps` and `shrink_cpu_seconds` are those
+    of the shrunk log; None if it could not be shrunk.  `replays` is the verdict of running the log again, None if it
+    was not: FLAKY for a finding that does not fail again.
     """
 
     fingerprint: str
     log: OpLog
     found_cpu_seconds: float
-    path: Path | None = None
+    engine: str = ""
     died: str = ""
+    story: Sequence[StoryLine] = ()
+    passed: frozenset[str] = frozenset()
+    path: Path | None = None
+    engine_steps: int | None = None
+    shrink_cpu_seconds: float = 0.0
+    replays: Replays | None = None
+
+    def __str__(self) -> str:
+        return f"{self.fingerprint} on {self.engine}"
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether the log fails in the same way each time that it is run again."""
+        return self.replays is not None and self.replays.verdict is Verdict.FAILED
+
+    @property
+    def why_flaky(self) -> str:
+        """The reason, if the log does not fail again, or not always; else ""."""
+        return self.replays.diverged if self.replays is not None and self.replays.verdict is Verdict.FLAKY else ""
+
+    @property
+    def fingerprints(self) -> list[str]:
+        """Those of the failure in the log, that of the finding first."""
+        return list(dict.fromkeys((self.fingerprint, *(self.replays.fingerprints if self.replays else ()))))
+
+    @property
+    def laws(self) -> list[str]:
+        """The invariants and errors of the finding."""
+        return list(dict.fromkeys(name.split("/", maxsplit=1)[0] for name in self.fingerprints))
 
     @property
     def invariant(self) -> str:
-        """The invariant or error that the fingerprint names first."""
-        return self.fingerprint.split("/")[0]
+        """The first invariant or error of the finding."""
+        return self.laws[0]
+
+    @property
+    def ops(self) -> int:
+        return len(self.log.ops)
+
+    def figures(self) -> dict[str, Any]:
+        """The figures for scripts."""
+        return {
+            "fingerprint": self.fingerprint,
+            "invariant": self.invariant,
+            "ops": self.ops,
+            "engine_steps": self.engine_steps,
+            "found_cpu_seconds": round(self.found_cpu_seconds, 3),
+            "shrink_cpu_seconds": round(self.shrink_cpu_seconds, 3),
+            "path": str(self.path) if self.path else None,
+        }
 
 
 @dataclass

@@ -11,8 +11,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
-from multiprocessing import current_process
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,18 +21,17 @@ from swarden.harness.core.errors import UsageError
 from swarden.harness.core.mutant import Mutant, StaleMutant
 from swarden.harness.core.mutant_file import mutant_of
 from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.process import ProcessLimits
 from swarden.harness.core.registry import target_of
-from swarden.harness.core.replay import RUNS, Verdict
+from swarden.harness.core.replay import RUNS, Replays, Verdict
 from swarden.harness.core.twins import ALL
 from swarden.harness.search.campaign import Plan, RunIndex
 from swarden.harness.search.corpus import PER_BATCH, CorpusLog, CorpusPart
 from swarden.harness.search.deaths import is_death
-from swarden.harness.search.findings import FindingReport
 from swarden.harness.search.night_records import Canary
 from swarden.harness.search.profiles import SHRINK_CPU_SECONDS
 from swarden.harness.search.result import Finding, Result
 from swarden.harness.search.shrink import ShrinkBudget
-from swarden.harness.search.worker_process import NotReproduced, Replays, WorkerLimits
 from swarden.harness.search.workers import WorkerGroup
 
 BATCHES = 4  # of a shard
@@ -58,26 +56,6 @@ class ShardResult(NamedTuple):
 
     result: Result
     node: str
-
-
-@dataclass(frozen=True)
-class Settled:
-    """A finding after it was shrunk and run again.
-
-    `failures` of `runs` fresh processes failed with its fingerprint; `why` explains a finding that did not fail again
-    or cannot be run.
-    """
-
-    log: OpLog
-    story: list[str]
-    fingerprints: list[str]
-    failures: int = 0
-    runs: int = 0
-    why: str = ""
-
-    @property
-    def is_confirmed(self) -> bool:
-        return self.failures == FRESH
 
 
 def plan_of_shard(campaign: Plan, ordinal: int, corpus: list[CorpusLog]) -> Plan:
@@ -114,7 +92,7 @@ def build_of(engine: str) -> EngineBuild:
     return EngineBuild(engine, target.version(), target.source_hash())
 
 
-def run_shard(plan: Plan, limits: WorkerLimits, until: Collection[str] = ()) -> ShardResult:
+def run_shard(plan: Plan, limits: ProcessLimits, until: Collection[str] = ()) -> ShardResult:
     """Make the runs of a plan; a finding of one of the laws `until` ends them."""
     with _lane(plan.engine, limits) as group:
         for _ in group.running(plan):
@@ -123,7 +101,7 @@ def run_shard(plan: Plan, limits: WorkerLimits, until: Collection[str] = ()) -> 
         return ShardResult(group.result, socket.gethostname())
 
 
-def find_canary(campaign: Plan, mutants: Sequence[str], limits: WorkerLimits) -> Canary:
+def find_canary(campaign: Plan, mutants: Sequence[str], limits: ProcessLimits) -> Canary:
     """Hunt the first of these mutants that fits the engine."""
     target = target_of(campaign.engine)
     for mutant in (mutant_of(target, name) for name in mutants):
@@ -135,7 +113,7 @@ def find_canary(campaign: Plan, mutants: Sequence[str], limits: WorkerLimits) ->
     return Canary(engine=campaign.engine, mutant="")
 
 
-def _hunted(plan: Plan, mutant: Mutant, limits: WorkerLimits) -> Canary:
+def _hunted(plan: Plan, mutant: Mutant, limits: ProcessLimits) -> Canary:
     """Hunt a mutant. A failure that the engine has without it does not count: another seed follows."""
     runs, seconds = 0, 0.0
     for seed in range(plan.seed, plan.seed + CANARY_SEEDS):
@@ -149,14 +127,14 @@ def _hunted(plan: Plan, mutant: Mutant, limits: WorkerLimits) -> Canary:
     return Canary(engine=plan.engine, mutant=mutant.id, law=law, runs=runs, seconds=round(seconds, 3))
 
 
-def _is_of_the_mutant(finding: Finding, engine: str, limits: WorkerLimits) -> bool:
+def _is_of_the_mutant(finding: Finding, engine: str, limits: ProcessLimits) -> bool:
     """Whether the log of a finding does not fail in the same way without its mutant."""
     header = msgspec.structs.replace(finding.log.header, mutant=None)
     with _lane(engine, limits) as group:
         return finding.fingerprint not in group.replay(OpLog(header, finding.log.ops), 1).fingerprints
 
 
-def replay_log(content: bytes, path: Path, engine: str, mutant: str | None, limits: WorkerLimits) -> Replays | str:
+def replay_log(content: bytes, path: Path, engine: str, mutant: str | None, limits: ProcessLimits) -> Replays | str:
     """Run the content of an op-log file on an engine, with this mutant in place of its own.
 
     A log that kills its process against expectation is run again in a fresh process, because the process may have been
@@ -177,14 +155,14 @@ def replay_log(content: bytes, path: Path, engine: str, mutant: str | None, limi
         return str(error)
 
 
-def replay_with_story(log: OpLog, limits: WorkerLimits) -> Replays:
+def replay_with_story(log: OpLog, limits: ProcessLimits) -> Replays:
     """Run a log, with the story of its failure; raises UsageError if the log cannot be run."""
     with _lane(log.header.engine, limits) as group:
         return group.replay(log, RUNS, with_story=True)
 
 
 def replay_logs(
-    logs: Sequence[tuple[bytes, Path]], engine: str, mutant: str | None, limits: WorkerLimits
+    logs: Sequence[tuple[bytes, Path]], engine: str, mutant: str | None, limits: ProcessLimits
 ) -> tuple[Path, Replays | str]:
     """Replay the op-logs of one finding until one fails as it expects.
 
@@ -202,32 +180,32 @@ def _badness(replays: Replays | str) -> int:
     return BADNESS.index(replays.verdict if isinstance(replays, Replays) else None)
 
 
-def settle(finding: Finding, engine: str, limits: WorkerLimits) -> Settled:
-    """Shrink a finding, and run the shrunk log once in each of FRESH fresh processes."""
+def settle(finding: Finding, engine: str, limits: ProcessLimits) -> Finding:
+    """Shrink a finding, and run the shrunk log once in each of FRESH fresh processes; `replays` has their verdict."""
     with _lane(engine, limits) as group, tempfile.TemporaryDirectory(dir=group.folder) as folder:
         group.result = Result(findings={finding.fingerprint: finding})
         reports = group.report_findings(Path(folder), ShrinkBudget(cpu_seconds=SHRINK_CPU_SECONDS))
         [report] = [one for one in reports if one is not None]
-    if isinstance(report, NotReproduced):
-        return Settled(finding.log.as_regression(finding.fingerprint), [], [finding.fingerprint], why=report.reason)
-    again = []
+    if report.why_flaky:
+        return replace(report, log=report.log.as_regression(report.fingerprint))
+    again, why = [], ""
     try:
         for _ in range(FRESH):
             with _group(limits) as fresh:
                 again.append(fresh.replay(report.log, 1))
     except UsageError as error:
-        return _settled(report, again, str(error))
-    return _settled(report, again)
+        why = str(error)
+    return replace(report, replays=_together(report, again, why))
 
 
-def _settled(report: FindingReport, again: list[Replays], why: str = "") -> Settled:
-    failed = [one for one in again if one.verdict is Verdict.FAILED]
+def _together(report: Finding, again: Sequence[Replays], why: str) -> Replays:
+    """The verdict of the fresh processes; `why` says why a log cannot be run, "" if it can."""
     others = [one for one in again if one.verdict is not Verdict.FAILED]
     if others and not why:
-        one = others[0]
-        why = one.diverged or f"a fresh process: {one.verdict.value} {', '.join(one.fingerprints)}".rstrip()
-    story = [str(line) for line in report.story]
-    return Settled(report.log, story, list(report.fingerprints), len(failed), len(again), why)
+        first, *_ = others
+        why = first.diverged or f"a fresh process: {first.verdict.value} {', '.join(first.fingerprints)}".rstrip()
+    verdict = Verdict.FLAKY if why else Verdict.FAILED
+    return Replays(verdict, tuple(report.fingerprints), len(again) - len(others), len(again), why)
 
 
 # --- the worker processes
@@ -240,11 +218,11 @@ class Lane(NamedTuple):
     stack: ExitStack
 
 
-_LANES: dict[tuple[int, str, WorkerLimits], Lane] = {}
+_LANES: dict[tuple[int, str, ProcessLimits], Lane] = {}
 
 
 @contextmanager
-def _lane(engine: str, limits: WorkerLimits) -> Iterator[WorkerGroup]:
+def _lane(engine: str, limits: ProcessLimits) -> Iterator[WorkerGroup]:
     """The worker process of this thread for an engine with these limits; it boots once, and is closed by an error."""
     key = (threading.get_ident(), engine, limits)
     if key not in _LANES:
@@ -257,12 +235,7 @@ def _lane(engine: str, limits: WorkerLimits) -> Iterator[WorkerGroup]:
 
 
 @contextmanager
-def _group(limits: WorkerLimits) -> Iterator[WorkerGroup]:
-    if current_process().daemon:
-        raise UsageError(
-            "a process of the scheduler may not start worker processes; "
-            "start its workers with DASK_DISTRIBUTED__WORKER__DAEMON=False"
-        )
+def _group(limits: ProcessLimits) -> Iterator[WorkerGroup]:
     with WorkerGroup(1, None, hang_seconds=limits.hang_seconds, memory_bytes=limits.memory_bytes) as group:
         yield group
 
@@ -274,7 +247,7 @@ def interrupt_lanes() -> None:
             lane.group.interrupt()
 
 
-@atexit.register  # before multiprocessing waits for its children
+@atexit.register
 def close_lanes() -> None:
     """End the worker processes of all threads of this process."""
     while _LANES:

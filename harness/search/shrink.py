@@ -3,8 +3,11 @@
 It does not depend on an engine: a predicate runs each candidate, and a candidate that fails replaces the log.  A log is
 smaller if it has fewer ops, then fewer engine steps, then arguments closer to their defaults, then fewer settings that
 differ from the default, then lower numbers in these settings.
+
+A shrink that its budget has ended goes on from its smallest log, and runs no candidate again that has passed.
 """
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -70,8 +73,9 @@ class ShrinkBudget:
 class Shrunk:
     """The smallest failing log, without digests, and the cost of the shrink; `complete` unless the budget ended it.
 
-    `executions` counts the candidates that were run, `op_calls` their executed ops.  `target_faults` are those of
-    candidates, which count as candidates that do not fail.
+    `failure` is that of the log, None if there was no budget to run it.  `executions` counts the candidates that were
+    run, `op_calls` their executed ops.  `passed` has the hashes of the candidates that were run and did not fail,
+    those of earlier parts of the shrink too.  `target_faults` are those of candidates, which were not run to their end.
     """
 
     log: OpLog
@@ -79,6 +83,8 @@ class Shrunk:
     op_calls: int
     cpu_seconds: float
     complete: bool
+    failure: FailedRun | None
+    passed: frozenset[str]
     target_faults: Sequence[str] = ()
 
 
@@ -88,16 +94,27 @@ def shrink(
     budget: ShrinkBudget,
     *,
     simplify_config: bool = True,
+    passed: Iterable[str] = (),
 ) -> Shrunk:
-    """Make `log` smaller as long as `still_fails` returns a failure; raises DoesNotFail if it does not fail at all."""
-    search = _Search(OpLog(log.header, list(log.ops)), still_fails, budget)
+    """Make `log` smaller as long as `still_fails` returns a failure; raises DoesNotFail if it does not fail at all.
+
+    To go on with a shrink of this log, give what has `passed` in it.
+    """
+    search = _Search(OpLog(log.header, list(log.ops)), still_fails, budget, {*passed}, {*passed})
     complete = True
     try:
         search.run(simplify_config=simplify_config)
     except BudgetSpent:
         complete = False
     return Shrunk(
-        search.log, search.executions, search.op_calls, search.cpu_seconds, complete, [*search.target_faults.values()]
+        search.log,
+        search.executions,
+        search.op_calls,
+        search.cpu_seconds,
+        complete,
+        search.failure,
+        frozenset(search.passed),
+        [*search.target_faults.values()],
     )
 
 
@@ -112,18 +129,25 @@ def measure(log: OpLog) -> tuple[int, int, int, int, int]:
     return len(log.ops), steps, sum(map(size, log.ops)), len(changed), numbers
 
 
+def _key_of(candidate: OpLog) -> str:
+    """The hash of the configurations and the ops: all in which the candidates of one shrink differ."""
+    return hashlib.blake2b(msgspec.json.encode((candidate.header.configs, candidate.ops)), digest_size=8).hexdigest()
+
+
 @dataclass
 class _Search:
-    """The smallest failing log so far, and the candidates that passed."""
+    """The smallest failing log so far, its failure, and the candidates that passed."""
 
     log: OpLog
     still_fails: Callable[[OpLog], FailedRun | None]
     budget: ShrinkBudget
+    passed: set[str]
+    tried: set[str]  # and those that cannot be run to their end
+    failure: FailedRun | None = None
     executions: int = 0
     op_calls: int = 0
     target_faults: dict[str, str] = field(default_factory=dict)  # the first with each fingerprint
     _began: float = field(default_factory=process_time)
-    _passed: set[tuple[bytes, tuple[Op, ...]]] = field(default_factory=set)
 
     @property
     def cpu_seconds(self) -> float:
@@ -159,13 +183,14 @@ class _Search:
         self._delete_chunks(from_end=False)
         self._make_minimal(simpler_config)
         if len(self.log.ops) > (LONG_IN_A_LARGE_ENGINE if self._is_large else LONG_RESULT):
-            small, self.log = self.log, whole
+            small, failure, self.log = self.log, self.failure, whole
             try:
                 self._call_all(simpler_config)
                 self._delete_chunks(from_end=True)
                 self._make_minimal((*simpler_config, *(self._lower_config,) * simplify_config))
             finally:
-                self.log = min(small, self.log, key=measure)
+                if measure(small) <= measure(self.log):
+                    self.log, self.failure = small, failure
 
     def _make_minimal(self, simpler_config: Passes) -> None:
         """Shorten the log, then simplify it, in turn, until a simpler log cannot be shortened any more."""
@@ -194,14 +219,13 @@ class _Search:
         """Run a candidate that is smaller than the log and has not passed yet; true if it fails and becomes the log."""
         header = self.log.header if configs is None else msgspec.structs.replace(self.log.header, configs=configs)
         candidate = OpLog(header, list(ops))
-        key = (msgspec.json.encode(header.configs), tuple(ops))
-        if not ops or key in self._passed or measure(candidate) >= measure(self.log):
+        if not ops or measure(candidate) >= measure(self.log) or (key := _key_of(candidate)) in self.tried:
             return False
         has_failed = False
         with self._noting_faults():
             has_failed = self._run(candidate)
-        if not has_failed:
-            self._passed.add(key)
+            self.passed |= set() if has_failed else {key}
+        self.tried.add(key)
         return has_failed
 
     def _run(self, candidate: OpLog) -> bool:
@@ -214,7 +238,7 @@ class _Search:
             self.op_calls += len(candidate.ops)
             return False
         self.op_calls += failure.op_index + 1
-        self.log = OpLog(candidate.header, candidate.ops[: failure.op_index + 1])
+        self.log, self.failure = OpLog(candidate.header, candidate.ops[: failure.op_index + 1]), failure
         return True
 
     # --- passes

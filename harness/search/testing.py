@@ -8,14 +8,14 @@ from time import monotonic
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import target_of
-from swarden.harness.core.replay import repeat
+from swarden.harness.core.replay import replay
 from swarden.harness.report.story import story_lines
 from swarden.harness.search.campaign import Plan, Worker
 from swarden.harness.search.deaths import death_of
 from swarden.harness.search.findings import report_finding
 from swarden.harness.search.process import same_draws
 from swarden.harness.search.profiles import PROFILES, SHRINK_CPU_SECONDS, SHRINK_SECONDS
-from swarden.harness.search.shrink import DoesNotFail, ShrinkBudget
+from swarden.harness.search.shrink import ShrinkBudget
 
 
 def replayed(path: Path) -> str:
@@ -26,8 +26,8 @@ def replayed(path: Path) -> str:
     log = OpLog.load(path)
     death = death_of(log)
     if death is not None:
-        return f"{log.header.expected}: run in a process of its own: {death}"
-    failure = repeat(log, runs=1, trace_origins=True).runs[0].driver.failure
+        return f"{log.header.expected}: run in a process of its own, which {death.how}"
+    failure = replay(log, trace_origins=True).driver.failure
     return "\n".join(map(str, story_lines(log.header, failure, path))) if failure is not None else ""
 
 
@@ -89,10 +89,6 @@ def _stories(fuzz: Fuzz, out: Path) -> Iterator[str]:
     yield from result.target_faults.values()
     yield from (f"not deterministic: {place}" for place in result.diverged)
     for finding in result.findings.values():
-        try:
-            budget = ShrinkBudget(cpu_seconds=SHRINK_CPU_SECONDS)
-            report = report_finding(finding, out, budget, is_stopped=lambda: monotonic() > until)
-        except DoesNotFail as error:
-            yield f"not deterministic: {error}"
-        else:
-            yield "\n".join(map(str, report.story))
+        budget = ShrinkBudget(cpu_seconds=SHRINK_CPU_SECONDS)
+        report = report_finding(finding, out, budget, is_stopped=lambda: monotonic() > until)
+        yield f"not deterministic: {report.why_flaky}" if report.why_flaky else "\n".join(map(str, report.story))

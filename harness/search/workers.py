@@ -8,38 +8,28 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from math import ceil, inf
-from multiprocessing import get_context
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from shutil import rmtree
 from tempfile import mkdtemp
+from typing import Any
 
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import STOPPING
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.ops import name_of
-from swarden.harness.core.replay import RUNS, Verdict
+from swarden.harness.core.process import FAULT, POLL_S, Death, Ended, Process, ProcessLimits
+from swarden.harness.core.replay import RUNS, Replays, Verdict
 from swarden.harness.core.running_log import last_run
-from swarden.harness.search.campaign import Plan, RunIndex, save_unshrunk
-from swarden.harness.search.findings import FindingReport, write_unshrunk
+from swarden.harness.search.campaign import Plan, RunIndex
+from swarden.harness.search.findings import save_unshrunk, write_unshrunk
 from swarden.harness.search.result import Finding, Result, Tallies
 from swarden.harness.search.shrink import ShrinkBudget
-from swarden.harness.search.worker_process import (
-    Booted,
-    Done,
-    Message,
-    NotReproduced,
-    Replays,
-    ReplayTask,
-    ReportTask,
-    WorkerDeath,
-    WorkerLimits,
-    WorkerProcess,
-)
+from swarden.harness.search.tasks import make_runs, replay_log, report
 
-POLL_S = 0.2  # between two checks of the workers
 GRACE_S = 10.0  # for a worker to end its step after an interrupt
 DEATHS_OF_A_BATCH = 3  # of one worker without a finished run; then the worker skips to its next batch
+FAILED_AGAIN = Replays(Verdict.FAILED, (), 1, 1)
 MAX_DEATHS = 3 * DEATHS_OF_A_BATCH  # then the worker is not used any more
 
 
@@ -63,15 +53,15 @@ class WorkerGroup:
     ) -> None:
         self.result = Result()
         self.tallies = [Tallies() for _ in range(size)]  # of each worker
-        self.workers: list[WorkerProcess] = []
+        self.workers: list[Process] = []
         self.started_at = time.monotonic()  # once a worker has booted its engine, the end of that boot
         self.folder = Path(mkdtemp(prefix="swarden-")) if folder is None else folder
-        self._limits = WorkerLimits(hang_seconds, memory_bytes, is_folder_temporary=folder is None)
+        self._limits = ProcessLimits(hang_seconds, memory_bytes, is_folder_temporary=folder is None)
         self._on_progress = on_progress
-        self._stop = get_context("spawn").RawValue("b", 0)
-        self._mailbox: SimpleQueue[tuple[WorkerProcess, Message]] = SimpleQueue()
+        self._is_stopped = False
+        self._mailbox: SimpleQueue[tuple[Process, Any]] = SimpleQueue()
         self._deaths: Counter[int] = Counter()  # of each worker since its last finished run
-        self._checked_at = self.started_at
+        self._ended_runs: dict[int, tuple[int, int] | None] = {}  # of each worker the last run with a result
         self._interrupted_at: float | None = None
 
     def __enter__(self) -> "WorkerGroup":
@@ -97,7 +87,20 @@ class WorkerGroup:
 
     def stop(self) -> None:
         """End the current tasks early, and discard their current runs."""
-        self._stop.value = 1
+        self._is_stopped = True
+        for worker in self.workers:
+            worker.stop()
+
+    def _go_on(self) -> None:
+        self._is_stopped = False
+        for worker in self.workers:
+            worker.go_on()
+
+    @property
+    def shrinking(self) -> Iterator[Finding]:
+        """The findings that workers shrink now."""
+        tasks = (worker.task for worker in self.workers)
+        return (task.arguments[0] for task in tasks if task is not None and task.function is report)
 
     def run(self, plan: Plan) -> Result:
         """Make the plan's runs, batch by batch over the workers; returns the merged result of all workers."""
@@ -112,26 +115,23 @@ class WorkerGroup:
         """
         plan = replace(plan, workers=len(self.workers))
         self.result, self.started_at = Result(), time.monotonic()
-        for index, worker in enumerate(self.workers):
-            worker.give(replace(plan, first_run=RunIndex(plan.first_run.batch + index)))
+        for index in range(len(self.workers)):
+            self._give_runs(index, replace(plan, first_run=RunIndex(plan.first_run.batch + index)))
         for received in self._messages():
             if received is None:
                 yield
                 continue
             index, message = received
-            if isinstance(message, UsageError):
-                raise message
-            if isinstance(message, Booted):
-                self._note_boot(message.seconds)
-            elif isinstance(message, Result):
-                self._deaths[index], self.workers[index].ended_run = 0, message.run
-                self._add(index, message)
+            if isinstance(message, Result):
+                self._note(index, message)
                 if message.findings and plan.stop_on_first:
-                    self._stop.value = 1
-            elif isinstance(message, WorkerDeath):
+                    self.stop()
+            elif isinstance(message, Death):
                 self._replace_dead(index, message, plan)
+            elif isinstance(message.result, UsageError):
+                raise message.result
         self.result.seconds = time.monotonic() - self.started_at
-        self._stop.value = 0
+        self._go_on()
 
     def replay(self, log: OpLog, runs: int = RUNS, *, with_story: bool = False) -> Replays:
         """Run a log `runs` times in the first worker; if that dies, the log has failed with the kind of death.
@@ -139,15 +139,15 @@ class WorkerGroup:
         With `with_story` a failure that does not kill the worker has its story.  Raises UsageError if the log cannot
         be run, or is truncated and does not fail.
         """
-        self.workers[0].give(ReplayTask(log, runs, with_story))
+        self.workers[0].give(replay_log, log, runs, with_story)
         replays: Replays | UsageError | None = None
         for received in self._messages():
             if received is None:
                 continue
             index, message = received
-            if isinstance(message, Replays | UsageError):
-                replays = message
-            elif isinstance(message, WorkerDeath):
+            if isinstance(message, Ended):
+                replays = message.result
+            elif isinstance(message, Death):
                 expected = log.header.expected or ""
                 same = f"{expected}/".startswith(f"{message.name}/")
                 verdict = Verdict.FAILED if same or not expected else Verdict.CHANGED
@@ -158,9 +158,7 @@ class WorkerGroup:
         assert replays is not None, "a worker has ended its task without a message"
         return replays
 
-    def report_findings(
-        self, out: Path, budget: ShrinkBudget, *, seconds: float = inf
-    ) -> Iterator[FindingReport | NotReproduced | None]:
+    def report_findings(self, out: Path, budget: ShrinkBudget, *, seconds: float = inf) -> Iterator[Finding | None]:
         """Report each finding of the result, shrunk within its budget, and all of them within these seconds.
 
         A worker shrinks its finding in its share of the time that is left.  When the time is over, each further finding
@@ -169,13 +167,12 @@ class WorkerGroup:
         """
         until = time.monotonic() + seconds
         waiting = deque(self.result.findings.values())
-        reported: set[int] = set()  # the workers that have reported their finding, and have not sent Done yet
 
-        def give(worker: WorkerProcess) -> None:
+        def give(worker: Process) -> None:
             rounds = ceil(len(waiting) / len(self.workers))
             share_s = max(0.0, until - time.monotonic()) / rounds
             own = replace(budget, cpu_seconds=min(budget.cpu_seconds, share_s))
-            worker.give(ReportTask(waiting.popleft(), out, own))
+            worker.give(report, waiting.popleft(), out, own)
 
         for worker in self.workers[: len(waiting)]:
             give(worker)
@@ -187,31 +184,28 @@ class WorkerGroup:
                 continue
             index, message = received
             task = self.workers[index].task
-            if isinstance(message, FindingReport | NotReproduced):
-                reported.add(index)
-                yield message
-            elif isinstance(message, UsageError) and isinstance(task, ReportTask):  # such as a fault of the target
-                reported.add(index)
-                yield write_unshrunk(task.finding, out, f"when the run is repeated: {message}")
-            elif isinstance(message, WorkerDeath):
-                if isinstance(task, ReportTask) and index not in reported:
+            if isinstance(message, Death):
+                if task is not None:
                     note = f"when the run is repeated, the process {message.how}"
-                    yield write_unshrunk(task.finding, out, note, is_confirmed=not self._is_overdue)
+                    yield write_unshrunk(task.arguments[0], out, note, None if self._is_overdue else FAILED_AGAIN)
                 self._replace(index)
-            if isinstance(message, Done | WorkerDeath):
-                reported.discard(index)
-                if self._is_overdue:
-                    note = "interrupted before it was repeated"
-                    yield from (write_unshrunk(one, out, note, is_confirmed=False) for one in waiting)
-                    waiting.clear()
-                elif waiting:
-                    give(self.workers[index])
-        self._stop.value = 0
+            elif task is not None and isinstance(message.result, UsageError):  # such as a fault of the target
+                note = f"when the run is repeated: {message.result}"
+                yield write_unshrunk(task.arguments[0], out, note, FAILED_AGAIN)
+            else:
+                yield message.result
+            if self._is_overdue:
+                note = "interrupted before it was repeated"
+                yield from (write_unshrunk(one, out, note) for one in waiting)
+                waiting.clear()
+            elif waiting:
+                give(self.workers[index])
+        self._go_on()
 
     # --- the processes
 
-    def _messages(self) -> Iterator[tuple[int, Message] | None]:
-        """The messages of the workers, until no worker has a task; a worker is idle once its Done is yielded.
+    def _messages(self) -> Iterator[tuple[int, Any] | None]:
+        """The messages of the workers, until no worker has a task; a worker keeps its task while its Ended is handled.
 
         None is yielded when there is no further message yet.
         """
@@ -224,38 +218,33 @@ class WorkerGroup:
                 yield None
                 continue
             if worker in self.workers:  # a replaced worker is not
-                if isinstance(message, Done):
-                    worker.task = None
+                task = worker.task
                 yield self.workers.index(worker), message
+                if isinstance(message, Ended) and worker.task is task:
+                    worker.task = None
             if self._mailbox.empty():
                 yield None
 
     def _kill_hung_workers(self) -> None:
-        """Kill workers that hang; after an interrupt, those that boot or have made no step for GRACE_S.
-
-        Time in which this process itself was stopped does not count.
-        """
-        now = time.monotonic()
-        elapsed_s, self._checked_at = min(now - self._checked_at, 5 * POLL_S), now
+        """Kill workers that hang; after an interrupt, those that boot or have made no step for GRACE_S."""
         for worker in self.workers:
-            if worker.task is not None:
-                bound = GRACE_S * worker.has_started if self._is_overdue else self._limits.hang_seconds
-                worker.kill_if_hung(elapsed_s, hang_seconds=bound)
+            worker.kill_if_hung(GRACE_S * worker.has_started if self._is_overdue else self._limits.hang_seconds)
 
     @property
     def _is_overdue(self) -> bool:
         """Whether GRACE_S have passed since an interrupt whose tasks have not all ended."""
         since = self._interrupted_at
-        return since is not None and bool(self._stop.value) and time.monotonic() - since > GRACE_S
+        return since is not None and self._is_stopped and time.monotonic() - since > GRACE_S
 
-    def _started(self, index: int) -> WorkerProcess:
-        running = self.folder / f".worker-{os.getpid()}-{index}.running.oplog"
-        return WorkerProcess(
-            running,
-            self._stop,
-            lambda worker, message: self._mailbox.put((worker, message)),
-            self._limits,
-        )
+    def _started(self, index: int) -> Process:
+        worker = Process(self.folder / f".worker-{os.getpid()}-{index}.running.oplog", self._limits)
+        if self._is_stopped:
+            worker.stop()
+        worker.listen(lambda process, message: self._mailbox.put((process, message)))
+        return worker
+
+    def _give_runs(self, index: int, plan: Plan) -> None:
+        self.workers[index].give(make_runs, plan, place=plan.first_run)
 
     def _replace(self, index: int) -> None:
         self.workers[index].kill()
@@ -263,30 +252,34 @@ class WorkerGroup:
 
     # --- the result
 
-    def _note_boot(self, seconds: float) -> None:
-        if not self.result.boots:
+    def _note(self, index: int, result: Result) -> None:
+        """Add the result of a run, or of the boot of a worker."""
+        if result.run is not None:
+            self._deaths[index], self._ended_runs[index] = 0, result.run
+        elif result.boots and not self.result.boots:
             self.started_at = time.monotonic()
-        self.result.boots.append(seconds)
+        self._add(index, result)
 
     def _add(self, index: int, result: Result) -> None:
         self.result.add(result)
         self.tallies[index].add(result.tallies)
 
-    def _replace_dead(self, index: int, death: WorkerDeath, plan: Plan) -> None:
+    def _replace_dead(self, index: int, death: Death, plan: Plan) -> None:
         """Replace a dead worker: unless the tasks are stopped, its run is a finding, and the new worker continues.
 
         It continues with the next run, or with its next batch after DEATHS_OF_A_BATCH deaths without a finished run.
         After MAX_DEATHS it gets no further task.
         """
         worker, left_s = self.workers[index], plan.seconds - (time.monotonic() - self.started_at)
-        next_run, had_task = worker.next_run, worker.task is not None
+        next_run, had_task = RunIndex(*worker.place), worker.task is not None
         self.result.replaced.append(f"worker {index} {death.how}")
         self._deaths[index] += had_task
-        if had_task and not self._stop.value:
+        if had_task and not self._is_stopped:
             self._add(index, self._result_of_death(index, death, plan))
-            self._stop.value = plan.stop_on_first and bool(self.result.findings)
+            if plan.stop_on_first and self.result.findings:
+                self.stop()
         self._replace(index)
-        if not had_task or self._stop.value or left_s <= 0:
+        if not had_task or self._is_stopped or left_s <= 0:
             return
         if self._deaths[index] >= MAX_DEATHS:
             note = f"worker {index} died {MAX_DEATHS} times without a finished run in between: not used any more"
@@ -294,12 +287,13 @@ class WorkerGroup:
             return
         if self._deaths[index] % DEATHS_OF_A_BATCH == 0:
             next_run = RunIndex(next_run.batch + plan.workers)
-        self.workers[index].give(replace(plan, first_run=next_run, seconds=left_s))
+        self._give_runs(index, replace(plan, first_run=next_run, seconds=left_s))
 
-    def _result_of_death(self, index: int, death: WorkerDeath, plan: Plan) -> Result:
+    def _result_of_death(self, index: int, death: Death, plan: Plan) -> Result:
         """The result of a worker's death: the run that the worker had started has failed."""
-        log = last_run(self.workers[index].running)
-        if log is not None and (log.header.seed, log.header.run) == self.workers[index].ended_run:
+        log = last_run(self.workers[index].running or self.folder)
+        has_ended = log is not None and (log.header.seed, log.header.run) == self._ended_runs.get(index)
+        if has_ended and death.kind != FAULT:  # its finding, which was being shrunk, is repeated later
             return Result()
         if log is None:
             if not self.workers[index].has_started:
@@ -312,7 +306,8 @@ class WorkerGroup:
             fingerprint,
             log,
             time.monotonic() - self.started_at,
-            save_unshrunk(log, fingerprint, plan),
+            plan.engine,
+            path=save_unshrunk(log, fingerprint, plan.out, plan.seed),
             died="\n".join([summary, *death.stack.splitlines()]),
         )
         tallies = Tallies(runs=1, failed_runs=1, failures=Counter({fingerprint: 1}))

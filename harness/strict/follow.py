@@ -4,7 +4,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import wraps
-from inspect import signature
+from inspect import Parameter, signature
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.fingerprint import fingerprint_of_error
 from swarden.harness.core.releases import in_environment
+from swarden.harness.strict import status
 from swarden.harness.strict.audit import Audit
 from swarden.harness.strict.checker import Level, StrictChecker, census_of
 from swarden.harness.strict.live import Live, MemoryViolation
@@ -108,9 +109,9 @@ class Follow(NamedTuple):
 
 
 def wrap(kind: type, calls: Mapping[str, Follow], package: str, setting: Mapping[str, str], attach: "Attach") -> None:
-    """Wrap these methods of a scheduler class; if one is missing, wrap none and name it in the log."""
+    """Wrap these methods of a scheduler class; if one is missing, wrap none and name it."""
     if missing := [name for name in calls if not hasattr(kind, name)]:
-        LOGGER.warning("not attached: the scheduler has no %s", ", ".join(missing))
+        status.refused(setting, f"it has no {', '.join(missing)}")
         return
 
     def start(scheduler: Any, call: str) -> None:
@@ -139,27 +140,33 @@ def _attached(package: str, setting: Mapping[str, str], attach: Callable[[str], 
         attachment = attach(found.version)
         attachment.start(setting)
     except UsageError as error:
-        LOGGER.warning("not attached to the scheduler: %s", error)
+        status.refused(setting, str(error))
         return None
-    except Exception:
-        LOGGER.exception("not attached to the scheduler: internal error of swarden")
+    except Exception as error:
+        status.refused(setting, "internal error of swarden", error)
         return None
-    LOGGER.info("attached to the scheduler, level %s, op-logs in %s", setting["level"], setting["out"])
+    status.attached(setting)
     return attachment
 
 
 def _followed(original: Callable[..., Any], follow: Follow, start: Callable[[Any, str], None]) -> Callable[..., Any]:
-    name, parameters = original.__name__, signature(original)
-    is_constructor = name == "__init__"
+    name, is_constructor = original.__name__, original.__name__ == "__init__"
+    parameters = signature(original)
+    defaults = [parameter.default for parameter in parameters.parameters.values()][1:]
+
+    def arguments(scheduler: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
+        if not kwargs and Parameter.empty not in defaults[len(args) :]:  # a bind costs more than the check of a step
+            return *args, *defaults[len(args) :]
+        call = parameters.bind(scheduler, *args, **kwargs)
+        call.apply_defaults()
+        return tuple(call.arguments.values())[1:]
 
     @wraps(original)
     def method(scheduler: Any, *args: Any, **kwargs: Any) -> Any:
         if follow.starts and not is_constructor:
             start(scheduler, name)
         if follow.before is not None:
-            call = parameters.bind(scheduler, *args, **kwargs)
-            call.apply_defaults()
-            _act(scheduler, follow.before, tuple(call.arguments.values())[1:])
+            _act(scheduler, follow.before, arguments(scheduler, args, kwargs))
         try:
             result = original(scheduler, *args, **kwargs)
             _act(scheduler, follow.after, result)

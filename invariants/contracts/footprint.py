@@ -48,7 +48,7 @@ def private_windows_are_bounded(change: Transition) -> Evidence:
         if component.window is not None:
             most = kept_len(component.window, page_size) + page_size - 1 + after.limits.window_slack
             for record in after.records or ():
-                frontier = record.frontier_in(index)
+                frontier = record.frontiers[index]
                 if record.committed_len - max(frontier, record.protected_len) > most:
                     committed = _committed_before(earlier, record)
                     kept = committed - max(frontier, record.protected_len)

@@ -118,17 +118,18 @@ def loaded_prefixes_are_used(change: Transition) -> Evidence:
             yield found(request_ref(event.request_id), LoadCode.LOADED_BUT_UNUSED, **lengths)
 
 
-def least_load_is_known(change: Transition) -> bool:
-    return change.after.limits.least_load_len is not None
+def load_back_threshold_is_known(change: Transition) -> bool:
+    return change.after.limits.load_back_threshold is not None
 
 
-@invariant(When.STEP, needs=("nodes", "requests", "copy_jobs"), on=(Admitted,), given=least_load_is_known)
+@invariant(When.STEP, needs=("nodes", "requests", "copy_jobs"), on=(Admitted,), given=load_back_threshold_is_known)
 def host_prefixes_are_loaded(change: Transition) -> Evidence:
     """If copies on the host extend the cached prefix of a request, it is admitted only after they were loaded.
 
-    A load that restores only windowed pages is always made, any other if it saves at least least_load_len tokens.  The
-    check of a step ends at the first event that changes the tree's content.  It also ends when a request may be alone
-    while the pages of all requests do not fit, because that one may start without the load.  Source: sglang pull 27391.
+    A load that restores only windowed pages is always made, any other if it saves at least load_back_threshold tokens.
+    The check of a step ends at the first event that changes the tree's content.  It also ends when a request may be
+    alone while the pages of all requests do not fit, because that one may start without the load.  Source: sglang pull
+    27391.
     """
     waiting = {request.id: request for request in change.before.requests or () if request.place == Place.WAITING}
     loading = {event.request_id for event in change.events_of(LoadPlanned)}
@@ -165,7 +166,7 @@ def _lacking(snapshot: Snapshot, namespace: int, tokens: Sequence[int]) -> list[
 
 def _reach_worth_a_load(snapshot: Snapshot, namespace: int, tokens: Sequence[int], start: int) -> int | None:
     """The length behind which a request could start after a load from the host; None if a load is not worth it."""
-    page_size, least = snapshot.limits.page_size, snapshot.limits.least_load_len or 0
+    page_size, least = snapshot.limits.page_size, snapshot.limits.load_back_threshold or 0
     usable = tokens[: max(0, len(tokens) - 1) // page_size * page_size]
     reach = reachable_len(snapshot, namespace, usable)
     pages = list(cached_pages(snapshot, namespace, usable[:reach]))

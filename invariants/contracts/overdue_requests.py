@@ -13,7 +13,7 @@ class OverdueRequestsCode(Code):
 @invariant(When.STEP, needs=("requests",), given=has_timeout)
 def old_requests_time_out(change: Transition) -> Evidence:
     """No request is left after a step in which its age had reached the timeout."""
-    limit = change.after.limits.timeout_ms
+    limit = change.after.limits.request_timeout_ms
     assert limit is not None, "timeout_ms is needed"
     for request in change.after.requests or ():
         if request.age_ms is not None and request.age_ms >= limit:

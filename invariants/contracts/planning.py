@@ -260,7 +260,7 @@ class Planner:
     def _decode(self, request: RequestView) -> Decode:
         record = self.before.record_by_request[request.id]
         kept_from = [
-            max(self.slid.get((request.id, component.pool), record.frontier_in(index)), record.protected_len)
+            max(self.slid.get((request.id, component.pool), record.frontiers[index]), record.protected_len)
             for index, component in enumerate(self.before.components)
         ]
         estimated_len, lookahead = self._estimated_len(request), self.before.limits.lookahead_len

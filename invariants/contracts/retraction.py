@@ -161,7 +161,7 @@ def _dead_pages_kept(change: Transition, subject: Ref, short: Sequence[str]) -> 
             if window is None or earlier is None or earlier.row != record.row:
                 continue
             dead_below = window_frontier(earlier.committed_len, window, page_size)
-            frontier = record.frontier_in(index)
+            frontier = record.frontiers[index]
             if dead_below > max(frontier, record.protected_len):
                 values = {"holder": owner_ref(record.owner), "dead_below": dead_below, "frontier": frontier}
                 yield found(subject, RetractionCode.DEAD_PAGES_KEPT, pool=pool, **values)

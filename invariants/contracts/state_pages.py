@@ -31,7 +31,7 @@ def passed_states_are_freed(change: Transition) -> Evidence:
     for index in after.stateful or ():
         pool, size = after.pool(after.components[index].pool), after.page_sizes[index]
         for record in change.changes.records:
-            first, frontier = record.protected_len // size, record.frontier_in(index)
+            first, frontier = record.protected_len // size, record.frontiers[index]
             for place, unit in enumerate(record.units[index][first : frontier // size], start=first):
                 if unit:
                     values = {"unit": unit_ref(pool, unit), "start": place * size, "frontier": frontier}

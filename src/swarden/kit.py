@@ -12,12 +12,26 @@ from swarden.harness.core.port import DraftPort, EnginePort, SessionPort, Stream
 from swarden.harness.core.releases import Releases
 from swarden.harness.core.target import ENGINE, PAIR, Draw, MachineSpec, Pool, Shape, Target
 from swarden.harness.kit.clients import ClientRequest, Clients
+from swarden.harness.kit.clock import EngineClock
 from swarden.harness.kit.drafts import DraftScript, drafts_after
 from swarden.harness.kit.owners import Owners, UnitFacts, pool_view
 from swarden.harness.kit.parts import BootedRelease, Feature, ReleaseParts, quiet_import
 from swarden.harness.kit.passes import Entry, Pass, Passes
 from swarden.harness.kit.released import ReleasedTarget
+from swarden.harness.kit.reported import OF_CLIENTS, OF_OWNERS, OF_PASSES, names_of
+from swarden.harness.kit.settings import (
+    ConfiguredTarget,
+    Drawn,
+    IfReleaseHas,
+    Needs,
+    OneOf,
+    PartOf,
+    Settings,
+    drawn,
+    within,
+)
 from swarden.harness.kit.stand_ins import Missing, Silent, provide_absent
+from swarden.harness.kit.streams import Devices, Stream, StreamCopy, StreamEvent
 from swarden.harness.kit.tags import VOCABULARY, ReadTags, TagMemory, TagModel, chain, slots_of, token_after
 from swarden.invariants import events, view
 from swarden.invariants.kinds import Place
@@ -28,6 +42,9 @@ from swarden.invariants.reuse import sharing
 __all__ = [
     "CLIENT_FAULTS",
     "ENGINE",
+    "OF_CLIENTS",
+    "OF_OWNERS",
+    "OF_PASSES",
     "PAIR",
     "VOCABULARY",
     "Abort",
@@ -35,10 +52,14 @@ __all__ = [
     "BootedRelease",
     "ClientRequest",
     "Clients",
+    "ConfiguredTarget",
+    "Devices",
     "DraftPort",
     "DraftScript",
     "Drain",
     "Draw",
+    "Drawn",
+    "EngineClock",
     "EngineCode",
     "EnginePort",
     "Entry",
@@ -47,12 +68,16 @@ __all__ = [
     "Feature",
     "Flush",
     "Heal",
+    "IfReleaseHas",
     "Inject",
     "InvalidConfig",
     "Limits",
     "MachineSpec",
     "Missing",
+    "Needs",
+    "OneOf",
     "Owners",
+    "PartOf",
     "Pass",
     "Passes",
     "Pause",
@@ -65,9 +90,13 @@ __all__ = [
     "Releases",
     "Resume",
     "SessionPort",
+    "Settings",
     "Shape",
     "Silent",
     "Step",
+    "Stream",
+    "StreamCopy",
+    "StreamEvent",
     "Streamed",
     "Submission",
     "Submit",
@@ -78,7 +107,9 @@ __all__ = [
     "UsageError",
     "chain",
     "drafts_after",
+    "drawn",
     "events",
+    "names_of",
     "pool_view",
     "provide_absent",
     "quiet_import",
@@ -86,4 +117,5 @@ __all__ = [
     "slots_of",
     "token_after",
     "view",
+    "within",
 ]

@@ -75,8 +75,6 @@ def serve_each(
 
 def _serve(serve: Callable[[argparse.Namespace, list[float]], object], options: argparse.Namespace) -> None:
     logging.disable(logging.NOTSET)
-    logging.basicConfig(format="%(message)s")
-    logging.getLogger("swarden").setLevel(logging.INFO)
     turns: list[float] = []
     serve(options, turns)
     sys.stdout.write(json.dumps(turns) if options.times else f"served {options.requests} requests")
@@ -106,6 +104,7 @@ def run_attached(
             "swarden.harness.cli",
             "attach",
             *options,
+            "--require",
             "--",
             sys.executable,
             str(script),

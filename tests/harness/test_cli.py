@@ -174,7 +174,7 @@ SPEC = "blockserve.target:DemoTarget"
 TARGET = f"from {SPEC.replace(':', ' import ')} as Base\nclass Target(Base):\n"
 BROKEN = {  # the sources of engines that end the process: on import, on import in a worker, when called, in a run
     "exits": "import sys\nsys.exit()",
-    "exits_in_worker": f"import multiprocessing\nif multiprocessing.parent_process():\n    exit(3)\n{TARGET}    pass",
+    "exits_in_worker": f"import sys\nif 'swarden.harness.cli' not in sys.modules:\n    exit(3)\n{TARGET}    pass",
     "has_no_version": f"{TARGET}    def version(self): exit(1)",
     "exits_in_run": f"{TARGET}    def build(self, config): exit(0)",
 }

@@ -86,7 +86,7 @@ def test_op_log_that_crashes_its_process_fails_and_pytest_goes_on(tmp_path, heal
 
     run = pytest_in(tmp_path, "crashing.oplog", healthy.name, SWARDEN_MUTANTS="mutants.py")
 
-    assert "crash/SIGSEGV/step: run in a process of its own: worker died: SIGSEGV" in run.stdout
+    assert "crash/SIGSEGV/step: run in a process of its own, which was killed by SIGSEGV" in run.stdout
     assert "1 failed, 1 passed" in run.stdout
 
 

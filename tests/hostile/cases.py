@@ -23,10 +23,9 @@ import msgspec
 from swarden.harness.cli import app, run
 from swarden.harness.commands import report  # imported before the first case
 from swarden.harness.core.files import write_whole
-from swarden.harness.core.replay import Verdict
+from swarden.harness.core.replay import Replays, Verdict
 from swarden.harness.nightly.page import page_of
 from swarden.harness.search.shards import ShardResult
-from swarden.harness.search.worker_process import Replays
 from tests.harness.nightly.some_nights import DOUBLE_FREE, FAILED, FIXED, LEAK, ORDER, Table, night_of, table
 from tests.hostile.archives import rare_shard, valid_archive
 from tests.hostile.bounded import MAX_CPU_SECONDS
@@ -76,12 +75,12 @@ def make_page(root: Path) -> None:
     """The page of an archive; the op-logs run in this process."""
 
     class Parts(list[Any]):
-        send = list.append
+        send, beat = list.append, list[Any].__len__
 
     def parts_of(paths: Any) -> Any:
-        sender: Any = Parts()
-        report._send_parts(paths, sender)
-        return dict(zip(paths, sender, strict=True))
+        parent: Any = Parts()
+        report._send_parts(parent, paths)
+        return dict(zip(paths, parent, strict=True))
 
     write_whole(root / "report.html", page_of(root, parts_of, lambda *_: None).encode(errors="backslashreplace"))
 

@@ -44,7 +44,7 @@ LIMITS = Limits(
 # An engine that launches before it has the last result: r1 computes position 20 in launch 7, then 21 in launch 8.
 OVERLAPPED_LIMITS = LIMITS._replace(most_launches=2, lookahead_len=2, preemption_threshold=0, max_forward_retries=1)
 UNITS_IN_FLIGHT = ((1, 2, 3, 4, 7, 8), (2, 5, 6))
-COMPONENTS = (ComponentView("full", None), ComponentView("swa", WINDOW))
+COMPONENTS = (ComponentView("full", None, PAGE), ComponentView("swa", WINDOW, PAGE))
 
 
 class Case(NamedTuple):
@@ -74,7 +74,7 @@ def snapshot(*, committed: int) -> Snapshot:
         NodeView(2, 1, 0, 8, PROMPT[8:16], ((3, 4), (1, 2)), (True, True), (1, 1), last_used=3),
         NodeView(3, 0, 0, 0, OTHER_PROMPT, ((5, 6), (3, 4)), (True, True), (0, 0), last_used=1),
     )
-    record = RecordView(R1, 1, 16, committed, committed, committed, 0, (full, swa), full, receipt=1, node=2)
+    record = RecordView(R1, 1, 16, committed, committed, committed, (0, 0), (full, swa), full, receipt=1, node=2)
     free = [*range(len(full) + 3, 13)], [*range(len(swa) + 1, 9)]
     peers = [0, 0, 0, 1, 2, 3, 4, *swa[4:], *[0] * 12][:13]
     return Snapshot(

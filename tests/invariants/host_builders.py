@@ -49,7 +49,7 @@ WRITTEN_UNITS = {
     "host full": (7, 8),
     "host swa": (5, 6),
 }  # written by the backup and the load
-HOST_LIMITS = LIMITS._replace(least_load_len=8)
+HOST_LIMITS = LIMITS._replace(load_back_threshold=8)
 BACKUP_VIEW = CopyJobView(1, to_host=True, receipt=2, here=((3, 4), (1, 2)), there=((7, 8), (5, 6)))
 LOAD_VIEW = CopyJobView(2, to_host=False, receipt=3, here=((11, 12), (7, 8)), there=((5, 6), (3, 4)))
 BACKUP_BEGAN = CopyBegan(1, to_host=True, pages=(("full", (3, 4), (7, 8)), ("swa", (1, 2), (5, 6))))
@@ -115,7 +115,10 @@ def copying(*, committed: int = 21) -> Snapshot:
             ReceiptView(3, LOAD, 4, ((4, 3), (4,))),
             ReceiptView(4, R2, 3, ((3,), (3,))),
         ),
-        records=(*(state.records or ()), RecordView(R2, 2, 8, 8, 8, 8, 0, ((5, 6), (3, 4)), (5, 6), receipt=4, node=3)),
+        records=(
+            *(state.records or ()),
+            RecordView(R2, 2, 8, 8, 8, 8, (0, 0), ((5, 6), (3, 4)), (5, 6), receipt=4, node=3),
+        ),
         requests=((state.requests or ())[0], RequestView(2, "loading", 0, len(R2_PROMPT), 0, 1, awaits=2)),
         counters=state.counters._replace(
             free={"full": len(free["full"]), "swa": len(free["swa"])},
@@ -147,7 +150,7 @@ def after_copying() -> Snapshot:
         peer_maps=(COPYING.peer_maps[0]._replace(peers=peers),),
         nodes=kept,
         receipts=((COPYING.receipts or ())[0], ReceiptView(5, R2, 4, ((4, 3), (4,)))),
-        records=(record, RecordView(R2, 2, 16, 16, 16, 16, 0, whole, whole[0], receipt=5, node=4)),
+        records=(record, RecordView(R2, 2, 16, 16, 16, 16, (0, 0), whole, whole[0], receipt=5, node=4)),
         requests=(running, loading._replace(awaits=0)),
         counters=COPYING.counters._replace(evictable={"full": 0, "swa": 2}, protected={"full": 8, "swa": 4}),
         copy_jobs=(),

@@ -29,7 +29,7 @@ LIMITS = Limits(16, 8, 1024, 128, 0, 0)
 ONE_POOL = Snapshot(
     step=1,
     limits=LIMITS,
-    components=(ComponentView("blocks", None), ComponentView("blocks", 32)),
+    components=(ComponentView("blocks", None, 16), ComponentView("blocks", 32, 16)),
     pools=(
         PoolView(
             "blocks",
@@ -58,7 +58,7 @@ BY_SLOT = PeerMap("kv", "kv windowed", (0, 0, 0, 1, 0, 2, 3, 0, 0))
 SLOTS = Snapshot(
     step=1,
     limits=LIMITS._replace(page_size=1),
-    components=(ComponentView("kv", None), ComponentView("kv windowed", 3)),
+    components=(ComponentView("kv", None, 1), ComponentView("kv windowed", 3, 1)),
     pools=(
         PoolView(
             "kv",
@@ -90,12 +90,12 @@ SLOTS = Snapshot(
 # the null block before the window.  A block that a pass still reads may be reused at once, because passes run in order.
 # Its counter of free blocks counts the blocks of its queue without the cached ones.
 TABLES = (
-    RecordView(R1, 1, 16, 20, 21, 32, 0, ((3, 4), (11, 12)), (3, 4), 0, 0),
-    RecordView(R2, 2, 0, 44, 44, 48, 16, ((5, 6, 8), (0, 13, 14)), (5, 6, 8), 0, 0),
+    RecordView(R1, 1, 16, 20, 21, 32, (0, 0), ((3, 4), (11, 12)), (3, 4), 0, 0),
+    RecordView(R2, 2, 0, 44, 44, 48, (0, 16), ((5, 6, 8), (0, 13, 14)), (5, 6, 8), 0, 0),
 )
 ASYNC = replace(
     ONE_POOL,
-    components=(ComponentView("blocks", None), ComponentView("blocks", 12)),
+    components=(ComponentView("blocks", None, 16), ComponentView("blocks", 12, 16)),
     limits=LIMITS._replace(most_launches=2, reuses_in_launch_order=True, lookahead_len=4),
     pools=(
         replace(
@@ -120,6 +120,7 @@ PAGE_OF_SLOTS = PeerMap("kv", "kv windowed", (*[0] * 8, 4, 5, 6, 7, 8, 9, 0, 0),
 PAGED_SLOTS = replace(
     SLOTS,
     limits=LIMITS._replace(page_size=4),
+    components=tuple([component._replace(page_size=4) for component in SLOTS.components]),
     pools=(
         PoolView(
             "kv", "page", 3, [], (), [Holding(CACHE, (1, 2), cached=True, locks=1), Holding(R1, (3,), cached=False)]
@@ -260,7 +261,7 @@ def test_violations_of_an_engine_that_maps_slots_are_found(after, expected):
 
 def test_engine_that_reuses_blocks_in_the_order_of_its_passes_has_no_violation():
     """A window slides while a pass reads it: the null block replaces the block, which another request may take."""
-    slid = TABLES[1]._replace(frontier=32, units=((5, 6, 8), (0, 0, 14)))
+    slid = TABLES[1]._replace(frontiers=(0, 32), units=((5, 6, 8), (0, 0, 14)))
     grown = TABLES[0]._replace(launched_len=22)
     after = replace(
         ASYNC,
@@ -327,12 +328,12 @@ def with_two_windows(frontiers):
     holdings = [Holding(R2, (4, 5, 6, 8, 13, 14), cached=False)]
     return replace(
         ASYNC,
-        components=(*ASYNC.components, ComponentView("blocks", 28)),
+        components=(*ASYNC.components, ComponentView("blocks", 28, 16)),
         pools=(replace(ASYNC.pools[0], free=[1, 2, 3, 7, 9, 10, 11, 12], holdings=holdings),),
         counters=None,
         launches=(),
         requests=(RequestView(2, "running", 0, 20, 3, 9),),
-        records=(TABLES[1]._replace(frontier=0, frontiers=frontiers, units=units),),
+        records=(TABLES[1]._replace(frontiers=frontiers, units=units),),
     )
 
 

@@ -12,7 +12,7 @@ from swarden.invariants.view import ComponentView
 from tests.invariants.builders import BEFORE, with_pool
 from tests.invariants.host_builders import BACKUP_VIEW, BEFORE_COPYING, host_reference
 
-PAGER = Pager(4, (ComponentView("full", None), ComponentView("swa", 17)))
+PAGER = Pager(4, (ComponentView("full", None, 4), ComponentView("swa", 17, 4)))
 
 
 def test_long_input_needs_a_chunk_a_window_and_a_page_of_a_windowed_pool():

@@ -1,15 +1,27 @@
 """The target of the demo's engine: its configurations, the port to the engine, and the snapshot."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated
 
 from swarden import kit
 from swarden.harness.engines.demo.engine import BlockPool, Engine, Request
 from swarden.kit import events, view
 
-DEFAULTS = {"num_blocks": 16, "block_size": 4, "max_running": 4, "chunk_len": 8}
+SIZE = kit.within(1, 1 << 16)
 BLOCKS = "blocks"
 CODE = kit.EngineCode("swarden.harness.engines.demo", emitters=("take", "free"))
+
+
+class DemoConfig(kit.Settings, frozen=True):
+    num_blocks: Annotated[int, SIZE, kit.Drawn(range(4, 25))] = 16
+    block_size: Annotated[int, SIZE, kit.Drawn((4, 1, 2, 16))] = 4
+    max_running: Annotated[int, SIZE, kit.Drawn((4, 1, 2))] = 4
+    chunk_len: Annotated[int, SIZE, kit.Drawn((8, 1, 5, 64))] = 8
+
+    @property
+    def shape(self) -> kit.Shape:
+        longest, pools = self.num_blocks * self.block_size, (kit.Pool(BLOCKS, self.num_blocks),)
+        return kit.Shape(self.block_size, pools, self.chunk_len, self.max_running, longest)
 
 
 class LoggedPool(BlockPool):
@@ -30,12 +42,12 @@ class LoggedPool(BlockPool):
 
 
 class DemoPort(kit.EnginePort):
-    def __init__(self, config: Mapping[str, int]) -> None:
+    def __init__(self, config: DemoConfig) -> None:
         self.log = kit.EventLog(code=CODE)
         self.faults = kit.FaultPlan(kit.CLIENT_FAULTS, on_fire=lambda fault: self.log.notice(events.Fired(fault)))
-        sizes = {name: size for name, size in config.items() if name != "num_blocks"}
-        self._engine = Engine(LoggedPool(config["num_blocks"], self.log), **sizes)
-        self._limits = kit.Limits(config["block_size"], config["max_running"], max_context_len=4096)
+        pool = LoggedPool(config.num_blocks, self.log)
+        self._engine = Engine(pool, config.block_size, config.max_running, config.chunk_len)
+        self._limits = kit.Limits(config.block_size, config.max_running, max_context_len=4096)
         self._steps = 0
 
     def submit(self, submission: kit.Submission) -> int:
@@ -64,7 +76,7 @@ class DemoPort(kit.EnginePort):
         return view.Snapshot(
             step=self._steps,
             limits=self._limits,
-            components=(view.ComponentView(BLOCKS, None),),
+            components=(view.ComponentView(BLOCKS, None, self._limits.page_size),),
             pools=(blocks,),
             requests=(*_views(engine.waiting, "waiting"), *_views(engine.running, "running")),
             unreported=events.ALL_EVENTS - {"Taken", "Freed", "Fired"},
@@ -77,30 +89,14 @@ def _views(requests: Sequence[Request], place: str) -> list[view.RequestView]:
     ]
 
 
-class DemoTarget(kit.Target):
+class DemoTarget(kit.ConfiguredTarget):
     name = "demo"
     code = CODE
     machines: Mapping[str, kit.MachineSpec] = {
         kit.ENGINE: kit.MachineSpec(ops=(kit.Submit, kit.Abort, kit.Step, kit.Inject, kit.Heal, kit.Drain))
     }
     faults = kit.CLIENT_FAULTS
-    defaults = DEFAULTS
+    config_type = DemoConfig
 
-    def config(self, draw: kit.Draw) -> dict[str, int]:
-        sizes = {"num_blocks": draw.integer(4, 24), "block_size": draw.one_of((4, 1, 2, 16))}
-        return sizes | {"max_running": draw.one_of((4, 1, 2)), "chunk_len": draw.one_of((8, 1, 5, 64))}
-
-    def decode(self, mapping: Mapping[str, Any]) -> dict[str, int]:
-        config = DEFAULTS | dict(mapping)
-        for name, value in config.items():
-            if name not in DEFAULTS or type(value) is not int or not 1 <= value <= 1 << 16:
-                raise kit.InvalidConfig(f"{name} is {value!r}; want {', '.join(DEFAULTS)}, numbers from 1 to {1 << 16}")
-        return config
-
-    def shape(self, config: dict[str, int]) -> kit.Shape:
-        longest = config["num_blocks"] * config["block_size"]
-        pools = (kit.Pool(BLOCKS, config["num_blocks"]),)
-        return kit.Shape(config["block_size"], pools, config["chunk_len"], config["max_running"], longest)
-
-    def build(self, config: dict[str, int]) -> DemoPort:
+    def build(self, config: DemoConfig) -> DemoPort:
         return DemoPort(config)

@@ -66,7 +66,7 @@ class MemoryWalk:
 
     def __init__(self, memory: KVMemory, tree: RadixTree) -> None:
         self.components = tuple(
-            ComponentView(pool.name, pool.window, has_states=bool(pool.slots)) for pool in memory.pools
+            ComponentView(pool.name, pool.window, memory.page_size, bool(pool.slots)) for pool in memory.pools
         )
         self.pools: tuple[PoolView, ...] = ()
         self.peer_maps: tuple[PeerMap, ...] = ()
@@ -185,10 +185,6 @@ class MemoryWalk:
         return self._holdings_of(view)
 
     def _record_view(self, record: KVRecord, units: tuple[Sequence[int], ...], owner: Owner) -> RecordView:
-        components, frontier = self.components, record.highest_frontier
-        frontiers: tuple[int, ...] = ()
-        if len(components) - (components[0].window is None) > 1:  # each of several windows has its own frontier
-            frontier, frontiers = 0, tuple([_private_frontier(record, one.pool) for one in components])
         return RecordView(
             owner,
             record.row,
@@ -196,12 +192,11 @@ class MemoryWalk:
             record.committed_len,
             record.launched_len,
             record.allocated_len,
-            frontier if frontier > record.protected_len else 0,
+            tuple([_private_frontier(record, one.pool) for one in self.components]),
             units,
             self._memory.table.read(record.row, 0, len(record.handles) if record.row else 0),
             record.receipt.id,
             node_id(record.receipt.node),
-            frontiers,
         )
 
     def _holdings_of(self, view: RecordView) -> KnownRecord:

@@ -56,7 +56,7 @@ class SessionWatch:
         if session is not None and last_turn is not None and kept and event.cause == FreeCause.DIVERGED:
             last_tokens = change.reference.tokens_of(last_turn)[: kept[0].committed_len]
             length = common_len(change.reference.tokens_of(session.turn)[:-1], last_tokens)
-            if length < max([kept[0].frontier, *kept[0].frontiers]):
+            if length < max(kept[0].frontiers):
                 yield "rewound_below_the_frontier"
                 if length % change.after.limits.page_size:
                     yield "rewound_into_an_evicted_page"

@@ -19,6 +19,7 @@ from swarden.harness.engines.sglang.scheduler import Passes, build, turn
 from swarden.harness.engines.sglang.sessions import SglangSessions
 from swarden.harness.engines.sglang.speculation import SglangSpeculation
 from swarden.harness.kit import drafts, tags
+from swarden.harness.kit.reported import OF_CLIENTS, OF_OWNERS, OF_PASSES, names_of
 from swarden.harness.kit.stand_ins import Missing
 from swarden.invariants import reference, view
 from swarden.invariants.reuse import sharing
@@ -28,32 +29,9 @@ CODE = EngineCode(
     ledgers="sglang.srt.mem_cache.alloc",
     stand_ins=[f"{__package__}.forward", f"{__package__}.speculation", drafts.__name__, tags.__name__],
 )
-REPORTED = frozenset(
-    kind.__name__
-    for kind in (
-        seen.Completed,
-        seen.Discarded,
-        seen.Finished,
-        seen.Fired,
-        seen.Freed,
-        seen.Given,
-        seen.GivenUp,
-        seen.Kept,
-        seen.Launched,
-        seen.Lent,
-        seen.Paused,
-        seen.Proposed,
-        seen.Read,
-        seen.Rejected,
-        seen.Resumed,
-        seen.Retracted,
-        seen.Taken,
-        seen.TakenOver,
-        seen.TurnRefused,
-        seen.Verified,
-        seen.Written,
-    )
-)
+OF_SCHEDULER = (seen.Retracted, seen.TakenOver, seen.Paused, seen.Resumed)
+OF_SESSIONS = (seen.Lent, seen.Kept, seen.GivenUp, seen.TurnRefused)
+REPORTED = names_of([*OF_PASSES, *OF_OWNERS, *OF_CLIENTS, *OF_SCHEDULER, *OF_SESSIONS])
 UNREPORTED = seen.ALL_EVENTS - REPORTED
 FAULTS = {**CLIENT_FAULTS, **HOST_FAULTS, **LINK_FAULTS}
 

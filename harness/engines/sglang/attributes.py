@@ -8,8 +8,8 @@ from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.config import SglangConfig
 from swarden.harness.engines.sglang.memory import SglangMemory
 from swarden.harness.engines.sglang.requests import max_pool_len
-from swarden.harness.engines.sglang.streams import Stream
 from swarden.harness.kit.stand_ins import Missing, Silent
+from swarden.harness.kit.streams import Stream
 from swarden.harness.kit.tags import VOCABULARY
 
 # The names of the length in tokens of the pool that bounds a request, oldest first.

@@ -1,13 +1,13 @@
 """The import of one release of SGLang into this process, and where its parts are in each release."""
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from swarden.harness.engines.sglang import stand_ins, streams
+from swarden.harness.engines.sglang import stand_ins
 from swarden.harness.kit.parts import BootedRelease, Feature, ReleaseParts, optional, parameters, quiet_import
 from swarden.harness.kit.stand_ins import replace_triton
 
@@ -168,26 +168,18 @@ class SglangRelease(ReleaseParts):
         return tuple(name for name in ("SWARadixCache", "UnifiedRadixCache") if self.part(name) is not None)
 
 
-_booted = BootedRelease[SglangRelease]("sglang")
-
-
-def boot(version: str, folders: tuple[Path, ...] = ()) -> SglangRelease:
-    """Import a release once per process, from `folders` or from the environment.
-
-    Raises UsageError if this process has imported another one.
-    """
-    return _booted.get(version, lambda: _load(version, folders))
-
-
-def _load(version: str, folders: tuple[Path, ...]) -> SglangRelease:
+def _load(version: str, folders: Sequence[Path]) -> SglangRelease:
     with quiet_import(folders, stand_ins.ABSENT, NEEDS_NO_GPU):
         replace_triton()
         importlib.import_module("sglang.srt.managers.scheduler")
         stand_ins.replace_allocator_kernels(_modules(KERNEL_MODULES))
-        streams.replace_devices(_modules(STREAM_MODULES))
+        stand_ins.replace_devices(_modules(STREAM_MODULES))
     return SglangRelease(version)
 
 
 def _modules(names: tuple[str, ...]) -> list[ModuleType]:
     """Those of the modules that this release has."""
     return [module for name in names if (module := optional(f"sglang.srt.{name}")) is not None]
+
+
+boot = BootedRelease("sglang", _load)

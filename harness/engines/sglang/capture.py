@@ -218,7 +218,7 @@ class SglangCapture:
             committed_len=min([entry.start for entry in flying], default=launched),
             launched_len=launched,
             allocated_len=allocated,
-            frontier=frontier,
+            frontiers=[0 if one.window is None or one.has_states else frontier for one in self._components],
             units=tuple(units),
             table=full,
             receipt=receipt,
@@ -315,8 +315,8 @@ def nodes_of(release: SglangRelease, config: SglangConfig, tree: Any) -> Nodes:
 
 def components_of(config: SglangConfig) -> tuple[ComponentView, ...]:
     """The components: full attention, a window and recurrent states, as far as the configuration has them."""
-    of_kv = tuple([ComponentView(pool.name, pool.window) for pool in config.shape.pools])
-    states = ComponentView(STATE_POOL, STATE_WINDOW, has_states=True)
+    of_kv = tuple([ComponentView(pool.name, pool.window, config.page_size) for pool in config.shape.pools])
+    states = ComponentView(STATE_POOL, STATE_WINDOW, config.page_size, has_states=True)
     return of_kv if config.state_slots is None else (*of_kv, states)
 
 

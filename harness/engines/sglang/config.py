@@ -4,16 +4,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta
 
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.limits import MAX_NUMBER
 from swarden.harness.core.ops import Accept, OpenSession, name_of
 from swarden.harness.core.target import Draw, Pool, Shape
+from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs, OneOf, Settings, drawn, within
 from swarden.harness.search.loads import LOADS_OF_PAIRS
 
 FIRST_COME, LONGEST_PREFIX = "fcfs", "lpm"
-WRITE_THROUGH, WRITE_SELECTED, WRITE_BACK = "write_through", "write_through_selective", "write_back"
+WRITE_POLICIES = WRITE_THROUGH, WRITE_SELECTED, WRITE_BACK = "write_through", "write_through_selective", "write_back"
+DRAWN_POLICIES = (WRITE_THROUGH, WRITE_SELECTED, WRITE_THROUGH, WRITE_BACK)
 DEFAULT_TREE, SWA_TREE, UNIFIED_TREE = "default", "swa", "unified"
 MAX_PAGES, MAX_CONTEXT_LEN = 1 << 22, 1 << 20  # as large as those of a server with pages of one token
 MAX_POOL_TOKENS = 1 << 24  # of a pool, and of its pool on the host
@@ -46,8 +47,7 @@ NEEDED_BY: Mapping[str, Mapping[str, Any]] = {  # the values of other settings t
     "state_slots": {**ALONE, "overlap": False, "page_size": 1},  # in the strategy no_buffer
     "draft_len": {**ALONE, "mixed_batches": False, "state_slots": None},
 }
-
-
+DRAWN_OF_PASSES = ("overlap", "mixed_batches", "window_eviction_interval", "releases_early", "splits_leaves")
 WITHOUT_A_WINDOW: Mapping[str, Sequence[Any]] = {
     "page_size": (1,),
     "tree": (DEFAULT_TREE, UNIFIED_TREE),
@@ -57,7 +57,10 @@ WITHOUT_A_WINDOW: Mapping[str, Sequence[Any]] = {
 }
 
 
-class SglangConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+Timeout = Annotated[float, msgspec.Meta(gt=0, le=MAX_NUMBER)]
+
+
+class SglangConfig(Settings, frozen=True):
     """One scheduler. Lengths are in tokens; `sliding_window` counts the earlier tokens that are read, as in SGLang.
 
     The SWA pool is at most as large as the full pool: no release accepts a --swa-full-tokens-ratio above 1.
@@ -76,62 +79,47 @@ class SglangConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `rust_core` lets the tree core in Rust answer beside the one in Python; a different answer is an error.
     """
 
-    page_size: Annotated[int, Meta(ge=1, le=256)] = 1
-    full_pages: Annotated[int, Meta(ge=2, le=MAX_PAGES)] = 64
-    swa_pages: Annotated[int, Meta(ge=2, le=MAX_PAGES)] = 40
-    sliding_window: Annotated[int, Meta(ge=1, le=65536)] | None = 4
-    max_running_requests: Annotated[int, Meta(ge=1, le=1024)] = 4
-    max_context_len: Annotated[int, Meta(ge=8, le=MAX_CONTEXT_LEN)] = 384
-    chunk_len: Annotated[int, Meta(ge=1, le=65536)] = 8
-    max_prefill_tokens: Annotated[int, Meta(ge=1, le=MAX_NUMBER)] = 16384
-    tree: str = DEFAULT_TREE
-    overlap: bool = True
-    mixed_batches: bool = False
-    waiting_order: str = FIRST_COME
-    preemption_threshold: Annotated[int, Meta(ge=0, le=MAX_NUMBER)] | None = None
-    window_eviction_interval: Annotated[int, Meta(ge=1, le=MAX_NUMBER)] = 1
-    releases_early: bool = False
-    splits_leaves: bool = False
-    new_token_ratio: Annotated[float, Meta(ge=0, le=1)] = 0.7
-    new_token_ratio_floor: Annotated[float, Meta(ge=0, le=1)] = 0.098
-    new_token_ratio_decay_steps: Annotated[int, Meta(ge=1, le=MAX_NUMBER)] = 600
-    host_ratio: Annotated[float, Meta(gt=0, le=16)] | None = None
-    write_policy: str = WRITE_THROUGH
-    load_back_threshold: Annotated[int, Meta(ge=1, le=MAX_NUMBER)] = 10
-    role: str = BOTH
-    reserved_decode_tokens: Annotated[int, Meta(ge=0, le=MAX_NUMBER)] = 4
-    streaming_sessions: bool = False
-    session_timeout_s: Annotated[float, Meta(gt=0, le=MAX_NUMBER)] | None = None
-    state_slots: Annotated[int, Meta(ge=3, le=MAX_PAGES)] | None = None
-    draft_len: Annotated[int, Meta(ge=1, le=16)] | None = None
-    rust_core: bool = False
+    page_size: Annotated[int, within(1, 256)] = 1
+    full_pages: Annotated[int, within(2, MAX_PAGES)] = 64
+    swa_pages: Annotated[int, within(2, MAX_PAGES)] = 40
+    sliding_window: Annotated[int, within(1, 65536)] | None = 4
+    max_running_requests: Annotated[int, within(1, 1024), Drawn((4, 2, 3, 8))] = 4
+    max_context_len: Annotated[int, within(8, MAX_CONTEXT_LEN)] = 384
+    chunk_len: Annotated[int, within(1, 65536)] = 8
+    max_prefill_tokens: Annotated[int, within(1, MAX_NUMBER)] = 16384
+    tree: Annotated[str, OneOf((DEFAULT_TREE, SWA_TREE, UNIFIED_TREE))] = DEFAULT_TREE
+    overlap: Annotated[bool, Drawn((True, False))] = True
+    mixed_batches: Annotated[bool, Drawn((False, False, True))] = False
+    waiting_order: Annotated[str, Drawn((FIRST_COME, LONGEST_PREFIX)), OneOf((FIRST_COME, LONGEST_PREFIX))] = FIRST_COME
+    preemption_threshold: Annotated[int, within(0, MAX_NUMBER)] | None = None
+    window_eviction_interval: Annotated[int, within(1, MAX_NUMBER), Drawn((1, 4, 1, 128))] = 1
+    releases_early: Annotated[bool, Drawn((False, False, True))] = False
+    splits_leaves: Annotated[bool, Drawn((False, False, True))] = False
+    new_token_ratio: Annotated[float, within(0, 1)] = 0.7
+    new_token_ratio_floor: Annotated[float, within(0, 1)] = 0.098
+    new_token_ratio_decay_steps: Annotated[int, within(1, MAX_NUMBER)] = 600
+    host_ratio: Annotated[Annotated[float, msgspec.Meta(gt=0, le=16)] | None, IfReleaseHas("host_tier")] = None
+    write_policy: Annotated[str, OneOf(WRITE_POLICIES), Drawn(DRAWN_POLICIES)] = WRITE_THROUGH
+    load_back_threshold: Annotated[int, within(1, MAX_NUMBER), Drawn((10, 1))] = 10
+    role: Annotated[str, OneOf((BOTH, PREFILL, DECODE))] = BOTH
+    reserved_decode_tokens: Annotated[int, within(0, MAX_NUMBER)] = 4
+    streaming_sessions: Annotated[bool, IfReleaseHas("streaming_sessions")] = False
+    session_timeout_s: Annotated[Timeout | None, Drawn((None, None, 5.0))] = None
+    state_slots: Annotated[Annotated[int, within(3, MAX_PAGES)] | None, IfReleaseHas("state_pool")] = None
+    draft_len: Annotated[int, within(1, 16)] | None = None
+    rust_core: Annotated[bool, IfReleaseHas("rust_core")] = False
+
+    needs = (
+        *[Needs(setting, {name: (value,) for name, value in needed.items()}) for setting, needed in NEEDED_BY.items()],
+        Needs("sliding_window", WITHOUT_A_WINDOW, at=None),
+        Needs("host_ratio", {"role": (BOTH,), "tree": (DEFAULT_TREE, UNIFIED_TREE)}),
+        Needs("streaming_sessions", {"role": (BOTH,)}),
+        Needs("state_slots", {"tree": (DEFAULT_TREE, UNIFIED_TREE)}),
+        Needs("preemption_threshold", {"waiting_order": (FIRST_COME,)}),
+    )
 
     def __post_init__(self) -> None:
-        for name, choices in {
-            "tree": (DEFAULT_TREE, SWA_TREE, UNIFIED_TREE),
-            "waiting_order": (FIRST_COME, LONGEST_PREFIX),
-            "write_policy": (WRITE_THROUGH, WRITE_SELECTED, WRITE_BACK),
-            "role": (BOTH, PREFILL, DECODE),
-        }.items():
-            if (value := getattr(self, name)) not in choices:
-                raise InvalidConfig(f"{name} is {value!r}, want {' or '.join(choices)}")
-        for name in ("host_ratio", "streaming_sessions"):
-            if getattr(self, name) and self.role != BOTH:
-                raise InvalidConfig(f"{name} is set with role {self.role!r}, want {BOTH!r}")
-        for setting, needed in NEEDED_BY.items():
-            for name, value in needed.items() if getattr(self, setting) is not None else ():
-                if (found := getattr(self, name)) != value:
-                    raise InvalidConfig(f"{name} is {found!r} with {setting}, want {value!r}")
-        if self.sliding_window is None:
-            for name, values in WITHOUT_A_WINDOW.items():
-                if (found := getattr(self, name)) not in values:
-                    wanted = " or ".join(map(repr, values))
-                    raise InvalidConfig(f"{name} is {found!r} with sliding_window null, want {wanted}")
-        order = self.waiting_order
-        if self.preemption_threshold is not None and order != FIRST_COME:
-            raise InvalidConfig(f"waiting_order is {order!r} with preemption_threshold, want {FIRST_COME!r}")
-        if self.host_ratio is not None and self.tree == SWA_TREE:
-            raise InvalidConfig(f"host_ratio is set with tree {SWA_TREE!r}, want {UNIFIED_TREE!r} or {DEFAULT_TREE!r}")
+        super().__post_init__()
         tokens = self.page_size * max(self.full_pages, self.swa_pages) * max(1, self.host_ratio or 0)
         if tokens > MAX_POOL_TOKENS:
             raise InvalidConfig(f"the largest pool has {tokens:.0f} tokens, want at most {MAX_POOL_TOKENS}")
@@ -141,14 +129,9 @@ class SglangConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise InvalidConfig(f"swa_pages is {self.swa_pages}, want at least {least} for this chunk and window")
         if self.sliding_window is not None and self.swa_pages > self.full_pages:
             raise InvalidConfig(f"swa_pages is {self.swa_pages}, want at most full_pages {self.full_pages}")
-        if self.state_slots is not None:
-            self._check_states(self.state_slots)
-
-    def _check_states(self, slots: int) -> None:
-        if self.tree == SWA_TREE:
-            raise InvalidConfig(f"state_slots is set with tree {SWA_TREE!r}, want {UNIFIED_TREE!r} or {DEFAULT_TREE!r}")
-        if slots < (least := STATES_PER_RUNNING * self.max_running_requests):
-            raise InvalidConfig(f"state_slots is {slots}, want at least {least} for these requests")
+        least = STATES_PER_RUNNING * self.max_running_requests
+        if self.state_slots is not None and self.state_slots < least:
+            raise InvalidConfig(f"state_slots is {self.state_slots}, want at least {least} for these requests")
 
     @property
     def shape(self) -> Shape:
@@ -256,25 +239,22 @@ def plain_config(draw: Draw, *, host_ratios: Sequence[float] = (), has_sessions:
     threshold = draw.one_of((None, None, 0, 1))
     least = least_swa_pages(page, window, chunk)
     full = max(8, least, draw.one_of((64, 48, 96, 40, 128)) // page) + draw.integer(0, 3)
+    values = drawn(draw, SglangConfig, "max_running_requests", *(["waiting_order"] if threshold is None else []))
+    values |= drawn(draw, SglangConfig, *DRAWN_OF_PASSES)
+    host_ratio = draw.one_of((None, draw.one_of(host_ratios))) if host_ratios else None
+    values |= drawn(draw, SglangConfig, "write_policy", "load_back_threshold")
+    has_sessions = has_sessions and draw.one_of((False, False, True))
+    values |= drawn(draw, SglangConfig, "session_timeout_s")
     return SglangConfig(
         page_size=page,
         full_pages=full,
         swa_pages=min(least + spare, full),
         sliding_window=window,
         chunk_len=chunk,
-        max_running_requests=draw.one_of((4, 2, 3, 8)),
-        waiting_order=draw.one_of((FIRST_COME, LONGEST_PREFIX)) if threshold is None else FIRST_COME,
         preemption_threshold=threshold,
-        overlap=draw.one_of((True, False)),
-        mixed_batches=draw.one_of((False, False, True)),
-        window_eviction_interval=draw.one_of((1, 4, 1, 128)),
-        releases_early=draw.one_of((False, False, True)),
-        splits_leaves=draw.one_of((False, False, True)),
         new_token_ratio=ratio,
         new_token_ratio_floor=min(ratio, 0.098),
-        host_ratio=draw.one_of((None, draw.one_of(host_ratios))) if host_ratios else None,
-        write_policy=draw.one_of((WRITE_THROUGH, WRITE_SELECTED, WRITE_THROUGH, WRITE_BACK)),
-        load_back_threshold=draw.one_of((10, 1)),
-        streaming_sessions=has_sessions and draw.one_of((False, False, True)),
-        session_timeout_s=draw.one_of((None, None, 5.0)),
+        host_ratio=host_ratio,
+        streaming_sessions=has_sessions,
+        **values,
     )

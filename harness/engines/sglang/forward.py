@@ -11,7 +11,7 @@ from swarden.harness.engines.sglang.memory import SglangMemory
 from swarden.harness.engines.sglang.requests import SglangRequest, held
 from swarden.harness.engines.sglang.states import STATE_POOL, STATE_WINDOW, SglangStates, states_of
 from swarden.harness.kit.passes import Pass, Passes
-from swarden.harness.kit.stand_ins import Missing
+from swarden.harness.kit.stand_ins import Missing, Silent
 from swarden.harness.kit.tags import ReadTags, TagMemory, chain, token_after
 from swarden.invariants.reference import namespace_tag
 
@@ -73,7 +73,7 @@ class TagForward:
             num_accepted_tokens=0,
             logits_output=Missing(),
             get_num_generated_tokens=lambda count: count,
-            copy_done=_Event(),
+            copy_done=Silent(),
             swarden_pass=launched,
         )
 
@@ -136,10 +136,6 @@ class TagForward:
         for component, (pool, slots) in enumerate(zip(self._pools, entry.slots, strict=True)):
             pages = tuple(dict.fromkeys(slot // self._page_size for slot in slots[entry.start :]))
             self._notice(seen.Written(launch, entry.request.id, pool.name, entry.start, end, pages, component))
-
-
-class _Event:
-    def synchronize(self) -> None: ...
 
 
 def entries_of(batch: Any, memory: SglangMemory) -> list[SglangEntry]:

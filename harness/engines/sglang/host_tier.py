@@ -10,8 +10,7 @@ from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.config import HOST_FAILS, HOST_SLOW
 from swarden.harness.engines.sglang.forward import TagForward
 from swarden.harness.engines.sglang.scheduler import BuiltScheduler
-from swarden.harness.engines.sglang.streams import Devices, StreamCopy, StreamEvent
-from swarden.harness.kit.tags import TagMemory
+from swarden.harness.kit.streams import Devices, StreamCopy, StreamEvent
 from swarden.invariants.events import BACKUP_KIND, LOAD_KIND, TREE_KIND, Owner
 from swarden.invariants.view import Holding, NodeView, PoolView
 
@@ -88,15 +87,23 @@ class SglangHostTier:
 
     def _take_over(self, index: int, pool: Any) -> None:
         """Let a host pool copy the tags of slots, instead of launching kernels, and refuse allocations by a fault."""
-        on_device, on_host, alloc = self._forward.tags[index], [0] * pool.size, pool.alloc
+        on_device, on_host, alloc = self._forward.tags[index], dict[int, int](), pool.alloc
 
         def back_up(_pool: Any, host: Any, device: Any, *_: Any) -> None:
-            self._put(partial(_back_up, on_device, device.tolist(), on_host, host.tolist()))
+            places, slots = host.tolist(), device.tolist()
+            self._put(lambda: on_host.update(zip(places, on_device.read(slots), strict=True)))
 
         def load(_pool: Any, host: Any, device: Any, *_: Any, **_options: Any) -> None:
-            slots = device.tolist()
-            late = sorted(self._racing_slots(index).intersection(slots))
-            self._put(partial(_load, on_host, host.tolist(), on_device, slots, (late, on_device.read(late))))
+            """Copy to the device, under the writes of passes that end after the copy."""
+            places, slots = host.tolist(), device.tolist()
+            written = sorted(self._racing_slots(index).intersection(slots))
+            tags = on_device.read(written)
+
+            def make() -> None:
+                on_device.write(slots, [on_host.get(place, 0) for place in places])
+                on_device.write(written, tags)
+
+            self._put(make)
 
         def alloc_or_fail(*args: Any, **kwargs: Any) -> Any:
             return None if self._faults.fires(HOST_FAILS) else alloc(*args, **kwargs)
@@ -115,20 +122,3 @@ class SglangHostTier:
     def _units(self, slots: Any) -> list[int]:
         page = self._page_size
         return [slot // page + FIRST_UNIT for slot in slots[::page].tolist()]
-
-
-def _back_up(memory: TagMemory, slots: Sequence[int], on_host: list[int], places: Sequence[int]) -> None:
-    for place, tag in zip(places, memory.read(slots), strict=True):
-        on_host[place] = tag
-
-
-def _load(
-    on_host: list[int],
-    places: Sequence[int],
-    memory: TagMemory,
-    slots: Sequence[int],
-    late: tuple[Sequence[int], Sequence[int]],
-) -> None:
-    """Copy to the device, under the `late` writes (slots and tags) of passes that end after the copy."""
-    memory.write(slots, [on_host[place] for place in places])
-    memory.write(*late)

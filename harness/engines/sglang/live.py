@@ -29,6 +29,7 @@ from swarden.harness.engines.sglang.running import (
     sessions_of,
 )
 from swarden.harness.kit.passes import Passes
+from swarden.harness.kit.reported import names_of
 from swarden.harness.strict.follow import MAX_OPS, Attachment, Follow, UnknownScheduler
 from swarden.harness.strict.follow import wrap as wrap_calls
 from swarden.harness.strict.live import Compare, Live
@@ -40,12 +41,11 @@ from swarden.invariants.view import Snapshot
 
 RETRACT = "retract"
 KNOWN_LOOPS = ("event_loop_normal", "event_loop_overlap")
-OF_THE_PORT = frozenset(
-    kind.__name__
-    for kind in (
+OF_THE_PORT = names_of(
+    [
         *(seen.Fired, seen.GivenUp, seen.Kept, seen.Lent),
         *(seen.Read, seen.Rejected, seen.TurnRefused, seen.Written),
-    )
+    ]
 )
 UNREPORTED = seen.ALL_EVENTS - REPORTED | OF_THE_PORT
 

@@ -14,9 +14,9 @@ from swarden.harness.engines.sglang.config import BOTH, DECODE, PREFILL, SglangC
 from swarden.harness.engines.sglang.link import replace_network
 from swarden.harness.engines.sglang.memory import SglangMemory, memory_of, server_args_of, set_environment
 from swarden.harness.engines.sglang.rust_core import compare_sizes, core_of
-from swarden.harness.engines.sglang.streams import Devices
 from swarden.harness.kit.parts import known
 from swarden.harness.kit.stand_ins import Silent
+from swarden.harness.kit.streams import Devices
 
 # Methods of the scheduler that only inform others or measure; none of them moves KV.
 SILENT_METHODS = (

@@ -12,6 +12,7 @@ from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.config import SglangConfig
 from swarden.harness.engines.sglang.requests import SPARE_TOKENS, SglangRequest, SglangRequests, held, is_rejected
 from swarden.harness.engines.sglang.scheduler import BuiltScheduler
+from swarden.harness.kit.clock import EngineClock
 from swarden.harness.kit.stand_ins import Missing
 from swarden.invariants.view import SessionView
 
@@ -85,10 +86,10 @@ class SglangSessions(SessionPort):
     ) -> None:
         scheduler, tree = built.scheduler, built.memory.tree
         self._scheduler, self._requests, self._notice = scheduler, requests, notice
-        self._timeout_s, self._now_s = config.session_timeout_s, 0.0
+        self._timeout_s, self._clock = config.session_timeout_s, EngineClock()
         self._clients: dict[int, Client] = {}
         self._controller = scheduler.session_controller = release.part("SessionController")(tree)
-        self._module = sys.modules[type(self._controller).__module__]
+        self._timed = [sys.modules[type(self._controller).__module__]]
         self._kept = tree.session if release.is_unified(tree) else tree
         self.open = OpenSessions(self._controller, self._kept, int)
         self._lendable: set[int] = set()  # the sessions that keep the KV of a turn, which no later turn got yet
@@ -98,14 +99,14 @@ class SglangSessions(SessionPort):
     def open_session(self, *, namespace: int = 0) -> int:
         number = len(self._clients) + 1
         self._clients[number] = Client()
-        self._set_clock()
+        self._clock.serve(self._timed)
         self._controller.open(
             Missing(session_id=str(number), capacity_of_str_len=0, streaming=True, timeout=self._timeout_s)
         )
         return number
 
     def close_session(self, session: int) -> None:
-        self._set_clock()
+        self._clock.serve(self._timed)
         self._controller.close(Missing(session_id=str(session)))
 
     def submit(self, submission: Submission) -> int:
@@ -134,9 +135,9 @@ class SglangSessions(SessionPort):
 
     def pass_time(self, seconds: float = SECONDS_PER_STEP) -> None:
         """Let the controller close the sessions that are due, as the event loop does before each turn."""
-        self._now_s += seconds
-        self._set_clock()
-        self._controller.maybe_reap(self._now_s)
+        self._clock.now_s += seconds
+        self._clock.serve(self._timed)
+        self._controller.maybe_reap(self._clock.now_s)
 
     def close_due(self) -> None:
         self.pass_time(LONG)
@@ -157,17 +158,13 @@ class SglangSessions(SessionPort):
         """Let the scheduler receive a turn as from its tokenizer; returns the request that it would queue."""
         queued: list[Any] = []
         self._scheduler._add_request_to_queue = queued.append
-        self._set_clock()
+        self._clock.serve(self._timed)
         try:
             self._scheduler.handle_generate_request(self._requests.message(number, submission, tokens, offset))
         finally:
             del self._scheduler._add_request_to_queue
         [req] = queued
         return req
-
-    def _set_clock(self) -> None:
-        now_s = self._now_s
-        vars(self._module)["time"] = Missing(monotonic=lambda: now_s)
 
     def _keep(self, keep: Callable[..., bool], req: Any, *args: Any, **kwargs: Any) -> bool:
         session = req.swarden.session

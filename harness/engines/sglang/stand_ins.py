@@ -1,8 +1,10 @@
 """Stand-ins for the packages and kernels of SGLang that need a GPU or a server."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
 from typing import Any
+
+from swarden.harness.kit.streams import Devices
 
 ABSENT = {
     "torchvision": "images are not served; its wheels need a CUDA build of torch",
@@ -47,3 +49,19 @@ def replace_allocator_kernels(modules: Sequence[ModuleType]) -> None:
         for name, function in (("alloc_extend_kernel", extend), ("alloc_decode_kernel", decode)):
             if hasattr(module, name):
                 setattr(module, name, Kernel(function))
+
+
+def replace_devices(modules: Iterable[ModuleType]) -> None:
+    """Replace streams, events and pinned memory in these modules of a release."""
+    for module in modules:
+        names = vars(module)
+        if "device_module" in names:
+            names["device_module"] = Devices
+        if "ALLOC_MEMORY_FUNCS" in names:
+            names["ALLOC_MEMORY_FUNCS"]["cpu"] = _unpinned
+        if "HICACHE_HOST_MEMORY_RESERVE_BYTES" in names:
+            names["HICACHE_HOST_MEMORY_RESERVE_BYTES"] = 0  # it is 10 GB, for pools of gigabytes
+
+
+def _unpinned(dims: Any, dtype: Any, device: str, *, allocator: Any, **options: Any) -> Any:
+    return allocator.allocate(dims, dtype=dtype, device=device)

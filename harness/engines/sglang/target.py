@@ -7,27 +7,14 @@ from typing import Any
 import msgspec
 
 from swarden.harness.core.errors import InvalidConfig
-from swarden.harness.core.ops import (
-    SESSION_OPS,
-    Abort,
-    Accept,
-    Drain,
-    Flush,
-    Heal,
-    Inject,
-    Op,
-    Pause,
-    Resume,
-    Step,
-    Submit,
-)
+from swarden.harness.core.ops import SERVING_OPS, SESSION_OPS
 from swarden.harness.core.port import EnginePort
 from swarden.harness.core.releases import Releases
 from swarden.harness.core.system import System
 from swarden.harness.core.target import ENGINE, PAIR, Draw, MachineSpec, Pool, Shape
 from swarden.harness.engines.sglang.adapter import CODE, FAULTS, SglangEngine
 from swarden.harness.engines.sglang.boot import SglangRelease, boot
-from swarden.harness.engines.sglang.config import BOTH, DECODE, PREFILL, SglangConfig, pair_configs, random_config
+from swarden.harness.engines.sglang.config import DECODE, PREFILL, SglangConfig, pair_configs, random_config
 from swarden.harness.engines.sglang.live import SglangAttachment
 from swarden.harness.engines.sglang.mutants import MUTANTS
 from swarden.harness.engines.sglang.pair import side_systems
@@ -35,7 +22,6 @@ from swarden.harness.kit.released import ReleasedTarget
 from swarden.harness.strict.live import Live
 
 PAIRED = "swarden.harness.search.pairs:PairTraffic"
-OPS: tuple[type[Op], ...] = (Submit, Abort, Step, Flush, Pause, Resume, Inject, Heal, Drain, Accept)
 SGLANG = Releases(
     package="sglang",
     root=Path(".swarden/engines/sglang"),
@@ -52,15 +38,15 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
     name = "sglang"
     code = CODE
     machines: Mapping[str, MachineSpec] = {
-        ENGINE: MachineSpec((*OPS, *SESSION_OPS), batches=3),
-        PAIR: MachineSpec(OPS, roles=(PREFILL, DECODE), traffic=PAIRED),
+        ENGINE: MachineSpec((*SERVING_OPS, *SESSION_OPS), batches=3),
+        PAIR: MachineSpec(SERVING_OPS, roles=(PREFILL, DECODE), traffic=PAIRED),
     }
     contracts = frozenset({"rejection"})
     kept = ("role",)
     faults: Mapping[str, str] = FAULTS
-    defaults: Mapping[str, Any] = msgspec.to_builtins(SglangConfig())
     former_defaults: Mapping[str, Any] = {"overlap": False}
     releases = SGLANG
+    load = boot
     config_type = SglangConfig
     catalog = MUTANTS.all
     canaries = ("use-after-free-of-a-locked-node", "mixed-batch-out-of-memory", "chunked-prefill-out-of-memory")
@@ -80,10 +66,6 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
             "mixed": [{"mixed_batches": not config.mixed_batches}],
         }
 
-    def shape(self, config: Any) -> Shape:
-        shape: Shape = config.shape
-        return shape
-
     def config_of(self, shape: Shape) -> SglangConfig:
         match sorted(shape.pools, key=lambda pool: pool.window is not None):
             case [Pool(window=None, units=full_pages), Pool(units=swa_pages, window=int(window))]:
@@ -101,9 +83,6 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
                 return shaped
         raise InvalidConfig("want a full pool and a windowed pool; a scheduler of sglang has both")
 
-    def role(self, config: Any) -> str:
-        return "" if config.role == BOTH else str(config.role)
-
     def check_linked(self, configs: Sequence[Any]) -> None:
         for name in ("page_size", "sliding_window"):
             first, *others = [msgspec.structs.asdict(config)[name] for config in configs]
@@ -116,27 +95,14 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
         return super().systems(machine, configs, model)
 
     def build(self, config: Any) -> EnginePort:
-        release, ratio = self.booted(), config.host_ratio
-        if ratio is not None and not release.has("host_tier"):
-            raise InvalidConfig(f"host_ratio is {ratio}, want null for sglang {release.text}: it has no such cache")
+        release, ratio = self.booted_for(config), config.host_ratio
         if ratio is not None and ratio < 1 and not release.has("small_host_pools"):
             raise InvalidConfig(f"host_ratio is {ratio}, want at least 1 for sglang {release.text}")
-        if config.streaming_sessions and not release.has("streaming_sessions"):
-            raise InvalidConfig(f"streaming_sessions is true, want false for sglang {release.text}: it has none")
-        if config.state_slots is not None and not release.has("state_pool"):
-            raise InvalidConfig(
-                f"state_slots is set, want null for sglang {release.text}: the pool is not driven there"
-            )
         if config.sliding_window is None and config.state_slots is None and not release.has("full_attention_alone"):
             raise InvalidConfig(f"sliding_window is null, want one, or state_slots, for sglang {release.text}")
         if config.draft_len is not None and config.overlap and not release.has("overlapped_drafts"):
             raise InvalidConfig(f"overlap is true with draft_len, want false for sglang {release.text}")
-        if config.rust_core and not release.has("rust_core"):
-            raise InvalidConfig(f"rust_core is true, want false for sglang {release.text}: it has no such core here")
         return SglangEngine(release, config)
 
     def live(self, engine: Any) -> Live:
         return SglangAttachment(SglangRelease(self.version()), engine).live
-
-    def load(self, version: str, folders: tuple[Path, ...]) -> SglangRelease:
-        return boot(version, folders)

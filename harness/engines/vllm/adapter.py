@@ -20,37 +20,17 @@ from swarden.harness.engines.vllm.reports import completed, launched
 from swarden.harness.engines.vllm.requests import VllmRequests
 from swarden.harness.engines.vllm.runner import Hooks, Runner
 from swarden.harness.kit import drafts, tags
+from swarden.harness.kit.reported import OF_CLIENTS, OF_OWNERS, OF_PASSES, names_of
 from swarden.invariants import reference, view
 from swarden.invariants.events import FinishReason
 from swarden.invariants.reuse import sharing
 
 WORKER = [f"{__package__}.{name}" for name in ("runner", "device", "passes", "states")]
 CODE = EngineCode("vllm", ledgers="vllm.v1.core.block_pool", stand_ins=[*WORKER, drafts.__name__, tags.__name__])
-REPORTED = frozenset(
-    kind.__name__
-    for kind in (
-        seen.Admitted,
-        seen.Completed,
-        seen.Discarded,
-        seen.Finished,
-        seen.Fired,
-        seen.Freed,
-        seen.Given,
-        seen.Launched,
-        seen.Loaded,
-        seen.Paused,
-        seen.Proposed,
-        seen.Read,
-        seen.Rejected,
-        seen.Resumed,
-        seen.Retracted,
-        seen.Taken,
-        seen.Verified,
-        seen.Written,
-    )
-)
+OF_CORE = (seen.Admitted, seen.Retracted, seen.Loaded, seen.Paused, seen.Resumed)
+REPORTED = names_of([*OF_PASSES, *OF_OWNERS, *OF_CLIENTS, *OF_CORE])
 # A prefill side never reserves pages or takes a request over, so these are reported, too.
-HANDOVERS = frozenset(kind.__name__ for kind in (seen.HandedOver, seen.LetGo, seen.Reserved, seen.Sent, seen.TakenOver))
+HANDOVERS = names_of([seen.HandedOver, seen.LetGo, seen.Reserved, seen.Sent, seen.TakenOver])
 FAULTS: Mapping[str, str] = {**CLIENT_FAULTS, **CONNECTOR_FAULTS}
 
 
@@ -64,8 +44,6 @@ class PauseProgress(Enum):
 
 class VllmEngine(EnginePort):
     """One engine core; a step is one of its steps, with or without its queue of batches."""
-
-    reported = REPORTED
 
     def __init__(self, release: VllmRelease, config: VllmConfig) -> None:
         self.log = EventLog(code=CODE)
@@ -81,13 +59,17 @@ class VllmEngine(EnginePort):
         scheduler = self.built.scheduler
         scheduler._preempt_request = partial(self._preempted, scheduler._preempt_request)
         scheduler._update_waiting_for_remote_kv = partial(self._loaded, scheduler._update_waiting_for_remote_kv)
-        reported = self.reported | HANDOVERS if config.role == PREFILL else self.reported
+        reported = self._reported | HANDOVERS if config.role == PREFILL else self._reported
         self._capture = VllmCapture(config, self.built, self._runner, self._moves, seen.ALL_EVENTS - reported)
         self._steps = 0
         self._after = self._found()
 
     def reference(self) -> reference.Reference:
         return reference.Reference(tags.VOCABULARY, self._runner.device.windows)
+
+    @property
+    def _reported(self) -> frozenset[str]:
+        return REPORTED
 
     def _make_runner(self, release: VllmRelease, hooks: Hooks) -> Runner:
         return Runner(release, self._config, self.faults, hooks)

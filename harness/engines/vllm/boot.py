@@ -4,7 +4,7 @@ import importlib
 import json
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args
@@ -148,21 +148,13 @@ class VllmRelease(ReleaseParts):
         return type(ARCHITECTURE, (self.torch.nn.Module,), {"__init__": init, "forward": forward, **methods})
 
 
-_booted = BootedRelease[VllmRelease]("vllm")
-
-
-def boot(version: str, folders: tuple[Path, ...] = ()) -> VllmRelease:
-    """Import a release once per process, from `folders` or from the environment.
-
-    Raises UsageError if this process has imported another one.
-    """
-    return _booted.get(version, lambda: _load(version, folders))
-
-
-def _load(version: str, folders: tuple[Path, ...]) -> VllmRelease:
+def _load(version: str, folders: Sequence[Path]) -> VllmRelease:
     with quiet_import(folders, ABSENT, NEEDS_NO_GPU):
         importlib.import_module("vllm.v1.engine.core")
         vars(sys.modules["vllm.config.vllm"])["HAS_TRITON"] = True  # of the kernels of model runner V2
         release = VllmRelease(version)
         release.part("init_none_hash")(release.part("sha256"))
     return release
+
+
+boot = BootedRelease("vllm", _load)

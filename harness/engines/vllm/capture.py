@@ -135,14 +135,13 @@ class VllmCapture:
             committed_len=committed,
             launched_len=launched,
             allocated_len=allocated,
-            frontier=0,
+            frontiers=tuple(
+                [0 if group.has_states else group.block_size * _leading_nulls(blocks) for group, blocks in sizes]
+            ),
             units=tuple(units),
             table=_without_given_up(self._runner.tables[number][0], units[0]) if row else (),
             receipt=0,
             node=0,
-            frontiers=tuple(
-                [0 if group.has_states else group.block_size * _leading_nulls(blocks) for group, blocks in sizes]
-            ),
         )
 
     def _request(self, request: VllmRequest) -> RequestView:

@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
-from msgspec import Meta
 
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.ops import Accept, name_of
 from swarden.harness.core.target import Draw, Pool, Shape
+from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs, OneOf, PartOf, Settings, drawn, within
 
 LRU, ARC = "lru", "arc"
 FIRST_COME, PRIORITY = "fcfs", "priority"
@@ -38,8 +38,9 @@ CONNECTOR_FAULTS = LOAD_FAULTS | LINK_FAULTS
 
 NONE, ALL, ALIGN = "none", "all", "align"  # mamba_cache_mode
 
-BlockSize = Annotated[int, Meta(ge=1, le=256)]
-Window = Annotated[int, Meta(ge=1, le=65536)]
+BlockSize = Annotated[int, within(1, 256)]
+Window = Annotated[int, within(1, 65536)]
+Windows = msgspec.Meta(max_length=MAX_WINDOWS)
 
 
 class LayerGroup(NamedTuple):
@@ -50,14 +51,15 @@ class LayerGroup(NamedTuple):
     has_states: bool = False
 
 
-class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class VllmConfig(Settings, frozen=True):
     """One engine core. Lengths are in tokens; a window counts the token itself, as in vLLM.
 
     `num_blocks` are the blocks of the pool without the null block.  A group of layers has full attention; each
-    of `windows` is a further group, with blocks of `window_block_sizes` tokens (empty: block_size).  With
-    `windows_first` these groups come first, as in models whose first layer has a window.  `state_groups` are
-    groups of Mamba layers, with the mamba_cache_mode of the prefix cache: "align", or "all" with `all_states`; without
-    a prefix cache it is "none".  `chunk_len` is max_num_batched_tokens: the tokens of one pass.  `policy` is the
+    of `windows` is a further group (None: of full attention, too), with blocks of `window_block_sizes` tokens (empty:
+    block_size).  With `windows_first` these groups come first, or so many of them, as in models whose first layer has
+    a window: a release makes the groups in the order in which such layers first appear.  `state_groups` are groups of
+    Mamba layers, with the mamba_cache_mode of the prefix cache: "align", or "all" with `all_states`; without a prefix
+    cache it is "none".  `chunk_len` is max_num_batched_tokens: the tokens of one pass.  `policy` is the
     order of the waiting requests; with "priority", a request of lower priority is preempted first.  `asynchronous`
     is the AsyncScheduler, with two passes in flight.  `second_runner` is the output for model runner V2.
     `draft_len` enables speculative decoding with as many drafts, of the kind `drafter`: "ngram" needs no memory,
@@ -71,55 +73,49 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ends.  With `seeds` some requests are sampled with a seed, if a model runs.
     """
 
-    role: str = BOTH
+    role: Annotated[str, OneOf((BOTH, PREFILL, DECODE))] = BOTH
     block_size: BlockSize = 4
-    num_blocks: Annotated[int, Meta(ge=2, le=MAX_BLOCKS)] = 96
-    windows: Annotated[tuple[Window, ...], Meta(max_length=MAX_WINDOWS)] = (5,)
-    window_block_sizes: Annotated[tuple[BlockSize, ...], Meta(max_length=MAX_WINDOWS)] = ()
-    windows_first: bool = False
-    state_groups: Annotated[int, Meta(ge=0, le=4)] = 0
-    all_states: bool = False
-    max_running_requests: Annotated[int, Meta(ge=1, le=1024)] = 4
-    max_context_len: Annotated[int, Meta(ge=8, le=MAX_CONTEXT_LEN)] = 192
-    chunk_len: Annotated[int, Meta(ge=1, le=65536)] = 8
-    policy: str = FIRST_COME
-    prefix_caching: bool = True
-    asynchronous: bool = False
-    second_runner: bool = False
-    resets_running: bool = False
-    sleeps: bool = False
-    watermark: Annotated[float, Meta(ge=0, le=0.5)] = 0.0
-    external_len: Annotated[int, Meta(ge=0, le=MAX_CONTEXT_LEN)] = 0
+    num_blocks: Annotated[int, within(2, MAX_BLOCKS)] = 96
+    windows: Annotated[tuple[Window | None, ...], Windows] = (5,)
+    window_block_sizes: Annotated[tuple[BlockSize, ...], Windows, PartOf("windows")] = ()
+    windows_first: bool | Annotated[int, within(0, MAX_WINDOWS)] = False
+    state_groups: Annotated[int, within(0, 4)] = 0
+    all_states: Annotated[bool, PartOf("state_groups"), IfReleaseHas("all_states")] = False
+    max_running_requests: Annotated[int, within(1, 1024)] = 4
+    max_context_len: Annotated[int, within(8, MAX_CONTEXT_LEN), Drawn((64, 48, 96))] = 192
+    chunk_len: Annotated[int, within(1, 65536), Drawn((8, 4, 16, 32))] = 8
+    policy: Annotated[str, OneOf((FIRST_COME, PRIORITY)), Drawn((FIRST_COME, FIRST_COME, PRIORITY))] = FIRST_COME
+    prefix_caching: Annotated[bool, Drawn((True, True, True, False))] = True
+    asynchronous: Annotated[bool, Drawn((False, True))] = False
+    second_runner: Annotated[bool, Drawn((False, True)), IfReleaseHas("second_runner")] = False
+    resets_running: Annotated[bool, Drawn((False, False, True))] = False
+    sleeps: Annotated[bool, Drawn((False, False, True))] = False
+    watermark: Annotated[float, within(0, 0.5), IfReleaseHas("watermark")] = 0.0
+    external_len: Annotated[int, within(0, MAX_CONTEXT_LEN)] = 0
     late_loads: bool = False
-    cpu_chunks: Annotated[int, Meta(ge=0, le=MAX_BLOCKS)] = 0
-    chunk_blocks: Annotated[int, Meta(ge=1, le=16)] = 1
-    eviction: str = LRU
-    sync_loads: bool = False
+    cpu_chunks: Annotated[int, within(0, MAX_BLOCKS), IfReleaseHas("offloading")] = 0
+    chunk_blocks: Annotated[int, within(1, 16), PartOf("cpu_chunks")] = 1
+    eviction: Annotated[str, OneOf((LRU, ARC)), PartOf("cpu_chunks"), Drawn((LRU, ARC))] = LRU
+    sync_loads: Annotated[bool, PartOf("cpu_chunks"), Drawn((False, True))] = False
     recomputes_loads: bool = True
-    draft_len: Annotated[int, Meta(ge=1, le=16)] | None = None
-    drafter: str = NGRAM
+    draft_len: Annotated[int, within(1, 16)] | None = None
+    drafter: Annotated[str, OneOf((NGRAM, EAGLE)), PartOf("draft_len"), Drawn((NGRAM, EAGLE))] = NGRAM
     seeds: bool = False
 
+    needs = (
+        Needs("cpu_chunks", {"prefix_caching": (True,), "external_len": (0,), "state_groups": (0,)}),
+        Needs("role", {"external_len": (0,), "cpu_chunks": (0,), "state_groups": (0,), "sleeps": (False,)}),
+        Needs("state_groups", {"external_len": (0,)}),
+        Needs("all_states", {"prefix_caching": (True,), "draft_len": (None,)}),
+    )
+
     def __post_init__(self) -> None:
-        for name, choices in {
-            "role": (BOTH, PREFILL, DECODE),
-            "policy": (FIRST_COME, PRIORITY),
-            "drafter": (NGRAM, EAGLE),
-            "eviction": (LRU, ARC),
-        }.items():
-            if (value := getattr(self, name)) not in choices:
-                raise InvalidConfig(f"{name} is {value!r}, want {' or '.join(map(repr, choices))}")
+        super().__post_init__()
         self._check_groups()
         if self.draft_len is not None and self.chunk_len <= self.draft_len:
             raise InvalidConfig(f"chunk_len is {self.chunk_len}, want more than draft_len {self.draft_len}")
         if self.late_loads and not self.external_len:
             raise InvalidConfig("late_loads is true without external_len, want false")
-        if self.cpu_chunks and (self.external_len or self.state_groups or not self.prefix_caching):
-            raise InvalidConfig("cpu_chunks is set: want prefix_caching, and neither external_len nor state_groups")
-        if self.role != BOTH and (self.external_len or self.cpu_chunks or self.state_groups or self.sleeps):
-            raise InvalidConfig(
-                f"role is {self.role}: want no external_len, cpu_chunks, state_groups or sleeps with it"
-            )
         if self.chunk_len < self.max_running_requests:
             raise InvalidConfig(f"chunk_len is {self.chunk_len}, want at least max_running_requests")
         slots = self.num_blocks * max(group.block_size for group in self.groups if not group.has_states)
@@ -134,12 +130,10 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise InvalidConfig(f"window_block_sizes has {len(self.window_block_sizes)} entries, want one per window")
         if max(sizes) % self.block_size or any(self.block_size % size and size % self.block_size for size in sizes):
             raise InvalidConfig(f"window_block_sizes is {list(self.window_block_sizes)}, want multiples of block_size")
-        if self.all_states and not (self.state_groups and self.prefix_caching and self.draft_len is None):
-            raise InvalidConfig("all_states is true, want state_groups and prefix_caching with it, and no draft_len")
+        if self.all_states and not self.state_groups:
+            raise InvalidConfig("all_states is true without state_groups, want false")
         if self.state_groups and self.asynchronous and self.draft_len is not None:
             raise InvalidConfig("asynchronous and draft_len are set with state_groups: the three are not driven")
-        if self.state_groups and self.external_len:
-            raise InvalidConfig("external_len is set with state_groups, want 0: the two together are not driven")
         if self.state_mode == ALIGN and (self.draft_len or 0) >= self.block_size:
             raise InvalidConfig(f"draft_len is {self.draft_len}, want less than block_size with state_groups")
         if self.state_mode == ALIGN and self.chunk_len < max(sizes):
@@ -156,8 +150,10 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def groups(self) -> tuple[LayerGroup, ...]:
         sizes = self.window_block_sizes or (self.block_size,) * len(self.windows)
         state = LayerGroup(STATE_WINDOW, self.max_context_len if self.state_mode == NONE else self.block_size, True)
-        whole, windowed = [LayerGroup(None, self.block_size)], [*map(LayerGroup, self.windows, sizes)]
-        return (*(windowed + whole if self.windows_first else whole + windowed), *(state,) * self.state_groups)
+        groups = [*map(LayerGroup, self.windows, sizes)]
+        whole_at = len(groups) if self.windows_first is True else self.windows_first
+        groups.insert(whole_at, LayerGroup(None, self.block_size))
+        return (*groups, *(state,) * self.state_groups)
 
     @property
     def most_launches(self) -> int:
@@ -228,20 +224,13 @@ def plain_config(draw: Draw, *, has: Callable[[str], bool]) -> VllmConfig:
     """An engine core without a KV connector, states or drafts; its pool is not drawn yet."""
     running = draw.one_of((4, 2, 3, 6))
     window = draw.one_of((5, 4, 2, 8, 3, 16))
-    config = VllmConfig(
-        block_size=draw.one_of((4, 1, 2, 8)),
-        num_blocks=1 << 20,
-        windows=draw.one_of(((window,), (window, draw.one_of((4, 9, 3))), (), (window,) * 2)),
-        max_running_requests=running,
-        max_context_len=draw.one_of((64, 48, 96)),
-        chunk_len=max(running, draw.one_of((8, 4, 16, 32))),
-        policy=draw.one_of((FIRST_COME, FIRST_COME, PRIORITY)),
-        prefix_caching=draw.one_of((True, True, True, False)),
-        asynchronous=draw.one_of((False, True)),
-        second_runner=has("second_runner") and draw.one_of((False, True)),
-        resets_running=draw.one_of((False, False, True)),
-        sleeps=draw.one_of((False, False, True)),
-    )
+    size = draw.one_of((4, 1, 2, 8))
+    windows = draw.one_of(((window,), (window, draw.one_of((4, 9, 3))), (), (window,) * 2))
+    runners = ("second_runner",) if has("second_runner") else ()
+    names = ("max_context_len", "chunk_len", "policy", "prefix_caching", "asynchronous", *runners)
+    values = drawn(draw, VllmConfig, *names, "resets_running", "sleeps")
+    values["chunk_len"] = max(running, values["chunk_len"])
+    config = VllmConfig(block_size=size, num_blocks=1 << 20, windows=windows, max_running_requests=running, **values)
     if config.windows:
         config = msgspec.structs.replace(config, windows_first=draw.one_of((True, False)))
         size = config.block_size * draw.one_of((1, 1, 2))
@@ -275,7 +264,7 @@ def with_drafts(draw: Draw, config: VllmConfig, *, has: Callable[[str], bool]) -
         asynchronous=config.asynchronous and not config.state_groups,
         chunk_len=max(config.chunk_len, 2 * config.max_running_requests, 8),
         draft_len=min(draft_len, config.block_size - 1) or None if config.state_mode == ALIGN else draft_len,
-        drafter=draw.one_of((NGRAM, EAGLE)),
+        **drawn(draw, VllmConfig, "drafter"),
     )
     if config.second_runner and not has("second_runner_ngrams"):
         config = msgspec.structs.replace(config, drafter=EAGLE)
@@ -295,8 +284,7 @@ def _with_offloading(draw: Draw, config: VllmConfig) -> VllmConfig:
         prefix_caching=True,
         cpu_chunks=draw.one_of((40, 10, 20, 80)),
         chunk_blocks=draw.one_of((1, 1, 2)) if config.block_size > 1 else 2,
-        eviction=draw.one_of((LRU, ARC)),
-        sync_loads=draw.one_of((False, True)),
+        **drawn(draw, VllmConfig, "eviction", "sync_loads"),
     )
 
 

@@ -20,7 +20,8 @@ class Device:
     """The memory of the device, and the model that computes passes in it; `namespaces` are those of the requests."""
 
     def __init__(self, config: VllmConfig) -> None:
-        self._config = config
+        self._draft_len = config.draft_len or 0
+        self._sizes = [group.block_size for group in config.groups]
         self.windows = tuple([group.window for group in config.groups])  # None for full attention
         self.namespaces: dict[int, int] = {}
         self._tokens: dict[int, list[int]] = {}
@@ -28,7 +29,7 @@ class Device:
         width = max(group.block_size for group in config.groups if not group.has_states)
         self.memory = TagMemory(config.num_blocks, width)
         self.states = VllmStates(config, self.memory)
-        self.script = DraftScript((config.draft_len or 0, 0, 1))
+        self.script = DraftScript((self._draft_len, 0, 1))
 
     def repeated_len(self, one: VllmPass, entry: VllmEntry) -> int:
         """The first tokens of an entry whose slots hold already what it writes.
@@ -80,22 +81,14 @@ class Device:
 
     def _drafts_after(self, request: int) -> Sequence[int]:
         """The drafts after the tokens of a request so far; none if drafts are disabled."""
-        right, count = self.script.next(), self._config.draft_len or 0
-        return (
-            []
-            if right is None
-            else drafts_after(
-                self._tokens[request],
-                namespace=self.namespaces[request],
-                count=count,
-                right=right,
-                windows=self.windows,
-            )
-        )
+        right = self.script.next()
+        if right is None:
+            return []
+        tokens, namespace = self._tokens[request], self.namespaces[request]
+        return drafts_after(tokens, namespace=namespace, count=self._draft_len, right=right, windows=self.windows)
 
     def _slots(self, group: int, table: Sequence[int], start: int, end: int) -> list[int]:
-        size = self._config.groups[group].block_size
-        return slots_of(table, start, end, page_size=size, unit_size=self.memory.unit_size)
+        return slots_of(table, start, end, page_size=self._sizes[group], unit_size=self.memory.unit_size)
 
     def _stored(self, group: int, table: Sequence[int], start: int, end: int) -> "array[int]":
         return self.memory.read(self._slots(group, table, start, end), group)

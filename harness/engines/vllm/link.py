@@ -12,13 +12,14 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from swarden.harness.core.faults import FaultPlan
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.config import LEASE_S, LINK_DELAY, LINK_DROP, LINK_FAILS, VllmConfig
 from swarden.harness.engines.vllm.passes import BlockLoad, VllmPass
+from swarden.harness.kit.clock import EngineClock
 from swarden.harness.kit.stand_ins import Silent
 from swarden.harness.kit.tags import TagMemory
 
@@ -29,21 +30,18 @@ PACKAGE = "vllm.distributed.kv_transfer.kv_connector.v1.nixl"
 DONE, IN_PROGRESS, FAILED = "DONE", "PROC", "ERR"  # the states of a read
 
 
-class PairClock:
-    """The time of both sides, in seconds: one for each step, but a side that has work is never stalled for long."""
+class PairClock(EngineClock):
+    """The time of both sides: a second for each step, but a side that has work is never stalled for long."""
 
     def __init__(self) -> None:
-        self.now = 0.0
+        super().__init__()
         self._last = ""
         self._steps = 0  # in a row of the last side
 
     def tick(self, side: str, *, other_has_work: bool) -> None:
         self._steps = self._steps + 1 if side == self._last else 1
         self._last = side
-        self.now += self._steps <= MOST_STEPS or not other_has_work
-
-    def perf_counter(self) -> float:
-        return self.now
+        self.now_s += self._steps <= MOST_STEPS or not other_has_work
 
 
 class VllmLink:
@@ -183,17 +181,11 @@ class WorkerSide:
         return self._outputs.pop(id(one))
 
 
-def use_clock(clock: PairClock) -> None:
-    """Let the connector of the release in this process read this clock."""
-    for module in timed_modules():
-        module["time"] = clock
-
-
 @cache
-def timed_modules() -> Sequence[dict[str, Any]]:
-    """The variables of the modules of the connector that read the clock."""
-    loaded = [vars(module) for name, module in sys.modules.items() if name.startswith(f"{PACKAGE}.")]
-    return [module for module in loaded if hasattr(module.get("time"), "perf_counter")]
+def timed_modules() -> Sequence[ModuleType]:
+    """The modules of the connector that read the clock."""
+    loaded = [module for name, module in sys.modules.items() if name.startswith(f"{PACKAGE}.")]
+    return [module for module in loaded if hasattr(vars(module).get("time"), "perf_counter")]
 
 
 def worker_of(release: VllmRelease, config: VllmConfig, groups: Any, agent: Agent, other: str) -> Any:

@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
+from operator import attrgetter
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -16,6 +18,7 @@ from swarden.harness.engines.vllm import reports
 from swarden.harness.engines.vllm.adapter import REPORTED
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.capture import VllmCapture
+from swarden.harness.engines.vllm.config import PRIORITY
 from swarden.harness.engines.vllm.core import BuiltCore
 from swarden.harness.engines.vllm.device import POOL
 from swarden.harness.engines.vllm.moves import Moves
@@ -23,7 +26,7 @@ from swarden.harness.engines.vllm.passes import VllmPass
 from swarden.harness.engines.vllm.requests import VllmRequest, VllmRequests
 from swarden.harness.engines.vllm.runner import Hooks, Runner
 from swarden.harness.engines.vllm.running import RequestNumbers, built_of, config_of, differences
-from swarden.harness.strict.follow import MAX_OPS, Attachment, Follow, UnknownScheduler, numbering
+from swarden.harness.strict.follow import MAX_OPS, Attachment, Follow, UnknownScheduler
 from swarden.harness.strict.follow import wrap as wrap_calls
 from swarden.harness.strict.live import Compare, Live, LivePool, Terms
 from swarden.harness.strict.owners import OwnerTable, wrongly_owned_unit
@@ -40,6 +43,8 @@ OF_THE_PORT = frozenset(
         *(seen.Read, seen.Rejected, seen.Resumed, seen.Verified),
     )
 )
+BLOCK_ID = attrgetter("block_id")
+NULL = 0  # the null block, which stands where a table has none
 UNREPORTED = seen.ALL_EVENTS - REPORTED | OF_THE_PORT
 
 
@@ -53,7 +58,8 @@ class LiveBlocks:
         self._built, self.capacity = built, len(built.pool.blocks) - 1
 
     def terms(self) -> Sequence[Terms]:
-        held = len({block.block_id for _, block in self._in_tables()})
+        units = set(self._units_in_tables())
+        held = len(units) - (NULL in units)
         return (Terms(POOL, self.capacity, self._built.pool.get_num_free_blocks(), uncached=held),)
 
     def uncached(self, _pool: str) -> Counter[Owner]:
@@ -65,15 +71,20 @@ class LiveBlocks:
 
     def wrongly_shared(self, table: OwnerTable, _moved: Collection[Owner]) -> Sequence[Violation]:
         """A block counts at least the places in tables that have it."""
-        places: dict[int, list[Owner]] = {}
-        for owner, block in self._in_tables():
-            places.setdefault(block.block_id, []).append(owner)
-        readers = {unit: self._built.pool.blocks[unit].ref_cnt for unit in places}
+        pool, counts = self._built.pool.blocks, Counter(self._units_in_tables())
+        wrong = {unit: list[Owner]() for unit, count in counts.items() if unit != NULL and pool[unit].ref_cnt < count}
+        for owner, block in self._in_tables() if wrong else ():
+            if block.block_id in wrong:
+                wrong[block.block_id].append(owner)
         return [
-            wrongly_owned_unit(table, unit, owners if readers[unit] > 0 else [FREE, *owners[:1]])
-            for unit, owners in places.items()
-            if readers[unit] < len(owners)
+            wrongly_owned_unit(table, unit, owners if pool[unit].ref_cnt > 0 else [FREE, *owners[:1]])
+            for unit, owners in wrong.items()
         ]
+
+    def _units_in_tables(self) -> Iterator[int]:
+        """The blocks in the tables, one for each place. A loop in Python would cost more than the rest of `sums`."""
+        requests = (table.req_to_blocks.values() for table in self._built.tables)
+        return map(BLOCK_ID, chain.from_iterable(chain.from_iterable(requests)))
 
     def _in_tables(self) -> Iterator[tuple[Owner, Any]]:
         for table in self._built.tables:
@@ -94,12 +105,13 @@ class VllmAttachment(Attachment):
     def __init__(self, release: VllmRelease, scheduler: Any) -> None:
         """Raises UnknownScheduler if the scheduler has parts that the check does not know."""
         super().__init__()
-        self._number_of, self._namespace_of = RequestNumbers(scheduler.requests), numbering()
+        self._number_of = RequestNumbers(scheduler.requests)
         self._built = built_of(release, scheduler, self._number_of)
         self._config = config_of(release, scheduler)
         self._requests = VllmRequests(release, self._config, self._notice)
         self._num_in_flight = 0
         self._is_in_turn = False
+        self._submits: list[RecordedSubmit] = []  # since the last step or call of another kind
         self._moves: Moves | None = None  # for an audit or a census
         self._runner: Runner | None = None  # for a census
         blocks, configs = LiveBlocks(self._built), [msgspec.to_builtins(self._config)]
@@ -124,7 +136,7 @@ class VllmAttachment(Attachment):
         if req.resumable:
             raise UnknownScheduler(f"request {req.request_id} streams its input, which is not known")
         self._begin_input()
-        number, namespace = self._number_of.begin(req.request_id), self._namespace_of(_salt(req))
+        number, namespace = self._number_of.begin(req.request_id), self._number_of.of_namespace(_salt(req))
         self._requests.live[number] = VllmRequest(number, req, namespace)
         if req.mm_features or req.prompt_token_ids is None:
             self._recorder.lose("requests with other inputs than tokens")
@@ -135,17 +147,19 @@ class VllmAttachment(Attachment):
                 priority=-req.priority,
                 namespace=namespace,
             )
-            self._recorder.record_request(RecordedSubmit(number, op))
+            self._submits.append(RecordedSubmit(number, op))
 
     def finished(self) -> None:
-        """Requests have been aborted, or ended by an error."""
+        """Requests have been aborted, or ended by an error; within a turn, a replay aborts them behind its step."""
         ended = [number for number, request in self._requests.live.items() if request.req.is_finished()]
         if ended and self._is_in_turn:
             self._recorder.lose("aborts while a pass was computed")
         elif ended:
             self._begin_input()
+            self._record_submits()
         for number in ended:
-            self._aborted(number)
+            if not self._is_in_turn:
+                self._aborted(number)
             self._requests.end(number, FinishReason.ABORT)
 
     def preempting(self, req: Any) -> None:
@@ -156,6 +170,7 @@ class VllmAttachment(Attachment):
         if self._is_in_turn:
             self._end_turn()
         if self._has_inputs:
+            self._record_submits()
             self._begin_step()
         self._is_in_turn = True
 
@@ -170,6 +185,8 @@ class VllmAttachment(Attachment):
 
     def completing(self) -> None:
         """The result of a pass is about to be processed."""
+        if not self._is_in_turn:
+            self._record_submits()
         self._is_in_turn = True
         self._num_in_flight -= 1
         if self._runner is not None:
@@ -178,12 +195,14 @@ class VllmAttachment(Attachment):
     def updated(self, outputs: Mapping[int, Any]) -> None:
         for of_client in outputs.values():
             for output in of_client.outputs:
-                self._requests.take(self._built.number_of(output.request_id), output)
+                if output.finish_reason is not None:  # of the others, nothing is recorded or checked
+                    self._requests.take(self._built.number_of(output.request_id), output)
         self._end_turn()
 
     def resetting(self, resets_running: bool) -> None:
         """The cache is about to be reset; if all running requests are preempted, the results of passes are dropped."""
         self._begin_input()
+        self._record_submits()
         if not resets_running:
             self._recorder.record(Flush())
             return
@@ -229,6 +248,23 @@ class VllmAttachment(Attachment):
         if self._is_in_turn:
             self._end_turn()
         self._has_inputs = True
+
+    def _record_submits(self) -> None:
+        """Record the new requests in the order in which they are served; a replay has no times of arrival."""
+        submits, self._submits = self._submits, []
+        if self._config.policy == PRIORITY:
+            submits.sort(key=lambda submit: self._arrival(submit.request_id))
+            new = {submit.request_id for submit in submits}
+            earlier = [number for number in self._requests.live if number not in new]
+            if submits and any(self._arrival(number) > self._arrival(submits[0].request_id) for number in earlier):
+                self._recorder.lose("requests that overtook earlier ones")
+        for submit in submits:
+            self._recorder.record_request(submit)
+
+    def _arrival(self, number: int) -> tuple[float, str]:
+        """What orders requests of the same priority."""
+        req = self._requests.live[number].req
+        return req.arrival_time, req.request_id
 
     def _end_turn(self) -> None:
         self._is_in_turn = False

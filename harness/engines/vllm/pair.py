@@ -12,7 +12,7 @@ from swarden.harness.engines.vllm.adapter import VllmEngine
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.config import DECODE, LEASE_S, PREFILL, VllmConfig
 from swarden.harness.engines.vllm.device import POOL
-from swarden.harness.engines.vllm.link import Agent, RemoteRead, VllmLink, WorkerSide, use_clock, worker_of
+from swarden.harness.engines.vllm.link import Agent, RemoteRead, VllmLink, WorkerSide, timed_modules, worker_of
 from swarden.harness.engines.vllm.requests import VllmRequest
 
 OTHER = {PREFILL: DECODE, DECODE: PREFILL}
@@ -51,14 +51,14 @@ class LinkedVllmEngine(VllmEngine):
         return bool(self._kept) or all(request.is_linked for request in self._requests.live.values())
 
     def submit(self, submission: Submission) -> int:
-        use_clock(self._link.clock)
+        self._link.clock.serve(timed_modules())
         number = super().submit(submission)
         if self._config.role == PREFILL and number not in self._requests:
             self._link.answers[number] = None  # it is rejected
         return number
 
     def abort(self, request_id: int) -> None:
-        use_clock(self._link.clock)
+        self._link.clock.serve(timed_modules())
         if self._config.role == PREFILL:
             self._link.answers.setdefault(request_id, None)
         super().abort(request_id)
@@ -66,7 +66,7 @@ class LinkedVllmEngine(VllmEngine):
     def step(self) -> Sequence[Streamed]:
         [other] = [side for side in self._sides if side is not self]
         self._link.clock.tick(self._config.role, other_has_work=other.has_work)
-        use_clock(self._link.clock)
+        self._link.clock.serve(timed_modules())
         for request in self._requests.live.values():
             if request.is_linked and request.id in self._link.answers:
                 self._forward(request, self._link.answers.pop(request.id))

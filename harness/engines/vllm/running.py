@@ -7,7 +7,7 @@ from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.config import VllmConfig
 from swarden.harness.engines.vllm.core import BuiltCore
-from swarden.harness.strict.follow import UnknownScheduler
+from swarden.harness.strict.follow import UnknownScheduler, numbering
 
 KEPT = 10_000
 NOT_IN_A_REPLAY = {"long_prefill_token_threshold": 0, "enable_chunked_prefill": True, "prefill_schedule_interval": 1}
@@ -31,9 +31,11 @@ REFUSALS: dict[str, Callable[[VllmRelease, Any], bool]] = {
     "it is one of several pipeline stages": lambda _, scheduler: scheduler.use_pp,
     "it has context parallelism": lambda _, scheduler: scheduler.dcp_world_size * scheduler.pcp_world_size > 1,
     "it serves a pooling model": lambda _, scheduler: scheduler.vllm_config.model_config.runner_type == "pooling",
-    "it has other layers than full attention, first, and sliding windows": lambda release, scheduler: (
-        [*map(type, _specs(scheduler))][:1] != [release.part("FullAttentionSpec")]
-        or any(type(spec) is not release.part("SlidingWindowSpec") for spec in _specs(scheduler)[1:])
+    "it has other layers than full attention and sliding windows": lambda release, scheduler: (
+        not {*map(type, _specs(scheduler))} <= {release.part("FullAttentionSpec"), release.part("SlidingWindowSpec")}
+    ),
+    "it has no layers of full attention": lambda release, scheduler: (
+        release.part("FullAttentionSpec") not in map(type, _specs(scheduler))
     ),
     "its blocks are in use already": lambda _, scheduler: (
         scheduler.kv_cache_manager.block_pool.get_num_free_blocks() != _num_blocks(scheduler)
@@ -43,13 +45,16 @@ REFUSALS: dict[str, Callable[[VllmRelease, Any], bool]] = {
 
 def config_of(release: VllmRelease, scheduler: Any) -> VllmConfig:
     """The configuration with which the adapter builds such a scheduler; raises UnknownScheduler if it cannot."""
-    whole, *windowed = _specs(scheduler)
+    further, full_attention = _specs(scheduler), release.part("FullAttentionSpec")
+    whole_at = [*map(type, further)].index(full_attention)
+    whole = further.pop(whole_at)
     try:
         return VllmConfig(
             block_size=whole.block_size,
             num_blocks=_num_blocks(scheduler),
-            windows=tuple([spec.sliding_window for spec in windowed]),
-            window_block_sizes=tuple([spec.block_size for spec in windowed]),
+            windows=tuple([None if type(spec) is full_attention else spec.sliding_window for spec in further]),
+            window_block_sizes=tuple([spec.block_size for spec in further]),
+            windows_first=whole_at,
             max_running_requests=scheduler.max_num_running_reqs,
             max_context_len=scheduler.max_model_len,
             chunk_len=scheduler.max_num_scheduled_tokens,
@@ -71,13 +76,14 @@ def differences(scheduler: Any) -> list[str]:
 
 
 class RequestNumbers:
-    """Numbers the requests from 1; an id that is used again gets another number.
+    """Numbers the requests from 1, and their namespaces; an id that is used again gets another number.
 
     The numbers of the newest KEPT requests are kept, and those of the requests in `live`.
     """
 
     def __init__(self, live: Container[str]) -> None:
         self._live = live
+        self.of_namespace = numbering()
         self._numbers: dict[str, int] = {}
         self._last, self._most = 0, 2 * KEPT
 

@@ -4,17 +4,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from swarden.harness.core.errors import InvalidConfig
-from swarden.harness.core.ops import Abort, Accept, Drain, Flush, Heal, Inject, Op, Pause, Resume, Step, Submit
+from swarden.harness.core.ops import SERVING_OPS
 from swarden.harness.core.port import EnginePort
 from swarden.harness.core.releases import Releases, parsed
 from swarden.harness.core.system import System
 from swarden.harness.core.target import ENGINE, PAIR, Draw, MachineSpec, Shape
 from swarden.harness.engines.vllm.adapter import CODE, FAULTS, VllmEngine
 from swarden.harness.engines.vllm.boot import VllmRelease, boot
-from swarden.harness.engines.vllm.config import BOTH, DECODE, NGRAM, PREFILL, VllmConfig, pair_configs, random_config
+from swarden.harness.engines.vllm.config import DECODE, NGRAM, PREFILL, VllmConfig, pair_configs, random_config
 from swarden.harness.engines.vllm.live import VllmAttachment
 from swarden.harness.engines.vllm.mutants import MUTANTS
 from swarden.harness.engines.vllm.pair import side_systems
@@ -23,7 +21,6 @@ from swarden.harness.strict.live import Live
 
 FIRST_PAIRED = "0.22.0"  # in an older release an idle prefill side does not step, and keeps the blocks that were read
 PAIRED = "swarden.harness.engines.vllm.pair_traffic:VllmPairs"
-OPS: tuple[type[Op], ...] = (Submit, Abort, Step, Flush, Pause, Resume, Inject, Heal, Drain, Accept)
 VLLM = Releases(
     package="vllm",
     root=Path(".swarden/engines/vllm"),
@@ -41,22 +38,16 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
     name = "vllm"
     code = CODE
     machines: Mapping[str, MachineSpec] = {
-        ENGINE: MachineSpec(OPS, batches=3),
-        PAIR: MachineSpec(OPS, roles=(PREFILL, DECODE), traffic=PAIRED),
+        ENGINE: MachineSpec(SERVING_OPS, batches=3),
+        PAIR: MachineSpec(SERVING_OPS, roles=(PREFILL, DECODE), traffic=PAIRED),
     }
     kept = ("role",)
     faults: Mapping[str, str] = FAULTS
-    defaults: Mapping[str, Any] = msgspec.to_builtins(VllmConfig())
     releases = VLLM
-    config_type = VllmConfig
+    load = boot
+    config_type: type[VllmConfig] = VllmConfig
     catalog = MUTANTS.all
     canaries = tuple([mutant.id for mutant in MUTANTS.all if mutant.machine == ENGINE])
-    coupled = (
-        ("draft_len", "drafter"),
-        ("windows", "window_block_sizes"),
-        ("state_groups", "all_states"),
-        ("cpu_chunks", "chunk_blocks", "eviction", "sync_loads"),
-    )
 
     def __init__(self, release: str = "") -> None:
         super().__init__(release)
@@ -76,10 +67,6 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
         has = self.booted().has
         return pair_configs(draw, has=has) if machine == PAIR else [random_config(draw, load, has=has)]
 
-    def shape(self, config: Any) -> Shape:
-        shape: Shape = config.shape
-        return shape
-
     def config_of(self, shape: Shape) -> VllmConfig:
         whole = [pool for pool in shape.pools if pool.window is None]
         windowed = [pool for pool in shape.pools if pool.window is not None]
@@ -98,9 +85,6 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
         )
         return shaped
 
-    def role(self, config: Any) -> str:
-        return "" if config.role == BOTH else str(config.role)
-
     def check_linked(self, configs: Sequence[Any]) -> None:
         groups = [config.groups for config in configs]
         if groups != groups[:1] * len(groups):
@@ -116,22 +100,13 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
     def live(self, engine: Any) -> Live:
         return VllmAttachment(VllmRelease(self.version()), engine).live
 
-    def load(self, version: str, folders: tuple[Path, ...]) -> VllmRelease:
-        return boot(version, folders)
-
     def build(self, config: Any) -> EnginePort:
         self._check(config)
         return VllmEngine(self.booted(), config)
 
     def _check(self, config: Any) -> None:
         """Raises InvalidConfig if the release cannot be built with this configuration."""
-        release = self.booted()
-        for name in ("second_runner", "watermark", "all_states"):
-            value, default = getattr(config, name), getattr(VllmConfig(), name)
-            if value != default and not release.has(name):
-                raise InvalidConfig(f"{name} is {value}, want {default} for vllm {release.text}: it has none")
-        if config.cpu_chunks and not release.has("offloading"):
-            raise InvalidConfig(f"cpu_chunks is {config.cpu_chunks}, want 0 for vllm {release.text}: not driven there")
+        release = self.booted_for(config)
         has_ngrams = config.draft_len is not None and config.drafter == NGRAM
         if has_ngrams and config.second_runner and not release.has("second_runner_ngrams"):
             raise InvalidConfig(f"second_runner is true with ngram drafts, want false for vllm {release.text}")

@@ -46,17 +46,20 @@ class SchedulerFinder(MetaPathFinder):
 
 
 def attach(module: ModuleType, setting: dict[str, str]) -> None:
-    """Attach the check to all schedulers of this module; a process without swarden's packages goes on without it."""
+    """Attach the check to all schedulers of this module; a process without a package of swarden goes on without it."""
     if SWARDEN not in sys.path:
         sys.path.append(SWARDEN)  # last, so that it hides nothing of the command's environment
+    status = importlib.import_module("swarden.harness.strict.status")
+    status.log_to_standard_error()
+    status.report(setting, status.State.IMPORTED)
     try:
-        swarden = importlib.import_module(setting["attachment"])
+        attachment = importlib.import_module(setting["attachment"])
     except ImportError as error:
         [*_, place] = traceback.extract_tb(error.__traceback__)
         what = f"{error} ({place.filename}:{place.lineno})"
-        sys.stderr.write(f"swarden: not attached: {what}; install swarden in the environment of the command\n")
+        status.refused(setting, f"{what}; install swarden in the environment of the command")
         return
-    swarden.wrap(module, setting)
+    attachment.wrap(module, setting)
 
 
 def run_hidden_sitecustomize() -> None:

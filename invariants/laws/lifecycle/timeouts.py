@@ -11,13 +11,13 @@ class TimeoutCode(Code):
 
 
 def has_timeout(change: Transition) -> bool:
-    return change.after.limits.timeout_ms is not None
+    return change.after.limits.request_timeout_ms is not None
 
 
 @invariant(When.STEP, needs=("requests",), on=(Finished,), given=has_timeout)
 def timed_out_requests_are_old_enough(change: Transition) -> Evidence:
     """A request times out only when its age has reached the timeout."""
-    limit = change.after.limits.timeout_ms
+    limit = change.after.limits.request_timeout_ms
     assert limit is not None, "timeout_ms is needed"
     for event in change.events_of(Finished):
         known = change.before.request_by_id.get(event.request_id)

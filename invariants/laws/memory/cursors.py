@@ -42,7 +42,7 @@ def cursors_are_ordered(change: Transition) -> Evidence:
                 launched_len=record.launched_len,
                 allocated_len=record.allocated_len,
             )
-        for frontier in {record.frontier, *record.frontiers}:
+        for frontier in sorted(set(record.frontiers)):
             if not 0 <= frontier <= record.allocated_len:
                 lens = {"frontier": frontier, "allocated_len": record.allocated_len}
                 yield found(owner_ref(record.owner), CursorCode.FRONTIER_OUT_OF_RANGE, **lens)
@@ -77,7 +77,7 @@ def cursors_are_page_aligned(change: Transition) -> Evidence:
     after = change.after
     for record in change.changes.records:
         for index, (component, page_size) in enumerate(zip(after.components, after.page_sizes, strict=True)):
-            frontier = record.frontier_in(index)
+            frontier = record.frontiers[index]
             if record.protected_len % page_size:
                 yield found(
                     owner_ref(record.owner),
@@ -102,7 +102,7 @@ def frontiers_spare_the_window(change: Transition) -> Evidence:
     after = change.after
     for record in change.changes.records:
         for index, (component, page_size) in enumerate(zip(after.components, after.page_sizes, strict=True)):
-            frontier = record.frontier_in(index)
+            frontier = record.frontiers[index]
             if component.window is not None:
                 following = next_position(record)
                 most = first_needed_page(following, component.window, page_size) * page_size

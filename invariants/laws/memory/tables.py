@@ -110,7 +110,7 @@ def private_pages_match_frontier(change: Transition) -> Evidence:
     for record in change.changes.records:
         for index, component in columns:
             pool, window = component.pool, component.window
-            units, size, frontier = record.units[index], after.page_sizes[index], record.frontier_in(index)
+            units, size, frontier = record.units[index], after.page_sizes[index], record.frontiers[index]
             first = record.protected_len // size
             start = first if window is None else max(frontier // size, first)
             if not all(units[start:]):

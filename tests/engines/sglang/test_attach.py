@@ -62,7 +62,7 @@ def test_healthy_server_serves_all_requests_without_a_word(level, name, served):
 
     assert (done.code, done.stdout) == (0, f"served {9 if '--sessions' in SERVERS[name] else 12} requests"), done.stderr
     assert "attached to the scheduler, level " + level in done.stderr
-    assert "not attached" not in done.stderr
+    assert "NOT ATTACHED" not in done.stderr
     assert "capacity" not in done.stderr
 
 

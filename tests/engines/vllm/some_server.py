@@ -8,7 +8,7 @@ A formula takes the place of the model.
 
 import argparse
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from importlib import import_module
@@ -16,7 +16,7 @@ from importlib.metadata import version
 from typing import Any
 
 from swarden.harness.engines.vllm.boot import VllmRelease, boot
-from swarden.harness.engines.vllm.config import VllmConfig
+from swarden.harness.engines.vllm.config import FIRST_COME, PRIORITY, VllmConfig
 from swarden.harness.engines.vllm.core import build
 from swarden.harness.engines.vllm.runner import ResultFuture
 from tests.engines.some_servers import serve_each
@@ -24,6 +24,13 @@ from tests.engines.some_servers import serve_each
 NUM_OUTPUTS_AT_BUG = 4
 CONTEXT_LEN, VOCABULARY = 4096, 64
 RESET_AT = 3  # the request before which the cache is reset
+FLAGS = {
+    "asynchronous": "use the AsyncScheduler and a queue of batches",
+    "windows-first": "five groups of one window before the one of full attention, as in Gemma 3",
+    "priorities": "serve by priority; requests arrive in pairs, the second one before the first",
+    "late-aborts": "abort some requests while a pass is computed",
+    "mixed": "a group with a window, two of full attention, and one with another window",
+}
 DEFAULTS = {
     "block-size": 4,
     "blocks": 2048,
@@ -71,28 +78,42 @@ def _is_known(req: Any) -> bool:
     return bool(req.num_computed_tokens >= req.num_tokens)
 
 
-@contextmanager
-def use_after_free() -> Iterator[None]:
-    """Plant a bug: a decode frees the last whole block of the prompt of each request with four outputs."""
+def plant_use_after_free() -> Callable[[], None]:
+    """Plant a bug: a decode frees the last whole block of the prompt of each request with four outputs, if unshared.
+
+    Returns a function that removes it.
+    """
     kind = import_module("vllm.v1.core.kv_cache_manager").KVCacheManager
+    full_attention = import_module("vllm.v1.kv_cache_interface").FullAttentionSpec
     allocate = kind.allocate_slots
 
     def broken(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
         blocks = allocate(self, request, *args, **kwargs)
         if request.num_output_tokens == NUM_OUTPUTS_AT_BUG and blocks is not None:
-            table = self.coordinator.single_type_managers[0]
+            tables = self.coordinator.single_type_managers
+            table = next(one for one in tables if isinstance(one.kv_cache_spec, full_attention))
             index = request.num_prompt_tokens // table.block_size - 1
-            self.block_pool.free_blocks([table.req_to_blocks[request.request_id][index]])
+            block = table.req_to_blocks[request.request_id][index]
+            if block.ref_cnt == 1:
+                self.block_pool.free_blocks([block])
         return blocks
 
     kind.allocate_slots = broken
+    return lambda: setattr(kind, "allocate_slots", allocate)
+
+
+@contextmanager
+def use_after_free() -> Iterator[None]:
+    """Plant the bug for a while."""
+    remove = plant_use_after_free()
     try:
         yield
     finally:
-        kind.allocate_slots = allocate
+        remove()
 
 
-def request(release: VllmRelease, hasher: Any, number: int, *, scale: int, new_tokens: int) -> Any:
+def request(release: VllmRelease, hasher: Any, number: int, options: argparse.Namespace) -> Any:
+    scale, has_priorities = options.scale, options.priorities
     shared = [1 + token % 50 for token in range(8 * scale * (number % 4))]
     own = [(number * 13 + token) % 60 for token in range(scale * (5 + number % 11))]
     return release.make(
@@ -100,21 +121,27 @@ def request(release: VllmRelease, hasher: Any, number: int, *, scale: int, new_t
         request_id=f"cmpl-{number:04x}-0",
         prompt_token_ids=shared + own,
         sampling_params=release.part("SamplingParams")(
-            max_tokens=new_tokens,
+            max_tokens=options.new_tokens,
             ignore_eos=True,
             temperature=0.0,
             detokenize=False,
             stop_token_ids=[17] * (number % 3 == 0),
         ),
         pooling_params=None,
-        arrival_time=float(number),
+        arrival_time=float((number - 1) ^ 1 if has_priorities else number),
+        priority=number % 3 if has_priorities else 0,
         block_hasher=hasher,
     )
 
 
 def serve(release: VllmRelease, options: argparse.Namespace, turns: list[float]) -> None:
+    groups: dict[str, Any] = {"windows_first": True, "windows": (5,) * 5} if options.windows_first else {}
+    if options.mixed:
+        groups = {"windows_first": 1, "windows": (5, None, 9)}
     config = VllmConfig(
+        **groups,
         asynchronous=options.asynchronous,
+        policy=PRIORITY if options.priorities else FIRST_COME,
         block_size=options.block_size,
         num_blocks=options.blocks,
         max_running_requests=options.running,
@@ -133,11 +160,13 @@ def serve(release: VllmRelease, options: argparse.Namespace, turns: list[float])
             if number <= options.requests and not is_odd:
                 if number == RESET_AT:
                     built.scheduler.reset_prefix_cache(reset_connector=True)  # no effect: a request has blocks
-                lengths = {"scale": options.scale, "new_tokens": options.new_tokens}
-                core.add_request(request(release, built.hasher, number, **lengths))
+                core.add_request(request(release, built.hasher, number, options))
+                if options.late_aborts:
+                    core.aborts_queue.put([f"cmpl-{number - 1:04x}-0"])
             if number <= options.requests and number % 5 == 0 and is_odd:
                 core.abort_requests([f"cmpl-{number:04x}-0"])
-            if core.batch_queue or built.scheduler.has_requests():
+            waits = options.priorities and number <= options.requests and number % 2  # for the other of the pair
+            if not waits and (core.batch_queue or built.scheduler.has_requests()):
                 turns.append(time.process_time())
                 step()
     assert not built.scheduler.requests, "the server has not served all requests"
@@ -146,7 +175,7 @@ def serve(release: VllmRelease, options: argparse.Namespace, turns: list[float])
 def main() -> None:
     release = boot(version("vllm"))
     release.model_config  # noqa: B018  # once for all servers
-    serve_each(partial(serve, release), {"asynchronous": "use the AsyncScheduler and a queue of batches"}, DEFAULTS)
+    serve_each(partial(serve, release), FLAGS, DEFAULTS)
 
 
 if __name__ == "__main__":

@@ -16,8 +16,15 @@ from tests.engines.vllm.some_server import DEFAULTS, Executor, use_after_free
 SERVER = Path(__file__).with_name("some_server.py")
 LEVELS = {"sums": "pools_conserve_units", "audit": "unit_has_one_owner", "census": "unit_has_one_owner"}
 CASES = [("0.33.0", "sums"), ("0.33.0", "audit"), ("0.33.0", "census"), ("0.20.2", "census")]
-HEALTHY = {"core": (), "queue of batches": ("--asynchronous",)}
+HEALTHY = {
+    "core": (),
+    "queue of batches": ("--asynchronous",),
+    "windows first": ("--windows-first",),
+    "priorities": ("--priorities",),
+    "full attention between windows": ("--mixed", "--asynchronous", "--blocks", "2304"),
+}
 BROKEN = {f"{name}, use after free": ("--bug", *options) for name, options in HEALTHY.items()}
+HEALTHY |= {"aborts in a step": ("--late-aborts",), "aborts behind a launch": ("--late-aborts", "--asynchronous")}
 SERVERS = {**HEALTHY, **BROKEN}
 
 
@@ -64,7 +71,7 @@ def test_healthy_server_serves_all_requests_without_a_word(version, level, name,
 
     assert (done.code, done.stdout) == (0, f"served {DEFAULTS['requests']} requests"), done.stderr
     assert "attached to the scheduler, level " + level in done.stderr
-    assert "not attached" not in done.stderr
+    assert "NOT ATTACHED" not in done.stderr
     assert "the check ends here" not in done.stderr
     assert "capacity" not in done.stderr
 

@@ -45,5 +45,5 @@ def test_equal_request_continues_from_cpu_memory_with_the_same_output(on_release
 
 @pytest.mark.parametrize("changes", [{"external_len": 8}, {"state_groups": 1}, {"prefix_caching": False}])
 def test_offloading_that_is_not_driven_is_refused_with_the_setting(changes):
-    with pytest.raises(InvalidConfig, match="cpu_chunks is set: want prefix_caching"):
+    with pytest.raises(InvalidConfig, match="with cpu_chunks 8, want"):
         VllmConfig(cpu_chunks=8, **changes)

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import sys
 from collections import Counter
 from pathlib import Path
 from threading import Event
@@ -291,14 +292,15 @@ def test_run_that_ends_its_process_is_named_and_the_other_runs_are_shown(tmp_pat
     assert parts[good].html.startswith("good")
 
 
-def send_or_die(paths, sender):
-    """Stands for runs of which one kills its process and one does not end."""
+def send_or_die(parent, paths):
+    """Stands for runs of which one ends its process and one does not end."""
+    parent.beat()
     for path in paths:
         if path.stem == "deadly":
-            return
+            sys.exit()
         if path.stem == "slow":
             Event().wait()
-        sender.send(RunPart(html=path.stem))
+        parent.send(RunPart(html=path.stem))
 
 
 def test_folder_without_nights_and_op_logs_is_a_mistake(tmp_path):

@@ -168,6 +168,18 @@ def test_package_of_the_environment_is_a_release_or_a_checkout(tmp_path, monkeyp
     assert in_environment.__wrapped__(PACKAGE) == (expected[0], package, expected[1])
 
 
+def test_release_is_found_by_its_package_if_its_distribution_has_another_name(tmp_path, monkeypatch):
+    package, info = tmp_path / PACKAGE, tmp_path / f"{PACKAGE}_cpu-1.2.3.dist-info"
+    for folder in (package, info):
+        folder.mkdir()
+    (package / "__init__.py").touch()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {PACKAGE}-cpu\nVersion: 1.2.3\n")
+    (info / "RECORD").write_text(f"{PACKAGE}/__init__.py,,\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    assert in_environment.__wrapped__(PACKAGE) == ("1.2.3", package, True)
+
+
 def test_folder_of_the_same_name_is_no_package(tmp_path, monkeypatch):
     (tmp_path / PACKAGE).mkdir()
     monkeypatch.syspath_prepend(tmp_path)

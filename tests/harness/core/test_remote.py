@@ -38,7 +38,7 @@ def test_error_in_the_process_is_raised_here_and_the_process_goes_on():
 
 def test_death_of_the_process_is_an_error_and_the_next_system_has_a_new_one():
     remote = RemoteSystem(build())
-    _process_of(ENGINE, None)._child.kill()
+    _process_of(ENGINE, None).kill()
 
     with pytest.raises(TwinFailed, match="the process of the twin ended in do"):
         remote.do(Step())

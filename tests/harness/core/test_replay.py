@@ -12,7 +12,7 @@ from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Drain, Op, Recipe, Step, Submit
 from swarden.harness.core.registry import OWN
-from swarden.harness.core.replay import Repeated, Replayed, Verdict, log_of, repeat, replay, run_log
+from swarden.harness.core.replay import Replayed, Verdict, log_of, repeat, replay, run_log, verdict_of
 from swarden.harness.core.system import EngineSystem
 from swarden.harness.engines.own.adapter import SwardenEngine
 from swarden.harness.engines.own.target import SIDES
@@ -65,7 +65,7 @@ def test_divergence_names_the_first_op_whose_digest_differs():
     log = fresh_log()
     then = ["000000000000", *log.digests[1:]]
 
-    outcome = replay(OpLog(log.header, log.ops, then))
+    outcome = repeat(OpLog(log.header, log.ops, then), 1)
 
     assert outcome.diverged == f"op 1 (Submit): digest {log.digests[0]}, the log has 000000000000"
     assert outcome.is_nondeterministic
@@ -76,10 +76,9 @@ def test_other_fingerprint_with_the_same_build_is_nondeterminism():
     log = fresh_log("B18")
     log.header = msgspec.structs.replace(log.header, expected="drained_engine_is_empty/swa")
 
-    outcome = replay(log)
+    outcome = repeat(log, 1)
 
     assert outcome.is_nondeterministic
-    assert outcome.diverged is not None
     assert outcome.diverged.endswith("the log has drained_engine_is_empty/swa")
 
 
@@ -87,9 +86,9 @@ def test_divergence_from_another_build_is_no_nondeterminism():
     log = fresh_log()
     older = msgspec.structs.replace(log.header, source_hash="another build")
 
-    outcome = replay(OpLog(older, log.ops, ["000000000000", *log.digests[1:]]))
+    outcome = repeat(OpLog(older, log.ops, ["000000000000", *log.digests[1:]]), 1)
 
-    assert outcome.diverged is not None
+    assert outcome.diverged
     assert not outcome.is_nondeterministic
 
 
@@ -149,20 +148,20 @@ def test_runs_that_end_differently_are_flaky():
         for op in log.ops:
             driver.apply(op)
 
-    repeated = Repeated([Replayed(log, driver, None) for driver in drivers])
+    replays = verdict_of([Replayed(log, driver, None) for driver in drivers])
 
-    assert (repeated.verdict, repeated.num_failed) == (Verdict.FLAKY, 1)
-    assert repeated.first_difference == "op 3: one run failed there and the other did not"
-    assert repeated.reported.driver is drivers[1]
+    assert (replays.verdict, replays.failures, replays.runs) == (Verdict.FLAKY, 1, 3)
+    assert replays.diverged == "op 3: one run failed there and the other did not"
+    assert replays.failure is drivers[1].failure
 
 
 @pytest.mark.parametrize("mutant", [None, "B18"], ids=["fixed", "failed"])
 def test_repeated_equal_runs_have_the_verdict_of_one_run(mutant):
     log = fresh_log(mutant)
 
-    repeated = repeat(log, 2)
+    replays = repeat(log, 2)
 
-    assert (len(repeated.runs), repeated.first_difference, repeated.verdict) == (2, None, replay(log).verdict)
+    assert (replays.runs, replays.diverged, replays.verdict) == (2, "", replay(log).verdict)
 
 
 def test_diverging_run_has_an_op_log_of_its_own():

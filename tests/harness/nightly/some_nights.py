@@ -3,23 +3,24 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Step, Submit
+from swarden.harness.core.process import ProcessLimits
 from swarden.harness.core.registry import OWN
-from swarden.harness.core.replay import Verdict
+from swarden.harness.core.replay import Replays, Verdict
 from swarden.harness.nightly.events import Event
 from swarden.harness.nightly.night import Coordinator, NightPhase, Order, begin, resumed
 from swarden.harness.nightly.phases import PHASES
 from swarden.harness.nightly.pool import JobPool
+from swarden.harness.report.story import StoryLine, StoryPart
 from swarden.harness.search.archive import Archive, Archived, Night, Quarantine, Sighting, Status
 from swarden.harness.search.night_records import Canary
 from swarden.harness.search.result import Finding, Result, Tallies
-from swarden.harness.search.shards import FRESH, Settled, ShardResult
-from swarden.harness.search.worker_process import Replays, WorkerLimits
+from swarden.harness.search.shards import FRESH, ShardResult
 
 LOG = OpLog(Header(engine=OWN, configs=[{}]), [Submit(), Step()])
 OPLOGS = Path(__file__).parents[2] / "quality/oplogs"
@@ -32,7 +33,7 @@ ORDER = Order([OWN], "swarden nightly", runs=3 * 4 * 8, profile="smoke", seed=No
 
 
 def found(*names: str, died: str = "") -> dict[str, Finding]:
-    return {name: Finding(name, LOG.as_regression(name), 0.5, died=died) for name in names}
+    return {name: Finding(name, LOG.as_regression(name), 0.5, OWN, died=died) for name in names}
 
 
 def shard_result(*names: str, died: str = "") -> ShardResult:
@@ -46,10 +47,10 @@ def leaking(*_: Any) -> ShardResult:
     return shard_result(LEAK)
 
 
-def settled(finding: Finding, failures: int = FRESH, **fields: Any) -> Settled:
-    return Settled(
-        finding.log, ["a story", "replay: swarden replay elsewhere"], [finding.fingerprint], failures, FRESH, **fields
-    )
+def settled(finding: Finding, failures: int = FRESH, why: str = "") -> Finding:
+    story = [StoryLine(StoryPart.EVIDENCE, line) for line in ("a story", "replay: swarden replay elsewhere")]
+    verdict = Verdict.FAILED if failures == FRESH else Verdict.FLAKY
+    return replace(finding, story=story, replays=Replays(verdict, (finding.fingerprint,), failures, FRESH, why))
 
 
 class Lost(Exception):
@@ -105,7 +106,7 @@ def night_of(
     archive = Archive(root)
     night = resumed(archive.nights_folder / of)[1] if isinstance(of, str) else begin(archive, of)
     emit = events.append if events is not None else lambda _: None
-    for _ in Coordinator(archive, night, JobPool(answers, 1, (Lost,)), WorkerLimits(60.0), emit).run(phases):
+    for _ in Coordinator(archive, night, JobPool(answers, 1, (Lost,)), ProcessLimits(60.0), emit).run(phases):
         pass
     return night
 

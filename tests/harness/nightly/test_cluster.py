@@ -10,6 +10,7 @@ from threading import Timer
 import msgspec
 import pytest
 
+from swarden.harness.core.process import ProcessLimits
 from swarden.harness.nightly import traffic
 from swarden.harness.nightly.night import Coordinator, Order, begin
 from swarden.harness.nightly.phases import PHASES
@@ -18,7 +19,6 @@ from swarden.harness.search import shards
 from swarden.harness.search.archive import Archive, Night
 from swarden.harness.search.profiles import PROFILES
 from swarden.harness.search.shards import build_of
-from swarden.harness.search.worker_process import WorkerLimits
 from tests.harness.some_processes import MAX_LOOKS, ROOT, wait_until
 
 distributed = pytest.importorskip("distributed", reason="pip install 'swarden[dask]'")
@@ -33,7 +33,7 @@ ORDER = Order([ENGINE], "swarden nightly", runs=RUNS, profile="smoke", seed=5)
 @pytest.fixture
 def cluster(tmp_path):
     """The address of a scheduler on this machine with three nodes, each a process; and these processes."""
-    settings = {"DASK_DISTRIBUTED__WORKER__DAEMON": "False", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    settings = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     file = tmp_path / "scheduler.json"
 
     def started(name: str, *arguments: object) -> subprocess.Popen[bytes]:
@@ -119,7 +119,7 @@ def night_on(pool, root, on_shard=lambda: None) -> Night:
     archive = Archive(root)
     night = begin(archive, ORDER)
     with pool as opened:
-        coordinator = Coordinator(archive, night, opened, WorkerLimits(60.0), lambda _: on_shard())
+        coordinator = Coordinator(archive, night, opened, ProcessLimits(60.0), lambda _: on_shard())
         for _ in coordinator.run([one for one in PHASES if one.name == "traffic"]):
             pass
     return night

@@ -10,7 +10,7 @@ from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import OWN
-from swarden.harness.core.replay import Verdict, replay
+from swarden.harness.core.replay import Replays, Verdict, replay
 from swarden.harness.nightly.events import KINDS, Event
 from swarden.harness.nightly.night import begin, fresh_seed
 from swarden.harness.nightly.phases import PHASES
@@ -21,7 +21,6 @@ from swarden.harness.search.archive import Archive, Night, Quarantine, Sighting,
 from swarden.harness.search.archive_files import read
 from swarden.harness.search.night_records import Canary
 from swarden.harness.search.shards import BATCHES, build_of, replay_logs
-from swarden.harness.search.worker_process import Replays
 from tests.harness.nightly.some_nights import (
     DOUBLE_FREE,
     FAILED,

@@ -11,10 +11,11 @@ from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.printable import printable
 from swarden.harness.core.registry import OWN, UnknownEngine
 from swarden.harness.report.story import StoryPart
+from swarden.harness.search import known
 from swarden.harness.search.campaign import Plan, Worker
-from swarden.harness.search.findings import report_finding, write
-from swarden.harness.search.result import Finding
-from swarden.harness.search.shrink import DoesNotFail, ShrinkBudget
+from swarden.harness.search.findings import report_finding, write, write_unshrunk
+from swarden.harness.search.result import Finding, Result
+from swarden.harness.search.shrink import ShrinkBudget
 from tests.harness.driving import TINY
 
 BUDGET = ShrinkBudget(executions=60)
@@ -47,16 +48,40 @@ def test_story_of_a_finding_names_code_locations(finding, tmp_path):
     assert any(".py:" in line.text for line in reported.story if line.part is StoryPart.HISTORY)
 
 
+def test_finding_that_cannot_be_repeated_keeps_its_story(finding, tmp_path):
+    """As when the target cannot build the engine again."""
+    written = write_unshrunk(finding, tmp_path, "when the run is repeated: no pool of this size")
+
+    *story, note, replay = map(str, written.story)
+    assert any(line.startswith(f"{finding.invariant}: ") for line in story)
+    assert note == "when the run is repeated: no pool of this size"
+    assert replay == f"replay: swarden replay {written.path}"
+
+
+def test_finding_is_sent_before_its_log_is_shrunk(monkeypatch):
+    """So it stays if the shrink ends the process."""
+    sent: list[Result] = []
+
+    def broken(*_):
+        raise ZeroDivisionError("of the harness")
+
+    monkeypatch.setattr(known, "shrink", broken)
+    with pytest.raises(ZeroDivisionError, match="of the harness"):
+        Worker(Plan("demo", TINY, 11, 60), sent.append).work()
+
+    finding, *_ = [one for result in sent for one in result.findings.values()]
+    assert any(line.text.startswith(f"{finding.invariant}: ") for line in finding.story)
+
+
 @pytest.mark.parametrize("is_stopped", [False, True], ids=["in-time", "time-is-over"])
 def test_finding_that_does_not_fail_again_is_written_unshrunk(finding, tmp_path, is_stopped):
     gone = replace(finding, fingerprint="never_seen")
 
-    with pytest.raises(DoesNotFail) as caught:
-        report_finding(gone, tmp_path / "out", BUDGET, is_stopped=lambda: is_stopped)
+    reported = report_finding(gone, tmp_path / "out", BUDGET, is_stopped=lambda: is_stopped)
 
     [unshrunk] = (tmp_path / "out").glob("never_seen-*.oplog")
     [other] = (tmp_path / "out").glob("not-never_seen-*.oplog")
-    assert str(caught.value) == f"never_seen: does not fail again; both logs are kept: {unshrunk}, {other}"
+    assert reported.why_flaky == f"never_seen: does not fail again; both logs are kept: {unshrunk}, {other}"
     assert OpLog.load(unshrunk).ops == finding.log.ops
 
 

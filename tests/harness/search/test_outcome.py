@@ -8,12 +8,12 @@ import pytest
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.registry import OWN
+from swarden.harness.core.replay import Replays, Verdict
 from swarden.harness.engines.own.mutants.catalog import BY_ID
 from swarden.harness.search.campaign import Plan
-from swarden.harness.search.findings import FindingReport
 from swarden.harness.search.outcome import Outcome
 from swarden.harness.search.profiles import PROFILES
-from swarden.harness.search.result import Result, Tallies
+from swarden.harness.search.result import Finding, Result, Tallies
 
 LOG = OpLog(Header(engine=OWN, machine="engine", configs=[{}]), [])
 SMOKE = replace(PROFILES["smoke"], min_runs=10)
@@ -21,8 +21,8 @@ HELD = Plan(OWN, replace(SMOKE, must_evaluate=True, probe_floor=0.01), 1, 60.0, 
 ENOUGH = Result(Tallies(runs=10))
 
 
-def report(*fingerprints: str) -> FindingReport:
-    return FindingReport(fingerprints, LOG, 0, 0.0, 0.0, None, ())
+def report(*fingerprints: str) -> Finding:
+    return Finding(fingerprints[0], LOG, 0.0, replays=Replays(Verdict.FAILED, fingerprints, 1, 1))
 
 
 def outcome(**changes) -> Outcome:
@@ -37,7 +37,7 @@ def outcome(**changes) -> Outcome:
         pytest.param({"result": Result(Tallies(runs=9))}, ExitCode.CLEAN, "not judged", id="too-short"),
         pytest.param({"is_interrupted": True}, ExitCode.INTERRUPTED, "not judged", id="interrupted"),
         pytest.param(
-            {"findings": [replace(report("crash/SIGKILL/step"), is_confirmed=False)], "is_interrupted": True},
+            {"findings": [replace(report("crash/SIGKILL/step"), replays=None)], "is_interrupted": True},
             ExitCode.INTERRUPTED,
             "not judged",
             id="interrupted-before-it-was-repeated",
@@ -85,7 +85,7 @@ def outcome(**changes) -> Outcome:
             {"mutant": BY_ID["B18"], "is_interrupted": True}, ExitCode.INTERRUPTED, "not judged", id="interrupted-hunt"
         ),
         pytest.param(
-            {"findings": [replace(report("crash/SIGKILL/step"), is_confirmed=False)]},
+            {"findings": [replace(report("crash/SIGKILL/step"), replays=None)]},
             ExitCode.RED,
             "red",
             id="death-not-reproduced",

@@ -8,8 +8,9 @@ import pytest
 from swarden.harness.core.mutant_file import VARIABLE
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Step, Submit
+from swarden.harness.core.process import ProcessLimits
 from swarden.harness.core.registry import OWN
-from swarden.harness.core.replay import Verdict
+from swarden.harness.core.replay import Replays, Verdict
 from swarden.harness.search import shards
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.profiles import PROFILES
@@ -24,7 +25,6 @@ from swarden.harness.search.shards import (
     replay_with_story,
     settle,
 )
-from swarden.harness.search.worker_process import Replays, WorkerLimits
 
 FIXED, FAILED, CHANGED = (
     Replays(verdict, ("law",), 3, 3) for verdict in (Verdict.FIXED, Verdict.FAILED, Verdict.CHANGED)
@@ -59,7 +59,7 @@ def own_mutants(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("own_mutants")
 def test_canary_is_the_first_mutant_that_fits_the_engine():
     plan = Plan(OWN, PROFILES["default"], 7, 60.0)
-    limits = WorkerLimits(60.0)
+    limits = ProcessLimits(60.0)
 
     found = find_canary(plan, ["stale", "B46"], limits)
     nothing = find_canary(plan, ["stale"], limits)
@@ -74,7 +74,7 @@ def test_worker_has_the_limits_of_its_job(monkeypatch):
 
     class Group:
         def __init__(self, *_, hang_seconds, memory_bytes):
-            started.append(WorkerLimits(hang_seconds, memory_bytes))
+            started.append(ProcessLimits(hang_seconds, memory_bytes))
 
         def __enter__(self):
             return self
@@ -88,12 +88,12 @@ def test_worker_has_the_limits_of_its_job(monkeypatch):
     monkeypatch.setattr("swarden.harness.search.shards.WorkerGroup", Group)
     log = OpLog(Header(engine=OWN, configs=[{}]), [])
     try:
-        for limits in (WorkerLimits(60.0), WorkerLimits(5.0), WorkerLimits(60.0, 1 << 30), WorkerLimits(60.0)):
+        for limits in (ProcessLimits(60.0), ProcessLimits(5.0), ProcessLimits(60.0, 1 << 30), ProcessLimits(60.0)):
             replay_with_story(log, limits)
     finally:
         close_lanes()
 
-    assert started == [WorkerLimits(60.0), WorkerLimits(5.0), WorkerLimits(60.0, 1 << 30)]
+    assert started == [ProcessLimits(60.0), ProcessLimits(5.0), ProcessLimits(60.0, 1 << 30)]
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_finding_is_fixed_if_all_its_logs_pass(monkeypatch, names, result):
     monkeypatch.setattr(shards, "replay_log", lambda content, *_: results[content.decode()])
     logs = [(name.encode(), Path(name)) for name in names.split()]
 
-    assert replay_logs(logs, OWN, None, WorkerLimits(60.0)) == (Path(result[0]), result[1])
+    assert replay_logs(logs, OWN, None, ProcessLimits(60.0)) == (Path(result[0]), result[1])
 
 
 @pytest.mark.usefixtures("own_mutants")
@@ -123,7 +123,7 @@ def test_finding_is_fixed_if_all_its_logs_pass(monkeypatch, names, result):
     ],
 )
 def test_log_whose_replay_dies_is_run_again_in_a_fresh_process(mutant, verdict, fingerprints):
-    replays = replay_log(LOG.to_bytes(), Path("a.oplog"), DEMO, mutant, WorkerLimits(60.0))
+    replays = replay_log(LOG.to_bytes(), Path("a.oplog"), DEMO, mutant, ProcessLimits(60.0))
 
     assert isinstance(replays, Replays), replays
     assert (replays.verdict, replays.fingerprints) == (verdict, fingerprints)
@@ -134,7 +134,7 @@ def test_death_in_a_replay_that_repeats_is_confirmed():
     header = msgspec.structs.replace(LOG.header, mutant="dies", expected="crash/SIGKILL")
     finding = Finding("crash/SIGKILL", OpLog(header, LOG.ops), 0.0, died="a replay ended with crash/SIGKILL")
 
-    assert settle(finding, DEMO, WorkerLimits(60.0)).is_confirmed
+    assert settle(finding, DEMO, ProcessLimits(60.0)).is_confirmed
 
 
 def test_one_of_so_many_shards_has_twins():

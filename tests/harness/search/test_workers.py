@@ -11,12 +11,11 @@ import pytest
 from swarden.harness.core.mutant_file import VARIABLE
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Drain, Step, Submit
+from swarden.harness.core.process import BOOT_S
 from swarden.harness.search.campaign import Plan, Worker
-from swarden.harness.search.findings import FindingReport
 from swarden.harness.search.profiles import PROFILES
 from swarden.harness.search.result import Finding
 from swarden.harness.search.shrink import ShrinkBudget
-from swarden.harness.search.worker_process import BOOT_S, NotReproduced
 from swarden.harness.search.workers import DEATHS_OF_A_BATCH, WorkerGroup, interruptible
 from tests.harness.some_processes import processes_of, running, swarden, wait_until
 from tests.harness.some_targets import FIXED
@@ -61,11 +60,11 @@ class Saboteur:
             os.kill(self.victim, self.number)
 
 
-def reports_of(group: WorkerGroup, out: Path) -> list[FindingReport]:
+def reports_of(group: WorkerGroup, out: Path) -> list[Finding]:
     """The reports of all findings; every finding must have one."""
-    reports = list(group.report_findings(out, ShrinkBudget()))
-    assert not [one for one in reports if isinstance(one, NotReproduced)]
-    return [one for one in reports if isinstance(one, FindingReport)]
+    reports = [one for one in group.report_findings(out, ShrinkBudget()) if one is not None]
+    assert not [one for one in reports if one.why_flaky]
+    return reports
 
 
 def test_killed_worker_loses_its_run_and_is_replaced(tmp_path):
@@ -108,7 +107,8 @@ def test_worker_that_boots_its_engine_is_not_killed_as_hung(tmp_path):
 
     def boot_for_long(group: WorkerGroup) -> None:
         if not pids:
-            group.workers[0].kill_if_hung(BOOT_S / 2, hang_seconds=1)
+            group.workers[0].silent_s = BOOT_S / 2
+            group.workers[0].kill_if_hung(1)
         pids.add(group.workers[0].pid)
 
     with WorkerGroup(1, tmp_path, hang_seconds=60, on_progress=boot_for_long) as group:
@@ -248,5 +248,5 @@ def test_log_of_a_crash_is_replayed_in_a_process_of_its_own(tmp_path, mutants):
         "FAILED sick.oplog",
         "FIXED well.oplog",
     ]
-    assert "run in a process of its own: worker died: SIGSEGV" in replay.stdout
+    assert "run in a process of its own, which was killed by SIGSEGV" in replay.stdout
     assert replay.returncode == 1

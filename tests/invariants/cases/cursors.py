@@ -13,6 +13,7 @@ from swarden.invariants.violation import found, owner_ref, request_ref
 from tests.invariants.builders import (
     IN_FLIGHT_AFTER,
     OVERLAPPED_STEP,
+    PAGE,
     R1,
     STALE_LAUNCH,
     WINDOW,
@@ -73,7 +74,7 @@ CASES = [
     broken(
         cursors_are_ordered,
         "frontier-beyond-allocated",
-        after(records=records(frontier=24)),
+        after(records=records(frontiers=(0, 24))),
         found(request_ref(1), CursorCode.FRONTIER_OUT_OF_RANGE, frontier=24, allocated_len=21),
     ),
     healthy(cursors_are_ordered, OVERLAPPED_STEP, "in-flight"),
@@ -112,36 +113,36 @@ CASES = [
     broken(
         cursors_are_page_aligned,
         "frontier-inside-a-page",
-        after(records=records(frontier=6)),
+        after(records=records(frontiers=(0, 6))),
         found(request_ref(1), CursorCode.FRONTIER_INSIDE_A_PAGE, component="swa", frontier=6, page_size=4),
     ),
     broken(
         cursors_are_page_aligned,
         "shared-part-of-a-larger-page",
         after(
-            components=(ComponentView("full", None, page_size=8), ComponentView("swa", WINDOW)),
+            components=(ComponentView("full", None, page_size=8), ComponentView("swa", WINDOW, PAGE)),
             records=records(protected_len=12),
         ),
         found(request_ref(1), CursorCode.SHARES_PART_OF_A_PAGE, component="full", protected_len=12, page_size=8),
     ),
-    healthy(frontiers_spare_the_window, after(records=records(frontier=16))),
+    healthy(frontiers_spare_the_window, after(records=records(frontiers=(0, 16)))),
     broken(
         frontiers_spare_the_window,
         "frontier-in-the-window",
-        after(records=records(frontier=20)),
+        after(records=records(frontiers=(0, 20))),
         in_window(20, 21, 16),
     ),
     broken(
         frontiers_spare_the_window,
         "frontier-in-the-window-of-launched-tokens",
-        in_flight(records=in_flight_record(frontier=20)),
+        in_flight(records=in_flight_record(frontiers=(0, 20))),
         in_window(20, 22, 16),
     ),
     healthy(frontiers_spare_the_window, after(records=(R2_RECORD,)), "transfer-with-frontier-at-the-window"),
     broken(
         frontiers_spare_the_window,
         "transfer-with-frontier-in-the-window",
-        after(records=(R2_RECORD._replace(frontier=20),)),
+        after(records=(R2_RECORD._replace(frontiers=(0, 20)),)),
         in_window(20, 22, 16, Owner("transfer", 2)),
     ),
 ]

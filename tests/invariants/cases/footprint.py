@@ -29,7 +29,7 @@ def unshared(frontier):
     return replace(
         HEALTHY,
         before=replace(BEFORE, records=records(protected_len=0, committed_len=20)),
-        after=replace(AFTER, records=records(protected_len=0, frontier=frontier)),
+        after=replace(AFTER, records=records(protected_len=0, frontiers=(0, frontier))),
     )
 
 

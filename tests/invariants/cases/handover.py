@@ -39,7 +39,7 @@ from tests.invariants.builders import AFTER, LIMITS, R2, broken, healthy, idle, 
 T1, T2 = Owner("transfer", 1), Owner("transfer", 2)
 TAKEN = {"full": (9, 10, 11, 12), "swa": (7, 8), "rows": (2,)}
 R2_RECORD = RecordView(
-    T2, 2, 8, 8, 8, 22, 16, ((5, 6, 9, 10, 11, 12), (0, 0, 0, 0, 7, 8)), (5, 6, 9, 10, 11, 12), receipt=2, node=3
+    T2, 2, 8, 8, 8, 22, (0, 16), ((5, 6, 9, 10, 11, 12), (0, 0, 0, 0, 7, 8)), (5, 6, 9, 10, 11, 12), receipt=2, node=3
 )
 LOCK = ReceiptView(2, T2, 3, ((3,), ()))  # n3 is out of the window of r2's next token
 RUNNING, _ = AFTER.requests or ()

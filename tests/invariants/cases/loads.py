@@ -48,12 +48,12 @@ INPUT_IS_LOADED_PREFIX = replace(
 )
 
 
-def admitting(*events, fits=True, alone=False, least_load_len=8, **n4):
+def admitting(*events, fits=True, alone=False, load_back_threshold=8, **n4):
     """A step in which r2 may be admitted; `fits`: with many free pages; `alone`: without r1."""
     state = replace(
         BEFORE_COPYING,
         nodes=with_node(BEFORE_COPYING, 4, **n4),
-        limits=HOST_LIMITS._replace(least_load_len=least_load_len),
+        limits=HOST_LIMITS._replace(load_back_threshold=load_back_threshold),
     )
     if fits:
         pools = [replace(pool, free=range(20, 60)) if pool.name in ("full", "swa") else pool for pool in state.pools]
@@ -63,7 +63,7 @@ def admitting(*events, fits=True, alone=False, least_load_len=8, **n4):
     return not_copying(*events, before=state)
 
 
-LEAST_LOAD_IS_UNKNOWN = admitting(ADMITTED, least_load_len=None)
+LEAST_LOAD_IS_UNKNOWN = admitting(ADMITTED, load_back_threshold=None)
 
 
 def reserved(request, load, pool, count, brings):
@@ -171,7 +171,7 @@ CASES = [
     ),
     healthy(host_prefixes_are_loaded, admitting(ADMITTED._replace(start=16, end=18))),
     healthy(host_prefixes_are_loaded, admitting(PLANNED, ADMITTED), "loaded-first"),
-    healthy(host_prefixes_are_loaded, admitting(ADMITTED, least_load_len=9), "too-short-for-a-load"),
+    healthy(host_prefixes_are_loaded, admitting(ADMITTED, load_back_threshold=9), "too-short-for-a-load"),
     healthy(host_prefixes_are_loaded, admitting(ADMITTED, fits=False, alone=True), "alone-with-too-few-pages"),
     healthy(
         host_prefixes_are_loaded,
@@ -198,7 +198,7 @@ CASES = [
     broken(
         host_prefixes_are_loaded,
         "only-a-window-missing",
-        admitting(ADMITTED, least_load_len=99, **ONLY_WINDOW_ON_HOST),
+        admitting(ADMITTED, load_back_threshold=99, **ONLY_WINDOW_ON_HOST),
         COMPUTED_AGAIN,
     ),
 ]

@@ -13,6 +13,7 @@ from tests.invariants.builders import (
     AFTER,
     BEFORE,
     OVERLAPPED_STEP,
+    PAGE,
     WINDOW,
     broken,
     during,
@@ -43,7 +44,7 @@ def other_content(position: int, place: Ref, *known_from: Ref) -> Found:
 
 def of_one_pool(*reads: Read) -> Transition:
     """The pass of the healthy step in an engine whose two components share one pool."""
-    shared = (ComponentView("full", None), ComponentView("full", WINDOW))
+    shared = (ComponentView("full", None, PAGE), ComponentView("full", WINDOW, PAGE))
     states = [replace(one, components=shared) for one in (BEFORE, AFTER)]
     return replace(during(LAUNCHED, *reads), before=states[0], after=states[1])
 

@@ -23,7 +23,7 @@ LOSS = {"priority": 0, "num_outputs": 3, "prompt_len": 18}  # of r1
 def short(*events, idle_nodes=False, frontier=0, lookahead=0) -> Transition:
     """r1, at a page boundary, needs a page of each pool; r9 also runs, and its windowed frontier is `frontier`."""
     record = (BEFORE.records or ())[0]
-    others = record._replace(owner=record.owner._replace(id=9), row=2, protected_len=0, frontier=frontier)
+    others = record._replace(owner=record.owner._replace(id=9), row=2, protected_len=0, frontiers=(0, frontier))
     kept = (BEFORE.nodes or ())[: 3 if idle_nodes else 2]
     pools = tuple(replace(pool, free=()) if pool.name == "swa" else pool for pool in BEFORE.pools)
     full = replace(

@@ -22,7 +22,7 @@ from tests.invariants.builders import AFTER, BEFORE, broken, healthy, idle
 S4 = Owner("session", 4)
 S3_REF, S4_REF = Ref("session", 3), Ref("session", 4)
 RUNS, IDLE = SessionView(3, 0, 1, 0, False), SessionView(4, 0, 0, 8, False)
-KEPT = RecordView(S4, 0, 8, 8, 8, 8, 0, ((5, 6), (3, 4)), (), receipt=2, node=3)
+KEPT = RecordView(S4, 0, 8, 8, 8, 8, (0, 0), ((5, 6), (3, 4)), (), receipt=2, node=3)
 RUNNING, WAITING = (request._replace(session=3) if request.id == 1 else request for request in AFTER.requests or ())
 RECORDS = (*(AFTER.records or ()), KEPT)
 

@@ -9,9 +9,9 @@ from swarden.invariants.contracts.state_pages import (
 from swarden.invariants.events import HANDOVER_KIND, Owner
 from swarden.invariants.view import ComponentView
 from swarden.invariants.violation import found, node_ref, owner_ref, request_ref
-from tests.invariants.builders import after, broken, healthy, nodes, page, records
+from tests.invariants.builders import PAGE, after, broken, healthy, nodes, page, records
 
-STATES = (ComponentView("full", None), ComponentView("swa", 2, has_states=True))
+STATES = (ComponentView("full", None, PAGE), ComponentView("swa", 2, PAGE, has_states=True))
 FULL = (1, 2, 3, 4, 7, 8)
 IN_TRANSFER = Owner(HANDOVER_KIND, 1)
 
@@ -26,13 +26,13 @@ CASES = [
     healthy(passed_states_are_freed, after(components=STATES)),
     healthy(
         passed_states_are_freed,
-        after(components=STATES, records=records(units=(FULL, (0, 0, 1, 2, 0, 6)), frontier=20)),
+        after(components=STATES, records=records(units=(FULL, (0, 0, 1, 2, 0, 6)), frontiers=(0, 20))),
         "freed-up-to-the-frontier",
     ),
     broken(
         passed_states_are_freed,
         "kept-below-the-frontier",
-        after(components=STATES, records=records(frontier=20)),
+        after(components=STATES, records=records(frontiers=(0, 20))),
         found(request_ref(1), StatePagesCode.KEPT_BELOW_FRONTIER, unit=page("swa", 5), start=16, frontier=20),
     ),
     healthy(records_keep_their_last_state, after(components=STATES)),

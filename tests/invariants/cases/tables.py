@@ -16,6 +16,7 @@ from tests.invariants.builders import (
     AFTER,
     HEALTHY,
     LIMITS,
+    PAGE,
     R1,
     R2,
     TREE,
@@ -29,10 +30,10 @@ from tests.invariants.builders import (
 from tests.invariants.cases.handover import R2_RECORD
 
 # So short that its next token reads cached pages of the window.
-SHORTER = R2_RECORD._replace(allocated_len=10, frontier=4)
+SHORTER = R2_RECORD._replace(allocated_len=10, frontiers=(0, 4))
 FULL, SWA = (1, 2, 3, 4, 7, 8), (0, 0, 1, 2, 5, 6)
-STATES = (ComponentView("full", None), ComponentView("swa", 2, has_states=True))
-TWO_SIZES = (ComponentView("full", None), ComponentView("swa", WINDOW, page_size=8))
+STATES = (ComponentView("full", None, PAGE), ComponentView("swa", 2, PAGE, has_states=True))
+TWO_SIZES = (ComponentView("full", None, PAGE), ComponentView("swa", WINDOW, page_size=8))
 
 # One pool of blocks serves two groups of layers: r1 and r2 share blocks 1 and 2; the others are private.
 OF_R1 = records(protected_len=4, committed_len=8, launched_len=8, allocated_len=8, units=((1, 3), (2, 4)), node=0)[0]
@@ -40,7 +41,7 @@ OF_R2 = OF_R1._replace(owner=R2, row=2, units=((1, 5), (2, 6)))
 ONE_POOL = replace(
     AFTER,
     limits=LIMITS,
-    components=(ComponentView("blocks", None), ComponentView("blocks", WINDOW)),
+    components=(ComponentView("blocks", None, PAGE), ComponentView("blocks", WINDOW, PAGE)),
     pools=(
         PoolView(
             "blocks",
@@ -133,13 +134,13 @@ CASES = [
     healthy(private_pages_match_frontier),
     healthy(
         private_pages_match_frontier,
-        after(records=records(protected_len=0, frontier=8)),
+        after(records=records(protected_len=0, frontiers=(0, 8))),
         "pages-below-the-frontier-freed",
     ),
     broken(
         private_pages_match_frontier,
         "page-below-the-frontier-kept",
-        after(records=records(frontier=20)),
+        after(records=records(frontiers=(0, 20))),
         found(request_ref(1), TableCode.KEPT_BELOW_FRONTIER, unit=page("swa", 5), start=16, frontier=20),
     ),
     broken(
@@ -151,18 +152,18 @@ CASES = [
     broken(
         private_pages_match_frontier,
         "unwindowed-page-missing",
-        after(records=records(frontier=20, units=((1, 2, 3, 4, 0, 8), (0, 0, 1, 2, 0, 6)))),
+        after(records=records(frontiers=(0, 20), units=((1, 2, 3, 4, 0, 8), (0, 0, 1, 2, 0, 6)))),
         found(request_ref(1), TableCode.PAGE_MISSING, component="full", start=16, end=20),
     ),
     healthy(
         private_pages_match_frontier,
-        after(components=STATES, records=records(units=(FULL, (0, 0, 1, 0, 0, 6)), frontier=0)),
+        after(components=STATES, records=records(units=(FULL, (0, 0, 1, 0, 0, 6)), frontiers=(0, 0))),
         "pages-between-states-missing",
     ),
     broken(
         private_pages_match_frontier,
         "page-missing-beside-states",
-        after(components=STATES, records=records(units=((1, 2, 3, 4, 0, 8), SWA), frontier=0)),
+        after(components=STATES, records=records(units=((1, 2, 3, 4, 0, 8), SWA), frontiers=(0, 0))),
         found(request_ref(1), TableCode.PAGE_MISSING, component="full", start=16, end=20),
     ),
     healthy(last_token_keeps_its_page),

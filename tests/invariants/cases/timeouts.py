@@ -16,7 +16,7 @@ def aged(*events, ages, ms_per_step=0):
     requests = [request._replace(age_ms=age) for request, age in zip(BEFORE.requests or (), ages, strict=True)]
     ended = {event.request_id for event in events}
     before = replace(
-        BEFORE, requests=tuple(requests), limits=LIMITS._replace(timeout_ms=LIMIT_MS, ms_per_step=ms_per_step)
+        BEFORE, requests=tuple(requests), limits=LIMITS._replace(request_timeout_ms=LIMIT_MS, ms_per_step=ms_per_step)
     )
     left = tuple(request for request in requests if request.id not in ended)
     return idle(*events, before=before, after=replace(before, requests=left))

@@ -3,13 +3,13 @@
 from swarden.invariants.laws.memory.tree import TreeCode, live_nodes_hold_their_pages, tree_is_well_formed
 from swarden.invariants.view import ComponentView
 from swarden.invariants.violation import found, node_ref
-from tests.invariants.builders import AFTER, PROMPT, WINDOW, after, broken, healthy, nodes
+from tests.invariants.builders import AFTER, PAGE, PROMPT, WINDOW, after, broken, healthy, nodes
 from tests.invariants.host_builders import COPYING, COPYING_CONTINUES, COPYING_ENDS, while_copying, with_node
 
 ALL_NODES = AFTER.nodes or ()
 
-STATES = (ComponentView("full", None), ComponentView("swa", 2, has_states=True))
-COARSE = (ComponentView("full", None, page_size=8), ComponentView("swa", WINDOW))
+STATES = (ComponentView("full", None, PAGE), ComponentView("swa", 2, PAGE, has_states=True))
+COARSE = (ComponentView("full", None, page_size=8), ComponentView("swa", WINDOW, PAGE))
 ONE_PAGE = ((1,), (0, 0)), ((3,), (1, 2)), ((5,), (3, 4))
 COARSE_NODES = tuple(node._replace(units=units) for node, units in zip(ALL_NODES, ONE_PAGE, strict=True))
 

@@ -125,7 +125,7 @@ def test_request_with_a_finished_load_awaits_no_load():
 
 
 @pytest.mark.parametrize(
-    ("config", "least_load_len", "writes_back"),
+    ("config", "load_back_threshold", "writes_back"),
     [
         pytest.param(replace(WITHOUT_HOST, host_policy="write_back"), None, False, id="no-host"),
         pytest.param(CONFIG, 1, False, id="write-through"),
@@ -133,7 +133,7 @@ def test_request_with_a_finished_load_awaits_no_load():
         pytest.param(replace(CONFIG, host_policy="write_back", load_back_threshold=9), 9, True, id="write-back"),
     ],
 )
-def test_limits_have_the_load_threshold_and_the_write_policy(config, least_load_len, writes_back):
+def test_limits_have_the_load_threshold_and_the_write_policy(config, load_back_threshold, writes_back):
     limits = limits_of(config)
 
-    assert (limits.least_load_len, limits.writes_back) == (least_load_len, writes_back)
+    assert (limits.load_back_threshold, limits.writes_back) == (load_back_threshold, writes_back)

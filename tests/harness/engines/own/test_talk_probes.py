@@ -34,7 +34,7 @@ def rewinding(*, to: int, frontier: int, cause: str = "diverged") -> tuple[Trans
     known.submitted(1, namespace=0, prompt=PROMPT)
     known.submitted(2, namespace=0, prompt=(*PROMPT[:to], 90, 91))
     kept = replace(idle(Kept(4, 1, 8)), reference=known)
-    idle_session = replace(AFTER, records=(KEPT._replace(frontier=frontier),), sessions=(TURN,))
+    idle_session = replace(AFTER, records=(KEPT._replace(frontiers=(0, frontier)),), sessions=(TURN,))
     return kept, replace(kept, before=idle_session, events=[GivenUp(4, cause)])
 
 

@@ -12,7 +12,7 @@ def snapshot(free, **units_by_owner):
     owners = {"r1": R1, "r2": R2, "n1": N1}
     holdings = [view.Holding(owners[name], units, name == "n1") for name, units in units_by_owner.items()]
     pool = view.PoolView("full", "page", 6, free, (), holdings)
-    return view.Snapshot(1, Limits(1, 4, 64), (view.ComponentView("full", None),), (pool,))
+    return view.Snapshot(1, Limits(1, 4, 64), (view.ComponentView("full", None, 1),), (pool,))
 
 
 def moves(listed, before, after):

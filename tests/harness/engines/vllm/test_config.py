@@ -22,7 +22,7 @@ def test_random_configuration_survives_an_op_log(seed):
     ("settings", "text"),
     [
         ({"block_size": 0}, "block_size is 0, want int >= 1"),
-        ({"policy": "lifo"}, "policy is 'lifo', want 'fcfs' or 'priority'"),
+        ({"policy": "lifo"}, 'policy is "lifo", want "fcfs" or "priority"'),
         ({"num_blocks": 40}, "num_blocks is 40, want at least 52 for one request"),
         ({"chunk_len": 3}, "chunk_len is 3, want at least max_running_requests"),
         ({"draft_len": 8}, "chunk_len is 8, want more than draft_len 8"),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from swarden.harness.engines.vllm.boot import RUNNER_SWITCH, VllmRelease
-from swarden.harness.engines.vllm.real.checkpoint import MAX_CONTEXT_LEN, VOCABULARY, Layers, write
+from swarden.harness.engines.vllm_cpu.checkpoint import MAX_CONTEXT_LEN, VOCABULARY, Layers, write
 
 MOST_BLOCKS, MOST_REQUESTS = 512, 16
 ON_CPU = {

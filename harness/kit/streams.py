@@ -1,18 +1,17 @@
 """Stand-ins for the streams and events of a GPU.
 
-A stream makes its copies in order, each at the last moment at which a GPU may make it: when the release waits for the
+A stream makes its copies in order, each at the last moment at which a GPU may make it: when the engine waits for the
 copy or asks whether it has ended.  Streams and events also carry the last launched pass that they wait for.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import ModuleType
 from typing import Any, NamedTuple
 
 
 class StreamCopy(NamedTuple):
-    """A copy on a stream: makes it, and whether it stays in flight although the release asks for its end."""
+    """A copy on a stream: makes it, and whether it stays in flight although the engine asks for its end."""
 
     make: Callable[[], None]
     stays: Callable[[], bool]
@@ -107,19 +106,3 @@ class Devices:
 
 for name, kind in (("Stream", Stream), ("Event", StreamEvent)):
     setattr(Devices, name, kind)
-
-
-def replace_devices(modules: Iterable[ModuleType]) -> None:
-    """Replace streams, events and pinned memory in these modules of a release."""
-    for module in modules:
-        names = vars(module)
-        if "device_module" in names:
-            names["device_module"] = Devices
-        if "ALLOC_MEMORY_FUNCS" in names:
-            names["ALLOC_MEMORY_FUNCS"]["cpu"] = _unpinned
-        if "HICACHE_HOST_MEMORY_RESERVE_BYTES" in names:
-            names["HICACHE_HOST_MEMORY_RESERVE_BYTES"] = 0  # it is 10 GB, for pools of gigabytes
-
-
-def _unpinned(dims: Any, dtype: Any, device: str, *, allocator: Any, **options: Any) -> Any:
-    return allocator.allocate(dims, dtype=dtype, device=device)

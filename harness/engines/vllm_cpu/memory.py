@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from swarden.harness.engines.vllm.passes import VllmEntry
-from swarden.harness.engines.vllm.real.model import LayerMemory, RealModel
+from swarden.harness.engines.vllm_cpu.model import LayerMemory, RealModel
 from swarden.harness.kit.tags import ReadTags
 from swarden.invariants.events import WrongKV
 

@@ -2,11 +2,7 @@
 
 from functools import partial
 
-import pytest
-
-from swarden.harness.core.errors import InvalidConfig
-from swarden.harness.engines.sglang.config import SglangConfig
-from swarden.harness.engines.sglang.streams import Devices, Stream, StreamCopy, StreamEvent
+from swarden.harness.kit.streams import Devices, Stream, StreamCopy, StreamEvent
 
 
 def queue_copies(stream: Stream, made: list[str], slow: set[str], *names: str) -> StreamEvent:
@@ -42,8 +38,3 @@ def test_stream_that_waits_for_an_event_is_behind_the_passes_before_it():
     event.wait(loads)
 
     assert loads.behind == 3
-
-
-def test_host_tier_needs_the_unified_tree():
-    with pytest.raises(InvalidConfig, match="host_ratio is set with tree 'swa'"):
-        SglangConfig(host_ratio=1.0, tree="swa")

@@ -1,0 +1,59 @@
+"""The tasks of the worker processes of campaigns and nights: to make runs, to report a finding, to replay a log."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.process import Parent
+from swarden.harness.core.replay import Replays, Verdict, repeat
+from swarden.harness.core.running_log import RunningLog
+from swarden.harness.report.story import story_lines
+from swarden.harness.search.campaign import Plan, Worker
+from swarden.harness.search.findings import report_finding
+from swarden.harness.search.process import prepare_process
+from swarden.harness.search.result import Finding, Result
+from swarden.harness.search.shrink import ShrinkBudget
+
+
+def make_runs(parent: Parent, plan: Plan) -> None:
+    """Make the runs of a plan; sends a result with the time of the boot, and then that of each run."""
+    _prepare()
+    running = RunningLog(parent.running) if parent.running is not None else None
+    worker = Worker(plan, parent.send, parent.is_stopped, heartbeat=parent.beat, running=running)
+    parent.send(Result(boots=[worker.boot_seconds]))
+    worker.work()
+
+
+def report(parent: Parent, finding: Finding, out: Path, budget: ShrinkBudget) -> Finding:
+    """Shrink a finding and write it; see `report_finding`."""
+    _boot(parent, finding.log)
+    return report_finding(finding, out, budget, heartbeat=parent.beat, is_stopped=parent.is_stopped)
+
+
+def replay_log(parent: Parent, log: OpLog, runs: int, with_story: bool) -> Replays:
+    """Run a log `runs` times; `with_story` asks for the story of its failure."""
+    replays = repeat(log, runs, _boot(parent, log), trace_origins=with_story)
+    story = story_lines(log.header, replays.failure) if with_story and replays.failure is not None else []
+    replays = replace(replays, failure=None, story=tuple(map(str, story)))
+    if replays.is_nondeterministic:
+        return replace(replays, verdict=Verdict.FLAKY)
+    return replace(replays, diverged="")
+
+
+def _boot(parent: Parent, log: OpLog) -> Callable[..., None]:
+    """Boot the engine of a log, so that a hang in its first operation is not taken for a slow boot.
+
+    Returns the observer of its steps.
+    """
+    _prepare()
+    log.header.target.prepare_process()
+    parent.beat()
+    return lambda *_: parent.beat()
+
+
+@cache
+def _prepare() -> None:
+    """Prepare the process, once."""
+    prepare_process()

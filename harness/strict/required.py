@@ -1,0 +1,106 @@
+"""A command that must have the strict check attached: it runs as a child, and is ended if it has not."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from swarden.harness.core.errors import UsageError
+from swarden.harness.strict.status import State
+
+FORWARDED = (
+    *(signal.SIGHUP, signal.SIGINT, signal.SIGQUIT),
+    *(signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2),
+)
+LOOK_S = 0.2  # between two looks at the states of the processes
+GRACE_S = 30  # from SIGTERM to SIGKILL
+
+
+class NotAttached(UsageError):
+    """A command runs without the check; the text is the reason."""
+
+
+class RequiredCheck:
+    """Runs a command, whose processes write their states to a folder.
+
+    The command leads a process group of its own. It gets the signals that this process gets, each once.
+    """
+
+    def __init__(self, folder: Path, *, seconds: float) -> None:
+        self._folder, self._seconds = folder, seconds
+        self._child: subprocess.Popen[bytes] | None = None
+        self._early: list[int] = []  # signals that came before the child was there
+
+    def run(self, command: Sequence[str], environment: Mapping[str, str]) -> int:
+        """Returns the exit code of the command; 128 + N if signal N has ended it.
+
+        Raises NotAttached, and ends the command, if a scheduler is refused, or if none is attached so many seconds
+        after the start, or after the last import of the scheduler's module; also if the command ends well before that.
+        """
+        for number in FORWARDED:
+            signal.signal(number, self._forward)
+        self._child = child = subprocess.Popen(command, env=environment, process_group=0)
+        for early in self._early:
+            child.send_signal(early)
+        try:
+            code = self._ended(child)
+        except NotAttached:
+            _end(child)
+            raise
+        return code if code >= 0 else 128 - code
+
+    def _forward(self, number: int, _frame: object) -> None:
+        if self._child is None:
+            self._early.append(number)
+        else:
+            self._child.send_signal(number)
+
+    def _ended(self, child: subprocess.Popen[bytes]) -> int:
+        waited, num_imported = 0.0, 0
+        while (code := _code_within(child, LOOK_S)) is None:
+            waited += LOOK_S
+            self._check_refused()
+            if len(self._files(State.IMPORTED)) > num_imported:
+                waited, num_imported = 0.0, len(self._files(State.IMPORTED))
+            if waited >= self._seconds and not self._files(State.ATTACHED):
+                raise NotAttached(f"{_how_far(num_imported)} within {self._seconds:g} s; the command is ended")
+        self._check_refused()
+        if code == 0 and not self._files(State.ATTACHED):
+            raise NotAttached(f"{_how_far(num_imported)}; the command ended with exit code 0")
+        return code
+
+    def _check_refused(self) -> None:
+        for path in sorted(self._files(State.REFUSED)):
+            raise NotAttached(f"not attached to the scheduler of process {path.stem}: {path.read_text()}")
+
+    def _files(self, state: State) -> set[Path]:
+        return set(self._folder.glob(f"*.{state}"))
+
+
+def _how_far(num_imported: int) -> str:
+    if num_imported:
+        return "not attached: the scheduler's module was imported, but no scheduler was made"
+    return (
+        "not attached: no process has imported the scheduler's module and our hook"
+        " (is PYTHONPATH kept? python -I, -E and -S ignore it)"
+    )
+
+
+def _code_within(child: subprocess.Popen[bytes], seconds: float) -> int | None:
+    try:
+        return child.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """End the command, and whatever is left of its group."""
+    child.terminate()
+    if _code_within(child, GRACE_S) is None:
+        child.kill()
+        child.wait()
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return  # the group is empty

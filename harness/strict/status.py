@@ -1,0 +1,58 @@
+"""What a process of a server says of its attachment: in its log, and to `swarden attach --require`.
+
+It imports the standard library alone, so that it can say which package of swarden is missing.
+"""
+
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+
+FOLDER = "status"  # in a setting: the folder that `swarden attach --require` watches; a file for each process and state
+LOGGER = logging.getLogger("swarden")
+
+
+class State(StrEnum):
+    IMPORTED = "imported"  # the scheduler's module; no scheduler is made yet
+    ATTACHED = "attached"
+    REFUSED = "refused"  # the text of its file is the reason
+
+
+class StandardError(logging.StreamHandler):  # type: ignore[type-arg]  # of whatever sys.stderr is
+    """Writes the lines of the check to standard error, unless the root logger writes to a standard stream."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        streams = [getattr(handler, "stream", None) for handler in logging.getLogger().handlers]
+        return super().filter(record) is True and not any(stream in (sys.stderr, sys.stdout) for stream in streams)
+
+
+def log_to_standard_error() -> None:
+    """Show the lines of the check; a server may configure no logger but its own. Its own setting of ours is kept."""
+    if not LOGGER.handlers:
+        handler = StandardError()
+        handler.setFormatter(logging.Formatter("%(levelname)s %(asctime)s %(name)s: %(message)s"))
+        LOGGER.addHandler(handler)
+    if LOGGER.level == logging.NOTSET:
+        LOGGER.setLevel(logging.INFO)
+
+
+def attached(setting: Mapping[str, str]) -> None:
+    LOGGER.info("attached to the scheduler, level %s, op-logs in %s", setting["level"], setting["out"])
+    report(setting, State.ATTACHED)
+
+
+def refused(setting: Mapping[str, str], reason: str, error: Exception | None = None) -> None:
+    """The scheduler is not checked. The traceback of an internal `error` is logged, too."""
+    LOGGER.error("NOT ATTACHED to the scheduler, which runs unchecked: %s", reason, exc_info=error)
+    report(setting, State.REFUSED, reason)
+
+
+def report(setting: Mapping[str, str], state: State, reason: str = "") -> None:
+    """Write the state of this process for `swarden attach --require`, if it watches."""
+    folder = Path(setting.get(FOLDER) or os.devnull)
+    if folder.is_dir():
+        part = folder / f".{os.getpid()}"
+        part.write_text(reason)
+        part.rename(folder / f"{os.getpid()}.{state}")

@@ -1,0 +1,106 @@
+"""Real servers of vLLM on loopback, below `swarden attach`, in an environment of their own (.swarden/engines-real)."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.real.traffic import BLOCK, Client
+
+ROOT = Path(__file__).parents[2]
+PYTHON = ROOT / ".swarden/engines-real/vllm/bin/python"
+PYTHON_PATH = {"PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"}  # swarden and its tests, for the Python of the engine
+ENVIRONMENT = {
+    "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_SERVER_DEV_MODE": "1",  # the functions that reset and sleep
+    "OMP_NUM_THREADS": "1",
+    "HF_HUB_OFFLINE": "1",
+    "TORCHINDUCTOR_COMPILE_THREADS": "1",
+}
+FLAGS = (
+    *("--dtype", "float32", "--enforce-eager", "--generation-config", "vllm", "--scheduling-policy", "priority"),
+    *("--max-model-len", "512", "--block-size", str(BLOCK), "--max-num-seqs", "8", "--max-num-batched-tokens", "128"),
+)
+BOOT_S, END_S = 900, 120  # on a busy machine: a boot takes a minute of CPU time
+LOOK_S = 0.5
+
+
+class Server(NamedTuple):
+    """A server that is ready, and the file with all that its processes print."""
+
+    client: Client
+    process: "subprocess.Popen[bytes]"
+    log: Path
+
+    @property
+    def printed(self) -> str:
+        return self.log.read_text(errors="replace")
+
+
+@contextmanager
+def serving(
+    model: Path, blocks: int, options: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None
+) -> Iterator[Server]:
+    """A server of a model below `swarden attach OPTIONS`; at the end, no process of it is left.
+
+    Raises AssertionError if it ends before it is ready.
+    """
+    port, log = _free_port(), folder / "server.log"
+    attach = (sys.executable, "-m", "swarden.harness.cli", "attach", "vllm", "--require", *options, "--out", folder)
+    # Not `vllm serve`: it asks for the version of the distribution vllm, and that of this build is vllm-cpu.
+    serve = (PYTHON, "-m", "vllm.entrypoints.openai.api_server", "--model", model, "--host", "127.0.0.1")
+    more = ("--port", port, "--num-gpu-blocks-override", blocks, *FLAGS)
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*map(str, (*attach, "--", *serve, *more))],
+            env={**os.environ, **ENVIRONMENT, **(environment or {})},
+            cwd=folder,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        server = Server(Client(port, seed=1), process, log)
+        for _ in range(int(BOOT_S / LOOK_S)):
+            if server.client.is_ready():
+                break
+            assert not has_ended(process, LOOK_S), server.printed[-4000:]
+        yield server
+    finally:
+        process.send_signal(signal.SIGTERM)
+        _end(process)
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """Wait for the end of a session that got SIGTERM; raises AssertionError if it does not end."""
+    for _ in range(int(END_S / LOOK_S)):
+        listing = ["ps", "-o", "pid=,args=", "-s", str(process.pid)]
+        left = subprocess.run(listing, check=False, capture_output=True, text=True).stdout
+        if has_ended(process, LOOK_S) and not left:
+            return
+    subprocess.run(["pkill", "-KILL", "-s", str(process.pid)], check=False)
+    process.wait()
+    raise AssertionError(f"{END_S} s after SIGTERM there are still processes of the server:\n{left}")
+
+
+def has_ended(process: "subprocess.Popen[bytes]", seconds: float) -> bool:
+    """Whether a process ends within so many seconds."""
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,124 @@
+"""Concurrent random traffic to a real server on loopback: completions, aborts, resets of the cache, pauses, sleeps.
+
+A round runs concurrently; it ends when each of its requests has been answered or abandoned.
+"""
+
+import http.client
+import json
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+from tests.real.models import VOCABULARY
+
+TIMEOUT_S = 240  # of one answer, on a busy machine
+FIRST_TOKEN = 3  # behind the special ones
+BLOCK = 32
+CLIENTS = 10
+LENGTHS = (1, 20, BLOCK - 1, 2 * BLOCK, 3 * BLOCK + 1, 150)
+NEW_TOKENS = (1, 4, 16, 40)
+# What is called beside a round, in turns.
+CALLS = (
+    ("/reset_prefix_cache",),
+    ("/pause?mode=keep", "/resume"),
+    ("/sleep?level=1&mode=wait", "/wake_up"),
+    ("/reset_prefix_cache?reset_running_requests=true",),
+)
+PREEMPTIONS = "vllm:num_preemptions_total"
+
+
+class ServerError(Exception):
+    """An answer with another status than OK."""
+
+
+class Completion(NamedTuple):
+    """A request; one with `events` is abandoned after so many events of its stream."""
+
+    prompt: Sequence[int]
+    max_tokens: int
+    priority: int
+    n: int
+    events: int | None
+
+
+class Client:
+    """The traffic to one server. `answered` counts the requests by their ends, and the calls by their paths."""
+
+    def __init__(self, port: int, seed: int) -> None:
+        self._port, self._random = port, random.Random(seed)
+        self._prompts: list[Sequence[int]] = []
+        self.answered: Counter[str] = Counter()
+
+    def serve(self, num_rounds: int, calls: Sequence[Sequence[str]] = CALLS, *, has_aborts: bool = True) -> None:
+        """Make so many rounds, each beside some calls of the server's own functions.
+
+        Raises ServerError, OSError or HTTPException if the server does not answer a request.
+        """
+        with ThreadPoolExecutor(CLIENTS + 1) as threads:
+            for number in range(num_rounds):
+                ends = [threads.submit(self._complete, self._drawn(has_aborts)) for _ in range(CLIENTS)]
+                called = threads.submit(self._call_all, calls[number % len(calls)])
+                self.answered.update(end.result() for end in ends)
+                called.result()
+
+    def num_preemptions(self) -> int:
+        """By the metrics of the server."""
+        lines = self._call("GET", "/metrics").splitlines()
+        return sum(int(float(line.rpartition(" ")[2])) for line in lines if line.startswith(PREEMPTIONS))
+
+    def is_ready(self) -> bool:
+        try:
+            self._call("GET", "/health")
+        except (OSError, http.client.HTTPException, ServerError):
+            return False
+        return True
+
+    def _drawn(self, can_be_aborted: bool) -> Completion:
+        choose = self._random.choice
+        before = choose(self._prompts)[: choose((BLOCK, 2 * BLOCK, BLOCK + 1, 100))] if self._prompts else ()
+        own = [self._random.randrange(FIRST_TOKEN, VOCABULARY) for _ in range(choose(LENGTHS))]
+        self._prompts = [*self._prompts[-20:], [*before, *own]]
+        events = choose((None, None, None, 1, 3)) if can_be_aborted else None
+        return Completion(self._prompts[-1], choose(NEW_TOKENS), choose((0, 0, 1, 2)), choose((1, 1, 1, 2)), events)
+
+    def _complete(self, wanted: Completion) -> str:
+        """How the request ended."""
+        fields = {"prompt": wanted.prompt, "max_tokens": wanted.max_tokens, "priority": wanted.priority, "n": wanted.n}
+        body = {**fields, "temperature": 1.0, "ignore_eos": True, "stream": wanted.events is not None}
+        connection = self._connection()
+        try:
+            connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            if response.status != http.client.OK:
+                raise ServerError(response.read())
+            if wanted.events is not None:
+                for _ in range(2 * wanted.events):  # an event is a line and an empty one
+                    response.readline()
+                return "aborted"
+            answer: Mapping[str, Any] = json.loads(response.read())
+            num_tokens = answer["usage"]["completion_tokens"]
+            return "completed" if num_tokens == wanted.n * wanted.max_tokens else "ended early"
+        finally:
+            connection.close()
+
+    def _call_all(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self._call("POST", path)
+            self.answered[path.partition("?")[0]] += 1
+
+    def _call(self, method: str, path: str) -> str:
+        connection = self._connection()
+        try:
+            connection.request(method, path)
+            response = connection.getresponse()
+            text = response.read().decode()
+            if response.status != http.client.OK:
+                raise ServerError(f"{path}: {text}")
+            return text
+        finally:
+            connection.close()
+
+    def _connection(self) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection("127.0.0.1", self._port, timeout=TIMEOUT_S)
