@@ -23,6 +23,8 @@ from swarden.harness.report.heading import configuration_line, mutant_lines, ope
 from swarden.harness.report.story import StoryLine, StoryPart, story_lines
 from swarden.harness.search.deaths import death_of, is_expected
 
+STAND_IN = "stand-in"  # in place of a model
+
 
 def replay(
     paths: Annotated[list[Path], typer.Argument(help="op-log files")],
@@ -30,6 +32,10 @@ def replay(
     engine: Annotated[
         str | None,
         typer.Option(help="replay on this engine, NAME or NAME==VERSION, not on the one that the log names"),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help=f"replay with this model, or with {STAND_IN!r}, not with what the log names"),
     ] = None,
     runs: Annotated[int, typer.Option("--repeat", min=1, help="runs of each op-log; FLAKY if they differ")] = RUNS,
     events: EventsOption = None,
@@ -41,7 +47,7 @@ def replay(
     """
     replays = []
     with event_lines(events) as lines, ExitStack() as processes:
-        replaying = _Replaying(engine, runs, lines, processes)
+        replaying = _Replaying(Elsewhere(engine, model), runs, lines, processes)
         for path in paths:
             lines.write("replay", path=printable(str(path)))
             replays.append(replaying.ended(path))
@@ -50,6 +56,26 @@ def replay(
     if as_json:
         print_json({"replays": [one.figures for one in replays]})
     raise typer.Exit(worst(one.code for one in replays))
+
+
+class Elsewhere(NamedTuple):
+    """The engine and the model on which an op-log is replayed, where they are not those of the log."""
+
+    engine: str | None = None
+    model: str | None = None
+
+    def load(self, path: Path) -> OpLog:
+        model = "" if self.model == STAND_IN else self.model
+        return OpLog.load(path, engine=self.engine, model=model)
+
+    @property
+    def text(self) -> str:
+        """What the user has asked for; "" for nothing."""
+        target = target_of(self.engine) if self.engine is not None else None
+        on = f"on {target.name} {target.version()}, as --engine says" if target is not None else ""
+        model = "the stand-in" if self.model == STAND_IN else self.model
+        running = f"with {model}, as --model says" if model is not None else ""
+        return " and ".join(filter(None, (on, running)))
 
 
 class Ended(NamedTuple):
@@ -67,28 +93,28 @@ class _Replaying:
     process, except those that expect a crash or a hang.
     """
 
-    def __init__(self, engine: str | None, runs: int, lines: EventLines, processes: ExitStack) -> None:
-        self._engine, self._runs, self._lines = engine, runs, lines
+    def __init__(self, where: Elsewhere, runs: int, lines: EventLines, processes: ExitStack) -> None:
+        self._where, self._runs, self._lines = where, runs, lines
         self._processes = processes
         self._first = ""
         self._others: dict[str, Process] = {}
 
     def ended(self, path: Path) -> Ended:
         try:
-            log = OpLog.load(path, engine=self._engine)
+            log = self._where.load(path)
             needed = log.header.target.process
         except UsageError as error:
             return _error(path, error)
         self._first = self._first or needed
         if needed in ("", self._first):
-            return _ended(path, log, self._engine, self._runs, self._lines)
+            return _ended(path, log, self._where, self._runs, self._lines)
         if self._lines.is_on:
             raise UsageError(
                 f"--events: {path} is for {needed}, and an earlier op-log for {self._first}; want one of them"
             )
         if needed not in self._others:
             self._others[needed] = self._processes.enter_context(Process())
-        ended: Ended = self._others[needed].call(_ended, path, log, self._engine, self._runs, EventLines(None))
+        ended: Ended = self._others[needed].call(_ended, path, log, self._where, self._runs, EventLines(None))
         return ended
 
 
@@ -98,7 +124,7 @@ def figures_of_replay(path: Path, engine: str) -> dict[str, Any]:
         log = OpLog.load(path, engine=engine)
     except UsageError as error:
         return _error(path, error).figures
-    return _ended(path, log, engine, 1, EventLines(None)).figures
+    return _ended(path, log, Elsewhere(engine), 1, EventLines(None)).figures
 
 
 def _error(path: Path, error: UsageError) -> Ended:
@@ -107,9 +133,9 @@ def _error(path: Path, error: UsageError) -> Ended:
     return Ended(ExitCode.MISUSE, figures, [StoryLine(StoryPart.VERDICT, f"ERROR {why}")])
 
 
-def _ended(path: Path, log: OpLog, engine: str | None, runs: int, lines: EventLines) -> Ended:
+def _ended(path: Path, log: OpLog, where: Elsewhere, runs: int, lines: EventLines) -> Ended:
     try:
-        if engine is None:
+        if where.engine is None:
             here = f"give --engine {log.header.engine} to replay it on the installed version"
             check_version(path, log.header, or_else=here)
         death = death_of(log)
@@ -120,11 +146,8 @@ def _ended(path: Path, log: OpLog, engine: str | None, runs: int, lines: EventLi
     except UsageError as error:
         return _error(path, error)
     story = _lines_of(path, log, replays)
-    if engine is not None:
-        target = target_of(engine)
-        story.insert(
-            1, StoryLine(StoryPart.EVIDENCE, f"replayed on {target.name} {target.version()}, as --engine says")
-        )
+    if where.text:
+        story.insert(1, StoryLine(StoryPart.EVIDENCE, f"replayed {where.text}"))
     return Ended(_code(replays), _figures(path, log, replays), story)
 
 

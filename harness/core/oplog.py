@@ -112,8 +112,12 @@ class OpLog:
         self.header = msgspec.structs.replace(self.header, sealed=self.digests is not None)
 
     @classmethod
-    def load(cls, path: Path, *, engine: str | None = None, inside: Path | None = None) -> "OpLog":
-        """Read a file that was found `inside` a folder, or that was named; `engine` replaces that of the header.
+    def load(
+        cls, path: Path, *, engine: str | None = None, model: str | None = None, inside: Path | None = None
+    ) -> "OpLog":
+        """Read a file that was found `inside` a folder, or that was named.
+
+        `engine` and `model` ("" for the stand-in) replace those of the header; digests hold for its model only.
 
         Raises OpLogError for the first error in the file.
         """
@@ -121,10 +125,10 @@ class OpLog:
             content = read_whole(path, most=MAX_OPLOG_BYTES, inside=inside)
         except OSError as error:
             raise OpLogError(path, None, f"cannot be read: {error.strerror}", "name an op-log") from error
-        return cls.parse(content, path, engine=engine)
+        return cls.parse(content, path, engine=engine, model=model)
 
     @classmethod
-    def parse(cls, content: bytes, path: Path, *, engine: str | None = None) -> "OpLog":
+    def parse(cls, content: bytes, path: Path, *, engine: str | None = None, model: str | None = None) -> "OpLog":
         """Parse the content of a file; `path` appears in errors only."""
         if content.count(b"\n") + content.count(b"\r") - content.count(b"\r\n") > MAX_LINES:
             raise OpLogError(path, None, f"has more than {MAX_LINES} lines", "cut it")
@@ -135,7 +139,7 @@ class OpLog:
         ]
         if not lines:
             raise OpLogError(path, None, "is empty", 'write a header first, as in {"format":3,"engine":"swarden",…}')
-        header = _header(lines[0], engine)
+        header = _header(lines[0], engine, model)
         torn = lines[-1] if not content.endswith((b"\n", b"\r")) else None
         spec = header.target.machines[header.machine]
         ops: list[Op] = []
@@ -156,7 +160,8 @@ class OpLog:
         if not header.sealed:
             return cls(header, ops)
         _check_seal(lines, end, len(ops))
-        return cls(header, ops, _digests(lines[1:], digests))
+        known = _digests(lines[1:], digests)
+        return cls(header, ops, known if model is None else None)
 
     def to_bytes(self) -> bytes:
         """The content of the file."""
@@ -219,7 +224,7 @@ def _json(line: NumberedLine, *, torn: bool) -> dict[str, Any]:
     return raw
 
 
-def _header(line: NumberedLine, engine: str | None) -> Header:
+def _header(line: NumberedLine, engine: str | None, model: str | None) -> Header:
     raw = _json(line, torn=False)
     if "op" in raw:
         raise line.error("the header is missing: the first line is an op", BEGIN)
@@ -227,6 +232,8 @@ def _header(line: NumberedLine, engine: str | None) -> Header:
     if engine is not None:
         name, _, version = engine.partition("==")
         raw |= {"engine": name, "version": version}
+    if model is not None:
+        raw |= {"model": model}
     try:
         header = msgspec.convert(raw, Header)
     except msgspec.ValidationError as error:

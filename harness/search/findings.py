@@ -87,13 +87,25 @@ def _sealed_finding(finding: Finding, small: Shrunk, out: Path) -> Finding:
     return replace(
         finding,
         log=log,
-        story=[*story_lines(log.header, failure, path), *faults],
+        story=[*story_lines(log.header, failure, path), *_depth(log), *faults],
         passed=small.passed,
         path=path,
         engine_steps=driver.counts.engine_steps,
         shrink_cpu_seconds=small.cpu_seconds,
         replays=Replays(Verdict.FAILED, failure.fingerprints, 1, 1),
     )
+
+
+def _depth(log: OpLog) -> list[StoryLine]:
+    """Whether the log of a run with a model fails with the stand-in, too."""
+    if not log.header.model:
+        return []
+    failure = run_log(OpLog(msgspec.structs.replace(log.header, model=""), log.ops)).failure
+    if failure is None:
+        told = f"passes with the stand-in for {log.header.model}: the cause is in what computes the model"
+    else:
+        told = f"fails with the stand-in for {log.header.model}, too: {failure.fingerprint}"
+    return [StoryLine(StoryPart.EVIDENCE, told)]
 
 
 def _not_reproduced(finding: Finding, out: Path) -> Finding:

