@@ -68,7 +68,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     ],
     "harness/engines/vllm": [
         (20, "groups of layers in any order, also several of full attention"),
-        (20, "op-logs of a server have its requests in the order of their arrival"),
+        (40, "op-logs of a server have its order of arrivals and its retention of cached blocks"),
     ],
     "harness/engines/sglang": [(40, "full attention alone; settings that suit a load")],
     "tests": [(140, "the stories and the picture in the documents are what is printed; a build as it is published")],

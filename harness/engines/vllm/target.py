@@ -126,7 +126,7 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
     def _check(self, config: Any) -> None:
         """Raises InvalidConfig if the release cannot be built with this configuration."""
         release = self.booted()
-        for name in ("second_runner", "watermark", "all_states"):
+        for name in ("second_runner", "watermark", "all_states", "retention_interval"):
             value, default = getattr(config, name), getattr(VllmConfig(), name)
             if value != default and not release.has(name):
                 raise InvalidConfig(f"{name} is {value}, want {default} for vllm {release.text}: it has none")
