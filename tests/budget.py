@@ -58,7 +58,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     ],
     "harness/core": [
         (20, "a shape says whether there is a host tier; a machine has its traffic and its turns"),
-        (20, "op-logs of format 2 keep the defaults of their time"),
+        (40, "op-logs of format 2 keep the defaults of their time"),
         (180, "one kind of process, of another Python too; was in harness/search and harness/commands"),
     ],
     "harness/kit": [
@@ -76,7 +76,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     ],
     "harness/engines/vllm": [
         (20, "groups of layers in any order, also several of full attention"),
-        (20, "op-logs of a server have its requests in the order of their arrival"),
+        (40, "op-logs of a server have its order of arrivals and its retention of cached blocks"),
     ],
     "harness/engines/sglang": [(40, "full attention alone; settings that suit a load")],
     "tests": [(140, "the stories and the picture in the documents are what is printed; a build as it is published")],
