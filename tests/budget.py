@@ -56,10 +56,11 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (60, "swarden demo"),
         (20, "a terminal breaks long texts between words"),
         (60, "help has groups of options, and a plain word for each value"),
+        (20, "an op-log on another model, or on the stand-in"),
     ],
     "harness/core": [
         (20, "a shape says whether there is a host tier; a machine has its traffic and its turns"),
-        (20, "op-logs of format 2 keep the defaults of their time"),
+        (40, "op-logs of format 2 keep the defaults of their time"),
         (180, "one kind of process, of another Python too; was in harness/search and harness/commands"),
         (20, "a request may have a seed; a release may have another name on the index"),
     ],
@@ -81,7 +82,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     ],
     "harness/engines/vllm": [
         (20, "groups of layers in any order, also several of full attention"),
-        (20, "op-logs of a server have its requests in the order of their arrival"),
+        (40, "op-logs of a server have its order of arrivals and its retention of cached blocks"),
         (20, "a runner and a device of another build"),
     ],
     "harness/engines/vllm_cpu": [

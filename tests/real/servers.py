@@ -81,8 +81,9 @@ def serving(
 def _end(process: "subprocess.Popen[bytes]") -> None:
     """Wait for the end of a session that got SIGTERM; raises AssertionError if it does not end."""
     for _ in range(int(END_S / LOOK_S)):
-        listing = ["ps", "-o", "pid=,args=", "-s", str(process.pid)]
-        left = subprocess.run(listing, check=False, capture_output=True, text=True).stdout
+        listing = ["ps", "-o", "stat=,pid=,args=", "-s", str(process.pid)]
+        rows = subprocess.run(listing, check=False, capture_output=True, text=True).stdout.splitlines()
+        left = [row for row in rows if not row.startswith("Z")]  # a zombie waits for its parent, which may never ask
         if has_ended(process, LOOK_S) and not left:
             return
     subprocess.run(["pkill", "-KILL", "-s", str(process.pid)], check=False)

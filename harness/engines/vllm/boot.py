@@ -103,6 +103,10 @@ FEATURES: Mapping[str, Feature] = {
         "a share of the blocks is kept free at admission",
         lambda release: "watermark" in parameters(release.part("SchedulerConfig")),
     ),
+    "retention_interval": Feature(
+        "groups with a window keep only a part of their cached blocks",
+        lambda release: "prefix_cache_retention_interval" in parameters(release.part("KVCacheConfig")),
+    ),
     "offloading": Feature(
         "the offloading connector copies the blocks of all groups, by an OffloadingWorker",
         lambda release: release.part("OffloadingWorker") is not None,

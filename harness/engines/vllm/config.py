@@ -63,7 +63,9 @@ class VllmConfig(Settings, frozen=True):
     order of the waiting requests; with "priority", a request of lower priority is preempted first.  `asynchronous`
     is the AsyncScheduler, with two passes in flight.  `second_runner` is the output for model runner V2.
     `draft_len` enables speculative decoding with as many drafts, of the kind `drafter`: "ngram" needs no memory,
-    "eagle" takes slots ahead and recomputes the last block of a cached prefix.  `resets_running`: a flush preempts the
+    "eagle" takes slots ahead and recomputes the last block of a cached prefix.  `retention_interval` is
+    prefix_cache_retention_interval: windows keep cached blocks at its multiples (None: all; 0: only at the ends of
+    prompts, the default of servers since 0.32.0 at the latest).  `resets_running`: a flush preempts the
     running requests (reset_prefix_cache with reset_running_requests).  `sleeps`: a pause is a sleep at level 1, which
     discards the KV.  `external_len` enables a KV connector, whose
     store has so many tokens of each prompt; with `late_loads` it loads them in the background.  `cpu_chunks` enables
@@ -91,6 +93,7 @@ class VllmConfig(Settings, frozen=True):
     resets_running: Annotated[bool, Drawn((False, False, True))] = False
     sleeps: Annotated[bool, Drawn((False, False, True))] = False
     watermark: Annotated[float, within(0, 0.5), IfReleaseHas("watermark")] = 0.0
+    retention_interval: Annotated[Annotated[int, msgspec.Meta(ge=0)] | None, IfReleaseHas("retention_interval")] = None
     external_len: Annotated[int, within(0, MAX_CONTEXT_LEN)] = 0
     late_loads: bool = False
     cpu_chunks: Annotated[int, within(0, MAX_BLOCKS), IfReleaseHas("offloading")] = 0

@@ -178,7 +178,11 @@ def _groups(release: VllmRelease, config: VllmConfig) -> Any:
     layers = [f"{i}" for i in range(len(specs))]
     memory = tensors(release, config, layers) if config.cpu_chunks else []
     return release.make(
-        "KVCacheConfig", num_blocks=config.num_blocks + 1, kv_cache_tensors=memory, kv_cache_groups=groups
+        "KVCacheConfig",
+        num_blocks=config.num_blocks + 1,
+        kv_cache_tensors=memory,
+        kv_cache_groups=groups,
+        prefix_cache_retention_interval=config.retention_interval,
     )
 
 

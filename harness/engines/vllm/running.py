@@ -62,6 +62,7 @@ def config_of(release: VllmRelease, scheduler: Any) -> VllmConfig:
             prefix_caching=scheduler.kv_cache_manager.enable_caching,
             asynchronous=isinstance(scheduler, release.part("AsyncScheduler")),
             second_runner=release.has("second_runner") and bool(scheduler.use_v2_model_runner),
+            retention_interval=getattr(scheduler.kv_cache_config, "prefix_cache_retention_interval", None),
             watermark=getattr(scheduler.scheduler_config, "watermark", 0.0),
         )
     except InvalidConfig as error:

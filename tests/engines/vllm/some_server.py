@@ -79,9 +79,9 @@ def _is_known(req: Any) -> bool:
 
 
 def plant_use_after_free() -> Callable[[], None]:
-    """Plant a bug: a decode frees the last whole block of the prompt of each request with four outputs, if unshared.
+    """Plant a bug: a decode frees the last whole block of the prompt of each request with four outputs.
 
-    Returns a function that removes it.
+    Not a shared block, and only a cached one, which the free queue hands out last. Returns a function that removes it.
     """
     kind = import_module("vllm.v1.core.kv_cache_manager").KVCacheManager
     full_attention = import_module("vllm.v1.kv_cache_interface").FullAttentionSpec
@@ -94,7 +94,7 @@ def plant_use_after_free() -> Callable[[], None]:
             table = next(one for one in tables if isinstance(one.kv_cache_spec, full_attention))
             index = request.num_prompt_tokens // table.block_size - 1
             block = table.req_to_blocks[request.request_id][index]
-            if block.ref_cnt == 1:
+            if block.ref_cnt == 1 and block.block_hash is not None:
                 self.block_pool.free_blocks([block])
         return blocks
 
