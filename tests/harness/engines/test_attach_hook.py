@@ -13,7 +13,8 @@ MISSING = "No module named 'no_such_module'"
 
 @pytest.fixture(autouse=True)
 def logger(monkeypatch):
-    """The logger without handlers, as in the process of a server."""
+    """The logger without handlers, as in the process of a server; an engine that was imported disables all logs."""
+    monkeypatch.setattr(logging.root.manager, "disable", logging.NOTSET)
     for one in (status.LOGGER, logging.getLogger()):
         monkeypatch.setattr(one, "handlers", [])
     level = status.LOGGER.level

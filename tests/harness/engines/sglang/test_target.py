@@ -6,7 +6,6 @@ import pytest
 
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.releases import CHECKOUT, InEnvironment
-from swarden.harness.engines.sglang import target
 from swarden.harness.engines.sglang.target import SGLANG, SglangTarget
 from swarden.harness.kit import released
 
@@ -86,7 +85,7 @@ def test_missing_package_is_told_with_the_remedy(monkeypatch, absent, remedy):
         assert [folder.name for folder in folders] == ["0.5.23", "packages"]
         raise ModuleNotFoundError(f"No module named {absent!r}", name=absent)
 
-    monkeypatch.setattr(target, "boot", boot)
+    monkeypatch.setattr(SglangTarget, "load", staticmethod(boot))
 
     with pytest.raises(UsageError) as told:
         SglangTarget().prepare_process()
