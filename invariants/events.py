@@ -519,14 +519,17 @@ class PrefixesCompared(NamedTuple):
 
 
 class WrongKV(NamedTuple):
-    """The slot `slot` of a unit, which a request reads for its `position`: the KV of a layer differs from the first."""
+    """The slot `slot` of a unit, which a request reads for its `position`: the KV of a layer differs from the first.
+
+    `difference` is None if nothing was computed for these tokens.
+    """
 
     request_id: int
     position: int
     layer: str
     unit: int
     slot: int
-    difference: float
+    difference: float | None
 
 
 class KVCompared(NamedTuple):

@@ -16,7 +16,7 @@ from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode, worst
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.printable import printable
-from swarden.harness.core.process import Death, Process
+from swarden.harness.core.process import Death, Process, ProcessDied
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import RUNS, Replays, Verdict, repeat
 from swarden.harness.report.heading import configuration_line, mutant_lines, opening_lines
@@ -114,7 +114,11 @@ class _Replaying:
             )
         if needed not in self._others:
             self._others[needed] = self._processes.enter_context(Process())
-        ended: Ended = self._others[needed].call(_ended, path, log, self._where, self._runs, EventLines(None))
+        try:
+            ended: Ended = self._others[needed].call(_ended, path, log, self._where, self._runs, EventLines(None))
+        except ProcessDied as error:
+            del self._others[needed]
+            return _ended_by(error.death, path, log)
         return ended
 
 
@@ -193,6 +197,7 @@ def _figures_of(path: Path, log: OpLog, verdict: str) -> dict[str, Any]:
         "verdict": verdict,
         "engine": log.header.engine,
         "version": log.header.target.version(),
+        "model": log.header.model or None,
         "mutant": log.header.mutant,
     }
 

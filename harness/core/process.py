@@ -8,6 +8,7 @@ process that dies.
 import faulthandler
 import mmap
 import os
+import pickle
 import resource
 import select
 import signal
@@ -249,9 +250,14 @@ class Process:
 
     def _next(self) -> Any:
         try:
-            return self._connection.recv()
+            message = self._connection.recv_bytes()
         except (EOFError, OSError):
             return self._death()
+        try:
+            return pickle.loads(message)
+        except Exception as error:  # such as of an error with other arguments than its text
+            self._child.kill()
+            return _fault(f"sent a message that cannot be read, {error!r},", error)
 
     def _death(self) -> Death:
         code = self._child.wait()
@@ -260,7 +266,10 @@ class Process:
             return Death(HANG, self._hung, stack)
         if code >= 0:
             return Death(f"{CRASH}/exit", f"ended with exit code {code}", stack)
-        name = signal.Signals(-code).name
+        try:
+            name = signal.Signals(-code).name
+        except ValueError:  # a real-time signal
+            name = f"SIG{-code}"
         return Death(f"{CRASH}/{name}", f"was killed by {name}", stack)
 
 
@@ -307,33 +316,42 @@ def serve(connection_number: int, shared: int) -> None:
     """The main loop of a process: one task after the other, until the parent has closed the connection."""
     del sys.argv[1:]
     connection = Connection(connection_number)
-    with suppress(EOFError, OSError):
+    try:
         running, limits = connection.recv()
-        _end_with_parent(connection_number, running, limits)
+    except (EOFError, OSError):  # the parent is dead already
+        return
+    _end_with_parent(connection_number, running, limits)
+    with suppress(EOFError, OSError):
         if limits.memory_bytes:
             resource.setrlimit(resource.RLIMIT_DATA, (limits.memory_bytes, limits.memory_bytes))
         faulthandler.enable(shared)
         faulthandler.register(signal.SIGUSR1, shared)
         parent = Parent(connection, memoryview(mmap.mmap(shared, STACK_AT)).cast("Q"), running)
         while True:
+            task, is_last = connection.recv_bytes(), True
             try:
-                function, arguments = connection.recv()
-                ended: Ended | Death = Ended(function(parent, *arguments))
+                function, arguments = pickle.loads(task)
+                ended = pickle.dumps(Ended(function(parent, *arguments)))
+                is_last = False
             except UsageError as error:
-                ended = Ended(error)
+                ended, is_last = pickle.dumps(Ended(error)), False
             except MemoryError as error:
-                ended = Death(f"{CRASH}/MemoryError", "ran out of memory", _stack_of(error))
+                ended = pickle.dumps(Death(f"{CRASH}/MemoryError", "ran out of memory", _stack_of(error)))
             except Exception as error:  # the driver catches the errors of engines
-                name = f"{FAULT}/{fingerprint_of_error(error, '')}"
-                ended = Death(name, f"met an internal error, {error!r},", _stack_of(error))
-            connection.send(ended)
-            if isinstance(ended, Death):
+                ended = pickle.dumps(_fault(f"met an internal error, {error!r},", error))
+            connection.send_bytes(ended)
+            if is_last:
                 return
     Event().wait()  # the parent is dead: the process ends when its files are removed
 
 
 def _called(_: Parent, function: Callable[..., Any], *arguments: Any) -> Any:
     return function(*arguments)
+
+
+def _fault(how: str, error: Exception) -> Death:
+    """The end of a process by an error of swarden itself."""
+    return Death(f"{FAULT}/{fingerprint_of_error(error, '')}", how, _stack_of(error))
 
 
 def _stack_of(error: Exception) -> str:

@@ -38,8 +38,10 @@ class ReleasedTarget(ConfiguredTarget, Generic[PartsT]):
         """The hash of the adapter, of swarden, and of the release: of its version, or of the sources of a checkout."""
         found = in_environment(self.releases.package)
         is_checkout = found is not None and found.version == self._release and not found.is_release
-        adapter = Path(str(sys.modules[type(self).__module__].__file__)).parent
-        return _hash_of(adapter, self._release, found.folder if found is not None and is_checkout else None)
+        kinds = [kind for kind in type(self).__mro__ if issubclass(kind, ReleasedTarget)]
+        adapters = {Path(str(sys.modules[kind.__module__].__file__)).parent for kind in kinds}
+        checkout = found.folder if found is not None and is_checkout else None
+        return _hash_of(tuple(sorted(adapters)), self._release, checkout)
 
     @property
     def process(self) -> str:
@@ -80,8 +82,7 @@ class ReleasedTarget(ConfiguredTarget, Generic[PartsT]):
 
 
 @cache
-def _hash_of(adapter: Path, version: str, checkout: Path | None) -> str:
-    kit = Path(__file__).parent
-    harness = kit.parent
-    swarden = (adapter, kit, harness / "core", harness.parent / "invariants")
+def _hash_of(adapters: tuple[Path, ...], version: str, checkout: Path | None) -> str:
+    harness = Path(__file__).parents[1]
+    swarden = (*adapters, harness / "core", harness.parent / "invariants")
     return hash_of(swarden if checkout is None else (*swarden, checkout), version)

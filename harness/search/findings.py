@@ -73,7 +73,9 @@ def report_finding(
         small = shrink(finding.log, still_fails, budget, passed=finding.passed)
     except DoesNotFail:
         return _not_reproduced(finding, out)
-    return _sealed_finding(finding, small, out)
+    sealed_finding = _sealed_finding(finding, small, out)
+    depth = _depth(sealed_finding.log, lambda *_: heartbeat()) if sealed_finding.is_confirmed else []
+    return replace(sealed_finding, story=[*sealed_finding.story, *depth])
 
 
 def _sealed_finding(finding: Finding, small: Shrunk, out: Path) -> Finding:
@@ -87,7 +89,7 @@ def _sealed_finding(finding: Finding, small: Shrunk, out: Path) -> Finding:
     return replace(
         finding,
         log=log,
-        story=[*story_lines(log.header, failure, path), *_depth(log), *faults],
+        story=[*story_lines(log.header, failure, path), *faults],
         passed=small.passed,
         path=path,
         engine_steps=driver.counts.engine_steps,
@@ -96,13 +98,13 @@ def _sealed_finding(finding: Finding, small: Shrunk, out: Path) -> Finding:
     )
 
 
-def _depth(log: OpLog) -> list[StoryLine]:
+def _depth(log: OpLog, observe: Callable[..., None]) -> list[StoryLine]:
     """Whether the log of a run with a model fails with the stand-in, too."""
     if not log.header.model:
         return []
-    failure = run_log(OpLog(msgspec.structs.replace(log.header, model=""), log.ops)).failure
+    failure = run_log(OpLog(msgspec.structs.replace(log.header, model=""), log.ops), observe=observe).failure
     if failure is None:
-        told = f"passes with the stand-in for {log.header.model}: the cause is in what computes the model"
+        told = f"passes with the stand-in for {log.header.model}: look first at what computes the model"
     else:
         told = f"fails with the stand-in for {log.header.model}, too: {failure.fingerprint}"
     return [StoryLine(StoryPart.EVIDENCE, told)]

@@ -35,6 +35,7 @@ WITHOUT_MUTANT = {
     "pages_arrive_as_they_were_sent",
     "peers_change_only_by_pairing",
     "slots_keep_their_bytes",
+    "kv_is_that_of_its_tokens",
 }
 COLD_STARTS = ("B30", "B31", "B8")
 SEEDS = (0, 1, 2)

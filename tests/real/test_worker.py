@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from swarden.harness.core.exit_codes import ExitCode
@@ -28,6 +29,10 @@ def fuzz(out, *options):
     return swarden("fuzz", "--engine", ENGINE, "--workers", 1, "--seed", 3, "--out", out, *options)
 
 
+def verdicts(*arguments):
+    return [one["verdict"] for one in swarden("replay", *arguments)[1]["replays"]]
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_every_pass_and_every_answer_of_healthy_runs_is_compared(model, tmp_path):
     code, figures = fuzz(tmp_path, "--model", model, "--set", "seeds=false", "--runs", 40)
@@ -44,8 +49,12 @@ def test_bug_of_the_worker_is_found_and_is_none_of_the_scheduler(bug, tmp_path):
     [finding] = figures["findings"]
     assert code == ExitCode.VIOLATED
     assert finding["invariant"] in bug.caught_by
-    assert swarden("replay", finding["path"])[1]["replays"][0]["verdict"] == "FAILED"
-    assert swarden("replay", finding["path"], "--model", "stand-in")[1]["replays"][0]["verdict"] == "FIXED"
+    healthy = tmp_path / "healthy.oplog"
+    log = OpLog.load(Path(finding["path"]))
+    OpLog(msgspec.structs.replace(log.header, mutant=None), log.ops).save(healthy)
+    assert verdicts(finding["path"], healthy) == ["FAILED", "FIXED"]  # in one process
+    assert verdicts(healthy, finding["path"]) == ["FIXED", "FAILED"]
+    assert verdicts(finding["path"], "--model", "stand-in") == ["FIXED"]
 
 
 def test_seeded_prompt_in_chunks_kills_the_worker_of_the_cpu(tmp_path):

@@ -32,6 +32,12 @@ CLASSES: Mapping[str, tuple[str, Mapping[str, Any]]] = {  # by model: its config
     GEMMA: ("Gemma3TextConfig", {"tie_word_embeddings": False, "query_pre_attn_scalar": SIZES["head_dim"]}),
     GPT_OSS: ("GptOssConfig", {"num_local_experts": 4, "num_experts_per_tok": 2}),
 }
+MOST = {  # that the worker is made for
+    "num_blocks": 511,
+    "max_running_requests": 16,
+    "max_context_len": MAX_CONTEXT_LEN,
+    "chunk_len": MAX_CONTEXT_LEN,
+}
 UNSUPPORTED = (  # settings whose passes no tiny model runs, each with the value that it can have
     *(("state_groups", 0), ("draft_len", None), ("external_len", 0), ("cpu_chunks", 0)),
     *(("asynchronous", False), ("second_runner", False), ("window_block_sizes", ()), ("role", "both")),
@@ -56,8 +62,9 @@ def layers_of(config: VllmConfig, model: str) -> Layers:
         raise InvalidConfig(f"windows is {list(config.windows)}, want one, and windows_first, with model {model}")
     if len(set(config.windows)) > 1:
         raise InvalidConfig(f"windows is {list(config.windows)}, want equal windows with a model")
-    if config.max_context_len > MAX_CONTEXT_LEN:
-        raise InvalidConfig(f"max_context_len is {config.max_context_len}, want at most {MAX_CONTEXT_LEN} with a model")
+    for name, most in MOST.items():
+        if (value := getattr(config, name)) > most:
+            raise InvalidConfig(f"{name} is {value}, want at most {most} with a model")
     return Layers(tuple([group.window for group in config.groups] * REPEATS), config.block_size)
 
 

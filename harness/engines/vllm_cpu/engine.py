@@ -66,7 +66,7 @@ class RealRunner(Runner):
         self._real = RealDevice(config, model)
         super().__init__(release, config, faults, hooks, self._real)
         self._model = model
-        model.restart(config.num_blocks)
+        model.restart()
 
     def execute_model(self, output: Any, non_block: bool = False) -> Any:
         self._model.execute(output)
@@ -123,7 +123,7 @@ class RealEngine(VllmEngine):
 
     def _sleep(self) -> None:
         super()._sleep()
-        self._model.lose(self._config.num_blocks)
+        self._model.lose()
 
     def _judge(self, request: int, answer: Answer) -> None:
         """Compare an answer with the model without a cache; the event is of the first wrong token, or of the last.

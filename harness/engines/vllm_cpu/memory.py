@@ -51,7 +51,8 @@ class FirstKV:
             index = int(is_wrong.any(0).nonzero()[0])
             layer = int(is_wrong[:, index].nonzero()[0])
             place = (self._layers[layer].name, int(units[index]), int(slots[index]))
-            yield WrongKV(entry.request, first + index, *place, round(float(differences[layer, index]), 6))
+            difference = None if rows[index] < 0 else round(float(differences[layer, index]), 6)
+            yield WrongKV(entry.request, first + index, *place, difference)
 
     def _keep(self, at: range, values: Sequence[Any]) -> None:
         """Keep the KV of each layer in these rows."""

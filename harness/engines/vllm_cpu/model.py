@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from swarden.harness.engines.vllm.boot import RUNNER_SWITCH, VllmRelease
-from swarden.harness.engines.vllm_cpu.checkpoint import MAX_CONTEXT_LEN, VOCABULARY, Layers, write
+from swarden.harness.engines.vllm_cpu.checkpoint import MOST, VOCABULARY, Layers, write
 
-MOST_BLOCKS, MOST_REQUESTS = 512, 16
 ON_CPU = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the worker runs in this process
     "VLLM_CPU_KVCACHE_SPACE": "1",
@@ -46,12 +45,12 @@ class RealModel:
                 model=folder,
                 dtype="float32",
                 skip_tokenizer_init=True,
-                max_model_len=MAX_CONTEXT_LEN,
+                max_model_len=MOST["max_context_len"],
                 enforce_eager=True,
                 block_size=layers.block_size,
-                max_num_seqs=MOST_REQUESTS,
-                max_num_batched_tokens=MAX_CONTEXT_LEN,
-                num_gpu_blocks_override=MOST_BLOCKS,
+                max_num_seqs=MOST["max_running_requests"],
+                max_num_batched_tokens=MOST["chunk_len"],
+                num_gpu_blocks_override=MOST["num_blocks"] + 1,
                 use_tqdm_on_load=False,
             ).create_engine_config()
             core = release.part("EngineCore")(config, release.part("Executor").get_class(config), log_stats=False)
@@ -62,8 +61,9 @@ class RealModel:
         self._names = [name for group in groups for name in group.layer_names]
         self._array: Any = type(self.runner.input_batch.num_tokens_no_spec)
 
-    def restart(self, num_blocks: int) -> None:
-        """Forget the requests of the engine before, and what its blocks held: a run depends on no earlier one."""
+    def restart(self) -> None:
+        """Forget the requests of the engine before, and all KV: a run depends on no earlier one."""
+        self.runner.execute_model_state = None  # of a pass whose run has ended before it was sampled
         output = self._empty()
         output.finished_req_ids = set(self.runner.requests)
         self._executor.execute_model(output)
@@ -72,12 +72,12 @@ class RealModel:
             if isinstance(array, self._array):
                 array.fill(0)
         batch.block_table.clear()
-        self.lose(num_blocks)
+        self.lose()
 
-    def lose(self, num_blocks: int) -> None:
-        """Lose the KV of the first blocks."""
+    def lose(self) -> None:
+        """Lose all KV."""
         for name in self._names:
-            self._kv(name)[: num_blocks + 1].fill_(LOST)
+            self._kv(name).fill_(LOST)
 
     def execute(self, output: Any) -> None:
         """Run the pass of a scheduler's output; the model reads a token modulo its vocabulary."""

@@ -1,6 +1,7 @@
 """Bugs of the worker, which no scheduler shows: only the forward pass of a model meets them.
 
-They fit 0.32.0 for the CPU.  Sources are public reports of this class for vLLM and its workers on other devices.
+They fit 0.32.0 for the CPU.  None is in a constructor: models are made once in a process, before or after a bug is
+planted.  Sources are public reports of this class for vLLM and its workers on other devices.
 """
 
 from swarden.harness.core.mutant import Mutants
@@ -100,9 +101,9 @@ bug(
 bug(
     "window-one-token-short",
     "a layer with a sliding window does not see the first token of the window",
-    at=f"{KERNEL}.__init__",
-    healthy="self.sliding_window = sliding_window\n",
-    broken="self.sliding_window = sliding_window - 1\n",
+    at=f"{KERNEL}.forward",
+    healthy="sliding_window=self.sliding_window,\n        block_table=",
+    broken="sliding_window=self.sliding_window - (self.sliding_window > 0),\n        block_table=",
     caught_by=(OF_MEMORY, OF_ANSWERS),
 )
 

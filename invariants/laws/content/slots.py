@@ -23,6 +23,7 @@ class KVCode(Code):
         "slot {slot} of {place}, read for position {position}: the KV of layer {layer} is off by {difference} from "
         "that first computed for the same tokens, tolerance {tolerance}"
     )
+    NEVER_COMPUTED = "slot {slot} of {place} is read for position {position}: no KV was computed for these tokens"
 
 
 @invariant(When.OP, on=(KVCompared,))
@@ -34,13 +35,10 @@ def kv_is_that_of_its_tokens(change: Transition) -> Evidence:
     for event in change.events_of(KVCompared):
         for one in event.wrong:
             if (event.launch, one.request_id) not in change.discarded:
-                yield found(
-                    request_ref(one.request_id),
-                    KVCode.DIFFERS,
-                    slot=one.slot,
-                    place=unit_ref(change.after.pool(event.pool), one.unit),
-                    position=one.position,
-                    layer=one.layer,
-                    difference=one.difference,
-                    tolerance=event.tolerance,
-                )
+                subject, place = request_ref(one.request_id), unit_ref(change.after.pool(event.pool), one.unit)
+                at = {"slot": one.slot, "place": place, "position": one.position}
+                if one.difference is None:
+                    yield found(subject, KVCode.NEVER_COMPUTED, **at)
+                else:
+                    values = {"layer": one.layer, "difference": one.difference, "tolerance": event.tolerance}
+                    yield found(subject, KVCode.DIFFERS, **at, **values)

@@ -34,4 +34,10 @@ CASES = [
             tolerance=0.001,
         ),
     ),
+    broken(
+        kv_is_that_of_its_tokens,
+        "of-no-tokens",
+        during(KVCompared(1, "full", 0.001, (WrongKV(2, 9, "layers.1", unit=6, slot=1, difference=None),))),
+        found(request_ref(2), KVCode.NEVER_COMPUTED, slot=1, place=page("full", 6), position=9),
+    ),
 ]
