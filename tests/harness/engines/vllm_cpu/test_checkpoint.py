@@ -1,0 +1,43 @@
+"""Which configurations a tiny model can have."""
+
+import pytest
+
+from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.engines.vllm_cpu.checkpoint import GEMMA, GPT_OSS, Layers, layers_of
+from swarden.harness.engines.vllm_cpu.target import CpuConfig
+
+
+@pytest.mark.parametrize(
+    ("settings", "windows"),
+    [
+        ({}, (40, None)),
+        ({"windows_first": False}, (None, 40)),
+        ({"windows": (24, 24)}, (24, 24, None)),
+        ({"windows": ()}, (None,)),
+    ],
+)
+def test_layers_are_those_of_the_groups_twice(settings, windows):
+    assert layers_of(CpuConfig(**settings), GEMMA) == Layers(windows * 2, 32)
+
+
+@pytest.mark.parametrize(
+    ("settings", "model", "told"),
+    [
+        ({"num_blocks": 512}, GEMMA, "num_blocks is 512, want at most 511 with a model"),
+        ({"chunk_len": 2048}, GEMMA, "chunk_len is 2048, want at most 1024 with a model"),
+        ({"max_running_requests": 17}, GEMMA, "max_running_requests is 17, want at most 16 with a model"),
+        ({"windows": (40, 24)}, GEMMA, "windows is [40, 24], want equal windows with a model"),
+        ({"draft_len": 3}, GEMMA, "draft_len is 3, want None with model tiny-gemma3"),
+        ({"windows_first": False}, GPT_OSS, "windows is [40], want one, and windows_first, with model tiny-gpt-oss"),
+    ],
+)
+def test_configuration_that_no_worker_or_model_serves_is_refused(settings, model, told):
+    with pytest.raises(InvalidConfig) as refused:
+        layers_of(CpuConfig(**settings), model)
+
+    assert str(refused.value) == told
+
+
+def test_blocks_that_the_kernels_lack_are_refused():
+    with pytest.raises(InvalidConfig, match=r"^block_size is 48, want a multiple of 32$"):
+        CpuConfig(block_size=48)
