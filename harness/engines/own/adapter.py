@@ -34,8 +34,8 @@ from swarden.harness.engines.own.neighbour import Neighbour
 from swarden.harness.kit.tags import VOCABULARY, TagModel
 from swarden.invariants import reference, view
 
-# Events of checksums, which only the level content of the strict check reports.
-OF_CONTENT = frozenset({seen.BytesCompared.__name__, seen.Received.__name__})
+# Comparisons of memory, which only the level content of the strict check and workers of other engines report.
+OF_CONTENT = frozenset({seen.BytesCompared.__name__, seen.KVCompared.__name__, seen.Received.__name__})
 
 
 class Oracle:
