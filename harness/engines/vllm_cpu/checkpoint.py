@@ -56,8 +56,6 @@ def layers_of(config: VllmConfig, model: str) -> Layers:
     for name, want in UNSUPPORTED:
         if (value := getattr(config, name)) != want:
             raise InvalidConfig(f"{name} is {value!r}, want {want!r} with model {model}")
-    if config.block_size % BLOCK_MULTIPLE:
-        raise InvalidConfig(f"block_size is {config.block_size}, want a multiple of {BLOCK_MULTIPLE} with a model")
     if model == GPT_OSS and (len(config.windows) != 1 or not config.windows_first):
         raise InvalidConfig(f"windows is {list(config.windows)}, want one, and windows_first, with model {model}")
     if len(set(config.windows)) > 1:

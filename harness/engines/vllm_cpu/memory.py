@@ -27,7 +27,7 @@ class FirstKV:
     def wrong(self, entry: VllmEntry, tags: "array[int]") -> Iterator[WrongKV]:
         """The first wrong slot of those that a computed entry has read, if any; `tags` are those of all its tokens.
 
-        What it has computed for the first time is kept.
+        The KV that the entry has computed first for its tokens is kept.
         """
         torch, first = self._model.torch, ReadTags.first_of(self._window, entry.start)
         size = self._layers[0].values.shape[1]

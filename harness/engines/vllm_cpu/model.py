@@ -58,8 +58,6 @@ class RealModel:
         self.runner = self._executor.driver_worker.worker.model_runner
         groups = self.runner.kv_cache_config.kv_cache_groups
         self.groups = [[self._memory(name) for name in group.layer_names] for group in groups]
-        self._names = [name for group in groups for name in group.layer_names]
-        self._array: Any = type(self.runner.input_batch.num_tokens_no_spec)
 
     def restart(self) -> None:
         """Forget the requests of the engine before, and all KV: a run depends on no earlier one."""
@@ -68,16 +66,18 @@ class RealModel:
         output.finished_req_ids = set(self.runner.requests)
         self._executor.execute_model(output)
         batch = self.runner.input_batch
-        for array in vars(batch).values():
-            if isinstance(array, self._array):
-                array.fill(0)
+        array: Any = type(batch.num_tokens_no_spec)
+        for value in vars(batch).values():
+            if isinstance(value, array):
+                value.fill(0)
         batch.block_table.clear()
         self.lose()
 
     def lose(self) -> None:
         """Lose all KV."""
-        for name in self._names:
-            self._kv(name).fill_(LOST)
+        for group in self.groups:
+            for layer in group:
+                self._kv(layer.name).fill_(LOST)
 
     def execute(self, output: Any) -> None:
         """Run the pass of a scheduler's output; the model reads a token modulo its vocabulary."""

@@ -28,7 +28,7 @@ def test_chain_goes_on_where_another_ended():
     assert whole[:2] + chain(whole[1], TOKENS[2:]) == whole
 
 
-def test_what_is_written_to_padding_is_lost():
+def test_tag_that_is_written_to_padding_is_lost():
     memory = TagMemory(2, unit_size=2)
 
     memory.write([1, 2], [11, 12])
