@@ -98,6 +98,9 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (40, "the rules of new folders"),
     ],
     "harness/strict": [(120, "attach --require: a command without the check is ended; what a process says of it")],
+    "tests/engine_under_test": [
+        (20, "the tests of models run on a GPU, too; the output of a kernel with other strides")
+    ],
     "tests/engines": [(40, "servers with groups of layers in other orders")],
     "tests/harness": [
         (80, "configurations suit their loads; scenes have only what their engine has"),
