@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.real.traffic import BLOCK, Client
+from tests.real.models import BLOCK
+from tests.real.traffic import Client
 
 ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".swarden/engines-real/vllm/bin/python"

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from swarden.harness.engines.vllm_cpu.checkpoint import GEMMA, GPT_OSS
 from tests.engines.some_servers import Replayed
 from tests.real import models
 from tests.real.servers import PYTHON, PYTHON_PATH, serving
 from tests.real.traffic import ServerError
 
-BLOCKS = {"gemma3": 60, "gpt_oss": 28}  # so few that requests are preempted; one request needs 51, or 23
+BLOCKS = {GEMMA: 60, GPT_OSS: 28}  # so few that requests are preempted; one request needs 51, or 23
 AMPLE = 400  # so many that a freed block is not taken again at once, which `sums` does not see
 LAWS = {"sums": "pools_conserve_units", "audit": "unit_has_one_owner", "census": "unit_has_one_owner"}
 ROUNDS = 16
@@ -71,7 +72,7 @@ def test_healthy_server_serves_random_traffic_without_a_word(name, level, model,
 def test_use_after_free_is_raised_in_the_step_in_which_a_replay_fails(level, model, planted, tmp_path):
     options = ("--level", level, "--on-violation", "raise")
     ends = suppress(ServerError, OSError, HTTPException)  # the violation ends the scheduler, and so the server
-    with serving(model("gemma3"), AMPLE, options, tmp_path, planted) as server, ends:
+    with serving(model(GEMMA), AMPLE, options, tmp_path, planted) as server, ends:
         server.client.serve(ROUNDS, [("/reset_prefix_cache",)], has_aborts=False)  # one within a pass has no op
 
     [log] = set(re.findall(r"replay: swarden replay (\S+)", server.printed))
