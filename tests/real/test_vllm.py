@@ -4,8 +4,10 @@ Processes, planner of the KV cache, scheduler, model runner, kernels and traffic
 """
 
 import json
+import os
 import re
 import subprocess
+import sys
 from contextlib import suppress
 from http.client import HTTPException
 from pathlib import Path
@@ -15,7 +17,7 @@ import pytest
 from swarden.harness.engines.vllm_cpu.checkpoint import GEMMA, GPT_OSS
 from tests.engines.some_servers import Replayed
 from tests.real import models
-from tests.real.servers import PYTHON, PYTHON_PATH, serving
+from tests.real.servers import PYTHON_PATH, serving
 from tests.real.traffic import ServerError
 
 BLOCKS = {GEMMA: 60, GPT_OSS: 28}  # so few that requests are preempted; one request needs 51, or 23
@@ -26,9 +28,11 @@ END_S = 300
 
 
 def run_with_engine(*arguments: object) -> str:
-    """The output of a script that runs with the Python of the engine."""
-    command = [str(PYTHON), *map(str, arguments)]
-    return subprocess.run(command, env=PYTHON_PATH, check=True, capture_output=True, text=True, timeout=END_S).stdout
+    """The output of a script that runs with the engine and its packages on the path."""
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(
+        command, env={**os.environ, **PYTHON_PATH}, check=True, capture_output=True, text=True, timeout=END_S
+    ).stdout
 
 
 @pytest.fixture(scope="module")

