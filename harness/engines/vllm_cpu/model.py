@@ -3,14 +3,14 @@
 import copy
 import dataclasses
 import os
-import sys
 import tempfile
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 from swarden.harness.engines.vllm.boot import RUNNER_SWITCH, VllmRelease
 from swarden.harness.engines.vllm_cpu.checkpoint import MOST, VOCABULARY, Layers, write
@@ -20,6 +20,14 @@ ON_CPU = {
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "OMP_NUM_THREADS": "1",
+    RUNNER_SWITCH: "0",
+}
+# Of the release's modules, while a model is made.
+REPLACED: Mapping[str, Any] = {
+    # The worker of the CPU runs without triton, which schedulers for model runner V2 pretend to have.
+    "vllm.config.vllm.HAS_TRITON": False,
+    # The class of a model is inspected in another process, which does not have the release on its path.
+    "vllm.model_executor.models.registry._run_in_subprocess": lambda inspect: inspect(),
 }
 LOST = 77.0  # in memory whose KV was lost; a masked position may be read, so it is a number
 
@@ -37,10 +45,13 @@ class RealModel:
     def __init__(self, release: VllmRelease, model: str, layers: Layers) -> None:
         self.torch = release.torch
         self._empty = release.part("SchedulerOutput").make_empty
-        with tempfile.TemporaryDirectory(prefix="swarden-") as folder, _without_triton(), warnings.catch_warnings():
+        with ExitStack() as stack, warnings.catch_warnings():
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="swarden-"))
+            for place, value in REPLACED.items():
+                stack.enter_context(patch(place, value))
             warnings.simplefilter("ignore")
             self._without_cache = write(model, layers, Path(folder))
-            os.environ.update(ON_CPU, **{RUNNER_SWITCH: "0"})
+            os.environ.update(ON_CPU, VLLM_CACHE_ROOT=folder)  # nothing is kept beyond this process
             config = release.part("EngineArgs")(
                 model=folder,
                 dtype="float32",
@@ -54,6 +65,7 @@ class RealModel:
                 use_tqdm_on_load=False,
             ).create_engine_config()
             core = release.part("EngineCore")(config, release.part("Executor").get_class(config), log_stats=False)
+        release.part("disable_envs_cache")()  # the stand-in of a later run may have model runner V2
         self._executor = core.model_executor
         self.runner = self._executor.driver_worker.worker.model_runner
         groups = self.runner.kv_cache_config.kv_cache_groups
@@ -126,18 +138,6 @@ def _with_tokens(new: Any) -> Any:
         if (tokens := getattr(new, name, None)) is not None
     }
     return dataclasses.replace(new, **changed)
-
-
-@contextmanager
-def _without_triton() -> Iterator[None]:
-    """The worker of the CPU runs without triton, which schedulers for model runner V2 pretend to have."""
-    module = vars(sys.modules["vllm.config.vllm"])
-    before = module["HAS_TRITON"]
-    module["HAS_TRITON"] = False
-    try:
-        yield
-    finally:
-        module["HAS_TRITON"] = before
 
 
 @cache
