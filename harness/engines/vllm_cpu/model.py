@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from swarden.harness.engines.vllm.boot import RUNNER_SWITCH, VllmRelease
-from swarden.harness.engines.vllm_cpu.checkpoint import MOST, VOCABULARY, Layers, write
+from swarden.harness.engines.vllm_cpu.checkpoint import MODELS, MOST, STATE, VOCABULARY, Layers, write
 
 ON_CPU = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the worker runs in this process
@@ -33,7 +33,10 @@ LOST = 77.0  # in memory whose KV was lost; a masked position may be read, so it
 
 
 class LayerMemory(NamedTuple):
-    """The values that a layer keeps, as [block, slot, head * size].  Its keys lie packed for the kernels."""
+    """The values that a layer keeps, as [block, slot, ...]; its keys lie packed for the kernels.
+
+    Or a recurrent state, with one slot for the state after the last token computed in a block.
+    """
 
     name: str
     values: Any
@@ -59,17 +62,19 @@ class RealModel:
                 max_model_len=MOST["max_context_len"],
                 enforce_eager=True,
                 block_size=layers.block_size,
+                enable_prefix_caching=layers.keeps_states or STATE not in layers.windows,
                 max_num_seqs=MOST["max_running_requests"],
                 max_num_batched_tokens=MOST["chunk_len"],
                 num_gpu_blocks_override=MOST["num_blocks"] + 1,
                 use_tqdm_on_load=False,
+                **MODELS[model].arguments,
             ).create_engine_config()
             core = release.part("EngineCore")(config, release.part("Executor").get_class(config), log_stats=False)
         release.part("disable_envs_cache")()  # the stand-in of a later run may have model runner V2
         self._executor = core.model_executor
         self.runner = self._executor.driver_worker.worker.model_runner
         groups = self.runner.kv_cache_config.kv_cache_groups
-        self.groups = [[self._memory(name) for name in group.layer_names] for group in groups]
+        self.groups = [[one for name in group.layer_names for one in self._memories(name)] for group in groups]
 
     def restart(self) -> None:
         """Forget the requests of the engine before, and all KV: a run depends on no earlier one."""
@@ -77,6 +82,7 @@ class RealModel:
         output = self._empty()
         output.finished_req_ids = set(self.runner.requests)
         self._executor.execute_model(output)
+        self.runner.mamba_state_idx.clear()
         batch = self.runner.input_batch
         array: Any = type(batch.num_tokens_no_spec)
         for value in vars(batch).values():
@@ -89,7 +95,9 @@ class RealModel:
         """Lose all KV."""
         for group in self.groups:
             for layer in group:
-                self._kv(layer.name).fill_(LOST)
+                kv = self._kv(layer.name)
+                for memory in [kv] if isinstance(kv, self.torch.Tensor) else kv:
+                    memory.fill_(LOST)
 
     def execute(self, output: Any) -> None:
         """Run the pass of a scheduler's output; the model reads a token modulo its vocabulary."""
@@ -115,12 +123,13 @@ class RealModel:
             logits = self._without_cache(tokens, use_cache=False).logits[0, len(prompt) - 1 :]
         return logits.log_softmax(-1)
 
-    def _memory(self, name: str) -> LayerMemory:
-        """The second half of each block has its values: see CPUAttentionBackendImpl.forward."""
+    def _memories(self, name: str) -> list[LayerMemory]:
         kv = self._kv(name)
+        if not isinstance(kv, self.torch.Tensor):
+            return [LayerMemory(name, state.unsqueeze(1)) for state in kv]
         blocks, heads, size, _ = kv.shape
-        values = kv.view(blocks, heads, 2 * size, -1)[:, :, size:]
-        return LayerMemory(name, values.transpose(1, 2))
+        values = kv.view(blocks, heads, 2 * size, -1)[:, :, size:]  # see CPUAttentionBackendImpl.forward
+        return [LayerMemory(name, values.transpose(1, 2))]
 
     def _kv(self, name: str) -> Any:
         return self.runner.compilation_config.static_forward_context[name].kv_cache
