@@ -63,6 +63,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (40, "op-logs of format 2 keep the defaults of their time"),
         (180, "one kind of process, of another Python too; was in harness/search and harness/commands"),
         (20, "a request may have a seed; a release may have another name on the index"),
+        (40, "several patches of one function, methods that call super() or are decorated, and their qualified names"),
     ],
     "harness/kit": [
         (20, "one way to import a release quietly"),
@@ -108,6 +109,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "a shrink goes on, and a finding keeps its story"),
         (340, "the blocks of the kit"),
         (60, "attach --require, and what a process says of it"),
+        (80, "several patches of one function"),
     ],
     "tests/packaging": [(120, "wheel and sdist are tried in empty environments")],
     "tests/real": [(480, "a real vLLM on the CPU below attach: models, traffic over HTTP, costs of each level")],

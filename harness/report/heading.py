@@ -41,7 +41,7 @@ def mutant_lines(header: Header) -> list[str]:
     if header.mutant is None:
         return []
     mutant = mutant_of(header.target, header.mutant)
-    return [f"mutant: {mutant.id} is planted in {', '.join(mutant.targets)} ({mutant.source})"]
+    return [f"mutant: {mutant.id} is planted in {', '.join(mutant.patch.places)} ({mutant.source})"]
 
 
 def failed_line(failure: Failure) -> str:
