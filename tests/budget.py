@@ -64,7 +64,9 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (180, "one kind of process, of another Python too; was in harness/search and harness/commands"),
         (20, "a request may have a seed; a release may have another name on the index"),
         (40, "several patches of one function, methods that call super() or are decorated, and their qualified names"),
+        (160, "known bugs as data: releases, fingerprints, related issues, documents, fixes"),
     ],
+    "harness/report": [(100, "the document of a known bug, and the tables of an engine's")],
     "harness/kit": [
         (20, "one way to import a release quietly"),
         (320, "memory of tags, drafts, passes, owners and clients, of which each engine had its own"),
@@ -94,11 +96,15 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "invariants/laws": [(20, "KV that was compared with that first computed for the same tokens")],
     "tests/invariants": [(40, "KV that was compared with that first computed for the same tokens")],
     "tests": [
+        (40, "the documents of known bugs are those of their files"),
         (140, "the stories and the picture in the documents are what is printed; a build as it is published"),
         (40, "the rules of new folders"),
     ],
     "harness/strict": [(120, "attach --require: a command without the check is ended; what a process says of it")],
-    "tests/engines": [(40, "servers with groups of layers in other orders")],
+    "tests/engines": [
+        (80, "op-logs pass with the fix of their bug; releases from the files of the bugs"),
+        (40, "servers with groups of layers in other orders"),
+    ],
     "tests/harness": [
         (80, "configurations suit their loads; scenes have only what their engine has"),
         (40, "the demo's engine as a package of a user, in place of tests/your_engine"),
@@ -110,6 +116,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (340, "the blocks of the kit"),
         (60, "attach --require, and what a process says of it"),
         (80, "several patches of one function"),
+        (120, "the files of known bugs"),
     ],
     "tests/packaging": [(120, "wheel and sdist are tried in empty environments")],
     "tests/real": [(480, "a real vLLM on the CPU below attach: models, traffic over HTTP, costs of each level")],

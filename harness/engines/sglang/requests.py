@@ -30,7 +30,7 @@ class SglangRequest(ClientRequest):
 
     `next_tokens` are, by position, the outputs of passes; the release may not have seen the last ones yet.
     On a decode side the request `awaits_kv` while its KV is on the other side or set aside.  `num_retractions`
-    retractions or preemptions are reported.  `session` is not 0 for a turn.  A turn that `is_refused` is unknown to
+    retractions or preemptions are reported.  `session` is not 0 for a turn.  A request that `is_refused` is unknown to
     clients.
     """
 
@@ -82,6 +82,14 @@ class SglangRequests(Clients[SglangRequest]):
         linked = bool(submission.transfer_id)
         self.add(SglangRequest(number, req, submission.namespace, is_linked=linked, session=submission.session))
         return number, req
+
+    def refused(self, request: SglangRequest) -> int:
+        """The id that the client gets for a request that the release has rejected.
+
+        There it is a prompt of one token from then on, which ends after its first pass.
+        """
+        request.is_refused = True
+        return self.next_id()
 
     def add(self, request: SglangRequest) -> SglangRequest:
         """Keep a request until it has ended, and note it in the release's object."""
