@@ -57,6 +57,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "a terminal breaks long texts between words"),
         (60, "help has groups of options, and a plain word for each value"),
         (20, "an op-log on another model, or on the stand-in"),
+        (60, "campaigns, nights and replays with the fixes of known bugs"),
     ],
     "harness/core": [
         (20, "a shape says whether there is a host tier; a machine has its traffic and its turns"),
@@ -76,6 +77,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "harness/search": [
         (220, "every engine has the loads and the scenes that only ours had"),
         (20, "requests with seeds"),
+        (160, "failures of known bugs, verified by their fixes"),
     ],
     "harness/nightly": [(20, "a night goes on with the shrink of its shard, and keeps the story of a finding")],
     "harness/engines/demo": [(200, "the engine of the demo and its target, which were tests/your_engine")],
@@ -117,6 +119,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (60, "attach --require, and what a process says of it"),
         (80, "several patches of one function"),
         (120, "the files of known bugs"),
+        (140, "campaigns and replays with the fixes of known bugs"),
     ],
     "tests/packaging": [(120, "wheel and sdist are tried in empty environments")],
     "tests/real": [(480, "a real vLLM on the CPU below attach: models, traffic over HTTP, costs of each level")],

@@ -36,7 +36,7 @@ FOLDER = output_option(help=f"folder for op-logs and {SEEDS_FILE}, a line per se
 mutants = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="The catalogue of known bugs: list them, plant and find them, or print the kill matrix.",
+    help="The catalogue of mutants: list them, plant and find them, or print the kill matrix.",
 )
 
 

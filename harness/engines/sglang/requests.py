@@ -132,7 +132,7 @@ class SglangRequests(Clients[SglangRequest]):
                 request.num_retractions = retractions
                 self._notice(seen.Retracted(number, len(request.req.output_ids), ()))
             if request.finish_reason is None and (reason := self._finish_reason(request)) is not None:
-                if reason == FinishReason.REJECTED:
+                if reason == FinishReason.REJECTED and not request.is_refused:
                     req = request.req
                     lens = len(req.origin_input_ids), req.sampling_params.max_new_tokens
                     self._notice(seen.Rejected(number, *lens, req.finished_reason.message))
