@@ -58,13 +58,17 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "a terminal breaks long texts between words"),
         (60, "help has groups of options, and a plain word for each value"),
         (20, "an op-log on another model, or on the stand-in"),
+        (60, "campaigns, nights and replays with the fixes of known bugs"),
     ],
     "harness/core": [
         (20, "a shape says whether there is a host tier; a machine has its traffic and its turns"),
         (40, "op-logs of format 2 keep the defaults of their time"),
         (180, "one kind of process, of another Python too; was in harness/search and harness/commands"),
         (20, "a request may have a seed; a release may have another name on the index"),
+        (40, "several patches of one function, methods that call super() or are decorated, and their qualified names"),
+        (160, "known bugs as data: releases, fingerprints, related issues, documents, fixes"),
     ],
+    "harness/report": [(100, "the document of a known bug, and the tables of an engine's")],
     "harness/kit": [
         (20, "one way to import a release quietly"),
         (320, "memory of tags, drafts, passes, owners and clients, of which each engine had its own"),
@@ -74,6 +78,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "harness/search": [
         (220, "every engine has the loads and the scenes that only ours had"),
         (20, "requests with seeds"),
+        (160, "failures of known bugs, verified by their fixes"),
     ],
     "harness/nightly": [(20, "a night goes on with the shrink of its shard, and keeps the story of a finding")],
     "harness/engines/demo": [(200, "the engine of the demo and its target, which were tests/your_engine")],
@@ -95,6 +100,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "invariants/laws": [(20, "KV that was compared with that first computed for the same tokens")],
     "tests/invariants": [(40, "KV that was compared with that first computed for the same tokens")],
     "tests": [
+        (40, "the documents of known bugs are those of their files"),
         (140, "the stories and the picture in the documents are what is printed; a build as it is published"),
         (40, "the rules of new folders"),
     ],
@@ -102,7 +108,10 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "tests/engine_under_test": [
         (20, "the tests of models run on a GPU, too; the output of a kernel with other strides")
     ],
-    "tests/engines": [(40, "servers with groups of layers in other orders")],
+    "tests/engines": [
+        (80, "op-logs pass with the fix of their bug; releases from the files of the bugs"),
+        (40, "servers with groups of layers in other orders"),
+    ],
     "tests/harness": [
         (80, "configurations suit their loads; scenes have only what their engine has"),
         (40, "the demo's engine as a package of a user, in place of tests/your_engine"),
@@ -113,6 +122,9 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "a shrink goes on, and a finding keeps its story"),
         (340, "the blocks of the kit"),
         (60, "attach --require, and what a process says of it"),
+        (80, "several patches of one function"),
+        (120, "the files of known bugs"),
+        (140, "campaigns and replays with the fixes of known bugs"),
     ],
     "tests/cuda": [(140, "our engine on a GPU: outputs, copies on a stream, random traffic")],
     "tests/packaging": [(120, "wheel and sdist are tried in empty environments")],

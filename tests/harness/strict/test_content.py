@@ -151,8 +151,8 @@ BACKUPS_IN_REVERSE = Mutant(
     hunks=(
         Hunk(
             "swarden.engine_under_test.host.backups:Backups.begin",
-            healthy="zip(page_indices(one, self._memory.page_size), on_device, strict=True)",
-            broken="zip(page_indices(one, self._memory.page_size), on_device[::-1], strict=True)",
+            before="zip(page_indices(one, self._memory.page_size), on_device, strict=True)",
+            after="zip(page_indices(one, self._memory.page_size), on_device[::-1], strict=True)",
         ),
     ),
     caught_by=(),
@@ -163,8 +163,8 @@ LOADS_A_PAGE_TOO_LATE = Mutant(
     hunks=(
         Hunk(
             "swarden.engine_under_test.host.loads:Loads.begin",
-            healthy="zip(places, node.host.pages[component], strict=True)",
-            broken="zip(places, node.host.pages[component][1:] + node.host.pages[component][:1], strict=True)",
+            before="zip(places, node.host.pages[component], strict=True)",
+            after="zip(places, node.host.pages[component][1:] + node.host.pages[component][:1], strict=True)",
         ),
     ),
     caught_by=(),
