@@ -63,7 +63,9 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (40, "op-logs of format 2 keep the defaults of their time"),
         (180, "one kind of process, of another Python too; was in harness/search and harness/commands"),
         (20, "a request may have a seed; a release may have another name on the index"),
+        (260, "the branches by which an engine leaves a request out of a step, with the numbers of their conditions"),
     ],
+    "harness/report": [(80, "a story says why no request was scheduled, and has the ops and the callers of a free")],
     "harness/kit": [
         (20, "one way to import a release quietly"),
         (320, "memory of tags, drafts, passes, owners and clients, of which each engine had its own"),
@@ -106,6 +108,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (80, "the strict check of any engine that its target describes"),
         (80, "a process of another Python, and each kind of death as data"),
         (20, "a shrink goes on, and a finding keeps its story"),
+        (180, "stories that say why"),
         (340, "the blocks of the kit"),
         (60, "attach --require, and what a process says of it"),
     ],

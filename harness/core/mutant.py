@@ -4,6 +4,7 @@ import __future__
 
 import ast
 import inspect
+import linecache
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -158,6 +159,8 @@ def _swap(mutant: Mutant, target: str) -> Swap:
         raise StaleMutant(
             f"{mutant.id}: {target} with the bug is not valid Python: {error.msg}: {error.text}"
         ) from error
+    lines = ["\n"] * (function.__code__.co_firstlineno - 1) + source.splitlines(keepends=True)
+    linecache.cache[code.co_filename] = (len(source), None, lines, code.co_filename)  # for tracebacks and stories
     namespace: dict[str, object] = {}
     exec(code, function.__globals__, namespace)
     return Swap(function, function.__code__, _unwrap(namespace[function.__name__]).__code__)
