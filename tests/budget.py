@@ -67,8 +67,12 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "a request may have a seed; a release may have another name on the index"),
         (40, "several patches of one function, methods that call super() or are decorated, and their qualified names"),
         (160, "known bugs as data: releases, fingerprints, related issues, documents, fixes"),
+        (260, "the branches by which an engine leaves a request out of a step, with the numbers of their conditions"),
     ],
-    "harness/report": [(100, "the document of a known bug, and the tables of an engine's")],
+    "harness/report": [
+        (100, "the document of a known bug, and the tables of an engine's"),
+        (80, "a story says why no request was scheduled, and has the ops and the callers of a free"),
+    ],
     "harness/kit": [
         (20, "one way to import a release quietly"),
         (320, "memory of tags, drafts, passes, owners and clients, of which each engine had its own"),
@@ -85,6 +89,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "harness/engines/own": [
         (300, "moved: limits, the memory walk and copies, of harness/components"),
         (200, "our engine as the strict check needs it: terms, holders; was in harness/strict"),
+        (10, "a tiny model on a GPU"),
     ],
     "harness/engines/vllm": [
         (20, "groups of layers in any order, also several of full attention"),
@@ -102,7 +107,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "tests": [
         (40, "the documents of known bugs are those of their files"),
         (140, "the stories and the picture in the documents are what is printed; a build as it is published"),
-        (40, "the rules of new folders"),
+        (50, "the rules of new folders"),
     ],
     "harness/strict": [(120, "attach --require: a command without the check is ended; what a process says of it")],
     "tests/engine_under_test": [
@@ -120,6 +125,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (80, "the strict check of any engine that its target describes"),
         (80, "a process of another Python, and each kind of death as data"),
         (20, "a shrink goes on, and a finding keeps its story"),
+        (180, "stories that say why"),
         (340, "the blocks of the kit"),
         (60, "attach --require, and what a process says of it"),
         (80, "several patches of one function"),

@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
+from swarden.harness.core.decisions import PassedOver
 from swarden.harness.core.digest import Digest
 from swarden.harness.core.errors import RunTooLarge
 from swarden.harness.core.fingerprint import fingerprint_of_error, fingerprints
@@ -26,13 +27,15 @@ ValueT = TypeVar("ValueT")
 class Moment(NamedTuple):
     """The events of one transition of one system; `step` is the engine step at its end.
 
-    `origins` has the place in the engine's code for each event; it may be shorter, and is () if the run is not traced.
+    `origins` has the place in the engine's code for each event; it may be shorter.  `passed_over` are the branches by
+    which requests were left out of a step.  Both are () if the run is not traced.
     """
 
     system: int
     step: int
     events: Sequence[NamedTuple]
     origins: Sequence[str] = ()
+    passed_over: Sequence[PassedOver] = ()
 
 
 @dataclass
@@ -49,7 +52,7 @@ class Failure:
 
     If the engine raised an error or was stuck, `error` is set, `frames` are the places in the engine's code, and
     `transition` starts and ends in the last captured state.  `history` has the transitions of all engines, and also the
-    events between the last capture and the error.
+    events between the last capture and the error.  `ops` are those of the run up to `op`, or the latest of them.
     """
 
     fingerprints: tuple[str, ...]
@@ -61,6 +64,7 @@ class Failure:
     error: Exception | None = None
     frames: Sequence[str] = ()
     op: Op | None = None
+    ops: Sequence[Op] = ()
 
     @property
     def fingerprint(self) -> str:
@@ -239,8 +243,8 @@ class Driver:
             return system.take_events()
 
     def _check(self, index: int, change: Transition) -> None:
-        origins = self.systems[index].log.origins
-        self._history.moments.append(Moment(index, change.after.step, change.events, origins))
+        log = self.systems[index].log
+        self._history.moments.append(Moment(index, change.after.step, change.events, log.origins, log.passed_over))
         if self._keep.moments is not None:
             del self._history.moments[: -self._keep.moments]
         if self._observe is not None:
@@ -257,6 +261,7 @@ class Driver:
                 history=self._history.moments,
                 violations=violations,
                 op=self.ops[-1],
+                ops=tuple(self.ops),
             )
         else:
             self._checked[index] = change.after
@@ -296,7 +301,7 @@ class Driver:
         events: list[NamedTuple] = []
         with suppress(TargetFault):
             events = self._events_of(system)
-        moments.append(Moment(index, last.step + 1, events, system.log.origins))
+        moments.append(Moment(index, last.step + 1, events, system.log.origins, system.log.passed_over))
         self.failure = Failure(
             fingerprints=(STUCK if isinstance(error, DrainStuck) else fingerprint_of_error(error, code.package),),
             op_index=self.counts.ops.total(),
@@ -306,4 +311,5 @@ class Driver:
             error=error,
             frames=() if isinstance(error, DrainStuck) else code.frames_of(error),
             op=self.ops[-1],
+            ops=tuple(self.ops),
         )

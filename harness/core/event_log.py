@@ -1,8 +1,10 @@
 """The log of an engine's events, from which the driver takes them."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple, Protocol
 
+from swarden.harness.core.decisions import DecisionTracer, PassedOver
 from swarden.harness.core.origins import UNKNOWN_CODE, EngineCode
 from swarden.invariants.events import OF_OBSERVERS
 
@@ -17,14 +19,16 @@ class EventLog:
     """The observer of an engine: keeps its events until they are taken.
 
     Events that only an engine's own observers read are not taken.  `origins` are the places in the engine's `code` of
-    the events taken last, or () if not traced.
+    the events taken last, and `passed_over` are the requests left out since then; both are () if not traced.
     """
 
     def __init__(self, *, code: EngineCode = UNKNOWN_CODE) -> None:
         self.origins: Sequence[str] = ()
+        self.passed_over: Sequence[PassedOver] = ()
         self._code = code
         self._events: list[NamedTuple] = []
         self._places: dict[int, str] | None = None  # by the index of an event in _events
+        self._decisions: DecisionTracer | None = None
         self.notice: Callable[[NamedTuple], None] = self._events.append
         self.add = self._events.append
 
@@ -48,6 +52,12 @@ class EventLog:
         if self.notice == self.add:
             self.notice = add
         self.add = add
+        if self._code.decisions:
+            self._decisions = DecisionTracer(self._code)
+
+    def in_step(self) -> AbstractContextManager[None]:
+        """The context of an engine step; in a traced run, it reports why requests are passed over."""
+        return nullcontext() if self._decisions is None else self._decisions.tracing()
 
     def take(self) -> list[NamedTuple]:
         """Return the events since the last call, and forget them."""
@@ -55,6 +65,9 @@ class EventLog:
             taken = [index for index, event in enumerate(self._events) if type(event) not in OF_OBSERVERS]
             self.origins = [self._places.get(index, "") for index in taken]
             self._places.clear()
+        if self._decisions is not None:
+            self.passed_over = tuple(self._decisions.found)
+            self._decisions.found.clear()
         events = [event for event in self._events if type(event) not in OF_OBSERVERS]
         self._events.clear()
         return events

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 from swarden.harness.core.fingerprint import NESTED, is_within, module_of
 
+CALLED_BY = " < "  # between the frames of an origin, innermost first
+MAX_CALLERS = 3  # frames of an origin
 PLANTED = re.compile(r"^<(.+?) in ")  # the file name of a function with a planted mutant
 
 
@@ -17,29 +19,34 @@ class EngineCode(NamedTuple):
 
     `ledgers` is a package within it that only does accounting, `emitters` are functions that only emit events; the
     origin of an event is their caller.  `stand_ins` are the modules of the stand-in for the model, whose time a
-    benchmark counts apart from that of the port.
+    benchmark counts apart from that of the port.  `decisions` are the functions, classes and modules that decide which
+    requests a step computes; a story shows why they passed over a request.
     """
 
     package: str = ""
     ledgers: str = ""
     emitters: Collection[str] = ()
     stand_ins: Collection[str] = ()
+    decisions: Collection[str] = ()
 
     def has(self, frame: FrameType) -> bool:
         return bool(self.package) and is_within(module_of(frame), self.package)
 
     def origin_of_caller(self) -> str:
-        """The innermost place on the stack in the engine, but not in `ledgers` or `emitters`; "" if there is none."""
-        origin = ""
+        """The innermost places on the stack in the engine, joined by CALLED_BY; "" if there is none.
+
+        Those in `ledgers` or `emitters` are left out, unless there is no other.
+        """
+        places: list[str] = []
+        is_found = False
         frame: FrameType | None = sys._getframe(1)
-        while frame is not None:
+        while frame is not None and not (is_found and len(places) == MAX_CALLERS):
             if self.has(frame):
-                origin = self.place(frame, frame.f_lineno)
+                places = [*(places if is_found else []), self.place(frame, frame.f_lineno)]
             is_ledger = bool(self.ledgers) and module_of(frame).startswith(self.ledgers)
-            if origin and not is_ledger and frame.f_code.co_name not in self.emitters:
-                break
+            is_found |= bool(places) and not is_ledger and frame.f_code.co_name not in self.emitters
             frame = frame.f_back
-        return origin
+        return CALLED_BY.join(places)
 
     def frames_of(self, error: BaseException) -> list[str]:
         """The engine's places in the traceback of an error, outermost first; all places if none is in the engine."""

@@ -8,6 +8,7 @@ import __future__
 
 import ast
 import inspect
+import linecache
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -152,6 +153,8 @@ def _compiled(source: str, file_name: str, original: CodeType) -> CodeType:
     tree.body = [ast.fix_missing_locations(body)]
     future = original.co_flags & __future__.annotations.compiler_flag
     code: CodeType = compile(tree, file_name, "exec", flags=future, dont_inherit=True)
+    lines = ["\n"] * (original.co_firstlineno - 1) + source.splitlines(keepends=True)
+    linecache.cache[file_name] = (len(source), None, lines, file_name)  # for tracebacks and stories
     for inner in (*classes, name):
         code = next(one for one in code.co_consts if isinstance(one, CodeType) and one.co_name == inner)
     return code

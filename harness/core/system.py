@@ -172,7 +172,8 @@ class EngineSystem:
             self._num_tokens -= sum(self.reference.expectations[request_id].prompt_len for request_id in ended)
             self.reference.forget(ended)
         self.streamed = self.last_events = ()
-        self.streamed = self.port.step()
+        with self.log.in_step():
+            self.streamed = self.port.step()
         for streamed in self.streamed:
             self.reference.streamed(streamed.request_id, streamed.token_ids, streamed.finish_reason)
             if streamed.finish_reason is not None:

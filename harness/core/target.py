@@ -110,6 +110,7 @@ class Target(Protocol):
     `faults` are the faults that its runs can have, each with its effect; `contracts` are the modules of
     `invariants.contracts` that it promises to satisfy.  `defaults` is the JSON form of its default configuration: the
     shrinker sets settings to these values, all settings of a `coupled` group together, and does not change `kept` ones.
+    `main_settings` are shown in a story even where they have their default.
     `former_defaults` are those that op-logs of format 2 mean by a missing setting, where they differ.
     `releases` are those that `swarden engines` installs, if the target can drive several; `catalog` are its mutants,
     and `canaries` the ids of mutants that random traffic finds within seconds: each night must find one of them.
@@ -122,6 +123,7 @@ class Target(Protocol):
     contracts: frozenset[str] = frozenset()
     defaults: Mapping[str, Any] = {}
     former_defaults: Mapping[str, Any] = {}
+    main_settings: Sequence[str] = ()
     coupled: Sequence[Sequence[str]] = ()
     kept: Sequence[str] = ()
     releases: Releases | None = None

@@ -57,9 +57,13 @@ def within(low: float, high: float) -> msgspec.Meta:
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A configuration.  A subclass may check more in `__post_init__`, which raises InvalidConfig."""
+    """A configuration.  A subclass may check more in `__post_init__`, which raises InvalidConfig.
+
+    A story shows the `main` settings even where they have their default.
+    """
 
     needs: ClassVar[Sequence[Needs]] = ()
+    main: ClassVar[Sequence[str]] = ()
 
     def __post_init__(self) -> None:
         defaults = default_of(type(self))
@@ -122,6 +126,7 @@ class ConfiguredTarget(Target):
             for name, (setting,) in declared(cls.config_type, PartOf).items():
                 groups.setdefault(setting, [setting]).append(name)
             cls.coupled = tuple(groups.values())
+            cls.main_settings = cls.config_type.main
 
     def config(self, draw: Draw) -> Any:
         return self.config_type(**drawn(draw, self.config_type))

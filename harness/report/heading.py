@@ -6,11 +6,13 @@ from itertools import takewhile
 from swarden.harness.core.driver import Failure
 from swarden.harness.core.mutant_file import mutant_of
 from swarden.harness.core.oplog import Header
-from swarden.harness.core.ops import name_of
+from swarden.harness.core.ops import Op, Step, Submit, name_of
 from swarden.harness.core.target import ENGINE
+from swarden.harness.report.op_text import op_text
 from swarden.harness.report.wording import counted
 from swarden.invariants.reference import Expectation, Reference
 
+MAX_OPS = 12  # that a story lists
 MAX_REQUESTS = 8  # of one engine that a story lists
 
 
@@ -53,11 +55,37 @@ def failed_line(failure: Failure) -> str:
 
 
 def configuration_line(header: Header, engine: int) -> str:
-    """The settings of one engine that are not the default."""
+    """The settings of one engine that are not the default, and its main settings."""
     target = header.target
     own, absent = target.encode(target.decode(header.configs[engine])), object()
-    changed = [f"{name} {value}" for name, value in own.items() if value != target.defaults.get(name, absent)]
-    return f"configuration: {', '.join(changed) or 'the default'}"
+    shown = [
+        f"{name} {value}"
+        for name, value in own.items()
+        if name in target.main_settings or value != target.defaults.get(name, absent)
+    ]
+    return f"configuration: {', '.join(shown) or 'the default'}"
+
+
+def ops_line(failure: Failure) -> str:
+    """The ops up to the failure, steps in a row as one, each with its number as `swarden show` counts.
+
+    Of many, those that are neither a submission nor a step come first.
+    """
+    first, merged = failure.op_index + 2 - len(failure.ops), list[tuple[int, Op, int]]()
+    for number, op in enumerate(failure.ops, first):
+        count = op.count if isinstance(op, Step) else 1
+        if merged and isinstance(op, Step) and isinstance(merged[-1][1], Step) and merged[-1][1].engine == op.engine:
+            merged[-1] = (*merged[-1][:2], merged[-1][2] + count)
+        else:
+            merged.append((number, op, count))
+    chosen = merged if len(merged) <= MAX_OPS else [one for one in merged if not isinstance(one[1], Step | Submit)]
+    several = len({op.engine for op in failure.ops}) > 1
+    shown = [
+        f"{number} {op_text(op)}{f' {count}' * isinstance(op, Step)}{f' (engine {op.engine})' * several}"
+        for number, op, count in chosen[-MAX_OPS:]
+    ]
+    left = len(merged) - len(shown)
+    return f"ops: {'; '.join(shown)}{f'; and {left} others' if left else ''}"
 
 
 def request_lines(reference: Reference, named: Collection[int] = ()) -> Iterator[str]:
@@ -80,7 +108,8 @@ def _prompt(request_id: int, known: dict[int, Expectation]) -> str:
         text += f" ({'all' if shared == own.prompt_len else f'the first {shared}'} as in r{other})"
     text += f", namespace {own.namespace}" if own.namespace else ""
     outputs = counted(len(own.tokens) - own.prompt_len, "output token")
-    return f"{text}, {outputs} so far{', aborted' if own.is_aborted else ''}"
+    ended = f", ended: {own.reason}" if own.reason else ""
+    return f"{text}, {outputs} so far{', aborted' if own.is_aborted else ''}{ended}"
 
 
 def _num_shared(own: Expectation, other: Expectation) -> int:

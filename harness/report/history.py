@@ -2,20 +2,25 @@
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import zip_longest
+from itertools import takewhile, zip_longest
 from typing import NamedTuple
 
+from swarden.harness.core.decisions import PassedOver
 from swarden.harness.core.driver import Moment
+from swarden.harness.core.origins import CALLED_BY
 from swarden.invariants.events import (
     NODE_LETTER,
     REQUEST_KIND,
+    SESSION_KIND,
     CopyBegan,
+    Filled,
     Freed,
     Given,
     Locked,
     Owner,
     Paired,
     Read,
+    Sent,
     Split,
     Taken,
     Unlocked,
@@ -61,7 +66,10 @@ def nodes_below(node: int, parents: Mapping[int, int]) -> list[int]:
 
 
 class HistoryEntry(NamedTuple):
-    """The effect of one event on a thing, and the place in the engine's code that emitted the event, "" if unknown."""
+    """The effect of one event on a thing, and the place in the engine's code that emitted the event, "" if unknown.
+
+    The place of a free is followed by those of its callers.
+    """
 
     action: str
     origin: str
@@ -70,10 +78,32 @@ class HistoryEntry(NamedTuple):
 def entries_of(ref: Ref, moment: Moment, below: Collection[int] = ()) -> list[HistoryEntry]:
     """The events of one transition that had an effect on a thing, in order."""
     return [
-        HistoryEntry(action, origin)
+        HistoryEntry(action, origin if isinstance(event, Freed) else nearest(origin))
         for event, origin in zip_longest(moment.events, moment.origins, fillvalue="")
         if (action := _action(event, ref, below))
     ]
+
+
+def passed_over(requests: Collection[int], moments: Sequence[Moment]) -> tuple[int, list[PassedOver]]:
+    """The branches by which the last step passed over these requests, and the number of steps with the same ones.
+
+    Branches that name no request are returned only if none names one of these.  The last moment has none at all if a
+    drain is stuck.
+    """
+    steps = [_branches(moment, requests) for moment in (moments if moments[-1].passed_over else moments[:-1])]
+    last = steps[-1] if steps else []
+    same = sum(1 for _ in takewhile(lambda step: step == last, reversed(steps)))
+    return same, last
+
+
+def _branches(moment: Moment, requests: Collection[int]) -> list[PassedOver]:
+    found = moment.passed_over
+    return list(dict.fromkeys([one for one in found if one.request_id in requests] or found))
+
+
+def nearest(origin: str) -> str:
+    """The innermost frame of an origin."""
+    return origin.partition(CALLED_BY)[0]
 
 
 def history_of(ref: Ref, moments: Iterable[Moment], below: Collection[int] = ()) -> list[str]:
@@ -96,7 +126,10 @@ def _action(event: object, ref: Ref, below: Collection[int]) -> str | None:
         return _action_of_owner(event, Owner(REQUEST_KIND, ref.id)) or _action_named_by(event, ("request_id",), ref.id)
     if isinstance(event, Locked | Unlocked) and event.node in below:
         return f"{type(event).__name__.lower()}: receipt {event.receipt}, with node {NODE_LETTER}{event.node}"
-    return _action_named_by(event, ("node", "upper"), ref.id)
+    if ref.kind == NODE:
+        return _action_named_by(event, ("node", "upper"), ref.id)
+    owned = _action_of_owner(event, Owner(ref.kind, ref.id))
+    return owned or (_action_named_by(event, ("session",), ref.id) if ref.kind == SESSION_KIND else None)
 
 
 def _ancestors(node: int, parents: Mapping[int, int]) -> set[int]:
@@ -118,6 +151,10 @@ def _action_to_unit(event: object, pool: str, unit: int) -> str | None:
             return f"freed by {event.owner}, {event.cause}{fence}"
         case Written() if event.pool == pool and unit in event.pages:
             return f"written by request r{event.request_id}, positions {event.start} to {event.end - 1}"
+        case Filled() if event.pool == pool and unit in event.pages:
+            return f"filled for request r{event.request_id}, place {event.places[event.pages.index(unit)]}"
+        case Sent() if event.pool == pool and unit in event.pages:
+            return f"sent for request r{event.request_id}, place {event.first + event.pages.index(unit)}"
         case Paired() if event.to_pool == pool and unit in event.peers:
             return f"paired with {event.from_pool} {event.units[event.peers.index(unit)]}"
         case Paired() if event.from_pool == pool and unit in event.units:

@@ -1,5 +1,6 @@
 """The story of a failure for people: claim, evidence, history, equations, and the command that replays it."""
 
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
@@ -12,18 +13,23 @@ from swarden.harness.core.fingerprint import fingerprint
 from swarden.harness.core.oplog import Header
 from swarden.harness.core.printable import printable
 from swarden.harness.report.equations import conservation_line
-from swarden.harness.report.heading import configuration_line, failed_line, opening_lines, request_lines
-from swarden.harness.report.history import history_of, nodes_below, parents_of, refs_in_message
+from swarden.harness.report.heading import configuration_line, failed_line, opening_lines, ops_line, request_lines
+from swarden.harness.report.history import history_of, nodes_below, parents_of, passed_over, refs_in_message
 from swarden.harness.report.wording import evidence_text, subject_text
 from swarden.invariants.catalog import ALL
+from swarden.invariants.contracts.admission import AdmissionCode
 from swarden.invariants.events import REQUEST_KIND, Owner
+from swarden.invariants.laws.lifecycle.progress import ProgressCode
 from swarden.invariants.view import NodeView, PoolView
 from swarden.invariants.violation import NODE, POOL, Ref, Violation, owner_ref, request_ref
 
 MAX_SUBJECTS = 4  # of one invariant; the rest are counted
 MAX_INVARIANTS = 3
+MAX_HOLDERS = 2  # of units, whose histories show why a request finds too few
 MAX_FRAMES = 12  # of an error, the innermost
 MAX_EVIDENCE_LEN = 400  # characters of one line
+HAS_DIGIT = re.compile(r"\d")
+KEPT_WAITING = (AdmissionCode.KEPT_WAITING, AdmissionCode.PLACE_LEFT_EMPTY)  # the engine's needs are in its branches
 REPLAY = "replay: swarden replay "
 CLAIMS = {invariant.name: invariant.claim for invariant in ALL.invariants}
 
@@ -62,6 +68,29 @@ class Scene(NamedTuple):
         below = nodes_below(ref.id, parents_of(self.nodes, self.history)) if ref.kind == NODE else ()
         return [StoryLine(StoryPart.HISTORY, entry, 4) for entry in history_of(ref, self.history, below)]
 
+    def passed_over(self, requests: Sequence[int]) -> Iterator[StoryLine]:
+        """The branches by which the last steps passed over these requests."""
+        steps, branches = passed_over(requests, self.history)
+        if branches:
+            times = "the last step" if steps == 1 else f"each of the last {steps} steps"
+            yield StoryLine(StoryPart.EVIDENCE, f"the branches by which {times} left out {_named(requests)}:", 2)
+        for branch in branches:
+            subject = f"{subject_text(request_ref(branch.request_id))}: " if branch.request_id else ""
+            yield StoryLine(StoryPart.HISTORY, f"{subject}{branch.condition}  {branch.place}", 4)
+            if any(map(HAS_DIGIT.search, (value for _, value in branch.values))):
+                yield StoryLine(StoryPart.HISTORY, f"with {', '.join(map(' '.join, branch.values))}", 6)
+
+    def why_idle(self, requests: Sequence[int]) -> Iterator[StoryLine]:
+        """Why the last steps passed over these requests, and the histories of these and of the holders of units."""
+        yield from self.passed_over(requests)
+        waiting = [request_ref(one) for one in requests]
+        owners = [owner_ref(holding.owner) for pool in self.pools for holding in pool.holdings if holding.units]
+        holders = [ref for ref in owners if ref.id and ref.kind != NODE and ref not in waiting]
+        for ref in [*waiting, *dict.fromkeys(holders)][: len(waiting[:MAX_SUBJECTS]) + MAX_HOLDERS]:
+            if history := self.history_of(ref):
+                yield StoryLine(StoryPart.EVIDENCE, f"{subject_text(ref)}:", 2)
+                yield from history
+
     def refs_in_message(self, message: str) -> list[Ref]:
         return refs_in_message(message, [pool.name for pool in self.pools])
 
@@ -87,7 +116,7 @@ def story_lines(header: Header, failure: Failure, path: Path | None = None) -> l
         refs = refs_in_message(str(failure.error), ())
     named = {ref.id for ref in refs if ref.kind == REQUEST_KIND}
     heading = [*opening_lines(header, failure.engine), configuration_line(header, failure.engine)]
-    heading += [*request_lines(failure.transition.reference, named), failed_line(failure)]
+    heading += [*request_lines(failure.transition.reference, named), ops_line(failure), failed_line(failure)]
     return [*(StoryLine(StoryPart.HEADING, line) for line in heading), *lines]
 
 
@@ -96,8 +125,7 @@ def failure_lines(failure: Failure, path: Path | None = None, *, expected: str |
     history, after = [moment for moment in failure.history if moment.system == failure.engine], failure.transition.after
     scene = Scene(history, after.pools, after.nodes or ())
     if failure.error is not None:
-        left = [request_ref(request.id) for request in after.requests or ()]
-        lines = list(_error_lines(failure, failure.error, scene, left if isinstance(failure.error, DrainStuck) else []))
+        lines = list(_error_lines(failure, failure.error, scene))
     else:
         violations = sorted(failure.violations, key=lambda one: fingerprint(one) != expected)
         lines = _violation_lines(violations, scene)
@@ -142,21 +170,35 @@ def _refs_in(value: object) -> Iterator[Ref]:
 
 def _evidence_lines(violation: Violation, scene: Scene, shown_before: set[str]) -> Iterator[StoryLine]:
     """A violation with the histories of its subject and of the next unit that it names; adds to `shown_before`."""
-    subject = subject_text(violation.subject)
+    subject, place = subject_text(violation.subject), violation.values.get("place")
     evidence = f"{subject}: {evidence_text(violation)}"
     yield StoryLine(StoryPart.EVIDENCE, f"{subject}: as above" if evidence in shown_before else _cut(evidence), 2)
     shown_before.add(evidence)
+    if violation.code is ProgressCode.STUCK:
+        yield from scene.why_idle([ref.id for ref in refs_of(violation) if ref.kind == REQUEST_KIND])
+        return
+    if violation.code in KEPT_WAITING:
+        yield from scene.passed_over([violation.subject.id])
     further = [ref for ref in refs_of(violation)[1:] if ref.pool and ref.kind != POOL][:1]
-    for ref in (violation.subject, *further):
+    wrong = isinstance(place, Ref) and place.kind != POOL  # the slot of another thing has the wrong content
+    if wrong:
+        shown_before.add(subject)
+    for ref in further if wrong else (violation.subject, *further):
         history = scene.history_of(ref) if subject_text(ref) not in shown_before else []
         if ref in further and history:
             yield StoryLine(StoryPart.EVIDENCE, f"{subject_text(ref)}:", 2)
-        yield from history
-        shown_before.add(subject_text(ref))
+        texts = "\n".join(line.text for line in history)
+        if texts and texts in shown_before:
+            yield StoryLine(StoryPart.HISTORY, "as the history above", 4)
+        else:
+            yield from history
+        shown_before.update((subject_text(ref), texts))
 
 
-def _error_lines(failure: Failure, error: Exception, scene: Scene, left: Sequence[Ref]) -> Iterator[StoryLine]:
-    """An error of the engine and its frames; the histories of `left` and of what its message names; the pools.
+def _error_lines(failure: Failure, error: Exception, scene: Scene) -> Iterator[StoryLine]:
+    """An error of the engine and its frames; the histories of what its message names; the pools.
+
+    After a drain that is stuck: why the requests that are left were not scheduled.
 
     A message of several lines is the story of a strict check: it has its own history and equations.
     """
@@ -169,11 +211,17 @@ def _error_lines(failure: Failure, error: Exception, scene: Scene, left: Sequenc
     if rest:
         yield from map(_line_of, rest)
         return
-    for ref in (*left, *scene.refs_in_message(first))[:MAX_SUBJECTS]:
+    if isinstance(error, DrainStuck):
+        yield from scene.why_idle([request.id for request in failure.transition.after.requests or ()])
+    for ref in scene.refs_in_message(first)[:MAX_SUBJECTS]:
         yield StoryLine(StoryPart.EVIDENCE, f"{subject_text(ref)}:", 2)
         yield from scene.history_of(ref)
     yield StoryLine(StoryPart.EQUATION, "the pools before the failure:")
     yield from _equation_lines(scene.pools, except_for=())
+
+
+def _named(requests: Sequence[int]) -> str:
+    return " and ".join(subject_text(request_ref(one)) for one in requests[:MAX_SUBJECTS]) or "all requests"
 
 
 def _line_of(text: str) -> StoryLine:

@@ -20,7 +20,8 @@ class AdmissionCode(Code):
     )
     KEPT_WAITING = "waits, but [{want_start}, {want_end}) fits with {want_firm} reserved (demand {want_demand})"
     DOES_NOT_FIT = (
-        "admitted for [{got_start}, {got_end}) with {got_firm} reserved (demand {got_demand}), which does not fit"
+        "admitted for [{got_start}, {got_end}) with {got_firm} reserved (demand {got_demand}), which does not fit: "
+        "the naive planner has {available} available"
     )
     PLACE_LEFT_EMPTY = "waits, but it fits, and only {taken} of at most {places} requests are admitted"
 
@@ -47,7 +48,9 @@ def admission_matches_planner(change: Transition) -> Evidence:
         if verdict.found is None and verdict.expected is not None:
             yield found(subject, AdmissionCode.KEPT_WAITING, **_values("want", verdict.expected))
         elif verdict.found is not None and verdict.expected is None:
-            yield found(subject, AdmissionCode.DOES_NOT_FIT, **_values("got", verdict.found))
+            yield found(
+                subject, AdmissionCode.DOES_NOT_FIT, **_values("got", verdict.found), available=verdict.available
+            )
 
 
 @invariant(When.OP, needs=("requests", "records"), on=(Launched,))

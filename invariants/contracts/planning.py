@@ -6,7 +6,7 @@ waiting requests, no step is predicted.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from math import ceil
 from typing import NamedTuple
@@ -41,11 +41,15 @@ class Stretch(NamedTuple):
 
 
 class AdmissionVerdict(NamedTuple):
-    """For one request, the stretch that the engine admitted and the one that the planner admits; None: it waits."""
+    """For one request, the stretch that the engine admitted and the one that the planner admits; None: it waits.
+
+    `available` are the pages that the planner had for the request; {} if it got no row.
+    """
 
     request_id: int
     found: Stretch | None
     expected: Stretch | None
+    available: Mapping[str, int]
 
 
 def verdicts_on(change: Transition) -> list[AdmissionVerdict]:
@@ -65,7 +69,7 @@ def verdicts(before: Snapshot, events: Sequence[NamedTuple], tokens_of: Tokens) 
     if is_preempting or not is_predictable(before, events, len(moved)):
         return []
     if has_no_row:  # then nothing can be admitted
-        return [AdmissionVerdict(event.request_id, _stretch(event), None) for event in admitted[:1]]
+        return [AdmissionVerdict(event.request_id, _stretch(event), None, {}) for event in admitted[:1]]
     try:
         return list(_verdicts(Planner(before, moved), admitted, tokens_of))
     except Unpredictable:
@@ -327,14 +331,15 @@ def _verdicts(planner: Planner, admitted: list[Admitted], tokens_of: Tokens) -> 
     """The requests between chunks, then the waiting ones, until one does not fit or is cut."""
     for request, plan in _plans(planner, tokens_of):
         found = _stretch(admitted.pop(0)) if admitted and admitted[0].request_id == request.id else None
+        available = {pool: planner.available(pool) for pool in planner.evictable}
         expected = plan()
-        yield AdmissionVerdict(request.id, found, expected)
+        yield AdmissionVerdict(request.id, found, expected, available)
         if found != expected or (expected is None and request.place == Place.CHUNKED and planner.is_alone):
             return  # a request that is alone and lacks pages is aborted, and others may be admitted to its pages
         if expected is None or expected.end < request.prompt_len + request.num_outputs:
             break
     for event in admitted[:1]:
-        yield AdmissionVerdict(event.request_id, _stretch(event), None)
+        yield AdmissionVerdict(event.request_id, _stretch(event), None, {})
 
 
 def _plans(planner: Planner, tokens_of: Tokens) -> Iterator[tuple[RequestView, Callable[[], Stretch | None]]]:

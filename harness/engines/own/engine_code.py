@@ -7,4 +7,13 @@ CODE = EngineCode(
     "swarden.engine_under_test.pools",
     frozenset({"_report_presence", "_notice"}),
     ("swarden.fakes.forward", "swarden.fakes.proposer", "swarden.fakes.unsteady"),
+    tuple(
+        f"swarden.engine_under_test.scheduler.{function}"
+        for function in (
+            "admission.Admission.plan_chunk",
+            "admission.Admission.plan_new",
+            "scheduler.Scheduler._plan_chunk",
+            "scheduler.Scheduler._plan_waiting",
+        )
+    ),
 )

@@ -82,6 +82,7 @@ class OwnTarget(Target):
         ("state_pages", "host_state_pages"),
     )  # one setting of a group can be invalid without the others
     catalog = CATALOG
+    main_settings = ("page_size", "full_pages", "swa_pages", "sliding_window", "chunk_len", "overlap")
     kept = ("role", "link_retry_ms", "link_timeout_ms")  # the machine needs the role; the times limit a drain
 
     def configs(self, draw: Draw, machine: str, load: str) -> Sequence[Any]:

@@ -24,10 +24,18 @@ from swarden.harness.kit.stand_ins import Missing
 from swarden.invariants import reference, view
 from swarden.invariants.reuse import sharing
 
+DECISIONS = (  # the modules and methods with these names in any release
+    "sglang.srt.managers.schedule_policy.PrefillAdder",
+    "sglang.srt.mem_cache.prefill_budget",
+    "sglang.srt.managers.scheduler.Scheduler.get_new_batch_prefill",
+    "sglang.srt.managers.scheduler.Scheduler._get_new_batch_prefill_raw",
+    "sglang.srt.disaggregation.decode.DecodePreallocQueue.pop_preallocated",
+)
 CODE = EngineCode(
     "sglang",
     ledgers="sglang.srt.mem_cache.alloc",
     stand_ins=[f"{__package__}.forward", f"{__package__}.speculation", drafts.__name__, tags.__name__],
+    decisions=DECISIONS,
 )
 OF_SCHEDULER = (seen.Retracted, seen.TakenOver, seen.Paused, seen.Resumed)
 OF_SESSIONS = (seen.Lent, seen.Kept, seen.GivenUp, seen.TurnRefused)

@@ -109,6 +109,7 @@ class SglangConfig(Settings, frozen=True):
     draft_len: Annotated[int, within(1, 16)] | None = None
     rust_core: Annotated[bool, IfReleaseHas("rust_core")] = False
 
+    main = ("page_size", "full_pages", "swa_pages", "sliding_window", "chunk_len", "overlap")
     needs = (
         *[Needs(setting, {name: (value,) for name, value in needed.items()}) for setting, needed in NEEDED_BY.items()],
         Needs("sliding_window", WITHOUT_A_WINDOW, at=None),

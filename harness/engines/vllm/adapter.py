@@ -26,7 +26,18 @@ from swarden.invariants.events import FinishReason
 from swarden.invariants.reuse import sharing
 
 WORKER = [f"{__package__}.{name}" for name in ("runner", "device", "passes", "states")]
-CODE = EngineCode("vllm", ledgers="vllm.v1.core.block_pool", stand_ins=[*WORKER, drafts.__name__, tags.__name__])
+DECISIONS = (
+    "vllm.v1.core.sched.scheduler.Scheduler.schedule",
+    "vllm.v1.core.sched.scheduler.Scheduler._handle_blocked_waiting_request",
+    "vllm.v1.core.sched.scheduler.Scheduler._update_waiting_for_remote_kv",
+    "vllm.v1.core.kv_cache_manager.KVCacheManager.allocate_slots",
+)
+CODE = EngineCode(
+    "vllm",
+    ledgers="vllm.v1.core.block_pool",
+    stand_ins=[*WORKER, drafts.__name__, tags.__name__],
+    decisions=DECISIONS,
+)
 OF_CORE = (seen.Admitted, seen.Retracted, seen.Loaded, seen.Paused, seen.Resumed)
 REPORTED = names_of([*OF_PASSES, *OF_OWNERS, *OF_CLIENTS, *OF_CORE])
 # A prefill side never reserves pages or takes a request over, so these are reported, too.

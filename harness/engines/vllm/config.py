@@ -105,6 +105,7 @@ class VllmConfig(Settings, frozen=True):
     drafter: Annotated[str, OneOf((NGRAM, EAGLE)), PartOf("draft_len"), Drawn((NGRAM, EAGLE))] = NGRAM
     seeds: bool = False
 
+    main = ("block_size", "num_blocks", "windows", "chunk_len", "asynchronous")
     needs = (
         Needs("cpu_chunks", {"prefix_caching": (True,), "external_len": (0,), "state_groups": (0,)}),
         Needs("role", {"external_len": (0,), "cpu_chunks": (0,), "state_groups": (0,), "sleeps": (False,)}),

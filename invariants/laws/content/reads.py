@@ -5,7 +5,7 @@ from array import array
 from swarden.invariants.events import Compared, Launched, PrefixesCompared, Read
 from swarden.invariants.invariant import invariant
 from swarden.invariants.transition import Transition, When
-from swarden.invariants.view import LaunchView, Snapshot
+from swarden.invariants.view import LaunchView
 from swarden.invariants.violation import Code, Evidence, Found, Ref, found, pool_ref, request_ref, unit_ref
 from swarden.invariants.windows import lookback
 
@@ -89,7 +89,7 @@ def _wrong_content(change: Transition, read: Read, wanted: "array[int]") -> Evid
     tag, position = read.tags[offset], read.start + offset
     expectations = change.reference.expectations
     holders = tuple(request_ref(one) for one, expected in expectations.items() if tag in expected.tags)
-    yield _wrong_slot(read.request_id, position, _place(change.after, read, position), holders if tag else None)
+    yield _wrong_slot(read.request_id, position, _place(change, read, position), holders if tag else None)
 
 
 def _wrong_slot(request_id: int, position: int, place: Ref, known_from: tuple[Ref, ...] | None) -> Found:
@@ -100,9 +100,12 @@ def _wrong_slot(request_id: int, position: int, place: Ref, known_from: tuple[Re
     return found(subject, ReadCode.OTHER_CONTENT, position=position, place=place, known_from=known_from)
 
 
-def _place(snapshot: Snapshot, read: Read, position: int) -> Ref:
-    """The unit of a position that was read; its pool if the request no longer has a unit for it."""
-    record = snapshot.record_by_request.get(read.request_id)
-    units = record.units[read.component] if record is not None else ()
-    page = position // snapshot.page_sizes[read.component]
-    return unit_ref(snapshot.pool(read.pool), units[page]) if page < len(units) else pool_ref(read.pool)
+def _place(change: Transition, read: Read, position: int) -> Ref:
+    """The unit of a position that was read; its pool if neither state has a unit of the request for it."""
+    for snapshot in (change.after, change.before):
+        record = snapshot.record_by_request.get(read.request_id) or snapshot.transfer_records.get(read.request_id)
+        units = record.units[read.component] if record is not None else ()
+        page = position // snapshot.page_sizes[read.component]
+        if page < len(units) and units[page]:
+            return unit_ref(snapshot.pool(read.pool), units[page])
+    return pool_ref(read.pool)

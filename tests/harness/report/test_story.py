@@ -10,17 +10,22 @@ import pytest
 from rich.console import Console
 
 from swarden.harness.commands.layout import print_lines
+from swarden.harness.core.decisions import PassedOver
 from swarden.harness.core.driver import Moment
 from swarden.harness.core.fingerprint import fingerprint
 from swarden.harness.core.oplog import Header, OpLog
-from swarden.harness.core.ops import Drain, Recipe, Submit
+from swarden.harness.core.ops import Drain, Pause, Recipe, Step, Submit
+from swarden.harness.core.origins import CALLED_BY
 from swarden.harness.core.registry import OWN
 from swarden.harness.core.replay import run_log
-from swarden.harness.report.heading import request_lines
+from swarden.harness.report.heading import configuration_line, ops_line, request_lines
 from swarden.harness.report.history import refs_in_message
 from swarden.harness.report.story import StoryLine, StoryPart, failure_lines, replay_line, story, story_lines
-from swarden.invariants.events import Owner, Taken
+from swarden.invariants.events import Given, Owner, Taken, Written
+from swarden.invariants.laws.content.reads import ReadCode
+from swarden.invariants.laws.lifecycle.progress import ProgressCode
 from swarden.invariants.laws.memory.pools import PoolCode
+from swarden.invariants.view import Holding, PoolView
 from swarden.invariants.violation import Ref, Violation, pool_ref
 
 ROOT = Path(__file__).parents[3]
@@ -157,9 +162,9 @@ def test_request_lines_name_common_prefixes():
     driver = run_log(OpLog(Header(engine=OWN, machine="engine", configs=[{}]), ops))
 
     assert list(request_lines(driver.systems[0].reference)) == [
-        "request r1: prompt of 12 tokens, 4 output tokens so far",
-        "request r2: prompt of 8 tokens, namespace 1, 1 output token so far",
-        "request r3: prompt of 8 tokens (the first 4 as in r1), 1 output token so far",
+        "request r1: prompt of 12 tokens, 4 output tokens so far, ended: length",
+        "request r2: prompt of 8 tokens, namespace 1, 1 output token so far, ended: length",
+        "request r3: prompt of 8 tokens (the first 4 as in r1), 1 output token so far, ended: length",
     ]
 
 
@@ -170,6 +175,94 @@ def test_of_many_requests_only_those_in_the_evidence_and_the_newest_are_listed()
 
     assert [line.split(":")[0] for line in lines] == [f"request r{one}" for one in (3, 14, 15, 16, 17, 18, 19, 20)]
     assert rest == "and 12 other requests"
+
+
+def test_story_of_a_request_kept_waiting_has_the_needs_of_the_planner_and_of_the_engine():
+    lines = lines_of("B34")
+
+    assert "request r1: waits, but [0, 24) fits with full 24 reserved (demand full 24)" in lines
+    [branch] = [number for number, line in enumerate(lines) if " plan_new (B34)" in line]
+    assert lines[branch].startswith("request r1: not budget.fits(")
+    assert "self.lacks(…) [full 1]" in lines[branch + 1]
+
+
+def test_story_of_a_stuck_engine_has_the_last_branches_once_and_the_holder_of_units():
+    branch = PassedOver(1, "needed > left", (("needed", "3"), ("left", "2")), "scheduler.py:7 admit")
+    given = Moment(0, 1, [Given("full", (4, 5), Owner("request", 3), Owner("session", 2))])
+    idle = [Moment(0, step, [], passed_over=[branch, branch]) for step in (2, 3, 4)]
+    stuck = Violation(
+        "work_makes_progress", Ref("engine"), ProgressCode.STUCK, {"steps": 3, "requests": (Ref("request", 1),)}
+    )
+    failure = failure_of(kept("B18"))
+    pools = [PoolView("full", "page", 5, (1, 2, 3), (), [Holding(Owner("session", 2), (4, 5), cached=False)])]
+    after = replace(failure.transition.after, pools=pools)
+
+    lines = [
+        line.text
+        for line in failure_lines(
+            replace(
+                failure,
+                history=[given, *idle],
+                violations=[stuck],
+                transition=replace(failure.transition, after=after),
+            )
+        )
+    ]
+
+    assert lines[2:7] == [
+        "the branches by which each of the last 3 steps left out request r1:",
+        "request r1: needed > left  scheduler.py:7 admit",
+        "with needed 3, left 2",
+        "session s2:",
+        "step 1     is given full 4, 5 by request r3",
+    ]
+
+
+def test_ops_of_a_story_are_numbered_and_steps_in_a_row_are_one():
+    ops = [Submit(), Step(count=2), Step(), Pause(), *[Step()] * 2]
+
+    assert ops_line(replace(failure_of(kept("B18")), ops=ops, op_index=len(ops) - 1)) == (
+        "ops: 1 submit 4 tokens by path 0, 1 new; 2 step 3; 4 pause; 5 step 2"
+    )
+
+
+def test_of_many_ops_those_beside_submissions_and_steps_are_shown():
+    ops = [op for _ in range(20) for op in (Submit(), Step())] + [Pause()]
+
+    line = ops_line(replace(failure_of(kept("B18")), ops=ops, op_index=len(ops) - 1))
+
+    assert line == "ops: 41 pause; and 40 others"
+
+
+def test_configuration_has_the_main_settings_even_at_their_default():
+    assert configuration_line(Header(engine=OWN, machine="engine", configs=[{}]), 0).startswith(
+        "configuration: page_size "
+    )
+
+
+def test_free_has_the_callers_of_its_place():
+    freed = [line for line in lines_of("B18", StoryPart.HISTORY) if " freed by " in line]
+
+    assert freed
+    assert all(line.count(CALLED_BY) == 2 for line in freed)
+
+
+def test_wrong_content_has_the_history_of_the_page_and_not_of_its_reader():
+    violation = Violation(
+        "slots_hold_their_prefix",
+        Ref("request", 1),
+        ReadCode.UNWRITTEN,
+        {"position": 3, "place": Ref("page", 5, "full")},
+    )
+    owner = Owner("request", 1)
+    history = [Moment(0, 1, [Taken("full", (5,), owner), Written(1, 2, "full", 0, 4, (5,))])]
+
+    lines = failure_lines(replace(failure_of(kept("B18")), history=history, violations=[violation]))
+
+    assert [line.text for line in lines if line.part is StoryPart.HISTORY] == [
+        "step 1     taken by request r1",
+        "step 1     written by request r2, positions 0 to 3",
+    ]
 
 
 def test_pool_name_that_repeats_the_unit_is_omitted():

@@ -118,7 +118,7 @@ CASES = [
         admission_matches_planner,
         "admitted-with-too-few-free-pages",
         planned(EXPECTED_ADMISSION, pools=with_pool(BEFORE, "swa", free=[6])),
-        found(REQUEST, AdmissionCode.DOES_NOT_FIT, **GOT),
+        found(REQUEST, AdmissionCode.DOES_NOT_FIT, **GOT, available={"full": 6, "swa": 2}),
     ),
     healthy(
         admission_matches_planner,
