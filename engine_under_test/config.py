@@ -74,7 +74,7 @@ class EngineConfig:
 
     Each pool may have a pool on the host, of `host_full_pages`, `host_swa_pages` and `host_state_pages`.  By
     `host_policy` a cached node is copied there at once, at its first match, or at its eviction.  Copies are loaded if
-    that saves `load_back_threshold` tokens, or if windowed pages or states are missing.
+    that saves at least `load_back_threshold` tokens, or if windowed pages or states are missing.
 
     Idle sessions keep at most `idle_session_share` of each pool.  A session is closed after `session_timeout_ms`
     without use (None: never).

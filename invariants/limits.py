@@ -32,11 +32,11 @@ class Limits(NamedTuple):
     preemption_threshold: int | None = None  # a priority must be higher by more than this; None: no preemption
     max_forward_retries: int | None = None  # failed passes that a request survives; None: any number
     waits_by: Sequence[str] = ()  # the keys that sort the waiting queue, PRIORITY first, then ARRIVAL; (): not known
-    reuses_in_launch_order: bool = False  # a freed unit may be taken while a pass in flight still reads it
+    reuses_in_launch_order: bool = False  # a freed unit may be taken while a pass reads it: the next pass runs later
     estimates: Estimates | None = None  # None: the formula of admission is not known
     retracts_least_done: bool = False  # the request with the least output is retracted first; False: not known
     mixes_batches: bool = False  # a pass may have prefills and decodes, and all its tokens count against chunk_len
-    load_back_threshold: int | None = None  # the host tier makes no load that saves fewer tokens; None: not known
+    load_back_threshold: int | None = None  # a load saves as many tokens, or restores a window; None: not known
     writes_back: bool = False  # a page is copied to the host before it is evicted, or other pages are evicted first
     draft_len: int = 0  # the most draft tokens that a decode computes
     draft_row_len: int = 0  # tokens beyond max_context_len for which a row has entries, for drafts

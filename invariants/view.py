@@ -186,9 +186,12 @@ class RecordView(NamedTuple):
     allocated up to `allocated_len`.  `units` has, per component, one unit per page of [0, allocated_len), 0 for none.
 
     [0, protected_len) is shared with the tree; `node` is the node in which it ends (0: a root), and `receipt` the id of
-    the lock on it.  `frontiers` has, per component, the position below which private pages were freed: 0 in one without
-    a window, and instead of a position at or below protected_len.  `table` is the content of row `row` of the request
-    table, one unit of the first component's pool per page; a record without a row has `row` 0 and an empty table.
+    the lock on it.  `frontiers` has, per component, the position below which private pages were freed, 0 if none were:
+    in a component without a window, or up to protected_len.  `table` is the content of row `row` of the request table,
+    one unit of the first component's pool per page; a record without a row has `row` 0 and an empty table.
+
+    SGLang has cache_protected_len, swa_evicted_seqlen and kv_allocated_len, vLLM the tables of req_to_blocks.  Both
+    count the tokens of a pass when they launch it: kv_committed_len and num_computed_tokens are `launched_len` here.
     """
 
     owner: Owner

@@ -81,8 +81,8 @@ class DraftContext:
 class DraftPass:
     """The cache of one pass over the newest tokens of a context, at `positions`.
 
-    `kv` ends with these tokens.  `before` has the states before them, by layer; `after` receives those after the
-    positions that it has.
+    `kv` ends with these tokens.  `before` has the states before them, by layer.  `after` has a dictionary for each
+    position whose states are kept; the pass adds the state of each layer.
     """
 
     def __init__(

@@ -12,7 +12,7 @@ MOST_REPETITIONS = 100  # of the list of blocks, by transformers
 
 
 def recurrent_gemma_kinds(config: ConfigFile, num_layers: int) -> list[LayerKind]:
-    """The listed blocks, over and over."""
+    """The kinds of the layers of a RecurrentGemma: the listed blocks, repeated."""
     listed = config.items("block_types", what=" or ".join(BLOCK_KINDS))
     if not listed or not all(isinstance(one, str) and one in BLOCK_KINDS for one in listed):
         raise config.refusal("block_types", f"is {shortened(listed)}; want a list of {' or '.join(BLOCK_KINDS)}")
@@ -25,7 +25,7 @@ def recurrent_gemma_kinds(config: ConfigFile, num_layers: int) -> list[LayerKind
 
 
 def bamba_kinds(config: ConfigFile, num_layers: int) -> list[LayerKind]:
-    """Attention in the listed layers; the others are recurrent."""
+    """The kinds of the layers of a Bamba: attention in the listed ones, a recurrence in the others."""
     listed = config.items("attn_layer_indices", what="layers") if "attn_layer_indices" in config else []
     if not all(isinstance(one, int) and not isinstance(one, bool) and 0 <= one < num_layers for one in listed):
         raise config.refusal(

@@ -6,7 +6,7 @@ from swarden.invariants.events import Finished
 
 
 class Outbox:
-    """The requests with new tokens or an end to report; each is sent once a step, the ended requests last."""
+    """The requests with new output for their clients; a step sends one output for each, the ended requests last."""
 
     def __init__(self, observer: Observer | None) -> None:
         self._observer = observer
@@ -14,14 +14,14 @@ class Outbox:
         self._ended: list[Request] = []
 
     def __bool__(self) -> bool:
-        """Is the end of a request not sent yet?"""
+        """Is the end of a request still to be sent?"""
         return bool(self._ended)
 
     def note_tokens(self, request: Request) -> None:
         self._advanced.append(request)
 
     def note_end(self, request: Request, ending: Ending) -> None:
-        """Record the end of a request that holds no KV."""
+        """Record and report the end of a request, with its reason for the client."""
         request.finish_reason = str(ending)
         self._ended.append(request)
         if self._observer:

@@ -93,7 +93,7 @@ class Scheduler:
         self.note_end(request, ending)
 
     def note_end(self, request: Request, ending: Ending) -> None:
-        """Record the end of a request that holds no KV; the next step delivers the end to the client."""
+        """Record the end of a request that holds no KV here; the next step delivers the end to the client."""
         self._outbox.note_end(request, ending)
         self.pipeline.speculation.forget(request)
         self.custody.sessions.end_turn(request)

@@ -101,7 +101,7 @@ def run(
         except KeyboardInterrupt:
             codes.append(ExitCode.INTERRUPTED)
             ERR.print(f"interrupted after {len(hunted)} of {len(chosen) * seeds} searches; the others are discarded")
-        finally:  # finished hunts are printed after any error, too
+        finally:  # finished searches are printed after any error, too
             scores = scores_of(chosen, seeds, hunted)
             if as_json:
                 print_json({"mutants": [score.figures() for score in scores]})
@@ -139,10 +139,10 @@ def _status(target: Target, bug: Bug) -> str:
 
 
 def _chosen(target: Target, ids: list[str] | None) -> list[Mutant]:
-    """The mutants to hunt, each once: by id, or all of the user's file, or of the target if there is no file.
+    """The mutants to search for, each once: by id, or all of the user's file, or of the target if there is no file.
 
-    Raises UsageError for a mutant that cannot be hunted, before any hunt begins.  A mutant of the target that does not
-    fit this release is left out, unless it is named.
+    Raises UsageError for a mutant that cannot be planted, before any search begins.  A mutant of the target that does
+    not fit this release is left out, unless it is named.
     """
     own = mutants_of_environment(target)
     known = own or {one.id: one for one in target.mutants()}
@@ -166,7 +166,7 @@ def _chosen(target: Target, ids: list[str] | None) -> list[Mutant]:
 
 @contextmanager
 def _seeds_file(out: Path) -> Iterator[Callable[[HuntResult], None]]:
-    """Yields a function that appends a hunt to the file and prints it.
+    """Yields a function that appends the result of a search to the file and prints it.
 
     Raises UsageError if the folder or the file cannot be written.
     """
@@ -216,7 +216,7 @@ def _print_scores(scores: Sequence[Score]) -> None:
 
 
 def _table(scores: Sequence[Score]) -> Table:
-    """The runs and CPU seconds of all hunts, then the medians over the hunts that found the bug."""
+    """The runs and CPU seconds of all searches, then the medians over the searches that found the bug."""
     medians = ("found_cpu_seconds", "shrink_cpu_seconds", "ops", "engine_steps")
     table = Table("mutant", "", "by", "runs", "CPU s", "found, CPU s", "shrunk, CPU s", "ops", "steps")
     for score in scores:

@@ -1,4 +1,8 @@
-"""The order of eviction, and the number of units that an eviction must free."""
+"""The order of eviction, and the number of units that an eviction must free.
+
+A branch is the path from a root to a leaf.  Its tail are the nodes that its next token reads through the window.  The
+pages of a node in a windowed pool are dead, or interior, if the node is in the tail of no branch.
+"""
 
 from collections.abc import Iterator
 from itertools import chain
@@ -84,7 +88,7 @@ def idle_branches_keep_their_window(change: Transition) -> Evidence:
 def _victims(change: Transition, component: int) -> set[int]:
     """The nodes that lost pages of a windowed component, except those that were in the tail of no branch.
 
-    None if something was inserted before the last of them.
+    Empty if something was inserted before the last of them.
     """
     pool, victims, none = change.after.components[component].pool, set[int](), set[int]()
     for event in reversed(change.tree_events):

@@ -68,18 +68,19 @@ def dropped_copies_are_replaced(change: Transition) -> Evidence:
     A backup must follow in the same step.  Whether it needed the units is judged for the last drop before it only.
     """
     free = {pool: len(change.before.pool(pool).free) for pool in change.before.host_pools}
-    gives, gave, dropped = Counter[str](), Counter[str](), list[int]()  # units freed: by the next drop, by the last
+    freed, freed_by_last = Counter[str](), Counter[str]()  # since the last drop; by it (its frees come before it)
+    dropped = list[int]()
     for event in change.events:
         if isinstance(event, Taken) and event.pool in free:
             free[event.pool] -= len(event.units)
         elif isinstance(event, Freed) and event.pool in free:
             free[event.pool] += len(event.units)
-            gives[event.pool] += len(event.units) if event.owner.kind == TREE_KIND else 0
+            freed[event.pool] += len(event.units) if event.owner.kind == TREE_KIND else 0
         elif isinstance(event, CopyDropped):
             dropped.append(event.node)
-            gives, gave = Counter(), gives
+            freed, freed_by_last = Counter(), freed
         elif isinstance(event, CopyBegan) and event.to_host:
-            if dropped and all(free[pool] >= count for pool, count in gave.items()):
+            if dropped and all(free[pool] >= count for pool, count in freed_by_last.items()):
                 yield found(node_ref(dropped[-1]), HostTierCode.DROPPED_NEEDLESSLY)
             dropped.clear()
     yield from (found(node_ref(node), HostTierCode.NOT_REPLACED) for node in dropped)

@@ -1,4 +1,4 @@
-"""The pages of states that a node or a record has: more than a law demands, which lets an engine drop most of them."""
+"""The pages of states that a node and a record have.  The laws demand fewer: an engine may drop most of them."""
 
 from swarden.invariants.invariant import state_invariant
 from swarden.invariants.transition import Transition

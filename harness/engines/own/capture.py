@@ -37,21 +37,21 @@ class EngineCapture:
         counters = counters_of(engine.memory, engine.cache.tree, ratio=engine.scheduler.ratio.value)
         self._counters = same_or_new(self._counters, counters)
         return Snapshot(
-            step,
-            self._limits,
-            walk.components,
-            walk.pools,
-            walk.peer_maps,
-            walk.nodes,
-            walk.receipts,
-            walk.records,
-            self._requests,
-            self._counters,
-            self._launches,
-            engine.scheduler.is_paused,
-            walk.copy_jobs,
-            walk.host_pools,
-            self._sessions,
+            step=step,
+            limits=self._limits,
+            components=walk.components,
+            pools=walk.pools,
+            peer_maps=walk.peer_maps,
+            nodes=walk.nodes,
+            receipts=walk.receipts,
+            records=walk.records,
+            requests=self._requests,
+            counters=self._counters,
+            launches=self._launches,
+            is_paused=engine.scheduler.is_paused,
+            copy_jobs=walk.copy_jobs,
+            host_pools=walk.host_pools,
+            sessions=self._sessions,
             unreported=self._unreported,
         )
 
@@ -118,10 +118,10 @@ def launch_view(flight: Flight, custody: Custody) -> LaunchView:
     sessions = [entry.request.session for entry in flight.entries]
     drafts = [entry.drafts for entry in flight.entries]
     return LaunchView(
-        flight.batch.launch,
-        entries,
-        units,
-        discarded,
-        sessions if any(sessions) else (),
-        drafts if any(drafts) else (),
+        launch=flight.batch.launch,
+        entries=entries,
+        units=units,
+        given_up=discarded,
+        sessions=sessions if any(sessions) else (),
+        drafts=drafts if any(drafts) else (),
     )

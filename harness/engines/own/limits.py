@@ -12,17 +12,17 @@ MILLION = 1_000_000
 
 def limits_of(config: EngineConfig) -> Limits:
     return Limits(
-        config.page_size,
-        config.max_running_requests,
-        config.max_context_len,
-        config.chunk_len,
-        config.window_eviction_interval,
-        int(config.new_token_ratio_floor * MILLION),
-        config.lookahead_tokens,
-        config.most_launches,
-        config.preemption_threshold,
-        config.max_forward_retries,
-        (PRIORITY, ARRIVAL if config.waiting_order == "fcfs" else LONGEST_MATCH),
+        page_size=config.page_size,
+        max_running_requests=config.max_running_requests,
+        max_context_len=config.max_context_len,
+        chunk_len=config.chunk_len,
+        window_slack=config.window_eviction_interval,
+        ratio_floor=int(config.new_token_ratio_floor * MILLION),
+        lookahead_len=config.lookahead_tokens,
+        most_launches=config.most_launches,
+        preemption_threshold=config.preemption_threshold,
+        max_forward_retries=config.max_forward_retries,
+        waits_by=(PRIORITY, ARRIVAL if config.waiting_order == "fcfs" else LONGEST_MATCH),
         estimates=Estimates(
             config.max_estimated_new_tokens, int(config.new_token_ratio * MILLION), config.new_token_ratio_decay_steps
         ),

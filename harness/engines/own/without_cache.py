@@ -72,7 +72,7 @@ class WithoutCache:
 
 
 class PaddedSequences:
-    """Keeps nothing: `lines` sequences of `longest` tokens are computed at once."""
+    """A cache that keeps nothing: `lines` sequences, padded to `longest` tokens, are computed in one pass."""
 
     def __init__(self, spec: ModelSpec, lines: int, longest: int) -> None:
         self._spec = spec

@@ -32,7 +32,7 @@ class SglangHostTier:
         self._components = (components.FULL, components.SWA)
         self.pools = tuple(tree.host_pool_group.get_pool(name) for name in (names.KV, names.SWA))
         for index, pool in enumerate(self.pools):
-            self._take_over(index, pool)
+            self._replace_copies(index, pool)
         for fence in FENCES:
             if hasattr(tree.cache_controller, fence):
                 setattr(tree.cache_controller, fence, built.scheduler.forward_stream)
@@ -80,13 +80,13 @@ class SglangHostTier:
             counter.wait_until(layer)
 
     def launched(self, batch: Any) -> None:
-        """Tell the streams that a pass was launched; a decode, as a CUDA graph, tells when it has read its input."""
+        """Note a launched pass for the streams; a decode is a CUDA graph, which has events for the end of its reads."""
         self._scheduler.forward_stream.behind = self._forward.passes.last_launch
         if not batch.forward_mode.is_extend():
             vars(self._scheduler.swarden_runner).update({name: StreamEvent() for name in READ_DONE_EVENTS})
 
-    def _take_over(self, index: int, pool: Any) -> None:
-        """Let a host pool copy the tags of slots, instead of launching kernels, and refuse allocations by a fault."""
+    def _replace_copies(self, index: int, pool: Any) -> None:
+        """Replace the copy kernels of a host pool by copies of tags, and let a fault refuse its allocations."""
         on_device, on_host, alloc = self._forward.tags[index], dict[int, int](), pool.alloc
 
         def back_up(_pool: Any, host: Any, device: Any, *_: Any) -> None:

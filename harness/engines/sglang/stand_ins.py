@@ -6,7 +6,7 @@ from typing import Any
 
 from swarden.harness.kit.streams import Devices
 
-ABSENT = {
+ABSENT = {  # packages that need not be installed, with the reason
     "torchvision": "images are not served; its wheels need a CUDA build of torch",
     "sgl_kernel": "GPU kernels; the forward pass is a stand-in",
     "fastapi": "the HTTP server is not started",
@@ -15,7 +15,7 @@ ABSENT = {
 
 
 class Kernel:
-    """A kernel that is launched with `kernel[grid](…)`."""
+    """A function in the place of a triton kernel, which is called as `kernel[grid](…)`."""
 
     def __init__(self, function: Callable[..., None]) -> None:
         self._function = function
@@ -25,9 +25,10 @@ class Kernel:
 
 
 def replace_allocator_kernels(modules: Sequence[ModuleType]) -> None:
-    """Replace the two triton kernels that compute slots in pages, in the modules that use them.
+    """Replace the two triton kernels that compute the slots of new tokens, in the modules that use them.
 
-    Those of a prefill are the release's own `alloc_extend_naive`, which it uses on other devices.
+    For a prefill this is the release's own `alloc_extend_naive`, which it uses on other devices.  For a decode, one
+    token of each request, the slots are computed here.
     """
     naive = next(vars(module)["alloc_extend_naive"] for module in modules if "alloc_extend_naive" in vars(module))
 

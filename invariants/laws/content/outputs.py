@@ -86,7 +86,7 @@ def outputs_match_uncached_model(change: Transition) -> Evidence:
 
 @invariant(When.STEP, needs=("requests", "launches", "Completed"), given=tokens_are_known)
 def clients_get_only_computed_tokens(change: Transition) -> Evidence:
-    """A client gets the tokens of the step's valid results, and of a result only if it computes all tokens before it.
+    """A client gets only tokens of the step's valid results, and each only after all tokens before it are computed.
 
     When a request is taken over from another engine, the tokens computed there count, too.
     """

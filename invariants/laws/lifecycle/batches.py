@@ -1,4 +1,7 @@
-"""Forward passes: the requests of a batch, where each continues, and the tokens that are committed."""
+"""Forward passes: the requests of a batch, where each continues, and the tokens that are committed.
+
+A landing is the result of a completed pass for one request; it counts, or is stale (see passes.py).
+"""
 
 from typing import NamedTuple
 

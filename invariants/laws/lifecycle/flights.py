@@ -1,4 +1,8 @@
-"""Passes in flight: their order and number, and the units and locks that are kept for them."""
+"""Passes in flight: their order and number, and the units and locks that are kept for them.
+
+A launch is one forward pass, named by its number.  An entry is the part of a pass that computes one request.  A fence
+holds the units and locks that were released while a pass may still use them, until that launch has completed.
+"""
 
 from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
@@ -134,12 +138,12 @@ def units_in_flight_are_pinned(change: Transition) -> Evidence:
     after = change.after
     owners_of = [after.pool(component.pool).owner_of for component in after.components] if after.launches else []
     for view in after.launches or ():
-        for place, columns in enumerate(view.units):
-            permitted = _permitted_owners(after, view, place)
+        for entry, columns in enumerate(view.units):
+            permitted = _permitted_owners(after, view, entry)
             for index, units in enumerate(columns):
                 owners = set(map(owners_of[index].get, units)) - permitted
-                if owners and not _are_locked(after, view, place, index, owners):
-                    yield from _unpinned(after, view, place, index, units)
+                if owners and not _are_locked(after, view, entry, index, owners):
+                    yield from _unpinned(after, view, entry, index, units)
 
 
 def _launch_refs(launches: Iterable[int]) -> tuple[Ref, ...]:
@@ -154,9 +158,9 @@ def _wrongly_launched(launch: int, in_flight: Sequence[int], most: int) -> Evide
         yield found(subject, FlightCode.TOO_MANY_IN_FLIGHT, in_flight=_launch_refs(in_flight), most=most)
 
 
-def _permitted_owners(snapshot: Snapshot, view: LaunchView, place: int) -> set[Owner]:
-    """The owners that may have the record for which an entry of a pass was launched."""
-    request, session = view.entries[place][0], view.sessions[place] if view.sessions else 0
+def _permitted_owners(snapshot: Snapshot, view: LaunchView, entry: int) -> set[Owner]:
+    """The owners that may have the record for which an entry of a pass, given by its index, was launched."""
+    request, session = view.entries[entry][0], view.sessions[entry] if view.sessions else 0
     if request not in view.given_up:
         return {Owner(REQUEST_KIND, request)}
     if not session:
@@ -166,12 +170,12 @@ def _permitted_owners(snapshot: Snapshot, view: LaunchView, place: int) -> set[O
 
 
 def _are_locked(
-    snapshot: Snapshot, view: LaunchView, place: int, component: int, owners: Collection[Owner | None]
+    snapshot: Snapshot, view: LaunchView, entry: int, component: int, owners: Collection[Owner | None]
 ) -> bool:
     """Are all owners nodes under a lock of the record's owner, or under a lock fenced for this or a later pass?"""
     nodes = [owner.id for owner in owners if owner is not None and owner.kind == TREE_KIND]
     late = [receipt.holder for receipt in snapshot.fence_receipts if receipt.holder.id >= view.launch]
-    holders = {Owner(REQUEST_KIND, view.entries[place][0]), *_permitted_owners(snapshot, view, place), *late}
+    holders = {Owner(REQUEST_KIND, view.entries[entry][0]), *_permitted_owners(snapshot, view, entry), *late}
     return (
         snapshot.receipts is not None
         and len(nodes) == len(owners)
@@ -179,12 +183,12 @@ def _are_locked(
     )
 
 
-def _unpinned(snapshot: Snapshot, view: LaunchView, place: int, component: int, units: Iterable[int]) -> Evidence:
+def _unpinned(snapshot: Snapshot, view: LaunchView, entry: int, component: int, units: Iterable[int]) -> Evidence:
     """The units that are not kept for a pass: neither owned, locked, nor fenced for it.
 
     A cache that counts readers without receipts keeps each unit that has a reader.
     """
-    request, permitted = view.entries[place][0], _permitted_owners(snapshot, view, place)
+    request, permitted = view.entries[entry][0], _permitted_owners(snapshot, view, entry)
     pool = snapshot.pool(snapshot.components[component].pool)
     waits_for = {unit: fence.launch for fence in pool.fenced for unit in fence.units}
     for unit in filter(None, units):
@@ -192,7 +196,7 @@ def _unpinned(snapshot: Snapshot, view: LaunchView, place: int, component: int, 
         if owner == FENCE:
             is_pinned = waits_for[unit] >= view.launch
         elif owner is not None and owner.kind == TREE_KIND:
-            is_pinned = _are_locked(snapshot, view, place, component, [owner]) or _is_read(snapshot, pool, unit)
+            is_pinned = _are_locked(snapshot, view, entry, component, [owner]) or _is_read(snapshot, pool, unit)
         else:
             is_pinned = owner in permitted
         if not is_pinned:

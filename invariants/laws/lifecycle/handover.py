@@ -1,4 +1,9 @@
-"""Transfers from a prefill to a decode engine: the reservation, the pages sent and filled, and the release."""
+"""Transfers from a prefill to a decode engine: the reservation, the pages sent and filled, and the release.
+
+The decode engine reports Reserved, Filled for pages that arrive, and TakenOver or LetGo.  The prefill engine reports
+Invited, Sent for each part, HandedOver and LetGo.  From Reserved, or from HandedOver on, the owner "transfer" holds the
+record; TakenOver gives it to the request, and LetGo frees it.  KV that was SetAside comes back in the same way.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 

@@ -134,8 +134,8 @@ def turns_are_refused_only_by_closed_or_busy_sessions(change: Transition) -> Evi
 def idle_sessions_keep_their_kv(change: Transition) -> Evidence:
     """The KV that a session keeps changes only if a turn continues on it or ends, or the session releases it.
 
-    A waiting turn may cut it, by what lies beyond its last token, and to a page boundary; one that was rejected, or
-    ended while it waited, leaves it as it was.  Only the length is compared.
+    A waiting turn may cut it to the turn's own tokens, rounded down to whole pages.  A turn that was rejected, or that
+    ended while it waited, does not change it.  Only the length is compared.
     """
     for session in change.before.sessions or ():
         now = change.after.session_by_id.get(session.id)
