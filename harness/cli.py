@@ -44,7 +44,7 @@ COMMANDS = {  # by their use, in the order in which a new user needs them
     },
     "Engines and known bugs": {
         "engines": "List the installed engines with their versions.",
-        "mutants": "The catalogue of known bugs: list them, plant and find them, or print which law detects which.",
+        "mutants": "The catalogue of mutants: list them, plant and find them, or print which law detects which.",
     },
     "swarden's own engine": {
         "generate": "Run a checkpoint on swarden's own engine.",

@@ -45,6 +45,7 @@ LINES: Mapping[str, int] = {
     "tests/harness": 9_740,
     "tests/hostile": 740,
     "tests/invariants": 5_740,
+    "tests/cuda": 0,
     "tests/packaging": 0,
     "tests/real": 0,
     "tests/quality": 580,
@@ -57,15 +58,19 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "a terminal breaks long texts between words"),
         (60, "help has groups of options, and a plain word for each value"),
         (20, "an op-log on another model, or on the stand-in"),
+        (60, "campaigns, nights and replays with the fixes of known bugs"),
     ],
     "harness/core": [
         (20, "a shape says whether there is a host tier; a machine has its traffic and its turns"),
         (40, "op-logs of format 2 keep the defaults of their time"),
         (180, "one kind of process, of another Python too; was in harness/search and harness/commands"),
         (20, "a request may have a seed; a release may have another name on the index"),
+        (40, "several patches of one function, methods that call super() or are decorated, and their qualified names"),
+        (160, "known bugs as data: releases, fingerprints, related issues, documents, fixes"),
         (260, "the branches by which an engine leaves a request out of a step, with the numbers of their conditions"),
     ],
     "harness/report": [
+        (100, "the document of a known bug, and the tables of an engine's"),
         (80, "a story says why no request was scheduled, and has the ops and the callers of a free"),
         (20, "the history of a cached block in the KV events"),
     ],
@@ -79,12 +84,14 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "harness/search": [
         (220, "every engine has the loads and the scenes that only ours had"),
         (20, "requests with seeds"),
+        (160, "failures of known bugs, verified by their fixes"),
     ],
     "harness/nightly": [(20, "a night goes on with the shrink of its shard, and keeps the story of a finding")],
     "harness/engines/demo": [(200, "the engine of the demo and its target, which were tests/your_engine")],
     "harness/engines/own": [
         (300, "moved: limits, the memory walk and copies, of harness/components"),
         (200, "our engine as the strict check needs it: terms, holders; was in harness/strict"),
+        (10, "a tiny model on a GPU"),
     ],
     "harness/engines/vllm": [
         (20, "groups of layers in any order, also several of full attention"),
@@ -94,6 +101,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     ],
     "harness/engines/vllm_cpu": [
         (520, "the worker of a release and tiny models behind the port, the KV in memory by tag, bugs of the worker"),
+        (80, "tiny models with recurrent layers, their states in memory by tag"),
     ],
     "harness/engines/sglang": [
         (40, "full attention alone; settings that suit a load"),
@@ -112,11 +120,19 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (80, "KV events as a router reads them"),
     ],
     "tests": [
+        (40, "the documents of known bugs are those of their files"),
         (140, "the stories and the picture in the documents are what is printed; a build as it is published"),
-        (60, "the rules of new folders"),
+        (50, "the rules of new folders"),
+        (20, "lines of this budget"),
     ],
     "harness/strict": [(120, "attach --require: a command without the check is ended; what a process says of it")],
-    "tests/engines": [(40, "servers with groups of layers in other orders")],
+    "tests/engine_under_test": [
+        (20, "the tests of models run on a GPU, too; the output of a kernel with other strides")
+    ],
+    "tests/engines": [
+        (80, "op-logs pass with the fix of their bug; releases from the files of the bugs"),
+        (40, "servers with groups of layers in other orders"),
+    ],
     "tests/harness": [
         (80, "configurations suit their loads; scenes have only what their engine has"),
         (40, "the demo's engine as a package of a user, in place of tests/your_engine"),
@@ -128,7 +144,11 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (180, "stories that say why"),
         (340, "the blocks of the kit"),
         (60, "attach --require, and what a process says of it"),
+        (80, "several patches of one function"),
+        (120, "the files of known bugs"),
+        (140, "campaigns and replays with the fixes of known bugs"),
     ],
+    "tests/cuda": [(140, "our engine on a GPU: outputs, copies on a stream, random traffic")],
     "tests/packaging": [(120, "wheel and sdist are tried in empty environments")],
     "tests/real": [(480, "a real vLLM on the CPU below attach: models, traffic over HTTP, costs of each level")],
     "tests/quality": [

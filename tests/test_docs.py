@@ -80,6 +80,14 @@ def test_story_in_a_page_is_the_one_that_its_command_prints(path):
     assert pages.with_stories(path.read_text()) == path.read_text()
 
 
+def test_documents_of_known_bugs_and_their_tables_are_those_of_the_files():
+    """`python -m tests.pages` writes them."""
+    table = pages.FINDINGS / "README.md"
+
+    assert {path: path.read_text() for path in pages.documents()} == pages.documents()
+    assert pages.with_tables(table.read_text()) == table.read_text()
+
+
 def test_page_in_the_picture_is_the_one_that_is_made():
     """If not: `python -m tests.pages --picture` draws it again."""
     assert pages.text_in_picture(pages.page_in_picture()) == pages.TEXT.read_text()

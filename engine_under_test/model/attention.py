@@ -44,7 +44,8 @@ def attention(
     if q.shape[2] == 1 and mask.shape[1] == 1:
         # With one query per head the heads of a kv head act as its queries, so no key is copied for another head.
         grouped = q.reshape(len(q), k.shape[1], -1, q.shape[3])
-        return functional.scaled_dot_product_attention(grouped, k, v, attn_mask=mask, scale=scoring.scale).view(q.shape)
+        out = functional.scaled_dot_product_attention(grouped, k, v, attn_mask=mask, scale=scoring.scale)
+        return out.reshape(q.shape)  # not a view: some kernels of GPUs return the heads behind the queries
     grouped_query = q.shape[1] != k.shape[1]
     return functional.scaled_dot_product_attention(
         q, k, v, attn_mask=mask, scale=scoring.scale, enable_gqa=grouped_query

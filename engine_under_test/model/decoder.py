@@ -74,9 +74,9 @@ class Decoder:
         return logits
 
 
-def random_decoder(spec: ModelSpec, seed: int, dtype: torch.dtype) -> Decoder:
-    """A decoder on the CPU with random weights, which the seed determines."""
-    return Decoder(spec, random_tensors(spec, seed, dtype))
+def random_decoder(spec: ModelSpec, seed: int, dtype: torch.dtype, device: str | torch.device = "cpu") -> Decoder:
+    """A decoder with random weights, which the seed determines: they are the same on every device."""
+    return Decoder(spec, {name: tensor.to(device) for name, tensor in random_tensors(spec, seed, dtype).items()})
 
 
 def dense_logits(decoder: Decoder, token_ids: torch.Tensor) -> torch.Tensor:

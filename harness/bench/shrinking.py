@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 import msgspec
 from hypothesis import Phase
 
+from swarden.harness.core.changes import Changes
 from swarden.harness.core.driver import Driver, Failure
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.registry import OWN, target_of
-from swarden.harness.core.replay import log_of, planted, run_log
+from swarden.harness.core.replay import log_of, run_log
 from swarden.harness.core.target import Target
 from swarden.harness.search.machine import Machine, RunListener
 from swarden.harness.search.search import search
@@ -99,7 +100,7 @@ class Listening(RunListener):
 def compare(mutant: str, *, machine: type[Machine] = EngineTraffic, from_seed: int = SEED) -> Comparison:
     """Find a planted bug from a seed, and shrink its failing run with both shrinkers."""
     theirs = Listening(mutant, target_of(OWN))
-    with planted(theirs.target, mutant), suppress(FailureFound):
+    with Changes(mutant).planted(theirs.target), suppress(FailureFound):
         search(machine, theirs, from_seed=from_seed, max_runs=MAX_RUNS, phases=(Phase.generate, Phase.shrink))
     first = theirs.first
     assert first is not None, f"{mutant}: not found in {MAX_RUNS} runs from seed {from_seed}"

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from swarden.harness.commands.console import ERR, progress
 from swarden.harness.commands.events import EventLines
 from swarden.harness.commands.progress import ProgressDisplay
+from swarden.harness.core.changes import fixes_of
 from swarden.harness.core.fingerprint import slug
 from swarden.harness.core.mutant_file import mutant_of
 from swarden.harness.core.registry import target_of
@@ -75,6 +76,7 @@ def plans_for(engines: Sequence[str], shared: Plan) -> list[Plan]:
             shared,
             engine=engine,
             model=shared.model or model_of_mutant(engine, shared.mutant),
+            fixes=fixes_of(target_of(engine), shared.fixes),
             workers=max(1, each + (index < more)),
             out=shared.out / slug(engine) if len(engines) > 1 else shared.out,
             corpus=shared.corpus / slug(engine) if shared.corpus and len(engines) > 1 else shared.corpus,

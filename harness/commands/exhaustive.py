@@ -17,7 +17,6 @@ from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import STOPPING, ExitCode, worst
 from swarden.harness.core.oplog import Header
 from swarden.harness.core.registry import target_of
-from swarden.harness.core.replay import planted
 from swarden.harness.core.target import ENGINE
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.exhaustive import Exploration, ExploredEngine, ExploredLength, alphabet_of, tiny_config
@@ -128,8 +127,8 @@ def _explored(plan: Plan, depth: int, shrink_seconds: float) -> Iterator[Explore
     if target.machines[machine].roles:
         raise UsageError(f"--machine: {machine} links several engines; an exhaustive search drives one")
     config = tiny_config(target, plan.settings)
-    configs = [target.encode(config)]
-    header = Header(engine=target.name, version=target.version(), machine=machine, configs=configs, mutant=plan.mutant)
+    configs, changes = [target.encode(config)], plan.changes._asdict()
+    header = Header(engine=target.name, version=target.version(), machine=machine, configs=configs, **changes)
     subject = ExploredEngine(header, alphabet_of(target, machine, config))
     assert plan.out is not None, "a search has a folder for its findings"
     prepare_process()
@@ -158,7 +157,7 @@ def _explored(plan: Plan, depth: int, shrink_seconds: float) -> Iterator[Explore
 
     for number in STOPPING:
         signal.signal(number, search.interrupt)
-    with planted(target, plan.mutant):
+    with plan.changes.planted(target):
         for level in search.levels(depth):
             found.levels.append(level)
             found.seconds = monotonic() - start

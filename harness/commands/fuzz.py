@@ -18,11 +18,11 @@ from swarden.harness.commands.events import EventsOption, event_lines
 from swarden.harness.commands.exhaustive import explore
 from swarden.harness.commands.help import finding_option, limit_option, output_option, traffic_option
 from swarden.harness.commands.layout import print_lines
+from swarden.harness.core.changes import Changes, fixes_of
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode, worst
 from swarden.harness.core.mutant_file import VARIABLE
 from swarden.harness.core.registry import OWN, target_of
-from swarden.harness.core.replay import planted
 from swarden.harness.core.target import ENGINE, Target
 from swarden.harness.core.twins import check_twin
 from swarden.harness.report.wording import counted
@@ -45,6 +45,11 @@ SETTINGS = traffic_option(
     help="fix a setting in all runs, in JSON; of machine engine, unless --machine names another",
     metavar="NAME=VALUE",
 )
+WITH_FIX = traffic_option(
+    "--with-fix",
+    help="fix this known bug of the engine, or 'all', to find what is behind it",
+    metavar="NAME",
+)
 CORPUS = finding_option(help="folder of op-logs to run first; healthy runs that reach rare states are added to it")
 
 
@@ -60,6 +65,7 @@ def fuzz(
     settings: Annotated[list[str] | None, SETTINGS] = None,
     twin: Annotated[str | None, TWIN] = None,
     mutant: Annotated[str | None, traffic_option(help="plant the bug with this id, as in 'swarden mutants'")] = None,
+    with_fix: Annotated[list[str] | None, WITH_FIX] = None,
     exhaustive: Annotated[int | None, EXHAUSTIVE] = None,
     runs: Annotated[int | None, limit_option(min=1, help="stop after this many runs of each engine")] = None,
     stop_on_first: Annotated[bool, limit_option("--stop-on-first", help="end at an engine's first finding")] = False,
@@ -74,11 +80,10 @@ def fuzz(
     _check("--profile", profile, PROFILES)
     engines = engine or [OWN]
     machine = machine or (ENGINE if twin or settings else None)
-    check_engines(engines, machine, model, mutant, twin)
-    chosen = PROFILES[profile]
+    check_engines(engines, machine, model, Changes(mutant, tuple(with_fix or ())), twin)
     shared = Plan(
         engines[0],
-        chosen,
+        chosen := PROFILES[profile],
         seed if seed is not None else secrets.randbits(32),
         60 * (minutes if minutes is not None else chosen.minutes if runs is None else float("inf")),
         runs,
@@ -91,12 +96,13 @@ def fuzz(
         corpus=corpus,
         twin=twin,
         settings=settings_of(settings or [], engines),
+        fixes=tuple(with_fix or ()),
     )
     if exhaustive is not None:
         also = {"--engine": engines[1:], "--seed": seed is not None, "--events": events}
         raise typer.Exit(explore(shared, exhaustive, also, shrink_seconds=shrink_seconds, as_json=as_json))
-    limits = CampaignLimits(step_timeout, shrink_seconds)
-    raise typer.Exit(_campaigns(shared, engines, Asked(minutes, limits, events), as_json=as_json))
+    asked = Asked(minutes, CampaignLimits(step_timeout, shrink_seconds), events)
+    raise typer.Exit(_campaigns(shared, engines, asked, as_json=as_json))
 
 
 class Asked(NamedTuple):
@@ -125,9 +131,9 @@ def _campaigns(shared: Plan, engines: Sequence[str], asked: Asked, *, as_json: b
 
 
 def check_engines(
-    engines: Sequence[str], machine: str | None, model: str | None, mutant: str | None, twin: str | None = None
+    engines: Sequence[str], machine: str | None, model: str | None, changes: Changes, twin: str | None = None
 ) -> None:
-    """Raise UsageError unless all engines differ, and each can run here with this machine, model, mutant and twin."""
+    """Raise UsageError unless all engines differ, and each can run here with all that is asked for."""
     found: dict[tuple[str, str], str] = {}
     for engine in engines:
         target = target_of(engine)
@@ -138,7 +144,8 @@ def check_engines(
         _check_machine(target, machine, model)
         if twin is not None:
             check_twin(target, twin, model or "")
-        with planted(target, mutant):
+        fixes_of(target, changes.fixes)
+        with Changes(changes.mutant).planted(target):
             pass
 
 
@@ -221,7 +228,8 @@ def _subject(plan: Plan) -> str:
     subject = plan.engine + (f", machine {plan.machine}" if plan.machine is not None else "")
     subject += f" with model {plan.model}" if plan.model else ""
     subject += "".join(f", {one}" for one in assignments(plan.settings))
-    return subject + (f" and the bug {plan.mutant}" if plan.mutant is not None else "")
+    subject += f" and the bug {plan.mutant}" if plan.mutant is not None else ""
+    return subject + (f" with the fix of {', '.join(plan.fixes)}" if plan.fixes else "")
 
 
 def _command(plan: Plan, engines: Sequence[str], asked: Asked) -> str:
@@ -246,6 +254,7 @@ def _command(plan: Plan, engines: Sequence[str], asked: Asked) -> str:
     }
     words = [word for name, value in options.items() if value is not None for word in (name, str(value))]
     words += [word for one in assignments(plan.settings) for word in ("--set", one)]
+    words += [word for one in plan.fixes for word in ("--with-fix", one)]
     named = [word for engine in engines for word in ("--engine", engine)] if list(engines) != [OWN] else []
     return shlex.join([*own, "swarden", "fuzz", *named, *words, *["--stop-on-first"] * plan.stop_on_first])
 

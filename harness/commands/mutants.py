@@ -16,8 +16,9 @@ from swarden.harness.commands.options import EngineOption
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode, worst
 from swarden.harness.core.files import opened
-from swarden.harness.core.mutant import Mutant, StaleMutant
+from swarden.harness.core.mutant import Mutant
 from swarden.harness.core.mutant_file import VARIABLE, check_mutant, mutant_of, mutants_of_environment
+from swarden.harness.core.patch import StalePatch
 from swarden.harness.core.registry import OWN, target_of
 from swarden.harness.core.target import Target
 from swarden.harness.engines.own.mutants.catalog import BUGS
@@ -35,7 +36,7 @@ FOLDER = output_option(help=f"folder for op-logs and {SEEDS_FILE}, a line per se
 mutants = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="The catalogue of known bugs: list them, plant and find them, or print the kill matrix.",
+    help="The catalogue of mutants: list them, plant and find them, or print the kill matrix.",
 )
 
 
@@ -129,7 +130,7 @@ def _status(target: Target, bug: Bug) -> str:
         if target.releases is not None:
             try:
                 check_mutant(target, bug)
-            except StaleMutant:
+            except StalePatch:
                 return f"does not fit {target.version()}"
         return "planted"
     if isinstance(bug, DetectedByTest):
@@ -150,7 +151,7 @@ def _chosen(target: Target, ids: list[str] | None) -> list[Mutant]:
     for mutant in [mutant_of(target, name) for name in dict.fromkeys(ids or known)]:
         try:
             check_mutant(target, mutant)
-        except StaleMutant as error:
+        except StalePatch as error:
             if not may_leave_out:
                 raise
             ERR.print(f"left out in {target.version()}: {error}", markup=False)

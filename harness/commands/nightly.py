@@ -12,8 +12,9 @@ import typer
 
 from swarden.harness.commands.console import ERR, OUT, print_json
 from swarden.harness.commands.events import EventLines, EventsOption, event_lines
-from swarden.harness.commands.fuzz import ENGINES, STEP_TIMEOUT, STEP_TIMEOUT_S, check_engines
+from swarden.harness.commands.fuzz import ENGINES, STEP_TIMEOUT, STEP_TIMEOUT_S, WITH_FIX, check_engines
 from swarden.harness.commands.help import limit_option, output_option, traffic_option, worker_option
+from swarden.harness.core.changes import Changes
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode, worst
 from swarden.harness.core.files import check_target, opened, read_whole, write_whole
@@ -45,6 +46,7 @@ def nightly(
     gate: Annotated[bool, typer.Option("--gate", help="for a pull request: findings open before are not red")] = False,
     seed: Annotated[int | None, traffic_option(min=0, help="seed of the traffic; a new one by default")] = None,
     mutant: Annotated[str | None, traffic_option(help="plant the bug with this id, to try the setup")] = None,
+    with_fix: Annotated[list[str] | None, WITH_FIX] = None,
     runs: Annotated[int | None, limit_option(min=1, help="stop the traffic after so many runs of each engine")] = None,
     step_timeout: Annotated[float, STEP_TIMEOUT] = STEP_TIMEOUT_S,
     memory_gib: Annotated[float, limit_option("--memory", min=0, help="GiB of each worker; 0: no limit")] = MEMORY_GIB,
@@ -62,11 +64,11 @@ def nightly(
         raise UsageError(f"--profile: {profile!r} is not one of {', '.join(PROFILES)}")
     check_target("--junit", junit)
     if resume is None:
-        check_engines(engines := engine or [OWN], None, None, mutant)
+        check_engines(engines := engine or [OWN], None, None, Changes(mutant, tuple(with_fix or ())))
         command = shlex.join(["swarden", *sys.argv[1:]])
         limit = PROFILES[profile].minutes if (minutes, runs) == (None, None) else minutes
         place = Archive(archive)
-        night = begin(place, Order(engines, command, limit, runs, profile, seed, mutant, gate))
+        night = begin(place, Order(engines, command, limit, runs, profile, seed, mutant, gate, with_fix or ()))
         for line in night.not_ended:
             ERR.print(line, markup=False, soft_wrap=True)
     else:

@@ -11,6 +11,7 @@ from swarden.harness.commands.events import EventLines, EventsOption, event_line
 from swarden.harness.commands.help import output_option
 from swarden.harness.commands.layout import print_lines
 from swarden.harness.commands.versions import check_version
+from swarden.harness.core.changes import fixes_of
 from swarden.harness.core.driver import STUCK
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode, worst
@@ -19,7 +20,7 @@ from swarden.harness.core.printable import printable
 from swarden.harness.core.process import Death, Process, ProcessDied
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import RUNS, Replays, Verdict, repeat
-from swarden.harness.report.heading import configuration_line, mutant_lines, opening_lines
+from swarden.harness.report.heading import change_lines, configuration_line, opening_lines
 from swarden.harness.report.story import StoryLine, StoryPart, story_lines
 from swarden.harness.search.deaths import death_of, is_expected
 
@@ -37,6 +38,10 @@ def replay(
         str | None,
         typer.Option(help=f"replay with this model, or with {STAND_IN!r}, not with what the log names"),
     ] = None,
+    with_fix: Annotated[
+        list[str] | None,
+        typer.Option("--with-fix", help="replay with the fix of this known bug, or of 'all'", metavar="NAME"),
+    ] = None,
     runs: Annotated[int, typer.Option("--repeat", min=1, help="runs of each op-log; FLAKY if they differ")] = RUNS,
     events: EventsOption = None,
     as_json: Annotated[bool, output_option("--json", help="one JSON object on standard output")] = False,
@@ -47,7 +52,7 @@ def replay(
     """
     replays = []
     with event_lines(events) as lines, ExitStack() as processes:
-        replaying = _Replaying(Elsewhere(engine, model), runs, lines, processes)
+        replaying = _Replaying(Elsewhere(engine, model, tuple(with_fix or ())), runs, lines, processes)
         for path in paths:
             lines.write("replay", path=printable(str(path)))
             replays.append(replaying.ended(path))
@@ -59,14 +64,16 @@ def replay(
 
 
 class Elsewhere(NamedTuple):
-    """The engine and the model on which an op-log is replayed, where they are not those of the log."""
+    """The engine and the model on which an op-log is replayed, where they are not those of the log; and more fixes."""
 
     engine: str | None = None
     model: str | None = None
+    fixes: tuple[str, ...] = ()
 
     def load(self, path: Path) -> OpLog:
         model = "" if self.model == STAND_IN else self.model
-        return OpLog.load(path, engine=self.engine, model=model)
+        log = OpLog.load(path, engine=self.engine, model=model)
+        return log.with_fixes(fixes_of(log.header.target, self.fixes)) if self.fixes else log
 
     @property
     def text(self) -> str:
@@ -75,7 +82,8 @@ class Elsewhere(NamedTuple):
         on = f"on {target.name} {target.version()}, as --engine says" if target is not None else ""
         model = "the stand-in" if self.model == STAND_IN else self.model
         running = f"with {model}, as --model says" if model is not None else ""
-        return " and ".join(filter(None, (on, running)))
+        fixed = f"with the fix of {', '.join(self.fixes)}, as --with-fix says" if self.fixes else ""
+        return " and ".join(filter(None, (on, running, fixed)))
 
 
 class Ended(NamedTuple):
@@ -214,7 +222,7 @@ def _lines_of(path: Path, log: OpLog, replays: Replays) -> list[StoryLine]:
     if header.truncated:
         lines.append(StoryLine(StoryPart.EVIDENCE, f"remark: not all of the run is in this log: {header.truncated}"))
     if failure is None:
-        return [*lines, *(StoryLine(StoryPart.HEADING, line) for line in mutant_lines(header))]
+        return [*lines, *(StoryLine(StoryPart.HEADING, line) for line in change_lines(header))]
     if header.expected not in (None, *failure.fingerprints):
         lines.append(StoryLine(StoryPart.EVIDENCE, f"expected: {header.expected}"))
     lines.append(StoryLine(StoryPart.EVIDENCE, f"found: {', '.join(failure.fingerprints)}"))

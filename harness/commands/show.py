@@ -16,10 +16,10 @@ from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import check_target, mode_of, write_whole
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.report.heading import (
+    change_lines,
     configuration_line,
     engine_name,
     failed_line,
-    mutant_lines,
     opening_lines,
     request_lines,
 )
@@ -67,7 +67,7 @@ def show(
         last = max((row.step for row in rows if row.engine in shown), default=0)
         named = "" if engine is None else f"{engine_name(log.header, engine)}: "
         raise UsageError(f"{path}: {named}has no engine step {step}; the last is {last}")
-    _print_heading(mutant_lines(log.header))
+    _print_heading(change_lines(log.header))
     for one, snapshot in sorted(at_step.items()):
         _print_name(log.header, one)
         OUT.print(state_text(snapshot), markup=False)

@@ -15,12 +15,12 @@ from swarden.harness.commands.console import ERR, OUT, print_json
 from swarden.harness.commands.help import batch_option, check_option, memory_option
 from swarden.harness.commands.layout import print_lines
 from swarden.harness.commands.options import EngineOption
+from swarden.harness.core.changes import Changes
 from swarden.harness.core.driver import STUCK, Failure
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.limits import MAX_NUMBER
 from swarden.harness.core.registry import OWN, target_of
-from swarden.harness.core.replay import planted
 from swarden.harness.core.target import Pool, Shape, Target
 from swarden.harness.report.story import failure_lines
 from swarden.harness.traces.formats import FORMATS, reader_of
@@ -80,7 +80,7 @@ def trace(
     }
     try:
         config = oracle_config(requests) if oracle else _config_of(target, shape, settings)
-        with planted(target, mutant):
+        with Changes(mutant).planted(target):
             served = _serve(requests, config, Pace(step_ms, _cadence(check_every, oracle=oracle), oracle), engine)
     except ConfigError as error:
         raise UsageError(str(error)) from error

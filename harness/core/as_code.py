@@ -8,7 +8,8 @@ from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.ops import Recipe
 
 INDENT = "    "
-RUN_FIELDS = ("engine", "version", "machine", "configs", "mutant", "model")  # the fields of a header that change a run
+# The fields of a header that change a run.
+RUN_FIELDS = ("engine", "version", "machine", "configs", "mutant", "fixes", "model")
 
 
 def log_code(log: OpLog) -> str:

@@ -23,6 +23,7 @@ from typing import Annotated, Any, NamedTuple, get_args
 
 import msgspec
 
+from swarden.harness.core.changes import Changes
 from swarden.harness.core.errors import InvalidConfig, UsageError
 from swarden.harness.core.files import EVERYBODY, read_whole, write_whole
 from swarden.harness.core.fingerprint import current_fingerprint
@@ -69,9 +70,9 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Everything that a run depends on except its ops; `configs` has one JSON object for each engine.
 
     `engine` names the target, `version` its version and `source_hash` the build that ran; `run` is the ordinal in its
-    batch, `model` the model that the engines run, if any; `twin` a second engine that gets the same ops; `faults` are
-    those that the ops arm; `expected` is the fingerprint with which the run failed, if known.  `truncated` describes
-    the missing part of an incomplete log.
+    batch, `mutant` and `fixes` are the changes to the engine's code, `model` is the model that the engines run, if any;
+    `twin` a second engine that gets the same ops; `faults` are those that the ops arm; `expected` is the fingerprint
+    with which the run failed, if known.  `truncated` describes the missing part of an incomplete log.
     """
 
     engine: str
@@ -82,12 +83,17 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     run: Annotated[int, msgspec.Meta(ge=0)] = 0
     source_hash: str = ""
     mutant: str | None = None
+    fixes: tuple[str, ...] = ()
     model: str = ""
     twin: Twin | None = None
     faults: list[str] = []
     expected: str | None = None
     truncated: str = ""
     sealed: bool = False
+
+    @property
+    def changes(self) -> Changes:
+        return Changes(self.mutant, self.fixes)
 
     @property
     def target(self) -> Target:
@@ -193,6 +199,11 @@ class OpLog:
     def as_regression(self, expected: str) -> "OpLog":
         """The log as a regression case, which expects this fingerprint: without digests, and not sealed."""
         return OpLog(msgspec.structs.replace(self.header, expected=expected), self.ops)
+
+    def with_fixes(self, names: Sequence[str]) -> "OpLog":
+        """The log with further fixes, and so without digests."""
+        fixes = tuple(dict.fromkeys((*self.header.fixes, *names)))
+        return OpLog(msgspec.structs.replace(self.header, fixes=fixes), self.ops)
 
 
 class NumberedLine(NamedTuple):

@@ -89,7 +89,8 @@ class Releases:
     under its name when it is complete. The sizes of the downloads are approximate, with their unit.
     `from_environment` are the packages that are installed by the user, because there are several builds of them.
     With `kept_files`, only files with these suffixes and the metadata of a release are unpacked.  `distribution` is the
-    name of the package on the index, if it is another one.
+    name of the package on the index, if it is another one.  `repository` is that on GitHub, whose folder `sources` has
+    the package.
     """
 
     package: str
@@ -100,6 +101,8 @@ class Releases:
     from_environment: tuple[str, ...] = ()
     kept_files: tuple[str, ...] = ()
     distribution: str = ""
+    repository: str = ""
+    sources: str = ""
 
     @property
     def on_index_as(self) -> str:

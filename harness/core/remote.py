@@ -5,10 +5,10 @@ from contextlib import ExitStack
 from functools import cache
 from typing import Any, NamedTuple
 
+from swarden.harness.core.changes import UNCHANGED, Changes
 from swarden.harness.core.errors import RemoteError, UsageError
 from swarden.harness.core.fingerprint import fingerprint_of_error
 from swarden.harness.core.linked import joined
-from swarden.harness.core.mutant_file import mutant_of
 from swarden.harness.core.ops import Op
 from swarden.harness.core.process import Process, ProcessDied
 from swarden.harness.core.registry import target_of
@@ -18,13 +18,13 @@ from swarden.invariants.reference import Expectation, Reference
 
 
 class Build(NamedTuple):
-    """The system to build: `configs` are in their JSON form, `mutant` is planted into the whole process."""
+    """The system to build: `configs` are in their JSON form, `changes` are planted until the next build."""
 
     engine: str
     machine: str
     configs: list[dict[str, Any]]
     model: str
-    mutant: str | None
+    changes: Changes
 
 
 class Reply(NamedTuple):
@@ -45,7 +45,7 @@ class RemoteSystem:
 
     def __init__(self, build: Build) -> None:
         self.reference = Reference()
-        self._process = _process_of(build.engine, build.mutant)
+        self._process = _process_of(build.engine)
         self._last = self._call("build", build)
 
     @property
@@ -71,9 +71,9 @@ class RemoteSystem:
         return self._last
 
 
-def boot(engine: str, mutant: str | None) -> None:
+def boot(engine: str) -> None:
     """Start the process for the twins of an engine, which imports the engine."""
-    _call(_process_of(engine, mutant), "boot", engine)
+    _call(_process_of(engine), "boot", engine)
 
 
 def _call(process: Process, name: str, *arguments: Any) -> Reply:
@@ -92,8 +92,8 @@ def _call(process: Process, name: str, *arguments: Any) -> Reply:
 
 
 @cache
-def _process_of(_engine: str, _mutant: str | None) -> Process:
-    """The process for the twins of an engine with this mutant, as importing a serving engine takes seconds."""
+def _process_of(_engine: str) -> Process:
+    """The process for the twins of an engine, as importing a serving engine takes seconds."""
     return Process()
 
 
@@ -105,7 +105,7 @@ class _Server:
 
     def __init__(self) -> None:
         self._planted = ExitStack()
-        self._mutant: str | None = None
+        self._changes = UNCHANGED
         self.package = self._engine = ""
         self._system: System | None = None
         self._sent: dict[int, tuple[int, str | None]] = {}
@@ -114,9 +114,10 @@ class _Server:
         target = target_of(build.engine)
         target.prepare_process()
         self.package = target.code.package
-        if build.mutant != self._mutant:  # a process has one from its first build on
-            self._planted.enter_context(mutant_of(target, str(build.mutant)).planted())
-            self._mutant = build.mutant
+        if build.changes != self._changes:
+            self._planted.close()
+            self._planted.enter_context(build.changes.planted(target))
+            self._changes = build.changes
         self._sent.clear()
         self._engine = target.name
         with blamed_on(target.name, "build"):

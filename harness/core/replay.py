@@ -1,7 +1,6 @@
-"""Replays of op-logs: the same ops through the same driver, with the mutant of the log planted."""
+"""Replays of op-logs: the same ops through the same driver, with the mutant and the fixes of the log planted."""
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import Enum
 
@@ -10,10 +9,8 @@ import msgspec
 from swarden.harness.core.driver import EVERYTHING, Checking, Driver, Failure, KeptParts
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.limits import MAX_STEPS
-from swarden.harness.core.mutant_file import mutant_of
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Inject
-from swarden.harness.core.target import Target
 from swarden.harness.core.target_fault import blamed_on
 from swarden.harness.core.twins import TwinSystem, system_of_twin
 from swarden.invariants.catalog import catalog_of
@@ -125,7 +122,7 @@ def driver_of(
     if header.twin is not None:
         name, [first] = header.twin.engine or target.name, systems
         with blamed_on(name, "build"):
-            second = system_of_twin(target, configs, header.twin, model=header.model, mutant=header.mutant)
+            second = system_of_twin(target, configs, header.twin, model=header.model, changes=header.changes)
         systems = [TwinSystem(first, second, name)]
     checking = Checking(catalog_of(target.contracts), code=target.code, max_steps=MAX_STEPS, target=target.name)
     return Driver(systems, checking=checking, keep=keep, observe=observe)
@@ -150,14 +147,14 @@ def run_log(
     """Apply a log's ops to fresh engines; `observe` is called with each transition.
 
     With `trace_origins` the history has the place in the engine's code that emitted each event.  Raises UsageError
-    if the log's mutant is unknown.
+    if the log's mutant or one of its fixes is unknown, or does not fit.
     """
 
     def on_transition(change: Transition) -> None:
         if observe is not None:
             observe(driver, change)
 
-    with planted(log.header.target, log.header.mutant):
+    with log.header.changes.planted(log.header.target):
         driver: Driver = driver_of(log.header, keep=KeptParts(digests=keep_digests), observe=on_transition)
         for system in driver.systems if trace_origins else ():
             system.log.trace()
@@ -170,14 +167,6 @@ def failure_like(log: OpLog, fingerprint: str, heartbeat: Callable[[], None] = l
     """Run a log. Returns its failure if it has this fingerprint among others; calls `heartbeat` at each transition."""
     failure = run_log(log, observe=lambda *_: heartbeat()).failure
     return failure if failure and fingerprint in failure.fingerprints else None
-
-
-def planted(target: Target, mutant: str | None) -> AbstractContextManager[None]:
-    """A context in which the mutant is planted; without a mutant it has no effect."""
-    if mutant is None:
-        return nullcontext()
-    target.prepare_process()
-    return mutant_of(target, mutant).planted()
 
 
 def replay(log: OpLog, observe: Observe | None = None, *, trace_origins: bool = False) -> Replayed:

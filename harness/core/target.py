@@ -4,14 +4,18 @@ An engine's package registers an instance in the entry-point group `swarden.engi
 Configurations are opaque: outside of the target they are JSON objects.
 """
 
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from swarden.harness.core.errors import UsageError
+from swarden.harness.core.known_bug import KnownBug, known_bugs_in
 from swarden.harness.core.mutant import Mutant
 from swarden.harness.core.ops import ENGINE_OPS, Op
 from swarden.harness.core.origins import EngineCode
+from swarden.harness.core.patch import Patch
 from swarden.harness.core.port import EnginePort
 from swarden.harness.core.releases import Releases
 from swarden.harness.core.sources import hash_of_packages, version_of_package
@@ -247,6 +251,25 @@ class Target(Protocol):
         if name not in known:
             raise UsageError(f"mutant {name}: {self.name} has none of this id; see 'swarden mutants'")
         return known[name]
+
+    def known_bugs(self) -> Mapping[str, KnownBug]:
+        """The known bugs of its releases, by name: those in the folders `findings` beside it and beside its bases."""
+        modules = [sys.modules[kind.__module__] for kind in reversed(type(self).__mro__)]
+        files = dict.fromkeys(getattr(one, "__file__", None) for one in modules)
+        folders = [Path(file).with_name("findings") for file in files if file is not None]
+        return {name: bug for folder in folders for name, bug in known_bugs_in(folder).items()}
+
+    def fix(self, name: str) -> Patch:
+        """The fix of the known bug with that name; raises UsageError if none fits this version of the engine."""
+        bug = self.known_bugs().get(name)
+        if bug is None:
+            known = ", ".join(self.known_bugs()) or "none"
+            raise UsageError(f"fix {name}: {self.name} has no known bug of this name; it has {known}")
+        patch = bug.patch_for(self.version())
+        if patch is None:
+            fits = " and ".join(" to ".join(dict.fromkeys(one.releases)) for one in bug.fixes) or "no release"
+            raise UsageError(f"fix {name}: fits {fits} of {self.name}, not {self.version()}; leave it out")
+        return patch
 
 
 class FaultWatch:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from swarden.harness.core.changes import UNCHANGED, Changes
 from swarden.harness.core.errors import InvalidConfig, UsageError
 from swarden.harness.core.event_log import EventLog
 from swarden.harness.core.linked import joined
@@ -70,26 +71,26 @@ def twin_of(target: Target, configs: Sequence[Any], twin: Twin, model: str) -> T
 
 
 def system_of_twin(
-    target: Target, configs: Sequence[Any], twin: Twin, *, model: str, mutant: str | None
+    target: Target, configs: Sequence[Any], twin: Twin, *, model: str, changes: Changes
 ) -> System | RemoteSystem:
     """A new system for the twin of an engine with this configuration; linked engines are one system.
 
-    If a process can hold only one of the two, it is in a process of its own, where the mutant is planted too if the
+    If a process can hold only one of the two, it is in a process of its own, where the changes are planted too if the
     engine is the same.
     """
     other, machine, decoded = twin_of(target, configs, twin, model)
     if target.process and other.process:
         encoded = [other.encode(config) for config in decoded]
-        return RemoteSystem(Build(_release(other), machine, encoded, model, None if twin.engine else mutant))
+        return RemoteSystem(Build(_release(other), machine, encoded, model, UNCHANGED if twin.engine else changes))
     return joined(other.twin_systems(machine, decoded, model), other.machines[machine].ops)
 
 
-def boot_twin(target: Target, wanted: str, mutant: str | None) -> None:
+def boot_twin(target: Target, wanted: str) -> None:
     """Start the process of the twin if it needs one of its own: importing a serving engine takes seconds."""
     is_same = wanted in (ALL, *target.twins(target.decode({})))
     other = target if is_same else target_of(wanted)
     if target.process and other.process:
-        boot(_release(other), mutant if is_same else None)
+        boot(_release(other))
 
 
 def _release(target: Target) -> str:

@@ -112,6 +112,7 @@ class Order(NamedTuple):
     seed: int | None = None
     mutant: str | None = None
     is_gate: bool = False
+    fixes: Sequence[str] = ()
 
 
 def begin(archive: Archive, order: Order) -> Night:
@@ -129,6 +130,7 @@ def begin(archive: Archive, order: Order) -> Night:
         minutes=order.minutes,
         runs=order.runs,
         mutant=order.mutant,
+        fixes=list(order.fixes),
         is_gate=order.is_gate,
         started=f"{now:%Y-%m-%dT%H:%M:%SZ}",
         after=latest({one.name: one.after for one in earlier}),

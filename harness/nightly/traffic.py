@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from swarden.harness.core.changes import fixes_of
 from swarden.harness.core.oplog import OpLog, OpLogError
 from swarden.harness.core.registry import target_of
 from swarden.harness.nightly.events import ProbeReached, Runs, WorkerReplaced
@@ -72,6 +73,7 @@ def campaign_of(night: Coordinator, engine: str) -> Plan:
         night.night.runs,
         mutant=night.night.mutant,
         known=_known(night, engine),
+        fixes=fixes_of(target_of(engine), night.night.fixes),
     )
 
 

@@ -24,7 +24,7 @@ def engine_name(header: Header, engine: int) -> str:
 
 
 def opening_lines(header: Header, failed: int | None = None) -> list[str]:
-    """The lines with the engine, the failed one of several engines, and the planted bug."""
+    """The lines with the engine, the failed one of several engines, and the planted bug and fixes."""
     target = header.target
     named = f"engine: {target.name} {target.version()}"
     if header.machine != ENGINE:
@@ -35,15 +35,17 @@ def opening_lines(header: Header, failed: int | None = None) -> list[str]:
         named += f", {len(header.configs)} engines"
         if failed is not None:
             named += f"; {engine_name(header, failed)} failed"
-    return [named, *mutant_lines(header)]
+    return [named, *change_lines(header)]
 
 
-def mutant_lines(header: Header) -> list[str]:
-    """The line about the planted bug: its id, the changed functions, and its source."""
+def change_lines(header: Header) -> list[str]:
+    """A line for each change of the code: the planted bug with its source, the fixes, and the changed functions."""
+    fixes = map(header.target.fix, header.fixes)
+    lines = [f"fix of a known bug: {one.name} in {', '.join(one.places)}" for one in fixes]
     if header.mutant is None:
-        return []
+        return lines
     mutant = mutant_of(header.target, header.mutant)
-    return [f"mutant: {mutant.id} is planted in {', '.join(mutant.targets)} ({mutant.source})"]
+    return [f"mutant: {mutant.id} is planted in {', '.join(mutant.patch.places)} ({mutant.source})", *lines]
 
 
 def failed_line(failure: Failure) -> str:

@@ -159,6 +159,7 @@ class Night(msgspec.Struct, kw_only=True):
     minutes: float | None = None
     runs: int | None = None
     mutant: str | None = None
+    fixes: list[str] = []
     is_gate: bool = False
     workers: int = 1
     started: str

@@ -13,12 +13,13 @@ from hypothesis import HealthCheck, Phase, Verbosity, reject, seed, settings
 from hypothesis.errors import FlakyFailure, Unsatisfiable
 from hypothesis.stateful import run_state_machine_as_test
 
+from swarden.harness.core.changes import Changes
 from swarden.harness.core.driver import Driver, Failure, KeptParts
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Op
 from swarden.harness.core.registry import target_of
-from swarden.harness.core.replay import driver_of, log_of, planted, replay
+from swarden.harness.core.replay import driver_of, log_of, replay
 from swarden.harness.core.running_log import RunningLog
 from swarden.harness.core.target import ENGINE
 from swarden.harness.core.target_fault import TargetFault, blamed_on
@@ -58,6 +59,7 @@ class Plan:
     saved in `out` as soon as they are found.  `corpus` is a folder of logs to run first, `part` such logs themselves;
     see corpus.py.  `known` are the shrunk logs of failures that are only counted, and that runs are steered away from.
     `twin` names the second engine of each run; see core/twins.py.  `settings` are fixed in all runs, in JSON form.
+    `mutant` and `fixes` are planted in all runs.
     """
 
     engine: str
@@ -77,6 +79,11 @@ class Plan:
     part: CorpusPart | None = None
     known: Sequence[OpLog] = ()
     settings: Settings = field(default_factory=dict)
+    fixes: tuple[str, ...] = ()
+
+    @property
+    def changes(self) -> Changes:
+        return Changes(self.mutant, self.fixes)
 
     @property
     def keeps_runs(self) -> bool:
@@ -137,7 +144,7 @@ class Worker(RunListener):
     def work(self) -> Result:
         """Make batches until the time or the runs are used up, or the first finding ends the work."""
         self.next_run = RunIndex(self.plan.first_run.batch)
-        with planted(self.target, self.plan.mutant):
+        with self.plan.changes.planted(self.target):
             while self._quota and not self.is_over:
                 self._run_batch()
                 self.next_run = RunIndex(self.next_run.batch + self.plan.workers)
@@ -173,6 +180,7 @@ class Worker(RunListener):
             seed=batch_seed(self.plan.seed, current.batch),
             run=current.run,
             mutant=self.plan.mutant,
+            fixes=self.plan.fixes,
             model=self.plan.model if self.plan.model in self.target.machines[header.machine].models else "",
             twin=self._twin(header, current.run),
         )
@@ -193,7 +201,7 @@ class Worker(RunListener):
         """Import the engine, and its twin if that has a process of its own."""
         self.target.prepare_process()
         if self.plan.twin is not None:
-            boot_twin(self.target, self.plan.twin, self.plan.mutant)
+            boot_twin(self.target, self.plan.twin)
 
     def _twin(self, header: Header, run: int) -> Twin | None:
         if self.plan.twin is None or header.machine != ENGINE:

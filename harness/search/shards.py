@@ -18,9 +18,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from swarden.harness.core.errors import UsageError
-from swarden.harness.core.mutant import Mutant, StaleMutant
+from swarden.harness.core.mutant import Mutant
 from swarden.harness.core.mutant_file import mutant_of
 from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.patch import StalePatch
 from swarden.harness.core.process import ProcessLimits
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import RUNS, Replays, Verdict
@@ -108,7 +109,7 @@ def find_canary(campaign: Plan, mutants: Sequence[str], limits: ProcessLimits) -
         of_mutant = replace(campaign, mutant=mutant.id, machine=mutant.machine, model=mutant.model)
         try:
             return _hunted(replace(of_mutant, seconds=CANARY_S, max_runs=CANARY_RUNS), mutant, limits)
-        except StaleMutant:
+        except StalePatch:
             continue
     return Canary(engine=campaign.engine, mutant="")
 

@@ -15,30 +15,30 @@ POLICIES = {
     "other eviction order": (
         Hunk(
             "swarden.engine_under_test.cache.lru:LruQueue.pop",
-            healthy="heapq.heappop(self._heap)",
-            broken="self._heap.pop(self._num_pushes * 7 % len(self._heap))",
+            before="heapq.heappop(self._heap)",
+            after="self._heap.pop(self._num_pushes * 7 % len(self._heap))",
         ),
     ),
     "other admission order": (
         Hunk(
             f"{SCHEDULER}.queues:WaitingQueue.in_order",
-            healthy="return sorted(requests, key=lambda request: -request.priority)",
-            broken="return sorted(requests, key=lambda request: (-request.priority, request.id * 7 % 5))",
+            before="return sorted(requests, key=lambda request: -request.priority)",
+            after="return sorted(requests, key=lambda request: (-request.priority, request.id * 7 % 5))",
         ),
     ),
     "other retracted request": (
         Hunk(
             f"{SCHEDULER}.retract:retraction_order",
-            healthy="(request.priority, request.num_outputs, -request.prompt_len, -request.id)",
-            broken="request.id * 7 % 5",
+            before="(request.priority, request.num_outputs, -request.prompt_len, -request.id)",
+            after="request.id * 7 % 5",
         ),
     ),
     "rejection at the step": (
-        Hunk("swarden.engine_under_test.engine:Engine.submit", healthy="self._refuse(request)", broken="None"),
+        Hunk("swarden.engine_under_test.engine:Engine.submit", before="self._refuse(request)", after="None"),
         Hunk(
             "swarden.engine_under_test.engine:Engine._step",
-            healthy="self._notice(StepBegan(now_ms))",
-            broken=(
+            before="self._notice(StepBegan(now_ms))",
+            after=(
                 "self._notice(StepBegan(now_ms))\n"
                 "    for request in self.scheduler.waiting:\n"
                 "        if (reason := self._refuse(request)) is not None:\n"

@@ -1,8 +1,8 @@
 """What each level of `swarden attach` costs a real scheduler: CPU time, in one process, on the same traffic.
 
-    python costs.py MODEL [REPETITIONS]
+    python -m tests.real.costs tiny-gemma3|tiny-gpt-oss [REPETITIONS]
 
-Run with the Python of the engine and the repository on its path. A step's time is that of the engine core without its
+Run with the engine and its packages on the path. A step's time is that of the engine core without its
 executor; of several repetitions, in turns with the scheduler alone, the least counts for each step.
 """
 
@@ -13,13 +13,15 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import process_time
 from typing import Any
 
-from tests.real.models import VOCABULARY
+from swarden.harness.engines.vllm_cpu.checkpoint import VOCABULARY
+from tests.real.models import BLOCK, write_with_tokenizer
 from tests.real.servers import ENVIRONMENT
-from tests.real.traffic import BLOCK, FIRST_TOKEN, LENGTHS, NEW_TOKENS
+from tests.real.traffic import FIRST_TOKEN, LENGTHS, NEW_TOKENS
 
 LEVELS = ("alone", "sums", "audit", "census")
 SETTINGS = {
@@ -140,8 +142,9 @@ def _timed(executor: Any) -> Iterator[Callable[[], float]]:
 
 def main(model: str, repetitions: int) -> None:
     os.environ.update(ENVIRONMENT, VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_LOGGING_LEVEL="ERROR")
-    measured = Measured(model)
     with TemporaryDirectory() as out:
+        write_with_tokenizer(model, Path(out))
+        measured = Measured(out)
         runs: dict[str, list[Sequence[float]]] = {level: [] for level in LEVELS}
         for _ in range(repetitions):
             for level in LEVELS:

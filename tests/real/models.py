@@ -1,59 +1,28 @@
-"""Tiny models with random weights from a seed, as Hugging Face writes them; run with the Python of a real engine.
+"""The tiny models with layers as those of the real ones, and a tokenizer, so that a server can load them.
 
-    python models.py gemma3|gpt_oss FOLDER
-
-The layers alternate as those of the real models: five with a window before each one of full attention, or one.
+python models.py tiny-gemma3|tiny-gpt-oss FOLDER
 """
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-VOCABULARY = 256  # each token is a character, so that a text has as many tokens as characters
-WINDOW = 40  # ends inside a block of 32
-MAX_LEN = 1024
-SIZES: Mapping[str, Any] = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 64,
-    "intermediate_size": 64,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 32,
-    "sliding_window": WINDOW,
-    "max_position_embeddings": MAX_LEN,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "pad_token_id": 0,
+from swarden.harness.engines.vllm_cpu.checkpoint import BLOCK_MULTIPLE, GEMMA, GPT_OSS, VOCABULARY, Layers, write
+
+BLOCK = BLOCK_MULTIPLE
+WINDOW = 40  # ends inside a block
+WINDOWS: Mapping[str, Sequence[int | None]] = {  # five layers with a window before each one of full attention, or one
+    GEMMA: [*[WINDOW] * 5, None] * 2,
+    GPT_OSS: [WINDOW, None] * 2,
 }
-SLIDING, FULL = "sliding_attention", "full_attention"
 
 
-def write(name: str, folder: Path) -> None:
-    """Write a model: its configuration, its weights and its tokenizer."""
-    import torch  # noqa: PLC0415  # of the engine's environment, where this runs
-    import transformers  # noqa: PLC0415
+def write_with_tokenizer(model: str, folder: Path) -> None:
+    """Write a model; each of its tokens is a character, so that a text has as many tokens as characters."""
+    import tokenizers  # noqa: PLC0415  # of the engine's packages, with which this runs
 
-    if name == "gemma3":
-        layers = [*[SLIDING] * 5, FULL] * 2
-        config: Any = transformers.Gemma3TextConfig(**SIZES, layer_types=layers, num_hidden_layers=len(layers))
-    else:
-        layers = [SLIDING, FULL] * 2
-        experts: Mapping[str, Any] = {"num_local_experts": 4, "num_experts_per_tok": 2}
-        config = transformers.GptOssConfig(**SIZES, **experts, layer_types=layers, num_hidden_layers=len(layers))
-    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    generator = torch.Generator().manual_seed(5)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.15)
-    model.save_pretrained(folder)
-    _write_tokenizer(folder)
-
-
-def _write_tokenizer(folder: Path) -> None:
-    import tokenizers  # noqa: PLC0415
-
+    write(model, Layers(WINDOWS[model], BLOCK), folder)
     names = ["<pad>", "<bos>", "<eos>"]
     names += [chr(0x4E00 + token) for token in range(len(names), VOCABULARY)]
     vocabulary = {name: token for token, name in enumerate(names)}
@@ -66,4 +35,4 @@ def _write_tokenizer(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    write(sys.argv[1], Path(sys.argv[2]))
+    write_with_tokenizer(sys.argv[1], Path(sys.argv[2]))

@@ -1,4 +1,6 @@
-"""Replays an op-log of a real server behind the port, with the stand-in for the model; run with the engine's Python.
+"""Replays an op-log of a real server behind the port, with the stand-in for the model.
+
+Run with the engine and its packages on the path.
 
     python replay.py FILE [--bug]
 

@@ -1,4 +1,4 @@
-"""Real servers of vLLM on loopback, below `swarden attach`, in an environment of their own (.swarden/engines-real)."""
+"""Real servers of vLLM on loopback, below `swarden attach`: a release that swarden has installed, with its packages."""
 
 import os
 import signal
@@ -10,11 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.real.traffic import BLOCK, Client
+from swarden.harness.engines.vllm_cpu.target import VLLM_CPU
+from tests.real.models import BLOCK
+from tests.real.traffic import Client
 
 ROOT = Path(__file__).parents[2]
-PYTHON = ROOT / ".swarden/engines-real/vllm/bin/python"
-PYTHON_PATH = {"PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"}  # swarden and its tests, for the Python of the engine
+RELEASE = "0.32.0"
+PYTHON_PATH = {"PYTHONPATH": os.pathsep.join(map(str, (*VLLM_CPU.folders_of(RELEASE), ROOT)))}  # the tests, too
 ENVIRONMENT = {
     "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
@@ -55,12 +57,12 @@ def serving(
     port, log = _free_port(), folder / "server.log"
     attach = (sys.executable, "-m", "swarden.harness.cli", "attach", "vllm", "--require", *options, "--out", folder)
     # Not `vllm serve`: it asks for the version of the distribution vllm, and that of this build is vllm-cpu.
-    serve = (PYTHON, "-m", "vllm.entrypoints.openai.api_server", "--model", model, "--host", "127.0.0.1")
+    serve = (sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model, "--host", "127.0.0.1")
     more = ("--port", port, "--num-gpu-blocks-override", blocks, *FLAGS)
     with log.open("wb") as output:
         process = subprocess.Popen(
             [*map(str, (*attach, "--", *serve, *more))],
-            env={**os.environ, **ENVIRONMENT, **(environment or {})},
+            env={**os.environ, **PYTHON_PATH, **ENVIRONMENT, **(environment or {})},
             cwd=folder,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -4,20 +4,23 @@ Processes, planner of the KV cache, scheduler, model runner, kernels and traffic
 """
 
 import json
+import os
 import re
 import subprocess
+import sys
 from contextlib import suppress
 from http.client import HTTPException
 from pathlib import Path
 
 import pytest
 
+from swarden.harness.engines.vllm_cpu.checkpoint import GEMMA, GPT_OSS
 from tests.engines.some_servers import Replayed
 from tests.real import models
-from tests.real.servers import PYTHON, PYTHON_PATH, serving
+from tests.real.servers import PYTHON_PATH, serving
 from tests.real.traffic import ServerError
 
-BLOCKS = {"gemma3": 60, "gpt_oss": 28}  # so few that requests are preempted; one request needs 51, or 23
+BLOCKS = {GEMMA: 60, GPT_OSS: 28}  # so few that requests are preempted; one request needs 51, or 23
 AMPLE = 400  # so many that a freed block is not taken again at once, which `sums` does not see
 LAWS = {"sums": "pools_conserve_units", "audit": "unit_has_one_owner", "census": "unit_has_one_owner"}
 ROUNDS = 16
@@ -25,9 +28,11 @@ END_S = 300
 
 
 def run_with_engine(*arguments: object) -> str:
-    """The output of a script that runs with the Python of the engine."""
-    command = [str(PYTHON), *map(str, arguments)]
-    return subprocess.run(command, env=PYTHON_PATH, check=True, capture_output=True, text=True, timeout=END_S).stdout
+    """The output of a script that runs with the engine and its packages on the path."""
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(
+        command, env={**os.environ, **PYTHON_PATH}, check=True, capture_output=True, text=True, timeout=END_S
+    ).stdout
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +76,7 @@ def test_healthy_server_serves_random_traffic_without_a_word(name, level, model,
 def test_use_after_free_is_raised_in_the_step_in_which_a_replay_fails(level, model, planted, tmp_path):
     options = ("--level", level, "--on-violation", "raise")
     ends = suppress(ServerError, OSError, HTTPException)  # the violation ends the scheduler, and so the server
-    with serving(model("gemma3"), AMPLE, options, tmp_path, planted) as server, ends:
+    with serving(model(GEMMA), AMPLE, options, tmp_path, planted) as server, ends:
         server.client.serve(ROUNDS, [("/reset_prefix_cache",)], has_aborts=False)  # one within a pass has no op
 
     [log] = set(re.findall(r"replay: swarden replay (\S+)", server.printed))

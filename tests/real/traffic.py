@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from tests.real.models import VOCABULARY
+from swarden.harness.engines.vllm_cpu.checkpoint import VOCABULARY
+from tests.real.models import BLOCK
 
 TIMEOUT_S = 240  # of one answer, on a busy machine
 FIRST_TOKEN = 3  # behind the special ones
-BLOCK = 32
 CLIENTS = 10
 LENGTHS = (1, 20, BLOCK - 1, 2 * BLOCK, 3 * BLOCK + 1, 150)
 NEW_TOKENS = (1, 4, 16, 40)

@@ -115,7 +115,7 @@ class ComparedForward:
 
 def _farthest(found: LogitsSpan, expected: torch.Tensor) -> tuple[int, float]:
     """The first position above the tolerance, else the one with the largest distance; and that distance."""
-    differences = (found.values - expected).abs().amax(-1)
+    differences = (found.values.to(expected.device) - expected).abs().amax(-1)
     wrong = (~(differences <= TOLERANCE)).nonzero()
     index = int(wrong[0]) if len(wrong) else int(differences.argmax())
     return found.start + index, differences[index].item()

@@ -69,7 +69,7 @@ class OwnTarget(Target):
     name = OWN
     code = CODE
     machines: Mapping[str, MachineSpec] = {
-        ENGINE: MachineSpec(ENGINE_OPS, models=tuple(MODELS), probes=ENGINE_PROBES, batches=5),
+        ENGINE: MachineSpec(ENGINE_OPS, models=MODELS, probes=ENGINE_PROBES, batches=5),
         PAIR: MachineSpec(PAIR_OPS, roles=SIDES, probes=PAIR_PROBES, traffic=PAIRED),
     }
     faults: Mapping[str, str] = FAULTS

@@ -15,7 +15,7 @@ from swarden.harness.engines.sglang.config import BOTH, DECODE, HOST_FAULTS, LIN
 from swarden.harness.engines.sglang.forward import TagForward
 from swarden.harness.engines.sglang.host_tier import EVERYTHING, SglangHostTier
 from swarden.harness.engines.sglang.moves import with_owners
-from swarden.harness.engines.sglang.requests import SPARE_TOKENS, SglangRequests, rid_of
+from swarden.harness.engines.sglang.requests import SPARE_TOKENS, SglangRequests, is_rejected, rid_of
 from swarden.harness.engines.sglang.router import SglangRouter
 from swarden.harness.engines.sglang.scheduler import Passes, build, turn
 from swarden.harness.engines.sglang.sessions import SglangSessions
@@ -110,10 +110,14 @@ class SglangEngine(EnginePort):
         if self._parts.sessions is not None and submission.session:
             return self._parts.sessions.submit(submission)
         number, req = self._requests.new(submission)
-        if req is not None:
-            scheduler = self.built.scheduler
-            scheduler.init_req_max_new_tokens(req)
-            scheduler._add_request_to_queue(req)
+        if req is None:
+            return number
+        scheduler = self.built.scheduler
+        scheduler.init_req_max_new_tokens(req)
+        scheduler._add_request_to_queue(req)
+        if is_rejected(req):  # no law knows the bound
+            number = self._requests.refused(req.swarden)
+            self._requests.reject(number, submission)
         return number
 
     def abort(self, request_id: int) -> None:

@@ -1,6 +1,6 @@
 """Bugs of older releases as data: the reverse of their fixes, to be planted into a release that has the fix.
 
-They fit 0.5.23; planting one into a release whose text differs raises StaleMutant.
+They fit 0.5.23; planting one into a release whose text differs raises StalePatch.
 """
 
 from swarden.harness.core.mutant import Mutants

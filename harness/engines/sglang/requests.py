@@ -30,7 +30,7 @@ class SglangRequest(ClientRequest):
 
     `next_tokens` are, by position, the outputs of passes; the release may not have seen the last ones yet.
     On a decode side the request `awaits_kv` while its KV is on the other side or set aside.  `num_retractions`
-    retractions or preemptions are reported.  `session` is not 0 for a turn.  A turn that `is_refused` is unknown to
+    retractions or preemptions are reported.  `session` is not 0 for a turn.  A request that `is_refused` is unknown to
     clients.
     """
 
@@ -83,6 +83,14 @@ class SglangRequests(Clients[SglangRequest]):
         self.add(SglangRequest(number, req, submission.namespace, is_linked=linked, session=submission.session))
         return number, req
 
+    def refused(self, request: SglangRequest) -> int:
+        """The id that the client gets for a request that the release has rejected.
+
+        There it is a prompt of one token from then on, which ends after its first pass.
+        """
+        request.is_refused = True
+        return self.next_id()
+
     def add(self, request: SglangRequest) -> SglangRequest:
         """Keep a request until it has ended, and note it in the release's object."""
         request.req.swarden = request
@@ -124,7 +132,7 @@ class SglangRequests(Clients[SglangRequest]):
                 request.num_retractions = retractions
                 self._notice(seen.Retracted(number, len(request.req.output_ids), ()))
             if request.finish_reason is None and (reason := self._finish_reason(request)) is not None:
-                if reason == FinishReason.REJECTED:
+                if reason == FinishReason.REJECTED and not request.is_refused:
                     req = request.req
                     lens = len(req.origin_input_ids), req.sampling_params.max_new_tokens
                     self._notice(seen.Rejected(number, *lens, req.finished_reason.message))

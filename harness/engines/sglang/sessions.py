@@ -110,10 +110,7 @@ class SglangSessions(SessionPort):
         self._controller.close(Missing(session_id=str(session)))
 
     def submit(self, submission: Submission) -> int:
-        """A turn: what follows the tokens of the session goes to the release, which puts them before it.
-
-        A turn that the release refuses is a prompt of one token there, which ends after its first pass.
-        """
+        """A turn: what follows the tokens of the session goes to the release, which puts them before it."""
         client = self._clients[submission.session]
         history, tokens = client.history(), list(submission.tokens)
         number = self._requests.next_id()
@@ -125,8 +122,7 @@ class SglangSessions(SessionPort):
         if not is_rejected(req):
             client.turn, client.prompt = request, tokens
             return number
-        request.is_refused = True
-        refused = self._requests.next_id()
+        refused = self._requests.refused(request)
         is_long = len(tokens) >= self._requests.max_len - SPARE_TOKENS
         if not is_long and start == len(history):
             self._notice(seen.TurnRefused(submission.session, refused))

@@ -29,6 +29,8 @@ SGLANG = Releases(
     release_size="6 to 40 MB",
     shared_size="about 60 MB",
     from_environment=("torch",),
+    repository="sgl-project/sglang",
+    sources="python/",
 )
 
 

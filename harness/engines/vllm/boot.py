@@ -62,6 +62,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "maybe_convert_block_hash": ("v1.core.kv_cache_utils:maybe_convert_block_hash",),
     "EngineArgs": ("engine.arg_utils:EngineArgs",),
     "Executor": ("v1.executor.abstract:Executor",),
+    "disable_envs_cache": ("envs:disable_envs_cache",),
     "SchedulerOutput": ("v1.core.sched.output:SchedulerOutput",),
 }
 NEEDS_NO_GPU = {

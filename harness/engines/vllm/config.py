@@ -238,6 +238,8 @@ def plain_config(draw: Draw, *, has: Callable[[str], bool]) -> VllmConfig:
     names = ("max_context_len", "chunk_len", "policy", "prefix_caching", "asynchronous", *runners)
     values = drawn(draw, VllmConfig, *names, "resets_running", "sleeps")
     values["chunk_len"] = max(running, values["chunk_len"])
+    if has("retention_interval"):
+        values["retention_interval"] = draw.one_of((0, 0, None))  # servers have 0
     config = VllmConfig(block_size=size, num_blocks=1 << 20, windows=windows, max_running_requests=running, **values)
     if config.windows:
         config = msgspec.structs.replace(config, windows_first=draw.one_of((True, False)))

@@ -1,6 +1,6 @@
 """Bugs of the block pool, of the states of Mamba layers and of the transfers of a pair, to be planted into a release.
 
-They fit 0.33.0; planting one into a release whose text differs raises StaleMutant.
+They fit 0.33.0; planting one into a release whose text differs raises StalePatch.
 """
 
 from swarden.harness.core.mutant import Mutants

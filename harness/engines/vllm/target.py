@@ -28,6 +28,7 @@ VLLM = Releases(
     release_size="240 to 340 MB",
     shared_size="about 40 MB",
     from_environment=("torch",),
+    repository="vllm-project/vllm",
     kept_files=(".py",),  # its compiled files are GPU libraries
 )
 

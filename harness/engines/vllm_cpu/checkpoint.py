@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.engines.vllm.config import VllmConfig
 
-GEMMA, GPT_OSS = "tiny-gemma3", "tiny-gpt-oss"
-MODELS = (GEMMA, GPT_OSS)
+GEMMA, GPT_OSS, GRANITE, LFM2 = "tiny-gemma3", "tiny-gpt-oss", "tiny-granite4", "tiny-lfm2"
 # Token ids of prompts differ by multiples of 64. Modulo a larger prime they still differ.
 VOCABULARY = 97
 MAX_CONTEXT_LEN = 1024
 SEED, SPREAD = 5, 0.15  # of the weights
 BLOCK_MULTIPLE = 32  # of the tokens of a block, for the kernels of the CPU
+CHUNK = 32  # of the scan of recurrent layers without a cache
 REPEATS = 2  # of each layer: the KV of the first layer shows a token, that of later ones also its prefix
 SIZES: Mapping[str, Any] = {
     "vocab_size": VOCABULARY,
@@ -28,9 +28,73 @@ SIZES: Mapping[str, Any] = {
     "eos_token_id": 2,
     "pad_token_id": 0,
 }
-CLASSES: Mapping[str, tuple[str, Mapping[str, Any]]] = {  # by model: its configuration in transformers, and settings
-    GEMMA: ("Gemma3TextConfig", {"tie_word_embeddings": False, "query_pre_attn_scalar": SIZES["head_dim"]}),
-    GPT_OSS: ("GptOssConfig", {"num_local_experts": 4, "num_experts_per_tok": 2}),
+STATE = 0  # in place of a window: the layer has a recurrent state
+
+
+class Family(NamedTuple):
+    """Models of one class: its configuration in transformers, and its names of full attention and of the other layers.
+
+    `wants` has the values that a setting can have, beside those of all models; `arguments` those of vLLM's EngineArgs.
+    """
+
+    config: str
+    full: str
+    other: str
+    settings: Mapping[str, Any]
+    wants: Mapping[str, Sequence[Any]]
+    arguments: Mapping[str, Any] = {}
+
+
+# Settings whose passes no tiny model runs, each with the value that it can have.
+ALL_WANT: Mapping[str, Sequence[Any]] = {
+    "asynchronous": (False,),
+    "second_runner": (False,),
+    "draft_len": (None,),
+    "external_len": (0,),
+    "cpu_chunks": (0,),
+    "window_block_sizes": ((),),
+    "role": ("both",),
+}
+ATTENTION: Mapping[str, Sequence[Any]] = {"state_groups": (0,)}
+RECURRENT: Mapping[str, Sequence[Any]] = {"windows": ((),), "state_groups": (1, 2, 3, 4)}
+MODELS: Mapping[str, Family] = {
+    GEMMA: Family(
+        "Gemma3TextConfig",
+        *("full_attention", "sliding_attention"),
+        {"tie_word_embeddings": False, "query_pre_attn_scalar": SIZES["head_dim"]},
+        ATTENTION,
+    ),
+    GPT_OSS: Family(
+        "GptOssConfig",
+        *("full_attention", "sliding_attention"),
+        {"num_local_experts": 4, "num_experts_per_tok": 2},
+        {**ATTENTION, "windows_first": (True,)},
+    ),
+    LFM2: Family(
+        "Lfm2Config",
+        *("full_attention", "conv"),
+        {"num_attention_heads": 2, "conv_dim": 64, "block_dim": 64, "block_auto_adjust_ff_dim": False},
+        RECURRENT,
+        # The kernel of the CPU takes the heads of a token for tokens, so it turns them by wrong positions.
+        {"compilation_config": {"custom_ops": ["all", "-rotary_embedding"]}},
+    ),
+    GRANITE: Family(
+        "GraniteMoeHybridConfig",
+        *("attention", "mamba"),
+        {
+            "num_attention_heads": 2,
+            "num_local_experts": 0,
+            "shared_intermediate_size": 64,
+            "mamba_n_heads": 4,
+            "mamba_d_head": 32,
+            "mamba_d_state": 16,
+            "mamba_n_groups": 1,
+            "mamba_chunk_size": MAX_CONTEXT_LEN,  # the worker dies of a prompt that has several chunks
+            "position_embedding_type": "rope",
+            "tie_word_embeddings": False,
+        },
+        {**RECURRENT, "prefix_caching": (False,)},  # the worker dies of the states that a prefix cache keeps
+    ),
 }
 MOST = {  # that the worker is made for
     "num_blocks": 511,
@@ -38,47 +102,52 @@ MOST = {  # that the worker is made for
     "max_context_len": MAX_CONTEXT_LEN,
     "chunk_len": MAX_CONTEXT_LEN,
 }
-UNSUPPORTED = (  # settings whose passes no tiny model runs, each with the value that it can have
-    *(("state_groups", 0), ("draft_len", None), ("external_len", 0), ("cpu_chunks", 0)),
-    *(("asynchronous", False), ("second_runner", False), ("window_block_sizes", ()), ("role", "both")),
-)
 
 
 class Layers(NamedTuple):
-    """The window of each layer in order (None: full attention), and the tokens of a block."""
+    """The window of each layer in order (None: full attention; STATE), and the tokens of a block.
+
+    `keeps_states`: those of recurrent layers are kept for a prefix cache.
+    """
 
     windows: Sequence[int | None]
     block_size: int
+    keeps_states: bool = False
 
 
 def layers_of(config: VllmConfig, model: str) -> Layers:
     """The layers for the groups of a configuration; raises InvalidConfig if no tiny model has them."""
-    for name, want in UNSUPPORTED:
-        if (value := getattr(config, name)) != want:
-            raise InvalidConfig(f"{name} is {value!r}, want {want!r} with model {model}")
-    if model == GPT_OSS and (len(config.windows) != 1 or not config.windows_first):
-        raise InvalidConfig(f"windows is {list(config.windows)}, want one, and windows_first, with model {model}")
+    for name, wanted in {**ALL_WANT, **MODELS[model].wants}.items():
+        if (value := getattr(config, name)) not in wanted:
+            raise InvalidConfig(f"{name} is {value!r}, want {' or '.join(map(repr, wanted))} with model {model}")
+    if model == GPT_OSS and len(config.windows) != 1:
+        raise InvalidConfig(f"windows is {list(config.windows)}, want one with model {model}")
     if len(set(config.windows)) > 1:
         raise InvalidConfig(f"windows is {list(config.windows)}, want equal windows with a model")
     for name, most in MOST.items():
         if (value := getattr(config, name)) > most:
             raise InvalidConfig(f"{name} is {value}, want at most {most} with a model")
-    return Layers(tuple([group.window for group in config.groups] * REPEATS), config.block_size)
+    windows = [STATE if group.has_states else group.window for group in config.groups]
+    return Layers(tuple(windows * REPEATS), config.block_size, bool(config.state_groups) and config.prefix_caching)
 
 
 def write(model: str, layers: Layers, folder: Path) -> Any:
     """Write the checkpoint of a model; returns it as transformers has it, in float32 and with exact attention."""
     torch, transformers = importlib.import_module("torch"), importlib.import_module("transformers")
     transformers.utils.logging.disable_progress_bar()
-    name, settings = CLASSES[model]
-    window = next(filter(None, layers.windows), MAX_CONTEXT_LEN)
-    kinds = ["full_attention" if one is None else "sliding_attention" for one in layers.windows]
-    of_layers = {"layer_types": kinds, "num_hidden_layers": len(kinds), "sliding_window": window}
-    config = getattr(transformers, name)(**SIZES, **settings, **of_layers)
+    family = MODELS[model]
+    kinds = [family.full if window is None else family.other for window in layers.windows]
+    of_layers: dict[str, Any] = {"layer_types": kinds, "num_hidden_layers": len(kinds)}
+    if "windows" not in family.wants:
+        of_layers["sliding_window"] = next(filter(None, layers.windows), MAX_CONTEXT_LEN)
+    config = getattr(transformers, family.config)(**{**SIZES, **family.settings, **of_layers})
     made = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager")
     generator = torch.Generator().manual_seed(SEED)
     with torch.no_grad():
         for parameter in made.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator) * SPREAD)
     made.save_pretrained(folder)
+    for module in made.modules():
+        if hasattr(module, "chunk_size"):
+            module.chunk_size = CHUNK  # not that of the worker: a whole chunk is computed for each token
     return made.eval()

@@ -31,7 +31,7 @@ class RealDevice(Device):
     def __init__(self, config: VllmConfig, model: RealModel) -> None:
         super().__init__(config)
         self._model = model
-        self._memories = [FirstKV(model, group, window) for group, window in enumerate(self.windows)]
+        self._memories = [FirstKV(model, number, group) for number, group in enumerate(config.groups)]
         self._tags: dict[int, array[int]] = {}
         self.output: Any = None  # of the pass that was computed last
         self._from_model: dict[int, Sequence[int]] = {}

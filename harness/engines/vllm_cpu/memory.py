@@ -1,9 +1,13 @@
-"""The KV in memory, compared by tag: each slot that a pass reads has what was first computed for the same tokens."""
+"""The KV in memory, compared by tag: each slot that a pass reads has what was first computed for the same tokens.
+
+Of a recurrent layer, the state that a pass leaves is compared.
+"""
 
 from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from swarden.harness.engines.vllm.config import LayerGroup
 from swarden.harness.engines.vllm.passes import VllmEntry
 from swarden.harness.engines.vllm_cpu.model import LayerMemory, RealModel
 from swarden.harness.kit.tags import ReadTags
@@ -18,9 +22,9 @@ class FirstKV:
     That of earlier runs is not used: a run that has met a bug may have computed wrong KV.
     """
 
-    def __init__(self, model: RealModel, group: int, window: int | None) -> None:
-        self._model, self._group, self._window = model, group, window
-        self._layers: Sequence[LayerMemory] = model.groups[group]
+    def __init__(self, model: RealModel, number: int, group: LayerGroup) -> None:
+        self._model, self._number, self._group = model, number, group
+        self._layers: Sequence[LayerMemory] = model.groups[number]
         self._rows: dict[int, int] = {}
         self._kept: list[Any] = []
 
@@ -29,11 +33,12 @@ class FirstKV:
 
         The KV that the entry has computed first for its tokens is kept.
         """
-        torch, first = self._model.torch, ReadTags.first_of(self._window, entry.start)
-        size = self._layers[0].values.shape[1]
+        torch, (window, block_size, has_states) = self._model.torch, self._group
+        first = entry.end - 1 if has_states else ReadTags.first_of(window, entry.start)
         positions = torch.arange(first, entry.end)
-        units = torch.from_numpy(self._model.table(str(entry.request), self._group))[positions // size].long()
-        slots = positions % size
+        table = torch.from_numpy(self._model.table(str(entry.request), self._number))
+        units = table[positions // block_size].long()
+        slots = positions % self._layers[0].values.shape[1]
         values = [layer.values[units, slots].flatten(1) for layer in self._layers]
         rows = [self._rows.get(tag, -1) for tag in tags[first:]]
         new = [index for index in range(max(0, entry.start - first), len(rows)) if rows[index] < 0]

@@ -3,29 +3,40 @@
 import copy
 import dataclasses
 import os
-import sys
 import tempfile
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 from swarden.harness.engines.vllm.boot import RUNNER_SWITCH, VllmRelease
-from swarden.harness.engines.vllm_cpu.checkpoint import MOST, VOCABULARY, Layers, write
+from swarden.harness.engines.vllm_cpu.checkpoint import MODELS, MOST, STATE, VOCABULARY, Layers, write
 
 ON_CPU = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the worker runs in this process
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "OMP_NUM_THREADS": "1",
+    RUNNER_SWITCH: "0",
+}
+# Of the release's modules, while a model is made.
+REPLACED: Mapping[str, Any] = {
+    # The worker of the CPU runs without triton, which schedulers for model runner V2 pretend to have.
+    "vllm.config.vllm.HAS_TRITON": False,
+    # The class of a model is inspected in another process, which does not have the release on its path.
+    "vllm.model_executor.models.registry._run_in_subprocess": lambda inspect: inspect(),
 }
 LOST = 77.0  # in memory whose KV was lost; a masked position may be read, so it is a number
 
 
 class LayerMemory(NamedTuple):
-    """The values that a layer keeps, as [block, slot, head * size].  Its keys lie packed for the kernels."""
+    """The values that a layer keeps, as [block, slot, ...]; its keys lie packed for the kernels.
+
+    Or a recurrent state, with one slot for the state after the last token computed in a block.
+    """
 
     name: str
     values: Any
@@ -37,10 +48,13 @@ class RealModel:
     def __init__(self, release: VllmRelease, model: str, layers: Layers) -> None:
         self.torch = release.torch
         self._empty = release.part("SchedulerOutput").make_empty
-        with tempfile.TemporaryDirectory(prefix="swarden-") as folder, _without_triton(), warnings.catch_warnings():
+        with ExitStack() as stack, warnings.catch_warnings():
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="swarden-"))
+            for place, value in REPLACED.items():
+                stack.enter_context(patch(place, value))
             warnings.simplefilter("ignore")
             self._without_cache = write(model, layers, Path(folder))
-            os.environ.update(ON_CPU, **{RUNNER_SWITCH: "0"})
+            os.environ.update(ON_CPU, VLLM_CACHE_ROOT=folder)  # nothing is kept beyond this process
             config = release.part("EngineArgs")(
                 model=folder,
                 dtype="float32",
@@ -48,16 +62,19 @@ class RealModel:
                 max_model_len=MOST["max_context_len"],
                 enforce_eager=True,
                 block_size=layers.block_size,
+                enable_prefix_caching=layers.keeps_states or STATE not in layers.windows,
                 max_num_seqs=MOST["max_running_requests"],
                 max_num_batched_tokens=MOST["chunk_len"],
                 num_gpu_blocks_override=MOST["num_blocks"] + 1,
                 use_tqdm_on_load=False,
+                **MODELS[model].arguments,
             ).create_engine_config()
             core = release.part("EngineCore")(config, release.part("Executor").get_class(config), log_stats=False)
+        release.part("disable_envs_cache")()  # the stand-in of a later run may have model runner V2
         self._executor = core.model_executor
         self.runner = self._executor.driver_worker.worker.model_runner
         groups = self.runner.kv_cache_config.kv_cache_groups
-        self.groups = [[self._memory(name) for name in group.layer_names] for group in groups]
+        self.groups = [[one for name in group.layer_names for one in self._memories(name)] for group in groups]
 
     def restart(self) -> None:
         """Forget the requests of the engine before, and all KV: a run depends on no earlier one."""
@@ -65,6 +82,7 @@ class RealModel:
         output = self._empty()
         output.finished_req_ids = set(self.runner.requests)
         self._executor.execute_model(output)
+        self.runner.mamba_state_idx.clear()
         batch = self.runner.input_batch
         array: Any = type(batch.num_tokens_no_spec)
         for value in vars(batch).values():
@@ -77,7 +95,9 @@ class RealModel:
         """Lose all KV."""
         for group in self.groups:
             for layer in group:
-                self._kv(layer.name).fill_(LOST)
+                kv = self._kv(layer.name)
+                for memory in [kv] if isinstance(kv, self.torch.Tensor) else kv:
+                    memory.fill_(LOST)
 
     def execute(self, output: Any) -> None:
         """Run the pass of a scheduler's output; the model reads a token modulo its vocabulary."""
@@ -103,12 +123,13 @@ class RealModel:
             logits = self._without_cache(tokens, use_cache=False).logits[0, len(prompt) - 1 :]
         return logits.log_softmax(-1)
 
-    def _memory(self, name: str) -> LayerMemory:
-        """The second half of each block has its values: see CPUAttentionBackendImpl.forward."""
+    def _memories(self, name: str) -> list[LayerMemory]:
         kv = self._kv(name)
+        if not isinstance(kv, self.torch.Tensor):
+            return [LayerMemory(name, state.unsqueeze(1)) for state in kv]
         blocks, heads, size, _ = kv.shape
-        values = kv.view(blocks, heads, 2 * size, -1)[:, :, size:]
-        return LayerMemory(name, values.transpose(1, 2))
+        values = kv.view(blocks, heads, 2 * size, -1)[:, :, size:]  # see CPUAttentionBackendImpl.forward
+        return [LayerMemory(name, values.transpose(1, 2))]
 
     def _kv(self, name: str) -> Any:
         return self.runner.compilation_config.static_forward_context[name].kv_cache
@@ -126,18 +147,6 @@ def _with_tokens(new: Any) -> Any:
         if (tokens := getattr(new, name, None)) is not None
     }
     return dataclasses.replace(new, **changed)
-
-
-@contextmanager
-def _without_triton() -> Iterator[None]:
-    """The worker of the CPU runs without triton, which schedulers for model runner V2 pretend to have."""
-    module = vars(sys.modules["vllm.config.vllm"])
-    before = module["HAS_TRITON"]
-    module["HAS_TRITON"] = False
-    try:
-        yield
-    finally:
-        module["HAS_TRITON"] = before
 
 
 @cache

@@ -5,7 +5,7 @@ planted.  Sources are public reports of this class for vLLM and its workers on o
 """
 
 from swarden.harness.core.mutant import Mutants
-from swarden.harness.engines.vllm_cpu.checkpoint import GEMMA
+from swarden.harness.engines.vllm_cpu.checkpoint import GEMMA, LFM2
 
 MUTANTS = Mutants(model=GEMMA)
 bug = MUTANTS.bug
@@ -14,6 +14,7 @@ RUNNER = "vllm.v1.worker.gpu_model_runner:GPUModelRunner"
 BATCH = "vllm.v1.worker.gpu_input_batch:InputBatch"
 TABLE = "vllm.v1.worker.block_table:BlockTable"
 TABLES = "vllm.v1.worker.block_table:MultiGroupBlockTable"
+STATES = "vllm.v1.worker.mamba_utils"
 KERNEL = "vllm.v1.attention.backends.cpu_attn:CPUAttentionBackendImpl"
 OF_MEMORY = "kv_is_that_of_its_tokens"
 OF_ANSWERS = "outputs_match_uncached_model"
@@ -114,4 +115,24 @@ bug(
     healthy="self.token_ids_cpu[req_index, start_idx:end_idx] = request.output_token_ids",
     broken="self.token_ids_cpu[req_index, start_idx : max(start_idx, end_idx - 1)] = request.output_token_ids[:-1]",
     caught_by=(OF_MEMORY, OF_ANSWERS),
+)
+
+bug(
+    "running-state-is-not-moved",
+    "the running state of a request stays in its block when the request goes on in the next one",
+    at=f"{STATES}:preprocess_mamba",
+    healthy="if prev_state_idx != -1 and prev_state_idx != curr_state_idx:",
+    broken="if prev_state_idx != -1 and prev_state_idx > curr_state_idx:",
+    caught_by=(OF_MEMORY, OF_ANSWERS),
+    model=LFM2,
+)
+
+bug(
+    "resumed-request-keeps-its-state-column",
+    "a request that resumes reads its state where it was before (the symptom of vllm issue 44637)",
+    at=f"{STATES}:cleanup_mamba_state_idx",
+    healthy="itertools.chain(finished_req_ids, preempted_req_ids, resumed_req_ids)",
+    broken="finished_req_ids",
+    caught_by=(OF_MEMORY, OF_ANSWERS, "IndexError"),
+    model=LFM2,
 )

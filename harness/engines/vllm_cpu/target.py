@@ -28,6 +28,7 @@ from swarden.harness.engines.vllm_cpu.mutants import MUTANTS
 from swarden.harness.kit.settings import Drawn, drawn, within
 
 WINDOW = 40  # ends within a block
+WITH_WINDOWS, WITH_STATES = "windows", "states"
 DRAWN = (
     *("windows", "windows_first", "max_running_requests", "max_context_len", "chunk_len", "policy"),
     *("prefix_caching", "resets_running", "sleeps", "seeds"),
@@ -41,6 +42,7 @@ VLLM_CPU = Releases(
     shared_size="about 300 MB",
     from_environment=("torch",),
     distribution="vllm-cpu",
+    repository="vllm-project/vllm",
 )
 
 
@@ -65,7 +67,7 @@ class VllmCpuTarget(VllmTarget):
     """The engine core of vLLM's build for the CPU, alone."""
 
     name = "vllm-cpu"
-    machines: Mapping[str, MachineSpec] = {ENGINE: MachineSpec(OPS, models=MODELS)}
+    machines: Mapping[str, MachineSpec] = {ENGINE: MachineSpec(OPS, models=tuple(MODELS))}
     config_type = CpuConfig
     releases = VLLM_CPU
     catalog = MUTANTS.all
@@ -91,4 +93,6 @@ class VllmCpuTarget(VllmTarget):
 def random_config(draw: Draw, load: str) -> VllmConfig:
     """An engine core with a small pool for a load; a worker can serve all of them."""
     config = CpuConfig(num_blocks=1 << 16, **drawn(draw, CpuConfig, *DRAWN))
+    if draw.one_of((WITH_WINDOWS, WITH_WINDOWS, WITH_STATES)) == WITH_STATES:
+        config = msgspec.structs.replace(config, windows=(), state_groups=draw.one_of((1, 2)))
     return with_blocks(draw, msgspec.structs.replace(config, **SETTINGS_FOR.get(load, {})))

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.nn import functional
 
 from swarden.engine_under_test.model.attention import Scoring, attention, explicit_attention, visible
 
@@ -78,6 +79,21 @@ def test_attention_of_strided_tensors_is_the_same(scoring, queries):
 
     expected = attention(*some_qkv(queries=queries), mask=some_mask(queries=queries), scoring=scoring)
     torch.testing.assert_close(out, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("queries", [1, 5])
+def test_kernel_may_return_the_heads_behind_the_queries(queries, monkeypatch):
+    """As CUDA's memory-efficient kernel does in float32."""
+    q, k, v = some_qkv(queries=queries)
+    expected = attention(q, k, v, mask=some_mask(queries=queries), scoring=PLAIN)
+    kernel = functional.scaled_dot_product_attention
+
+    def of_other_strides(*tensors, **options):
+        return kernel(*tensors, **options).transpose(1, 2).contiguous().transpose(1, 2)
+
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", of_other_strides)
+
+    assert torch.equal(attention(q, k, v, mask=some_mask(queries=queries), scoring=PLAIN), expected)
 
 
 @pytest.mark.parametrize("queries", [1, 5])

@@ -25,6 +25,7 @@ from swarden.invariants.events import SetAside, TakenOver
 from tests.engine_under_test.builders import MOST_STEPS, EventLog
 from tests.engine_under_test.disaggregation.framed import frame_of, messages_of
 from tests.engine_under_test.model.checkpoints import some_tokens, write_checkpoint
+from tests.engine_under_test.model.device import DEVICE
 
 CLOSE = 1e-10
 SHARED = some_tokens(21, seed=1).tolist()
@@ -81,12 +82,12 @@ def pair_of(checkpoint: Path, config: EngineConfig = CONFIG, *, log: EventLog | 
     """A pair with an observer on the decode side, over a link that encodes each message."""
     here, there = map(Framed, InProcessLink.pair())
     ports = (Ports(link=here), Ports(link=there, observer=log))
-    return create_pair(config, checkpoint=checkpoint, dtype="float64", ports=ports)
+    return create_pair(config, checkpoint=checkpoint, device=str(DEVICE), dtype="float64", ports=ports)
 
 
 def expected(checkpoint: Path, sampling: SamplingParams) -> list[Generation]:
     """The outputs of one engine."""
-    return create_engine(CONFIG, checkpoint=checkpoint, dtype="float64").generate(PROMPTS, sampling)
+    return create_engine(CONFIG, checkpoint=checkpoint, device=str(DEVICE), dtype="float64").generate(PROMPTS, sampling)
 
 
 def expect_same(answers: Sequence[Generation], wanted: Sequence[Generation]) -> None:

@@ -15,6 +15,7 @@ from swarden.engine_under_test.model.tiny import tiny_spec
 from swarden.engine_under_test.ports import Ports, Proposer, Wanted
 from swarden.engine_under_test.sampling import GREEDY, SamplingParams
 from tests.engine_under_test.model.checkpoints import some_tokens, write_checkpoint
+from tests.engine_under_test.model.device import DEVICE
 
 PROMPTS = [some_tokens(count, seed=count).tolist() for count in (5, 17, 30)]
 WAYS = {
@@ -25,7 +26,7 @@ WAYS = {
 
 
 def decoder(family: str = "gemma3", seed: int = 7, **changes: object) -> Decoder:
-    return random_decoder(tiny_spec(family, **changes), seed, torch.float64)
+    return random_decoder(tiny_spec(family, **changes), seed, torch.float64, DEVICE)
 
 
 def greedy_tokens(model: Decoder, tokens: list[int], count: int) -> list[int]:
@@ -33,7 +34,7 @@ def greedy_tokens(model: Decoder, tokens: list[int], count: int) -> list[int]:
     sequence = list(tokens)
     with torch.inference_mode():
         for _ in range(count):
-            sequence.append(int(dense_logits(model, torch.tensor(sequence))[-1].argmax()))
+            sequence.append(int(dense_logits(model, torch.tensor(sequence, device=DEVICE))[-1].argmax()))
     return sequence[len(tokens) :]
 
 

@@ -20,6 +20,7 @@ from swarden.harness.core.faults import FaultPlan
 from swarden.invariants.events import LoadPlanned
 from tests.engine_under_test.builders import EventLog
 from tests.engine_under_test.model.checkpoints import some_tokens
+from tests.engine_under_test.model.device import DEVICE
 
 CLOSE = 1e-10
 PAGE, NUM_PAGES = 4, 60
@@ -44,7 +45,7 @@ SPECS["all kinds"] = tiny_spec_of_all_kinds()
 
 @pytest.fixture(scope="module", params=SPECS)
 def decoder(request) -> Decoder:
-    return random_decoder(SPECS[request.param], 1, torch.float64)
+    return random_decoder(SPECS[request.param], 1, torch.float64, DEVICE)
 
 
 def config_of(decoder: Decoder, config: EngineConfig) -> EngineConfig:
@@ -101,7 +102,9 @@ def kv_of(engine: Engine, tokens: list[int]) -> dict[str, torch.Tensor]:
     bits = {}
     for pool, length in zip(memory.pools, engine.cache.tree.covered_lens(match.length), strict=True):
         pages = memory.ledgers.pages_of(pool.name, match.handles)[-length // PAGE :]
-        kv = memory.store.kv(pool.name).index_select(memory.store.page_dim(pool.name), torch.tensor(pages))
+        kv = memory.store.kv(pool.name).index_select(
+            memory.store.page_dim(pool.name), torch.tensor(pages, device=DEVICE)
+        )
         bits[pool.name] = kv.view(torch.int64)
     return bits
 

@@ -16,6 +16,7 @@ from swarden.engine_under_test.ports import Ports
 from swarden.engine_under_test.request import Generation
 from swarden.engine_under_test.sampling import SamplingParams
 from tests.engine_under_test.model.checkpoints import some_tokens
+from tests.engine_under_test.model.device import DEVICE
 
 CLOSE = 1e-10
 NEW_TOKENS = 10
@@ -56,7 +57,7 @@ SPECS = {family: tiny_spec(family) for family in TINY} | {"all kinds": tiny_spec
 
 @pytest.fixture(scope="module", params=SPECS)
 def decoder(request) -> Decoder:
-    return random_decoder(SPECS[request.param], 1, torch.float64)
+    return random_decoder(SPECS[request.param], 1, torch.float64, DEVICE)
 
 
 def engine_of(decoder: Decoder, config: EngineConfig) -> Engine:
@@ -71,7 +72,7 @@ def expect_same(decoder: Decoder, prompt: list[int], generation: Generation, sam
     """The tokens equal those of the prompt alone, and the logits those of a run without a cache."""
     assert generation.token_ids == alone(decoder, prompt, sampling).token_ids
     with torch.inference_mode():
-        dense = dense_logits(decoder, torch.tensor(prompt + generation.token_ids[:-1]))
+        dense = dense_logits(decoder, torch.tensor(prompt + generation.token_ids[:-1], device=DEVICE))
     logits = generation.logits
     assert set(logits) >= set(range(len(prompt) - 1, len(dense)))
     for position in range(max(generation.cached_tokens, 0), len(dense)):

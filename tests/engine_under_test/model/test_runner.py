@@ -23,6 +23,7 @@ from swarden.engine_under_test.strict import VARIABLE
 from swarden.invariants.events import Launched
 from tests.engine_under_test.builders import EventLog
 from tests.engine_under_test.model.checkpoints import some_tokens, write_checkpoint
+from tests.engine_under_test.model.device import DEVICE
 
 BARE = EngineConfig(page_size=4, full_pages=40, max_running_requests=3, max_context_len=128)
 PROMPT = some_tokens(17).tolist()
@@ -112,7 +113,7 @@ def test_configuration_that_does_not_fit_the_model_raises_with_the_key(family, g
 
 
 def test_engine_from_a_checkpoint_generates(checkpoint):
-    engine = create_engine(BARE, checkpoint=str(checkpoint))
+    engine = create_engine(BARE, checkpoint=str(checkpoint), device=str(DEVICE))
 
     answers = engine.generate([PROMPT, PROMPT[:5]], SamplingParams(max_new_tokens=6))
 
@@ -122,7 +123,7 @@ def test_engine_from_a_checkpoint_generates(checkpoint):
 
 @pytest.mark.parametrize("chunk_len", [None, 5])
 def test_outputs_have_the_logits_of_every_computed_position(checkpoint, chunk_len):
-    engine = create_engine(replace(BARE, chunk_len=chunk_len), checkpoint=checkpoint)
+    engine = create_engine(replace(BARE, chunk_len=chunk_len), checkpoint=checkpoint, device=str(DEVICE))
 
     [answer, plain] = engine.generate([PROMPT], SamplingParams(4, return_logits=True)) + engine.generate(
         [PROMPT], SamplingParams(4)
@@ -135,7 +136,7 @@ def test_outputs_have_the_logits_of_every_computed_position(checkpoint, chunk_le
 
 
 def test_stop_token_ends_a_request(checkpoint):
-    engine = create_engine(BARE, checkpoint=checkpoint)
+    engine = create_engine(BARE, checkpoint=checkpoint, device=str(DEVICE))
     drawn = SamplingParams(8, temperature=3.0, seed=1)
     [answer] = engine.generate([PROMPT], drawn)
 
@@ -145,7 +146,7 @@ def test_stop_token_ends_a_request(checkpoint):
 
 
 def test_requests_without_a_seed_get_different_tokens(checkpoint):
-    engine = create_engine(BARE, checkpoint=checkpoint)
+    engine = create_engine(BARE, checkpoint=checkpoint, device=str(DEVICE))
 
     drawn = engine.generate([PROMPT] * 3, SamplingParams(12, temperature=3.0))
     seeded = engine.generate([PROMPT] * 3, SamplingParams(12, temperature=3.0, seed=5))
@@ -156,7 +157,7 @@ def test_requests_without_a_seed_get_different_tokens(checkpoint):
 
 def test_level_census_poisons_freed_pages(checkpoint, monkeypatch):
     monkeypatch.setenv(VARIABLE, "census")
-    engine = create_engine(BARE, checkpoint=checkpoint)
+    engine = create_engine(BARE, checkpoint=checkpoint, device=str(DEVICE))
 
     engine.generate([PROMPT], SamplingParams(4))
     engine.flush()
@@ -180,7 +181,7 @@ def test_unusable_argument_raises_with_its_name(checkpoint, given, line):
 
 
 def test_bfloat16_checkpoint_generates(checkpoint):
-    engine = create_engine(BARE, checkpoint=checkpoint, dtype="bfloat16")
+    engine = create_engine(BARE, checkpoint=checkpoint, device=str(DEVICE), dtype="bfloat16")
 
     [answer] = engine.generate([PROMPT], SamplingParams(4, return_logits=True))
 
@@ -189,7 +190,7 @@ def test_bfloat16_checkpoint_generates(checkpoint):
 
 @pytest.mark.parametrize("token", [128, -1])
 def test_prompt_with_an_unknown_token_is_rejected(checkpoint, token):
-    engine = create_engine(BARE, checkpoint=checkpoint)
+    engine = create_engine(BARE, checkpoint=checkpoint, device=str(DEVICE))
 
     rejected, served = engine.generate([[5, token], PROMPT], SamplingParams(2))
 
@@ -224,7 +225,7 @@ def test_default_windowed_pool_allows_full_chunks(checkpoint, chunk_len):
 
 
 def test_outputs_of_other_requests_during_generate_come_with_the_next_step(checkpoint):
-    engine = create_engine(BARE, checkpoint=checkpoint)
+    engine = create_engine(BARE, checkpoint=checkpoint, device=str(DEVICE))
     other = engine.submit(PROMPT, SamplingParams(3))
 
     engine.generate([PROMPT[:6]], SamplingParams(6))
@@ -236,7 +237,7 @@ def test_outputs_of_other_requests_during_generate_come_with_the_next_step(check
 
 
 def test_generate_on_a_paused_engine_raises(checkpoint):
-    engine = create_engine(BARE, checkpoint=checkpoint)
+    engine = create_engine(BARE, checkpoint=checkpoint, device=str(DEVICE))
     engine.pause()
 
     with pytest.raises(EngineError, match="paused: "):
@@ -244,7 +245,7 @@ def test_generate_on_a_paused_engine_raises(checkpoint):
 
 
 def test_logits_do_not_keep_the_logits_of_the_pass(checkpoint):
-    engine = create_engine(BARE, checkpoint=checkpoint)
+    engine = create_engine(BARE, checkpoint=checkpoint, device=str(DEVICE))
 
     [answer] = engine.generate([PROMPT], SamplingParams(2, return_logits=True))
 

@@ -1,18 +1,21 @@
 """The bugs that were found in releases: each op-log fails on the releases that have its bug, and passes on the others.
 
-docs/findings/ explains each bug.  The healthy op-logs failed once by a fault of the harness.
+The bugs are in harness/engines/sglang/findings.  The healthy op-logs failed once by a fault of the harness.
 """
 
 from pathlib import Path
 
 import pytest
 
+import swarden.harness.engines.sglang
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.releases import parsed
+from tests.engines.some_findings import laws_with, misplaced, op_logs_of, plant_all
 from tests.engines.some_laws import law_of, laws_of
 
-OPLOGS, HEALTHY = (Path(__file__).parent / folder for folder in ("oplogs", "healthy"))
-BUGS = {  # by op-log: the first release that has the bug, and the first that has not; of those that were tried
+HEALTHY = Path(__file__).parent / "healthy"
+OPLOGS = Path(swarden.harness.engines.sglang.__file__).with_name("findings")
+BUGS = {  # without a file yet, by op-log: the first release that has the bug, and the first that has not
     "chunked-prefill-out-of-memory": ("0.5.10.post1", "0.5.11"),
     "live-node-without-windowed-pages": ("0.5.10.post1", "0.5.11"),
     "use-after-free-of-a-locked-node": ("0.5.10.post1", "0.5.15.post1"),
@@ -33,11 +36,9 @@ BUGS = {  # by op-log: the first release that has the bug, and the first that ha
     "preempted-request-lost": ("0.5.11", "0.5.22"),
     "mixed-batch-out-of-memory": ("0.5.11", "0.5.21"),
     "truncated-prompt-answered": ("0.5.17", "0.5.18"),
-    "prompt-never-admitted": ("0.5.11", None),
     "resumed-prompt-never-fits": ("0.5.13", None),
     "prompt-never-preallocated": ("0.5.10.post1", None),
     "page-freed-while-sent": ("0.5.21", None),
-    "running-turn-freed": ("0.5.22", None),
     "pause-ignored-by-a-pair": ("0.5.10.post1", "0.5.11"),
     "verify-out-of-memory": ("0.5.10.post1", "0.5.11"),
     "paged-free-keeps-mapping": ("0.5.10.post1", "0.5.14"),
@@ -55,8 +56,32 @@ BUGS = {  # by op-log: the first release that has the bug, and the first that ha
     "retracted-turn-is-over": ("0.5.20", None),
     "retracted-turn-keeps-pages": ("0.5.11", None),
     "load-back-locks-resident-window": ("0.5.12", None),
-    "second-chunked-request": ("0.5.21", None),
 }
+
+
+@pytest.mark.parametrize("shown", op_logs_of("sglang"), ids=str)
+def test_op_log_fails_only_on_the_releases_that_have_its_bug(shown, on_release, release):
+    engine = f"sglang=={release}"
+
+    laws = on_release(release, laws_with, shown.path, engine)
+
+    assert (law_of(shown.path, engine) in laws) is shown.span.has(release)
+
+
+@pytest.mark.parametrize("shown", op_logs_of("sglang"), ids=str)
+def test_op_log_passes_with_the_fix_of_its_bug(shown, on_release, release):
+    if shown.bug.patch_for(release) is None:
+        pytest.skip("no fix fits this release")
+
+    assert on_release(release, laws_with, shown.path, f"sglang=={release}", shown.bug.name) == set()
+
+
+def test_all_fixes_of_a_release_fit_together(on_release, release):
+    assert on_release(release, plant_all, f"sglang=={release}")
+
+
+def test_code_of_each_bug_is_where_its_file_says(release):
+    assert misplaced(f"sglang=={release}") == []
 
 
 @pytest.mark.parametrize("name", BUGS)
@@ -74,7 +99,9 @@ def test_finding_fails_only_on_the_releases_that_have_it(name, on_release, relea
 
 
 def test_every_op_log_is_of_a_known_bug():
-    assert {path.stem for path in OPLOGS.iterdir()} == set(BUGS)
+    of_files = {shown.path.stem for shown in op_logs_of("sglang")}
+
+    assert {path.stem for path in OPLOGS.glob("*.oplog")} == {*BUGS, *of_files}
 
 
 @pytest.mark.parametrize("path", sorted(HEALTHY.iterdir()), ids=lambda path: path.stem)

@@ -3,7 +3,8 @@
 import pytest
 
 from swarden.engine_under_test.window import kept_len, window_frontier
-from swarden.harness.core.mutant import Hunk, Mutant, StaleMutant
+from swarden.harness.core.mutant import Hunk, Mutant
+from swarden.harness.core.patch import StalePatch
 from swarden.harness.engines.own.mutants.catalog import BY_ID
 from swarden.invariants.laws.memory.pools import pools_conserve_units
 from swarden.invariants.windows import lookback
@@ -45,7 +46,7 @@ def test_hunk_whose_text_does_not_occur_once_is_stale(healthy, times, shown):
     """The message is one line: the mutant, the target, the beginning of the text and its number of occurrences."""
     stale = Mutant("B0", "nowhere", (Hunk(WINDOW, healthy, "pass"),), ())
 
-    with pytest.raises(StaleMutant) as raised, stale.planted():
+    with pytest.raises(StalePatch) as raised, stale.planted():
         pass
 
     assert str(raised.value) == f"B0: {WINDOW} has {shown} {times} times; want it once"
@@ -54,7 +55,7 @@ def test_hunk_whose_text_does_not_occur_once_is_stale(healthy, times, shown):
 def test_hunk_without_a_text_is_stale():
     stale = Mutant("B0", "nowhere", (Hunk(WINDOW, "", "pass"),), ())
 
-    with pytest.raises(StaleMutant, match=r"has '' [0-9]+ times; want it once"), stale.planted():
+    with pytest.raises(StalePatch, match=r"has '' [0-9]+ times; want it once"), stale.planted():
         pass
 
 
@@ -79,7 +80,7 @@ def test_hunk_without_a_text_is_stale():
         pytest.param(
             "swarden.invariants.windows:lookback",
             "1 +",
-            "with the bug is not valid Python: invalid syntax",
+            "with the change is not valid Python: invalid syntax",
             id="syntax",
         ),
     ],
@@ -87,7 +88,7 @@ def test_hunk_without_a_text_is_stale():
 def test_target_that_cannot_be_changed_is_stale(target, broken, why):
     stale = Mutant("B0", "nowhere", (Hunk(target, "window - 1", broken),), ())
 
-    with pytest.raises(StaleMutant) as raised, stale.planted():
+    with pytest.raises(StalePatch) as raised, stale.planted():
         pass
 
     assert str(raised.value).startswith(f"B0: {target} {why}")
@@ -97,7 +98,7 @@ def test_no_hunk_is_planted_if_one_is_stale():
     good = BY_ID["B14"].hunks[0]
     half_stale = Mutant("B0", "nowhere", (good, Hunk(WINDOW, "return nothing_of_the_kind", "pass")), ())
 
-    with pytest.raises(StaleMutant), half_stale.planted():
+    with pytest.raises(StalePatch), half_stale.planted():
         pass
 
     assert kept_len(window=2, page_size=16) == 16

@@ -2,6 +2,7 @@
 
 import pytest
 
+from swarden.harness.core.changes import UNCHANGED
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.ops import Pressure, Step, Submit
 from swarden.harness.core.registry import target_of
@@ -14,7 +15,7 @@ OPS = [Submit(tokens=(1, 2, 3, 4, 5), max_new_tokens=3), Submit(tokens=(1, 2, 9)
 
 
 def build(**config):
-    return Build(ENGINE, "engine", [CONFIG | config], "", None)
+    return Build(ENGINE, "engine", [CONFIG | config], "", UNCHANGED)
 
 
 def test_outputs_are_those_of_the_system_in_this_process():
@@ -38,7 +39,7 @@ def test_error_in_the_process_is_raised_here_and_the_process_goes_on():
 
 def test_death_of_the_process_is_an_error_and_the_next_system_has_a_new_one():
     remote = RemoteSystem(build())
-    _process_of(ENGINE, None).kill()
+    _process_of(ENGINE).kill()
 
     with pytest.raises(TwinFailed, match="the process of the twin ended in do"):
         remote.do(Step())

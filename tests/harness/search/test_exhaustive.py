@@ -7,10 +7,11 @@ from itertools import product
 
 import pytest
 
+from swarden.harness.core.changes import Changes
 from swarden.harness.core.oplog import Header
 from swarden.harness.core.ops import Drain, Flush, Pause, Step, Submit
 from swarden.harness.core.registry import target_of
-from swarden.harness.core.replay import failure_like, planted
+from swarden.harness.core.replay import failure_like
 from swarden.harness.core.system import EngineSystem
 from swarden.harness.core.target_fault import TargetFault
 from swarden.harness.search.exhaustive import Exploration, ExploredEngine, alphabet_of, key_of, tiny_config
@@ -24,7 +25,7 @@ def explored(depth, *, machine="engine", mutant=None, ops=None, **options):
     config = tiny_config(OWN, {})
     header = Header(engine="swarden", machine=machine, configs=[OWN.encode(config)], mutant=mutant)
     alphabet = [op for op in alphabet_of(OWN, machine, config) if ops is None or isinstance(op, ops)]
-    with planted(OWN, mutant):
+    with Changes(mutant).planted(OWN):
         return list(
             Exploration(ExploredEngine(header, alphabet), **{"workers": 1, "seconds": 60} | options).levels(depth)
         )

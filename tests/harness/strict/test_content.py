@@ -17,12 +17,14 @@ from swarden.fakes.clock import FakeClock
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.mutant import Hunk, Mutant
 from swarden.harness.engines.own.content.passes import sampled
-from swarden.harness.engines.own.models import tiny_model
+from swarden.harness.engines.own.models import ON_CUDA, tiny_model
 from swarden.harness.strict.checker import LOGS, SHARE, share_of
 from swarden.invariants.events import SetAside
 from tests.engine_under_test.builders import EventLog
+from tests.engine_under_test.model.device import DEVICE
 from tests.harness.strict.some_traffic import Watched, some_config
 
+MODEL = "tiny-gemma3" + (ON_CUDA if DEVICE.type == "cuda" else "")
 PROMPTS = [list(range(first, first + length)) for first, length in enumerate((37, 5, 30, 37, 16, 22))]
 HOSTED = {"host_full_pages": 60, "host_swa_pages": 60, "load_back_threshold": 1}
 CONFIGS = {
@@ -41,7 +43,7 @@ def _elsewhere(tmp_path, monkeypatch):
 
 
 def model_ports(config):
-    return Ports(ModelForward(tiny_model("tiny-gemma3", config).decoder), FakeClock())
+    return Ports(ModelForward(tiny_model(MODEL, config).decoder), FakeClock())
 
 
 @pytest.mark.parametrize("share", ["1", "0.1"])
@@ -149,8 +151,8 @@ BACKUPS_IN_REVERSE = Mutant(
     hunks=(
         Hunk(
             "swarden.engine_under_test.host.backups:Backups.begin",
-            healthy="zip(page_indices(one, self._memory.page_size), on_device, strict=True)",
-            broken="zip(page_indices(one, self._memory.page_size), on_device[::-1], strict=True)",
+            before="zip(page_indices(one, self._memory.page_size), on_device, strict=True)",
+            after="zip(page_indices(one, self._memory.page_size), on_device[::-1], strict=True)",
         ),
     ),
     caught_by=(),
@@ -161,8 +163,8 @@ LOADS_A_PAGE_TOO_LATE = Mutant(
     hunks=(
         Hunk(
             "swarden.engine_under_test.host.loads:Loads.begin",
-            healthy="zip(places, node.host.pages[component], strict=True)",
-            broken="zip(places, node.host.pages[component][1:] + node.host.pages[component][:1], strict=True)",
+            before="zip(places, node.host.pages[component], strict=True)",
+            after="zip(places, node.host.pages[component][1:] + node.host.pages[component][:1], strict=True)",
         ),
     ),
     caught_by=(),

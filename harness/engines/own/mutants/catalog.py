@@ -1,4 +1,4 @@
-"""The catalogue of known bugs by number: planted, waiting, excluded by design, or detected by a test only.
+"""The catalogue of mutants by number: planted, waiting, excluded by design, or detected by a test only.
 
 The bugs are those of the Mutants of each module of this package, and its module-level values.
 """

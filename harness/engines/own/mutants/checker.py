@@ -15,8 +15,8 @@ CHECK_KNOWS_NO_WINDOWS = DetectedByTest(
     hunks=(
         Hunk(
             "swarden.invariants.laws.memory.tree:live_nodes_hold_their_pages",
-            healthy="components = change.after.components",
-            broken=(
+            before="components = change.after.components",
+            after=(
                 "components = change.after.components\n    "
                 "if any(one.window for one in components) and change.after.nodes:\n        raise NotImplementedError"
             ),

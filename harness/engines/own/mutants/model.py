@@ -77,8 +77,8 @@ THETAS_ARE_SWAPPED = DetectedByTest(
     hunks=(
         Hunk(
             "swarden.engine_under_test.model.decoder:Decoder.hidden",
-            healthy="for table in self._rotations]",
-            broken="for table in self._rotations[::-1]]",
+            before="for table in self._rotations]",
+            after="for table in self._rotations[::-1]]",
         ),
     ),
     detected_by="tests/quality/test_model_mutants.py",

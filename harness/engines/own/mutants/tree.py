@@ -171,7 +171,7 @@ bug(
 LOCK_IS_NO_USE = DetectedByTest(
     id="S19",
     source="a lock does not count as a use of its nodes: a prefix that many requests share is evicted first",
-    hunks=(Hunk(f"{CACHE}.lock", healthy="self.tree.touch(list(node.upward()))", broken="pass"),),
+    hunks=(Hunk(f"{CACHE}.lock", "self.tree.touch(list(node.upward()))", "pass"),),
     detected_by="tests/quality/parts/test_parts.py",
 )
 

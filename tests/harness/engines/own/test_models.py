@@ -10,7 +10,7 @@ from swarden.engine_under_test.config import EngineConfig
 from swarden.engine_under_test.model.decoder import dense_logits
 from swarden.engine_under_test.strict import LEVELS, VARIABLE
 from swarden.harness.core.ops import Abort, Drain, Inject, Recipe, Step, Submit
-from swarden.harness.engines.own.models import MODELS, VOCABULARY, tiny_model
+from swarden.harness.engines.own.models import FAMILIES, VOCABULARY, tiny_model
 from swarden.invariants.events import Compared, Read, Written
 from tests.harness.driving import own_driver
 
@@ -46,7 +46,7 @@ def driven(model, config, *ops):
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", FAMILIES)
 def test_logits_of_a_healthy_engine_equal_those_without_a_cache(model, config):
     """The run has chunks, a failed pass, shared prefixes and an abort."""
     driver, events = driven(model, config, *OPS)
@@ -116,7 +116,7 @@ def test_layers_of_a_model_match_the_pools(config, kinds):
     assert spec.sliding_window == config.sliding_window
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", FAMILIES)
 def test_padded_batch_without_a_cache_equals_the_decoder_alone(model):
     """The two implementations of attention share no code."""
     decoder, without_cache = tiny_model(model, THREE)

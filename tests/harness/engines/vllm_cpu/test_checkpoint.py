@@ -3,7 +3,7 @@
 import pytest
 
 from swarden.harness.core.errors import InvalidConfig
-from swarden.harness.engines.vllm_cpu.checkpoint import GEMMA, GPT_OSS, Layers, layers_of
+from swarden.harness.engines.vllm_cpu.checkpoint import GEMMA, GPT_OSS, LFM2, STATE, Layers, layers_of
 from swarden.harness.engines.vllm_cpu.target import CpuConfig
 
 
@@ -26,9 +26,11 @@ def test_layers_are_those_of_the_groups_twice(settings, windows):
         ({"num_blocks": 512}, GEMMA, "num_blocks is 512, want at most 511 with a model"),
         ({"chunk_len": 2048}, GEMMA, "chunk_len is 2048, want at most 1024 with a model"),
         ({"max_running_requests": 17}, GEMMA, "max_running_requests is 17, want at most 16 with a model"),
+        ({"windows": ()}, GPT_OSS, "windows is [], want one with model tiny-gpt-oss"),
+        ({"state_groups": 1}, LFM2, "windows is (40,), want () with model tiny-lfm2"),
         ({"windows": (40, 24)}, GEMMA, "windows is [40, 24], want equal windows with a model"),
         ({"draft_len": 3}, GEMMA, "draft_len is 3, want None with model tiny-gemma3"),
-        ({"windows_first": False}, GPT_OSS, "windows is [40], want one, and windows_first, with model tiny-gpt-oss"),
+        ({"windows_first": False}, GPT_OSS, "windows_first is False, want True with model tiny-gpt-oss"),
     ],
 )
 def test_configuration_that_no_worker_or_model_serves_is_refused(settings, model, told):
@@ -36,6 +38,10 @@ def test_configuration_that_no_worker_or_model_serves_is_refused(settings, model
         layers_of(CpuConfig(**settings), model)
 
     assert str(refused.value) == told
+
+
+def test_states_follow_full_attention_and_are_kept_for_a_prefix_cache():
+    assert layers_of(CpuConfig(windows=(), state_groups=2), LFM2) == Layers((None, STATE, STATE) * 2, 32, True)
 
 
 def test_blocks_that_the_kernels_lack_are_refused():

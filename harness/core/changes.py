@@ -1,0 +1,49 @@
+"""The changes to an engine's code with which a run is made."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import NamedTuple
+
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.mutant_file import mutant_of
+from swarden.harness.core.patch import Patch
+from swarden.harness.core.target import Target
+
+
+class Changes(NamedTuple):
+    """A mutant, and the fixes of known bugs, by their names; they are planted in this order."""
+
+    mutant: str | None = None
+    fixes: tuple[str, ...] = ()
+
+    def patches(self, target: Target) -> list[Patch]:
+        """Raises UsageError for a name that the target does not have, and for a fix that does not fit its version."""
+        mutants = [mutant_of(target, self.mutant).patch] if self.mutant is not None else []
+        return [*mutants, *map(target.fix, self.fixes)]
+
+    @contextmanager
+    def planted(self, target: Target) -> Iterator[None]:
+        """Run the body with the changes in the code; raises UsageError if one is unknown or does not fit."""
+        patches = self.patches(target)
+        if patches:
+            target.prepare_process()
+        with ExitStack() as stack:
+            for patch in patches:
+                stack.enter_context(patch.planted())
+            yield
+
+
+UNCHANGED = Changes()
+ALL = "all"
+
+
+def fixes_of(target: Target, names: Sequence[str]) -> tuple[str, ...]:
+    """The names of fixes, where ALL stands for each one that fits the version; raises UsageError if one does not."""
+    version = target.version()
+    fitting = [name for name, bug in target.known_bugs().items() if bug.patch_for(version) is not None]
+    if ALL in names and not fitting:
+        raise UsageError(f"fix all: no fix of a known bug fits {target.name} {version}; leave it out")
+    found = [one for name in names for one in (fitting if name == ALL else [name])]
+    for name in found:
+        target.fix(name)
+    return tuple(dict.fromkeys(found))

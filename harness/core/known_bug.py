@@ -1,0 +1,167 @@
+"""A known bug of a release: its symptom, its cause, its releases, the fix, and its op-logs.
+
+Each bug of an engine is a file `findings/NAME.toml` beside the engine's target; `NAME.oplog` shows it, and further
+op-logs are `NAME--WHAT.oplog`.  The documents are made from these files, a fix is planted from them, and a failure is
+known if its log passes with the fix.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Literal
+
+import msgspec
+
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.patch import Hunk, Patch
+from swarden.harness.core.releases import parsed
+from swarden.harness.core.validation import validation_text
+
+Text = Annotated[str, msgspec.Meta(min_length=1)]
+Version = Annotated[str, msgspec.Meta(pattern=r"^\d+\.\d+\.\d+(\.post\d+)?$")]
+Date = Annotated[str, msgspec.Meta(pattern=r"^20\d\d-[01]\d-[0-3]\d$")]
+Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
+Verdict = Annotated[str, msgspec.Meta(pattern=r"^(comment on (issue|pull) \d+|new issue|private|not worth posting)$")]
+PRIVATE = "private"
+
+
+class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A table of the file; unknown keys are refused."""
+
+
+class Span(Record, frozen=True, kw_only=True):
+    """The releases that have a bug: `first` is the first one, `fixed` the first later one that has it not.
+
+    Both are of the releases that were tried.  `fixed` is left out while there is none.
+    """
+
+    first: Version
+    fixed: Version | None = None
+
+    def has(self, version: str) -> bool:
+        release = parsed(version)
+        return parsed(self.first) <= release and (self.fixed is None or release < parsed(self.fixed))
+
+
+class Log(Record, frozen=True, kw_only=True):
+    """What an op-log shows, and the releases on which it fails, if they are not those of the bug."""
+
+    shows: str = ""
+    releases: Span | None = None
+
+
+class Place(Record, frozen=True, kw_only=True):
+    """A line of a file, from the folder of the package on, in the function or class `name`."""
+
+    file: Text
+    line: Annotated[int, msgspec.Meta(ge=1)]
+    name: Text
+
+
+class Related(Record, frozen=True, kw_only=True):
+    """An issue or a pull request, of the engine's repository or of another one, and its relation to the bug."""
+
+    kind: Literal["issue", "pull"]
+    number: Annotated[int, msgspec.Meta(ge=1)]
+    state: Literal["open", "closed", "merged"]
+    relation: Text
+    repository: str = ""
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, (self.repository, self.kind, str(self.number))))
+
+
+class Fix(Record, frozen=True, kw_only=True):
+    """A patch that takes the bug away in the releases from the first to the last one that are named."""
+
+    releases: tuple[Version, Version]
+    hunks: Annotated[tuple[Hunk, ...], msgspec.Meta(min_length=1)]
+
+    def fits(self, version: str) -> bool:
+        first, last = map(parsed, self.releases)
+        return first <= parsed(version) <= last
+
+
+class Document(Record, frozen=True, kw_only=True):
+    """The sections of a bug's document, in Markdown, beside its cause and its fix.
+
+    `flags` are the options of the server, `steps` lead to the failure, `sizes` says at which sizes it happens and how
+    likely it is, `recovery` what ends the effect (an abort, a flush, a restart), `argument` why the engine is at fault
+    and not its adapter.
+    """
+
+    environment: Text
+    flags: str = ""
+    steps: Annotated[tuple[Text, ...], msgspec.Meta(min_length=1)]
+    expected: Text
+    actual: Text
+    suggestion: str = ""
+    sizes: Text
+    recovery: Text
+    argument: str = ""
+    notes: str = ""
+    code_release: Version
+    code: Annotated[tuple[Place, ...], msgspec.Meta(min_length=1)]
+
+
+class KnownBug(Span, frozen=True, kw_only=True):
+    """One bug.
+
+    `effect` is what clients notice, `tried` the newest release that was tried.  `fingerprints` are those that its
+    failures can have, that of its own op-log first.  `searched` is the date of the last search for related issues and
+    pull requests, `verdict` what to do with the bug upstream.  `logs` has, by the name of an op-log, what a further
+    one shows, and its releases if they are not those of the bug.
+    A bug is private if a client can stop a server, or read data of others, with it: it has no document.
+    """
+
+    name: Name
+    folder: str
+    title: Text
+    effect: Text
+    cause: Text
+    tried: Version
+    fingerprints: Annotated[tuple[Text, ...], msgspec.Meta(min_length=1)]
+    searched: Date
+    verdict: Verdict
+    upstream: tuple[Related, ...] = ()
+    logs: dict[str, Log] = {}
+    fixes: tuple[Fix, ...] = ()
+    document: Document | None = None
+
+    def __post_init__(self) -> None:
+        if self.verdict == PRIVATE and self.document is not None:
+            raise ValueError("a private bug has no document; remove it")
+
+    @property
+    def oplogs(self) -> dict[Path, Span]:
+        """The op-logs, the bug's own first, each with the releases on which it fails."""
+        own = Path(self.folder) / f"{self.name}.oplog"
+        further = sorted(Path(self.folder).glob(f"{self.name}--*.oplog"))
+        return {path: self.logs.get(path.stem, Log()).releases or self for path in (own, *further)}
+
+    def patch_for(self, version: str) -> Patch | None:
+        """The fix for a release; None if no fix fits it."""
+        return next((Patch(self.name, fix.hunks) for fix in self.fixes if fix.fits(version)), None)
+
+
+@cache
+def known_bugs_in(folder: Path) -> Mapping[str, KnownBug]:
+    """The bugs in a folder by name; raises UsageError for a file that is none.  No folder has no bugs."""
+    bugs = {path.stem: _read(path) for path in sorted(folder.glob("*.toml"))}
+    return MappingProxyType(bugs)
+
+
+def _read(path: Path) -> KnownBug:
+    try:
+        raw = tomllib.loads(path.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: not TOML: {error}; correct it") from error
+    if derived := raw.keys() & {"name", "folder"}:
+        raise UsageError(f"{path}: has {min(derived)}, which is that of the file; remove it")
+    raw |= {"name": path.stem, "folder": str(path.parent)}
+    try:
+        return msgspec.convert(raw, KnownBug)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{path}: {validation_text(raw, error)}; correct it") from error

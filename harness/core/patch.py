@@ -1,0 +1,196 @@
+"""A patch: replacements in the source of functions, which are planted into the running code and taken out again.
+
+A mutant plants a bug, a fix takes the known bug of a release away.  Patches of one function can be planted one after
+the other: each replaces text in what those before have left.
+"""
+
+import __future__
+
+import ast
+import inspect
+import linecache
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from types import CodeType, FunctionType
+from typing import NamedTuple
+
+import msgspec
+
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.imports import name_of_today
+from swarden.invariants.invariant import Invariant
+
+PLANTED = "__swarden_planted__"  # the attribute of a function with its planted changes
+
+
+class StalePatch(UsageError):
+    """A hunk does not fit the code; the message names the patch, the function and the text."""
+
+
+class Hunk(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A replacement in the source of a function, `at` "module:qualified.name": `before` occurs once."""
+
+    at: str
+    before: str
+    after: str
+
+
+class Change(NamedTuple):
+    """A planted change of one function: the patch, the new source, and the code that it replaces."""
+
+    patch: str
+    source: str
+    replaced: CodeType
+
+
+@dataclass(frozen=True)
+class Patch:
+    """Hunks that are planted together; tracebacks of the changed functions show the `name`."""
+
+    name: str
+    hunks: tuple[Hunk, ...]
+
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        """Run the body with the patch planted; raises StalePatch before any change.
+
+        Planting a planted patch again has no effect.  Patches are taken out in the reverse order.
+        """
+        missing = [place for place in self.places if not self._is_in(self._function(place))]
+        changed = {place: self._changed(place) for place in missing}
+        for place, (source, code) in changed.items():
+            function = self._function(place)
+            _changes(function).append(Change(self.name, source, function.__code__))
+            function.__code__ = code
+        try:
+            yield
+        finally:
+            for place in reversed(missing):
+                function = self._function(place)
+                function.__code__ = _changes(function).pop().replaced
+
+    @contextmanager
+    def removed(self) -> Iterator[None]:
+        """Run the body without the patch, within `planted`; it must be the last one planted."""
+        functions = [self._function(place) for place in self.places]
+        codes = [function.__code__ for function in functions]
+        for function in functions:
+            last = _changes(function)[-1]
+            assert last.patch == self.name, f"{last.patch} is planted over {self.name}"
+            function.__code__ = last.replaced
+        try:
+            yield
+        finally:
+            for function, code in zip(functions, codes, strict=True):
+                function.__code__ = code
+
+    @property
+    def is_planted(self) -> bool:
+        """Whether the patch is planted in this process now."""
+        return all(self._is_in(self._function(place)) for place in self.places)
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The distinct functions that are changed."""
+        return tuple(dict.fromkeys(hunk.at for hunk in self.hunks))
+
+    def _is_in(self, function: FunctionType) -> bool:
+        return self.name in [change.patch for change in _changes(function)]
+
+    def _function(self, place: str) -> FunctionType:
+        try:
+            return _function(place)
+        except (ImportError, AttributeError, ValueError, TypeError) as error:
+            raise StalePatch(f"{self.name}: {place} is not a function whose code can be changed: {error}") from error
+
+    def _changed(self, place: str) -> tuple[str, CodeType]:
+        """The source and the code of a function with this patch."""
+        function = self._function(place)
+        changes = _changes(function)
+        try:
+            source = changes[-1].source if changes else _source(function)
+        except OSError as error:
+            raise StalePatch(f"{self.name}: {place} is not a function whose code can be changed: {error}") from error
+        for hunk in self.hunks:
+            if hunk.at == place:
+                if (times := source.count(hunk.before)) != 1:
+                    raise StalePatch(f"{self.name}: {place} has {_shown(hunk.before)} {times} times; want it once")
+                source = source.replace(hunk.before, hunk.after)
+        names = ", ".join([*(change.patch for change in changes), self.name])
+        original = changes[0].replaced if changes else function.__code__
+        try:
+            code = _compiled(source, f"<{names} in {place}>", original)
+        except SyntaxError as error:
+            text = f"{self.name}: {place} with the change is not valid Python: {error.msg}: {error.text}"
+            raise StalePatch(text) from error
+        return source, code
+
+
+@cache
+def _source(function: FunctionType) -> str:
+    return textwrap.dedent(inspect.getsource(function))
+
+
+@cache
+def _compiled(source: str, file_name: str, original: CodeType) -> CodeType:
+    """The code of a function with this source, in the classes of the original code; a traceback has the file's lines.
+
+    The classes give the code its qualified name, the meaning of `super()` and that of private names.
+    """
+    tree = ast.parse(source, file_name)
+    ast.increment_lineno(tree, original.co_firstlineno - 1)
+    [definition] = tree.body
+    assert isinstance(definition, ast.FunctionDef | ast.AsyncFunctionDef), f"{file_name} is not a def"
+    definition.decorator_list = []
+    *classes, name = original.co_qualname.split(".")
+    body: ast.stmt = definition
+    for outer in reversed(classes):
+        body = ast.ClassDef(outer, [], [], [body], [])
+    tree.body = [ast.fix_missing_locations(body)]
+    future = original.co_flags & __future__.annotations.compiler_flag
+    code: CodeType = compile(tree, file_name, "exec", flags=future, dont_inherit=True)
+    lines = ["\n"] * (original.co_firstlineno - 1) + source.splitlines(keepends=True)
+    linecache.cache[file_name] = (len(source), None, lines, file_name)  # for tracebacks and stories
+    for inner in (*classes, name):
+        code = next(one for one in code.co_consts if isinstance(one, CodeType) and one.co_name == inner)
+    return code
+
+
+def _shown(text: str) -> str:
+    """A hunk's text on one line: its first line, and the number of further ones."""
+    first, *more = text.strip().splitlines() or [""]
+    return repr(first) + (f" and {len(more)} more line{'s' * (len(more) > 1)}" if more else "")
+
+
+def _changes(function: FunctionType) -> list[Change]:
+    """The changes that are planted in a function, the first one first."""
+    changes: list[Change] = function.__dict__.setdefault(PLANTED, [])
+    return changes
+
+
+@cache
+def _function(place: str) -> FunctionType:
+    module_name, _, qualified_name = place.partition(":")
+    found: object = import_module(name_of_today(module_name))
+    for name in qualified_name.split("."):
+        found = inspect.getattr_static(found, name)
+    return _unwrap(found)
+
+
+def _unwrap(found: object) -> FunctionType:
+    """The plain function behind a property, a classmethod, a staticmethod, an invariant or decorators."""
+    if isinstance(found, property):
+        found = found.fget
+    if isinstance(found, classmethod | staticmethod):
+        found = found.__func__
+    if isinstance(found, Invariant):
+        found = found.find
+    if callable(found):
+        found = inspect.unwrap(found)
+    if type(found) is not FunctionType:
+        raise TypeError(f"{found!r}")
+    return found

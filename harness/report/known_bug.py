@@ -1,0 +1,105 @@
+"""The document of a known bug, and its row in the table of an engine, in Markdown."""
+
+import os
+from collections.abc import Iterable
+from difflib import unified_diff
+from itertools import islice
+from pathlib import Path
+
+from swarden.harness.core.known_bug import PRIVATE, Fix, KnownBug, Related, Span
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.releases import Releases
+from swarden.harness.core.target import Target
+from swarden.harness.report.wording import counted
+
+GITHUB = "https://github.com"
+
+
+def document(bug: KnownBug, target: Target, folder: Path) -> str:
+    """The document of a bug that has one; `folder` is that of the document, for the links to the op-logs."""
+    about, releases = bug.document, _releases(target)
+    assert about is not None, f"{bug.name} has no document"
+    tree = f"{GITHUB}/{releases.repository}/blob/v{about.code_release}/{releases.sources}"
+    facts = {
+        "effect": bug.effect,
+        "releases": span_text(bug, bug.tried),
+        f"code ({about.code_release})": ", ".join(
+            f"[{one.file}:{one.line}]({tree}{one.file}#L{one.line}) `{one.name}`" for one in about.code
+        ),
+        "fails with": ", ".join(f"`{one}`" for one in bug.fingerprints),
+        "op-logs": "; ".join(_log_text(bug, path, span, folder) for path, span in bug.oplogs.items()),
+        "upstream": upstream_text(bug, releases),
+        "verdict": bug.verdict,
+    }
+    sections = {
+        "Environment": _paragraphs(about.environment, about.flags and f"```\n{about.flags.strip()}\n```"),
+        "Steps": "\n".join(f"{number}. {step}" for number, step in enumerate(about.steps, 1)),
+        "Expected": about.expected,
+        "Actual": about.actual,
+        "Cause": bug.cause,
+        "Fix": _paragraphs(about.suggestion, *map(_fix_text, bug.fixes)),
+        "Sizes and likelihood": about.sizes,
+        "Recovery": about.recovery,
+        "Why it is the engine and not the adapter": about.argument,
+        "Notes": about.notes,
+    }
+    rows = "\n".join(["| | |", "| --- | --- |", *(f"| {name} | {text} |" for name, text in facts.items())])
+    texts = [f"## {name}\n\n{text.strip()}" for name, text in sections.items() if text.strip()]
+    return _paragraphs(f"# {bug.title}", rows, *texts) + "\n"
+
+
+def table(bugs: Iterable[KnownBug], target: Target) -> str:
+    """A row for each bug, without private ones: those that the newest release has come first."""
+    rows = []
+    for bug in sorted(bugs, key=lambda one: (one.fixed is not None, one.name)):
+        if bug.verdict != PRIVATE:
+            named = f"[{bug.name}]({bug.name}.md)" if bug.document is not None else bug.name
+            what = bug.effect if bug.document is not None else f"{bug.effect}: {' '.join(bug.cause.split())}"
+            cells = (named, span_text(bug, bug.tried), what, upstream_text(bug, _releases(target)), bug.verdict)
+            rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(["| bug | releases | effect | upstream | verdict |", "| --- | --- | --- | --- | --- |", *rows])
+
+
+def span_text(span: Span, tried: str) -> str:
+    if span.fixed is not None:
+        return f"{span.first} and later, not {span.fixed}"
+    return f"{span.first} to {tried}, the newest tried" if span.first != tried else f"{tried}, the newest tried"
+
+
+def upstream_text(bug: KnownBug, releases: Releases) -> str:
+    links = [f"[{one}]({_link(one, releases)}) ({one.state}): {one.relation}" for one in bug.upstream]
+    return "; ".join(links) or f"no upstream issue found (searched up to {bug.searched})"
+
+
+def _releases(target: Target) -> Releases:
+    assert target.releases is not None, f"{target.name} has no releases, and known bugs are those of releases"
+    return target.releases
+
+
+def _link(related: Related, releases: Releases) -> str:
+    kind = "issues" if related.kind == "issue" else "pull"
+    return f"{GITHUB}/{related.repository or releases.repository}/{kind}/{related.number}"
+
+
+def _paragraphs(*texts: str) -> str:
+    return "\n\n".join(text.strip() for text in texts if text.strip())
+
+
+def _log_text(bug: KnownBug, path: Path, span: Span, folder: Path) -> str:
+    log = OpLog.parse(path.read_bytes(), path)
+    text = f"[{path.name}]({os.path.relpath(path.resolve(), folder)}), {counted(len(log.ops), 'operation')}"
+    shows = bug.logs[path.stem].shows if path.stem in bug.logs else ""
+    where = f"fails on {span_text(span, bug.tried)}" if span is not bug else ""
+    return ": ".join(filter(None, (text, ", ".join(filter(None, (shows, where))))))
+
+
+def _fix_text(fix: Fix) -> str:
+    first, last = fix.releases
+    blocks = []
+    for hunk in fix.hunks:
+        lines = unified_diff(hunk.before.splitlines(), hunk.after.splitlines(), lineterm="", n=5)
+        module, _, function = hunk.at.partition(":")
+        heading = f"@@ {module.replace('.', '/')}.py {function}"
+        blocks.append("\n".join([heading, *islice(lines, 3, None)]))
+    span = first if first == last else f"{first} to {last}"
+    return f"As a patch of {span}, with which the op-logs pass:\n\n```diff\n" + "\n".join(blocks) + "\n```"

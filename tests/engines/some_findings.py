@@ -1,0 +1,71 @@
+"""The op-logs of the known bugs of an engine, for the tests of each release."""
+
+import ast
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.known_bug import KnownBug, Span
+from swarden.harness.core.registry import target_of
+from tests.engines.some_laws import laws_of
+from tests.pages import own_bugs
+
+
+class Shown(NamedTuple):
+    """An op-log, the bug that it shows, and the releases on which it fails."""
+
+    bug: KnownBug
+    path: Path
+    span: Span
+
+    def __str__(self) -> str:
+        return self.path.stem
+
+
+def op_logs_of(engine):
+    """All op-logs of the bugs of an engine."""
+    return [Shown(bug, path, span) for bug in own_bugs(engine) for path, span in bug.oplogs.items()]
+
+
+def laws_with(path, engine, fix=""):
+    """The laws that fail, with a fix planted; none if the release has not the part that has the bug."""
+    try:
+        if not fix:
+            return laws_of(path, engine)
+        target = target_of(engine)
+        target.prepare_process()
+        with target.fix(fix).planted():
+            return laws_of(path, engine)
+    except InvalidConfig:
+        return set()
+
+
+def plant_all(engine):
+    """Plant all fixes of a release together; returns their names."""
+    target = target_of(engine)
+    target.prepare_process()
+    names = [name for name, bug in target.known_bugs().items() if bug.patch_for(target.version()) is not None]
+    with ExitStack() as planted:
+        for name in names:
+            planted.enter_context(target.fix(name).planted())
+    return names
+
+
+def misplaced(engine):
+    """The places of code that are not in the function or class that a document of this release names."""
+    target = target_of(engine)
+    assert target.releases is not None
+    root, *_ = target.releases.folders_of(target.version())
+    wrong = []
+    for bug in own_bugs(target.name):
+        if bug.document is not None and bug.document.code_release == target.version():
+            places = [one for one in bug.document.code if one.name not in names_around(root / one.file, one.line)]
+            wrong += [f"{bug.name}: {one}" for one in places]
+    return wrong
+
+
+def names_around(path, line):
+    """The functions and classes of a file around a line."""
+    nodes = [one for one in ast.walk(ast.parse(path.read_text())) if isinstance(one, ast.FunctionDef | ast.ClassDef)]
+    return {one.name for one in nodes if one.lineno <= line <= one.end_lineno}

@@ -1,0 +1,76 @@
+"""--with-fix: known bugs are fixed in a campaign and in a replay."""
+
+import json
+
+import pytest
+
+from tests.harness.some_bugs import OF_BLOCKS, OF_PROMPTS, STUCK, swarden_with_bugs, write_log
+
+WHOLE, ODD, LONG = (62, 2), (8, 2), (9, 4)  # requests that are never admitted, each for another reason
+
+
+@pytest.fixture(scope="module")
+def swarden(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bugs")
+    command = swarden_with_bugs(folder)
+    command.folder = folder
+    return command
+
+
+@pytest.mark.parametrize(
+    ("prompts", "fixes", "verdict"),
+    [
+        pytest.param([WHOLE], [], "FAILED", id="without"),
+        pytest.param([WHOLE], [OF_BLOCKS], "FIXED", id="its-fix"),
+        pytest.param([WHOLE], [OF_PROMPTS], "FAILED", id="fix-of-another-bug"),
+        pytest.param([WHOLE, ODD], [OF_BLOCKS], "FAILED", id="one-of-two"),
+        pytest.param([WHOLE, ODD], [OF_BLOCKS, OF_PROMPTS], "FIXED", id="both"),
+        pytest.param([WHOLE, ODD], ["all"], "FIXED", id="all"),
+        pytest.param([LONG], ["all"], "FAILED", id="not-known"),
+    ],
+)
+def test_replay_with_a_fix_says_whether_the_log_passes(swarden, prompts, fixes, verdict):
+    path = write_log(swarden.folder / "some.oplog", *prompts)
+
+    run = swarden("replay", path, *(word for name in fixes for word in ("--with-fix", name)), "--json")
+
+    [replayed] = json.loads(run.stdout)["replays"]
+    assert replayed["verdict"] == verdict
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        pytest.param("nope", "fix nope: blockserve has no known bug of this name; it has ", id="unknown"),
+    ],
+)
+@pytest.mark.parametrize(
+    "command", [("fuzz", "--engine", "blockserve"), ("replay", "some.oplog")], ids=["fuzz", "replay"]
+)
+def test_unknown_fix_is_a_misuse(swarden, command, name, complaint):
+    write_log(swarden.folder / "some.oplog", WHOLE)
+
+    run = swarden(*command, "--with-fix", name)
+
+    assert run.returncode == 2
+    assert complaint in run.stdout + run.stderr
+
+
+def test_engine_without_a_fix_has_none_to_plant(swarden):
+    run = swarden("fuzz", "--engine", "demo", "--with-fix", "all")
+
+    assert run.returncode == 2
+    assert "no fix of a known bug fits demo" in run.stderr
+
+
+def test_log_of_a_campaign_with_a_fix_is_replayed_with_it(swarden):
+    """The header of the log and the printed command have the fix."""
+    options = ("--runs", 30, "--workers", 1, "--seed", 3, "--with-fix", OF_BLOCKS, "--with-fix", OF_PROMPTS, "--json")
+    run = swarden("fuzz", "--engine", "blockserve", *options)
+
+    campaign = json.loads(run.stdout)
+    [path] = [finding["path"] for finding in campaign["findings"] if finding["fingerprint"] == STUCK]
+    text = (swarden.folder / path).read_text()
+    assert json.loads(text.splitlines()[0])["fixes"] == [OF_BLOCKS, OF_PROMPTS]
+    assert f"--with-fix {OF_BLOCKS} --with-fix {OF_PROMPTS}" in campaign["command"]
+    assert "FAILED" in swarden("replay", path).stdout

@@ -1,0 +1,112 @@
+"""The files of known bugs: what they must have, and how an error in one is reported."""
+
+import pytest
+
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.fingerprint import current_fingerprint
+from swarden.harness.core.known_bug import known_bugs_in
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.registry import target_of
+from tests.pages import ENGINES, own_bugs
+
+BUGS = [bug for engine in ENGINES for bug in own_bugs(engine)]
+LEAST = """
+title = "A page is freed twice"
+effect = "the server ends"
+cause = "The page stays in the list of the request."
+first = "0.5.11"
+fixed = "0.5.13"
+tried = "0.5.23"
+fingerprints = ["unit_has_one_owner/swa page/free_in_use"]
+searched = "2026-11-23"
+verdict = "new issue"
+"""
+DOCUMENT = """
+[document]
+environment = "The default."
+steps = ["A request is aborted."]
+expected = "The server goes on."
+actual = "The server ends."
+sizes = "Any."
+recovery = "A restart."
+code_release = "0.5.12"
+code = [{ file = "some/module.py", line = 1, name = "function" }]
+"""
+FIX = """
+[[fixes]]
+releases = ["0.5.12", "0.5.12.post1"]
+hunks = [{ at = "module:function", before = "1", after = "2" }]
+"""
+
+
+def bug_of(folder, text):
+    (folder / "some-bug.toml").write_text(text)
+    return known_bugs_in(folder)["some-bug"]
+
+
+@pytest.mark.parametrize(
+    ("release", "has_bug", "has_fix"),
+    [("0.5.10.post1", False, False), ("0.5.11", True, False), ("0.5.12.post1", True, True), ("0.5.13", False, False)],
+)
+def test_bug_and_fix_have_their_releases(tmp_path, release, has_bug, has_fix):
+    bug = bug_of(tmp_path, LEAST + FIX)
+
+    assert (bug.has(release), bug.patch_for(release) is not None) == (has_bug, has_fix)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        pytest.param(LEAST + "fix = 1", "unknown argument fix; correct it", id="unknown-key"),
+        pytest.param(LEAST.replace("first", "#"), "first is missing; correct it", id="missing-key"),
+        pytest.param(LEAST + "[", "not TOML: ", id="no-toml"),
+        pytest.param(LEAST + 'name = "other"', "has name, which is that of the file; remove it", id="name"),
+        pytest.param(LEAST.replace("new issue", "soon"), "verdict", id="verdict"),
+        pytest.param(
+            LEAST.replace("new issue", "private") + DOCUMENT,
+            "a private bug has no document; remove it",
+            id="private",
+        ),
+    ],
+)
+def test_file_that_is_no_bug_is_refused_with_its_path(tmp_path, text, complaint):
+    with pytest.raises(UsageError) as raised:
+        bug_of(tmp_path, text)
+
+    assert str(raised.value).startswith(f"{tmp_path / 'some-bug.toml'}: ")
+    assert complaint in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_each_op_log_expects_a_fingerprint_of_its_bug(bug):
+    expected = [OpLog.load(path, engine=engine_of(bug)).header.expected for path in bug.oplogs]
+
+    assert set(expected) <= set(bug.fingerprints)
+    assert expected[0] == bug.fingerprints[0]
+    assert [current_fingerprint(name) for name in bug.fingerprints] == list(bug.fingerprints)
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_each_named_op_log_exists_and_each_further_one_is_described(bug):
+    further = [path.stem for path in list(bug.oplogs)[1:]]
+
+    assert set(bug.logs) - {bug.name} == set(further)
+    assert all(bug.logs[name].shows for name in further)
+
+
+def engine_of(bug):
+    return next(engine for engine in ENGINES if bug in own_bugs(engine))
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        pytest.param("no-such", "fix no-such: demo has no known bug of this name; it has none", id="unknown"),
+    ],
+)
+def test_unknown_fix_is_refused(name, complaint):
+    with pytest.raises(UsageError) as raised:
+        target_of("demo").fix(name)
+
+    assert str(raised.value) == complaint
