@@ -52,6 +52,7 @@ CAUSES_FIRST = (
     "host",
     "host_tier",
     "kv_events",
+    "router",
     "loads",
     "locks",
     "window_locks",

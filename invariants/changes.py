@@ -22,6 +22,7 @@ PARTS = (
     "launches",
     "copy_jobs",
     "sessions",
+    "cached_blocks",
 )
 PLACE = slice(NodeView._fields.index("units"))  # of a node: its id, its parent and its tokens
 SHAPE = slice(NodeView._fields.index("locks"))  # and its units, and where it is live

@@ -438,6 +438,31 @@ class Dropped(NamedTuple):
     on_host: bool
 
 
+class BlocksStored(NamedTuple):
+    """The engine's own KV events report to routers that blocks are cached, on the device or `on_host`.
+
+    `group` is an index into Snapshot.components.  A hash stands for the tokens of a block and all before them; `parent`
+    is that of the block before the first one, None at the beginning of a prompt.
+    """
+
+    group: int
+    hashes: tuple[int, ...]
+    parent: int | None
+    on_host: bool = False
+
+
+class BlocksRemoved(NamedTuple):
+    """The engine's own KV events report to routers that blocks are no longer cached, on the device or `on_host`."""
+
+    group: int
+    hashes: tuple[int, ...]
+    on_host: bool = False
+
+
+class BlocksCleared(NamedTuple):
+    """The engine's own KV events report to routers that nothing is cached."""
+
+
 class Demoted(NamedTuple):
     """A node lost all its units on the device, because `component` was short of them; the host has a copy.
 

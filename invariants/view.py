@@ -269,6 +269,21 @@ class SessionView(NamedTuple):
     is_closing: bool
 
 
+class CachedBlocks(NamedTuple):
+    """The blocks of a group in one tier, as the hashes that the engine's KV events have: the `cached` ones, and those
+    that a router takes for cached after all events so far.
+
+    `moving` blocks are being copied between the tiers, with an event at the begin or at the end.  `group` is an index
+    into Snapshot.components.
+    """
+
+    group: int
+    on_host: bool
+    cached: frozenset[int]
+    reported: frozenset[int]
+    moving: frozenset[int] = frozenset()
+
+
 class Counters(NamedTuple):
     """The engine's own counters: units by pool, and the new-token ratio in millionths."""
 
@@ -292,6 +307,7 @@ OPTIONAL_PARTS = (
     "copy_jobs",
     "sessions",
     "peer_maps",
+    "cached_blocks",
 )
 
 
@@ -334,6 +350,7 @@ class Snapshot:
     copy_jobs: tuple[CopyJobView, ...] | None = None
     host_pools: Sequence[str] = ()
     sessions: tuple[SessionView, ...] | None = None
+    cached_blocks: tuple[CachedBlocks, ...] | None = None
     is_loading: bool = False  # a load that is not in `copy_jobs` is in progress, and requests may wait for it
     unreported: frozenset[str] = frozenset()  # the names of the types of events that this engine never reports
 

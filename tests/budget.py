@@ -72,11 +72,13 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "harness/report": [
         (100, "the document of a known bug, and the tables of an engine's"),
         (80, "a story says why no request was scheduled, and has the ops and the callers of a free"),
+        (20, "the history of a cached block in the KV events"),
     ],
     "harness/kit": [
         (20, "one way to import a release quietly"),
         (320, "memory of tags, drafts, passes, owners and clients, of which each engine had its own"),
         (100, "declared settings, from which draws, JSON, defaults and errors follow"),
+        (40, "the cache as a router knows it from KV events"),
     ],
     "src": [(100, "swarden.kit, the public names for targets")],
     "harness/search": [
@@ -95,19 +97,33 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "groups of layers in any order, also several of full attention"),
         (40, "op-logs of a server have its order of arrivals and its retention of cached blocks"),
         (20, "a runner and a device of another build"),
+        (60, "KV events as a router reads them"),
     ],
     "harness/engines/vllm_cpu": [
         (520, "the worker of a release and tiny models behind the port, the KV in memory by tag, bugs of the worker"),
         (80, "tiny models with recurrent layers, their states in memory by tag"),
     ],
-    "harness/engines/sglang": [(40, "full attention alone; settings that suit a load")],
-    "invariants": [(20, "KV that was compared with that first computed for the same tokens")],
-    "invariants/laws": [(20, "KV that was compared with that first computed for the same tokens")],
-    "tests/invariants": [(40, "KV that was compared with that first computed for the same tokens")],
+    "harness/engines/sglang": [
+        (40, "full attention alone; settings that suit a load"),
+        (80, "KV events as a router reads them"),
+    ],
+    "invariants": [
+        (20, "KV that was compared with that first computed for the same tokens"),
+        (20, "KV events as a router reads them"),
+    ],
+    "invariants/laws": [
+        (20, "KV that was compared with that first computed for the same tokens"),
+        (60, "KV events as a router reads them"),
+    ],
+    "tests/invariants": [
+        (40, "KV that was compared with that first computed for the same tokens"),
+        (80, "KV events as a router reads them"),
+    ],
     "tests": [
         (40, "the documents of known bugs are those of their files"),
         (140, "the stories and the picture in the documents are what is printed; a build as it is published"),
         (50, "the rules of new folders"),
+        (20, "lines of this budget"),
     ],
     "harness/strict": [(120, "attach --require: a command without the check is ended; what a process says of it")],
     "tests/engine_under_test": [

@@ -6,6 +6,7 @@ import swarden.invariants.events as seen
 
 OF_PASSES = (seen.Launched, seen.Completed, seen.Discarded, seen.Read, seen.Written, seen.Proposed, seen.Verified)
 OF_OWNERS = (seen.Taken, seen.Freed, seen.Given)
+OF_ROUTERS = (seen.BlocksStored, seen.BlocksRemoved, seen.BlocksCleared)
 OF_CLIENTS = (seen.Finished, seen.Rejected, seen.Fired)
 
 

@@ -12,6 +12,9 @@ from swarden.invariants.events import (
     NODE_LETTER,
     REQUEST_KIND,
     SESSION_KIND,
+    BlocksCleared,
+    BlocksRemoved,
+    BlocksStored,
     CopyBegan,
     Filled,
     Freed,
@@ -26,6 +29,7 @@ from swarden.invariants.events import (
     Unlocked,
     Written,
 )
+from swarden.invariants.laws.memory.router import BLOCK
 from swarden.invariants.view import NodeView
 from swarden.invariants.violation import NODE, Ref, node_ref, request_ref
 
@@ -126,6 +130,8 @@ def _action(event: object, ref: Ref, below: Collection[int]) -> str | None:
         return _action_of_owner(event, Owner(REQUEST_KIND, ref.id)) or _action_named_by(event, ("request_id",), ref.id)
     if isinstance(event, Locked | Unlocked) and event.node in below:
         return f"{type(event).__name__.lower()}: receipt {event.receipt}, with node {NODE_LETTER}{event.node}"
+    if ref.kind == BLOCK:
+        return _action_to_block(event, ref.id)
     if ref.kind == NODE:
         return _action_named_by(event, ("node", "upper"), ref.id)
     owned = _action_of_owner(event, Owner(ref.kind, ref.id))
@@ -163,6 +169,22 @@ def _action_to_unit(event: object, pool: str, unit: int) -> str | None:
         case CopyBegan():
             return _copied(event, pool, unit)
     return None
+
+
+def _action_to_block(event: object, block: int) -> str | None:
+    match event:
+        case BlocksStored() if block in event.hashes:
+            parent = event.hashes[event.hashes.index(block) - 1] if block != event.hashes[0] else event.parent
+            return f"reported as stored {_tier_of(event)}, parent {parent}"
+        case BlocksRemoved() if block in event.hashes:
+            return f"reported as removed {_tier_of(event)}"
+        case BlocksCleared():
+            return "reported as removed with all others"
+    return None
+
+
+def _tier_of(event: BlocksStored | BlocksRemoved) -> str:
+    return f"{'on the host' if event.on_host else 'on the device'}, group {event.group}"
 
 
 def _copied(event: CopyBegan, pool: str, unit: int) -> str | None:

@@ -1,6 +1,7 @@
 """A release of SGLang behind EnginePort: its own scheduler, policies, allocators and trees; only the model is not."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import swarden.invariants.events as seen
@@ -15,11 +16,12 @@ from swarden.harness.engines.sglang.forward import TagForward
 from swarden.harness.engines.sglang.host_tier import EVERYTHING, SglangHostTier
 from swarden.harness.engines.sglang.moves import with_owners
 from swarden.harness.engines.sglang.requests import SPARE_TOKENS, SglangRequests, is_rejected, rid_of
+from swarden.harness.engines.sglang.router import SglangRouter
 from swarden.harness.engines.sglang.scheduler import Passes, build, turn
 from swarden.harness.engines.sglang.sessions import SglangSessions
 from swarden.harness.engines.sglang.speculation import SglangSpeculation
 from swarden.harness.kit import drafts, tags
-from swarden.harness.kit.reported import OF_CLIENTS, OF_OWNERS, OF_PASSES, names_of
+from swarden.harness.kit.reported import OF_CLIENTS, OF_OWNERS, OF_PASSES, OF_ROUTERS, names_of
 from swarden.harness.kit.stand_ins import Missing
 from swarden.invariants import reference, view
 from swarden.invariants.reuse import sharing
@@ -50,6 +52,7 @@ class OptionalParts(NamedTuple):
     host: SglangHostTier | None
     sessions: SglangSessions | None
     drafts: SglangSpeculation | None
+    router: SglangRouter | None
 
 
 class SglangEngine(EnginePort):
@@ -80,6 +83,7 @@ class SglangEngine(EnginePort):
                 if config.draft_len is not None
                 else None
             ),
+            SglangRouter(release, self.built, self._notice) if config.kv_events else None,
         )
         self.drafts: DraftPort | None = None if self._parts.drafts is None else self._parts.drafts.script
         self.sessions = self._parts.sessions
@@ -154,7 +158,9 @@ class SglangEngine(EnginePort):
         return self._after
 
     def _found(self) -> view.Snapshot:
-        return self._capture.capture(self._steps, self._requests.unfinished, self._forward.passes.in_flight)
+        found = self._capture.capture(self._steps, self._requests.unfinished, self._forward.passes.in_flight)
+        router = self._parts.router
+        return found if router is None else replace(found, cached_blocks=router.cached_blocks())
 
     def take_events(self) -> list[NamedTuple]:
         """The events, with the owners of moved units inferred from the last snapshots before and after them."""
@@ -194,7 +200,8 @@ class SglangEngine(EnginePort):
 
 def unreported_by(config: SglangConfig) -> frozenset[str]:
     """A decode side rejects by the windowed pages that it allocates for a whole prompt, which no contract describes."""
-    return UNREPORTED | {seen.Rejected.__name__} if config.role == DECODE else UNREPORTED
+    unreported = UNREPORTED - names_of(OF_ROUTERS) if config.kv_events else UNREPORTED
+    return unreported | {seen.Rejected.__name__} if config.role == DECODE else unreported
 
 
 def faults_of(config: SglangConfig) -> Mapping[str, str]:

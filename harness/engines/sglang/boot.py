@@ -44,6 +44,12 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     ),
     "envs": ("environ:envs",),
     "EvictParams": ("mem_cache.base_prefix_cache:EvictParams",),
+    "KVCacheEventRecorder": ("mem_cache.events:KVCacheEventRecorder",),
+    "get_hash_str": ("mem_cache.utils:get_hash_str",),
+    "hash_str_to_int64": ("mem_cache.utils:hash_str_to_int64",),
+    "namespaced_block_hash": ("disaggregation.kv_events:namespaced_block_hash",),
+    "kv_event_namespace_seed": ("disaggregation.kv_events:kv_event_namespace_seed",),
+    "StorageMedium": ("disaggregation.kv_events:StorageMedium",),
     "CacheInitParams": ("mem_cache.cache_init_params:CacheInitParams",),
     "ReqToTokenPool": ("mem_cache.memory_pool:ReqToTokenPool",),
     "HybridReqToTokenPool": ("mem_cache.memory_pool:HybridReqToTokenPool",),
@@ -129,6 +135,10 @@ FEATURES: Mapping[str, Feature] = {
     "rust_core": Feature(
         "a tree core in Rust that can be told from its ids; before, the ids of locks are small numbers in one core",
         lambda release: release.version >= (0, 5, 22) and release.part("RustUnifiedTreeCore") is not None,
+    ),
+    "kv_event_namespaces": Feature(
+        "KV events can tell namespaces apart; before, equal tokens of two namespaces have one hash",
+        lambda release: "dynamo_kv_event_format" in parameters(release.part("CacheInitParams")),
     ),
     "overlapped_drafts": Feature(
         "a decode takes the slots of drafts for two passes; before, NgramVerifyInput does for one, inside the launch",

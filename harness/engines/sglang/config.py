@@ -77,6 +77,7 @@ class SglangConfig(Settings, frozen=True):
     `state_slots` enables a pool of so many recurrent states, in the release's strategy `no_buffer`.
     `draft_len` enables speculative decoding (NGRAM), with a chain of as many drafts in each decode.
     `rust_core` lets the tree core in Rust answer beside the one in Python; a different answer is an error.
+    `kv_events` publishes KV events, in the format that tells namespaces apart.
     """
 
     page_size: Annotated[int, within(1, 256)] = 1
@@ -108,6 +109,7 @@ class SglangConfig(Settings, frozen=True):
     state_slots: Annotated[Annotated[int, within(3, MAX_PAGES)] | None, IfReleaseHas("state_pool")] = None
     draft_len: Annotated[int, within(1, 16)] | None = None
     rust_core: Annotated[bool, IfReleaseHas("rust_core")] = False
+    kv_events: Annotated[bool, Drawn((False, False, False, True)), IfReleaseHas("kv_event_namespaces")] = False
 
     main = ("page_size", "full_pages", "swa_pages", "sliding_window", "chunk_len", "overlap")
     needs = (
@@ -115,6 +117,7 @@ class SglangConfig(Settings, frozen=True):
         Needs("sliding_window", WITHOUT_A_WINDOW, at=None),
         Needs("host_ratio", {"role": (BOTH,), "tree": (DEFAULT_TREE, UNIFIED_TREE)}),
         Needs("streaming_sessions", {"role": (BOTH,)}),
+        Needs("kv_events", {"role": (BOTH,), "rust_core": (False,)}),
         Needs("state_slots", {"tree": (DEFAULT_TREE, UNIFIED_TREE)}),
         Needs("preemption_threshold", {"waiting_order": (FIRST_COME,)}),
     )
@@ -168,7 +171,9 @@ def random_config(draw: Draw, load: str, *, host_ratios: Sequence[float], has: C
     Some have a pool of recurrent states, some drafts, some the tree core in Rust beside the one in Python.
     """
     config = plain_config(draw, host_ratios=host_ratios, has_sessions=has("streaming_sessions"))
-    if has("rust_core") and draw.one_of((False, False, True)):
+    if has("kv_event_namespaces"):
+        config = msgspec.structs.replace(config, **drawn(draw, SglangConfig, "kv_events"))
+    if has("rust_core") and not config.kv_events and draw.one_of((False, False, True)):
         config = msgspec.structs.replace(config, rust_core=True)
     is_whole = has("full_attention_alone") and draw.one_of((False, False, False, True))
     if is_whole:

@@ -196,6 +196,8 @@ def _tree(release: SglangRelease, config: SglangConfig, server_args: Any, rows: 
         "page_size": config.page_size,
         "sliding_window_size": config.sliding_window,
         "chunked_prefill_size": config.chunk_len,
+        "enable_kv_cache_events": config.kv_events,
+        "dynamo_kv_event_format": config.kv_events,
         "tree_core_backend": PAIR_OF_CORES if config.rust_core else "python",  # the Rust core alone shows no nodes
     }
     beside: dict[str, Any] = {}

@@ -50,3 +50,12 @@ bug(
     broken="    _rem_tokens = self.rem_chunk_tokens\n",
     caught_by=("RuntimeError",),
 )
+
+bug(
+    "evicted-page-not-reported",
+    "the KV events of an eviction leave out nodes of one page, so a router takes them for cached",
+    at="sglang.srt.mem_cache.events:KVCacheEventRecorder.record_remove",
+    healthy="if block_hashes:",
+    broken="if block_hashes[1:]:",
+    caught_by=("router_view_matches_cache",),
+)

@@ -11,16 +11,17 @@ from swarden.harness.core.faults import CLIENT_FAULTS, FaultPlan
 from swarden.harness.core.origins import EngineCode
 from swarden.harness.core.port import DraftPort, EnginePort, Streamed, Submission
 from swarden.harness.engines.vllm.boot import VllmRelease
-from swarden.harness.engines.vllm.capture import VllmCapture
+from swarden.harness.engines.vllm.capture import EventSources, VllmCapture
 from swarden.harness.engines.vllm.config import CONNECTOR_FAULTS, LOAD_FAILS, PREFILL, VllmConfig
 from swarden.harness.engines.vllm.core import build
 from swarden.harness.engines.vllm.moves import Moves
 from swarden.harness.engines.vllm.passes import VllmPass
 from swarden.harness.engines.vllm.reports import completed, launched
 from swarden.harness.engines.vllm.requests import VllmRequests
+from swarden.harness.engines.vllm.router import VllmRouter
 from swarden.harness.engines.vllm.runner import Hooks, Runner
 from swarden.harness.kit import drafts, tags
-from swarden.harness.kit.reported import OF_CLIENTS, OF_OWNERS, OF_PASSES, names_of
+from swarden.harness.kit.reported import OF_CLIENTS, OF_OWNERS, OF_PASSES, OF_ROUTERS, names_of
 from swarden.invariants import reference, view
 from swarden.invariants.events import FinishReason
 from swarden.invariants.reuse import sharing
@@ -71,7 +72,10 @@ class VllmEngine(EnginePort):
         scheduler._preempt_request = partial(self._preempted, scheduler._preempt_request)
         scheduler._update_waiting_for_remote_kv = partial(self._loaded, scheduler._update_waiting_for_remote_kv)
         reported = self._reported | HANDOVERS if config.role == PREFILL else self._reported
-        self._capture = VllmCapture(config, self.built, self._runner, self._moves, seen.ALL_EVENTS - reported)
+        reported |= names_of(OF_ROUTERS) if config.kv_events else frozenset()
+        router = VllmRouter(release, self.built, self.log.notice) if config.kv_events else None
+        events = EventSources(seen.ALL_EVENTS - reported, router)
+        self._capture = VllmCapture(config, self.built, self._runner, self._moves, events)
         self._steps = 0
         self._after = self._found()
 

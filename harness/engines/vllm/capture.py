@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from functools import partial
 from itertools import zip_longest
-from typing import Any
+from typing import Any, NamedTuple
 
 from swarden.harness.engines.vllm.config import VllmConfig
 from swarden.harness.engines.vllm.core import BuiltCore
@@ -12,6 +12,7 @@ from swarden.harness.engines.vllm.device import POOL
 from swarden.harness.engines.vllm.moves import Moves
 from swarden.harness.engines.vllm.passes import VllmEntry, VllmPass
 from swarden.harness.engines.vllm.requests import VllmRequest, VllmRequests
+from swarden.harness.engines.vllm.router import VllmRouter
 from swarden.harness.engines.vllm.runner import Runner
 from swarden.harness.kit.owners import pool_view
 from swarden.invariants.kinds import Place
@@ -28,14 +29,21 @@ from swarden.invariants.view import (
 QUEUES = ("waiting", "skipped_waiting", "kv_holding_waiting")  # of the waiting requests, in any release
 
 
+class EventSources(NamedTuple):
+    """The types of events that are never reported, and the reader of the KV events, if they are published."""
+
+    unreported: frozenset[str]
+    router: VllmRouter | None = None
+
+
 class VllmCapture:
     """Walks one engine core between two steps."""
 
     def __init__(
-        self, config: VllmConfig, built: BuiltCore, runner: Runner, moves: Moves, unreported: frozenset[str]
+        self, config: VllmConfig, built: BuiltCore, runner: Runner, moves: Moves, events: EventSources
     ) -> None:
         self._config, self._built, self._runner, self._moves = config, built, runner, moves
-        self._unreported = unreported
+        self._unreported, self._router = events
         self._groups = config.groups
         self._whole = [group.window for group in self._groups].index(None)
         self.components = tuple([ComponentView(POOL, *group) for group in self._groups])
@@ -69,6 +77,7 @@ class VllmCapture:
                 [one.view(self._blocks, partial(requests.counts, one), are_delivered=True) for one in in_flight]
             ),
             is_paused=is_paused,
+            cached_blocks=None if self._router is None else self._router.cached_blocks(),
             is_loading=bool(self._runner.loads),
             unreported=self._unreported,
         )

@@ -72,7 +72,7 @@ class VllmConfig(Settings, frozen=True):
     the offloading connector: so many chunks of CPU memory, each for `chunk_blocks` blocks, with `eviction` by "lru" or
     "arc".  With `sync_loads` it loads within the step.  A side of a pair has the `role` "prefill" or "decode", and the
     connector between them.  After a failed load a request computes the tokens itself, or without `recomputes_loads` it
-    ends.  With `seeds` some requests are sampled with a seed, if a model runs.
+    ends.  With `seeds` some requests are sampled with a seed, if a model runs.  `kv_events` is enable_kv_cache_events.
     """
 
     role: Annotated[str, OneOf((BOTH, PREFILL, DECODE))] = BOTH
@@ -104,12 +104,14 @@ class VllmConfig(Settings, frozen=True):
     draft_len: Annotated[int, within(1, 16)] | None = None
     drafter: Annotated[str, OneOf((NGRAM, EAGLE)), PartOf("draft_len"), Drawn((NGRAM, EAGLE))] = NGRAM
     seeds: bool = False
+    kv_events: Annotated[bool, Drawn((False, False, False, True))] = False
 
     main = ("block_size", "num_blocks", "windows", "chunk_len", "asynchronous")
     needs = (
         Needs("cpu_chunks", {"prefix_caching": (True,), "external_len": (0,), "state_groups": (0,)}),
         Needs("role", {"external_len": (0,), "cpu_chunks": (0,), "state_groups": (0,), "sleeps": (False,)}),
         Needs("state_groups", {"external_len": (0,)}),
+        Needs("kv_events", {"prefix_caching": (True,), "cpu_chunks": (0,), "role": (BOTH,)}),
         Needs("all_states", {"prefix_caching": (True,), "draft_len": (None,)}),
     )
 
@@ -221,6 +223,8 @@ def random_config(draw: Draw, load: str, *, has: Callable[[str], bool]) -> VllmC
     can_have_drafts = kind == "offloading" or (config.state_groups and not config.all_states)
     if kind == "drafts" or (can_have_drafts and draw.one_of((False, False, True))):
         config = with_drafts(draw, config, has=has)
+    if config.prefix_caching and not config.cpu_chunks:
+        config = msgspec.structs.replace(config, **drawn(draw, VllmConfig, "kv_events"))
     return with_blocks(draw, config)
 
 

@@ -17,7 +17,7 @@ from swarden.harness.core.ops import Flush, Submit
 from swarden.harness.engines.vllm import reports
 from swarden.harness.engines.vllm.adapter import REPORTED
 from swarden.harness.engines.vllm.boot import VllmRelease
-from swarden.harness.engines.vllm.capture import VllmCapture
+from swarden.harness.engines.vllm.capture import EventSources, VllmCapture
 from swarden.harness.engines.vllm.config import PRIORITY
 from swarden.harness.engines.vllm.core import BuiltCore
 from swarden.harness.engines.vllm.device import POOL
@@ -232,7 +232,7 @@ class VllmAttachment(Attachment):
         if before is None:
             hooks = Hooks(self._notice, self._launched, self._completed, self._built.number_of)
             self._runner = runner = Runner(release, self._config, FaultPlan({}), hooks)
-            self._walk = VllmCapture(self._config, self._built, runner, self._watched(), UNREPORTED)
+            self._walk = VllmCapture(self._config, self._built, runner, self._watched(), EventSources(UNREPORTED))
         after = self._walk.capture(step, self._requests, is_paused=False)
         return after if before is None else sharing(before, after)
 

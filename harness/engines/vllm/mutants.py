@@ -42,6 +42,24 @@ bug(
 )
 
 bug(
+    "evicted-block-not-reported",
+    "the KV events of an eviction leave out the first hash of the block, so a router takes it for cached",
+    at=f"{POOL}._emit_block_removed_events",
+    healthy="for block_hash in block_hashes:",
+    broken="for block_hash in block_hashes[1:]:",
+    caught_by=("router_view_matches_cache",),
+)
+
+bug(
+    "stored-block-reported-behind-itself",
+    "the parent in a KV event is the first stored block, not the one before it",
+    at=f"{POOL}.cache_full_blocks",
+    healthy="block_hashes[num_cached_blocks - 1]",
+    broken="block_hashes[num_cached_blocks]",
+    caught_by=("stored_blocks_have_known_parents",),
+)
+
+bug(
     "running-state-freed",
     "a request frees the block with the state after its last computed token, from which its next pass begins",
     at=f"{STATES}.get_num_skipped_tokens",

@@ -1,0 +1,57 @@
+"""The KV events of a prefix tree, and the pages of full attention that its nodes hold, as a router knows them."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.scheduler import BuiltScheduler
+from swarden.harness.kit.router import RouterView, Tier, events_of
+from swarden.invariants.view import CachedBlocks
+
+COPIES = ("write_through_pending_id", "load_back_pending_id")  # of a node that is copied between the tiers
+FULL = 0  # the only component with KV events
+
+
+class SglangRouter:
+    """Reads what the tree's `take_events` returns; the hashes of its nodes are computed from their tokens."""
+
+    def __init__(self, release: SglangRelease, built: BuiltScheduler, notice: Callable[[NamedTuple], None]) -> None:
+        self._release, self._tree = release, built.memory.tree
+        host = [Tier(FULL, on_host=True)] if hasattr(self._tree, "ongoing_write_through") else []
+        self._view = RouterView([Tier(FULL), *host], notice)
+
+    def cached_blocks(self) -> tuple[CachedBlocks, ...]:
+        """The view of a router after the events so far, which are reported, beside what is cached."""
+        self._view.follow(events_of(self._tree.take_events(), self._is_on_host))
+        nodes = list(self._nodes(self._tree.root_node, None))
+        moving = [one for node, hashes in nodes if _is_copied(node) for one in hashes]
+        return tuple(
+            self._view.beside(
+                lambda tier: [one for node, hashes in nodes if self._is_held(node, tier) for one in hashes], moving
+            )
+        )
+
+    def _is_on_host(self, event: Any) -> bool:
+        return bool(event.medium == self._release.part("StorageMedium").CPU)
+
+    def _is_held(self, node: Any, tier: Tier) -> bool:
+        if not hasattr(node, "component_data"):
+            return not tier.on_host  # of SWARadixCache, where each node has its full attention
+        of_full = node.component_data[self._release.part("ComponentType").FULL]
+        return (of_full.host_value if tier.on_host else of_full.value) is not None
+
+    def _nodes(self, above: Any, hash_above: str | None) -> Iterator[tuple[Any, Iterable[int]]]:
+        """Each node below `above`, with the hashes of its pages."""
+        release = self._release
+        to_int, namespaced = release.part("hash_str_to_int64"), release.part("namespaced_block_hash")
+        for node in above.children.values():
+            seed = release.part("kv_event_namespace_seed")(
+                extra_key=node.key.extra_key, cache_salt=getattr(node.key, "cache_salt", None)
+            )
+            hashes = release.part("get_hash_str")(node.key, hash_above, page_size=self._tree.page_size)
+            yield node, [namespaced(to_int(one), namespace_seed=seed) for one in hashes]
+            yield from self._nodes(node, hashes[-1])
+
+
+def _is_copied(node: Any) -> bool:
+    return any(getattr(node, name, None) is not None for name in COPIES)
