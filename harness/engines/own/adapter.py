@@ -31,6 +31,7 @@ from swarden.harness.engines.own.engine_code import CODE
 from swarden.harness.engines.own.faults import BETWEEN_ENGINES, FAULTS
 from swarden.harness.engines.own.models import tiny_model
 from swarden.harness.engines.own.neighbour import Neighbour
+from swarden.harness.kit.reported import OF_ROUTERS, names_of
 from swarden.harness.kit.tags import VOCABULARY, TagModel
 from swarden.invariants import reference, view
 
@@ -106,7 +107,7 @@ class SwardenEngine(EnginePort):
         self._engine = create_engine(config, ports=ports)
         if self._engine.memory.host is not None:
             self.log.forward_to(CopyInspector(self._engine.memory, self.log.add))
-        self._capture = EngineCapture(self._engine, OF_CONTENT)
+        self._capture = EngineCapture(self._engine, OF_CONTENT | names_of(OF_ROUTERS))
         self._neighbour = Neighbour(self._engine.memory)
         self.pool_names: Sequence[str] = [pool.name for pool in config.pools]
         self.sessions: SessionPort | None = self._engine if link is None else None
