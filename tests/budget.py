@@ -102,6 +102,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "harness/engines/vllm_cpu": [
         (520, "the worker of a release and tiny models behind the port, the KV in memory by tag, bugs of the worker"),
         (80, "tiny models with recurrent layers, their states in memory by tag"),
+        (20, "drafts of n-grams with a tiny model"),
     ],
     "harness/engines/sglang": [
         (40, "full attention alone; settings that suit a load"),

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from swarden.harness.core.errors import InvalidConfig
-from swarden.harness.engines.vllm.config import VllmConfig
+from swarden.harness.engines.vllm.config import NGRAM, VllmConfig
 
 GEMMA, GPT_OSS, GRANITE, LFM2 = "tiny-gemma3", "tiny-gpt-oss", "tiny-granite4", "tiny-lfm2"
 # Token ids of prompts differ by multiples of 64. Modulo a larger prime they still differ.
@@ -49,14 +49,13 @@ class Family(NamedTuple):
 ALL_WANT: Mapping[str, Sequence[Any]] = {
     "asynchronous": (False,),
     "second_runner": (False,),
-    "draft_len": (None,),
     "external_len": (0,),
     "cpu_chunks": (0,),
     "window_block_sizes": ((),),
     "role": ("both",),
 }
-ATTENTION: Mapping[str, Sequence[Any]] = {"state_groups": (0,)}
-RECURRENT: Mapping[str, Sequence[Any]] = {"windows": ((),), "state_groups": (1, 2, 3, 4)}
+ATTENTION: Mapping[str, Sequence[Any]] = {"state_groups": (0,), "drafter": (NGRAM,)}
+RECURRENT: Mapping[str, Sequence[Any]] = {"windows": ((),), "state_groups": (1, 2, 3, 4), "draft_len": (None,)}
 MODELS: Mapping[str, Family] = {
     GEMMA: Family(
         "Gemma3TextConfig",
@@ -107,12 +106,13 @@ MOST = {  # that the worker is made for
 class Layers(NamedTuple):
     """The window of each layer in order (None: full attention; STATE), and the tokens of a block.
 
-    `keeps_states`: those of recurrent layers are kept for a prefix cache.
+    `keeps_states`: those of recurrent layers are kept for a prefix cache. `draft_len`: so many drafts of n-grams.
     """
 
     windows: Sequence[int | None]
     block_size: int
     keeps_states: bool = False
+    draft_len: int | None = None
 
 
 def layers_of(config: VllmConfig, model: str) -> Layers:
@@ -128,7 +128,8 @@ def layers_of(config: VllmConfig, model: str) -> Layers:
         if (value := getattr(config, name)) > most:
             raise InvalidConfig(f"{name} is {value}, want at most {most} with a model")
     windows = [STATE if group.has_states else group.window for group in config.groups]
-    return Layers(tuple(windows * REPEATS), config.block_size, bool(config.state_groups) and config.prefix_caching)
+    keeps_states = bool(config.state_groups) and config.prefix_caching
+    return Layers(tuple(windows * REPEATS), config.block_size, keeps_states, config.draft_len)
 
 
 def write(model: str, layers: Layers, folder: Path) -> Any:

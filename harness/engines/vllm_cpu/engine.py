@@ -14,7 +14,7 @@ from swarden.harness.core.port import Streamed, Submission
 from swarden.harness.engines.vllm.adapter import REPORTED, VllmEngine
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.config import VllmConfig
-from swarden.harness.engines.vllm.device import POOL, Device
+from swarden.harness.engines.vllm.device import POOL, UNKNOWN, Device
 from swarden.harness.engines.vllm.passes import VllmEntry, VllmPass
 from swarden.harness.engines.vllm.runner import Hooks, Runner
 from swarden.harness.engines.vllm_cpu.memory import TOLERANCE, FirstKV
@@ -50,11 +50,15 @@ class RealDevice(Device):
     def _wrong(self, entry: VllmEntry) -> Sequence[seen.WrongKV]:
         tags = self._tags.setdefault(entry.request, array("q"))
         before = tags[-1] if tags else namespace_tag(self.namespaces[entry.request])
-        tags.extend(chain(before, self._tokens[entry.request][len(tags) : entry.end]))
-        return [found for memory in self._memories for found in memory.wrong(entry, tags[: entry.end])]
+        tokens = self._tokens[entry.request]
+        end = min(entry.end, len(tokens) - 1) if entry.drafts else entry.end  # behind the drafts that are right
+        tags.extend(chain(before, tokens[len(tags) : end]))
+        return [found for memory in self._memories for found in memory.wrong(entry, tags[:end])]
 
     def _sampled(self, entry: VllmEntry, reads: Sequence[ReadTags]) -> list[int]:
-        return list(self._from_model.get(entry.request, ()))
+        """The tokens of the model, which tells none behind the first wrong draft."""
+        sampled = self._from_model.get(entry.request, ())
+        return [*sampled, *[UNKNOWN] * (1 + len(entry.drafts) - len(sampled))]
 
 
 class RealRunner(Runner):
@@ -71,6 +75,9 @@ class RealRunner(Runner):
     def execute_model(self, output: Any, non_block: bool = False) -> Any:
         self._model.execute(output)
         return super().execute_model(output, non_block)
+
+    def take_draft_token_ids(self) -> Any:
+        return self._model.drafts()
 
     def _output(self, one: VllmPass, sampled: Sequence[Sequence[int]]) -> Any:
         return self._real.output if one.entries else super()._output(one, sampled)

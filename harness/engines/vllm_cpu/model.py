@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import importlib
 import os
 import tempfile
 import warnings
@@ -29,6 +30,8 @@ REPLACED: Mapping[str, Any] = {
     # The class of a model is inspected in another process, which does not have the release on its path.
     "vllm.model_executor.models.registry._run_in_subprocess": lambda inspect: inspect(),
 }
+KERNELS = "vllm.triton_utils.dispatcher"
+NGRAMS = {"method": "ngram", "prompt_lookup_min": 1, "prompt_lookup_max": 2}
 LOST = 77.0  # in memory whose KV was lost; a masked position may be read, so it is a number
 
 
@@ -52,6 +55,8 @@ class RealModel:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="swarden-"))
             for place, value in REPLACED.items():
                 stack.enter_context(patch(place, value))
+            if vars(importlib.import_module(KERNELS))["_registry"]:  # a release wraps them again for each model
+                stack.enter_context(patch(f"{KERNELS}.register_kernels"))
             warnings.simplefilter("ignore")
             self._without_cache = write(model, layers, Path(folder))
             os.environ.update(ON_CPU, VLLM_CACHE_ROOT=folder)  # nothing is kept beyond this process
@@ -67,6 +72,7 @@ class RealModel:
                 max_num_batched_tokens=MOST["chunk_len"],
                 num_gpu_blocks_override=MOST["num_blocks"] + 1,
                 use_tqdm_on_load=False,
+                speculative_config=layers.draft_len and NGRAMS | {"num_speculative_tokens": layers.draft_len},
                 **MODELS[model].arguments,
             ).create_engine_config()
             core = release.part("EngineCore")(config, release.part("Executor").get_class(config), log_stats=False)
@@ -110,6 +116,10 @@ class RealModel:
     def sample(self) -> Any:
         """The output of the pass that was run last."""
         return self._executor.sample_tokens(None, non_block=True).result()
+
+    def drafts(self) -> Any:
+        """The drafts that the worker proposes after the pass that was run last."""
+        return self._executor.take_draft_token_ids()
 
     def table(self, rid: str, group: int) -> Any:
         """The block table with which the worker runs a request."""

@@ -29,7 +29,7 @@ def test_layers_are_those_of_the_groups_twice(settings, windows):
         ({"windows": ()}, GPT_OSS, "windows is [], want one with model tiny-gpt-oss"),
         ({"state_groups": 1}, LFM2, "windows is (40,), want () with model tiny-lfm2"),
         ({"windows": (40, 24)}, GEMMA, "windows is [40, 24], want equal windows with a model"),
-        ({"draft_len": 3}, GEMMA, "draft_len is 3, want None with model tiny-gemma3"),
+        ({"draft_len": 3, "drafter": "eagle"}, GEMMA, "drafter is 'eagle', want 'ngram' with model tiny-gemma3"),
         ({"windows_first": False}, GPT_OSS, "windows_first is False, want True with model tiny-gpt-oss"),
     ],
 )
