@@ -123,7 +123,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (80, "several patches of one function"),
         (120, "the files of known bugs"),
         (140, "campaigns and replays with the fixes of known bugs"),
-        (120, "failures of known bugs, verified by their fixes"),
+        (160, "failures of known bugs, verified by their fixes"),
     ],
     "tests/packaging": [(120, "wheel and sdist are tried in empty environments")],
     "tests/real": [(480, "a real vLLM on the CPU below attach: models, traffic over HTTP, costs of each level")],
