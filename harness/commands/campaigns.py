@@ -52,7 +52,9 @@ class Campaign:
             write(self.plan.corpus, rarest_first(result.rare), replaced=result.replayed)
         budget = ShrinkBudget(cpu_seconds=SHRINK_CPU_SECONDS)
         for finding in self.group.report_findings(self.plan.out, budget, seconds=self.shrink_seconds):
-            if finding is not None and finding.why_flaky:
+            if finding is not None and finding.cause.bugs:
+                self.group.result.tallies.attribute(finding.fingerprint, finding.cause.name)
+            elif finding is not None and finding.why_flaky:
                 self.not_reproduced.append(finding.why_flaky)
             elif finding is not None:
                 self.findings.append(finding)

@@ -73,7 +73,7 @@ class Elsewhere(NamedTuple):
     def load(self, path: Path) -> OpLog:
         model = "" if self.model == STAND_IN else self.model
         log = OpLog.load(path, engine=self.engine, model=model)
-        return log.with_fixes(fixes_of(log.header.target, self.fixes)) if self.fixes else log
+        return log.with_fixes(fixes_of(log.header.target, self.fixes))
 
     @property
     def text(self) -> str:

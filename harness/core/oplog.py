@@ -201,7 +201,9 @@ class OpLog:
         return OpLog(msgspec.structs.replace(self.header, expected=expected), self.ops)
 
     def with_fixes(self, names: Sequence[str]) -> "OpLog":
-        """The log with further fixes, and so without digests."""
+        """The log with further fixes, and so without digests; the log itself if there are none."""
+        if not names:
+            return self
         fixes = tuple(dict.fromkeys((*self.header.fixes, *names)))
         return OpLog(msgspec.structs.replace(self.header, fixes=fixes), self.ops)
 

@@ -8,12 +8,14 @@ from xml.etree import ElementTree
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.files import read_whole
 from swarden.harness.core.printable import LAYOUT, printable
+from swarden.harness.core.registry import target_of
 from swarden.harness.nightly.night import Coordinator, start_of
 from swarden.harness.nightly.replaying import log_path
 from swarden.harness.nightly.verdict import code_of, excuse_of, exit_code_of, red_reasons, verdict_of
 from swarden.harness.report.story import replay_line
 from swarden.harness.search.archive import EngineOfNight, FindingOfNight, Night, Status
 from swarden.harness.search.archive_files import write
+from swarden.harness.search.verification import known_lines
 
 ORDER = [
     Status.NEW,
@@ -71,6 +73,8 @@ def markdown(night: Night) -> str:
             ("status", "engine", "finding", "runs", "replay"), (_row(night, one) for one in _sorted(night.findings))
         ),
         "",
+        *(f"- {one.engine}: {_plain(line)}" for one in night.engines for line in _known_lines(one)),
+        "",
         "## Engines",
         "",
         *_table(
@@ -84,6 +88,12 @@ def markdown(night: Night) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _known_lines(engine: EngineOfNight) -> list[str]:
+    """The known bugs of the night; no target is needed if there are none."""
+    known = engine.tallies.known
+    return known_lines(known, target_of(engine.engine)) if known else []
 
 
 def _sorted(findings: Iterable[FindingOfNight]) -> list[FindingOfNight]:

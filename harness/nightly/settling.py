@@ -36,7 +36,9 @@ def settle_findings(night: Coordinator) -> str:
         if published is not None and published.sighting.times != count and (archived := _archived(night, engine, name)):
             publish(night, archived, msgspec.structs.replace(published.sighting, times=count))
     for finding, settled in night.jobs(_jobs(night, [*found, *earlier])):
-        if settled.replays.failures or not any(one is finding for one in earlier):
+        if settled.cause.bugs:
+            night.engine(finding.engine).tallies.attribute(finding.fingerprint, settled.cause.name)
+        elif settled.replays.failures or not any(one is finding for one in earlier):
             _publish(night, finding, settled, times[finding.engine, finding.fingerprint])
     counts = Counter(one.sighting.status for one in night.night.findings)
     return ", ".join(f"{counts[status]} {status.value}" for status in SEEN_TODAY)

@@ -10,11 +10,12 @@ NO_VERDICT = {ExitCode.MISUSE: "not readable"}
 
 
 def exit_code_of(night: Night) -> ExitCode:
-    """The exit code: an excused finding, and one that is fixed, change nothing."""
+    """The exit code: an excused finding, one that is fixed, and in a gate a known bug change nothing."""
     codes = [ExitCode.MISUSE] * bool(night.errors)
     codes += [ExitCode.NONDETERMINISTIC for one in night.engines if one.diverged]
     codes += [ExitCode.RED] * bool(red_reasons(night))
     codes += [code_of(one) for one in night.findings if not excuse_of(night, one)]
+    codes += [ExitCode.VIOLATED for one in night.engines if one.tallies.known and not night.is_gate]
     return worst(codes)
 
 

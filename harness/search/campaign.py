@@ -35,6 +35,7 @@ from swarden.harness.search.profiles import Profile
 from swarden.harness.search.result import Finding, Result
 from swarden.harness.search.run import Run
 from swarden.harness.search.shrink import measure
+from swarden.harness.search.verification import Cause, Verifier
 from swarden.invariants.transition import Transition
 
 
@@ -58,8 +59,7 @@ class Plan:
     runs the stand-in.  `max_runs` is the limit of the whole campaign; earlier batches use it up first.  Findings are
     saved in `out` as soon as they are found.  `corpus` is a folder of logs to run first, `part` such logs themselves;
     see corpus.py.  `known` are the shrunk logs of failures that are only counted, and that runs are steered away from.
-    `twin` names the second engine of each run; see core/twins.py.  `settings` are fixed in all runs, in JSON form.
-    `mutant` and `fixes` are planted in all runs.
+    `twin` names the second engine of each run; see core/twins.py.  `settings` (as JSON) and `fixes` are in all runs.
     """
 
     engine: str
@@ -124,8 +124,11 @@ class Worker(RunListener):
         self._is_stopped = is_stopped
         self._beat = heartbeat
         self._running = running
-        self._known = KnownFailures(plan.known)
-        boot_s = _seconds_of(self._boot)
+        verifier = Verifier(self.target, plan.fixes, lambda: self._beat(self.next_run))
+        self._known = KnownFailures(plan.known, verifier)
+        start = time.monotonic()
+        self._boot()
+        boot_s = time.monotonic() - start
         self._run = Run(Header(engine=plan.engine, configs=[{}]), self.target.watch(), Features())
         self._corpus = _share_of(plan)
         self._started = StartTime(time.monotonic(), time.process_time(), boot_s)
@@ -234,19 +237,24 @@ class Worker(RunListener):
         self.on_op(driver)
         result = Result(run=(self._run.header.seed, self._run.header.run))
         self._run.add_to(result.tallies, driver, self.plan.machine)
-        log = log_of(self._run.header, driver)
-        self._known.end_run(driver.failure)
-        if driver.failure is not None:
-            self._add_finding(result, driver.failure, log)
-            is_rechecked = self._known.times[driver.failure.fingerprint] < CONFIRMATIONS
+        log, failure = log_of(self._run.header, driver), driver.failure
+        if failure is not None:
+            cause = self._known.cause_of(failure, log)
+            name = cause.name or failure.fingerprint
+            self._known.end_run([*failure.fingerprints, cause.name])
+            (result.tallies.known if cause.bugs else result.tallies.failures)[name] = 1
+            if not cause.bugs:
+                self._add_finding(result, failure, log.with_fixes(cause.behind), cause)
+            is_rechecked = self._known.times[name] < CONFIRMATIONS
         else:
+            self._known.end_run()
             self._keep(result, log)
             is_rechecked = (self.result.tallies.runs + 1) % self.plan.profile.recheck_every == 0
         if is_rechecked and not self._run.replays:
             self._recheck(result, log)
         self._send(result)
-        if driver.failure is not None:
-            self._shrink_known(driver.failure, log)
+        if failure is not None:
+            self._count(failure, log, cause)
         if self._running is not None:
             self._running.end()
 
@@ -332,15 +340,17 @@ class Worker(RunListener):
         except FlakyFailure as error:  # the error is in one run, and Hypothesis has repeated it with the next one
             raise error.exceptions[0] from None
 
-    def _shrink_known(self, failure: Failure, log: OpLog) -> None:
+    def _count(self, failure: Failure, log: OpLog, cause: Cause) -> None:
         """Count a failure whose finding was sent, so that it stays whatever the shrink of its log does."""
-        small = self._known.record(failure, log, lambda: self._beat(self.next_run))
+        small = self._known.record(failure, log, lambda: self._beat(self.next_run), cause)
         if small is not None and isinstance(small.failure, Failure):
             result = Result()
-            self._add_finding(result, small.failure, small.log, small.passed)
+            self._add_finding(result, small.failure, small.log, cause, small.passed)
             self._send(result)
 
-    def _add_finding(self, result: Result, failure: Failure, log: OpLog, passed: frozenset[str] = frozenset()) -> None:
+    def _add_finding(
+        self, result: Result, failure: Failure, log: OpLog, cause: Cause, passed: frozenset[str] = frozenset()
+    ) -> None:
         """Add a failure with the fingerprint that its log expects, if that is new or the log smaller than before."""
         name = log.header.expected or failure.fingerprint
         known = self.result.findings.get(name)
@@ -353,6 +363,7 @@ class Worker(RunListener):
                 story=story_lines(log.header, failure),
                 passed=passed,
                 path=save_unshrunk(log, name, self.plan.out, self.plan.seed),
+                cause=cause,
             )
 
     def _recheck(self, result: Result, log: OpLog) -> None:
@@ -381,12 +392,6 @@ def _share_of(plan: Plan) -> Share:
     target = target_of(plan.engine)
     logs = [one for one in logs if have_settings(target, one.log.header.configs, plan.settings)]
     return Share(CorpusPart(logs[plan.first_run.batch % plan.workers :: plan.workers]))
-
-
-def _seconds_of(action: Callable[[], None]) -> float:
-    start = time.monotonic()
-    action()
-    return time.monotonic() - start
 
 
 def batch_seed(campaign_seed: int, batch: int) -> int:

@@ -18,6 +18,7 @@ from swarden.harness.core.replay import Replays, Verdict, failure_like, log_of, 
 from swarden.harness.report.story import StoryLine, StoryPart, replay_line, story_lines
 from swarden.harness.search.result import Finding
 from swarden.harness.search.shrink import BudgetSpent, DoesNotFail, ShrinkBudget, Shrunk, shrink
+from swarden.harness.search.verification import Verifier
 
 TEST_FILE = '''"""{title}"""
 
@@ -73,17 +74,25 @@ def report_finding(
         small = shrink(finding.log, still_fails, budget, passed=finding.passed)
     except DoesNotFail:
         return _not_reproduced(finding, out)
-    sealed_finding = _sealed_finding(finding, small, out)
+    sealed_finding = _sealed_finding(finding, small, out, heartbeat)
     depth = _depth(sealed_finding.log, lambda *_: heartbeat()) if sealed_finding.is_confirmed else []
     return replace(sealed_finding, story=[*sealed_finding.story, *depth])
 
 
-def _sealed_finding(finding: Finding, small: Shrunk, out: Path) -> Finding:
-    """Run the shrunk log again and write it; the finding is FLAKY if it does not fail in this way."""
-    log, driver = sealed(small.log)
+def _sealed_finding(finding: Finding, small: Shrunk, out: Path, heartbeat: Callable[[], None]) -> Finding:
+    """Run the shrunk log again and write it; the finding is FLAKY if it does not fail in this way.
+
+    If the shrunk log passes with the fixes of known bugs, the finding is theirs, and no log is written.
+    """
+    log, driver = sealed(_without_needless_fixes(small.log, finding, heartbeat))
     failure = driver.failure
     if failure is None or finding.fingerprint not in failure.fingerprints:
         return _not_reproduced(finding, out)
+    cause = Verifier(log.header.target, log.header.fixes, heartbeat).cause_of(failure, log)
+    if cause.bugs:
+        if finding.path is not None:
+            finding.path.unlink(missing_ok=True)
+        return replace(finding, log=log, cause=cause, path=None)
     path = _written(log, finding, out)
     faults = [StoryLine(StoryPart.EVIDENCE, f"while this was shrunk: {fault}") for fault in small.target_faults]
     return replace(
@@ -95,7 +104,16 @@ def _sealed_finding(finding: Finding, small: Shrunk, out: Path) -> Finding:
         engine_steps=driver.counts.engine_steps,
         shrink_cpu_seconds=small.cpu_seconds,
         replays=Replays(Verdict.FAILED, failure.fingerprints, 1, 1),
+        cause=cause,
     )
+
+
+def _without_needless_fixes(log: OpLog, finding: Finding, heartbeat: Callable[[], None]) -> OpLog:
+    """The log without the fixes that were planted to tell its bug from known ones, if it fails alike without them."""
+    fixes = tuple(name for name in log.header.fixes if name not in finding.cause.behind)
+    bare = OpLog(msgspec.structs.replace(log.header, fixes=fixes), log.ops)
+    is_needless = fixes != log.header.fixes and failure_like(bare, finding.fingerprint, heartbeat) is not None
+    return bare if is_needless else log
 
 
 def _depth(log: OpLog, observe: Callable[..., None]) -> list[StoryLine]:

@@ -1,16 +1,18 @@
 """Known failures of a worker: they are counted, and most later runs are steered away from them."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from swarden.harness.core.driver import Failure
 from swarden.harness.core.errors import UsageError
-from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.known_bug import KnownBug
+from swarden.harness.core.oplog import Header, OpLog, OpLogError
 from swarden.harness.core.ops import Drain, Op, Step, Submit, name_of
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import failure_like
 from swarden.harness.search.shrink import BudgetSpent, ShrinkBudget, Shrunk, shrink
+from swarden.harness.search.verification import UNKNOWN, Cause, Verifier
 
 CONFIRMATIONS = 2  # failed runs of one fingerprint that are run twice; later ones are not run again
 SHRINK_EXECUTIONS = 150  # not CPU time: the next runs of a campaign must not depend on the speed of the machine
@@ -78,8 +80,12 @@ class Trail:
 class KnownFailures:
     """The number of failures by fingerprint, and the position of the current run on each trail."""
 
-    def __init__(self, logs: Iterable[OpLog] = ()) -> None:
-        """`logs` are the shrunk logs of failures that were confirmed before; each expects its failure."""
+    def __init__(self, logs: Iterable[OpLog] = (), verifier: Verifier | None = None) -> None:
+        """`logs` are the shrunk logs of failures that were confirmed before; each expects its failure.
+
+        Without a `verifier` no failure is that of a known bug.
+        """
+        self._verifier = verifier
         shrunk = {log.header.expected: log for log in logs if log.header.expected is not None}
         self.times: Counter[str] = Counter(dict.fromkeys(shrunk, CONFIRMATIONS))
         self._trails: dict[str, Trail] = {name: Trail.of(log) for name, log in shrunk.items()}
@@ -110,27 +116,36 @@ class KnownFailures:
         self._is_cut = isinstance(op, UNAVOIDABLE)
         return True
 
-    def record(self, failure: Failure, log: OpLog, heartbeat: Callable[[], None]) -> Shrunk | None:
+    def cause_of(self, failure: Failure, log: OpLog) -> Cause:
+        """What is known of the failure of a log."""
+        return self._verifier.cause_of(failure, log) if self._verifier is not None else UNKNOWN
+
+    def record(
+        self, failure: Failure, log: OpLog, heartbeat: Callable[[], None], cause: Cause = UNKNOWN
+    ) -> Shrunk | None:
         """Count a failure. The one that confirms it gives the trail; later ones widen the trail.
 
-        Returns the shrunk log of the failure that confirms it, if it fails again.
+        Returns the shrunk log of the failure that confirms it, if it fails again.  That of known bugs is not shrunk:
+        the trail of one bug is that of its own op-log.
         """
-        name = failure.fingerprint
-        small = None
+        name = cause.name or failure.fingerprint
+        log, small = log.with_fixes(cause.behind), None
+        if bug := log.header.target.known_bugs().get(cause.name):
+            self._trails.setdefault(name, Trail.of(_own_log(bug, log)))
         if name in self._trails:
             self._trails[name].widen(log.header)
-        elif self.times[name] + 1 == CONFIRMATIONS:
+        elif not cause.bugs and self.times[name] + 1 == CONFIRMATIONS:
             small = _shrunk(log, name, heartbeat)
             self._trails[name] = Trail.of(small.log if small is not None else log)
         self.times[name] += 1
         return small
 
-    def end_run(self, failure: Failure | None) -> None:
-        """Count how often the trails end in their failure, in runs that are not steered."""
+    def end_run(self, names: Collection[str] = ()) -> None:
+        """Count how often the trails end in their failure, of runs that are not steered; `names` has this run's."""
         for name in () if self._is_steered else self._reached:
             trail = self._trails[name]
             trail.followed += 1
-            trail.failed += failure is not None and name in failure.fingerprints
+            trail.failed += name in names
 
     def _advance(self, name: str, op: Op) -> bool:
         """Advance a trail by `op`; true if `op` completes the trail."""
@@ -157,6 +172,15 @@ def is_as_far(default: object, mark: object, value: object) -> bool:
         return value == mark
     start, far, here = numbers
     return here <= far if far < start else here >= far
+
+
+def _own_log(bug: KnownBug, otherwise: OpLog) -> OpLog:
+    """The op-log of a known bug; another one if the engine cannot be built from it in this version."""
+    path, *_ = bug.oplogs
+    try:
+        return OpLog.load(path, engine=f"{otherwise.header.engine}=={otherwise.header.version}")
+    except OpLogError:
+        return otherwise
 
 
 def _shrunk(log: OpLog, fingerprint: str, heartbeat: Callable[[], None]) -> Shrunk | None:

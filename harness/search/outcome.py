@@ -16,6 +16,7 @@ from swarden.harness.report.wording import counted
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.floors import not_exercised, why_not_green
 from swarden.harness.search.result import Finding, Result
+from swarden.harness.search.verification import AND, known_lines, times, upstream_of
 
 NOT_JUDGED = "not judged"
 SHORTEST_BOOT_S = 0.1  # a shorter boot is not printed
@@ -60,6 +61,7 @@ class Outcome:
         codes = [ExitCode.NONDETERMINISTIC] * bool(self.diverged) + [ExitCode.RED] * bool(self.owed)
         codes += [ExitCode.MISUSE] * bool(self.result.target_faults)
         codes += [_code_of(finding) for finding in self.findings] + [ExitCode.INTERRUPTED] * self.is_interrupted
+        codes += [ExitCode.VIOLATED] * bool(self.result.tallies.known)
         return worst(codes)
 
     @property
@@ -104,6 +106,22 @@ class Outcome:
         by = ", ".join(listed or laws)
         return f"mutant {self.mutant.id}: found by {by}" + ("" if listed else ", which is not in its caught_by")
 
+    @property
+    def causes(self) -> list[str]:
+        """A line for each new finding, unless a bug is planted, and then one for each known bug."""
+        tallies, lines = self.result.tallies, []
+        for finding in self.findings if self.mutant is None else ():
+            named = "; ".join(f"{name} ({why})" for name, why in finding.cause.namesakes.items())
+            same = f", same name as {named}: not verified" if named else ""
+            lines.append(f"new: {finding.fingerprint}{times(tallies.failures[finding.fingerprint])}{same}")
+        return lines + known_lines(tallies.known, self.target)
+
+    def _figures(self, finding: Finding) -> dict[str, Any]:
+        return {
+            "runs": self.result.tallies.failures[finding.fingerprint],
+            "not_verified": dict(finding.cause.namesakes),
+        }
+
     def summary(self) -> dict[str, Any]:
         """The figures for scripts; shares are from 0 to 1."""
         tallies, seconds = self.result.tallies, self.result.seconds
@@ -126,7 +144,11 @@ class Outcome:
             "boot_seconds": [round(one, 3) for one in self.result.boots],
             "steps_per_second": round(tallies.steps / seconds, 1) if seconds else 0.0,
             "violations": tallies.failed_runs,
-            "findings": [finding.figures() for finding in self.findings],
+            "findings": [finding.figures() | self._figures(finding) for finding in self.findings],
+            "known": [
+                {"bugs": name.split(AND), "runs": runs, "upstream": upstream_of(name, self.target)}
+                for name, runs in tallies.known.most_common()
+            ],
             "probes": dict(sorted(tallies.probes.items())),
             "checks": {
                 name: {"evaluated": tallies.evaluated[name], "not_applicable": tallies.not_applicable[name]}
@@ -144,9 +166,11 @@ class Outcome:
         """The last lines of the output: the reasons, then the verdict and the figures in one line."""
         tallies, seconds = self.result.tallies, self.result.seconds
         verdict = f"{self.verdict} ({self.why_not_judged})" if self.verdict == NOT_JUDGED else self.verdict
+        verdict += " (only by known bugs)" if tallies.known and not self.findings else ""
         lines = [*self.result.target_faults.values(), *(f"not deterministic: {run}" for run in self.diverged)]
         lines += [f"red: {owed}" for owed in self.owed]
         lines += [self.found] if self.found else []
+        lines += self.causes
         if self.is_held and self.mutant is None:
             laws, faults = not_exercised(tallies, self.target)
             lines.append(f"not exercised by machine {self.plan.machine}: {len(laws)} laws, {len(faults)} faults")

@@ -13,6 +13,7 @@ from swarden.harness.core.replay import Replays, Verdict
 from swarden.harness.report.story import StoryLine
 from swarden.harness.search.corpus import RareRun
 from swarden.harness.search.shrink import measure
+from swarden.harness.search.verification import UNKNOWN, Cause
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]  # of a file, too: so that a rate of it is a number
 
@@ -26,7 +27,8 @@ class Finding:
     log.  `passed` are the candidates that the shrink of the log has run in vain; see shrink.py.
     `path` is the file of the log, None if it could not be written.  `engine_steps` and `shrink_cpu_seconds` are those
     of the shrunk log; None if it could not be shrunk.  `replays` is the verdict of running the log again, None if it
-    was not: FLAKY for a finding that does not fail again.
+    was not: FLAKY for a finding that does not fail again.  `cause` says which known bugs have its fingerprint; the
+    finding is of known bugs if its shrunk log has turned out to pass with their fixes.
     """
 
     fingerprint: str
@@ -40,6 +42,7 @@ class Finding:
     engine_steps: int | None = None
     shrink_cpu_seconds: float = 0.0
     replays: Replays | None = None
+    cause: Cause = UNKNOWN
 
     def __str__(self) -> str:
         return f"{self.fingerprint} on {self.engine}"
@@ -92,8 +95,9 @@ class Tallies:
 
     Runs of the corpus add nothing to `runs`, `ops`, `noops`, `probes` and `machine_runs`, which judge random traffic.
     `rechecked` counts the runs that were made a second time, to detect nondeterminism.  `failures` counts the failed
-    runs by fingerprint, `probes` by probe the runs that reached it, `evaluated` and `not_applicable` by invariant the
-    transitions, `fired` by fault how often it fired.
+    runs by fingerprint, but not those of known bugs, which `known` counts by the names of the bugs; `probes` by probe
+    the runs that reached it, `evaluated` and `not_applicable` by invariant the transitions, `fired` by fault how often
+    it fired.
     """
 
     runs: Count = 0
@@ -108,12 +112,19 @@ class Tallies:
     fired: Counter[str] = field(default_factory=Counter)
     machine_runs: Counter[str] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
+    known: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: "Tallies") -> None:
         for name in ("runs", "steps", "failed_runs", "rechecked"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in ("ops", "noops", "evaluated", "not_applicable", "probes", "fired", "machine_runs", "failures"):
+        for name in ("ops", "noops", "evaluated", "not_applicable", "probes", "fired", "machine_runs"):
             getattr(self, name).update(getattr(other, name))
+        self.failures.update(other.failures)
+        self.known.update(other.known)
+
+    def attribute(self, fingerprint: str, bugs: str) -> None:
+        """Count the failures with this fingerprint as those of known bugs."""
+        self.known[bugs] += self.failures.pop(fingerprint, 0)
 
 
 @dataclass

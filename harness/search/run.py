@@ -25,8 +25,6 @@ class Run(NamedTuple):
         counts, machine = driver.counts, self.header.machine
         tallies.steps = counts.engine_steps
         tallies.failed_runs = int(driver.failure is not None)
-        if driver.failure is not None:
-            tallies.failures[driver.failure.fingerprint] = 1
         for name, judged in counts.tally.items():
             tallies.evaluated[name] += judged.evaluated
             if machine in (ENGINE, only_machine):  # fewer invariants apply to a part of an engine

@@ -187,6 +187,8 @@ def settle(finding: Finding, engine: str, limits: ProcessLimits) -> Finding:
         group.result = Result(findings={finding.fingerprint: finding})
         reports = group.report_findings(Path(folder), ShrinkBudget(cpu_seconds=SHRINK_CPU_SECONDS))
         [report] = [one for one in reports if one is not None]
+    if report.cause.bugs:
+        return report
     if report.why_flaky:
         return replace(report, log=report.log.as_regression(report.fingerprint))
     again, why = [], ""

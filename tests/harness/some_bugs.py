@@ -9,7 +9,7 @@ STUCK = "stuck/drain"
 HEALTHY = "if need > len(self.pool.free_blocks):"
 ALL_BLOCKS = "need == self.pool.num_blocks"  # a request of this kind is never admitted
 ODD_PROMPT = "len(self.waiting[0].prompt) % 5 == 3"
-LONG_OUTPUT = "self.waiting[0].max_new_tokens > 3"  # no known bug
+LONG_OUTPUT = "self.waiting[0].max_new_tokens > 8"  # no known bug
 BUG = """
 title = "A request is never admitted: {condition}"
 effect = "the engine stops answering"
@@ -29,6 +29,7 @@ at = "blockserve.engine:Engine._admit"
 before = "{condition}"
 after = "{fixed}"
 """
+WHOLE, ODD, LONG = (62, 2), (8, 2), (9, 12)  # requests that meet one of these each
 OF_BLOCKS, OF_PROMPTS, USELESS = "all-blocks-never-admitted", "odd-prompt-never-admitted", "fix-without-effect"
 
 
@@ -68,4 +69,6 @@ def write_log(path: Path, *prompts: tuple[int, int]) -> Path:
 def swarden_with_bugs(folder: Path):
     """Runs a command line in the folder, where the package with the bugs is installed."""
     write_package(folder)
-    return swarden_in(folder)
+    command = swarden_in(folder)
+    command.folder = folder
+    return command

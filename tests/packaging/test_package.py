@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pages import CHROMIUM, PICTURE
+from tests.pages import CHROMIUM, PICTURE, ROOT
 from tests.release import build
 
 FORMER_NAMES = ("engine_under_test", "fakes", "harness", "invariants")
@@ -106,6 +106,13 @@ def test_sdist_has_no_tests_and_wheel_only_our_package(built):
     assert [name for name in in_sdist if name.startswith("tests")] == []
     tops = {name.partition("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"swarden"}
+
+
+def test_wheel_has_the_known_bugs_of_each_engine(built):
+    [wheel] = built.glob("*.whl")
+    names = {Path(name).name for name in zipfile.ZipFile(wheel).namelist() if "/findings/" in name}
+
+    assert names == {path.name for path in (ROOT / "harness/engines").glob("*/findings/*")}
 
 
 def test_published_metadata_has_links_to_the_repository_and_the_command_of_the_index(tmp_path):

@@ -32,6 +32,7 @@ def test_clean_campaign_exits_with_zero_and_prints_only_json(tmp_path):
         "steps_per_second",
         "violations",
         "findings",
+        "known",
         "probes",
         "checks",
         "noops",

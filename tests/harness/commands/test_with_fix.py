@@ -4,17 +4,12 @@ import json
 
 import pytest
 
-from tests.harness.some_bugs import OF_BLOCKS, OF_PROMPTS, STUCK, swarden_with_bugs, write_log
-
-WHOLE, ODD, LONG = (62, 2), (8, 2), (9, 4)  # requests that are never admitted, each for another reason
+from tests.harness.some_bugs import LONG, ODD, OF_BLOCKS, OF_PROMPTS, STUCK, WHOLE, swarden_with_bugs, write_log
 
 
 @pytest.fixture(scope="module")
 def swarden(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("bugs")
-    command = swarden_with_bugs(folder)
-    command.folder = folder
-    return command
+    return swarden_with_bugs(tmp_path_factory.mktemp("bugs"))
 
 
 @pytest.mark.parametrize(

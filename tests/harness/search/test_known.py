@@ -68,7 +68,7 @@ def test_trail_that_rarely_fails_skips_no_op(known, log):
     for _ in range(2 * CONFIRMATIONS):
         known.begin_run(header(log, steered=False))
         assert not any(map(known.steer, (Submit(), Step())))
-        known.end_run(None)
+        known.end_run()
     known.begin_run(header(log, steered=True))
 
     assert not any(known.steer(op) for op in (Submit(), Step(), Drain()))

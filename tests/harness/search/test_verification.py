@@ -1,0 +1,139 @@
+"""A failure is known only if its log passes with the fixes of known bugs that have its fingerprint."""
+
+from dataclasses import replace
+
+import pytest
+
+from swarden.harness.core.driver import Failure
+from swarden.harness.core.exit_codes import ExitCode
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.registry import target_of
+from swarden.harness.core.replay import replay, run_log
+from swarden.harness.search.campaign import Plan, Worker
+from swarden.harness.search.findings import report_finding
+from swarden.harness.search.outcome import Outcome
+from swarden.harness.search.profiles import PROFILES
+from swarden.harness.search.shrink import ShrinkBudget
+from swarden.harness.search.verification import DOES_NOT_HELP, Verifier
+from tests.harness.some_bugs import LONG, ODD, OF_BLOCKS, OF_PROMPTS, STUCK, USELESS, WHOLE, write_log, write_package
+
+RUNS = 40
+
+
+@pytest.fixture(scope="module", autouse=True)
+def target(tmp_path_factory):
+    """The target of an engine with three stuck bugs, two of which are known and have a fix."""
+    folder = tmp_path_factory.mktemp("bugs")
+    write_package(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        yield target_of("blockserve")
+    target_of.cache_clear()
+
+
+@pytest.fixture
+def cause_of(target, tmp_path):
+    """The cause of the failure of a run with these requests."""
+    verifier = Verifier(target, ())
+
+    def cause_of(*requests):
+        log = OpLog.load(write_log(tmp_path / "some.oplog", *requests))
+        failure = run_log(log).failure
+        assert isinstance(failure, Failure)
+        assert failure.fingerprint == STUCK
+        return verifier.cause_of(failure, log)
+
+    return cause_of
+
+
+@pytest.fixture(scope="module")
+def result():
+    """The result of a few runs of random traffic."""
+    plan = Plan("blockserve", PROFILES["smoke"], seed=3, seconds=float("inf"), max_runs=RUNS)
+    return Worker(plan, lambda _: None).work()
+
+
+@pytest.mark.parametrize(
+    ("requests", "bugs"),
+    [
+        pytest.param([WHOLE], (OF_BLOCKS,), id="first"),
+        pytest.param([ODD], (OF_PROMPTS,), id="second"),
+        pytest.param([WHOLE, ODD], (OF_BLOCKS, OF_PROMPTS), id="two-fixes-together"),
+        pytest.param([LONG], (), id="new"),
+        pytest.param([WHOLE, LONG], (), id="new-behind-a-known-one"),
+    ],
+)
+def test_known_bugs_of_a_failure_are_those_whose_fixes_its_log_needs(cause_of, requests, bugs):
+    assert cause_of(*requests).bugs == bugs
+
+
+def test_bug_whose_fix_does_not_help_is_a_namesake_that_is_not_verified(cause_of):
+    cause = cause_of(LONG)
+
+    assert cause.namesakes == dict.fromkeys([OF_BLOCKS, OF_PROMPTS, USELESS], DOES_NOT_HELP)
+    assert set(cause.behind) == {OF_BLOCKS, OF_PROMPTS, USELESS}
+
+
+def test_fix_that_is_planted_already_is_not_tried(target, tmp_path):
+    log = OpLog.load(write_log(tmp_path / "some.oplog", WHOLE))
+    failure = run_log(log).failure
+    assert failure is not None
+
+    cause = Verifier(target, [OF_BLOCKS]).cause_of(failure, log)
+
+    assert OF_BLOCKS not in cause.namesakes
+
+
+def test_new_stuck_bug_beside_known_ones_is_a_finding_whose_log_has_none_of_them(result, tmp_path):
+    """Its log fails with all fixes planted; it is written without them, because it fails without them, too."""
+    finding = report_finding(result.findings[STUCK], tmp_path, ShrinkBudget(cpu_seconds=20))
+
+    assert finding.path is not None
+    log = OpLog.load(finding.path)
+    with_all = replay(log.with_fixes([OF_BLOCKS, OF_PROMPTS, USELESS]))
+    assert finding.cause.bugs == ()
+    assert (log.header.fixes, len(log.ops)) == ((), 2)
+    assert with_all.driver.failure is not None
+
+
+def test_each_failed_run_is_known_or_new(result):
+    counts = result.tallies
+
+    assert set(counts.known) <= {OF_BLOCKS, OF_PROMPTS, f"{OF_BLOCKS} + {OF_PROMPTS}"}
+    assert counts.known[OF_BLOCKS] > 0
+    assert counts.failures.keys() == {STUCK}
+    assert counts.known.total() + counts.failures.total() == counts.failed_runs
+
+
+def test_finding_whose_shrunk_log_passes_with_a_fix_is_of_the_known_bug(cause_of, tmp_path, result):
+    log = OpLog.load(write_log(tmp_path / "some.oplog", ODD))
+    finding = replace(result.findings[STUCK], log=log, cause=cause_of(LONG), path=None)
+
+    report = report_finding(finding, tmp_path / "out", ShrinkBudget(cpu_seconds=20))
+
+    assert (report.cause.bugs, report.path) == ((OF_PROMPTS,), None)
+    assert not (tmp_path / "out").exists()
+
+
+def test_campaign_says_what_is_new_first_and_then_what_is_known(result, tmp_path):
+    finding = report_finding(result.findings[STUCK], tmp_path, ShrinkBudget(cpu_seconds=20))
+    outcome = Outcome(Plan("blockserve", PROFILES["smoke"], 3, 60.0), "swarden fuzz", result, [finding])
+
+    new, *known = outcome.causes
+    runs = result.tallies.failures[STUCK]
+    assert new.startswith(f"new: {STUCK} \N{MULTIPLICATION SIGN}{runs}, same name as ")
+    assert f"{USELESS} (its fix does not help)" in new
+    assert new.endswith(": not verified")
+    assert all(line.startswith("known: ") and line.endswith(" (blockserve pull 7)") for line in known)
+    [found] = outcome.summary()["findings"]
+    assert (found["runs"], set(found["not_verified"])) == (runs, {OF_BLOCKS, OF_PROMPTS, USELESS})
+    assert {"bugs": [OF_BLOCKS], "runs": result.tallies.known[OF_BLOCKS], "upstream": "blockserve pull 7"} in (
+        outcome.summary()["known"]
+    )
+
+
+def test_campaign_with_known_failures_alone_is_violated_and_says_so(result):
+    outcome = Outcome(Plan("blockserve", PROFILES["smoke"], 3, 60.0), "swarden fuzz", result)
+
+    assert outcome.exit_code is ExitCode.VIOLATED
+    assert f"violated (only by known bugs): {RUNS} runs" in outcome.lines()[-1]
