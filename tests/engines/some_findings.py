@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.known_bug import KnownBug, Span
+from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import target_of
 from tests.engines.some_laws import laws_of
 from tests.pages import own_bugs
@@ -30,6 +31,8 @@ def op_logs_of(engine):
 
 def laws_with(path, engine, fix=""):
     """The laws that fail, with a fix planted; none if the release has not the part that has the bug."""
+    if OpLog.load(path).header.machine not in target_of(engine).machines:
+        return set()
     try:
         if not fix:
             return laws_of(path, engine)

@@ -31,8 +31,8 @@ def laws_of(path, engine):
     return {name.split("/")[0] for name in failure.fingerprints} if failure is not None else set()
 
 
-def law_of(path, engine):
-    """The law or error that an op-log was saved for."""
+def law_of(path, engine=None):
+    """The law or error that an op-log was saved for; an engine replaces that of the log."""
     return str(OpLog.load(path, engine=engine).header.expected).split("/")[0]
 
 

@@ -228,6 +228,7 @@ def worker_of(release: VllmRelease, config: VllmConfig, groups: Any, agent: Agen
         _group_spec_types=tuple([type(group.kv_cache_spec) for group in groups.kv_cache_groups]),
         _lease_extension=LEASE_S * 2 // 3,
         _remote_agents={other: Ranks({(0, 0): other})},
+        _engine_clock_offset={other: 0.0},
         _engine_by_address={("", 0): other},
         dst_region_group_ids={other: []},
         dst_uses_region_group_mapping={other: False},

@@ -8,40 +8,17 @@ from pathlib import Path
 import pytest
 
 import swarden.harness.engines.vllm
-from swarden.harness.core.releases import parsed
 from tests.engines.some_findings import laws_with, misplaced, op_logs_of, plant_all
-from tests.engines.some_laws import law_of, laws_of
+from tests.engines.some_laws import law_of
 
 OPLOGS = Path(swarden.harness.engines.vllm.__file__).with_name("findings")
-BUGS = {  # without a file yet, by op-log: the first release that has the bug, and the first that has not
-    "first-token-after-a-pause-dropped": ("0.20.2", "0.22.0"),
-    "last-token-after-a-pause-never-computed": ("0.20.2", "0.22.0"),
-    "aborted-load-keeps-its-blocks": ("0.20.2", "0.22.0"),
-    "one-block-for-two-groups": ("0.20.2", "0.26.0"),
-    "loaded-requests-wait-for-each-other": ("0.20.2", "0.23.0"),
-    "loaded-request-stranded-behind-the-queue-head": ("0.20.2", "0.33.0"),
-    "hit-longer-than-the-cached-attention": ("0.20.2", "0.26.0"),
-    "window-block-freed-before-the-drafts-are-verified": ("0.20.2", "0.26.0"),
-    "load-reserves-too-little-beside-a-window": ("0.20.2", None),
-}
-
-NEWEST = "0.33.0"
-BUGS_OF_THE_NEWEST = (  # of parts that the oldest release does not have
-    "second-reset-of-the-offloading-cache",
-    "prompt-of-one-token-loaded-forever",
-    "paused-decode-side-reads-after-the-lease",
-    "load-refused-for-its-draft-blocks",
-    "failed-read-blocks-the-queue",
-)
 
 
 @pytest.mark.parametrize("shown", op_logs_of("vllm"), ids=str)
 def test_op_log_fails_only_on_the_releases_that_have_its_bug(shown, on_release, release):
-    engine = f"vllm=={release}"
+    laws = on_release(release, laws_with, shown.path, f"vllm=={release}")
 
-    laws = on_release(release, laws_with, shown.path, engine)
-
-    assert (law_of(shown.path, engine) in laws) is shown.span.has(release)
+    assert (law_of(shown.path) in laws) is shown.span.has(release)
 
 
 @pytest.mark.parametrize("shown", op_logs_of("vllm"), ids=str)
@@ -60,23 +37,7 @@ def test_code_of_each_bug_is_where_its_file_says(release):
     assert misplaced(f"vllm=={release}") == []
 
 
-@pytest.mark.parametrize("name", BUGS)
-def test_finding_fails_only_on_the_releases_that_have_it(name, on_release, release):
-    path, engine = OPLOGS / f"{name}.oplog", f"vllm=={release}"
-    first, fixed = BUGS[name]
-    has_bug = parsed(first) <= parsed(release) and (fixed is None or parsed(release) < parsed(fixed))
-
-    assert (law_of(path, engine) in on_release(release, laws_of, path, engine)) is has_bug
-
-
-@pytest.mark.parametrize("name", BUGS_OF_THE_NEWEST)
-def test_finding_of_a_newer_part_fails_on_the_newest_release(name, on_release):
-    path, engine = OPLOGS / f"{name}.oplog", f"vllm=={NEWEST}"
-
-    assert law_of(path, engine) in on_release(NEWEST, laws_of, path, engine)
-
-
 def test_every_op_log_is_of_a_known_bug():
     of_files = {shown.path.stem for shown in op_logs_of("vllm")}
 
-    assert {path.stem for path in OPLOGS.glob("*.oplog")} == {*BUGS, *BUGS_OF_THE_NEWEST, *of_files}
+    assert {path.stem for path in OPLOGS.glob("*.oplog")} == of_files
