@@ -106,14 +106,15 @@ def test_show_writes_a_page_with_the_rights_of_the_log(failing, tmp_path, argume
 
 @pytest.mark.parametrize("command", ["replay", "show"])
 def test_output_has_the_mutant_the_configuration_and_the_prompts(failing, tmp_path, command):
-    """Settings with their defaults are left out."""
+    """Settings with their defaults are left out, but for the main ones."""
     lines = swarden(command, failing, cwd=tmp_path).stdout.splitlines()
 
     assert [line.split(" (")[0] for line in lines if line.startswith("mutant: ")] == [
         "mutant: B18 is planted in swarden.engine_under_test.cache.tree:RadixTree._recover"
     ]
-    assert "configuration: page_size 2, full_pages 64, swa_pages 6, sliding_window 2" in lines
-    assert [line.rpartition(", ")[0] for line in lines if line.startswith("request r")] == [
+    [configuration] = [line.split(", ") for line in lines if line.startswith("configuration: ")]
+    assert configuration[:4] == ["configuration: page_size 2", "full_pages 64", "swa_pages 6", "sliding_window 2"]
+    assert [line.partition(", ")[0] for line in lines if line.startswith("request r")] == [
         "request r1: prompt of 12 tokens",
         "request r2: prompt of 4 tokens (all as in r1)",
     ]
