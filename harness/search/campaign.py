@@ -29,12 +29,12 @@ from swarden.harness.search.corpus import CorpusLog, CorpusPart, RareRun, Share,
 from swarden.harness.search.features import Features
 from swarden.harness.search.findings import save_unshrunk
 from swarden.harness.search.fixed_settings import Settings, have_settings, refusal, with_settings
-from swarden.harness.search.known import CONFIRMATIONS, KnownFailures
 from swarden.harness.search.machine import Player, RunListener, turns_of
 from swarden.harness.search.profiles import Profile
 from swarden.harness.search.result import Finding, Result
 from swarden.harness.search.run import Run
 from swarden.harness.search.shrink import measure
+from swarden.harness.search.steering import CONFIRMATIONS, Steering
 from swarden.harness.search.verification import Cause, Verifier
 from swarden.invariants.transition import Transition
 
@@ -125,7 +125,7 @@ class Worker(RunListener):
         self._beat = heartbeat
         self._running = running
         verifier = Verifier(self.target, plan.fixes, lambda: self._beat(self.next_run))
-        self._known = KnownFailures(plan.known, verifier)
+        self._steering = Steering(plan.known, verifier)
         start = time.monotonic()
         self._boot()
         boot_s = time.monotonic() - start
@@ -188,7 +188,7 @@ class Worker(RunListener):
             twin=self._twin(header, current.run),
         )
         self._run = Run(header, self.target.watch(), Features(), self._corpus.running)
-        self._known.begin_run(header)
+        self._steering.begin_run(header)
         self._beat(self.next_run)
         if self._running is not None:
             self._running.begin(header)
@@ -220,7 +220,7 @@ class Worker(RunListener):
             self._run.features.look(change)
 
     def before_op(self, op: Op) -> bool:
-        if self._is_stopped() or self._known.steer(op):
+        if self._is_stopped() or self._steering.steer(op):
             return False
         if self._running is not None:
             self._running.note(op)
@@ -239,15 +239,15 @@ class Worker(RunListener):
         self._run.add_to(result.tallies, driver, self.plan.machine)
         log, failure = log_of(self._run.header, driver), driver.failure
         if failure is not None:
-            cause = self._known.cause_of(failure, log)
+            cause = self._steering.cause_of(failure, log)
             name = cause.name or failure.fingerprint
-            self._known.end_run([*failure.fingerprints, cause.name])
+            self._steering.end_run([*failure.fingerprints, cause.name])
             (result.tallies.known if cause.bugs else result.tallies.failures)[name] = 1
             if not cause.bugs:
                 self._add_finding(result, failure, log.with_fixes(cause.behind), cause)
-            is_rechecked = self._known.times[name] < CONFIRMATIONS
+            is_rechecked = self._steering.times[name] < CONFIRMATIONS
         else:
-            self._known.end_run()
+            self._steering.end_run()
             self._keep(result, log)
             is_rechecked = (self.result.tallies.runs + 1) % self.plan.profile.recheck_every == 0
         if is_rechecked and not self._run.replays:
@@ -342,7 +342,7 @@ class Worker(RunListener):
 
     def _count(self, failure: Failure, log: OpLog, cause: Cause) -> None:
         """Count a failure whose finding was sent, so that it stays whatever the shrink of its log does."""
-        small = self._known.record(failure, log, lambda: self._beat(self.next_run), cause)
+        small = self._steering.record(failure, log, lambda: self._beat(self.next_run), cause)
         if small is not None and isinstance(small.failure, Failure):
             result = Result()
             self._add_finding(result, small.failure, small.log, cause, small.passed)

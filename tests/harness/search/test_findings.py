@@ -11,7 +11,7 @@ from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.printable import printable
 from swarden.harness.core.registry import OWN, UnknownEngine
 from swarden.harness.report.story import StoryPart
-from swarden.harness.search import known
+from swarden.harness.search import steering
 from swarden.harness.search.campaign import Plan, Worker
 from swarden.harness.search.findings import report_finding, write, write_unshrunk
 from swarden.harness.search.result import Finding, Result
@@ -65,7 +65,7 @@ def test_finding_is_sent_before_its_log_is_shrunk(monkeypatch):
     def broken(*_):
         raise ZeroDivisionError("of the harness")
 
-    monkeypatch.setattr(known, "shrink", broken)
+    monkeypatch.setattr(steering, "shrink", broken)
     with pytest.raises(ZeroDivisionError, match="of the harness"):
         Worker(Plan("demo", TINY, 11, 60), sent.append).work()
 

@@ -1,4 +1,4 @@
-"""Known failures of a worker: they are counted, and most later runs are steered away from them."""
+"""Failures that a worker has met before: they are counted, and most later runs are steered away from them."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -17,14 +17,14 @@ from swarden.harness.search.verification import UNKNOWN, Cause, Verifier
 CONFIRMATIONS = 2  # failed runs of one fingerprint that are run twice; later ones are not run again
 SHRINK_EXECUTIONS = 150  # not CPU time: the next runs of a campaign must not depend on the speed of the machine
 SHRINK_STEPS = 1500  # of the engine, in all executions: a log that fails because nothing happens has long ones
-UNSTEERED_EVERY = 4  # one run of so many is not steered: another bug may follow the known one
+UNSTEERED_EVERY = 4  # one run of so many is not steered: another bug may follow this one
 MIN_PRECISION = 0.5  # below it a trail rarely ends in its failure, and no op is skipped for it
 UNAVOIDABLE = (Submit, Step, Drain)  # a run needs these ops, so the run is cut instead
 
 
 @dataclass
 class Trail:
-    """The op kinds and settings that lead to a known failure, from its shrunk log.
+    """The op kinds and settings that lead to a failure, from its shrunk log.
 
     `settings` holds for each engine the settings that differ from the default.  `kinds` are the kinds of the ops in
     their order; a kind that repeats is listed once.  `followed` counts the unsteered runs that reached the last kind,
@@ -77,7 +77,7 @@ class Trail:
         )
 
 
-class KnownFailures:
+class Steering:
     """The number of failures by fingerprint, and the position of the current run on each trail."""
 
     def __init__(self, logs: Iterable[OpLog] = (), verifier: Verifier | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Known failures: they are counted, and most later runs are steered away from them."""
+"""Failures that were met before are counted, and most later runs are steered away from them."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from swarden.harness.core.driver import Failure
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.ops import Abort, Drain, Step, Submit
 from swarden.harness.core.replay import run_log
-from swarden.harness.search.known import CONFIRMATIONS, UNSTEERED_EVERY, KnownFailures, is_as_far
+from swarden.harness.search.steering import CONFIRMATIONS, UNSTEERED_EVERY, Steering, is_as_far
 from swarden.invariants.transition import Transition
 from tests.harness.driving import own_driver
 
@@ -31,9 +31,9 @@ def log() -> OpLog:
 
 
 @pytest.fixture
-def known(log) -> KnownFailures:
-    """Known failures with one confirmed failure."""
-    failures = KnownFailures()
+def steering(log) -> Steering:
+    """The steering of a worker with one confirmed failure."""
+    failures = Steering()
     for _ in range(CONFIRMATIONS):
         failures.record(FAILURE, log, lambda: None)
     return failures
@@ -43,35 +43,35 @@ def header(log, *, steered: bool):
     return msgspec.structs.replace(log.header, seed=0, run=1 if steered else UNSTEERED_EVERY)
 
 
-def test_steered_run_is_cut_before_the_last_op_of_a_known_trail(known, log):
-    known.begin_run(header(log, steered=True))
+def test_steered_run_is_cut_before_the_last_op_of_a_known_trail(steering, log):
+    steering.begin_run(header(log, steered=True))
 
-    skipped = [known.steer(op) for op in (Abort(), Submit(), Submit(), Step(), Submit(), Drain())]
+    skipped = [steering.steer(op) for op in (Abort(), Submit(), Submit(), Step(), Submit(), Drain())]
 
     assert skipped == [False, False, False, True, True, True]
 
 
-def test_run_that_is_not_steered_follows_the_trail(known, log):
-    known.begin_run(header(log, steered=False))
+def test_run_that_is_not_steered_follows_the_trail(steering, log):
+    steering.begin_run(header(log, steered=False))
 
-    assert not any(known.steer(op) for op in (Submit(), Step(), Step(), Drain()))
+    assert not any(steering.steer(op) for op in (Submit(), Step(), Step(), Drain()))
 
 
-def test_run_of_another_configuration_does_not_follow_the_trail(known, log):
+def test_run_of_another_configuration_does_not_follow_the_trail(steering, log):
     other = msgspec.structs.replace(header(log, steered=True), configs=[{"chunk_len": 1024}])
-    known.begin_run(other)
+    steering.begin_run(other)
 
-    assert not any(known.steer(op) for op in (Submit(), Step(), Step(), Drain()))
+    assert not any(steering.steer(op) for op in (Submit(), Step(), Step(), Drain()))
 
 
-def test_trail_that_rarely_fails_skips_no_op(known, log):
+def test_trail_that_rarely_fails_skips_no_op(steering, log):
     for _ in range(2 * CONFIRMATIONS):
-        known.begin_run(header(log, steered=False))
-        assert not any(map(known.steer, (Submit(), Step())))
-        known.end_run()
-    known.begin_run(header(log, steered=True))
+        steering.begin_run(header(log, steered=False))
+        assert not any(map(steering.steer, (Submit(), Step())))
+        steering.end_run()
+    steering.begin_run(header(log, steered=True))
 
-    assert not any(known.steer(op) for op in (Submit(), Step(), Drain()))
+    assert not any(steering.steer(op) for op in (Submit(), Step(), Drain()))
 
 
 @pytest.mark.parametrize(
