@@ -15,7 +15,8 @@ from tests.engines.some_laws import law_of, laws_of
 
 HEALTHY = Path(__file__).parent / "healthy"
 OPLOGS = Path(swarden.harness.engines.sglang.__file__).with_name("findings")
-BUGS = {  # without a file yet, by op-log: the first release that has the bug, and the first that has not
+# Without a file yet, by op-log: the first release that has the bug, and the first that has not.
+BUGS: dict[str, tuple[str, str | None]] = {
     "chunked-prefill-out-of-memory": ("0.5.10.post1", "0.5.11"),
     "live-node-without-windowed-pages": ("0.5.10.post1", "0.5.11"),
     "use-after-free-of-a-locked-node": ("0.5.10.post1", "0.5.15.post1"),
@@ -36,26 +37,15 @@ BUGS = {  # without a file yet, by op-log: the first release that has the bug, a
     "preempted-request-lost": ("0.5.11", "0.5.22"),
     "mixed-batch-out-of-memory": ("0.5.11", "0.5.21"),
     "truncated-prompt-answered": ("0.5.17", "0.5.18"),
-    "resumed-prompt-never-fits": ("0.5.13", None),
-    "prompt-never-preallocated": ("0.5.10.post1", None),
-    "page-freed-while-sent": ("0.5.21", None),
     "pause-ignored-by-a-pair": ("0.5.10.post1", "0.5.11"),
     "verify-out-of-memory": ("0.5.10.post1", "0.5.11"),
     "paged-free-keeps-mapping": ("0.5.10.post1", "0.5.14"),
     "stop-token-among-drafts-missed": ("0.5.14", "0.5.18"),
-    "preempted-turn-keeps-row": ("0.5.11", None),
-    "aborted-retracted-turn-stays": ("0.5.11", None),
     "abort-of-a-parked-chunk": ("0.5.12", "0.5.14"),
     "parked-chunk-published": ("0.5.11", "0.5.12"),
     "parked-turn-published": ("0.5.11", "0.5.12"),
     "closed-session-keeps-turn": ("0.5.11", "0.5.23"),
     "lock-taken-back-from-split-node": ("0.5.12", "0.5.23"),
-    "idle-session-starves-request": ("0.5.11", None),
-    "turn-behind-starved-request": ("0.5.11", None),
-    "overlapping-first-turns": ("0.5.19", None),
-    "retracted-turn-is-over": ("0.5.20", None),
-    "retracted-turn-keeps-pages": ("0.5.11", None),
-    "load-back-locks-resident-window": ("0.5.12", None),
 }
 
 
