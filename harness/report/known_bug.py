@@ -62,7 +62,7 @@ def table(bugs: Iterable[KnownBug], target: Target) -> str:
 
 def span_text(span: Span, tried: str) -> str:
     if span.fixed is not None:
-        return f"{span.first} and later, not {span.fixed}"
+        return f"from {span.first}, fixed in {span.fixed}"
     return f"{span.first} to {tried}, the newest tried" if span.first != tried else f"{tried}, the newest tried"
 
 
