@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import msgspec
@@ -11,8 +13,10 @@ import pytest
 
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.oplog import OpLog
-from swarden.harness.engines.vllm_cpu.checkpoint import GEMMA, MODELS
+from swarden.harness.engines.vllm_cpu.checkpoint import MODELS
 from swarden.harness.engines.vllm_cpu.mutants import MUTANTS
+from tests.engines.some_findings import laws_with, op_logs_of
+from tests.engines.some_laws import law_of
 from tests.real.servers import RELEASE
 
 ENGINE = f"vllm-cpu=={RELEASE}"
@@ -60,10 +64,11 @@ def test_bug_of_the_worker_is_found_and_is_none_of_the_scheduler(bug, tmp_path):
     assert verdicts(finding["path"], "--model", "stand-in") == ["FIXED"]
 
 
-def test_seeded_prompt_in_chunks_kills_the_worker_of_the_cpu(tmp_path):
-    code, figures = fuzz(tmp_path, "--model", GEMMA, "--set", "seeds=true", "--runs", 100, "--stop-on-first")
+@pytest.mark.parametrize("shown", op_logs_of("vllm-cpu"), ids=str)
+def test_op_log_of_a_bug_fails_and_passes_with_its_fix(shown):
+    with ProcessPoolExecutor(1, get_context("spawn")) as process:
+        laws = process.submit(laws_with, shown.path, ENGINE).result()
+        with_fix = process.submit(laws_with, shown.path, ENGINE, shown.bug.name).result()
 
-    [finding] = figures["findings"]
-    assert code == ExitCode.VIOLATED
-    assert finding["fingerprint"].startswith("RuntimeError/v1.worker.gpu_model_runner.GPUModelRunner._bookkeeping_sync")
-    assert any(getattr(op, "seed", None) is not None for op in OpLog.load(Path(finding["path"])).ops)
+    assert law_of(shown.path) in laws
+    assert with_fix == set()
