@@ -57,6 +57,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "a terminal breaks long texts between words"),
         (60, "help has groups of options, and a plain word for each value"),
         (20, "an op-log on another model, or on the stand-in"),
+        (180, "swarden repro: a finding as a program of the engine's package, run here, or as an issue"),
     ],
     "harness/core": [
         (20, "a shape says whether there is a host tier; a machine has its traffic and its turns"),
@@ -66,16 +67,21 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (40, "several patches of one function, methods that call super() or are decorated, and their qualified names"),
         (160, "known bugs as data: releases, fingerprints, related issues, documents, fixes"),
     ],
-    "harness/report": [(100, "the document of a known bug, and the tables of an engine's")],
+    "harness/report": [
+        (100, "the document of a known bug, and the tables of an engine's"),
+        (40, "programs from templates, with values as literals; a known bug as an issue"),
+    ],
     "harness/kit": [
         (20, "one way to import a release quietly"),
         (320, "memory of tags, drafts, passes, owners and clients, of which each engine had its own"),
         (100, "declared settings, from which draws, JSON, defaults and errors follow"),
+        (20, "the calls that a release gets, for a program that makes the same ones"),
     ],
     "src": [(100, "swarden.kit, the public names for targets")],
     "harness/search": [
         (220, "every engine has the loads and the scenes that only ours had"),
         (20, "requests with seeds"),
+        (20, "the test of any op-log"),
     ],
     "harness/nightly": [(20, "a night goes on with the shrink of its shard, and keeps the story of a finding")],
     "harness/engines/demo": [(200, "the engine of the demo and its target, which were tests/your_engine")],
@@ -87,11 +93,15 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "groups of layers in any order, also several of full attention"),
         (40, "op-logs of a server have its order of arrivals and its retention of cached blocks"),
         (20, "a runner and a device of another build"),
+        (120, "a failing run as a program of vLLM alone"),
     ],
     "harness/engines/vllm_cpu": [
         (520, "the worker of a release and tiny models behind the port, the KV in memory by tag, bugs of the worker"),
     ],
-    "harness/engines/sglang": [(40, "full attention alone; settings that suit a load")],
+    "harness/engines/sglang": [
+        (40, "full attention alone; settings that suit a load"),
+        (100, "a failing run as a client of a server, and the server's options"),
+    ],
     "invariants": [(20, "KV that was compared with that first computed for the same tokens")],
     "invariants/laws": [(20, "KV that was compared with that first computed for the same tokens")],
     "tests/invariants": [(40, "KV that was compared with that first computed for the same tokens")],
@@ -99,6 +109,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (40, "the documents of known bugs are those of their files"),
         (140, "the stories and the picture in the documents are what is printed; a build as it is published"),
         (40, "the rules of new folders"),
+        (100, "the outbox: what can be posted, and what its programs have shown"),
     ],
     "harness/strict": [(120, "attach --require: a command without the check is ended; what a process says of it")],
     "tests/engines": [
