@@ -115,6 +115,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "tests/engines": [
         (80, "op-logs pass with the fix of their bug; releases from the files of the bugs"),
         (40, "servers with groups of layers in other orders"),
+        (80, "programs of vLLM show their bugs, and pass without them"),
     ],
     "tests/harness": [
         (80, "configurations suit their loads; scenes have only what their engine has"),
@@ -128,6 +129,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (60, "attach --require, and what a process says of it"),
         (80, "several patches of one function"),
         (120, "the files of known bugs"),
+        (140, "swarden repro: literals, what it refuses, the options of a server"),
     ],
     "tests/packaging": [(120, "wheel and sdist are tried in empty environments")],
     "tests/real": [(480, "a real vLLM on the CPU below attach: models, traffic over HTTP, costs of each level")],

@@ -25,7 +25,8 @@ def literal(value: Any) -> str:
     if type(value) is list and all(type(one) is int for one in value):
         return f"[{', '.join(_runs(value))}]"
     if isinstance(value, str):
-        return repr(value)
+        text = repr(value)
+        return text if set(text[1:-1]) & set("\"'\\") else f'"{text[1:-1]}"'
     return indent(pformat(value, width=WIDTH, compact=True, sort_dicts=False), "    ").lstrip()
 
 
@@ -45,7 +46,7 @@ def _check(value: Any) -> None:
             _check(part)
         for part in value.values() if type(value) is dict else ():
             _check(part)
-    elif value is not None and type(value) not in (str, int, float, bool):
+    elif (value is not None and type(value) not in (str, int, float, bool)) or value != value:
         raise TypeError(f"{type(value).__name__}: no plain data, so it has no literal")
 
 

@@ -23,6 +23,7 @@ LAUNCH = "python -m sglang.launch_server --model-path MODEL --skip-tokenizer-ini
 def flags_of(config: SglangConfig, package: Path) -> list[str]:
     """The options of a server with this configuration, of those that the release has whose package this is."""
     tokens = config.page_size * config.full_pages
+    conservativeness = round(config.new_token_ratio / SglangConfig().new_token_ratio, 3)
     wanted = {
         "context_length": config.max_context_len,
         "page_size": config.page_size,
@@ -32,7 +33,7 @@ def flags_of(config: SglangConfig, package: Path) -> list[str]:
         "chunked_prefill_size": config.chunk_len,
         "max_prefill_tokens": config.max_prefill_tokens,
         "schedule_policy": config.waiting_order,
-        "schedule_conservativeness": round(config.new_token_ratio / SglangConfig().new_token_ratio, 3),
+        "schedule_conservativeness": conservativeness if conservativeness != 1 else None,
         "disable_overlap_schedule": not config.overlap,
         "enable_mixed_chunk": config.mixed_batches,
         "enable_priority_scheduling": config.preemption_threshold is not None,

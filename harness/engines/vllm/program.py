@@ -30,6 +30,7 @@ from swarden.harness.engines.vllm.core import NGRAM_GPU
 from swarden.harness.kit.calls import STEP, Call, Calls
 
 TEMPLATE = Path(__file__).with_name("program.py.j2")
+OF_ENDS = {"work_makes_progress", "stuck", "drained_engine_is_empty"}  # laws that need no content
 FAILING, LATE = (LOAD_FAILS, LINK_FAILS), (LOAD_LATE, LINK_DELAY)
 
 
@@ -115,9 +116,10 @@ def _reset(running: bool = False, connector: bool = False) -> Call:
 
 
 def _symptom(failure: Failure) -> Mapping[str, Any]:
-    """The name of the exception if the release raises one."""
+    """The name of the exception if the release raises one, and whether what is read must be compared."""
     is_raised = failure.error is not None and bool(failure.frames)
-    return {"error": type(failure.error).__name__ if is_raised else ""}
+    laws = {fingerprint.partition("/")[0] for fingerprint in failure.fingerprints}
+    return {"error": type(failure.error).__name__ if is_raised else "", "content": not is_raised and not laws & OF_ENDS}
 
 
 def _settings(config: VllmConfig, release: VllmRelease) -> Mapping[str, Any]:
