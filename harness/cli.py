@@ -38,6 +38,7 @@ COMMANDS = {  # by their use, in the order in which a new user needs them
         "show": "Print an op-log as a table of operations and steps, or the state after one step.",
         "replay": "Run op-logs again; the verdict of each is FIXED, FAILED, CHANGED, FLAKY or ERROR.",
         "shrink": "Make a failing op-log smaller.",
+        "repro": "Write a finding as a program that needs only the engine's package, or as an issue.",
         "bisect": "The first version of an engine that an op-log fails on, and the first that passes again.",
         "archive": "The findings of the nights: list, show, quarantine, verify or import them.",
         "report": "Write one page about an archive of nights or the findings of a campaign.",

@@ -59,6 +59,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (60, "help has groups of options, and a plain word for each value"),
         (20, "an op-log on another model, or on the stand-in"),
         (60, "campaigns, nights and replays with the fixes of known bugs"),
+        (180, "swarden repro: a finding as a program of the engine's package, run here, or as an issue"),
     ],
     "harness/core": [
         (20, "a shape says whether there is a host tier; a machine has its traffic and its turns"),
@@ -73,12 +74,14 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (100, "the document of a known bug, and the tables of an engine's"),
         (80, "a story says why no request was scheduled, and has the ops and the callers of a free"),
         (20, "the history of a cached block in the KV events"),
+        (40, "programs from templates, with values as literals; a known bug as an issue"),
     ],
     "harness/kit": [
         (20, "one way to import a release quietly"),
         (320, "memory of tags, drafts, passes, owners and clients, of which each engine had its own"),
         (100, "declared settings, from which draws, JSON, defaults and errors follow"),
         (40, "the cache as a router knows it from KV events"),
+        (20, "the calls that a release gets, for a program that makes the same ones"),
     ],
     "src": [(100, "swarden.kit, the public names for targets")],
     "harness/search": [
@@ -89,6 +92,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "harness/nightly": [
         (20, "known bugs of a night"),
         (20, "a night goes on with the shrink of its shard, and keeps the story of a finding"),
+        (20, "the test of any op-log"),
     ],
     "harness/engines/demo": [(200, "the engine of the demo and its target, which were tests/your_engine")],
     "harness/engines/own": [
@@ -101,6 +105,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (40, "op-logs of a server have its order of arrivals and its retention of cached blocks"),
         (20, "a runner and a device of another build"),
         (60, "KV events as a router reads them"),
+        (140, "a failing run as a program of vLLM alone"),
     ],
     "harness/engines/vllm_cpu": [
         (520, "the worker of a release and tiny models behind the port, the KV in memory by tag, bugs of the worker"),
@@ -110,6 +115,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "harness/engines/sglang": [
         (40, "full attention alone; settings that suit a load"),
         (80, "KV events as a router reads them"),
+        (100, "a failing run as a client of a server, and the server's options"),
     ],
     "invariants": [
         (20, "KV that was compared with that first computed for the same tokens"),
@@ -128,6 +134,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (140, "the stories and the picture in the documents are what is printed; a build as it is published"),
         (50, "the rules of new folders"),
         (20, "lines of this budget"),
+        (100, "the outbox: what can be posted, and what its programs have shown"),
     ],
     "harness/strict": [(120, "attach --require: a command without the check is ended; what a process says of it")],
     "tests/engine_under_test": [
@@ -136,6 +143,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "tests/engines": [
         (80, "op-logs pass with the fix of their bug; releases from the files of the bugs"),
         (40, "servers with groups of layers in other orders"),
+        (80, "programs of vLLM show their bugs, and pass without them"),
     ],
     "tests/harness": [
         (80, "configurations suit their loads; scenes have only what their engine has"),
@@ -152,6 +160,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (120, "the files of known bugs"),
         (140, "campaigns and replays with the fixes of known bugs"),
         (160, "failures of known bugs, verified by their fixes"),
+        (140, "swarden repro: literals, what it refuses, the options of a server"),
     ],
     "tests/cuda": [(140, "our engine on a GPU: outputs, copies on a stream, random traffic")],
     "tests/packaging": [(120, "wheel and sdist are tried in empty environments")],

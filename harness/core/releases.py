@@ -90,7 +90,7 @@ class Releases:
     `from_environment` are the packages that are installed by the user, because there are several builds of them.
     With `kept_files`, only files with these suffixes and the metadata of a release are unpacked.  `distribution` is the
     name of the package on the index, if it is another one.  `repository` is that on GitHub, whose folder `sources` has
-    the package.
+    the package.  `stand_ins` are packages that a release imports, and that are replaced where they are absent.
     """
 
     package: str
@@ -103,6 +103,7 @@ class Releases:
     distribution: str = ""
     repository: str = ""
     sources: str = ""
+    stand_ins: tuple[str, ...] = ()
 
     @property
     def on_index_as(self) -> str:

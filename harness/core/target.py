@@ -5,7 +5,7 @@ Configurations are opaque: outside of the target they are JSON objects.
 """
 
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -17,6 +17,7 @@ from swarden.harness.core.ops import ENGINE_OPS, Op
 from swarden.harness.core.origins import EngineCode
 from swarden.harness.core.patch import Patch
 from swarden.harness.core.port import EnginePort
+from swarden.harness.core.program import Program
 from swarden.harness.core.releases import Releases
 from swarden.harness.core.sources import hash_of_packages, version_of_package
 from swarden.harness.core.system import EngineSystem, System
@@ -258,6 +259,17 @@ class Target(Protocol):
         files = dict.fromkeys(getattr(one, "__file__", None) for one in modules)
         folders = [Path(file).with_name("findings") for file in files if file is not None]
         return {name: bug for folder in folders for name, bug in known_bugs_in(folder).items()}
+
+    def programs(self) -> Mapping[str, Callable[[Any], Program]]:
+        """The forms in which an op-log of this engine can be a program of its package alone, and what makes each.
+
+        It raises UsageError for an op-log that it cannot show.
+        """
+        return {}
+
+    def flags(self, config: Any) -> Sequence[str]:
+        """The options of a server with this configuration."""
+        return ()
 
     def fix(self, name: str) -> Patch:
         """The fix of the known bug with that name; raises UsageError if none fits this version of the engine."""

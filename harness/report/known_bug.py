@@ -6,7 +6,8 @@ from difflib import unified_diff
 from itertools import islice
 from pathlib import Path
 
-from swarden.harness.core.known_bug import PRIVATE, Fix, KnownBug, Related, Span
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.known_bug import PRIVATE, Document, Fix, KnownBug, Related, Span
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.releases import Releases
 from swarden.harness.core.target import Target
@@ -31,7 +32,26 @@ def document(bug: KnownBug, target: Target, folder: Path) -> str:
         "upstream": upstream_text(bug, releases),
         "verdict": bug.verdict,
     }
-    sections = {
+    of_swarden = {"Why it is the engine and not the adapter": about.argument, "Notes": about.notes}
+    rows = "\n".join(["| | |", "| --- | --- |", *(f"| {name} | {text} |" for name, text in facts.items())])
+    return _paragraphs(f"# {bug.title}", rows, *_texts(_sections(bug, about) | of_swarden)) + "\n"
+
+
+def issue(bug: KnownBug, target: Target, program: str) -> str:
+    """A bug as an issue of the engine: its document without what only swarden's readers need, and with a program."""
+    about, releases = bug.document, _releases(target)
+    if about is None:
+        raise UsageError(f"{bug.name}: has no document, so it is no issue; its verdict is {bug.verdict}")
+    related = f"Related: {upstream_text(bug, releases)}." if bug.upstream else ""
+    facts = _paragraphs(f"In {span_text(bug, bug.tried)}. {bug.effect.capitalize()}.", related)
+    shown = f"```python\n{program}```" if program else ""
+    sections = {"Program": shown, **_sections(bug, about)}
+    order = ("Environment", "Steps", "Program", "Expected", "Actual")
+    return _paragraphs(f"# {bug.title}", facts, *_texts({name: sections[name] for name in order} | sections)) + "\n"
+
+
+def _sections(bug: KnownBug, about: Document) -> dict[str, str]:
+    return {
         "Environment": _paragraphs(about.environment, about.flags and f"```\n{about.flags.strip()}\n```"),
         "Steps": "\n".join(f"{number}. {step}" for number, step in enumerate(about.steps, 1)),
         "Expected": about.expected,
@@ -40,12 +60,11 @@ def document(bug: KnownBug, target: Target, folder: Path) -> str:
         "Fix": _paragraphs(about.suggestion, *map(_fix_text, bug.fixes)),
         "Sizes and likelihood": about.sizes,
         "Recovery": about.recovery,
-        "Why it is the engine and not the adapter": about.argument,
-        "Notes": about.notes,
     }
-    rows = "\n".join(["| | |", "| --- | --- |", *(f"| {name} | {text} |" for name, text in facts.items())])
-    texts = [f"## {name}\n\n{text.strip()}" for name, text in sections.items() if text.strip()]
-    return _paragraphs(f"# {bug.title}", rows, *texts) + "\n"
+
+
+def _texts(sections: dict[str, str]) -> list[str]:
+    return [f"## {name}\n\n{text.strip()}" for name, text in sections.items() if text.strip()]
 
 
 def table(bugs: Iterable[KnownBug], target: Target) -> str:

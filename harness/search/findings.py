@@ -199,8 +199,16 @@ def write(log: OpLog, fingerprint: str, out: Path, root: Path | None = None, *, 
     log.save(path, inside=root or out)
     if not with_test:
         return path
-    identifier = re.sub(r"\W+", "_", name.replace("+", "_and_"))
-    title = printable(fingerprint).replace("\\", r"\\").replace('"', r"\"")  # of a log from outside, too
-    test = TEST_FILE.format(title=title, name=identifier, kinds=", ".join(kinds_in(log)), log=log_code(log))
-    write_whole(path.with_name(f"test_{identifier}.py"), test.encode(), inside=root or out)
+    test = test_text(log, fingerprint, name)
+    write_whole(path.with_name(f"test_{_identifier(name)}.py"), test.encode(), inside=root or out)
     return path
+
+
+def test_text(log: OpLog, title: str, name: str) -> str:
+    """The pytest file that replays an op-log."""
+    title = printable(title).replace("\\", r"\\").replace('"', r"\"")  # of a log from outside, too
+    return TEST_FILE.format(title=title, name=_identifier(name), kinds=", ".join(kinds_in(log)), log=log_code(log))
+
+
+def _identifier(name: str) -> str:
+    return re.sub(r"\W+", "_", name.replace("+", "_and_"))

@@ -105,6 +105,10 @@ class SglangSessions(SessionPort):
         )
         return number
 
+    def history(self, session: int) -> Sequence[int]:
+        """The tokens that a session has now."""
+        return self._clients[session].history()
+
     def close_session(self, session: int) -> None:
         self._clock.serve(self._timed)
         self._controller.close(Missing(session_id=str(session)))

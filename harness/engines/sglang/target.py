@@ -1,6 +1,7 @@
 """SGLang as a target, in any release that is installed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import msgspec
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.ops import SERVING_OPS, SESSION_OPS
 from swarden.harness.core.port import EnginePort
+from swarden.harness.core.program import HTTP, Program
 from swarden.harness.core.releases import Releases
 from swarden.harness.core.system import System
 from swarden.harness.core.target import ENGINE, PAIR, Draw, MachineSpec, Pool, Shape
@@ -18,6 +20,8 @@ from swarden.harness.engines.sglang.config import DECODE, PREFILL, SglangConfig,
 from swarden.harness.engines.sglang.live import SglangAttachment
 from swarden.harness.engines.sglang.mutants import MUTANTS
 from swarden.harness.engines.sglang.pair import side_systems
+from swarden.harness.engines.sglang.program import flags_of, program_of
+from swarden.harness.engines.sglang.stand_ins import ABSENT
 from swarden.harness.kit.released import ReleasedTarget
 from swarden.harness.strict.live import Live
 
@@ -31,6 +35,7 @@ SGLANG = Releases(
     from_environment=("torch",),
     repository="sgl-project/sglang",
     sources="python/",
+    stand_ins=tuple(ABSENT),
 )
 
 
@@ -105,6 +110,13 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
         if config.draft_len is not None and config.overlap and not release.has("overlapped_drafts"):
             raise InvalidConfig(f"overlap is true with draft_len, want false for sglang {release.text}")
         return SglangEngine(release, config)
+
+    def programs(self) -> Mapping[str, Callable[[Any], Program]]:
+        return {HTTP: lambda log: program_of(log, self.flags(self.decode(log.header.configs[0])))}
+
+    def flags(self, config: Any) -> Sequence[str]:
+        self.booted()
+        return flags_of(config, Path(str(import_module("sglang").__file__)).parent)
 
     def live(self, engine: Any) -> Live:
         return SglangAttachment(SglangRelease(self.version()), engine).live

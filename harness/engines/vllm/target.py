@@ -1,12 +1,13 @@
 """vLLM as a target, in any release that is installed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.ops import SERVING_OPS
 from swarden.harness.core.port import EnginePort
+from swarden.harness.core.program import PYTEST, SCRIPT, Program
 from swarden.harness.core.releases import Releases, parsed
 from swarden.harness.core.system import System
 from swarden.harness.core.target import ENGINE, PAIR, Draw, MachineSpec, Shape
@@ -16,6 +17,8 @@ from swarden.harness.engines.vllm.config import DECODE, NGRAM, PREFILL, VllmConf
 from swarden.harness.engines.vllm.live import VllmAttachment
 from swarden.harness.engines.vllm.mutants import MUTANTS
 from swarden.harness.engines.vllm.pair import side_systems
+from swarden.harness.engines.vllm.program import program_of
+from swarden.harness.engines.vllm.stand_ins import ABSENT
 from swarden.harness.kit.released import ReleasedTarget
 from swarden.harness.strict.live import Live
 
@@ -29,6 +32,7 @@ VLLM = Releases(
     shared_size="about 40 MB",
     from_environment=("torch",),
     repository="vllm-project/vllm",
+    stand_ins=tuple(ABSENT),
     kept_files=(".py",),  # its compiled files are GPU libraries
 )
 
@@ -97,6 +101,9 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
                 self._check(config)
             return side_systems(self.booted(), configs)
         return super().systems(machine, configs, model)
+
+    def programs(self) -> Mapping[str, Callable[[Any], Program]]:
+        return dict.fromkeys((SCRIPT, PYTEST), lambda log: program_of(log, self.booted()))
 
     def live(self, engine: Any) -> Live:
         return VllmAttachment(VllmRelease(self.version()), engine).live

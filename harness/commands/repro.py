@@ -1,0 +1,235 @@
+"""swarden repro: a known bug or an op-log as a program that needs only the engine's package, or as an issue."""
+
+import os
+import runpy
+import subprocess
+import sys
+from contextlib import nullcontext
+from enum import StrEnum
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, NamedTuple
+
+import typer
+
+from swarden.harness.commands.console import ERR, OUT
+from swarden.harness.commands.versions import check_version
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.exit_codes import ExitCode
+from swarden.harness.core.known_bug import PRIVATE, KnownBug
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.program import HTTP, ISSUE, PYTEST, SCRIPT
+from swarden.harness.core.registry import installed, target_of
+from swarden.harness.core.replay import run_log
+from swarden.harness.core.target import Target
+from swarden.harness.report.known_bug import issue
+from swarden.harness.report.program import program_text
+from swarden.harness.report.story import story_lines
+from swarden.harness.search.findings import test_text
+
+SUFFIX = ".oplog"
+BUG = "BUG: "  # how a program begins the line that says what it has shown
+MOST_SECONDS = 600
+REPLACED = "stand-ins: "  # how `run_inside` begins the line with the packages that it has replaced
+INSIDE = f"import sys; from {__name__} import run_inside; run_inside(*sys.argv[1:])"
+
+
+class Form(StrEnum):
+    """What is written."""
+
+    PYTEST, SCRIPT, HTTP, ISSUE = PYTEST, SCRIPT, HTTP, ISSUE
+
+
+class Found(NamedTuple):
+    """An op-log on an engine, and the known bug that it shows, if it is one."""
+
+    name: str
+    path: Path
+    engine: str
+    bug: KnownBug | None
+
+    @property
+    def target(self) -> Target:
+        return target_of(self.engine)
+
+    def load(self) -> OpLog:
+        return OpLog.load(self.path, engine=self.engine)
+
+
+class Ran(NamedTuple):
+    """A program that was run: on which release, with which packages replaced, and its exit code and last line."""
+
+    how: str
+    code: int
+    line: str
+
+    @property
+    def shows_bug(self) -> bool:
+        return self.code == 1 and self.line.startswith(BUG)
+
+    @property
+    def text(self) -> str:
+        return f"{self.how}: exit code {self.code}, {self.line or 'no output'}"
+
+
+def repro(
+    finding: Annotated[str, typer.Argument(help="the name of a known bug, or an op-log file")],
+    *,
+    form: Annotated[Form, typer.Option("--as", help="the form of the program, or an issue in Markdown")],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="a new file; standard output by default")] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="NAME==VERSION on which it fails; the newest that is installed by default")
+    ] = None,
+    run: Annotated[bool, typer.Option("--run", help="run the program in a process of its own")] = False,
+    on: Annotated[str | None, typer.Option(help="with --run: NAME==VERSION, if it is another release")] = None,
+    with_fix: Annotated[bool, typer.Option("--with-fix", help="with --run: with the bug's fix")] = False,
+) -> None:
+    """Write a finding as a program that needs only the engine's package, or as the Markdown of an issue.
+
+    A program exits with 1 if it shows the bug and with 0 if it does not; so does this command with --run.
+    """
+    if out is not None and (out.exists() or out.is_symlink()):
+        raise UsageError(f"--out: {out} exists; name a new file")
+    if not run and (on is not None or with_fix):
+        raise UsageError("--on, --with-fix: are for a run; add --run")
+    if run and form not in (Form.SCRIPT, Form.PYTEST):
+        raise UsageError(f"--run: {form} does not run here; write it --as script")
+    found = find(finding, engine)
+    if with_fix and found.bug is None:
+        raise UsageError(f"--with-fix: {finding} is no known bug; name one")
+    text = text_of(found, form)
+    if out is None:
+        OUT.print(text, markup=False, highlight=False, end="", soft_wrap=True)
+    else:
+        with out.open("x") as stream:
+            stream.write(text)
+    if run:
+        engines = [found.engine] if with_fix or found.bug is None else engines_to_run(found)
+        ran = run_text(text, on or engines[0], found.name if with_fix else "")
+        ERR.print(ran.text, markup=False, soft_wrap=True)
+        raise typer.Exit(code_of(ran))
+
+
+def code_of(ran: Ran) -> ExitCode:
+    """Raises UsageError if the program did not come to its end."""
+    if ran.shows_bug:
+        return ExitCode.VIOLATED
+    if ran.code == 0:
+        return ExitCode.CLEAN
+    raise UsageError(f"not run: {ran.line or 'no output'}; name a release with --on that the program is for")
+
+
+def find(finding: str, engine: str | None) -> Found:
+    """A known bug by its name, on the newest installed release that has it, or an op-log file.  Raises UsageError."""
+    if finding.endswith(SUFFIX):
+        path = Path(finding)
+        log = OpLog.load(path, engine=engine)
+        if engine is None:
+            check_version(path, log.header, or_else="name another one with --engine")
+        target = log.header.target
+        return Found(path.stem, path, f"{target.name}=={target.version()}" if target.releases else target.name, None)
+    names = [engine.partition("==")[0]] if engine is not None else sorted(installed())
+    known = {name: target_of(name).known_bugs() for name in names}
+    holders = [name for name in names if finding in known[name]]
+    if not holders:
+        every = sorted({bug for of_engine in known.values() for bug in of_engine}) or ["none"]
+        raise UsageError(f"{finding}: no known bug; name one of {', '.join(every)}, or an op-log file (*{SUFFIX})")
+    name = min(holders, key=len)  # that of the engine, not of another build of it
+    bug = known[name][finding]
+    path, span = next(iter(bug.oplogs.items()))
+    releases = target_of(name).releases
+    having = [version for version in (releases.installed() if releases is not None else []) if span.has(version)]
+    if engine is None and not having:
+        raise UsageError(f"{finding}: no release of {name} with this bug is installed; run: swarden engines install")
+    return Found(finding, path, engine or f"{name}=={having[-1]}", bug)
+
+
+def text_of(found: Found, form: Form) -> str:
+    """The program or the issue; raises UsageError if this finding cannot be one."""
+    programs = found.target.programs()
+    if form is Form.ISSUE:
+        if found.bug is not None and found.bug.verdict == PRIVATE:
+            raise UsageError(f"{found.name}: is private, so it is no issue; report it as the engine's SECURITY.md says")
+        own = next((_program(found, Form(one)) for one in (SCRIPT, HTTP) if one in programs), "")
+        if found.bug is not None:
+            return issue(found.bug, found.target, own)
+        return _issue_of_log(found, own)
+    if form in programs:
+        return _program(found, form)
+    if form is Form.PYTEST and not programs:
+        return test_text(found.load(), found.name, found.name)
+    forms = ", ".join(programs) or PYTEST
+    raise UsageError(f"--as {form}: {found.target.name} has no such program; want {forms} or {ISSUE}")
+
+
+def _program(found: Found, form: Form) -> str:
+    log = found.load()
+    program = found.target.programs()[form](log)
+    title = found.bug.title if found.bug is not None else log.header.expected or found.name
+    return program_text(program._replace(values={**program.values, "title": title, "versions": found.engine}))
+
+
+def _issue_of_log(found: Found, program: str) -> str:
+    """What an op-log alone says: its failure, its settings and its program."""
+    log = found.load()
+    failure = run_log(log, trace_origins=True).failure
+    if failure is None:
+        raise UsageError(f"{found.path}: does not fail on {found.engine}, so it is no issue")
+    story = "\n".join(map(str, story_lines(log.header, failure)))
+    return f"# {failure.fingerprint}\n\nOn {found.engine}.\n\n```\n{story}\n```\n\n```python\n{program}```\n"
+
+
+def engines_to_run(found: Found) -> list[str]:
+    """The releases here on which a program can show the finding: those that need no stand-in first."""
+    package, real = found.target.code.package, list[str]()
+    for name in sorted(installed()):
+        target = target_of(name)
+        if target.code.package == package and target.releases is not None and not target.releases.stand_ins:
+            versions = [one for one in target.releases.installed() if found.bug is None or found.bug.has(one)]
+            real += [f"{name}=={version}" for version in reversed(versions)]
+    return [*real, found.engine]
+
+
+def run_text(text: str, engine: str, fix: str = "") -> Ran:
+    """Run a program in a process of its own, without swarden if the release needs no stand-in and no fix."""
+    target = target_of(engine)
+    target.check_environment()
+    releases = target.releases
+    if releases is None:
+        raise UsageError(f"{engine}: is no release of a package; run the program with this Python")
+    with TemporaryDirectory(prefix="swarden-") as folder:
+        path = Path(folder, "program.py")
+        path.write_text(text)
+        is_plain = not releases.stand_ins and not fix
+        folders = releases.folders_of(target.version())
+        variables = {"PYTHONPATH": os.pathsep.join(map(str, folders))} if is_plain else {}
+        command = [str(path)] if is_plain else ["-c", INSIDE, engine, str(path), fix]
+        done = subprocess.run(
+            [sys.executable, *command],
+            env=os.environ | variables,
+            capture_output=True,
+            text=True,
+            timeout=MOST_SECONDS,
+            check=False,
+        )
+    lines = (done.stdout if done.returncode in (0, 1) and done.stdout else done.stderr).strip().splitlines()
+    where = f"{target.name} {target.version()}{' with the fix' if fix else ''}"
+    replaced = sorted(line.removeprefix(REPLACED) for line in done.stderr.splitlines() if line.startswith(REPLACED))
+    how = f"ran on {where} with these stand-ins: {replaced[0]}" if replaced else f"ran for real on {where}"
+    return Ran(how, done.returncode, lines[-1] if lines else "")
+
+
+def run_inside(engine: str, path: str, fix: str) -> None:
+    """Run a program in this process, with the release of an engine and the stand-ins that it needs."""
+    target = target_of(engine)
+    target.prepare_process()
+    with target.fix(fix).planted() if fix else nullcontext():
+        try:
+            sys.argv = [path]
+            runpy.run_path(path, run_name="__main__")
+        finally:
+            absent = target.releases.stand_ins if target.releases is not None else ()
+            modules = {name: sys.modules[name] for name in absent if name in sys.modules}
+            used = sorted(name for name, module in modules.items() if getattr(module, "__file__", None) is None)
+            if used:
+                ERR.print(f"{REPLACED}{', '.join(used)}", markup=False, soft_wrap=True)

@@ -1,0 +1,14 @@
+"""A finding as a program that needs only the engine's package."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+SCRIPT, PYTEST, HTTP, ISSUE = "script", "pytest", "http", "issue"  # the forms of a finding for maintainers
+
+
+class Program(NamedTuple):
+    """A template (Jinja) beside the target, and its values: plain data, which the program has as literals."""
+
+    template: Path
+    values: Mapping[str, Any]

@@ -1,0 +1,102 @@
+"""A failing run of SGLang as the launch line of a server, and a client that sends the same requests."""
+
+import re
+from collections.abc import Sequence
+from functools import partial
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.port import Submission
+from swarden.harness.core.program import Program
+from swarden.harness.core.replay import driver_of
+from swarden.harness.engines.sglang.config import SglangConfig
+from swarden.harness.kit.calls import STEP, Call, Calls
+
+TEMPLATE = Path(__file__).with_name("program.py.j2")
+NOT_SET = (None, False)
+LAUNCH = "python -m sglang.launch_server --model-path MODEL --skip-tokenizer-init"
+
+
+def flags_of(config: SglangConfig, package: Path) -> list[str]:
+    """The options of a server with this configuration, of those that the release has whose package this is."""
+    tokens = config.page_size * config.full_pages
+    conservativeness = round(config.new_token_ratio / SglangConfig().new_token_ratio, 3)
+    wanted = {
+        "context_length": config.max_context_len,
+        "page_size": config.page_size,
+        "max_total_tokens": tokens,
+        "swa_full_tokens_ratio": None if config.sliding_window is None else config.swa_pages / config.full_pages,
+        "max_running_requests": config.max_running_requests,
+        "chunked_prefill_size": config.chunk_len,
+        "max_prefill_tokens": config.max_prefill_tokens,
+        "schedule_policy": config.waiting_order,
+        "schedule_conservativeness": conservativeness if conservativeness != 1 else None,
+        "disable_overlap_schedule": not config.overlap,
+        "enable_mixed_chunk": config.mixed_batches,
+        "enable_priority_scheduling": config.preemption_threshold is not None,
+        "priority_scheduling_preemption_threshold": config.preemption_threshold,
+        "enable_streaming_session": config.streaming_sessions,
+        "enable_hierarchical_cache": config.host_ratio is not None,
+        "hicache_ratio": config.host_ratio,
+        "hicache_write_policy": config.write_policy if config.host_ratio is not None else None,
+        "max_mamba_cache_size": config.state_slots,
+        "speculative_algorithm": "NGRAM" if config.draft_len is not None else None,
+        "speculative_num_draft_tokens": config.draft_len,
+    }
+    files = [package / "srt/server_args.py", *sorted((package / "srt/arg_groups").rglob("*.py"))]
+    declared = set(re.findall(r"^    (\w+):", "\n".join(file.read_text() for file in files), re.MULTILINE))
+    options = {name: value for name, value in wanted.items() if not any(value is unset for unset in NOT_SET)}
+    return [
+        f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
+        for name, value in options.items()
+        if name in declared
+    ]
+
+
+def program_of(log: OpLog, flags: Sequence[str]) -> Program:
+    """Raises UsageError for a log that does not fail on its release, or that is of a pair."""
+    header = log.header
+    if len(header.configs) > 1 or header.mutant is not None or header.twin is not None:
+        raise UsageError("the op-log has a pair, a mutant or a twin, and the client has one server of a release")
+    driver, calls = driver_of(header), Calls()
+    system: Any = driver.systems[0]
+    for method, noted in (
+        ("submit", partial(_submitted, system.port.sessions)),
+        ("abort", lambda number: {"name": "abort", "number": number}),
+        ("step", lambda: {"name": STEP}),
+        ("flush", lambda: {"name": "flush"}),
+        ("pause", lambda: {"name": "pause"}),
+        ("resume", lambda: {"name": "resume"}),
+    ):
+        calls.record(system.port, method, noted)
+    if system.port.sessions is not None:
+        calls.record(system.port.sessions, "open_session", lambda namespace=0: {"name": "open_session"})
+        calls.record(system.port.sessions, "close_session", lambda number: {"name": "close_session", "session": number})
+    for op in log.ops:
+        driver.apply(op)
+    if driver.failure is None:
+        raise UsageError(f"the op-log does not fail on {header.engine} {header.target.version()}; name another release")
+    return Program(TEMPLATE, {"calls": calls.in_order, "launch": " ".join((LAUNCH, *flags))})
+
+
+def _submitted(sessions: Any, submission: Submission) -> Call:
+    """A request; of a turn the tokens behind those that its session has, and the number of tokens that it keeps."""
+    tokens, offset = list(submission.tokens), None
+    if submission.session:
+        history = sessions.history(submission.session)
+        same = sum(takewhile(bool, (a == b for a, b in zip(history, tokens, strict=False))))
+        offset = same if same < len(history) else None
+        tokens = tokens[same:]
+    return {
+        "name": "generate",
+        "input_ids": tokens,
+        "max_new_tokens": submission.max_new_tokens,
+        "stop_token_ids": list(submission.stop),
+        "priority": submission.priority,
+        "extra_key": str(submission.namespace) if submission.namespace else None,
+        "session": submission.session,
+        "offset": offset,
+    }

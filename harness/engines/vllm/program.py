@@ -1,0 +1,158 @@
+"""A failing run of vLLM as a program: the settings of its engine core, and the calls that its scheduler got."""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from swarden.harness.core.driver import Failure
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.program import Program
+from swarden.harness.core.replay import driver_of
+from swarden.harness.core.system import EngineSystem
+from swarden.harness.engines.vllm import offloading
+from swarden.harness.engines.vllm.boot import VllmRelease
+from swarden.harness.engines.vllm.config import (
+    DECODE,
+    LINK_DELAY,
+    LINK_FAILS,
+    LOAD_FAILS,
+    LOAD_LATE,
+    NGRAM,
+    PREFILL,
+    VllmConfig,
+)
+from swarden.harness.engines.vllm.connector import FAILURES
+from swarden.harness.engines.vllm.core import NGRAM_GPU
+from swarden.harness.kit.calls import STEP, Call, Calls
+
+TEMPLATE = Path(__file__).with_name("program.py.j2")
+OF_ENDS = {"work_makes_progress", "stuck", "drained_engine_is_empty"}  # laws that need no content
+FAILING, LATE = (LOAD_FAILS, LINK_FAILS), (LOAD_LATE, LINK_DELAY)
+
+
+def program_of(log: OpLog, release: VllmRelease) -> Program:
+    """Raises UsageError for a log that does not fail on the release, or that no program shows."""
+    header = log.header
+    if header.mutant is not None or header.model or header.twin is not None:
+        raise UsageError("the op-log has a mutant, a model or a twin, and a program has the release alone")
+    driver = driver_of(header)
+    recorders = [_Recorder(system) for system in driver.systems if isinstance(system, EngineSystem)]
+    for op in log.ops:
+        driver.apply(op)
+    if (failure := driver.failure) is None:
+        raise UsageError(f"the op-log does not fail on {header.engine} {release.text}; name a release with the bug")
+    config: VllmConfig = header.target.decode(header.configs[failure.engine])
+    if config.role == PREFILL:
+        raise UsageError("the op-log fails on the prefill side of a pair, for which no program is written")
+    recorded = recorders[failure.engine].values
+    return Program(TEMPLATE, {**_settings(config, release), **recorded, **_symptom(failure)})
+
+
+class _Recorder:
+    """The calls that one scheduler gets, the answers of the model, and the loads that fail or are late."""
+
+    def __init__(self, system: EngineSystem) -> None:
+        self._reference, self._calls = system.reference, Calls()
+        self._crossings: dict[str, list[bool]] = defaultdict(list)
+        self._right: list[int | None] = []
+        engine: Any = system.port
+        core, device = engine.built.core, engine._runner.device
+        self._calls.record(
+            core, "step" if core.batch_queue is None else "step_with_batch_queue", lambda: {"name": STEP}
+        )
+        self._calls.record(core.scheduler, "add_request", _added)
+        self._calls.record(core.scheduler, "finish_requests", lambda ids, _: {"name": "abort", "request_id": ids[0]})
+        self._calls.record(core.scheduler, "reset_prefix_cache", _reset)
+        self._calls.record(core.scheduler, "set_pause_state", lambda state: {"name": "pause" if state else "resume"})
+        self._calls.record(device.memory, "clear", lambda: {"name": "sleep"})
+        engine.faults.fires = partial(self._crossed, engine.faults.fires)
+        device.script.next = partial(self._proposed, device.script.next)
+
+    @property
+    def values(self) -> Mapping[str, Any]:
+        calls = self._calls.in_order
+        answers = {str(number): one.tokens[one.prompt_len :] for number, one in self._reference.expectations.items()}
+        return {
+            "calls": calls,
+            "answers": {rid: list(tokens) for rid, tokens in answers.items() if tokens},
+            "right": [right or 0 for right in self._right],
+            "has_pause": any(call["name"] in ("pause", "resume") for call in calls),
+            "failed_loads": self._fired(FAILING),
+            "late_loads": self._fired(LATE),
+        }
+
+    def _crossed(self, original: Callable[[str], bool], fault: str) -> bool:
+        self._crossings[fault].append(original(fault))
+        return self._crossings[fault][-1]
+
+    def _proposed(self, original: Callable[[], int | None]) -> int | None:
+        self._right.append(original())
+        return self._right[-1]
+
+    def _fired(self, faults: tuple[str, ...]) -> list[int]:
+        """The numbers of the loads at which one of these faults fired."""
+        return [number for fault in faults for number, fires in enumerate(self._crossings[fault], 1) if fires]
+
+
+def _added(request: Any) -> Call:
+    return {
+        "name": "add",
+        "request_id": request.request_id,
+        "prompt": list(request.prompt_token_ids),
+        "max_tokens": request.max_tokens,
+        "stop": list(request.sampling_params.stop_token_ids or ()),
+        "priority": request.priority,
+        "cache_salt": request.cache_salt,
+        "kv_transfer_params": deepcopy(request.kv_transfer_params),
+    }
+
+
+def _reset(running: bool = False, connector: bool = False) -> Call:
+    return {"name": "reset", "running": running, "connector": connector}
+
+
+def _symptom(failure: Failure) -> Mapping[str, Any]:
+    """The name of the exception if the release raises one, and whether what is read must be compared."""
+    is_raised = failure.error is not None and bool(failure.frames)
+    laws = {fingerprint.partition("/")[0] for fingerprint in failure.fingerprints}
+    return {"error": type(failure.error).__name__ if is_raised else "", "content": not is_raised and not laws & OF_ENDS}
+
+
+def _settings(config: VllmConfig, release: VllmRelease) -> Mapping[str, Any]:
+    if config.role == DECODE:
+        connector = "nixl"
+    elif config.cpu_chunks:
+        connector = "offloading"
+    else:
+        connector = "store" if config.external_len else ""
+    is_gpu_ngram = config.asynchronous and config.drafter == NGRAM
+    return {
+        "second_runner": str(int(config.second_runner)) if release.has("second_runner") else None,
+        "connector": connector,
+        "groups": [(0 if group.has_states else group.window, group.block_size) for group in config.groups],
+        "has_windows": bool(config.windows),
+        "has_states": bool(config.state_groups),
+        "state_mode": config.state_mode,
+        "num_blocks": config.num_blocks + 1,
+        "max_model_len": config.max_context_len,
+        "external_len": config.external_len,
+        "is_late": config.late_loads,
+        "draft_len": config.draft_len or 0,
+        "drafter": NGRAM_GPU if is_gpu_ngram else config.drafter,
+        "asynchronous": config.asynchronous,
+        "waits_for_empty": release.has("failed_requests"),
+        "max_num_seqs": config.max_running_requests,
+        "max_num_batched_tokens": config.chunk_len,
+        "policy": config.policy,
+        "watermark": config.watermark,
+        "block_size": config.block_size,
+        "prefix_caching": config.prefix_caching,
+        "hashes": config.prefix_caching or bool(config.external_len),
+        "failure_policy": FAILURES[config.recomputes_loads],
+        "offloading": offloading.settings(config),
+        "chunk_blocks": config.chunk_blocks,
+    }

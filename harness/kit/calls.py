@@ -1,0 +1,39 @@
+"""The calls that a release gets from outside, recorded for a program that makes the same ones."""
+
+from collections.abc import Callable
+from functools import partial
+from itertools import groupby
+from typing import Any
+
+Call = dict[str, Any]
+STEP = "step"
+
+
+class Calls:
+    """Calls as plain data, each with its `name`; a call that another recorded one makes is not recorded."""
+
+    def __init__(self) -> None:
+        self._calls: list[Call] = []
+        self._depth = 0
+
+    def record(self, owner: Any, method: str, noted: Callable[..., Call]) -> None:
+        """Record the calls of a method of an object: `noted` makes the data from the arguments."""
+        setattr(owner, method, partial(self._called, getattr(owner, method), noted))
+
+    @property
+    def in_order(self) -> list[Call]:
+        """All calls; successive steps are one with their `count`."""
+        calls = list[Call]()
+        for call, same in groupby(self._calls):
+            count = len(list(same))
+            calls += [call | {"count": count}] if call["name"] == STEP else [call] * count
+        return calls
+
+    def _called(self, original: Callable[..., Any], noted: Callable[..., Call], *args: Any, **kwargs: Any) -> Any:
+        if not self._depth:
+            self._calls.append(noted(*args, **kwargs))
+        self._depth += 1
+        try:
+            return original(*args, **kwargs)
+        finally:
+            self._depth -= 1
