@@ -72,6 +72,8 @@ NEEDS_NO_GPU = {
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_VERBOSITY": "error",
     "TORCH_CPP_LOG_LEVEL": "ERROR",
+    "OMP_NUM_THREADS": "1",  # of a library of threads that kernels of the CPU load beside that of torch
+    "NUMBA_NUM_THREADS": "1",  # else numba, which proposes n-grams, gives torch more threads, too
 }
 RUNNER_SWITCH = "VLLM_USE_V2_MODEL_RUNNER"  # read when a scheduler is built
 ARCHITECTURE = "SwardenForCausalLM"

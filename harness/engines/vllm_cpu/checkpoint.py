@@ -13,6 +13,7 @@ GEMMA, GPT_OSS, GRANITE, LFM2 = "tiny-gemma3", "tiny-gpt-oss", "tiny-granite4", 
 VOCABULARY = 97
 MAX_CONTEXT_LEN = 1024
 SEED, SPREAD = 5, 0.15  # of the weights
+SPREAD_OF_ROUTERS = 2.0  # so that no rounding changes the choice of an expert whose share counts
 BLOCK_MULTIPLE = 32  # of the tokens of a block, for the kernels of the CPU
 CHUNK = 32  # of the scan of recurrent layers without a cache
 REPEATS = 2  # of each layer: the KV of the first layer shows a token, that of later ones also its prefix
@@ -145,8 +146,9 @@ def write(model: str, layers: Layers, folder: Path) -> Any:
     made = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager")
     generator = torch.Generator().manual_seed(SEED)
     with torch.no_grad():
-        for parameter in made.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) * SPREAD)
+        for name, parameter in made.named_parameters():
+            spread = SPREAD_OF_ROUTERS if ".router." in name else SPREAD
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * spread)
     made.save_pretrained(folder)
     for module in made.modules():
         if hasattr(module, "chunk_size"):

@@ -20,7 +20,6 @@ ON_CPU = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the worker runs in this process
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "OMP_NUM_THREADS": "1",
     RUNNER_SWITCH: "0",
 }
 # Of the release's modules, while a model is made.
