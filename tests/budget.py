@@ -129,7 +129,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (60, "attach --require, and what a process says of it"),
         (80, "several patches of one function"),
         (120, "the files of known bugs"),
-        (140, "swarden repro: literals, what it refuses, the options of a server"),
+        (220, "swarden repro: literals, what it refuses, the options of a server"),
     ],
     "tests/packaging": [(120, "wheel and sdist are tried in empty environments")],
     "tests/real": [(480, "a real vLLM on the CPU below attach: models, traffic over HTTP, costs of each level")],
