@@ -160,7 +160,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (120, "the files of known bugs"),
         (140, "campaigns and replays with the fixes of known bugs"),
         (160, "failures of known bugs, verified by their fixes"),
-        (140, "swarden repro: literals, what it refuses, the options of a server"),
+        (220, "swarden repro: literals, what it refuses, the options of a server"),
     ],
     "tests/cuda": [(140, "our engine on a GPU: outputs, copies on a stream, random traffic")],
     "tests/packaging": [(120, "wheel and sdist are tried in empty environments")],

@@ -2,15 +2,21 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import msgspec
 import pytest
 
+from swarden.harness.core.program import Program
 from swarden.harness.core.registry import target_of
 from swarden.harness.engines.sglang.config import SglangConfig
-from swarden.harness.engines.sglang.program import flags_of
+from swarden.harness.engines.sglang.program import TEMPLATE, flags_of
 from swarden.harness.report.known_bug import issue
+from swarden.harness.report.program import program_text
 from tests.harness.some_processes import swarden
 from tests.pages import ENGINES, own_bugs
 
@@ -71,3 +77,70 @@ def test_issue_has_all_that_a_maintainer_needs_and_no_word_of_swarden(engine):
         assert text.startswith(f"# {bug.title}\n")
         assert headings[:5] == ["## Environment", "## Steps", "## Program", "## Expected", "## Actual"]
         assert "swarden" not in text
+
+
+CALLS = [
+    {"name": "open_session"},
+    {
+        "name": "generate",
+        "input_ids": [1, 2, 3],
+        "max_new_tokens": 1,
+        "stop_token_ids": [5],
+        "priority": 1,
+        "extra_key": None,
+        "session": 1,
+        "offset": 0,
+    },
+    *[{"name": name} for name in ("flush", "pause", "resume")],
+    {"name": "step", "count": 1},
+    {"name": "abort", "number": 1},
+    {"name": "close_session", "session": 1},
+]
+
+
+class Healthy(BaseHTTPRequestHandler):
+    """Answers every request."""
+
+    def do_GET(self) -> None:
+        self.do_POST()
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'"id"')
+
+    def log_message(self, *args: object) -> None: ...
+
+
+class Dying(Healthy):
+    """Closes the connection of each prompt, as a server whose scheduler has died."""
+
+    def do_POST(self) -> None:
+        if self.path != "/generate":
+            super().do_POST()
+
+
+@contextmanager
+def serving(kind: type[Healthy]) -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), kind) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize(("kind", "code", "line"), [(Healthy, 0, "no bug"), (Dying, 1, "BUG: request-1: ")])
+def test_client_of_a_server_says_whether_the_server_lives(kind, code, line, tmp_path):
+    path = tmp_path / "client.py"
+    path.write_text(
+        program_text(Program(TEMPLATE, {"calls": CALLS, "launch": "serve", "title": "", "versions": "sglang"}))
+    )
+
+    with serving(kind) as address:
+        ran = subprocess.run([sys.executable, path, address], capture_output=True, text=True)
+    without = subprocess.run([sys.executable, path, address], capture_output=True, text=True)
+
+    assert (ran.returncode, ran.stderr) == (code, "")
+    assert ran.stdout.splitlines()[-1].startswith(line)
+    assert without.returncode == 2
+    assert without.stdout.startswith(f"no server at {address}: ")
