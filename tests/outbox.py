@@ -1,0 +1,126 @@
+"""`python -m tests.outbox` writes docs/findings/outbox: what a person can post, each with its program, which is run.
+
+A bug that is private, or has no document, has no file there.
+"""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from typing import NamedTuple
+
+from swarden.harness.commands.repro import Form, Found, Ran, engines_to_run, find, run_text, text_of
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.known_bug import PRIVATE, KnownBug
+from swarden.harness.core.process import Process
+from tests.pages import ENGINES, FINDINGS, ROOT, own_bugs
+
+OUTBOX = FINDINGS / "outbox"
+NOT_WORTH = "not worth posting"
+WORST_FIRST = ("wrong answer", "dies", "stops answering", "never answered", "aborted", "error")
+HEAD = """# Outbox
+
+What a person can post, the worst effect first: a file has the title and the body of an issue or a comment, with its
+program. `python -m tests.outbox` writes this folder and runs the programs; `swarden repro NAME --as script --run` runs
+one. Nothing here is of a bug that is judged private. A bug that is not judged yet has a row and no file; one that no
+installed release has, has no row.
+
+*For real*: all packages are those of the release, and only the model runner is the program's own. *With stand-ins*:
+packages that the release imports, and that are not installed here, are replaced; none of them touches KV memory.
+
+| finding | program | run | output | with the fix, or on the newest release | verdict |
+| --- | --- | --- | --- | --- | --- |
+"""
+
+
+class Row(NamedTuple):
+    """A line of the table; the `rank` sorts it, the name and the other cells follow."""
+
+    rank: int
+    cells: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"| {' | '.join(cell.replace('|', '/') for cell in self.cells)} |"
+
+
+class Writer:
+    """Writes the files of the findings. The texts of a release are made in one process."""
+
+    def __init__(self, processes: ExitStack) -> None:
+        self._processes = processes
+        self._of: dict[str, Process] = {}
+
+    def row(self, found: Found) -> Row:
+        """The row of a finding, whose files are written if it can be posted."""
+        bug, is_posted = found.bug, found.bug is not None and is_for_outbox(found.bug)
+        name = f"[{found.name}]({found.name}.md)" if is_posted else found.name
+        verdict = bug.verdict if bug is not None else "not judged yet"
+        if is_posted:
+            (OUTBOX / f"{found.name}.md").write_text(self._text(found, Form.ISSUE))
+        form = Form.HTTP if found.target.name == "sglang" else Form.SCRIPT
+        try:
+            program = self._text(found, form)
+        except UsageError as error:
+            return Row(rank_of(bug), (name, "none", f"not run: {error}", "", "", verdict))
+        if form is Form.HTTP:
+            return Row(rank_of(bug), (name, str(form), "not run: needs a server with a GPU", "", "", verdict))
+        ran = shown_by(program, found)
+        return Row(rank_of(bug), (name, str(form), ran.how, ran.line, passes_with(program, found), verdict))
+
+    def _text(self, found: Found, form: Form) -> str:
+        if found.engine not in self._of:
+            self._of[found.engine] = self._processes.enter_context(Process())
+        return str(self._of[found.engine].call(text_of, found, form))
+
+
+def shown_by(program: str, found: Found) -> Ran:
+    """The first run that shows the bug; the last one if none does."""
+    for engine in engines_to_run(found):
+        ran = run_text(program, engine)
+        if ran.shows_bug:
+            break
+    return ran
+
+
+def passes_with(program: str, found: Found) -> str:
+    """What the program says with the fix of its bug, else on the newest release; "" if that is the same release."""
+    releases = found.target.releases
+    assert releases is not None, f"{found.engine} has no releases"
+    newest = f"{found.target.name}=={releases.installed()[-1]}"
+    if found.bug is not None and found.bug.patch_for(found.target.version()) is not None:
+        return run_text(program, found.engine, found.name).line
+    return f"{run_text(program, newest).line} on {newest}" if newest != found.engine else ""
+
+
+def is_for_outbox(bug: KnownBug) -> bool:
+    return bug.document is not None and bug.verdict not in (PRIVATE, NOT_WORTH)
+
+
+def rank_of(bug: KnownBug | None) -> int:
+    effect = "" if bug is None else bug.effect
+    return next((rank for rank, word in enumerate(WORST_FIRST) if word in effect), len(WORST_FIRST) + (bug is None))
+
+
+def findings() -> Iterator[Found]:
+    """The known bugs that an installed release has, and the op-logs of bugs that are not judged yet."""
+    for engine in ENGINES:
+        folder = ROOT / "harness/engines" / engine.replace("-", "_") / "findings"
+        bugs = {bug.name: bug for bug in own_bugs(engine)}
+        of_bugs = {path.stem for bug in bugs.values() for path in bug.oplogs}
+        others = [path.stem for path in sorted(folder.glob("*.oplog")) if path.stem not in of_bugs]
+        wanted = [name for name, bug in bugs.items() if bug.verdict != PRIVATE]
+        for finding in [*wanted, *[str(folder / f"{name}.oplog") for name in others]]:
+            with suppress(UsageError):  # the release is not installed
+                yield find(finding, None)
+
+
+def main() -> None:
+    shutil.rmtree(OUTBOX, ignore_errors=True)
+    OUTBOX.mkdir()
+    with ExitStack() as processes:
+        writer = Writer(processes)
+        rows = sorted(writer.row(found) for found in findings())
+    (OUTBOX / "README.md").write_text(HEAD + "".join(f"{row}\n" for row in rows))
+
+
+if __name__ == "__main__":
+    main()
