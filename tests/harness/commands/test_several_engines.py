@@ -1,6 +1,7 @@
 """`swarden fuzz` with several engines, one of which boots slowly and has the leak of the demo's engine."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -98,15 +99,15 @@ def test_engines_that_cannot_run_are_one_line_and_exit_with_two(fuzz, line, told
 
 
 def test_workers_are_divided_among_the_engines():
-    shared = Plan("a", PROFILES["smoke"], 1, 60.0, out=Path("out"), workers=5)
+    shared, engines = Plan(OWN, PROFILES["smoke"], 1, 60.0, out=Path("out"), workers=5), [OWN, "demo", "demo"]
+    newest = target_of(OWN).version()
 
-    assert [plan.workers for plan in plans_for(["a", "b", "c"], shared)] == [2, 2, 1]
-    assert [plan.workers for plan in plans_for(["a", "b", "c"], Plan("a", SMOKE, 1, 60.0, out=Path("out")))] == [
-        1,
-        1,
-        1,
+    assert [plan.workers for plan in plans_for(engines, shared)] == [2, 2, 1]
+    assert [plan.workers for plan in plans_for(engines, replace(shared, workers=1))] == [1, 1, 1]
+    assert [plan.out for plan in plans_for([f"{OWN}=={newest}", "demo"], shared)] == [
+        Path(f"out/{OWN}-{newest}"),
+        Path("out/demo"),
     ]
-    assert [plan.out for plan in plans_for(["a==1.0", "b"], shared)] == [Path("out/a-1.0"), Path("out/b")]
 
 
 def test_verdict_of_several_engines_names_the_worst_first():
