@@ -88,6 +88,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (220, "every engine has the loads and the scenes that only ours had"),
         (20, "requests with seeds"),
         (180, "failures of known bugs, verified by their fixes"),
+        (40, "each fix tried alone, bugs behind known ones, and logs whose shrink leads to another bug"),
     ],
     "harness/nightly": [
         (20, "known bugs of a night"),

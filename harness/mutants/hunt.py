@@ -234,7 +234,7 @@ def hunt(job: HuntJob, scope: Scope, *, limit_cpu: Callable[[float], None] = _un
         shrink_cpu_seconds=round(report.shrink_cpu_seconds, 3),
         ops=report.ops,
         engine_steps=report.engine_steps or 0,
-        path=str(report.path),
+        path=str(report.path or ""),
     )
 
 

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.files import read_whole
 from swarden.harness.core.printable import LAYOUT, printable
-from swarden.harness.core.registry import target_of
+from swarden.harness.core.registry import UnknownEngine, target_of
 from swarden.harness.nightly.night import Coordinator, start_of
 from swarden.harness.nightly.replaying import log_path
 from swarden.harness.nightly.verdict import code_of, excuse_of, exit_code_of, red_reasons, verdict_of
@@ -91,9 +91,12 @@ def markdown(night: Night) -> str:
 
 
 def _known_lines(engine: EngineOfNight) -> list[str]:
-    """The known bugs of the night; no target is needed if there are none."""
-    known = engine.tallies.known
-    return known_lines(known, target_of(engine.engine)) if known else []
+    """The known bugs of the night, by their bare names if the engine is not installed any more."""
+    try:
+        target = target_of(engine.engine)
+    except UnknownEngine:
+        target = None
+    return known_lines(engine.tallies.known, target)
 
 
 def _sorted(findings: Iterable[FindingOfNight]) -> list[FindingOfNight]:

@@ -239,12 +239,12 @@ class Worker(RunListener):
         self._run.add_to(result.tallies, driver, self.plan.machine)
         log, failure = log_of(self._run.header, driver), driver.failure
         if failure is not None:
-            cause = self._steering.cause_of(failure, log)
+            failure, new_log = self._steering.what_is_new(failure, log, cause := self._steering.cause_of(failure, log))
             name = cause.name or failure.fingerprint
             self._steering.end_run([*failure.fingerprints, cause.name])
             (result.tallies.known if cause.bugs else result.tallies.failures)[name] = 1
             if not cause.bugs:
-                self._add_finding(result, failure, log.with_fixes(cause.behind), cause)
+                self._add_finding(result, failure, new_log, cause)
             is_rechecked = self._steering.times[name] < CONFIRMATIONS
         else:
             self._steering.end_run()
@@ -254,7 +254,7 @@ class Worker(RunListener):
             self._recheck(result, log)
         self._send(result)
         if failure is not None:
-            self._count(failure, log, cause)
+            self._count(failure, new_log, cause)
         if self._running is not None:
             self._running.end()
 

@@ -82,13 +82,17 @@ def report_finding(
 def _sealed_finding(finding: Finding, small: Shrunk, out: Path, heartbeat: Callable[[], None]) -> Finding:
     """Run the shrunk log again and write it; the finding is FLAKY if it does not fail in this way.
 
-    If the shrunk log passes with the fixes of known bugs, the finding is theirs, and no log is written.
+    If the shrunk log passes with the fixes of known bugs, and so does the unshrunk one, the finding is theirs, and no
+    log is written.  If only the shrunk log passes, the unshrunk one is written.
     """
     log, driver = sealed(_without_needless_fixes(small.log, finding, heartbeat))
     failure = driver.failure
     if failure is None or finding.fingerprint not in failure.fingerprints:
         return _not_reproduced(finding, out)
     cause = Verifier(log.header.target, log.header.fixes, heartbeat).cause_of(failure, log)
+    if cause.bugs and not _is_known(finding, heartbeat):
+        note = f"shrinking leads to the known bug {cause.name}, but this log is not verified to be of a known bug"
+        return write_unshrunk(finding, out, note, Replays(Verdict.FAILED, (finding.fingerprint,), 1, 1))
     if cause.bugs:
         if finding.path is not None:
             finding.path.unlink(missing_ok=True)
@@ -106,6 +110,14 @@ def _sealed_finding(finding: Finding, small: Shrunk, out: Path, heartbeat: Calla
         replays=Replays(Verdict.FAILED, failure.fingerprints, 1, 1),
         cause=cause,
     )
+
+
+def _is_known(finding: Finding, heartbeat: Callable[[], None]) -> bool:
+    """Whether the unshrunk log of a finding passes with the fixes of known bugs."""
+    header, failure = finding.log.header, failure_like(finding.log, finding.fingerprint, heartbeat)
+    if failure is None:
+        return False
+    return bool(Verifier(header.target, header.fixes, heartbeat).cause_of(failure, finding.log).bugs)
 
 
 def _without_needless_fixes(log: OpLog, finding: Finding, heartbeat: Callable[[], None]) -> OpLog:

@@ -16,7 +16,7 @@ from swarden.harness.report.wording import counted
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.floors import not_exercised, why_not_green
 from swarden.harness.search.result import Finding, Result
-from swarden.harness.search.verification import AND, known_lines, times, upstream_of
+from swarden.harness.search.verification import known_lines, names_in, times, upstream_of
 
 NOT_JUDGED = "not judged"
 SHORTEST_BOOT_S = 0.1  # a shorter boot is not printed
@@ -146,7 +146,7 @@ class Outcome:
             "violations": tallies.failed_runs,
             "findings": [finding.figures() | self._figures(finding) for finding in self.findings],
             "known": [
-                {"bugs": name.split(AND), "runs": runs, "upstream": upstream_of(name, self.target)}
+                {"bugs": names_in(name), "runs": runs, "upstream": upstream_of(name, self.target)}
                 for name, runs in tallies.known.most_common()
             ],
             "probes": dict(sorted(tallies.probes.items())),

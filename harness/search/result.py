@@ -123,8 +123,12 @@ class Tallies:
         self.known.update(other.known)
 
     def attribute(self, fingerprint: str, bugs: str) -> None:
-        """Count the failures with this fingerprint as those of known bugs."""
-        self.known[bugs] += self.failures.pop(fingerprint, 0)
+        """Count one run that failed with this fingerprint as that of known bugs; the others stay as they are."""
+        runs = min(self.failures[fingerprint], 1)
+        self.known[bugs] += runs
+        self.failures[fingerprint] -= runs
+        if not self.failures[fingerprint]:
+            del self.failures[fingerprint]
 
 
 @dataclass

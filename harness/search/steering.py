@@ -120,6 +120,14 @@ class Steering:
         """What is known of the failure of a log."""
         return self._verifier.cause_of(failure, log) if self._verifier is not None else UNKNOWN
 
+    def what_is_new(self, failure: Failure, log: OpLog, cause: Cause) -> tuple[Failure, OpLog]:
+        """The log with the fixes of known bugs that it fails behind, and the failure that it then has."""
+        log = log.with_fixes(cause.behind)
+        if not cause.revealed:
+            return failure, log
+        log = log.as_regression(cause.revealed)
+        return failure_like(log, cause.revealed) or failure, log
+
     def record(
         self, failure: Failure, log: OpLog, heartbeat: Callable[[], None], cause: Cause = UNKNOWN
     ) -> Shrunk | None:

@@ -16,27 +16,33 @@ from swarden.harness.core.target import Target
 
 MOST_FIXES = 8  # of bugs with one fingerprint that are tried: each costs a replay of an unshrunk log
 AND = " + "  # between the names of bugs that are known together
+OR = " or "  # between the names of bugs of which each fix alone lets the log pass
 HAS_NO_FIX = "has no fix for this release"
 DOES_NOT_HELP = "its fix does not help"
+NOT_TRIED = "its fix was not tried"
+BREAKS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)
 class Cause:
     """What is known of a failure.
 
-    `bugs` are the known bugs with whose fixes its log passes, and with no fewer.  If there are none, `namesakes` are
-    the known bugs that have its fingerprint, each with the reason for which it is not verified, and `behind` the fixes
-    with which the log fails in the same way.
+    `bugs` are the known bugs with whose fixes its log passes: all together and with no fewer, or with each alone if
+    `is_either`.  If there are none, `namesakes` are the known bugs that have its fingerprint, each with the reason for
+    which it is not verified, and `behind` the fixes with which the log still fails; `revealed` is the fingerprint of
+    that failure if it is another one.
     """
 
     bugs: tuple[str, ...] = ()
     namesakes: Mapping[str, str] = field(default_factory=dict)
     behind: tuple[str, ...] = ()
+    is_either: bool = False
+    revealed: str = ""
 
     @property
     def name(self) -> str:
         """The bugs as a key of counts; "" if the failure is not known."""
-        return AND.join(self.bugs)
+        return (OR if self.is_either else AND).join(self.bugs)
 
 
 UNKNOWN = Cause()
@@ -55,22 +61,35 @@ class Verifier:
         self._times: Counter[str] = Counter()
 
     def cause_of(self, failure: Failure, log: OpLog) -> Cause:
-        """The cause of the failure of a log: at first the bug that was the cause most often is tried."""
+        """The cause of the failure of a log; each fix is tried alone first.
+
+        With a mutant planted nothing is known: a fix may make up for the mutant.
+        """
+        if log.header.mutant is not None:
+            return UNKNOWN
         named = self._namesakes(failure)
         trial = _Trial(log, failure, self._beat)
         if not (fixes := self._fixed(named)):
             return Cause(namesakes=dict.fromkeys(named, HAS_NO_FIX)) if named else UNKNOWN
-        if trial.passes(fixes[:1]):
-            return self._known(fixes[:1])
-        together, left = fixes, trial.failure_with(fixes)
-        while left is not None and (more := [one for one in self._fixed(self._namesakes(left)) if one not in together]):
-            together = [*together, *more]
+        if cures := [one for one in fixes if trial.passes([one])]:
+            return self._known(cures, is_either=True)
+        why = {one: self._why_not(one, fixes, trial) for one in named}
+        together: list[str] = []
+        seen: set[str] = set()
+        left: Failure | None = failure
+        while left is not None and (more := [one for one in self._fixed(self._namesakes(left)) if one not in seen]):
+            seen.update(more)
+            together = trial.extended(together, more)
             left = trial.failure_with(together)
         if left is None:
             return self._known(_fewest(together, trial))
-        why = {one: trial.errors.get(one, DOES_NOT_HELP) if one in fixes else HAS_NO_FIX for one in named}
-        is_same = not trial.errors and failure.fingerprint in left.fingerprints
-        return Cause(namesakes=why, behind=tuple(together) if is_same else ())
+        revealed = "" if failure.fingerprint in left.fingerprints else left.fingerprint
+        return Cause(namesakes={} if revealed else why, behind=tuple(together), revealed=revealed)
+
+    def _why_not(self, name: str, tried: Sequence[str], trial: "_Trial") -> str:
+        if self._bugs[name].patch_for(self._version) is None:
+            return HAS_NO_FIX
+        return trial.errors.get(frozenset([name]), DOES_NOT_HELP) if name in tried else NOT_TRIED
 
     def _namesakes(self, failure: Failure) -> list[str]:
         """The bugs with a fingerprint of the failure: those with its first one come first."""
@@ -82,39 +101,52 @@ class Verifier:
         fixed = [name for name in names if self._bugs[name].patch_for(self._version) is not None]
         return sorted(fixed, key=lambda name: -self._times[name])[:MOST_FIXES]
 
-    def _known(self, bugs: Collection[str]) -> Cause:
+    def _known(self, bugs: Collection[str], *, is_either: bool = False) -> Cause:
         self._times.update(bugs)
-        return Cause(tuple(sorted(bugs)))
+        return Cause(tuple(sorted(bugs)), is_either=is_either)
 
 
 class _Trial:
-    """Replays of one log with fixes; `errors` are, by bug, those of fixes that do not fit the code."""
+    """Replays of one log with fixes; `errors` has, by fixes, why the log could not be run with them."""
 
     def __init__(self, log: OpLog, failure: Failure, heartbeat: Callable[[], None]) -> None:
         self._log, self._failure, self._beat = log, failure, heartbeat
         self._tried: dict[frozenset[str], Failure | None] = {}
-        self.errors: dict[str, str] = {}
+        self.errors: dict[frozenset[str], str] = {}
 
     def passes(self, fixes: Sequence[str]) -> bool:
         return self.failure_with(fixes) is None
 
+    def extended(self, fixes: Sequence[str], more: Sequence[str]) -> list[str]:
+        """The fixes and those of `more` with which the log can be run."""
+        if self._can_run([*fixes, *more]):
+            return [*fixes, *more]
+        extended = list(fixes)
+        for one in more:
+            if self._can_run([one]) and self._can_run([*extended, one]):
+                extended.append(one)
+        return extended
+
     def failure_with(self, fixes: Sequence[str]) -> Failure | None:
-        """The failure of the log with these fixes; its own if they do not fit, or the run cannot be made with them."""
+        """The failure of the log with these fixes; its own without any, and if it cannot be run with them."""
         key = frozenset(fixes)
-        if key not in self._tried:
+        if key and key not in self._tried:
             try:
                 self._tried[key] = run_log(self._log.with_fixes(fixes), observe=lambda *_: self._beat()).failure
-            except UsageError as error:
-                self._tried[key] = self._failure
-                self.errors |= dict.fromkeys(fixes, str(error))
-        return self._tried[key]
+            except UsageError as error:  # the fix does not fit, or the target fails with it
+                self._tried[key], self.errors[key] = self._failure, f"its fix could not be tried: {error}"
+            except BREAKS as error:  # an invariant may raise in a state that only the fix reaches
+                why = f"its fix could not be tried: {type(error).__name__}: {' '.join(str(error).split())}"
+                self._tried[key], self.errors[key] = self._failure, why
+        return self._tried[key] if key else self._failure
+
+    def _can_run(self, fixes: Sequence[str]) -> bool:
+        self.failure_with(fixes)
+        return frozenset(fixes) not in self.errors
 
 
 def _fewest(fixes: Sequence[str], trial: _Trial) -> list[str]:
-    """Of fixes with which a log passes together, one with which it passes, or those of which none can be left out."""
-    alone = next((one for one in fixes if trial.passes([one])), None)
-    if alone is not None:
-        return [alone]
+    """Of fixes with which a log passes together, those of which none can be left out."""
     needed = list(fixes)
     for one in fixes:
         rest = [other for other in needed if other != one]
@@ -123,9 +155,21 @@ def _fewest(fixes: Sequence[str], trial: _Trial) -> list[str]:
     return needed
 
 
-def known_lines(known: Counter[str], target: Target) -> list[str]:
-    """A line for each known bug, or each group of bugs that are known together, the most frequent first."""
-    return [f"known: {names}{times(runs)} ({upstream_of(names, target)})" for names, runs in known.most_common()]
+def names_in(known: str) -> list[str]:
+    """The bugs in the name of a cause."""
+    return known.replace(OR, AND).split(AND)
+
+
+def known_lines(known: Counter[str], target: Target | None) -> list[str]:
+    """A line for each known bug, or each group of bugs that are known together, the most frequent first.
+
+    The bugs have their bare names if there is no target.
+    """
+    lines = []
+    for names, runs in known.most_common():
+        place = upstream_of(names, target) if target is not None else ""
+        lines.append(f"known: {names}{times(runs)}" + (f" ({place})" if place else ""))
+    return lines
 
 
 def times(runs: int) -> str:
@@ -134,8 +178,12 @@ def times(runs: int) -> str:
 
 
 def upstream_of(names: str, target: Target) -> str:
-    """Where known bugs are described: the issue or pull request to comment on, else the first one that is related."""
-    bugs = [target.known_bugs()[name] for name in names.split(AND)]
+    """Where known bugs are described: the issue or pull request to comment on, else the first one that is related.
+
+    A bug that the target does not have any more has none; "" if there is none at all.
+    """
+    of_target = target.known_bugs()
+    bugs = [of_target[name] for name in names_in(names) if name in of_target]
     return ", ".join(dict.fromkeys(_described(bug, target.name) for bug in bugs))
 
 

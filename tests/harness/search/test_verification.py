@@ -1,7 +1,9 @@
 """A failure is known only if its log passes with the fixes of known bugs that have its fingerprint."""
 
+from collections import Counter
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from swarden.harness.core.driver import Failure
@@ -13,8 +15,9 @@ from swarden.harness.search.campaign import Plan, Worker
 from swarden.harness.search.findings import report_finding
 from swarden.harness.search.outcome import Outcome
 from swarden.harness.search.profiles import PROFILES
+from swarden.harness.search.result import Tallies
 from swarden.harness.search.shrink import ShrinkBudget
-from swarden.harness.search.verification import DOES_NOT_HELP, Verifier
+from swarden.harness.search.verification import DOES_NOT_HELP, Verifier, known_lines
 from tests.harness.some_bugs import LONG, ODD, OF_BLOCKS, OF_PROMPTS, STUCK, USELESS, WHOLE, write_log, write_package
 
 RUNS = 40
@@ -82,6 +85,107 @@ def test_fix_that_is_planted_already_is_not_tried(target, tmp_path):
     cause = Verifier(target, [OF_BLOCKS]).cause_of(failure, log)
 
     assert OF_BLOCKS not in cause.namesakes
+
+
+@pytest.fixture
+def change(monkeypatch):
+    """Changes the fix of a known bug, or adds another bug with this fix."""
+
+    def change(target, name, *, copy_of=None, after=None, before=None):
+        bugs = dict(target.known_bugs())
+        bug = bugs[copy_of or name]
+        [fix] = bug.fixes
+        [hunk] = fix.hunks
+        new = msgspec.structs.replace(hunk, after=after or hunk.after, before=before or hunk.before)
+        fix = msgspec.structs.replace(fix, hunks=(new,))
+        bugs[name] = msgspec.structs.replace(bug, fixes=(fix,))
+        monkeypatch.setattr(type(target), "known_bugs", lambda _: bugs)
+
+    return change
+
+
+def verified_without_known(log):
+    failure = run_log(log).failure
+    return failure is not None and not Verifier(log.header.target, log.header.fixes).cause_of(failure, log).bugs
+
+
+def cause_with(target, path, *requests, mutant=None):
+    log = OpLog.load(write_log(path / "some.oplog", *requests))
+    failure = run_log(log).failure
+    assert isinstance(failure, Failure)
+    log = OpLog(msgspec.structs.replace(log.header, mutant=mutant), log.ops)
+    return Verifier(target, ()).cause_of(failure, log)
+
+
+def test_log_that_passes_with_each_of_two_fixes_is_of_either_bug(target, tmp_path, change):
+    change(target, "twin-bug", copy_of=OF_BLOCKS)
+
+    cause = cause_with(target, tmp_path, WHOLE)
+
+    assert cause.name == f"{OF_BLOCKS} or twin-bug"
+
+
+def test_fix_that_does_not_fit_does_not_disable_the_others(target, tmp_path, change):
+    change(target, USELESS, before="no such text")
+
+    assert cause_with(target, tmp_path, WHOLE, ODD).bugs == (OF_BLOCKS, OF_PROMPTS)
+    assert "no such text" in cause_with(target, tmp_path, LONG).namesakes[USELESS]
+
+
+def test_fix_that_breaks_the_capture_could_not_be_tried(target, tmp_path, change):
+    change(target, OF_BLOCKS, after="setattr(self.pool, 'num_blocks', None)")
+
+    assert "could not be tried" in cause_with(target, tmp_path, WHOLE).namesakes[OF_BLOCKS]
+
+
+def test_nothing_is_known_of_a_log_with_a_mutant(target, tmp_path):
+    assert cause_with(target, tmp_path, WHOLE, mutant="some").bugs == ()
+
+
+def test_other_failure_with_the_fixes_is_revealed(target, tmp_path, change):
+    change(target, OF_BLOCKS, after="self.no_such_attribute")
+
+    cause = cause_with(target, tmp_path, WHOLE)
+
+    assert cause.revealed.startswith("AttributeError/")
+    assert OF_BLOCKS in cause.behind
+
+
+def test_failure_behind_known_bugs_is_a_finding_with_their_fixes(target, change):
+    change(target, OF_BLOCKS, after="self.no_such_attribute")
+    plan = Plan("blockserve", PROFILES["smoke"], seed=3, seconds=float("inf"), max_runs=RUNS)
+
+    findings = Worker(plan, lambda _: None).work().findings
+
+    [revealed] = [one for one in findings.values() if one.fingerprint.startswith("AttributeError/")]
+    failure = run_log(revealed.log).failure
+    assert OF_BLOCKS in revealed.log.header.fixes
+    assert failure is not None
+    assert failure.fingerprint == revealed.fingerprint
+
+
+def test_finding_whose_shrunk_log_alone_is_of_a_known_bug_keeps_its_unshrunk_log(cause_of, tmp_path, result):
+    log = OpLog.load(write_log(tmp_path / "some.oplog", LONG, ODD))
+    finding = replace(result.findings[STUCK], log=log, cause=cause_of(LONG), path=None, passed=frozenset())
+
+    report = report_finding(finding, tmp_path / "out", ShrinkBudget(cpu_seconds=20))
+
+    assert report.path is not None
+    assert report.cause.bugs == ()
+    assert verified_without_known(report.log)
+
+
+def test_one_run_is_attributed_to_a_known_bug():
+    tallies = Tallies(failures=Counter({STUCK: 3}))
+
+    tallies.attribute(STUCK, OF_BLOCKS)
+
+    assert (tallies.failures, tallies.known) == ({STUCK: 2}, {OF_BLOCKS: 1})
+
+
+def test_known_bug_that_is_gone_has_its_bare_name(target):
+    assert known_lines(Counter({"gone": 2}), target) == ["known: gone \N{MULTIPLICATION SIGN}2"]
+    assert known_lines(Counter({OF_BLOCKS: 1}), None) == [f"known: {OF_BLOCKS} \N{MULTIPLICATION SIGN}1"]
 
 
 def test_new_stuck_bug_beside_known_ones_is_a_finding_whose_log_has_none_of_them(result, tmp_path):
