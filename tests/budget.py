@@ -69,6 +69,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (40, "several patches of one function, methods that call super() or are decorated, and their qualified names"),
         (160, "known bugs as data: releases, fingerprints, related issues, documents, fixes"),
         (260, "the branches by which an engine leaves a request out of a step, with the numbers of their conditions"),
+        (20, "a patch that a defined function cannot have is refused, and planting is all or nothing"),
     ],
     "harness/report": [
         (100, "the document of a known bug, and the tables of an engine's"),

@@ -79,6 +79,11 @@ class Fix(Record, frozen=True, kw_only=True):
     releases: tuple[Version, Version]
     hunks: Annotated[tuple[Hunk, ...], msgspec.Meta(min_length=1)]
 
+    def __post_init__(self) -> None:
+        first, last = self.releases
+        if parsed(first) > parsed(last):
+            raise ValueError(f"releases: {first} is after {last}; name the first one first")
+
     def fits(self, version: str) -> bool:
         first, last = map(parsed, self.releases)
         return first <= parsed(version) <= last
@@ -156,6 +161,8 @@ def known_bugs_in(folder: Path) -> Mapping[str, KnownBug]:
 def _read(path: Path) -> KnownBug:
     try:
         raw = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}; remove it or make it a file") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: not TOML: {error}; correct it") from error
     if derived := raw.keys() & {"name", "folder"}:

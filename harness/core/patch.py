@@ -11,7 +11,7 @@ import inspect
 import linecache
 import textwrap
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -60,43 +60,38 @@ class Patch:
 
         Planting a planted patch again has no effect.  Patches are taken out in the reverse order.
         """
-        missing = [place for place in self.places if not self._is_in(self._function(place))]
-        changed = {place: self._changed(place) for place in missing}
-        for place, (source, code) in changed.items():
-            function = self._function(place)
-            _changes(function).append(Change(self.name, source, function.__code__))
-            function.__code__ = code
-        try:
+        missing = {function: place for function, place in self._functions().items() if not self._is_in(function)}
+        changed = {function: self._changed(function, place) for function, place in missing.items()}
+        with ExitStack() as stack:
+            for function, (source, code) in changed.items():
+                _plant(function, Change(self.name, source, function.__code__), code)
+                stack.callback(_take_out, function)
             yield
-        finally:
-            for place in reversed(missing):
-                function = self._function(place)
-                function.__code__ = _changes(function).pop().replaced
 
     @contextmanager
     def removed(self) -> Iterator[None]:
         """Run the body without the patch, within `planted`; it must be the last one planted."""
-        functions = [self._function(place) for place in self.places]
-        codes = [function.__code__ for function in functions]
-        for function in functions:
-            last = _changes(function)[-1]
-            assert last.patch == self.name, f"{last.patch} is planted over {self.name}"
-            function.__code__ = last.replaced
-        try:
+        with ExitStack() as stack:
+            for function in self._functions():
+                last, code = _changes(function)[-1], function.__code__
+                assert last.patch == self.name, f"{last.patch} is planted over {self.name}"
+                _take_out(function)
+                stack.callback(_plant, function, last, code)
             yield
-        finally:
-            for function, code in zip(functions, codes, strict=True):
-                function.__code__ = code
 
     @property
     def is_planted(self) -> bool:
         """Whether the patch is planted in this process now."""
-        return all(self._is_in(self._function(place)) for place in self.places)
+        return all(map(self._is_in, self._functions()))
 
     @property
     def places(self) -> tuple[str, ...]:
-        """The distinct functions that are changed."""
+        """The distinct names of the functions that are changed."""
         return tuple(dict.fromkeys(hunk.at for hunk in self.hunks))
+
+    def _functions(self) -> dict[FunctionType, str]:
+        """The functions that are changed, each with its first name: a class and its base can name the same one."""
+        return {self._function(place): place for place in reversed(self.places)}
 
     def _is_in(self, function: FunctionType) -> bool:
         return self.name in [change.patch for change in _changes(function)]
@@ -107,16 +102,15 @@ class Patch:
         except (ImportError, AttributeError, ValueError, TypeError) as error:
             raise StalePatch(f"{self.name}: {place} is not a function whose code can be changed: {error}") from error
 
-    def _changed(self, place: str) -> tuple[str, CodeType]:
+    def _changed(self, function: FunctionType, place: str) -> tuple[str, CodeType]:
         """The source and the code of a function with this patch."""
-        function = self._function(place)
         changes = _changes(function)
         try:
-            source = changes[-1].source if changes else _source(function)
+            source = before = changes[-1].source if changes else _source(function)
         except OSError as error:
             raise StalePatch(f"{self.name}: {place} is not a function whose code can be changed: {error}") from error
         for hunk in self.hunks:
-            if hunk.at == place:
+            if self._function(hunk.at) is function:
                 if (times := source.count(hunk.before)) != 1:
                     raise StalePatch(f"{self.name}: {place} has {_shown(hunk.before)} {times} times; want it once")
                 source = source.replace(hunk.before, hunk.after)
@@ -127,7 +121,37 @@ class Patch:
         except SyntaxError as error:
             text = f"{self.name}: {place} with the change is not valid Python: {error.msg}: {error.text}"
             raise StalePatch(text) from error
+        if code.co_freevars != original.co_freevars:
+            change = f"from {_listed(original.co_freevars)} to {_listed(code.co_freevars)}"
+            text = f"the names of outer scopes {change} (super() reads __class__); use the names that it has"
+            raise StalePatch(f"{self.name}: {place} with the change changes {text}")
+        if _of_definition(source) != _of_definition(before):
+            text = "changes a default or a decorator, which has no effect on a defined function; change its body"
+            raise StalePatch(f"{self.name}: {place} with the change {text}")
         return source, code
+
+
+def _plant(function: FunctionType, change: Change, code: CodeType) -> None:
+    function.__code__ = code
+    _changes(function).append(change)
+
+
+def _take_out(function: FunctionType) -> None:
+    function.__code__ = _changes(function).pop().replaced
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(names) or "none"
+
+
+@cache
+def _of_definition(source: str) -> list[str]:
+    """What Python evaluates when it defines the function of this source: its defaults and decorators."""
+    [definition] = ast.parse(source).body
+    assert isinstance(definition, ast.FunctionDef | ast.AsyncFunctionDef), f"{source} is not a def"
+    arguments = definition.args
+    evaluated = [*arguments.defaults, *filter(None, arguments.kw_defaults), *definition.decorator_list]
+    return [ast.dump(one) for one in evaluated]
 
 
 @cache

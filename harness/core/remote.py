@@ -116,6 +116,7 @@ class _Server:
         self.package = target.code.package
         if build.changes != self._changes:
             self._planted.close()
+            self._changes = UNCHANGED
             self._planted.enter_context(build.changes.planted(target))
             self._changes = build.changes
         self._sent.clear()

@@ -60,6 +60,11 @@ def test_bug_and_fix_have_their_releases(tmp_path, release, has_bug, has_fix):
         pytest.param(LEAST + "fix = 1", "unknown argument fix; correct it", id="unknown-key"),
         pytest.param(LEAST.replace("first", "#"), "first is missing; correct it", id="missing-key"),
         pytest.param(LEAST + "[", "not TOML: ", id="no-toml"),
+        pytest.param(
+            LEAST + FIX.replace('["0.5.12", "0.5.12.post1"]', '["0.5.12.post1", "0.5.12"]'),
+            "0.5.12.post1 is after 0.5.12; name the first one first",
+            id="reversed-releases",
+        ),
         pytest.param(LEAST + 'name = "other"', "has name, which is that of the file; remove it", id="name"),
         pytest.param(LEAST.replace("new issue", "soon"), "verdict", id="verdict"),
         pytest.param(
@@ -76,6 +81,13 @@ def test_file_that_is_no_bug_is_refused_with_its_path(tmp_path, text, complaint)
     assert str(raised.value).startswith(f"{tmp_path / 'some-bug.toml'}: ")
     assert complaint in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_folder_in_the_place_of_a_file_is_refused(tmp_path):
+    (tmp_path / "some-bug.toml").mkdir()
+
+    with pytest.raises(UsageError, match=r"some-bug.toml: cannot be read: .*; remove it or make it a file"):
+        known_bugs_in(tmp_path)
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)

@@ -4,6 +4,7 @@ from functools import wraps
 
 import pytest
 
+from swarden.harness.core import patch as patch_module
 from swarden.harness.core.fingerprint import fingerprint_of_error
 from swarden.harness.core.patch import Hunk, Patch, StalePatch
 
@@ -34,6 +35,17 @@ class Stock(Shelf):
 
     def broken(self):
         raise ValueError(1)
+
+
+class Plain:
+    def pair(self, scale=1):
+        first = 1
+        second = 2
+        return first * scale, second
+
+
+class Derived(Plain):
+    pass
 
 
 def test_two_patches_of_one_function_are_planted_one_after_the_other():
@@ -88,3 +100,57 @@ def test_error_in_a_changed_method_has_the_fingerprint_that_it_has_without_the_c
     without, behind = fingerprints
     assert without == behind
     assert without.startswith("ValueError/Stock.broken/")
+
+
+def test_change_planted_within_a_removed_one_is_made_to_the_code_without_it():
+    mutant = Patch("mutant", (Hunk(DECREASE, "count) + 1", "count) + 100"),))
+    fix = Patch("fix", (Hunk(DECREASE, "return left - 1", "return left - 2"),))
+
+    with mutant.planted():
+        with mutant.removed(), fix.planted():
+            within = (mutant.is_planted, Stock().decrease(1))
+        after = Stock().decrease(1)
+
+    assert (within, after, Stock().decrease(1)) == ((False, 8), 108, 9)
+
+
+def test_hunks_of_one_function_under_two_names_are_all_planted():
+    own = Hunk(f"{__name__}:Plain.pair", "first = 1", "first = 3")
+    inherited = Hunk(f"{__name__}:Derived.pair", "second = 2", "second = 4")
+
+    with Patch("both", (own, inherited)).planted():
+        assert Plain().pair() == (3, 4)
+
+    assert Plain().pair() == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "names"),
+    [("first = 1", "first = super() and 3", "from none to __class__"), ("scale=1", "scale=2", "a default")],
+    ids=["free-variables", "default"],
+)
+def test_change_that_a_defined_function_cannot_have_is_refused_before_any_change(before, after, names):
+    fits = Hunk(DECREASE, "return left - 1", "return left - 2")
+    patch = Patch("odd", (fits, Hunk(f"{__name__}:Plain.pair", before, after)))
+
+    with pytest.raises(StalePatch, match=names), patch.planted():
+        pass
+
+    assert (patch.is_planted, Stock().decrease(1), Plain().pair()) == (False, 9, (1, 2))
+
+
+def test_patch_is_taken_out_of_the_first_function_if_a_later_one_refuses_it(monkeypatch):
+    patch = Patch("partial", (Hunk(DECREASE, "left - 1", "left - 2"), Hunk(f"{__name__}:Plain.pair", "= 1", "= 3")))
+    plant, planted = patch_module._plant, list[object]()
+
+    def plant_once(*arguments):
+        if planted:
+            raise ValueError("refused")
+        planted.append(arguments)
+        plant(*arguments)
+
+    monkeypatch.setattr(patch_module, "_plant", plant_once)
+    with pytest.raises(ValueError, match="refused"), patch.planted():
+        pass
+
+    assert (patch.is_planted, Stock().decrease(1), Plain().pair()) == (False, 9, (1, 2))

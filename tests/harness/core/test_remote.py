@@ -2,11 +2,11 @@
 
 import pytest
 
-from swarden.harness.core.changes import UNCHANGED
-from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.changes import UNCHANGED, Changes
+from swarden.harness.core.errors import InvalidConfig, UsageError
 from swarden.harness.core.ops import Pressure, Step, Submit
 from swarden.harness.core.registry import target_of
-from swarden.harness.core.remote import Build, RemoteSystem, TwinFailed, _process_of
+from swarden.harness.core.remote import Build, RemoteSystem, TwinFailed, _process_of, _Server
 
 OWN = target_of("swarden")
 ENGINE = f"swarden=={OWN.version()}"
@@ -44,3 +44,17 @@ def test_death_of_the_process_is_an_error_and_the_next_system_has_a_new_one():
     with pytest.raises(TwinFailed, match="the process of the twin ended in do"):
         remote.do(Step())
     assert RemoteSystem(build()).do(OPS[0])
+
+
+def test_changes_are_planted_after_others_that_could_not_be():
+    """A mutant that the target does not have ends the changes of the build before."""
+    known = Changes(mutant=OWN.mutants()[0].id)
+    server = _Server()
+    server.build(build()._replace(changes=known))
+    with pytest.raises(UsageError):
+        server.build(build()._replace(changes=Changes(mutant="no-such")))
+    server.build(build()._replace(changes=known))
+
+    assert OWN.mutants()[0].patch.is_planted
+    server.build(build())
+    assert not OWN.mutants()[0].patch.is_planted
