@@ -115,6 +115,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "drafts of n-grams with a tiny model"),
     ],
     "harness/engines/sglang": [
+        (10, "a client is refused for a failure that it cannot see"),
         (40, "full attention alone; settings that suit a load"),
         (80, "KV events as a router reads them"),
         (100, "a failing run as a client of a server, and the server's options"),

@@ -18,7 +18,7 @@ from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.known_bug import PRIVATE, KnownBug
 from swarden.harness.core.oplog import OpLog
-from swarden.harness.core.program import HTTP, ISSUE, PYTEST, SCRIPT
+from swarden.harness.core.program import HTTP, ISSUE, PYTEST, SCRIPT, NoProgram
 from swarden.harness.core.registry import installed, target_of
 from swarden.harness.core.replay import run_log
 from swarden.harness.core.target import Target
@@ -95,6 +95,7 @@ def repro(
     if run and form not in (Form.SCRIPT, Form.PYTEST):
         raise UsageError(f"--run: {form} does not run here; write it --as script")
     found = find(finding, engine)
+    check_not_private(found)
     if with_fix and found.bug is None:
         raise UsageError(f"--with-fix: {finding} is no known bug; name one")
     text = text_of(found, form)
@@ -144,13 +145,27 @@ def find(finding: str, engine: str | None) -> Found:
     return Found(finding, path, engine or f"{name}=={having[-1]}", bug)
 
 
+def check_not_private(found: Found) -> None:
+    """Raises UsageError for a private bug, also if only its op-log is named, or a copy of its op-log."""
+    known = [bug for name in sorted(installed()) for bug in target_of(name).known_bugs().values()]
+    private = [bug for bug in known if bug.verdict == PRIVATE]
+    if found.bug is not None:
+        names = [bug.name for bug in private if bug.name == found.bug.name]
+    else:
+        log = OpLog.parse(found.path.read_bytes(), found.path)
+        of_bugs = ((bug, OpLog.parse(path.read_bytes(), path)) for bug in private for path in bug.oplogs)
+        names = [bug.name for bug, own in of_bugs if (own.header.configs, own.ops) == (log.header.configs, log.ops)]
+    if names:
+        raise UsageError(
+            f"{names[0]}: is private, so nothing is written of it; report it as the engine's SECURITY.md says"
+        )
+
+
 def text_of(found: Found, form: Form) -> str:
     """The program or the issue; raises UsageError if this finding cannot be one."""
     programs = found.target.programs()
     if form is Form.ISSUE:
-        if found.bug is not None and found.bug.verdict == PRIVATE:
-            raise UsageError(f"{found.name}: is private, so it is no issue; report it as the engine's SECURITY.md says")
-        own = next((_program(found, Form(one)) for one in (SCRIPT, HTTP) if one in programs), "")
+        own = _program_of_issue(found, next((Form(one) for one in (SCRIPT, HTTP) if one in programs), None))
         if found.bug is not None:
             return issue(found.bug, found.target, own)
         return _issue_of_log(found, own)
@@ -169,6 +184,14 @@ def _program(found: Found, form: Form) -> str:
     return program_text(program._replace(values={**program.values, "title": title, "versions": found.engine}))
 
 
+def _program_of_issue(found: Found, form: Form | None) -> str:
+    """The program; empty if there is none of this finding."""
+    try:
+        return _program(found, form) if form is not None else ""
+    except NoProgram:
+        return ""
+
+
 def _issue_of_log(found: Found, program: str) -> str:
     """What an op-log alone says: its failure, its settings and its program."""
     log = found.load()
@@ -176,7 +199,8 @@ def _issue_of_log(found: Found, program: str) -> str:
     if failure is None:
         raise UsageError(f"{found.path}: does not fail on {found.engine}, so it is no issue")
     story = "\n".join(map(str, story_lines(log.header, failure)))
-    return f"# {failure.fingerprint}\n\nOn {found.engine}.\n\n```\n{story}\n```\n\n```python\n{program}```\n"
+    shown = f"\n```python\n{program}```\n" if program else ""
+    return f"# {failure.fingerprint}\n\nOn {found.engine}.\n\n```\n{story}\n```\n{shown}"
 
 
 def engines_to_run(found: Found) -> list[str]:
@@ -204,14 +228,17 @@ def run_text(text: str, engine: str, fix: str = "") -> Ran:
         folders = releases.folders_of(target.version())
         variables = {"PYTHONPATH": os.pathsep.join(map(str, folders))} if is_plain else {}
         command = [str(path)] if is_plain else ["-c", INSIDE, engine, str(path), fix]
-        done = subprocess.run(
-            [sys.executable, *command],
-            env=os.environ | variables,
-            capture_output=True,
-            text=True,
-            timeout=MOST_SECONDS,
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                [sys.executable, *command],
+                env=os.environ | variables,
+                capture_output=True,
+                text=True,
+                timeout=MOST_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise UsageError(f"{engine}: the program did not end in {MOST_SECONDS} s; run it by hand") from error
     lines = (done.stdout if done.returncode in (0, 1) and done.stdout else done.stderr).strip().splitlines()
     where = f"{target.name} {target.version()}{' with the fix' if fix else ''}"
     replaced = sorted(line.removeprefix(REPLACED) for line in done.stderr.splitlines() if line.startswith(REPLACED))

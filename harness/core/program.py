@@ -4,7 +4,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from swarden.harness.core.errors import UsageError
+
 SCRIPT, PYTEST, HTTP, ISSUE = "script", "pytest", "http", "issue"  # the forms of a finding for maintainers
+
+
+class NoProgram(UsageError):
+    """An op-log that no program of the engine's package alone can show; the text says why."""
 
 
 class Program(NamedTuple):

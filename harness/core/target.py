@@ -263,7 +263,7 @@ class Target(Protocol):
     def programs(self) -> Mapping[str, Callable[[Any], Program]]:
         """The forms in which an op-log of this engine can be a program of its package alone, and what makes each.
 
-        It raises UsageError for an op-log that it cannot show.
+        It raises NoProgram for an op-log that no program can show, and UsageError for one that does not fail.
         """
         return {}
 

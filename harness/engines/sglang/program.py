@@ -7,16 +7,18 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+from swarden.harness.core.driver import Failure
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.port import Submission
-from swarden.harness.core.program import Program
+from swarden.harness.core.program import NoProgram, Program
 from swarden.harness.core.replay import driver_of
 from swarden.harness.engines.sglang.config import SglangConfig
 from swarden.harness.kit.calls import STEP, Call, Calls
 
 TEMPLATE = Path(__file__).with_name("program.py.j2")
 NOT_SET = (None, False)
+SEEN = ("work_makes_progress/", "stuck/", "requests_are_in_one_queue/request/lost")  # requests without an answer
 LAUNCH = "python -m sglang.launch_server --model-path MODEL --skip-tokenizer-init"
 
 
@@ -57,10 +59,10 @@ def flags_of(config: SglangConfig, package: Path) -> list[str]:
 
 
 def program_of(log: OpLog, flags: Sequence[str]) -> Program:
-    """Raises UsageError for a log that does not fail on its release, or that is of a pair."""
+    """Raises NoProgram for a log that a client of one server cannot show, UsageError for one that does not fail."""
     header = log.header
-    if len(header.configs) > 1 or header.mutant is not None or header.twin is not None:
-        raise UsageError("the op-log has a pair, a mutant or a twin, and the client has one server of a release")
+    if len(header.configs) > 1 or header.mutant is not None or header.twin is not None or header.fixes:
+        raise NoProgram("the op-log has a pair, a mutant, a twin or fixes, and the client has one server of a release")
     driver, calls = driver_of(header), Calls()
     system: Any = driver.systems[0]
     for method, noted in (
@@ -79,7 +81,18 @@ def program_of(log: OpLog, flags: Sequence[str]) -> Program:
         driver.apply(op)
     if driver.failure is None:
         raise UsageError(f"the op-log does not fail on {header.engine} {header.target.version()}; name another release")
+    if not _is_seen(driver.failure):
+        raise NoProgram(
+            f"the op-log fails with {driver.failure.fingerprint}, and a client sees only requests without an answer "
+            "and a dead server; write it --as issue"
+        )
     return Program(TEMPLATE, {"calls": calls.in_order, "launch": " ".join((LAUNCH, *flags))})
+
+
+def _is_seen(failure: Failure) -> bool:
+    return (failure.error is not None and bool(failure.frames)) or any(
+        one.startswith(SEEN) for one in failure.fingerprints
+    )
 
 
 def _submitted(sessions: Any, submission: Submission) -> Call:

@@ -10,7 +10,7 @@ from typing import Any
 from swarden.harness.core.driver import Failure
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import OpLog
-from swarden.harness.core.program import Program
+from swarden.harness.core.program import NoProgram, Program
 from swarden.harness.core.replay import driver_of
 from swarden.harness.core.system import EngineSystem
 from swarden.harness.engines.vllm import offloading
@@ -35,10 +35,10 @@ FAILING, LATE = (LOAD_FAILS, LINK_FAILS), (LOAD_LATE, LINK_DELAY)
 
 
 def program_of(log: OpLog, release: VllmRelease) -> Program:
-    """Raises UsageError for a log that does not fail on the release, or that no program shows."""
+    """Raises NoProgram for a log that no program shows, UsageError for one that does not fail on the release."""
     header = log.header
-    if header.mutant is not None or header.model or header.twin is not None:
-        raise UsageError("the op-log has a mutant, a model or a twin, and a program has the release alone")
+    if header.mutant is not None or header.model or header.twin is not None or header.fixes:
+        raise NoProgram("the op-log has a mutant, a model, a twin or fixes, and a program has the release alone")
     driver = driver_of(header)
     recorders = [_Recorder(system) for system in driver.systems if isinstance(system, EngineSystem)]
     for op in log.ops:
@@ -47,7 +47,7 @@ def program_of(log: OpLog, release: VllmRelease) -> Program:
         raise UsageError(f"the op-log does not fail on {header.engine} {release.text}; name a release with the bug")
     config: VllmConfig = header.target.decode(header.configs[failure.engine])
     if config.role == PREFILL:
-        raise UsageError("the op-log fails on the prefill side of a pair, for which no program is written")
+        raise NoProgram("the op-log fails on the prefill side of a pair, for which no program is written")
     recorded = recorders[failure.engine].values
     return Program(TEMPLATE, {**_settings(config, release), **recorded, **_symptom(failure)})
 

@@ -11,14 +11,18 @@ from threading import Thread
 import msgspec
 import pytest
 
-from swarden.harness.core.program import Program
+from swarden.harness.commands.repro import Form, Found, check_not_private
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.known_bug import PRIVATE
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.program import NoProgram, Program
 from swarden.harness.core.registry import target_of
 from swarden.harness.engines.sglang.config import SglangConfig
-from swarden.harness.engines.sglang.program import TEMPLATE, flags_of
+from swarden.harness.engines.sglang.program import TEMPLATE, flags_of, program_of
 from swarden.harness.report.known_bug import issue
 from swarden.harness.report.program import program_text
 from tests.harness.some_processes import swarden
-from tests.pages import ENGINES, own_bugs
+from tests.pages import ENGINES, ROOT, own_bugs
 
 OPLOG = Path(__file__).parents[2] / "quality/oplogs/B18.oplog"
 FIELDS = "class ServerArgs:\n    page_size: int\n    max_total_tokens: int\n    disable_overlap_schedule: bool\n"
@@ -64,6 +68,65 @@ def test_server_gets_only_options_that_the_release_has(tmp_path):
         "--page-size 16",
         "--max-total-tokens 1024",
     ]
+
+
+PRIVATE_BUGS = [bug for engine in ENGINES for bug in own_bugs(engine) if bug.verdict == PRIVATE]
+PRIVATE_LOGS = [path for bug in PRIVATE_BUGS for path in bug.oplogs]
+SGLANG_LOGS = ROOT / "harness/engines/sglang/findings"
+RELEASES = target_of("sglang").releases
+HAS_SGLANG = RELEASES is not None and "0.5.23" in RELEASES.installed()
+needs_sglang = pytest.mark.skipif(not HAS_SGLANG, reason="needs SGLang 0.5.23")
+
+
+@pytest.mark.parametrize("bug", PRIVATE_BUGS, ids=lambda bug: bug.name)
+def test_private_bug_is_refused_by_name(bug):
+    with pytest.raises(UsageError, match=f"^{bug.name}: is private"):
+        check_not_private(Found(bug.name, next(iter(bug.oplogs)), "sglang", bug))
+
+
+@pytest.mark.parametrize("path", PRIVATE_LOGS, ids=lambda path: path.stem)
+def test_copy_of_a_private_op_log_is_refused(path, tmp_path):
+    copy = tmp_path / "copy.oplog"
+    copy.write_bytes(OpLog.parse(path.read_bytes(), path).to_bytes())
+
+    with pytest.raises(UsageError, match=": is private"):
+        check_not_private(Found("copy", copy, "sglang", None))
+
+
+@needs_sglang
+@pytest.mark.parametrize("form", Form)
+def test_private_bug_is_refused_in_every_form(form, tmp_path):
+    run = swarden("repro", "running-turn-freed", "--as", form, "-o", tmp_path / "out", cwd=ROOT)
+
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr.startswith("swarden: running-turn-freed: is private")
+    assert not list(tmp_path.iterdir())
+
+
+@needs_sglang
+def test_client_of_a_log_whose_failure_it_cannot_see_is_refused():
+    run = swarden("repro", "window-backup-reported-as-host-copy", "--as", "http", cwd=ROOT)
+
+    assert (run.returncode, run.stdout) == (2, "")
+    assert "a client sees only requests without an answer" in run.stderr
+    assert len(run.stderr.splitlines()) == 1
+
+
+@needs_sglang
+def test_issue_of_a_pair_has_no_program():
+    run = swarden("repro", "prompt-never-preallocated", "--as", "issue", cwd=ROOT)
+
+    assert (run.returncode, run.stderr) == (0, "")
+    assert "## Steps" in run.stdout
+    assert "## Program" not in run.stdout
+
+
+def test_program_of_a_log_with_fixes_is_refused():
+    path = SGLANG_LOGS / "prompt-never-admitted.oplog"
+    log = OpLog.parse(path.read_bytes(), path).with_fixes(["second-chunked-request"])
+
+    with pytest.raises(NoProgram, match="fixes"):
+        program_of(log, [])
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -121,6 +184,16 @@ class Dying(Healthy):
             super().do_POST()
 
 
+class Refusing(Healthy):
+    """Refuses sessions, as a server without them."""
+
+    def do_POST(self) -> None:
+        if self.path == "/open_session":
+            self.send_error(400)
+        else:
+            super().do_POST()
+
+
 @contextmanager
 def serving(kind: type[Healthy]) -> Iterator[str]:
     with ThreadingHTTPServer(("127.0.0.1", 0), kind) as server:
@@ -129,7 +202,10 @@ def serving(kind: type[Healthy]) -> Iterator[str]:
         server.shutdown()
 
 
-@pytest.mark.parametrize(("kind", "code", "line"), [(Healthy, 0, "no bug"), (Dying, 1, "BUG: request-1: ")])
+@pytest.mark.parametrize(
+    ("kind", "code", "line"),
+    [(Healthy, 0, "no bug"), (Dying, 1, "BUG: request-1: "), (Refusing, 2, "not run to the end: HTTPError: ")],
+)
 def test_client_of_a_server_says_whether_the_server_lives(kind, code, line, tmp_path):
     path = tmp_path / "client.py"
     path.write_text(
