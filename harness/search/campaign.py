@@ -239,7 +239,7 @@ class Worker(RunListener):
         self._run.add_to(result.tallies, driver, self.plan.machine)
         log, failure = log_of(self._run.header, driver), driver.failure
         if failure is not None:
-            failure, new_log = self._steering.what_is_new(failure, log, cause := self._steering.cause_of(failure, log))
+            failure, new_log = self._steering.new_failure(failure, log, cause := self._steering.cause_of(failure, log))
             name = cause.name or failure.fingerprint
             self._steering.end_run([*failure.fingerprints, cause.name])
             (result.tallies.known if cause.bugs else result.tallies.failures)[name] = 1

@@ -120,7 +120,7 @@ class Steering:
         """What is known of the failure of a log."""
         return self._verifier.cause_of(failure, log) if self._verifier is not None else UNKNOWN
 
-    def what_is_new(self, failure: Failure, log: OpLog, cause: Cause) -> tuple[Failure, OpLog]:
+    def new_failure(self, failure: Failure, log: OpLog, cause: Cause) -> tuple[Failure, OpLog]:
         """The log with the fixes of known bugs that it fails behind, and the failure that it then has."""
         log = log.with_fixes(cause.behind)
         if not cause.revealed:

@@ -58,7 +58,6 @@ class Verifier:
         self._version, self._beat = target.version(), heartbeat
         bugs = target.known_bugs()
         self._bugs = {name: bug for name, bug in bugs.items() if name not in planted and bug.has(self._version)}
-        self._times: Counter[str] = Counter()
 
     def cause_of(self, failure: Failure, log: OpLog) -> Cause:
         """The cause of the failure of a log; each fix is tried alone first.
@@ -72,7 +71,7 @@ class Verifier:
         if not (fixes := self._fixed(named)):
             return Cause(namesakes=dict.fromkeys(named, HAS_NO_FIX)) if named else UNKNOWN
         if cures := [one for one in fixes if trial.passes([one])]:
-            return self._known(cures, is_either=True)
+            return Cause(tuple(sorted(cures)), is_either=True)
         why = {one: self._why_not(one, fixes, trial) for one in named}
         together: list[str] = []
         seen: set[str] = set()
@@ -82,7 +81,7 @@ class Verifier:
             together = trial.extended(together, more)
             left = trial.failure_with(together)
         if left is None:
-            return self._known(_fewest(together, trial))
+            return Cause(tuple(sorted(_fewest(together, trial))))
         revealed = "" if failure.fingerprint in left.fingerprints else left.fingerprint
         return Cause(namesakes={} if revealed else why, behind=tuple(together), revealed=revealed)
 
@@ -97,13 +96,8 @@ class Verifier:
         return sorted(names, key=lambda name: failure.fingerprint not in self._bugs[name].fingerprints)
 
     def _fixed(self, names: Sequence[str]) -> list[str]:
-        """Those of these bugs that have a fix, the most frequent ones first."""
-        fixed = [name for name in names if self._bugs[name].patch_for(self._version) is not None]
-        return sorted(fixed, key=lambda name: -self._times[name])[:MOST_FIXES]
-
-    def _known(self, bugs: Collection[str], *, is_either: bool = False) -> Cause:
-        self._times.update(bugs)
-        return Cause(tuple(sorted(bugs)), is_either=is_either)
+        """The first of these bugs that have a fix."""
+        return [name for name in names if self._bugs[name].patch_for(self._version) is not None][:MOST_FIXES]
 
 
 class _Trial:
