@@ -70,6 +70,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (160, "known bugs as data: releases, fingerprints, related issues, documents, fixes"),
         (260, "the branches by which an engine leaves a request out of a step, with the numbers of their conditions"),
         (20, "a patch that a defined function cannot have is refused, and planting is all or nothing"),
+        (20, "an op-log with fixes runs on releases that do not have their bugs"),
     ],
     "harness/report": [
         (100, "the document of a known bug, and the tables of an engine's"),
@@ -164,6 +165,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (140, "campaigns and replays with the fixes of known bugs"),
         (160, "failures of known bugs, verified by their fixes"),
         (220, "swarden repro: literals, what it refuses, the options of a server"),
+        (60, "fixes of an op-log on other releases"),
     ],
     "tests/cuda": [(140, "our engine on a GPU: outputs, copies on a stream, random traffic")],
     "tests/packaging": [(120, "wheel and sdist are tried in empty environments")],

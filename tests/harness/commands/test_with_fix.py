@@ -4,7 +4,18 @@ import json
 
 import pytest
 
-from tests.harness.some_bugs import LONG, ODD, OF_BLOCKS, OF_PROMPTS, STUCK, WHOLE, swarden_with_bugs, write_log
+from tests.harness.some_bugs import (
+    BUG,
+    LONG,
+    ODD,
+    ODD_PROMPT,
+    OF_BLOCKS,
+    OF_PROMPTS,
+    STUCK,
+    WHOLE,
+    swarden_with_bugs,
+    write_log,
+)
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +60,28 @@ def test_unknown_fix_is_a_misuse(swarden, command, name, complaint):
 
     assert run.returncode == 2
     assert complaint in run.stdout + run.stderr
+
+
+@pytest.mark.parametrize(
+    ("fixed", "exit_code", "text"),
+    [
+        pytest.param("0.6.0", 3, "without the fix of former-bug: blockserve 1.0.0 does not have this bug", id="gone"),
+        pytest.param(None, 2, "fix former-bug: fits 0.0.1 to 0.5.0 of blockserve, not 1.0.0", id="still-there"),
+    ],
+)
+def test_fix_of_a_header_is_left_out_where_the_release_does_not_have_its_bug(swarden, fixed, exit_code, text):
+    """The log was found behind a fix; on a later release the fix may not fit any more."""
+    bug = BUG.format(condition=ODD_PROMPT, fixed="False", fingerprint=STUCK).replace('"9.9.9"]', '"0.5.0"]')
+    file = swarden.folder / "blockserve/findings/former-bug.toml"
+    file.write_text(f'fixed = "{fixed}"\n{bug}' if fixed else bug)
+    path = write_log(swarden.folder / "some.oplog", WHOLE)
+    path.write_text(path.read_text().replace('"configs"', '"fixes": ["former-bug"], "configs"', 1))
+
+    run = swarden("replay", path)
+
+    file.unlink()
+    assert run.returncode == exit_code, run.stdout
+    assert text in run.stdout
 
 
 def test_engine_without_a_fix_has_none_to_plant(swarden):
