@@ -7,6 +7,7 @@ import pytest
 from tests.harness.some_bugs import (
     BUG,
     LONG,
+    LONG_OUTPUT,
     ODD,
     ODD_PROMPT,
     OF_BLOCKS,
@@ -82,6 +83,22 @@ def test_fix_of_a_header_is_left_out_where_the_release_does_not_have_its_bug(swa
     file.unlink()
     assert run.returncode == exit_code, run.stdout
     assert text in run.stdout
+
+
+def test_death_in_the_trial_of_a_fix_is_that_of_the_fix(swarden):
+    """The finding stays what it was, and the fix that kills the process is tried once."""
+    kills = "__import__('os').kill(__import__('os').getpid(), 11)"
+    file = swarden.folder / "blockserve/findings/deadly-bug.toml"
+    file.write_text(BUG.format(condition=LONG_OUTPUT, fixed=kills, fingerprint=STUCK))
+
+    run = swarden("fuzz", "--engine", "blockserve", "--runs", 30, "--workers", 1, "--seed", 3, "--json")
+
+    file.unlink()
+    campaign = json.loads(run.stdout)
+    [finding] = campaign["findings"]
+    assert finding["fingerprint"] == STUCK
+    assert finding["not_verified"]["deadly-bug"] == "the process was killed by SIGSEGV with its fix"
+    assert campaign["runs"] == 30
 
 
 def test_engine_without_a_fix_has_none_to_plant(swarden):
