@@ -66,6 +66,7 @@ CAUSES_FIRST = (
     "counters",
     "longest_match",
     "publishing",
+    "completeness",
     "eviction",
     "copies",
     "reads",

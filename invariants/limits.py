@@ -45,6 +45,7 @@ class Limits(NamedTuple):
     spare_len: int = 0  # free positions behind its prompt that a request must have when it arrives
     closes_idle_sessions: bool = False  # after a time without a turn a session is closed, and its KV is freed
     ms_per_step: int = 0  # the clock advances by this much when a step begins
+    shares_prefixes: bool = False  # the KV of ended requests is kept for others
     state_interval: int | None = None  # tokens between checkpoints of recurrent states; None: no checkpoints
 
 

@@ -4,7 +4,7 @@ from swarden.engine_under_test.cache.tree import RadixTree
 from swarden.engine_under_test.config import EngineConfig
 from swarden.engine_under_test.pools.memory import KVMemory
 from swarden.harness.core.port import LINKED_MS_PER_STEP
-from swarden.invariants.limits import ARRIVAL, LONGEST_MATCH, PRIORITY, Estimates, Limits
+from swarden.invariants.limits import ARRIVAL, BOTH, LONGEST_MATCH, PRIORITY, Estimates, Limits
 from swarden.invariants.view import Counters
 
 MILLION = 1_000_000
@@ -34,6 +34,7 @@ def limits_of(config: EngineConfig) -> Limits:
         request_timeout_ms=config.request_timeout_ms,
         role=config.role,
         ms_per_step=LINKED_MS_PER_STEP if config.role != "both" else 0,
+        shares_prefixes=config.prefix_sharing and config.role == BOTH,
         state_interval=config.state_interval,
     )
 

@@ -118,6 +118,7 @@ def _initial_state(release: SglangRelease) -> dict[str, Any]:
         "processed_tokens_counter": 0,
         "_chunked_req_scheduled_last_iter": False,
         "_engine_paused": False,
+        "_pause_intervals": [],
     }
 
 

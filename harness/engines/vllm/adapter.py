@@ -73,6 +73,8 @@ class VllmEngine(EnginePort):
         scheduler._update_waiting_for_remote_kv = partial(self._loaded, scheduler._update_waiting_for_remote_kv)
         reported = self._reported | HANDOVERS if config.role == PREFILL else self._reported
         reported |= names_of(OF_ROUTERS) if config.kv_events else frozenset()
+        if not config.asynchronous:
+            reported -= {seen.Discarded.__name__}  # no request ends while a pass is in flight
         router = VllmRouter(release, self.built, self.log.notice) if config.kv_events else None
         events = EventSources(seen.ALL_EVENTS - reported, router)
         self._capture = VllmCapture(config, self.built, self._runner, self._moves, events)

@@ -6,7 +6,7 @@ from functools import partial
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
-from swarden.harness.engines.vllm.config import VllmConfig
+from swarden.harness.engines.vllm.config import BOTH, VllmConfig
 from swarden.harness.engines.vllm.core import BuiltCore
 from swarden.harness.engines.vllm.device import POOL
 from swarden.harness.engines.vllm.moves import Moves
@@ -58,6 +58,7 @@ class VllmCapture:
             mixes_batches=True,
             draft_len=config.draft_len or 0,
             draft_row_len=config.lookahead_len,
+            shares_prefixes=config.prefix_caching and config.role == BOTH,
         )
 
     def capture(self, step: int, requests: VllmRequests, *, is_paused: bool) -> Snapshot:

@@ -48,6 +48,7 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
     }
     kept = ("role",)
     faults: Mapping[str, str] = FAULTS
+    contracts = frozenset({"completeness"})
     releases = VLLM
     load = boot
     config_type: type[VllmConfig] = VllmConfig

@@ -19,6 +19,15 @@ bug(
 )
 
 bug(
+    "S198",
+    "vllm pull 54979: a page with drafts that the last pass has accepted is not kept when the request ends",
+    at=f"{SCHEDULER}._process",
+    healthy="self.custody.publish(request, end=record.committed_len)",
+    broken="self.custody.publish(request, end=min(record.committed_len, entry.end))",
+    caught_by=("ended_requests_leave_their_kv_cached",),
+)
+
+bug(
     "S157",
     "every draft is accepted, whatever the model sampled",
     at=f"{SPECULATION}.verify",
