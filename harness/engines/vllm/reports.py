@@ -21,7 +21,7 @@ def launched(one: VllmPass, config: VllmConfig, device: Device) -> Iterator[Name
         request, start, end, tables, drafts, _ = entry
         if drafts:
             yield seen.Proposed(one.launch, request, drafts)
-        if config.cpu_chunks or config.role == DECODE:
+        if config.cpu_chunks or config.external_len or config.role == DECODE:
             start += device.repeated_len(one, entry)
         if start == end:
             continue
