@@ -171,7 +171,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (120, "the files of known bugs"),
         (140, "campaigns and replays with the fixes of known bugs"),
         (160, "failures of known bugs, verified by their fixes"),
-        (220, "swarden repro: literals, what it refuses, the options of a server"),
+        (240, "swarden repro: literals, what it refuses, also by its failure, the options of a server"),
         (60, "fixes of an op-log on other releases, fixes that kill the process"),
     ],
     "tests/cuda": [(140, "our engine on a GPU: outputs, copies on a stream, random traffic")],

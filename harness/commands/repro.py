@@ -26,6 +26,7 @@ from swarden.harness.report.known_bug import issue
 from swarden.harness.report.program import program_text
 from swarden.harness.report.story import story_lines
 from swarden.harness.search.findings import test_text
+from swarden.harness.search.verification import DOES_NOT_HELP, Verifier
 
 SUFFIX = ".oplog"
 BUG = "BUG: "  # how a program begins the line that says what it has shown
@@ -95,7 +96,8 @@ def repro(
     if run and form not in (Form.SCRIPT, Form.PYTEST):
         raise UsageError(f"--run: {form} does not run here; write it --as script")
     found = find(finding, engine)
-    check_not_private(found)
+    if found.bug is None:
+        check_not_private(found)
     if with_fix and found.bug is None:
         raise UsageError(f"--with-fix: {finding} is no known bug; name one")
     text = text_of(found, form)
@@ -137,6 +139,8 @@ def find(finding: str, engine: str | None) -> Found:
         raise UsageError(f"{finding}: no known bug; name one of {', '.join(every)}, or an op-log file (*{SUFFIX})")
     name = min(holders, key=len)  # that of the engine, not of another build of it
     bug = known[name][finding]
+    if bug.verdict == PRIVATE:
+        raise private_error(finding)
     path, span = next(iter(bug.oplogs.items()))
     releases = target_of(name).releases
     having = [version for version in (releases.installed() if releases is not None else []) if span.has(version)]
@@ -146,19 +150,25 @@ def find(finding: str, engine: str | None) -> Found:
 
 
 def check_not_private(found: Found) -> None:
-    """Raises UsageError for a private bug, also if only its op-log is named, or a copy of its op-log."""
-    known = [bug for name in sorted(installed()) for bug in target_of(name).known_bugs().values()]
-    private = [bug for bug in known if bug.verdict == PRIVATE]
-    if found.bug is not None:
-        names = [bug.name for bug in private if bug.name == found.bug.name]
-    else:
-        log = OpLog.parse(found.path.read_bytes(), found.path)
-        of_bugs = ((bug, OpLog.parse(path.read_bytes(), path)) for bug in private for path in bug.oplogs)
-        names = [bug.name for bug, own in of_bugs if (own.header.configs, own.ops) == (log.header.configs, log.ops)]
-    if names:
+    """Raises UsageError for an op-log of a private bug: its failure passes with the fix, or the fix cannot be tried.
+
+    An op-log that does not fail is refused, too: it can be that of a private bug which this release has not.
+    """
+    log, known = found.load(), found.target.known_bugs()
+    failure = run_log(log).failure
+    if failure is None:
         raise UsageError(
-            f"{names[0]}: is private, so nothing is written of it; report it as the engine's SECURITY.md says"
+            f"{found.path}: does not fail on {found.engine}; name a release on which it does with --engine"
         )
+    cause = Verifier(found.target, log.header.fixes).cause_of(failure, log)
+    not_excluded = [name for name, why in cause.namesakes.items() if why != DOES_NOT_HELP]
+    for name in (*cause.bugs, *not_excluded, *(cause.behind if cause.revealed else ())):
+        if known[name].verdict == PRIVATE:
+            raise private_error(name)
+
+
+def private_error(name: str) -> UsageError:
+    return UsageError(f"{name}: is private, so nothing is written of it; report it as the engine's SECURITY.md says")
 
 
 def text_of(found: Found, form: Form) -> str:

@@ -2,7 +2,8 @@
 
 Each bug of an engine is a file `findings/NAME.toml` beside the engine's target; `NAME.oplog` shows it, and further
 op-logs are `NAME--WHAT.oplog`.  The documents are made from these files, a fix is planted from them, and a failure is
-known if its log passes with the fix.
+known if its log passes with the fix.  Of a private bug only what recognises it is there: its op-logs and its cause are
+in the tests, which do not ship.
 """
 
 import tomllib
@@ -25,6 +26,7 @@ Date = Annotated[str, msgspec.Meta(pattern=r"^20\d\d-[01]\d-[0-3]\d$")]
 Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
 Verdict = Annotated[str, msgspec.Meta(pattern=r"^(comment on (issue|pull) \d+|new issue|private|not worth posting)$")]
 PRIVATE = "private"
+TELLING = ("title", "cause", "upstream", "document")  # how a bug happens: a private one has none of them
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -118,33 +120,36 @@ class KnownBug(Span, frozen=True, kw_only=True):
     failures can have, that of its own op-log first.  `searched` is the date of the last search for related issues and
     pull requests, `verdict` what to do with the bug upstream.  `logs` has, by the name of an op-log, what a further
     one shows, and its releases if they are not those of the bug.
-    A bug is private if a client can stop a server, or read data of others, with it: it has no document.
+    A bug is private if a client can stop a server, or read data of others, with it: nothing tells how it happens.
     """
 
     name: Name
     folder: str
-    title: Text
     effect: Text
-    cause: Text
     tried: Version
     fingerprints: Annotated[tuple[Text, ...], msgspec.Meta(min_length=1)]
     searched: Date
     verdict: Verdict
+    title: str = ""
+    cause: str = ""
     upstream: tuple[Related, ...] = ()
     logs: dict[str, Log] = {}
     fixes: tuple[Fix, ...] = ()
     document: Document | None = None
 
     def __post_init__(self) -> None:
-        if self.verdict == PRIVATE and self.document is not None:
-            raise ValueError("a private bug has no document; remove it")
+        told = [name for name in TELLING if getattr(self, name)]
+        if self.verdict == PRIVATE and (told or any(log.shows for log in self.logs.values())):
+            raise ValueError(f"a private bug has no {[*told, 'text of a log'][0]}; remove it")
+        if self.verdict != PRIVATE and told[:2] != ["title", "cause"]:
+            raise ValueError("title or cause is missing; add it")
 
     @property
     def oplogs(self) -> dict[Path, Span]:
-        """The op-logs, the bug's own first, each with the releases on which it fails."""
-        own = Path(self.folder) / f"{self.name}.oplog"
+        """The op-logs, the bug's own first, each with the releases on which it fails; a private bug has none here."""
+        own = sorted(Path(self.folder).glob(f"{self.name}.oplog"))
         further = sorted(Path(self.folder).glob(f"{self.name}--*.oplog"))
-        return {path: self.logs.get(path.stem, Log()).releases or self for path in (own, *further)}
+        return {path: self.logs.get(path.stem, Log()).releases or self for path in (*own, *further)}
 
     def patch_for(self, version: str) -> Patch | None:
         """The fix for a release; None if no fix fits it."""

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from swarden.harness.core.driver import Failure
@@ -183,12 +184,11 @@ def is_as_far(default: object, mark: object, value: object) -> bool:
 
 
 def _own_log(bug: KnownBug, otherwise: OpLog) -> OpLog:
-    """The op-log of a known bug; another one if the engine cannot be built from it in this version."""
-    path, *_ = bug.oplogs
-    try:
-        return OpLog.load(path, engine=f"{otherwise.header.engine}=={otherwise.header.version}")
-    except OpLogError:
-        return otherwise
+    """The op-log of a known bug; another one if it has none here, or the engine cannot be built from it."""
+    for path in list(bug.oplogs)[:1]:
+        with suppress(OpLogError):
+            return OpLog.load(path, engine=f"{otherwise.header.engine}=={otherwise.header.version}")
+    return otherwise
 
 
 def _shrunk(log: OpLog, fingerprint: str, heartbeat: Callable[[], None]) -> Shrunk | None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from swarden.harness.core.driver import Failure
 from swarden.harness.core.errors import UsageError
-from swarden.harness.core.known_bug import KnownBug
+from swarden.harness.core.known_bug import PRIVATE, KnownBug
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.replay import failure_like, run_log
 from swarden.harness.core.target import Target
@@ -212,6 +212,8 @@ def upstream_of(names: str, target: Target) -> str:
 
 
 def _described(bug: KnownBug, engine: str) -> str:
+    if bug.verdict == PRIVATE:
+        return PRIVATE
     if (place := bug.verdict.removeprefix("comment on ")) != bug.verdict:
         return f"{engine} {place}"
     related = next(iter(bug.upstream), None)

@@ -28,7 +28,6 @@ OF_THE_OLDEST = (
 STILL_OPEN = "load-reserves-too-little-beside-a-window"
 OF_THE_NEWEST = (
     "failed-read-blocks-the-queue",
-    "load-refused-for-its-draft-blocks",
     "prompt-of-one-token-loaded-forever",
     "second-reset-of-the-offloading-cache",
 )

@@ -11,7 +11,7 @@ from threading import Thread
 import msgspec
 import pytest
 
-from swarden.harness.commands.repro import Form, Found, check_not_private
+from swarden.harness.commands.repro import Form, find
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.known_bug import PRIVATE
 from swarden.harness.core.oplog import OpLog
@@ -21,6 +21,7 @@ from swarden.harness.engines.sglang.config import SglangConfig
 from swarden.harness.engines.sglang.program import TEMPLATE, flags_of, program_of
 from swarden.harness.report.known_bug import issue
 from swarden.harness.report.program import program_text
+from tests.harness.some_bugs import ODD, OF_BLOCKS, WHOLE, make_private, swarden_with_bugs, write_log
 from tests.harness.some_processes import swarden
 from tests.pages import ENGINES, ROOT, own_bugs
 
@@ -71,7 +72,6 @@ def test_server_gets_only_options_that_the_release_has(tmp_path):
 
 
 PRIVATE_BUGS = [bug for engine in ENGINES for bug in own_bugs(engine) if bug.verdict == PRIVATE]
-PRIVATE_LOGS = [path for bug in PRIVATE_BUGS for path in bug.oplogs]
 SGLANG_LOGS = ROOT / "harness/engines/sglang/findings"
 RELEASES = target_of("sglang").releases
 HAS_SGLANG = RELEASES is not None and "0.5.23" in RELEASES.installed()
@@ -79,18 +79,30 @@ needs_sglang = pytest.mark.skipif(not HAS_SGLANG, reason="needs SGLang 0.5.23")
 
 
 @pytest.mark.parametrize("bug", PRIVATE_BUGS, ids=lambda bug: bug.name)
-def test_private_bug_is_refused_by_name(bug):
+def test_private_bug_is_refused_by_name_and_has_no_op_log(bug):
     with pytest.raises(UsageError, match=f"^{bug.name}: is private"):
-        check_not_private(Found(bug.name, next(iter(bug.oplogs)), "sglang", bug))
+        find(bug.name, None)
+
+    assert bug.oplogs == {}
 
 
-@pytest.mark.parametrize("path", PRIVATE_LOGS, ids=lambda path: path.stem)
-def test_copy_of_a_private_op_log_is_refused(path, tmp_path):
-    copy = tmp_path / "copy.oplog"
-    copy.write_bytes(OpLog.parse(path.read_bytes(), path).to_bytes())
+@pytest.mark.parametrize(
+    ("requests", "code", "said"),
+    [
+        pytest.param([WHOLE], 2, f"{OF_BLOCKS}: is private", id="private"),
+        pytest.param([WHOLE, ODD], 2, f"{OF_BLOCKS}: is private", id="private-beside-another"),
+        pytest.param([ODD], 0, "", id="another"),
+        pytest.param([(2, 2)], 2, "some.oplog: does not fail on blockserve", id="healthy"),
+    ],
+)
+def test_op_log_whose_failure_is_that_of_a_private_bug_is_refused(requests, code, said, tmp_path):
+    run_swarden = swarden_with_bugs(tmp_path)
+    make_private(tmp_path, OF_BLOCKS)
 
-    with pytest.raises(UsageError, match=": is private"):
-        check_not_private(Found("copy", copy, "sglang", None))
+    run = run_swarden("repro", write_log(tmp_path / "some.oplog", *requests).name, "--as", "pytest")
+
+    assert (run.returncode, bool(run.stdout)) == (code, code == 0)
+    assert run.stderr.startswith(f"swarden: {said}" if said else "")
 
 
 @needs_sglang
