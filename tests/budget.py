@@ -145,6 +145,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (50, "the rules of new folders"),
         (30, "lines of this budget"),
         (100, "the outbox: what can be posted, and what its programs have shown"),
+        (40, "documents and the outbox are held to the data, and have nothing of a private bug"),
     ],
     "harness/strict": [(120, "attach --require: a command without the check is ended; what a process says of it")],
     "tests/engine_under_test": [

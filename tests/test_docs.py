@@ -13,6 +13,7 @@ from typer.main import get_command
 
 from swarden.harness.cli import app
 from tests import pages
+from tests.engines import some_findings
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -20,6 +21,7 @@ WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 FENCED = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 IN_A_LINE = re.compile(r"`((?:[A-Z_]+=\S+ )?swarden [^`]+)`")
 REMARK = re.compile(r"  +.*| # .*| > .*| \| .*")
+LONG_LINE = 60  # characters of a line that can be a sentence
 PLACEHOLDERS = {"DIR": ".", "N": "3", "K": "2", "SEED": "7", "ID": "B46", "$MINUTES": "3", "[ID…]": "B46"}
 
 
@@ -86,6 +88,16 @@ def test_documents_of_known_bugs_and_their_tables_are_those_of_the_files():
 
     assert {path: path.read_text() for path in pages.documents()} == pages.documents()
     assert pages.with_tables(table.read_text()) == table.read_text()
+
+
+@pytest.mark.parametrize("path", some_findings.private_texts(), ids=lambda path: path.stem)
+def test_no_document_tells_of_a_private_bug_more_than_its_name(path):
+    sentences = [line for line in path.read_text().splitlines() if len(line) > LONG_LINE]
+
+    assert sentences
+    for page in PAGES:
+        assert page.stem != path.stem
+        assert [line for line in sentences if line in page.read_text()] == []
 
 
 def test_page_in_the_picture_is_the_one_that_is_made():

@@ -33,6 +33,11 @@ def op_logs_of(engine):
     return [Shown(bug, path, span) for bug in map(with_logs, own_bugs(engine)) for path, span in bug.oplogs.items()]
 
 
+def private_texts():
+    """The causes of the private bugs, also of those that no op-log can show."""
+    return sorted(PRIVATE_LOGS.glob("*/private/*.md"))
+
+
 def with_logs(bug):
     """The bug; a private one with the folder of these tests that has its op-logs."""
     folder = PRIVATE_LOGS / Path(bug.folder).parent.name / PRIVATE

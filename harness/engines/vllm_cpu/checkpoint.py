@@ -89,11 +89,11 @@ MODELS: Mapping[str, Family] = {
             "mamba_d_head": 32,
             "mamba_d_state": 16,
             "mamba_n_groups": 1,
-            "mamba_chunk_size": MAX_CONTEXT_LEN,  # the worker dies of a prompt that has several chunks
+            "mamba_chunk_size": MAX_CONTEXT_LEN,  # so that a prompt has one chunk
             "position_embedding_type": "rope",
             "tie_word_embeddings": False,
         },
-        {**RECURRENT, "prefix_caching": (False,)},  # the worker dies of the states that a prefix cache keeps
+        {**RECURRENT, "prefix_caching": (False,)},  # 0.32.0 has a private bug otherwise
     ),
 }
 MOST = {  # that the worker is made for
