@@ -1,0 +1,97 @@
+"""The bugs that were found in releases: each op-log fails on the releases that have its bug, and passes on the others.
+
+The bugs are in harness/engines/NAME/findings.  The healthy op-logs failed once by a fault of the harness.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from swarden.harness.commands.repro import check_not_private, find
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.known_bug import PRIVATE
+from tests.engines.sglang.conftest import RELEASES as SGLANG_RELEASES
+from tests.engines.some_findings import laws_with, misplaced, op_logs_of, plant_all
+from tests.engines.some_laws import law_of, laws_of
+from tests.engines.vllm.conftest import RELEASES as VLLM_RELEASES
+from tests.pages import ROOT
+
+RELEASES = {"sglang": SGLANG_RELEASES, "vllm": VLLM_RELEASES}
+ON = [(name, release) for name, releases in RELEASES.items() for release in releases]
+HEALTHY = sorted(Path(__file__).parent.glob("*/healthy/*.oplog"))
+of_each_release = pytest.mark.parametrize("engine", [f"{name}=={release}" for name, release in ON])
+of_each_op_log = pytest.mark.parametrize(
+    ("shown", "release", "engine"),
+    [
+        pytest.param(shown, release, f"{name}=={release}", id=f"{shown}-{release}")
+        for name, release in ON
+        for shown in op_logs_of(name)
+    ],
+)
+of_each_fix = pytest.mark.parametrize(
+    ("shown", "engine"),
+    [
+        pytest.param(shown, f"{name}=={release}", id=f"{shown}-{release}")
+        for name, release in ON
+        for shown in op_logs_of(name)
+        if shown.bug.patch_for(release) is not None
+    ],
+)
+of_each_private_log = pytest.mark.parametrize(
+    ("shown", "engine"),
+    [
+        pytest.param(shown, f"{name}=={release}", id=f"{shown}-{release}")
+        for name, release in ON
+        for shown in op_logs_of(name)
+        if shown.bug.verdict == PRIVATE and shown.span.has(release)
+    ],
+)
+
+
+@of_each_op_log
+def test_op_log_fails_only_on_the_releases_that_have_its_bug(shown, release, engine, in_process_of):
+    laws = in_process_of(engine, laws_with, shown.path, engine)
+
+    assert (law_of(shown.path) in laws) is shown.span.has(release)
+
+
+@of_each_fix
+def test_op_log_passes_with_the_fix_of_its_bug(shown, engine, in_process_of):
+    assert in_process_of(engine, laws_with, shown.path, engine, shown.bug.name) == set()
+
+
+@of_each_private_log
+def test_nothing_is_written_of_an_op_log_of_a_private_bug(shown, engine, in_process_of):
+    assert in_process_of(engine, refusal_of, shown.path, engine).startswith(f"{shown.bug.name}: is private")
+
+
+def refusal_of(path, engine):
+    with pytest.raises(UsageError) as raised:
+        check_not_private(find(str(path), engine))
+    return str(raised.value)
+
+
+@of_each_release
+def test_all_fixes_of_a_release_fit_together(engine, in_process_of):
+    assert in_process_of(engine, plant_all, engine)
+
+
+@of_each_release
+def test_code_of_each_bug_is_where_its_file_says(engine):
+    assert misplaced(engine) == []
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_every_op_log_is_of_a_known_bug(name):
+    of_files = {shown.path.stem for shown in op_logs_of(name)}
+    folders = (ROOT / "harness/engines" / name / "findings", Path(__file__).parent / name / PRIVATE)
+
+    assert {path.stem for folder in folders for path in folder.glob("*.oplog")} == of_files
+
+
+@pytest.mark.parametrize("release", RELEASES["sglang"])
+@pytest.mark.parametrize("path", HEALTHY, ids=lambda path: path.stem)
+def test_healthy_run_passes(path, release, in_process_of):
+    engine = f"sglang=={release}"
+
+    assert in_process_of(engine, laws_of, path, engine) == set()
