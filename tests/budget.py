@@ -73,7 +73,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "an op-log with fixes runs on releases that do not have their bugs"),
     ],
     "harness/report": [
-        (100, "the document of a known bug, and the tables of an engine's"),
+        (120, "the document of a known bug, for readers who do not know swarden, and the tables of an engine's"),
         (80, "a story says why no request was scheduled, and has the ops and the callers of a free"),
         (20, "the history of a cached block in the KV events"),
         (40, "programs from templates, with values as literals; a known bug as an issue"),

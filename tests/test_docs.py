@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from swarden.harness.cli import app
+from swarden.harness.report import story
 from tests import pages
 from tests.engines import some_findings
 
@@ -98,6 +99,13 @@ def test_no_document_tells_of_a_private_bug_more_than_its_name(path):
     for page in PAGES:
         assert page.stem != path.stem
         assert [line for line in sentences if line in page.read_text()] == []
+
+
+def test_document_of_a_known_bug_has_no_word_that_only_swarden_knows():
+    laws = "|".join(story.CLAIMS)
+
+    for text in pages.documents().values():
+        assert re.findall(rf"\b(?:op-logs?|fingerprints?|laws?|adapters?|{laws})\b", text) == []
 
 
 def test_page_in_the_picture_is_the_one_that_is_made():

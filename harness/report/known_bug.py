@@ -11,9 +11,14 @@ from swarden.harness.core.known_bug import PRIVATE, Document, Fix, KnownBug, Rel
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.releases import Releases
 from swarden.harness.core.target import Target
+from swarden.harness.report.story import CLAIMS
 from swarden.harness.report.wording import counted
 
 GITHUB = "https://github.com"
+RUNS = """
+swarden, a fuzzer of KV memory, has found this bug. Each of these files is a short run of requests and of steps of the
+scheduler, and `swarden replay FILE` repeats it:
+"""
 
 
 def document(bug: KnownBug, target: Target, folder: Path) -> str:
@@ -27,14 +32,15 @@ def document(bug: KnownBug, target: Target, folder: Path) -> str:
         f"code ({about.code_release})": ", ".join(
             f"[{one.file}:{one.line}]({tree}{one.file}#L{one.line}) `{one.name}`" for one in about.code
         ),
-        "fails with": ", ".join(f"`{one}`" for one in bug.fingerprints),
-        "op-logs": "; ".join(_log_text(bug, path, span, folder) for path, span in bug.oplogs.items()),
         "upstream": upstream_text(bug, releases),
-        "verdict": bug.verdict,
     }
-    of_swarden = {"Why it is the engine and not the adapter": about.argument, "Notes": about.notes}
+    of_swarden = {
+        "Why it is the engine and not the test harness": about.argument,
+        "Notes": about.notes,
+        "Recorded runs": _runs_text(bug, folder),
+    }
     rows = "\n".join(["| | |", "| --- | --- |", *(f"| {name} | {text} |" for name, text in facts.items())])
-    return _paragraphs(f"# {bug.title}", rows, *_texts(_sections(bug, about) | of_swarden)) + "\n"
+    return _paragraphs(f"# {bug.title}", rows, *_texts(_sections(bug, about, releases) | of_swarden)) + "\n"
 
 
 def issue(bug: KnownBug, target: Target, program: str) -> str:
@@ -45,19 +51,19 @@ def issue(bug: KnownBug, target: Target, program: str) -> str:
     related = f"Related: {upstream_text(bug, releases)}." if bug.upstream else ""
     facts = _paragraphs(f"In {span_text(bug, bug.tried)}. {bug.effect.capitalize()}.", related)
     shown = f"```python\n{program}```" if program else ""
-    sections = {"Program": shown, **_sections(bug, about)}
+    sections = {"Program": shown, **_sections(bug, about, releases)}
     order = ("Environment", "Steps", "Program", "Expected", "Actual")
     return _paragraphs(f"# {bug.title}", facts, *_texts({name: sections[name] for name in order} | sections)) + "\n"
 
 
-def _sections(bug: KnownBug, about: Document) -> dict[str, str]:
+def _sections(bug: KnownBug, about: Document, releases: Releases) -> dict[str, str]:
     return {
         "Environment": _paragraphs(about.environment, about.flags and f"```\n{about.flags.strip()}\n```"),
         "Steps": "\n".join(f"{number}. {step}" for number, step in enumerate(about.steps, 1)),
         "Expected": about.expected,
         "Actual": about.actual,
         "Cause": bug.cause,
-        "Fix": _paragraphs(about.suggestion, *map(_fix_text, bug.fixes)),
+        "Fix": _paragraphs(about.suggestion, *(_fix_text(fix, releases.sources) for fix in bug.fixes)),
         "Sizes and likelihood": about.sizes,
         "Recovery": about.recovery,
     }
@@ -104,6 +110,18 @@ def _paragraphs(*texts: str) -> str:
     return "\n\n".join(text.strip() for text in texts if text.strip())
 
 
+def _runs_text(bug: KnownBug, folder: Path) -> str:
+    logs = "\n".join(f"- {_log_text(bug, path, span, folder)}" for path, span in bug.oplogs.items())
+    return logs and _paragraphs(RUNS, logs, f"In the first one {_failure_text(bug.fingerprints[0])}.")
+
+
+def _failure_text(fingerprint: str) -> str:
+    """The failure of a fingerprint, for a reader who knows no law of swarden by its name."""
+    name, place, *_ = fingerprint.split("/")
+    claim = CLAIMS.get(name)
+    return f'this does not hold: "{claim.rstrip(".")}"' if claim is not None else f"`{place}` raises `{name}`"
+
+
 def _log_text(bug: KnownBug, path: Path, span: Span, folder: Path) -> str:
     log = OpLog.parse(path.read_bytes(), path)
     text = f"[{path.name}]({os.path.relpath(path.resolve(), folder)}), {counted(len(log.ops), 'operation')}"
@@ -112,13 +130,17 @@ def _log_text(bug: KnownBug, path: Path, span: Span, folder: Path) -> str:
     return ": ".join(filter(None, (text, ", ".join(filter(None, (shows, where))))))
 
 
-def _fix_text(fix: Fix) -> str:
+def _fix_text(fix: Fix, sources: str) -> str:
+    """The hunks as a diff. It has no numbers of lines: it is made without the release's files."""
     first, last = fix.releases
-    blocks = []
+    lines, last_file = list[str](), ""
     for hunk in fix.hunks:
-        lines = unified_diff(hunk.before.splitlines(), hunk.after.splitlines(), lineterm="", n=5)
         module, _, function = hunk.at.partition(":")
-        heading = f"@@ {module.replace('.', '/')}.py {function}"
-        blocks.append("\n".join([heading, *islice(lines, 3, None)]))
+        file = f"{sources}{module.replace('.', '/')}.py"
+        if file != last_file:
+            lines += [f"--- a/{file}", f"+++ b/{file}"]
+        changed = unified_diff(hunk.before.splitlines(), hunk.after.splitlines(), lineterm="", n=5)
+        lines += [f"@@ {function} @@", *islice(changed, 3, None)]
+        last_file = file
     span = first if first == last else f"{first} to {last}"
-    return f"As a patch of {span}, with which the op-logs pass:\n\n```diff\n" + "\n".join(blocks) + "\n```"
+    return f"As a patch of {span}, with which the failure does not occur:\n\n```diff\n" + "\n".join(lines) + "\n```"
