@@ -13,7 +13,7 @@ from typer.main import get_command
 
 from swarden.harness.cli import app
 from swarden.harness.report import story
-from tests import pages
+from tests import outbox, pages
 from tests.engines import some_findings
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -106,6 +106,16 @@ def test_document_of_a_known_bug_has_no_word_that_only_swarden_knows():
 
     for text in pages.documents().values():
         assert re.findall(rf"\b(?:op-logs?|fingerprints?|laws?|adapters?|{laws})\b", text) == []
+
+
+def test_outbox_has_each_bug_that_can_be_posted_with_its_title():
+    """`python -m tests.outbox` writes it; a release that has the bug must be installed."""
+    bugs = [bug for engine in pages.ENGINES for bug in pages.own_bugs(engine) if outbox.is_for_outbox(bug)]
+    texts = [path for path in outbox.OUTBOX.glob("*.md") if path.name != "README.md"]
+
+    assert {path.stem: path.read_text().splitlines()[0] for path in texts} == {
+        bug.name: f"# {bug.title}" for bug in bugs
+    }
 
 
 def test_page_in_the_picture_is_the_one_that_is_made():
