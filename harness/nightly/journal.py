@@ -13,11 +13,11 @@ from swarden.harness.search.corpus import RareRun
 from swarden.harness.search.night_records import ShardRecord
 from swarden.harness.search.result import Finding
 from swarden.harness.search.shards import ShardResult
-from swarden.harness.search.verification import Cause
+from swarden.harness.search.verification import UNKNOWN, Cause
 
 
 class FindingFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding that is not settled yet; `log` is the text of its op-log, `behind` are its fixes.
+    """A finding that is not settled yet; `log` is the text of its op-log, `cause` what is known of it.
 
     A build goes on with the shrink of this build alone: a candidate that has passed there may fail here.
     """
@@ -28,7 +28,7 @@ class FindingFile(msgspec.Struct, frozen=True, kw_only=True):
     died: str = ""
     story: list[str] = []
     passed: list[str] = []
-    behind: list[str] = []
+    cause: Cause = UNKNOWN
 
     @classmethod
     def of(cls, finding: Finding) -> "FindingFile":
@@ -39,7 +39,7 @@ class FindingFile(msgspec.Struct, frozen=True, kw_only=True):
             died=finding.died,
             story=[str(line) for line in finding.story],
             passed=sorted(finding.passed),
-            behind=list(finding.cause.behind),
+            cause=finding.cause,
         )
 
     def finding(self, path: Path, engine: str) -> Finding:
@@ -52,7 +52,7 @@ class FindingFile(msgspec.Struct, frozen=True, kw_only=True):
             died=self.died,
             story=[StoryLine(StoryPart.EVIDENCE, line) for line in self.story],
             passed=frozenset(self.passed if log.header.source_hash == log.header.target.source_hash() else ()),
-            cause=Cause(behind=tuple(self.behind)),
+            cause=self.cause,
         )
 
 

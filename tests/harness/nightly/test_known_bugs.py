@@ -2,9 +2,26 @@
 
 import json
 
+import msgspec
 import pytest
 
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.nightly.journal import FindingFile
+from swarden.harness.search.result import Finding
+from swarden.harness.search.verification import DOES_NOT_HELP, Cause
 from tests.harness.some_bugs import OF_BLOCKS, OF_PROMPTS, STUCK, swarden_with_bugs
+from tests.pages import ROOT
+
+CAUSE = Cause(namesakes={OF_BLOCKS: DOES_NOT_HELP}, behind=(OF_PROMPTS,), revealed=STUCK)
+
+
+def test_finding_in_the_journal_keeps_what_is_known_of_it():
+    path = ROOT / "tests/quality/oplogs/B18.oplog"
+    finding = Finding(STUCK, OpLog.load(path), 1.0, "swarden", cause=CAUSE)
+
+    written = msgspec.json.encode(FindingFile.of(finding))
+
+    assert msgspec.json.decode(written, type=FindingFile).finding(path, "swarden").cause == CAUSE
 
 
 @pytest.fixture(scope="module")
