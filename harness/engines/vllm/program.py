@@ -31,6 +31,7 @@ from swarden.harness.kit.calls import STEP, Call, Calls
 
 TEMPLATE = Path(__file__).with_name("program.py.j2")
 OF_ENDS = {"work_makes_progress", "stuck", "drained_engine_is_empty"}  # laws that need no content
+UNSEEN = {"ended_requests_leave_their_kv_cached", "router_view_matches_cache", "stored_blocks_have_known_parents"}
 FAILING, LATE = (LOAD_FAILS, LINK_FAILS), (LOAD_LATE, LINK_DELAY)
 
 
@@ -45,6 +46,8 @@ def program_of(log: OpLog, release: VllmRelease) -> Program:
         driver.apply(op)
     if (failure := driver.failure) is None:
         raise UsageError(f"the op-log does not fail on {header.engine} {release.text}; name a release with the bug")
+    if UNSEEN.issuperset([one.partition("/")[0] for one in failure.fingerprints]):
+        raise NoProgram(f"no program looks at {failure.fingerprint}; write it --as issue")
     config: VllmConfig = header.target.decode(header.configs[failure.engine])
     if config.role == PREFILL:
         raise NoProgram("the op-log fails on the prefill side of a pair, for which no program is written")
