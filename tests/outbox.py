@@ -12,6 +12,7 @@ from swarden.harness.commands.repro import Form, Found, Ran, engines_to_run, fin
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.known_bug import PRIVATE, KnownBug
 from swarden.harness.core.process import Process
+from swarden.harness.core.program import NoProgram
 from tests.pages import ENGINES, FINDINGS, ROOT, own_bugs
 
 OUTBOX = FINDINGS / "outbox"
@@ -56,9 +57,15 @@ class Writer:
         verdict = bug.verdict if bug is not None else "not judged yet"
         if is_posted:
             (OUTBOX / f"{found.name}.md").write_text(self._text(found, Form.ISSUE))
-        form = Form.HTTP if found.target.name == "sglang" else Form.SCRIPT
+        form = Form.SCRIPT
         try:
-            program = self._text(found, form)
+            try:
+                program = self._text(found, form)
+            except NoProgram:
+                if Form.HTTP not in found.target.programs():
+                    raise
+                form = Form.HTTP
+                program = self._text(found, form)
         except UsageError as error:
             return Row(rank_of(bug), (name, "none", f"not run: {error}", "", "", verdict))
         if form is Form.HTTP:

@@ -4,7 +4,7 @@ import os
 import runpy
 import subprocess
 import sys
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -165,7 +165,7 @@ def text_of(found: Found, form: Form) -> str:
     """The program or the issue; raises UsageError if this finding cannot be one."""
     programs = found.target.programs()
     if form is Form.ISSUE:
-        own = _program_of_issue(found, next((Form(one) for one in (SCRIPT, HTTP) if one in programs), None))
+        own = _program_of_issue(found, [Form(one) for one in (SCRIPT, HTTP) if one in programs])
         if found.bug is not None:
             return issue(found.bug, found.target, own)
         return _issue_of_log(found, own)
@@ -184,12 +184,12 @@ def _program(found: Found, form: Form) -> str:
     return program_text(program._replace(values={**program.values, "title": title, "versions": found.engine}))
 
 
-def _program_of_issue(found: Found, form: Form | None) -> str:
-    """The program; empty if there is none of this finding."""
-    try:
-        return _program(found, form) if form is not None else ""
-    except NoProgram:
-        return ""
+def _program_of_issue(found: Found, forms: list[Form]) -> str:
+    """The program in the first of these forms that this finding has; empty if it has none."""
+    for form in forms:
+        with suppress(NoProgram):
+            return _program(found, form)
+    return ""
 
 
 def _issue_of_log(found: Found, program: str) -> str:
@@ -215,7 +215,7 @@ def engines_to_run(found: Found) -> list[str]:
 
 
 def run_text(text: str, engine: str, fix: str = "") -> Ran:
-    """Run a program in a process of its own, without swarden if the release needs no stand-in and no fix."""
+    """Run a program in a process of its own; without swarden if it needs no fix, and no stand-in but its own."""
     target = target_of(engine)
     target.check_environment()
     releases = target.releases
@@ -224,7 +224,7 @@ def run_text(text: str, engine: str, fix: str = "") -> Ran:
     with TemporaryDirectory(prefix="swarden-") as folder:
         path = Path(folder, "program.py")
         path.write_text(text)
-        is_plain = not releases.stand_ins and not fix
+        is_plain = not fix and (not releases.stand_ins or REPLACED in text)
         folders = releases.folders_of(target.version())
         variables = {"PYTHONPATH": os.pathsep.join(map(str, folders))} if is_plain else {}
         command = [str(path)] if is_plain else ["-c", INSIDE, engine, str(path), fix]
