@@ -8,7 +8,7 @@ A part that an engine cannot provide is None, and an invariant that needs it is 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain, compress, repeat
+from itertools import chain, repeat
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -328,7 +328,7 @@ def _stateful(components: tuple[ComponentView, ...]) -> tuple[int, ...] | None:
 
 @lru_cache
 def _missing(are_missing: tuple[bool, ...], unreported: frozenset[str]) -> frozenset[str]:
-    return unreported.union(compress(OPTIONAL_PARTS, are_missing))
+    return unreported.union([part for part, is_missing in zip(OPTIONAL_PARTS, are_missing, strict=True) if is_missing])
 
 
 @dataclass(frozen=True)
@@ -406,6 +406,7 @@ class Snapshot:
             self.copy_jobs,
             self.sessions,
             self.peer_maps or None,
+            self.cached_blocks,
         )
         return _missing(tuple([part is None for part in parts]), self.unreported)
 

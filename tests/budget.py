@@ -70,6 +70,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (160, "known bugs as data: releases, fingerprints, related issues, documents, fixes"),
         (260, "the branches by which an engine leaves a request out of a step, with the numbers of their conditions"),
         (20, "a patch that a defined function cannot have is refused, and planting is all or nothing"),
+        (20, "an op-log with fixes runs on releases that do not have their bugs"),
     ],
     "harness/report": [
         (100, "the document of a known bug, and the tables of an engine's"),
@@ -89,6 +90,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (220, "every engine has the loads and the scenes that only ours had"),
         (20, "requests with seeds"),
         (180, "failures of known bugs, verified by their fixes"),
+        (60, "a fix that kills the process is named, and not tried again"),
         (40, "each fix tried alone, bugs behind known ones, and logs whose shrink leads to another bug"),
     ],
     "harness/nightly": [
@@ -166,6 +168,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (140, "campaigns and replays with the fixes of known bugs"),
         (160, "failures of known bugs, verified by their fixes"),
         (220, "swarden repro: literals, what it refuses, the options of a server"),
+        (60, "fixes of an op-log on other releases, fixes that kill the process"),
     ],
     "tests/cuda": [(140, "our engine on a GPU: outputs, copies on a stream, random traffic")],
     "tests/packaging": [(120, "wheel and sdist are tried in empty environments")],

@@ -17,9 +17,19 @@ class Changes(NamedTuple):
     fixes: tuple[str, ...] = ()
 
     def patches(self, target: Target) -> list[Patch]:
-        """Raises UsageError for a name that the target does not have, and for a fix that does not fit its version."""
+        """The mutant and the fixes, without those that are `needless`.
+
+        Raises UsageError for a name that the target does not have, and for another fix that does not fit its version.
+        """
         mutants = [mutant_of(target, self.mutant).patch] if self.mutant is not None else []
-        return [*mutants, *map(target.fix, self.fixes)]
+        needless = self.needless(target)
+        return [*mutants, *(target.fix(name) for name in self.fixes if name not in needless)]
+
+    def needless(self, target: Target) -> list[str]:
+        """The fixes that do not fit the version of a target because it does not have their bugs."""
+        known, version = target.known_bugs(), target.version()
+        bugs = [known[name] for name in self.fixes if name in known]
+        return [bug.name for bug in bugs if not bug.has(version) and bug.patch_for(version) is None]
 
     @contextmanager
     def planted(self, target: Target) -> Iterator[None]:

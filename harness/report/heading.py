@@ -39,12 +39,20 @@ def opening_lines(header: Header, failed: int | None = None) -> list[str]:
 
 
 def change_lines(header: Header) -> list[str]:
-    """A line for each change of the code: the planted bug with its source, the fixes, and the changed functions."""
-    fixes = map(header.target.fix, header.fixes)
-    lines = [f"fix of a known bug: {one.name} in {', '.join(one.places)}" for one in fixes]
+    """A line for each change of the code: the planted bug with its source, the fixes, and the changed functions.
+
+    And one for each fix that is not planted, because this version does not have its bug.
+    """
+    target = header.target
+    needless = header.changes.needless(target)
+    fixes = [target.fix(name) for name in header.fixes if name not in needless]
+    lines = [
+        *(f"fix of a known bug: {one.name} in {', '.join(one.places)}" for one in fixes),
+        *(f"without the fix of {name}: {target.name} {target.version()} does not have this bug" for name in needless),
+    ]
     if header.mutant is None:
         return lines
-    mutant = mutant_of(header.target, header.mutant)
+    mutant = mutant_of(target, header.mutant)
     return [f"mutant: {mutant.id} is planted in {', '.join(mutant.patch.places)} ({mutant.source})", *lines]
 
 

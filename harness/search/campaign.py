@@ -35,7 +35,7 @@ from swarden.harness.search.result import Finding, Result
 from swarden.harness.search.run import Run
 from swarden.harness.search.shrink import measure
 from swarden.harness.search.steering import CONFIRMATIONS, Steering
-from swarden.harness.search.verification import Cause, Verifier
+from swarden.harness.search.verification import Cause, Deaths, Trials, Verifier
 from swarden.invariants.transition import Transition
 
 
@@ -80,6 +80,7 @@ class Plan:
     known: Sequence[OpLog] = ()
     settings: Settings = field(default_factory=dict)
     fixes: tuple[str, ...] = ()
+    deaths: Deaths = field(default_factory=dict)  # in trials of fixes
 
     @property
     def changes(self) -> Changes:
@@ -102,15 +103,15 @@ class StartTime(NamedTuple):
 class Worker(RunListener):
     """Makes the runs of its batches, and collects counts and findings.
 
-    `report` gets the result of every run.  `is_stopped` ends the work before the next op and discards the current run,
-    unless the run has failed.  `heartbeat` is called with the next run, at least once an engine step.  `running` is the
-    log of the current run.
+    `report` gets the result of every run, and each Trial.  `is_stopped` ends the work before the next op and discards
+    the current run, unless that has failed.  `heartbeat` is called with the next run, at least once an engine step.
+    `running` is the log of the current run.
     """
 
     def __init__(
         self,
         plan: Plan,
-        report: Callable[[Result], None],
+        report: Callable[[Any], None],
         is_stopped: Callable[[], bool] = lambda: False,
         *,
         heartbeat: Callable[[RunIndex], None] = lambda _: None,
@@ -124,10 +125,12 @@ class Worker(RunListener):
         self._is_stopped = is_stopped
         self._beat = heartbeat
         self._running = running
-        verifier = Verifier(self.target, plan.fixes, lambda: self._beat(self.next_run))
-        self._steering = Steering(plan.known, verifier)
+        trials = Trials(lambda: self._beat(self.next_run), report, plan.deaths)
+        self._steering = Steering(plan.known, Verifier(self.target, plan.fixes, trials))
         start = time.monotonic()
-        self._boot()
+        self.target.prepare_process()
+        if plan.twin is not None:
+            boot_twin(self.target, plan.twin)  # in a process of its own
         boot_s = time.monotonic() - start
         self._run = Run(Header(engine=plan.engine, configs=[{}]), self.target.watch(), Features())
         self._corpus = _share_of(plan)
@@ -199,12 +202,6 @@ class Worker(RunListener):
                 raise
             self.next_run = current
             reject()
-
-    def _boot(self) -> None:
-        """Import the engine, and its twin if that has a process of its own."""
-        self.target.prepare_process()
-        if self.plan.twin is not None:
-            boot_twin(self.target, self.plan.twin)
 
     def _twin(self, header: Header, run: int) -> Twin | None:
         if self.plan.twin is None or header.machine != ENGINE:

@@ -18,7 +18,7 @@ from swarden.harness.core.replay import Replays, Verdict, failure_like, log_of, 
 from swarden.harness.report.story import StoryLine, StoryPart, replay_line, story_lines
 from swarden.harness.search.result import Finding
 from swarden.harness.search.shrink import BudgetSpent, DoesNotFail, ShrinkBudget, Shrunk, shrink
-from swarden.harness.search.verification import Verifier
+from swarden.harness.search.verification import NO_TRIALS, Trials, Verifier
 
 TEST_FILE = '''"""{title}"""
 
@@ -43,12 +43,12 @@ def report_finding(
     out: Path,
     budget: ShrinkBudget,
     *,
-    heartbeat: Callable[[], None] = lambda: None,
+    trials: Trials = NO_TRIALS,
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> Finding:
     """Shrink a finding, run its log again and write it below `out`, under a unique name; its unshrunk log is removed.
 
-    A shrink that has begun before goes on.  `heartbeat` is called once an engine step; `is_stopped` ends the shrinking,
+    A shrink that has begun before goes on.  `is_stopped` ends the shrinking,
     even within a run, with the smallest log so far.
     The log of a finding that killed its worker is run once more; if it passes, it is written unshrunk.  So is any other
     finding that does not fail again, which is FLAKY.
@@ -57,14 +57,14 @@ def report_finding(
     def go_on() -> None:
         if is_stopped():
             raise BudgetSpent
-        heartbeat()
+        trials.beat()
 
     def still_fails(log: OpLog) -> Failure | None:
         go_on()
         return failure_like(log, finding.fingerprint, go_on)
 
     if finding.died:
-        failure = run_log(finding.log, observe=lambda *_: heartbeat()).failure
+        failure = run_log(finding.log, observe=lambda *_: trials.beat()).failure
         if failure is None:
             note = "the run was repeated and passed: the process was killed from outside, or lacked memory or time"
             return write_unshrunk(finding, out, note, Replays(Verdict.FIXED, (), 0, 1))
@@ -74,23 +74,23 @@ def report_finding(
         small = shrink(finding.log, still_fails, budget, passed=finding.passed)
     except DoesNotFail:
         return _not_reproduced(finding, out)
-    sealed_finding = _sealed_finding(finding, small, out, heartbeat)
-    depth = _depth(sealed_finding.log, lambda *_: heartbeat()) if sealed_finding.is_confirmed else []
+    sealed_finding = _sealed_finding(finding, small, out, trials)
+    depth = _depth(sealed_finding.log, lambda *_: trials.beat()) if sealed_finding.is_confirmed else []
     return replace(sealed_finding, story=[*sealed_finding.story, *depth])
 
 
-def _sealed_finding(finding: Finding, small: Shrunk, out: Path, heartbeat: Callable[[], None]) -> Finding:
+def _sealed_finding(finding: Finding, small: Shrunk, out: Path, trials: Trials) -> Finding:
     """Run the shrunk log again and write it; the finding is FLAKY if it does not fail in this way.
 
     If the shrunk log passes with the fixes of known bugs, and so does the unshrunk one, the finding is theirs, and no
     log is written.  If only the shrunk log passes, the unshrunk one is written.
     """
-    log, driver = sealed(_without_needless_fixes(small.log, finding, heartbeat))
+    log, driver = sealed(_without_needless_fixes(small.log, finding, trials.beat))
     failure = driver.failure
     if failure is None or finding.fingerprint not in failure.fingerprints:
         return _not_reproduced(finding, out)
-    cause = Verifier(log.header.target, log.header.fixes, heartbeat).cause_of(failure, log)
-    if cause.bugs and not _is_known(finding, heartbeat):
+    cause = Verifier(log.header.target, log.header.fixes, trials).cause_of(failure, log)
+    if cause.bugs and not _is_known(finding, trials):
         note = f"shrinking leads to the known bug {cause.name}, but this log is not verified to be of a known bug"
         return write_unshrunk(finding, out, note, Replays(Verdict.FAILED, (finding.fingerprint,), 1, 1))
     if cause.bugs:
@@ -112,12 +112,12 @@ def _sealed_finding(finding: Finding, small: Shrunk, out: Path, heartbeat: Calla
     )
 
 
-def _is_known(finding: Finding, heartbeat: Callable[[], None]) -> bool:
+def _is_known(finding: Finding, trials: Trials) -> bool:
     """Whether the unshrunk log of a finding passes with the fixes of known bugs."""
-    header, failure = finding.log.header, failure_like(finding.log, finding.fingerprint, heartbeat)
+    header, failure = finding.log.header, failure_like(finding.log, finding.fingerprint, trials.beat)
     if failure is None:
         return False
-    return bool(Verifier(header.target, header.fixes, heartbeat).cause_of(failure, finding.log).bugs)
+    return bool(Verifier(header.target, header.fixes, trials).cause_of(failure, finding.log).bugs)
 
 
 def _without_needless_fixes(log: OpLog, finding: Finding, heartbeat: Callable[[], None]) -> OpLog:

@@ -28,6 +28,18 @@ def not_exercised(tallies: Tallies, target: Target) -> tuple[list[str], list[str
     return laws, [fault for fault in target.faults if not tallies.fired[fault]]
 
 
+def never_due(tallies: Tallies, target: Target) -> list[str]:
+    """The laws that wait for events of which none came, although the engine does not say that it never reports them.
+
+    If it cannot report such an event, its laws may find faults where there are none.
+    """
+    return [
+        one.name
+        for one in catalog_of(target.contracts).invariants
+        if one.on and not tallies.evaluated[one.name] and not tallies.not_applicable[one.name]
+    ]
+
+
 def _missing_coverage(tallies: Tallies, profile: Profile, target: Target, is_held: bool) -> Iterator[str]:
     if is_held and not any(tallies.evaluated.values()):
         yield "no invariant was ever evaluated"

@@ -14,7 +14,8 @@ from swarden.harness.core.registry import target_of
 from swarden.harness.core.target import Target
 from swarden.harness.report.wording import counted
 from swarden.harness.search.campaign import Plan
-from swarden.harness.search.floors import not_exercised, why_not_green
+from swarden.harness.search.floors import never_due, not_exercised, why_not_green
+from swarden.harness.search.profiles import PROFILES
 from swarden.harness.search.result import Finding, Result
 from swarden.harness.search.verification import known_lines, names_in, times, upstream_of
 
@@ -97,6 +98,15 @@ class Outcome:
         return self.plan.machine is not None
 
     @property
+    def never_due(self) -> list[str]:
+        """The laws whose events never came, and for which a campaign of some length is not red."""
+        tallies = self.result.tallies
+        is_red = not self.is_held and not self.why_not_judged and self.plan.profile.must_evaluate
+        if self.mutant is not None or is_red or tallies.runs < PROFILES["smoke"].min_runs:
+            return []
+        return never_due(tallies, self.target)
+
+    @property
     def found(self) -> str:
         """The line with the laws that found the planted bug; "" if no bug was planted or found."""
         laws = list(dict.fromkeys(name for finding in self.findings for name in finding.laws))
@@ -158,6 +168,7 @@ class Outcome:
             "faults": {fault: tallies.fired[fault] for fault in {**dict.fromkeys(self.target.faults), **tallies.fired}},
             "owed": self.owed,
             "not_exercised": dict(zip(("laws", "faults"), not_exercised(tallies, self.target), strict=True)),
+            "never_due": self.never_due,
             "diverged": self.diverged,
             "target_faults": [*self.result.target_faults.values()],
         }
@@ -174,6 +185,8 @@ class Outcome:
         if self.is_held and self.mutant is None:
             laws, faults = not_exercised(tallies, self.target)
             lines.append(f"not exercised by machine {self.plan.machine}: {len(laws)} laws, {len(faults)} faults")
+        if self.never_due:
+            lines.append(f"never due, because none of their events came: {', '.join(self.never_due)}")
         boot = max(self.result.boots, default=0.0)
         lines += [f"boot {boot:.1f} s in each worker, not counted"] if boot >= SHORTEST_BOOT_S else []
         rate = tallies.steps / seconds if seconds else 0.0

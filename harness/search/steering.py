@@ -123,10 +123,10 @@ class Steering:
     def new_failure(self, failure: Failure, log: OpLog, cause: Cause) -> tuple[Failure, OpLog]:
         """The log with the fixes of known bugs that it fails behind, and the failure that it then has."""
         log = log.with_fixes(cause.behind)
-        if not cause.revealed:
+        if not cause.revealed or self._verifier is None:
             return failure, log
         log = log.as_regression(cause.revealed)
-        return failure_like(log, cause.revealed) or failure, log
+        return self._verifier.failure_behind(log, cause.revealed) or failure, log
 
     def record(
         self, failure: Failure, log: OpLog, heartbeat: Callable[[], None], cause: Cause = UNKNOWN

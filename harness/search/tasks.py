@@ -15,6 +15,7 @@ from swarden.harness.search.findings import report_finding
 from swarden.harness.search.process import prepare_process
 from swarden.harness.search.result import Finding, Result
 from swarden.harness.search.shrink import ShrinkBudget
+from swarden.harness.search.verification import Deaths, Trials
 
 
 def make_runs(parent: Parent, plan: Plan) -> None:
@@ -26,10 +27,11 @@ def make_runs(parent: Parent, plan: Plan) -> None:
     worker.work()
 
 
-def report(parent: Parent, finding: Finding, out: Path, budget: ShrinkBudget) -> Finding:
-    """Shrink a finding and write it; see `report_finding`."""
+def report(parent: Parent, finding: Finding, out: Path, budget: ShrinkBudget, deaths: Deaths) -> Finding:
+    """Shrink a finding and write it; see `report_finding` and Trials."""
     _boot(parent, finding.log)
-    return report_finding(finding, out, budget, heartbeat=parent.beat, is_stopped=parent.is_stopped)
+    trials = Trials(parent.beat, parent.send, deaths)
+    return report_finding(finding, out, budget, trials=trials, is_stopped=parent.is_stopped)
 
 
 def replay_log(parent: Parent, log: OpLog, runs: int, with_story: bool) -> Replays:

@@ -6,12 +6,13 @@ A fingerprint alone proves nothing: many bugs end in `work_makes_progress/engine
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from swarden.harness.core.driver import Failure
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.known_bug import KnownBug
 from swarden.harness.core.oplog import OpLog
-from swarden.harness.core.replay import run_log
+from swarden.harness.core.replay import failure_like, run_log
 from swarden.harness.core.target import Target
 
 MOST_FIXES = 8  # of bugs with one fingerprint that are tried: each costs a replay of an unshrunk log
@@ -48,14 +49,37 @@ class Cause:
 UNKNOWN = Cause()
 
 
-class Verifier:
-    """Tries the fixes of known bugs on the logs of failures; `planted` fixes are in the engine already.
+Deaths = Mapping[frozenset[str], str]
 
-    `heartbeat` is called once an engine step.
+
+class Trial(NamedTuple):
+    """A replay of the log of a failure with fixes has begun, or the last one has ended if there are none."""
+
+    fixes: tuple[str, ...] = ()
+    fingerprint: str = ""  # of the failure without them
+
+
+@dataclass(frozen=True)
+class Trials:
+    """What a process reports of its trials, and what is known of earlier ones.
+
+    `beat` is called once an engine step, `report` before and after each trial.  `deaths` has, by fixes, how their trial
+    has ended an earlier process: they are not tried again.
     """
 
-    def __init__(self, target: Target, planted: Collection[str], heartbeat: Callable[[], None] = lambda: None) -> None:
-        self._version, self._beat = target.version(), heartbeat
+    beat: Callable[[], None] = lambda: None
+    report: Callable[[Trial], None] = lambda _: None
+    deaths: Deaths = field(default_factory=dict)
+
+
+NO_TRIALS = Trials()
+
+
+class Verifier:
+    """Tries the fixes of known bugs on the logs of failures; `planted` fixes are in the engine already."""
+
+    def __init__(self, target: Target, planted: Collection[str], trials: Trials = NO_TRIALS) -> None:
+        self._version, self._trials = target.version(), trials
         bugs = target.known_bugs()
         self._bugs = {name: bug for name, bug in bugs.items() if name not in planted and bug.has(self._version)}
 
@@ -67,7 +91,7 @@ class Verifier:
         if log.header.mutant is not None:
             return UNKNOWN
         named = self._namesakes(failure)
-        trial = _Trial(log, failure, self._beat)
+        trial = _Replays(log, failure, self._trials)
         if not (fixes := self._fixed(named)):
             return Cause(namesakes=dict.fromkeys(named, HAS_NO_FIX)) if named else UNKNOWN
         if cures := [one for one in fixes if trial.passes([one])]:
@@ -85,7 +109,11 @@ class Verifier:
         revealed = "" if failure.fingerprint in left.fingerprints else left.fingerprint
         return Cause(namesakes={} if revealed else why, behind=tuple(together), revealed=revealed)
 
-    def _why_not(self, name: str, tried: Sequence[str], trial: "_Trial") -> str:
+    def failure_behind(self, log: OpLog, fingerprint: str) -> Failure | None:
+        """Run a log with fixes that were tried; its failure if it has this fingerprint."""
+        return failure_like(log, fingerprint, self._trials.beat)
+
+    def _why_not(self, name: str, tried: Sequence[str], trial: "_Replays") -> str:
         if self._bugs[name].patch_for(self._version) is None:
             return HAS_NO_FIX
         return trial.errors.get(frozenset([name]), DOES_NOT_HELP) if name in tried else NOT_TRIED
@@ -100,13 +128,13 @@ class Verifier:
         return [name for name in names if self._bugs[name].patch_for(self._version) is not None][:MOST_FIXES]
 
 
-class _Trial:
+class _Replays:
     """Replays of one log with fixes; `errors` has, by fixes, why the log could not be run with them."""
 
-    def __init__(self, log: OpLog, failure: Failure, heartbeat: Callable[[], None]) -> None:
-        self._log, self._failure, self._beat = log, failure, heartbeat
-        self._tried: dict[frozenset[str], Failure | None] = {}
-        self.errors: dict[frozenset[str], str] = {}
+    def __init__(self, log: OpLog, failure: Failure, trials: Trials) -> None:
+        self._log, self._failure, self._trials = log, failure, trials
+        self.errors = {fixes: f"the process {how} with its fix" for fixes, how in trials.deaths.items()}
+        self._tried: dict[frozenset[str], Failure | None] = dict.fromkeys(self.errors, failure)
 
     def passes(self, fixes: Sequence[str]) -> bool:
         return self.failure_with(fixes) is None
@@ -125,13 +153,15 @@ class _Trial:
         """The failure of the log with these fixes; its own without any, and if it cannot be run with them."""
         key = frozenset(fixes)
         if key and key not in self._tried:
+            self._trials.report(Trial(tuple(fixes), self._failure.fingerprint))
             try:
-                self._tried[key] = run_log(self._log.with_fixes(fixes), observe=lambda *_: self._beat()).failure
+                self._tried[key] = run_log(self._log.with_fixes(fixes), observe=lambda *_: self._trials.beat()).failure
             except UsageError as error:  # the fix does not fit, or the target fails with it
                 self._tried[key], self.errors[key] = self._failure, f"its fix could not be tried: {error}"
             except BREAKS as error:  # an invariant may raise in a state that only the fix reaches
                 why = f"its fix could not be tried: {type(error).__name__}: {' '.join(str(error).split())}"
                 self._tried[key], self.errors[key] = self._failure, why
+            self._trials.report(Trial())
         return self._tried[key] if key else self._failure
 
     def _can_run(self, fixes: Sequence[str]) -> bool:
@@ -139,7 +169,7 @@ class _Trial:
         return frozenset(fixes) not in self.errors
 
 
-def _fewest(fixes: Sequence[str], trial: _Trial) -> list[str]:
+def _fewest(fixes: Sequence[str], trial: _Replays) -> list[str]:
     """Of fixes with which a log passes together, those of which none can be left out."""
     needed = list(fixes)
     for one in fixes:

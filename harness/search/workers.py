@@ -6,7 +6,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from math import ceil, inf
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -26,11 +26,25 @@ from swarden.harness.search.findings import save_unshrunk, write_unshrunk
 from swarden.harness.search.result import Finding, Result, Tallies
 from swarden.harness.search.shrink import ShrinkBudget
 from swarden.harness.search.tasks import make_runs, replay_log, report
+from swarden.harness.search.verification import Trial
 
 GRACE_S = 10.0  # for a worker to end its step after an interrupt
 DEATHS_OF_A_BATCH = 3  # of one worker without a finished run; then the worker skips to its next batch
 FAILED_AGAIN = Replays(Verdict.FAILED, (), 1, 1)
 MAX_DEATHS = 3 * DEATHS_OF_A_BATCH  # then the worker is not used any more
+
+
+@dataclass
+class _Past:
+    """What has happened to workers: their `deaths` since their last finished run, the last run of each with a result.
+
+    `trials` has the last trial of each worker; `in_trials`, by fixes, how the process ended that tried them.
+    """
+
+    deaths: Counter[int] = field(default_factory=Counter)
+    ended_runs: dict[int, tuple[int, int] | None] = field(default_factory=dict)
+    trials: dict[int, Trial] = field(default_factory=dict)
+    in_trials: dict[frozenset[str], str] = field(default_factory=dict)
 
 
 class WorkerGroup:
@@ -60,8 +74,7 @@ class WorkerGroup:
         self._on_progress = on_progress
         self._is_stopped = False
         self._mailbox: SimpleQueue[tuple[Process, Any]] = SimpleQueue()
-        self._deaths: Counter[int] = Counter()  # of each worker since its last finished run
-        self._ended_runs: dict[int, tuple[int, int] | None] = {}  # of each worker the last run with a result
+        self._past = _Past()
         self._interrupted_at: float | None = None
 
     def __enter__(self) -> "WorkerGroup":
@@ -115,6 +128,7 @@ class WorkerGroup:
         """
         plan = replace(plan, workers=len(self.workers))
         self.result, self.started_at = Result(), time.monotonic()
+        self._past.in_trials.clear()
         for index in range(len(self.workers)):
             self._give_runs(index, replace(plan, first_run=RunIndex(plan.first_run.batch + index)))
         for received in self._messages():
@@ -163,7 +177,8 @@ class WorkerGroup:
 
         A worker shrinks its finding in its share of the time that is left.  When the time is over, each further finding
         is repeated once, and not shrunk.  A finding that kills its worker is written unshrunk, and so is one that still
-        waits GRACE_S after an interrupt.
+        waits GRACE_S after an interrupt.  If the worker died with a fix that was tried, the finding is reported again
+        without that trial.
         """
         until = time.monotonic() + seconds
         waiting = deque(self.result.findings.values())
@@ -172,7 +187,7 @@ class WorkerGroup:
             rounds = ceil(len(waiting) / len(self.workers))
             share_s = max(0.0, until - time.monotonic()) / rounds
             own = replace(budget, cpu_seconds=min(budget.cpu_seconds, share_s))
-            worker.give(report, waiting.popleft(), out, own)
+            worker.give(report, waiting.popleft(), out, own, dict(self._past.in_trials))
 
         for worker in self.workers[: len(waiting)]:
             give(worker)
@@ -185,7 +200,9 @@ class WorkerGroup:
             index, message = received
             task = self.workers[index].task
             if isinstance(message, Death):
-                if task is not None:
+                if task is not None and self._died_in_trial(index, message) is not None:
+                    waiting.append(task.arguments[0])
+                elif task is not None:
                     note = f"when the run is repeated, the process {message.how}"
                     yield write_unshrunk(task.arguments[0], out, note, None if self._is_overdue else FAILED_AGAIN)
                 self._replace(index)
@@ -217,7 +234,9 @@ class WorkerGroup:
             except Empty:
                 yield None
                 continue
-            if worker in self.workers:  # a replaced worker is not
+            if isinstance(message, Trial) and worker in self.workers:
+                self._past.trials[self.workers.index(worker)] = message
+            elif worker in self.workers:  # a replaced worker is not
                 task = worker.task
                 yield self.workers.index(worker), message
                 if isinstance(message, Ended) and worker.task is task:
@@ -244,18 +263,27 @@ class WorkerGroup:
         return worker
 
     def _give_runs(self, index: int, plan: Plan) -> None:
-        self.workers[index].give(make_runs, plan, place=plan.first_run)
+        self.workers[index].give(make_runs, replace(plan, deaths=dict(self._past.in_trials)), place=plan.first_run)
 
     def _replace(self, index: int) -> None:
         self.workers[index].kill()
         self.workers[index] = self._started(index)
+        self._past.trials.pop(index, None)
+
+    def _died_in_trial(self, index: int, death: Death) -> Trial | None:
+        """The trial of fixes in which a worker has died, if it was in one; these fixes are not tried again."""
+        trial = self._past.trials.get(index, Trial())
+        if not trial.fixes:
+            return None
+        self._past.in_trials[frozenset(trial.fixes)] = death.how
+        return trial
 
     # --- the result
 
     def _note(self, index: int, result: Result) -> None:
         """Add the result of a run, or of the boot of a worker."""
         if result.run is not None:
-            self._deaths[index], self._ended_runs[index] = 0, result.run
+            self._past.deaths[index], self._past.ended_runs[index] = 0, result.run
         elif result.boots and not self.result.boots:
             self.started_at = time.monotonic()
         self._add(index, result)
@@ -272,27 +300,32 @@ class WorkerGroup:
         """
         worker, left_s = self.workers[index], plan.seconds - (time.monotonic() - self.started_at)
         next_run, had_task = RunIndex(*worker.place), worker.task is not None
-        self.result.replaced.append(f"worker {index} {death.how}")
-        self._deaths[index] += had_task
+        trial = self._died_in_trial(index, death)
+        where = f" with the fix of {' and '.join(trial.fixes)}" if trial is not None else ""
+        self.result.replaced.append(f"worker {index} {death.how}{where}")
+        self._past.deaths[index] += had_task
         if had_task and not self._is_stopped:
-            self._add(index, self._result_of_death(index, death, plan))
+            self._add(index, self._result_of_death(index, death, plan, trial))
             if plan.stop_on_first and self.result.findings:
                 self.stop()
         self._replace(index)
         if not had_task or self._is_stopped or left_s <= 0:
             return
-        if self._deaths[index] >= MAX_DEATHS:
+        if self._past.deaths[index] >= MAX_DEATHS:
             note = f"worker {index} died {MAX_DEATHS} times without a finished run in between: not used any more"
             self.result.unexplained_deaths.append(note)
             return
-        if self._deaths[index] % DEATHS_OF_A_BATCH == 0:
+        if self._past.deaths[index] % DEATHS_OF_A_BATCH == 0:
             next_run = RunIndex(next_run.batch + plan.workers)
         self._give_runs(index, replace(plan, first_run=next_run, seconds=left_s))
 
-    def _result_of_death(self, index: int, death: Death, plan: Plan) -> Result:
-        """The result of a worker's death: the run that the worker had started has failed."""
+    def _result_of_death(self, index: int, death: Death, plan: Plan, trial: Trial | None) -> Result:
+        """The result of a worker's death: the run that the worker had started has failed.
+
+        A run that has failed before the worker died in the trial of a fix keeps its failure.
+        """
         log = last_run(self.workers[index].running or self.folder)
-        has_ended = log is not None and (log.header.seed, log.header.run) == self._ended_runs.get(index)
+        has_ended = log is not None and (log.header.seed, log.header.run) == self._past.ended_runs.get(index)
         if has_ended and death.kind != FAULT:  # its finding, which was being shrunk, is repeated later
             return Result()
         if log is None:
@@ -300,7 +333,7 @@ class WorkerGroup:
                 return Result()
             return Result(unexplained_deaths=[f"worker {index} {death.how} and left no log of a run"])
         last = name_of(log.ops[-1]) if log.ops else "start"
-        fingerprint = f"{death.name}/{last}"
+        fingerprint = f"{death.name}/{last}" if trial is None else trial.fingerprint
         summary = f"worker {index} {death.how} in op {len(log.ops)}, {last}"
         finding = Finding(
             fingerprint,
@@ -308,7 +341,7 @@ class WorkerGroup:
             time.monotonic() - self.started_at,
             plan.engine,
             path=save_unshrunk(log, fingerprint, plan.out, plan.seed),
-            died="\n".join([summary, *death.stack.splitlines()]),
+            died="\n".join([summary, *death.stack.splitlines()]) if trial is None else "",
         )
         tallies = Tallies(runs=1, failed_runs=1, failures=Counter({fingerprint: 1}))
         return Result(tallies, {fingerprint: finding})

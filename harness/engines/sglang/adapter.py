@@ -151,7 +151,7 @@ class SglangEngine(EnginePort):
 
     def resume(self) -> None:
         self.log.notice(seen.Resumed())
-        self.built.scheduler._engine_paused = False
+        self.built.scheduler.continue_generation(Missing(torch_empty_cache=False))
 
     def capture(self) -> view.Snapshot:
         self._after = sharing(self._after, self._found())
@@ -199,9 +199,9 @@ class SglangEngine(EnginePort):
 
 
 def unreported_by(config: SglangConfig) -> frozenset[str]:
-    """A decode side rejects by the windowed pages that it allocates for a whole prompt, which no contract describes."""
+    """Only a decode side takes requests over, and it rejects by the windowed pages that it allocates for a prompt."""
     unreported = UNREPORTED - names_of(OF_ROUTERS) if config.kv_events else UNREPORTED
-    return unreported | {seen.Rejected.__name__} if config.role == DECODE else unreported
+    return unreported | {(seen.Rejected if config.role == DECODE else seen.TakenOver).__name__}
 
 
 def faults_of(config: SglangConfig) -> Mapping[str, str]:

@@ -158,7 +158,13 @@ class VllmEngine(EnginePort):
         self._requests.take(number, output)
 
     def _found(self) -> view.Snapshot:
-        return self._capture.capture(self._steps, self._requests, is_paused=self._pause == PauseProgress.COMPLETE)
+        return self._capture.capture(self._steps, self._requests, is_paused=self._is_paused)
+
+    @property
+    def _is_paused(self) -> bool:
+        """Does the release say so?  A pause that waits for passes has not begun yet for a client."""
+        unpaused = self._runner.release.part("PauseState").UNPAUSED
+        return self._pause != PauseProgress.BEGUN and bool(self.built.scheduler.pause_state != unpaused)
 
     @property
     def _is_loading(self) -> bool:

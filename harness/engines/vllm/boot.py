@@ -19,6 +19,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "EngineCore": ("v1.engine.core:EngineCore",),
     "Scheduler": ("v1.core.sched.scheduler:Scheduler",),
     "AsyncScheduler": ("v1.core.sched.async_scheduler:AsyncScheduler",),
+    "FullAttentionManager": ("v1.core.single_type_kv_cache_manager:FullAttentionManager",),
     "PauseState": ("v1.core.sched.interface:PauseState",),
     "Request": ("v1.request:Request",),
     "FinishReason": ("v1.engine:FinishReason",),
@@ -116,6 +117,10 @@ FEATURES: Mapping[str, Feature] = {
     "offloading": Feature(
         "the offloading connector copies the blocks of all groups, by an OffloadingWorker",
         lambda release: release.part("OffloadingWorker") is not None,
+    ),
+    "partial_blocks": Feature(
+        "the first tokens of a block are cached, if another group has smaller blocks",
+        lambda release: hasattr(release.part("FullAttentionManager"), "_cache_partial_tail_block"),
     ),
     "failed_requests": Feature(
         "a connector names the requests whose loads failed; before, their blocks, which only one group can have",

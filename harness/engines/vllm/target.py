@@ -115,6 +115,11 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
     def _check(self, config: Any) -> None:
         """Raises InvalidConfig if the release cannot be built with this configuration."""
         release = self.booted_for(config)
+        if release.has("partial_blocks") and any(group.block_size < config.block_size for group in config.groups):
+            raise InvalidConfig(
+                f"window_block_sizes is {list(config.window_block_sizes)}, want multiples of block_size "
+                f"{config.block_size}: vllm {release.text} would cache parts of blocks, which is not driven"
+            )
         has_ngrams = config.draft_len is not None and config.drafter == NGRAM
         if has_ngrams and config.second_runner and not release.has("second_runner_ngrams"):
             raise InvalidConfig(f"second_runner is true with ngram drafts, want false for vllm {release.text}")

@@ -45,14 +45,14 @@ def has_loaded_nothing(change: Transition) -> bool:
 def cached_units_were_inserted(change: Transition) -> Evidence:
     """The cache gets units on the device only by insertions and loads; a tombstone that gets some has recovered.
 
-    The event of an insertion follows those of its units.  Without these events other laws take the tree for unchanged.
-    Not applicable if a load has ended.
+    The event of an insertion follows those of its units, which hold tokens of the request.  Without these events other
+    laws take the tree for unchanged.  Not applicable if a load has ended.
     """
     recovered = {(event.node, event.component) for event in change.events_of(Recovered)}
     stored: list[Stored] = []
     for event in change.in_order(Stored, Inserted):
         if isinstance(event, Inserted):
-            stored = [one for one in stored if one.start + len(one.key) > event.end]
+            stored = [one for one in stored if not _belongs_to(one, event, change)]
         elif isinstance(event, Stored) and not event.on_host:
             stored.append(event)
     for one in stored:
@@ -60,6 +60,15 @@ def cached_units_were_inserted(change: Transition) -> Evidence:
     for node, component in _gained_by_tombstones(change):
         if (node, component) not in recovered:
             yield found(node_ref(node), EventCode.NOT_RECOVERED, component=component)
+
+
+def _belongs_to(stored: Stored, inserted: Inserted, change: Transition) -> bool:
+    """May an insertion have stored these tokens: are they of its request, as far as its client knows them?"""
+    expected, end = change.reference.expectations.get(inserted.request_id), stored.start + len(stored.key)
+    if expected is None or end > inserted.end:
+        return end <= inserted.end
+    known = expected.tokens[stored.start : end]
+    return stored.namespace == expected.namespace and list(stored.key[: len(known)]) == known
 
 
 def _gained_by_tombstones(change: Transition) -> Iterator[tuple[int, str]]:

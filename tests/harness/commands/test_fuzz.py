@@ -37,6 +37,7 @@ def test_clean_campaign_exits_with_zero_and_prints_only_json(tmp_path):
         "checks",
         "noops",
         "owed",
+        "never_due",
         "not_exercised",
         "diverged",
         "target_faults",

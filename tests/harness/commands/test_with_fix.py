@@ -4,7 +4,19 @@ import json
 
 import pytest
 
-from tests.harness.some_bugs import LONG, ODD, OF_BLOCKS, OF_PROMPTS, STUCK, WHOLE, swarden_with_bugs, write_log
+from tests.harness.some_bugs import (
+    BUG,
+    LONG,
+    LONG_OUTPUT,
+    ODD,
+    ODD_PROMPT,
+    OF_BLOCKS,
+    OF_PROMPTS,
+    STUCK,
+    WHOLE,
+    swarden_with_bugs,
+    write_log,
+)
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +61,44 @@ def test_unknown_fix_is_a_misuse(swarden, command, name, complaint):
 
     assert run.returncode == 2
     assert complaint in run.stdout + run.stderr
+
+
+@pytest.mark.parametrize(
+    ("fixed", "exit_code", "text"),
+    [
+        pytest.param("0.6.0", 3, "without the fix of former-bug: blockserve 1.0.0 does not have this bug", id="gone"),
+        pytest.param(None, 2, "fix former-bug: fits 0.0.1 to 0.5.0 of blockserve, not 1.0.0", id="still-there"),
+    ],
+)
+def test_fix_of_a_header_is_left_out_where_the_release_does_not_have_its_bug(swarden, fixed, exit_code, text):
+    """The log was found behind a fix; on a later release the fix may not fit any more."""
+    bug = BUG.format(condition=ODD_PROMPT, fixed="False", fingerprint=STUCK).replace('"9.9.9"]', '"0.5.0"]')
+    file = swarden.folder / "blockserve/findings/former-bug.toml"
+    file.write_text(f'fixed = "{fixed}"\n{bug}' if fixed else bug)
+    path = write_log(swarden.folder / "some.oplog", WHOLE)
+    path.write_text(path.read_text().replace('"configs"', '"fixes": ["former-bug"], "configs"', 1))
+
+    run = swarden("replay", path)
+
+    file.unlink()
+    assert run.returncode == exit_code, run.stdout
+    assert text in run.stdout
+
+
+def test_death_in_the_trial_of_a_fix_is_that_of_the_fix(swarden):
+    """The finding stays what it was, and the fix that kills the process is tried once."""
+    kills = "__import__('os').kill(__import__('os').getpid(), 11)"
+    file = swarden.folder / "blockserve/findings/deadly-bug.toml"
+    file.write_text(BUG.format(condition=LONG_OUTPUT, fixed=kills, fingerprint=STUCK))
+
+    run = swarden("fuzz", "--engine", "blockserve", "--runs", 30, "--workers", 1, "--seed", 3, "--json")
+
+    file.unlink()
+    campaign = json.loads(run.stdout)
+    [finding] = campaign["findings"]
+    assert finding["fingerprint"] == STUCK
+    assert finding["not_verified"]["deadly-bug"] == "the process was killed by SIGSEGV with its fix"
+    assert campaign["runs"] == 30
 
 
 def test_engine_without_a_fix_has_none_to_plant(swarden):

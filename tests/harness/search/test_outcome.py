@@ -113,3 +113,25 @@ def test_planted_bug_that_another_law_finds_is_not_missed():
 
     assert ended.found == "mutant B18: found by another_law, which is not in its caught_by"
     assert (ended.owed, ended.verdict) == ([], "violated")
+
+
+@pytest.mark.parametrize(
+    ("evaluated", "not_applicable"),
+    [
+        (Counter(), Counter()),
+        (Counter(refused_takes_change_nothing=1), Counter()),
+        (Counter(), Counter(refused_takes_change_nothing=1)),
+    ],
+    ids=["neither", "evaluated", "never-reported"],
+)
+def test_law_whose_events_never_came_is_named(evaluated, not_applicable):
+    tallies = Tallies(runs=100, evaluated=evaluated + Counter(unit_has_one_owner=9), not_applicable=not_applicable)
+
+    ended = outcome(plan=HELD, result=Result(tallies))
+
+    is_named = not evaluated and not not_applicable
+    assert ("refused_takes_change_nothing" in ended.never_due) == is_named
+    assert (
+        any(line.startswith("never due") and "refused_takes_change_nothing" in line for line in ended.lines())
+        == is_named
+    )

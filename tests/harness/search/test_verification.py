@@ -17,7 +17,7 @@ from swarden.harness.search.outcome import Outcome
 from swarden.harness.search.profiles import PROFILES
 from swarden.harness.search.result import Tallies
 from swarden.harness.search.shrink import ShrinkBudget
-from swarden.harness.search.verification import DOES_NOT_HELP, Verifier, known_lines
+from swarden.harness.search.verification import DOES_NOT_HELP, Trials, Verifier, known_lines
 from tests.harness.some_bugs import LONG, ODD, OF_BLOCKS, OF_PROMPTS, STUCK, USELESS, WHOLE, write_log, write_package
 
 RUNS = 40
@@ -85,6 +85,17 @@ def test_fix_that_is_planted_already_is_not_tried(target, tmp_path):
     cause = Verifier(target, [OF_BLOCKS]).cause_of(failure, log)
 
     assert OF_BLOCKS not in cause.namesakes
+
+
+def test_failure_behind_fixes_is_replayed_with_a_heartbeat(target, tmp_path):
+    """A replay without one would be taken for hung."""
+    beats: list[None] = []
+    log = OpLog.load(write_log(tmp_path / "some.oplog", LONG))
+
+    failure = Verifier(target, (), Trials(lambda: beats.append(None))).failure_behind(log, STUCK)
+
+    assert failure is not None
+    assert beats
 
 
 @pytest.fixture

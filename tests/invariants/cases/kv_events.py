@@ -5,11 +5,14 @@ from dataclasses import replace
 from swarden.invariants.events import Dropped, Inserted, Recovered, Split, Stored
 from swarden.invariants.laws.memory.kv_events import EventCode, cached_units_were_inserted, kv_events_match_tree
 from swarden.invariants.violation import found, node_ref, pool_ref
-from tests.invariants.builders import PROMPT, broken, during, healthy
+from tests.invariants.builders import PROMPT, broken, during, healthy, reference
 from tests.invariants.host_builders import COPYING_ENDS, R2_PROMPT, not_copying, while_copying
 
 INSERTED = Inserted(1, 0, 0, 24)
-NEW_NODE = Stored(9, 2, 0, 16, PROMPT[:8], "full", on_host=False), Stored(9, 2, 0, 16, PROMPT[:8], "swa", on_host=False)
+OF_R1 = tuple(reference(24).expectations[1].tokens[16:24])
+NEW_NODE = Stored(9, 2, 0, 16, OF_R1, "full", on_host=False), Stored(9, 2, 0, 16, OF_R1, "swa", on_host=False)
+OTHER_BRANCH = Stored(9, 3, 0, 8, PROMPT[:8], "full", on_host=False)
+OTHER_NAMESPACE = Stored(8, 0, 5, 0, PROMPT[:8], "full", on_host=False)
 TOMBSTONE_FILLED = Stored(1, 0, 0, 0, PROMPT[:8], "swa", on_host=False)
 
 
@@ -70,6 +73,13 @@ CASES = [
         during(INSERTED, *NEW_NODE, Inserted(2, 0, 0, 16)),
         found(node_ref(9), EventCode.NOT_INSERTED, component="full"),
         found(node_ref(9), EventCode.NOT_INSERTED, component="swa"),
+    ),
+    broken(
+        cached_units_were_inserted,
+        "before-an-insertion-of-other-tokens",
+        during(*NEW_NODE, OTHER_BRANCH, OTHER_NAMESPACE, INSERTED),
+        found(node_ref(9), EventCode.NOT_INSERTED, component="full"),
+        found(node_ref(8), EventCode.NOT_INSERTED, component="full"),
     ),
     broken(
         cached_units_were_inserted,
