@@ -121,7 +121,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (40, "full attention alone; settings that suit a load"),
         (80, "KV events as a router reads them"),
         (100, "a failing run as a client of a server, and the server's options"),
-        (160, "a failing run as a program with the release's own scheduler, without a server"),
+        (100, "a failing run as a program with the release's own scheduler, without a server"),
     ],
     "invariants": [
         (20, "KV that was compared with that first computed for the same tokens"),
