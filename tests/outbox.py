@@ -139,8 +139,10 @@ def main(names: list[str]) -> None:
     with ExitStack() as processes:
         writer, rows = Writer(processes), list[Row]()
         for found in findings():
-            is_kept = bool(names) and not {found.name, found.target.name} & set(names)
-            rows.append(Row(rank_of(found.bug), before[found.name]) if is_kept else writer.row(found))
+            if not names or {found.name, found.target.name} & set(names):
+                rows.append(writer.row(found))
+            elif found.name in before:
+                rows.append(Row(rank_of(found.bug), before[found.name]))
     (OUTBOX / "README.md").write_text(HEAD + "".join(f"{row}\n" for row in sorted(rows)))
 
 
