@@ -124,6 +124,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (40, "full attention alone; settings that suit a load"),
         (80, "KV events as a router reads them"),
         (100, "a failing run as a client of a server, and the server's options"),
+        (100, "a failing run as a program with the release's own scheduler, without a server"),
     ],
     "invariants": [
         (20, "KV that was compared with that first computed for the same tokens"),
@@ -140,6 +141,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (80, "KV events as a router reads them"),
     ],
     "tests": [
+        (20, "the outbox has the client of a server where no program shows a bug"),
         (40, "the documents of known bugs are those of their files"),
         (140, "the stories and the picture in the documents are what is printed; a build as it is published"),
         (50, "the rules of new folders"),

@@ -1,17 +1,21 @@
 """`python -m tests.outbox` writes docs/findings/outbox: what a person can post, each with its program, which is run.
 
+`python -m tests.outbox NAME...` writes those of the engines and findings that are named, and leaves the others.
+
 A bug that is private, or has no document, has no file there.
 """
 
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from typing import NamedTuple
 
-from swarden.harness.commands.repro import Form, Found, Ran, engines_to_run, find, run_text, text_of
+from swarden.harness.commands.repro import Form, Found, Ran, Written, engines_to_run, find, run_program, written_of
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.known_bug import PRIVATE, KnownBug
 from swarden.harness.core.process import Process
+from swarden.harness.core.program import NoProgram
 from tests.pages import ENGINES, FINDINGS, ROOT, own_bugs
 
 OUTBOX = FINDINGS / "outbox"
@@ -55,10 +59,16 @@ class Writer:
         name = f"[{found.name}]({found.name}.md)" if is_posted else found.name
         verdict = bug.verdict if bug is not None else "not judged yet"
         if is_posted:
-            (OUTBOX / f"{found.name}.md").write_text(self._text(found, Form.ISSUE))
-        form = Form.HTTP if found.target.name == "sglang" else Form.SCRIPT
+            (OUTBOX / f"{found.name}.md").write_text(self._written(found, Form.ISSUE).text)
+        form = Form.SCRIPT
         try:
-            program = self._text(found, form)
+            try:
+                program = self._written(found, form)
+            except NoProgram:
+                if Form.HTTP not in found.target.programs():
+                    raise
+                form = Form.HTTP
+                program = self._written(found, form)
         except UsageError as error:
             return Row(rank_of(bug), (name, "none", f"not run: {error}", "", "", verdict))
         if form is Form.HTTP:
@@ -66,29 +76,30 @@ class Writer:
         ran = shown_by(program, found)
         return Row(rank_of(bug), (name, str(form), ran.how, ran.line, passes_with(program, found), verdict))
 
-    def _text(self, found: Found, form: Form) -> str:
+    def _written(self, found: Found, form: Form) -> Written:
         if found.engine not in self._of:
             self._of[found.engine] = self._processes.enter_context(Process())
-        return str(self._of[found.engine].call(text_of, found, form))
+        written: Written = self._of[found.engine].call(written_of, found, form)
+        return written
 
 
-def shown_by(program: str, found: Found) -> Ran:
+def shown_by(program: Written, found: Found) -> Ran:
     """The first run that shows the bug; the last one if none does."""
     for engine in engines_to_run(found):
-        ran = run_text(program, engine)
+        ran = run_program(program, engine)
         if ran.shows_bug:
             break
     return ran
 
 
-def passes_with(program: str, found: Found) -> str:
+def passes_with(program: Written, found: Found) -> str:
     """What the program says with the fix of its bug, else on the newest release; "" if that is the same release."""
     releases = found.target.releases
     assert releases is not None, f"{found.engine} has no releases"
     newest = f"{found.target.name}=={releases.installed()[-1]}"
     if found.bug is not None and found.bug.patch_for(found.target.version()) is not None:
-        return run_text(program, found.engine, found.name).line
-    return f"{run_text(program, newest).line} on {newest}" if newest != found.engine else ""
+        return run_program(program, found.engine, found.name).line
+    return f"{run_program(program, newest).line} on {newest}" if newest != found.engine else ""
 
 
 def is_for_outbox(bug: KnownBug) -> bool:
@@ -113,14 +124,27 @@ def findings() -> Iterator[Found]:
                 yield find(finding, None)
 
 
-def main() -> None:
-    shutil.rmtree(OUTBOX, ignore_errors=True)
-    OUTBOX.mkdir()
+def rows_before() -> dict[str, tuple[str, ...]]:
+    """The cells of the table as it is, by the name of the finding."""
+    lines = (OUTBOX / "README.md").read_text().removeprefix(HEAD).splitlines()
+    rows = [tuple(line.removeprefix("| ").removesuffix(" |").split(" | ")) for line in lines]
+    return {cells[0].removeprefix("[").partition("]")[0]: cells for cells in rows}
+
+
+def main(names: list[str]) -> None:
+    before = rows_before() if names else {}
+    if not names:
+        shutil.rmtree(OUTBOX, ignore_errors=True)
+    OUTBOX.mkdir(exist_ok=True)
     with ExitStack() as processes:
-        writer = Writer(processes)
-        rows = sorted(writer.row(found) for found in findings())
-    (OUTBOX / "README.md").write_text(HEAD + "".join(f"{row}\n" for row in rows))
+        writer, rows = Writer(processes), list[Row]()
+        for found in findings():
+            if not names or {found.name, found.target.name} & set(names):
+                rows.append(writer.row(found))
+            elif found.name in before:
+                rows.append(Row(rank_of(found.bug), before[found.name]))
+    (OUTBOX / "README.md").write_text(HEAD + "".join(f"{row}\n" for row in sorted(rows)))
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -4,7 +4,7 @@ import os
 import runpy
 import subprocess
 import sys
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -57,6 +57,13 @@ class Found(NamedTuple):
         return OpLog.load(self.path, engine=self.engine)
 
 
+class Written(NamedTuple):
+    """The text of a program or an issue, and whether it needs none of swarden's stand-ins."""
+
+    text: str
+    carries_stand_ins: bool = False
+
+
 class Ran(NamedTuple):
     """A program that was run: on which release, with which packages replaced, and its exit code and last line."""
 
@@ -100,7 +107,8 @@ def repro(
         check_not_private(found)
     if with_fix and found.bug is None:
         raise UsageError(f"--with-fix: {finding} is no known bug; name one")
-    text = text_of(found, form)
+    written = written_of(found, form)
+    text = written.text
     if out is None:
         OUT.print(text, markup=False, highlight=False, end="", soft_wrap=True)
     else:
@@ -108,7 +116,7 @@ def repro(
             stream.write(text)
     if run:
         engines = [found.engine] if with_fix or found.bug is None else engines_to_run(found)
-        ran = run_text(text, on or engines[0], found.name if with_fix else "")
+        ran = run_program(written, on or engines[0], found.name if with_fix else "")
         ERR.print(ran.text, markup=False, soft_wrap=True)
         raise typer.Exit(code_of(ran))
 
@@ -171,35 +179,34 @@ def private_error(name: str) -> UsageError:
     return UsageError(f"{name}: is private, so nothing is written of it; report it as the engine's SECURITY.md says")
 
 
-def text_of(found: Found, form: Form) -> str:
+def written_of(found: Found, form: Form) -> Written:
     """The program or the issue; raises UsageError if this finding cannot be one."""
     programs = found.target.programs()
     if form is Form.ISSUE:
-        own = _program_of_issue(found, next((Form(one) for one in (SCRIPT, HTTP) if one in programs), None))
-        if found.bug is not None:
-            return issue(found.bug, found.target, own)
-        return _issue_of_log(found, own)
+        own = _program_of_issue(found, [Form(one) for one in (SCRIPT, HTTP) if one in programs])
+        return Written(issue(found.bug, found.target, own) if found.bug is not None else _issue_of_log(found, own))
     if form in programs:
         return _program(found, form)
     if form is Form.PYTEST and not programs:
-        return test_text(found.load(), found.name, found.name)
+        return Written(test_text(found.load(), found.name, found.name))
     forms = ", ".join(programs) or PYTEST
     raise UsageError(f"--as {form}: {found.target.name} has no such program; want {forms} or {ISSUE}")
 
 
-def _program(found: Found, form: Form) -> str:
+def _program(found: Found, form: Form) -> Written:
     log = found.load()
     program = found.target.programs()[form](log)
     title = found.bug.title if found.bug is not None else log.header.expected or found.name
-    return program_text(program._replace(values={**program.values, "title": title, "versions": found.engine}))
+    values = {**program.values, "title": title, "versions": found.engine}
+    return Written(program_text(program._replace(values=values)), program.carries_stand_ins)
 
 
-def _program_of_issue(found: Found, form: Form | None) -> str:
-    """The program; empty if there is none of this finding."""
-    try:
-        return _program(found, form) if form is not None else ""
-    except NoProgram:
-        return ""
+def _program_of_issue(found: Found, forms: list[Form]) -> str:
+    """The program in the first of these forms that this finding has; empty if it has none."""
+    for form in forms:
+        with suppress(NoProgram):
+            return _program(found, form).text
+    return ""
 
 
 def _issue_of_log(found: Found, program: str) -> str:
@@ -224,8 +231,8 @@ def engines_to_run(found: Found) -> list[str]:
     return [*real, found.engine]
 
 
-def run_text(text: str, engine: str, fix: str = "") -> Ran:
-    """Run a program in a process of its own, without swarden if the release needs no stand-in and no fix."""
+def run_program(program: Written, engine: str, fix: str = "") -> Ran:
+    """Run a program in a process of its own; without swarden if it needs no fix, and no stand-in but its own."""
     target = target_of(engine)
     target.check_environment()
     releases = target.releases
@@ -233,8 +240,8 @@ def run_text(text: str, engine: str, fix: str = "") -> Ran:
         raise UsageError(f"{engine}: is no release of a package; run the program with this Python")
     with TemporaryDirectory(prefix="swarden-") as folder:
         path = Path(folder, "program.py")
-        path.write_text(text)
-        is_plain = not releases.stand_ins and not fix
+        path.write_text(program.text)
+        is_plain = not fix and (not releases.stand_ins or program.carries_stand_ins)
         folders = releases.folders_of(target.version())
         variables = {"PYTHONPATH": os.pathsep.join(map(str, folders))} if is_plain else {}
         command = [str(path)] if is_plain else ["-c", INSIDE, engine, str(path), fix]

@@ -75,7 +75,12 @@ def _rows(release: SglangRelease, config: SglangConfig) -> Any:
 
 
 def set_environment(config: SglangConfig) -> None:
-    """The settings that a release reads from the environment while it runs."""
+    """Set what a release reads from the environment while it runs."""
+    os.environ.update(switches_of(config))
+
+
+def switches_of(config: SglangConfig) -> dict[str, str]:
+    """The variables of the environment for these settings."""
     switches = {
         "SGLANG_SWA_EVICTION_INTERVAL": config.window_eviction_interval,  # 128 by default, from 0.5.17 on
         "SGLANG_SWA_EVICTION_INTERVAL_MULTIPLIER": 1.0,
@@ -83,12 +88,33 @@ def set_environment(config: SglangConfig) -> None:
         "SGLANG_OPT_RELEASE_PREFILL_SWA": config.releases_early,
         "SGLANG_OPT_SWA_SPLIT_LEAF_ON_INSERT": config.splits_leaves,
     }
-    os.environ.update({name: str(value).lower() for name, value in switches.items()})
+    return {name: str(value).lower() for name, value in switches.items()}
 
 
 def server_args_of(release: SglangRelease, config: SglangConfig) -> Any:
     """The arguments of a server, without the checks of __post_init__, which read a model from disk."""
-    wanted = {
+    wanted = wanted_args(config)
+    kind: Any = release.part("ServerArgs")
+    if dataclasses.is_dataclass(kind):
+        args: Any = object.__new__(cast(type, kind))
+        for field in dataclasses.fields(kind):
+            makes = field.default_factory
+            value = field.default if makes is dataclasses.MISSING else makes()
+            vars(args)[field.name] = None if value is dataclasses.MISSING else value
+        vars(args).update(wanted)
+    else:
+        names = {field.name for field in msgspec.structs.fields(kind)}
+        args = kind(**{name: value for name, value in wanted.items() if name in names})
+    if config.state_slots is not None:
+        args._mamba_cache_chunk_size = 1  # else read from a model; no_buffer uses it for nothing that it keeps
+    release.part("publish_server_args")(args)
+    _be_the_only_rank(release)
+    return args
+
+
+def wanted_args(config: SglangConfig) -> dict[str, Any]:
+    """The arguments of a server that differ from their defaults, or that a scheduler reads."""
+    return {
         "model_path": "dummy",
         "tokenizer_path": "dummy",
         "device": DEVICE,
@@ -119,22 +145,6 @@ def server_args_of(release: SglangRelease, config: SglangConfig) -> Any:
         "enable_streaming_session": config.streaming_sessions,
         "mamba_radix_cache_strategy": "no_buffer",
     }
-    kind: Any = release.part("ServerArgs")
-    if dataclasses.is_dataclass(kind):
-        args: Any = object.__new__(cast(type, kind))
-        for field in dataclasses.fields(kind):
-            makes = field.default_factory
-            value = field.default if makes is dataclasses.MISSING else makes()
-            vars(args)[field.name] = None if value is dataclasses.MISSING else value
-        vars(args).update(wanted)
-    else:
-        names = {field.name for field in msgspec.structs.fields(kind)}
-        args = kind(**{name: value for name, value in wanted.items() if name in names})
-    if config.state_slots is not None:
-        args._mamba_cache_chunk_size = 1  # else read from a model; no_buffer uses it for nothing that it keeps
-    release.part("publish_server_args")(args)
-    _be_the_only_rank(release)
-    return args
 
 
 def _be_the_only_rank(release: SglangRelease) -> None:

@@ -10,10 +10,11 @@ import msgspec
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.ops import SERVING_OPS, SESSION_OPS
 from swarden.harness.core.port import EnginePort
-from swarden.harness.core.program import HTTP, Program
+from swarden.harness.core.program import HTTP, PYTEST, SCRIPT, Program
 from swarden.harness.core.releases import Releases
 from swarden.harness.core.system import System
 from swarden.harness.core.target import ENGINE, PAIR, Draw, MachineSpec, Pool, Shape
+from swarden.harness.engines.sglang import scheduler_program
 from swarden.harness.engines.sglang.adapter import CODE, FAULTS, SglangEngine
 from swarden.harness.engines.sglang.boot import SglangRelease, boot
 from swarden.harness.engines.sglang.config import DECODE, PREFILL, SglangConfig, pair_configs, random_config
@@ -112,7 +113,13 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
         return SglangEngine(release, config)
 
     def programs(self) -> Mapping[str, Callable[[Any], Program]]:
-        return {HTTP: lambda log: program_of(log, self.flags(self.decode(log.header.configs[0])))}
+        def in_process(log: Any) -> Program:
+            return scheduler_program.program_of(log, self.booted())
+
+        def with_client(log: Any) -> Program:
+            return program_of(log, self.flags(self.decode(log.header.configs[0])))
+
+        return {SCRIPT: in_process, PYTEST: in_process, HTTP: with_client}
 
     def flags(self, config: Any) -> Sequence[str]:
         self.booted()

@@ -10,6 +10,7 @@ from typing import Any
 from swarden.harness.core.driver import Failure
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.ops import Pause
 from swarden.harness.core.program import NoProgram, Program
 from swarden.harness.core.replay import driver_of
 from swarden.harness.core.system import EngineSystem
@@ -51,6 +52,10 @@ def program_of(log: OpLog, release: VllmRelease) -> Program:
     config: VllmConfig = header.target.decode(header.configs[failure.engine])
     if config.role == PREFILL:
         raise NoProgram("the op-log fails on the prefill side of a pair, for which no program is written")
+    if config.role == DECODE and Pause in map(type, log.ops):
+        raise NoProgram(
+            "the op-log fails by the clocks of both sides of a pair, and a program has the decode side alone"
+        )
     recorded = recorders[failure.engine].values
     return Program(TEMPLATE, {**_settings(config, release), **recorded, **_symptom(failure)})
 

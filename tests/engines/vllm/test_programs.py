@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from swarden.harness.commands.repro import BUG, Form, Found, find, text_of
+from swarden.harness.commands.repro import BUG, Form, Found, find, written_of
 from swarden.harness.core.program import NoProgram
 from swarden.harness.core.registry import target_of
 from tests.engines.some_findings import op_logs_of
@@ -36,14 +36,14 @@ OF_THE_NEWEST = (
 def has_program(found: Found) -> bool:
     target_of(found.engine).prepare_process()
     try:
-        return bool(text_of(found, Form.SCRIPT))
+        return bool(written_of(found, Form.SCRIPT).text)
     except NoProgram:
         return False
 
 
 def ran(found: Found, fix: str = "") -> tuple[int, str]:
     """The exit code and the last line of a finding's program, in the process of its release."""
-    return ran_text(text_of(found, Form.SCRIPT), found.engine, fix)
+    return ran_text(written_of(found, Form.SCRIPT).text, found.engine, fix)
 
 
 def ran_text(text: str, engine: str, fix: str = "") -> tuple[int, str]:
@@ -91,6 +91,6 @@ def test_program_of_an_op_log_shows_its_bug(release, name, on_release):
 @pytest.mark.parametrize("name", [name for name in OF_THE_OLDEST if name != STILL_OPEN])
 def test_program_of_a_bug_that_is_fixed_since_passes_on_the_newest_release(name, on_release):
     found = find(str(OPLOGS / f"{name}.oplog"), "vllm==0.20.2")
-    text = on_release("0.20.2", text_of, found, Form.SCRIPT)
+    text = on_release("0.20.2", written_of, found, Form.SCRIPT).text
 
     assert on_release("0.33.0", ran_text, text, "vllm==0.33.0") == (0, "no bug")

@@ -1,0 +1,114 @@
+"""A failing run of SGLang as a program: the settings of its scheduler, and the calls that it got."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from swarden.harness.core.driver import Failure
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.program import NoProgram, Program
+from swarden.harness.core.replay import driver_of
+from swarden.harness.engines.sglang.boot import NEEDS_NO_GPU, SglangRelease
+from swarden.harness.engines.sglang.config import BOTH, SWA_TREE, SglangConfig
+from swarden.harness.engines.sglang.memory import switches_of, wanted_args
+from swarden.harness.kit.calls import STEP, Call, Calls
+
+TEMPLATE = Path(__file__).with_name("scheduler_program.py.j2")
+SINCE = (0, 5, 23)  # the release whose scheduler the template has
+OF_ENDS = {"work_makes_progress", "stuck", "drained_engine_is_empty"}  # the laws that a program checks
+
+
+def program_of(log: OpLog, release: SglangRelease) -> Program:
+    """Raises NoProgram for a log that no program shows, UsageError for one that does not fail on the release."""
+    header = log.header
+    if len(header.configs) > 1 or header.mutant is not None or header.twin is not None or header.fixes:
+        raise NoProgram(
+            "the op-log has a pair, a mutant, a twin or fixes, and a program has one scheduler of a release"
+        )
+    config: SglangConfig = header.target.decode(header.configs[0])
+    if config.role != BOTH or config.tree == SWA_TREE or config.state_slots or config.draft_len or config.rust_core:
+        raise NoProgram("a program has UnifiedRadixCache in Python, without drafts, states and disaggregation")
+    if release.version < SINCE:
+        raise NoProgram(f"a program has the scheduler of 0.5.23 and later, not of {release.text}")
+    driver = driver_of(header)
+    system: Any = driver.systems[0]
+    settings = _settings(system.port.built.scheduler, config, release)
+    recorder = _Recorder(system, config)
+    for op in log.ops:
+        driver.apply(op)
+    if (failure := driver.failure) is None:
+        raise UsageError(f"the op-log does not fail on {header.engine} {release.text}; name a release with the bug")
+    if system.port.faults.fired:
+        raise NoProgram("a fault fired in the op-log, and a program has none")
+    values = {**settings, **recorder.values, "error": _error_of(failure)}
+    return Program(TEMPLATE, values, carries_stand_ins=True)
+
+
+class _Recorder:
+    """The calls that a scheduler gets from its clients, and the answers of the model."""
+
+    def __init__(self, system: Any, config: SglangConfig) -> None:
+        port, self._reference, self._calls = system.port, system.reference, Calls()
+        scheduler, timeout = port.built.scheduler, config.session_timeout_s
+        for owner, method, noted in (
+            (port, "step", lambda: {"name": STEP}),
+            (port, "resume", lambda: {"name": "resume"}),
+            (port, "flush", lambda: {"name": "flush"}),
+            (scheduler, "pause_generation", lambda _: {"name": "pause"}),
+            (scheduler, "init_req_max_new_tokens", lambda req: _generated(req, req.origin_input_ids)),
+            (scheduler, "handle_generate_request", lambda sent: _generated(sent, sent.input_ids, sent.session_params)),
+            (scheduler, "abort_request", lambda sent: {"name": "abort", "number": int(sent.rid)}),
+        ):
+            self._calls.record(owner, method, noted)
+        if port.sessions is not None:
+            for method, more in (("open", {"timeout": timeout}), ("close", {})):
+                name = {"name": f"{method}_session", **more}
+                noted = lambda sent, name=name: name | {"session": sent.session_id}  # noqa: E731
+                self._calls.record(port.sessions._controller, method, noted)
+
+    @property
+    def values(self) -> Mapping[str, Any]:
+        answers = {number: one.tokens[one.prompt_len :] for number, one in self._reference.expectations.items()}
+        return {
+            "calls": self._calls.in_order,
+            "answers": {f"request-{number:04d}": list(tokens) for number, tokens in answers.items() if tokens},
+        }
+
+
+def _generated(request: Any, tokens: Any, session: Any = None) -> Call:
+    return {
+        "name": "generate",
+        "number": int(request.rid),
+        "input_ids": list(tokens),
+        "max_new_tokens": request.sampling_params.max_new_tokens,
+        "stop": sorted(request.sampling_params.stop_token_ids or ()),
+        "priority": request.priority,
+        "extra_key": request.extra_key,
+        "session": session.id if session is not None else None,
+        "offset": session.offset if session is not None else None,
+    }
+
+
+def _error_of(failure: Failure) -> list[str]:
+    """The exception that the release raises, and its function; [] if a law of ends fails.  Raises NoProgram else."""
+    if failure.error is not None and failure.frames:
+        return [type(failure.error).__name__, failure.frames[-1].split()[1]]
+    if not {fingerprint.partition("/")[0] for fingerprint in failure.fingerprints} & OF_ENDS:
+        raise NoProgram(f"the op-log fails with {failure.fingerprint}; a program sees memory, ends and exceptions")
+    return []
+
+
+def _settings(scheduler: Any, config: SglangConfig, release: SglangRelease) -> Mapping[str, Any]:
+    """What a scheduler is built with: its attributes that are plain data, and the arguments of its server."""
+    plain = {name: value for name, value in vars(scheduler).items() if type(value) in (bool, int, float, str)}
+    names: Any = release.part("ServerArgs")
+    return {
+        "environment": NEEDS_NO_GPU | switches_of(config),
+        "settings": {name: value for name, value in plain.items() if not name.startswith("swarden_")},
+        "sliding_window": config.sliding_window,
+        "server_args": {k: value for k, value in wanted_args(config).items() if k in names.__struct_fields__},
+        "max_context_len": config.max_context_len,
+        "load_back_threshold": config.load_back_threshold,
+        "waiting_order": config.waiting_order,
+    }
