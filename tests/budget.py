@@ -112,7 +112,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "a runner and a device of another build"),
         (60, "KV events as a router reads them"),
         (140, "a failing run as a program of vLLM alone"),
-        (20, "groups of smaller blocks are refused where parts of blocks are cached; pauses of the release"),
+        (30, "groups of smaller blocks are refused where parts of blocks are cached; pauses of the release"),
     ],
     "harness/engines/vllm_cpu": [
         (520, "the worker of a release and tiny models behind the port, the KV in memory by tag, bugs of the worker"),
