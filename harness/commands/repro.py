@@ -163,6 +163,8 @@ def check_not_private(found: Found) -> None:
     An op-log that does not fail is refused, too: it can be that of a private bug which this release has not.
     """
     log, known = found.load(), found.target.known_bugs()
+    if log.header.mutant is not None and any(bug.verdict == PRIVATE for bug in known.values()):
+        raise UsageError(f"{found.path}: has mutant {log.header.mutant}, so nothing is written of it; want one without")
     failure = run_log(log).failure
     if failure is None:
         raise UsageError(

@@ -161,7 +161,8 @@ class _Replays:
             except BREAKS as error:  # an invariant may raise in a state that only the fix reaches
                 why = f"its fix could not be tried: {type(error).__name__}: {' '.join(str(error).split())}"
                 self._tried[key], self.errors[key] = self._failure, why
-            self._trials.report(Trial())
+            finally:
+                self._trials.report(Trial())
         return self._tried[key] if key else self._failure
 
     def _can_run(self, fixes: Sequence[str]) -> bool:

@@ -275,7 +275,8 @@ class WorkerGroup:
         trial = self._past.trials.get(index, Trial())
         if not trial.fixes:
             return None
-        self._past.in_trials[frozenset(trial.fixes)] = death.how
+        if not self._is_stopped:
+            self._past.in_trials[frozenset(trial.fixes)] = death.how
         return trial
 
     # --- the result
@@ -304,7 +305,7 @@ class WorkerGroup:
         where = f" with the fix of {' and '.join(trial.fixes)}" if trial is not None else ""
         self.result.replaced.append(f"worker {index} {death.how}{where}")
         self._past.deaths[index] += had_task
-        if had_task and not self._is_stopped:
+        if had_task and (trial is not None or not self._is_stopped):  # in a trial the run has failed before
             self._add(index, self._result_of_death(index, death, plan, trial))
             if plan.stop_on_first and self.result.findings:
                 self.stop()
