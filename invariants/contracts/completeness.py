@@ -58,13 +58,10 @@ def _freed_pages(change: Transition, record: RecordView, expected: Expectation) 
     after, shared = change.after, change.after.limits.page_size
     whole = lcm(shared, *[one.page_size for one in after.components if not one.has_states])  # of all components
     num_computed = (len(expected.tokens) - 1) // whole * whole
-    num_cached = -1  # not known yet
+    num_cached = shared * sum(1 for _ in cached_pages(after, expected.namespace, expected.tokens))
     for index, component in enumerate(after.components):
         if component.window is None:
-            owner_of = after.pool(component.pool).owner_of
-            for page, unit in enumerate(record.units[index][: num_computed // component.page_size]):
-                if unit and owner_of.get(unit) == FREE:
-                    if num_cached < 0:
-                        num_cached = shared * sum(1 for _ in cached_pages(after, expected.namespace, expected.tokens))
-                    if (page + 1) * component.page_size > num_cached:
-                        yield index, page
+            owner_of, size = after.pool(component.pool).owner_of, component.page_size
+            for page, unit in enumerate(record.units[index][: num_computed // size]):
+                if unit and owner_of.get(unit) == FREE and (page + 1) * size > num_cached:
+                    yield index, page

@@ -1,6 +1,7 @@
 """A failing run of SGLang as a program: the settings of its scheduler, and the calls that it got."""
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +64,7 @@ class _Recorder:
             self._calls.record(owner, method, noted)
         if port.sessions is not None:
             for method, more in (("open", {"timeout": timeout}), ("close", {})):
-                name = {"name": f"{method}_session", **more}
-                noted = lambda sent, name=name: name | {"session": sent.session_id}  # noqa: E731
+                noted = partial(_of_session, {"name": f"{method}_session", **more})
                 self._calls.record(port.sessions._controller, method, noted)
 
     @property
@@ -74,6 +74,10 @@ class _Recorder:
             "calls": self._calls.in_order,
             "answers": {f"request-{number:04d}": list(tokens) for number, tokens in answers.items() if tokens},
         }
+
+
+def _of_session(call: Call, sent: Any) -> Call:
+    return call | {"session": sent.session_id}
 
 
 def _generated(request: Any, tokens: Any, session: Any = None) -> Call:
