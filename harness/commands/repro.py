@@ -26,7 +26,7 @@ from swarden.harness.report.known_bug import issue
 from swarden.harness.report.program import program_text
 from swarden.harness.report.story import story_lines
 from swarden.harness.search.findings import test_text
-from swarden.harness.search.verification import DOES_NOT_HELP, Verifier
+from swarden.harness.search.verification import DOES_NOT_HELP, NOT_TRIED, Verifier
 
 SUFFIX = ".oplog"
 BUG = "BUG: "  # how a program begins the line that says what it has shown
@@ -158,7 +158,7 @@ def find(finding: str, engine: str | None) -> Found:
 
 
 def check_not_private(found: Found) -> None:
-    """Raises UsageError for an op-log of a private bug: its failure passes with the fix, or the fix cannot be tried.
+    """Raises UsageError for an op-log of a private bug: its failure goes with the fix, or the fix cannot be tried.
 
     An op-log that does not fail is refused, too: it can be that of a private bug which this release has not.
     """
@@ -170,11 +170,13 @@ def check_not_private(found: Found) -> None:
         raise UsageError(
             f"{found.path}: does not fail on {found.engine}; name a release on which it does with --engine"
         )
-    cause = Verifier(found.target, log.header.fixes).cause_of(failure, log)
-    not_excluded = [name for name, why in cause.namesakes.items() if why != DOES_NOT_HELP]
-    for name in (*cause.bugs, *not_excluded, *(cause.behind if cause.revealed else ())):
-        if known[name].verdict == PRIVATE:
+    verifier = Verifier(found.target, log.header.fixes)
+    cause = verifier.cause_of(failure, log)
+    for name in [one for one in (*cause.bugs, *cause.namesakes, *cause.behind) if known[one].verdict == PRIVATE]:
+        if name in cause.bugs or verifier.is_cause(name, failure, log, cause.behind):
             raise private_error(name)
+        if (why := cause.namesakes.get(name, DOES_NOT_HELP)) not in (DOES_NOT_HELP, NOT_TRIED):
+            raise UsageError(f"{found.path}: may be of {name}, which is private: {why}; want another release, --engine")
 
 
 def private_error(name: str) -> UsageError:
@@ -258,7 +260,8 @@ def run_program(program: Written, engine: str, fix: str = "") -> Ran:
             )
         except subprocess.TimeoutExpired as error:
             raise UsageError(f"{engine}: the program did not end in {MOST_SECONDS} s; run it by hand") from error
-    lines = (done.stdout if done.returncode in (0, 1) and done.stdout else done.stderr).strip().splitlines()
+    printed = done.stdout if done.returncode in (0, 1) and done.stdout else done.stderr
+    lines = [line for line in printed.strip().splitlines() if not line.startswith(REPLACED)]
     where = f"{target.name} {target.version()}{' with the fix' if fix else ''}"
     replaced = sorted(line.removeprefix(REPLACED) for line in done.stderr.splitlines() if line.startswith(REPLACED))
     how = f"ran on {where} with these stand-ins: {replaced[0]}" if replaced else f"ran for real on {where}"

@@ -111,6 +111,17 @@ class Verifier:
         revealed = "" if failure.fingerprint in left.fingerprints else left.fingerprint
         return Cause(namesakes={} if revealed else why, behind=tuple(together), revealed=revealed)
 
+    def is_cause(self, name: str, failure: Failure, log: OpLog, behind: Sequence[str]) -> bool:
+        """Whether the failure goes with the fix of a bug, alone or together with those that the log fails `behind`."""
+        replays = _Replays(log, failure, self._trials)
+
+        def is_same(fixes: Sequence[str]) -> bool:
+            left = replays.failure_with(fixes)
+            return left is not None and failure.fingerprint in left.fingerprints
+
+        others = [one for one in behind if one != name]
+        return not is_same([name]) or (not is_same(behind) and is_same(others))
+
     def failure_behind(self, log: OpLog, fingerprint: str) -> Failure | None:
         """Run a log with fixes that were tried; its failure if it has this fingerprint."""
         return failure_like(log, fingerprint, self._trials.beat)
