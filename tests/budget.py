@@ -52,6 +52,7 @@ LINES: Mapping[str, int] = {
 }
 # What has been added since, by folder: lines, and the capability that they bring.
 GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
+    "engine_under_test": [(20, "KV events know the pages of nodes that never held units")],
     "harness": [(20, "help lists the commands by their use")],
     "harness/commands": [
         (60, "swarden demo"),
@@ -84,6 +85,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (100, "declared settings, from which draws, JSON, defaults and errors follow"),
         (40, "the cache as a router knows it from KV events"),
         (20, "the calls that a release gets, for a program that makes the same ones"),
+        (20, "the symptoms that such a program shows"),
     ],
     "src": [(100, "swarden.kit, the public names for targets")],
     "harness/search": [
@@ -105,6 +107,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (300, "moved: limits, the memory walk and copies, of harness/components"),
         (200, "our engine as the strict check needs it: terms, holders; was in harness/strict"),
         (10, "a tiny model on a GPU"),
+        (80, "KV events as a router reads them"),
     ],
     "harness/engines/vllm": [
         (20, "groups of layers in any order, also several of full attention"),
