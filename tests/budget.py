@@ -101,7 +101,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "a night goes on with the shrink of its shard, and keeps the story of a finding"),
         (20, "the test of any op-log"),
     ],
-    "harness/engines/own/mutants": [(10, "accepted drafts that are not kept")],
+    "harness/engines/own/mutants": [(10, "accepted drafts that are not kept"), (10, "KV events")],
     "harness/engines/demo": [(200, "the engine of the demo and its target, which were tests/your_engine")],
     "harness/engines/own": [
         (300, "moved: limits, the memory walk and copies, of harness/components"),

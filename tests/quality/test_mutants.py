@@ -36,7 +36,6 @@ WITHOUT_MUTANT = {
     "peers_change_only_by_pairing",
     "slots_keep_their_bytes",
     "kv_is_that_of_its_tokens",
-    "router_view_matches_cache",
     "stored_blocks_have_known_parents",
 }
 COLD_STARTS = ("B30", "B31", "B8")

@@ -31,11 +31,13 @@ from swarden.harness.engines.own.engine_code import CODE
 from swarden.harness.engines.own.faults import BETWEEN_ENGINES, FAULTS
 from swarden.harness.engines.own.models import tiny_model
 from swarden.harness.engines.own.neighbour import Neighbour
+from swarden.harness.engines.own.router import OwnRouter
 from swarden.harness.kit.reported import OF_ROUTERS, names_of
 from swarden.harness.kit.tags import VOCABULARY, TagModel
 from swarden.invariants import reference, view
 
 # Comparisons of memory, which only the level content of the strict check and workers of other engines report.
+NEVER_SENT = (seen.BlocksCleared,)  # of the KV events of other engines
 OF_CONTENT = frozenset({seen.BytesCompared.__name__, seen.KVCompared.__name__, seen.Received.__name__})
 
 
@@ -107,7 +109,11 @@ class SwardenEngine(EnginePort):
         self._engine = create_engine(config, ports=ports)
         if self._engine.memory.host is not None:
             self.log.forward_to(CopyInspector(self._engine.memory, self.log.add))
-        self._capture = EngineCapture(self._engine, OF_CONTENT | names_of(OF_ROUTERS))
+        router = OwnRouter(config, self.log.add) if observed else None
+        if router is not None:
+            self.log.forward_to(router)
+        unreported = OF_CONTENT | names_of(NEVER_SENT if observed else OF_ROUTERS)
+        self._capture = EngineCapture(self._engine, unreported, router)
         self._neighbour = Neighbour(self._engine.memory)
         self.pool_names: Sequence[str] = [pool.name for pool in config.pools]
         self.sessions: SessionPort | None = self._engine if link is None else None

@@ -8,6 +8,7 @@ from swarden.engine_under_test.scheduler.pipeline import Flight
 from swarden.engine_under_test.sessions.controller import Sessions
 from swarden.harness.engines.own.limits import counters_of, limits_of
 from swarden.harness.engines.own.memory_walk import MemoryWalk, Outside
+from swarden.harness.engines.own.router import OwnRouter
 from swarden.invariants.reuse import same_or_new
 from swarden.invariants.view import Counters, LaunchView, RequestView, SessionView, Snapshot
 
@@ -15,9 +16,11 @@ from swarden.invariants.view import Counters, LaunchView, RequestView, SessionVi
 class EngineCapture:
     """Walks one engine between two steps, whose events have none of the types with the names `unreported`."""
 
-    def __init__(self, engine: Engine, unreported: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, engine: Engine, unreported: frozenset[str] = frozenset(), router: OwnRouter | None = None
+    ) -> None:
         self._engine = engine
-        self._unreported = unreported
+        self._unreported, self._router = unreported, router
         self._walk = MemoryWalk(engine.memory, engine.cache.tree)
         self._limits = limits_of(engine.config)
         self._requests: tuple[RequestView, ...] = ()
@@ -52,6 +55,7 @@ class EngineCapture:
             copy_jobs=walk.copy_jobs,
             host_pools=walk.host_pools,
             sessions=self._sessions,
+            cached_blocks=None if self._router is None else self._router.cached_blocks(walk.nodes),
             unreported=self._unreported,
         )
 
