@@ -61,6 +61,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "an op-log on another model, or on the stand-in"),
         (60, "campaigns, nights and replays with the fixes of known bugs"),
         (180, "swarden repro: a finding as a program of the engine's package, run here, or as an issue"),
+        (20, "swarden repro with other settings, such as those of a server"),
     ],
     "harness/core": [
         (20, "a shape says whether there is a host tier; a machine has its traffic and its turns"),
@@ -180,6 +181,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (240, "swarden repro: literals, what it refuses, also by its failure, the options of a server"),
         (80, "fixes of an op-log on other releases, fixes that kill the process, what a night keeps of a finding"),
         (20, "crashes behind known bugs, and fixes that are put aside"),
+        (40, "swarden repro with other settings; what it refuses of private bugs"),
     ],
     "tests/cuda": [(140, "our engine on a GPU: outputs, copies on a stream, random traffic")],
     "tests/packaging": [(120, "wheel and sdist are tried in empty environments")],

@@ -10,9 +10,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, NamedTuple
 
+import msgspec
 import typer
 
 from swarden.harness.commands.console import ERR, OUT
+from swarden.harness.commands.fuzz import settings_of
 from swarden.harness.commands.versions import check_version
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode
@@ -26,6 +28,7 @@ from swarden.harness.report.known_bug import issue
 from swarden.harness.report.program import program_text
 from swarden.harness.report.story import story_lines
 from swarden.harness.search.findings import test_text
+from swarden.harness.search.fixed_settings import Settings, with_settings
 from swarden.harness.search.verification import DOES_NOT_HELP, NOT_TRIED, Verifier
 
 SUFFIX = ".oplog"
@@ -42,19 +45,25 @@ class Form(StrEnum):
 
 
 class Found(NamedTuple):
-    """An op-log on an engine, and the known bug that it shows, if it is one."""
+    """An op-log on an engine, with other `settings`, and the known bug that it shows, if it is one."""
 
     name: str
     path: Path
     engine: str
     bug: KnownBug | None
+    settings: Settings | None = None
 
     @property
     def target(self) -> Target:
         return target_of(self.engine)
 
     def load(self) -> OpLog:
-        return OpLog.load(self.path, engine=self.engine)
+        log = OpLog.load(self.path, engine=self.engine)
+        if not self.settings:
+            return log
+        configs = with_settings(self.target, [self.target.decode(one) for one in log.header.configs], self.settings)
+        encoded = [dict(self.target.encode(one)) for one in configs]
+        return OpLog(msgspec.structs.replace(log.header, configs=encoded), log.ops)
 
 
 class Written(NamedTuple):
@@ -88,6 +97,12 @@ def repro(
     engine: Annotated[
         str | None, typer.Option(help="NAME==VERSION on which it fails; the newest that is installed by default")
     ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="NAME=VALUE", help="another value of a setting, in JSON; the bug must still show"
+        ),
+    ] = None,
     run: Annotated[bool, typer.Option("--run", help="run the program in a process of its own")] = False,
     on: Annotated[str | None, typer.Option(help="with --run: NAME==VERSION, if it is another release")] = None,
     with_fix: Annotated[bool, typer.Option("--with-fix", help="with --run: with the bug's fix")] = False,
@@ -103,6 +118,7 @@ def repro(
     if run and form not in (Form.SCRIPT, Form.PYTEST):
         raise UsageError(f"--run: {form} does not run here; write it --as script")
     found = find(finding, engine)
+    found = found._replace(settings=settings_of(settings or [], [found.engine]))
     if found.bug is None:
         check_not_private(found)
     if with_fix and found.bug is None:
