@@ -99,7 +99,10 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "a night goes on with the shrink of its shard, and keeps the story of a finding"),
         (20, "the test of any op-log"),
     ],
-    "harness/engines/own/mutants": [(10, "accepted drafts that are not kept")],
+    "harness/engines/own/mutants": [
+        (10, "accepted drafts that are not kept"),
+        (10, "copies that write over what the cache has"),
+    ],
     "harness/engines/demo": [(200, "the engine of the demo and its target, which were tests/your_engine")],
     "harness/engines/own": [
         (300, "moved: limits, the memory walk and copies, of harness/components"),
@@ -113,6 +116,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (60, "KV events as a router reads them"),
         (140, "a failing run as a program of vLLM alone"),
         (30, "groups of smaller blocks are refused where parts of blocks are cached; pauses of the release"),
+        (30, "copies that write over what the cache has"),
     ],
     "harness/engines/vllm_cpu": [
         (520, "the worker of a release and tiny models behind the port, the KV in memory by tag, bugs of the worker"),
@@ -125,10 +129,12 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (80, "KV events as a router reads them"),
         (100, "a failing run as a client of a server, and the server's options"),
         (100, "a failing run as a program with the release's own scheduler, without a server"),
+        (20, "copies that write over what the cache has"),
     ],
     "invariants": [
         (20, "KV that was compared with that first computed for the same tokens"),
         (20, "KV events as a router reads them"),
+        (30, "copies that write over what the cache has"),
     ],
     "invariants/contracts": [(40, "what ended requests leave in the cache")],
     "invariants/laws": [
@@ -139,6 +145,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (40, "what ended requests leave in the cache"),
         (40, "KV that was compared with that first computed for the same tokens"),
         (80, "KV events as a router reads them"),
+        (30, "copies that write over what the cache has"),
     ],
     "tests": [
         (20, "the outbox has the client of a server where no program shows a bug"),

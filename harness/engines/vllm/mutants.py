@@ -101,3 +101,14 @@ bug(
     caught_by=("sent_pages_are_held",),
     machine=PAIR,
 )
+
+bug(
+    "cached-blocks-read-again",
+    "the decode side reads the whole prompt, also the blocks of its hit: what they have is written once more",
+    at="vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_scheduler:"
+    "NixlPullConnectorScheduler.update_state_after_alloc",
+    healthy="blocks.get_unhashed_block_ids_all_groups()",
+    broken="[[block.block_id for block in group if not block.is_null] for group in blocks.blocks]",
+    caught_by=("copies_go_to_private_units",),
+    machine=PAIR,
+)
