@@ -140,12 +140,14 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "invariants/laws": [
         (20, "KV that was compared with that first computed for the same tokens"),
         (60, "KV events as a router reads them"),
+        (20, "prompts that are computed after their abort"),
     ],
     "tests/invariants": [
         (40, "what ended requests leave in the cache"),
         (40, "KV that was compared with that first computed for the same tokens"),
         (80, "KV events as a router reads them"),
         (30, "copies that write over what the cache has"),
+        (20, "prompts that are computed after their abort"),
     ],
     "tests": [
         (20, "the outbox has the client of a server where no program shows a bug"),
