@@ -32,6 +32,7 @@ CAUSES_FIRST = (
     "rejection",
     "priorities",
     "preemption",
+    "reclaiming",
     "retraction",
     "releases",
     "retries",

@@ -102,6 +102,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "harness/engines/own/mutants": [
         (10, "accepted drafts that are not kept"),
         (10, "copies that write over what the cache has"),
+        (10, "requests that are preempted or passed over in vain"),
     ],
     "harness/engines/demo": [(200, "the engine of the demo and its target, which were tests/your_engine")],
     "harness/engines/own": [
@@ -117,6 +118,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (140, "a failing run as a program of vLLM alone"),
         (30, "groups of smaller blocks are refused where parts of blocks are cached; pauses of the release"),
         (30, "copies that write over what the cache has"),
+        (20, "preemptions that free nothing at once"),
     ],
     "harness/engines/vllm_cpu": [
         (520, "the worker of a release and tiny models behind the port, the KV in memory by tag, bugs of the worker"),
@@ -136,7 +138,10 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "KV events as a router reads them"),
         (30, "copies that write over what the cache has"),
     ],
-    "invariants/contracts": [(40, "what ended requests leave in the cache")],
+    "invariants/contracts": [
+        (40, "what ended requests leave in the cache"),
+        (40, "preemptions that free nothing at once"),
+    ],
     "invariants/laws": [
         (20, "KV that was compared with that first computed for the same tokens"),
         (60, "KV events as a router reads them"),
@@ -148,6 +153,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (80, "KV events as a router reads them"),
         (30, "copies that write over what the cache has"),
         (20, "prompts that are computed after their abort"),
+        (20, "preemptions that free nothing at once"),
     ],
     "tests": [
         (20, "the outbox has the client of a server where no program shows a bug"),

@@ -112,3 +112,12 @@ bug(
     caught_by=("copies_go_to_private_units",),
     machine=PAIR,
 )
+
+bug(
+    "fenced-requests-preempted",
+    "issue 49674, to 0.27: a request is preempted although its blocks wait for a pass in flight, then the next one",
+    at=f"{SCHEDULER}.schedule",
+    healthy="if not self._request_blocks_can_be_freed(preempted_req):",
+    broken="if False:",
+    caught_by=("preempted_requests_free_units_at_once",),
+)
