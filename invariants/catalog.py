@@ -33,6 +33,7 @@ CAUSES_FIRST = (
     "priorities",
     "preemption",
     "reclaiming",
+    "running_requests",
     "retraction",
     "releases",
     "retries",

@@ -121,3 +121,12 @@ bug(
     broken="if False:",
     caught_by=("preempted_requests_free_units_at_once",),
 )
+
+bug(
+    "running-request-skipped",
+    "pull 26754 and issue 49097: after a preemption the index of the running requests is one too high",
+    at=f"{SCHEDULER}.schedule",
+    healthy="if victim_index < req_index:",
+    broken="if False:",
+    caught_by=("running_requests_are_computed",),
+)
