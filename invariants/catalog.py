@@ -67,6 +67,7 @@ CAUSES_FIRST = (
     "eviction_counts",
     "counters",
     "longest_match",
+    "dead_leaves",
     "publishing",
     "completeness",
     "eviction",

@@ -142,6 +142,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (40, "what ended requests leave in the cache"),
         (40, "preemptions that free nothing at once"),
         (30, "running requests that are passed over"),
+        (30, "leaves that no prompt can match"),
     ],
     "invariants/laws": [
         (20, "KV that was compared with that first computed for the same tokens"),
@@ -156,6 +157,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "prompts that are computed after their abort"),
         (20, "preemptions that free nothing at once"),
         (30, "running requests that are passed over"),
+        (20, "leaves that no prompt can match"),
     ],
     "tests": [
         (20, "the outbox has the client of a server where no program shows a bug"),
