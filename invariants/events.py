@@ -489,6 +489,17 @@ class CopyBegan(NamedTuple):
     pages: Sequence[tuple[str, Sequence[int], Sequence[int]]]
 
 
+class CopiedIn(NamedTuple):
+    """A copy begins to write KV that no pass computed to `units`, for `owner`; with id 0 only its kind is known.
+
+    The KV comes from the host, from another engine, or from what was set aside.
+    """
+
+    pool: str
+    units: tuple[int, ...]
+    owner: Owner
+
+
 class CopyEnded(NamedTuple):
     """A copy was acknowledged; if it has failed for the reason `failure`, the content that it wrote is undefined."""
 

@@ -102,7 +102,12 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "a night goes on with the shrink of its shard, and keeps the story of a finding"),
         (20, "the test of any op-log"),
     ],
-    "harness/engines/own/mutants": [(10, "accepted drafts that are not kept"), (10, "KV events")],
+    "harness/engines/own/mutants": [
+        (10, "accepted drafts that are not kept"),
+        (10, "KV events"),
+        (10, "copies that write over what the cache has"),
+        (10, "requests that are preempted or passed over in vain"),
+    ],
     "harness/engines/demo": [(200, "the engine of the demo and its target, which were tests/your_engine")],
     "harness/engines/own": [
         (300, "moved: limits, the memory walk and copies, of harness/components"),
@@ -117,6 +122,8 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (60, "KV events as a router reads them"),
         (140, "a failing run as a program of vLLM alone"),
         (30, "groups of smaller blocks are refused where parts of blocks are cached; pauses of the release"),
+        (30, "copies that write over what the cache has"),
+        (20, "preemptions that free nothing at once"),
     ],
     "harness/engines/vllm_cpu": [
         (520, "the worker of a release and tiny models behind the port, the KV in memory by tag, bugs of the worker"),
@@ -129,20 +136,33 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (80, "KV events as a router reads them"),
         (100, "a failing run as a client of a server, and the server's options"),
         (100, "a failing run as a program with the release's own scheduler, without a server"),
+        (20, "copies that write over what the cache has"),
     ],
     "invariants": [
         (20, "KV that was compared with that first computed for the same tokens"),
         (20, "KV events as a router reads them"),
+        (30, "copies that write over what the cache has"),
     ],
-    "invariants/contracts": [(40, "what ended requests leave in the cache")],
+    "invariants/contracts": [
+        (40, "what ended requests leave in the cache"),
+        (40, "preemptions that free nothing at once"),
+        (30, "running requests that are passed over"),
+        (30, "leaves that no prompt can match"),
+    ],
     "invariants/laws": [
         (20, "KV that was compared with that first computed for the same tokens"),
         (60, "KV events as a router reads them"),
+        (20, "prompts that are computed after their abort"),
     ],
     "tests/invariants": [
         (40, "what ended requests leave in the cache"),
         (40, "KV that was compared with that first computed for the same tokens"),
         (80, "KV events as a router reads them"),
+        (30, "copies that write over what the cache has"),
+        (20, "prompts that are computed after their abort"),
+        (20, "preemptions that free nothing at once"),
+        (30, "running requests that are passed over"),
+        (20, "leaves that no prompt can match"),
     ],
     "tests": [
         (20, "the outbox has the client of a server where no program shows a bug"),

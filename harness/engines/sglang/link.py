@@ -22,11 +22,12 @@ DELAY_POLLS = 3
 
 
 class TransferMemory(NamedTuple):
-    """The memory of one side, as far as a transfer reads or writes it."""
+    """The memory of one side, as far as a transfer reads or writes it; `copied_in` is told of the slots of a pool."""
 
     tags: Sequence[TagMemory]
     buffers: Any
     faults: FaultPlan
+    copied_in: Callable[[int, Sequence[int]], None]
 
 
 class SentPages(NamedTuple):
@@ -96,6 +97,7 @@ class SglangLink:
     def _copy(self, room: Room) -> None:
         prefill, decode = self._ends
         for pool, pages, places in room.moves:
+            decode.copied_in(pool, [place * decode.tags[pool].unit_size for place in places])
             for page, place in zip(pages, places, strict=False):
                 decode.tags[pool].put_unit(place, prefill.tags[pool].unit(page))
         for name, tensor in vars(prefill.buffers).items():

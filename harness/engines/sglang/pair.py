@@ -16,6 +16,7 @@ from swarden.harness.engines.sglang.link import TIMEOUT_POLLS, SglangLink, Trans
 from swarden.harness.engines.sglang.memory import set_environment
 from swarden.harness.engines.sglang.transfers import TransferQueues
 from swarden.harness.kit.tags import TagMemory
+from swarden.invariants.events import HANDOVER_KIND, Owner
 from swarden.invariants.kinds import Place
 
 # The parts of a release that the link builds on.
@@ -33,15 +34,15 @@ class LinkedSglangEngine(SglangEngine):
         scheduler, tags = self.built.scheduler, self._forward.tags
         self._queues = TransferQueues(scheduler)
         self._requests.awaits_kv = self._queues.awaits_kv
-        end = TransferMemory(tags, scheduler.disagg_metadata_buffers, self.faults)
+        end = TransferMemory(tags, scheduler.disagg_metadata_buffers, self.faults, self._copied_in)
         if config.role == PREFILL:
             link.prefill, queue = end, scheduler.disagg_prefill_bootstrap_queue
         else:
             link.decode, queue = end, scheduler.disagg_decode_prealloc_queue
             pool = self.built.memory.allocator.get_kvcache()
-            for part, of_part in zip((pool.full_kv_pool, pool.swa_kv_pool), tags, strict=True):
-                part.get_cpu_copy = partial(_offload, release, of_part)
-                part.load_cpu_copy = partial(_restore, of_part)
+            for index, part in enumerate((pool.full_kv_pool, pool.swa_kv_pool)):
+                part.get_cpu_copy = partial(_offload, release, tags[index])
+                part.load_cpu_copy = partial(self._restore, index)
         queue.kv_manager.link = link
 
     def awaits_another(self) -> bool:
@@ -67,6 +68,14 @@ class LinkedSglangEngine(SglangEngine):
             return False
         with self._current():
             return super().pause()
+
+    def _copied_in(self, pool: int, slots: Sequence[int]) -> None:
+        self._forward.notice_copied(pool, slots, Owner(HANDOVER_KIND))
+
+    def _restore(self, pool: int, copies: Any, indices: Any, *args: Any, **kwargs: Any) -> None:
+        """Write what was set aside; the release names slots, and no request."""
+        self._copied_in(pool, indices.tolist())
+        self._forward.tags[pool].write(indices.tolist(), copies[0][0][0].tolist())
 
     def _current(self) -> AbstractContextManager[Any]:
         """The arguments of this side are the current ones within the context.
@@ -104,7 +113,3 @@ def _offload(release: SglangRelease, memory: TagMemory, indices: Any, *args: Any
     """The copy of a retracted request's tags: per layer and chunk, its keys and its values."""
     copy = release.torch.tensor(memory.read(indices.tolist()), dtype=release.torch.int64)
     return [[[copy, copy]]]
-
-
-def _restore(memory: TagMemory, copies: Any, indices: Any, *args: Any, **kwargs: Any) -> None:
-    memory.write(indices.tolist(), copies[0][0][0].tolist())

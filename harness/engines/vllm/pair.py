@@ -12,7 +12,15 @@ from swarden.harness.engines.vllm.adapter import VllmEngine
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.config import DECODE, LEASE_S, PREFILL, VllmConfig
 from swarden.harness.engines.vllm.device import POOL
-from swarden.harness.engines.vllm.link import Agent, RemoteRead, VllmLink, WorkerSide, timed_modules, worker_of
+from swarden.harness.engines.vllm.link import (
+    Agent,
+    ReadHooks,
+    RemoteRead,
+    VllmLink,
+    WorkerSide,
+    timed_modules,
+    worker_of,
+)
 from swarden.harness.engines.vllm.requests import VllmRequest
 
 OTHER = {PREFILL: DECODE, DECODE: PREFILL}
@@ -39,7 +47,8 @@ class LinkedVllmEngine(VllmEngine):
     ) -> None:
         super().__init__(release, config)
         self._link, self._sides = link, sides
-        agent = Agent(config.role, link, self._runner.device.memory, self.faults, self._read)
+        hooks = ReadHooks(self._runner.copied_in, self._read)
+        agent = Agent(config.role, link, self._runner.device.memory, self.faults, hooks)
         scheduler = self.built.scheduler
         worker = worker_of(release, config, scheduler.kv_cache_config, agent, OTHER[config.role])
         self._runner.loads = WorkerSide(release, worker, scheduler.requests)

@@ -157,3 +157,15 @@ bug(
     broken="pass",
     caught_by=("transfers_keep_pages_until_released",),
 )
+
+bug(
+    "S210",
+    "sglang pull 29471: a restore writes the pages of the cached prefix, too, with the content that they have",
+    at=f"{DECODE}._begin_transfer",
+    healthy="incoming.missing = {pool: set(pages) for pool, pages in due.items()}",
+    broken="whole = all_pages_due(self._memory, prefix_len=0, length=incoming.length)\n"
+    "    incoming.missing = {\n"
+    "        pool: set(pages if incoming.swapped_out is None else whole[pool]) for pool, pages in due.items()\n"
+    "    }",
+    caught_by=("copies_go_to_private_units",),
+)

@@ -9,6 +9,7 @@ from swarden.harness.core.faults import FaultPlan
 from swarden.harness.engines.sglang.config import DECODE, LINK_FAULTS, PREFILL, SglangConfig
 from swarden.harness.engines.sglang.link import DELAY_POLLS, SglangLink, TransferMemory
 from swarden.harness.engines.sglang.target import SglangTarget
+from swarden.harness.kit.stand_ins import Silent
 from swarden.harness.kit.tags import TagMemory
 
 PAGE = 2
@@ -17,7 +18,8 @@ PAGE = 2
 def linked(fault=None):
     """A link with one room: two pages and one windowed page are sent, and both sides' memories."""
     faults = FaultPlan(LINK_FAULTS)
-    ends = [TransferMemory((TagMemory(3, PAGE), TagMemory(3, PAGE)), SimpleNamespace(), faults) for _ in range(2)]
+    pools = [(TagMemory(3, PAGE), TagMemory(3, PAGE)) for _ in range(2)]
+    ends = [TransferMemory(tags, SimpleNamespace(), faults, Silent().copied_in) for tags in pools]
     for memory in ends[0].tags:
         memory.write(range(PAGE, 8), range(PAGE, 8))
     link = SglangLink()
