@@ -99,12 +99,16 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "a night goes on with the shrink of its shard, and keeps the story of a finding"),
         (20, "the test of any op-log"),
     ],
-    "harness/engines/own/mutants": [(10, "accepted drafts that are not kept")],
+    "harness/engines/own/mutants": [
+        (10, "accepted drafts that are not kept"),
+        (20, "transfers that wait for what is not sent"),
+    ],
     "harness/engines/demo": [(200, "the engine of the demo and its target, which were tests/your_engine")],
     "harness/engines/own": [
         (300, "moved: limits, the memory walk and copies, of harness/components"),
         (200, "our engine as the strict check needs it: terms, holders; was in harness/strict"),
         (10, "a tiny model on a GPU"),
+        (60, "the pages that a transfer awaits, and the messages of a pair that were read"),
     ],
     "harness/engines/vllm": [
         (20, "groups of layers in any order, also several of full attention"),
@@ -125,6 +129,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (80, "KV events as a router reads them"),
         (100, "a failing run as a client of a server, and the server's options"),
         (100, "a failing run as a program with the release's own scheduler, without a server"),
+        (20, "the pages that a transfer awaits"),
     ],
     "invariants": [
         (20, "KV that was compared with that first computed for the same tokens"),
@@ -134,11 +139,14 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "invariants/laws": [
         (20, "KV that was compared with that first computed for the same tokens"),
         (60, "KV events as a router reads them"),
+        (40, "transfers await only what is sent"),
     ],
+    "tests/fakes": [(40, "messages of a link that were not read")],
     "tests/invariants": [
         (40, "what ended requests leave in the cache"),
         (40, "KV that was compared with that first computed for the same tokens"),
         (80, "KV events as a router reads them"),
+        (80, "transfers await only what is sent"),
     ],
     "tests": [
         (20, "the outbox has the client of a server where no program shows a bug"),
