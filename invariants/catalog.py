@@ -67,6 +67,7 @@ CAUSES_FIRST = (
     "longest_match",
     "publishing",
     "completeness",
+    "write_through",
     "eviction",
     "copies",
     "reads",

@@ -101,7 +101,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     ],
     "harness/engines/own/mutants": [
         (10, "accepted drafts that are not kept"),
-        (20, "transfers that wait for what is not sent"),
+        (30, "transfers that wait for what is not sent, and backups that are not made"),
     ],
     "harness/engines/demo": [(200, "the engine of the demo and its target, which were tests/your_engine")],
     "harness/engines/own": [
@@ -135,7 +135,10 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "KV that was compared with that first computed for the same tokens"),
         (20, "KV events as a router reads them"),
     ],
-    "invariants/contracts": [(40, "what ended requests leave in the cache")],
+    "invariants/contracts": [
+        (60, "what ended requests leave in the cache, also of their last step"),
+        (80, "what ended requests leave on the host, with write-through"),
+    ],
     "invariants/laws": [
         (20, "KV that was compared with that first computed for the same tokens"),
         (60, "KV events as a router reads them"),
@@ -143,7 +146,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     ],
     "tests/fakes": [(40, "messages of a link that were not read")],
     "tests/invariants": [
-        (40, "what ended requests leave in the cache"),
+        (120, "what ended requests leave in the cache, and on the host"),
         (40, "KV that was compared with that first computed for the same tokens"),
         (80, "KV events as a router reads them"),
         (80, "transfers await only what is sent"),
