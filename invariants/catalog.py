@@ -70,6 +70,7 @@ CAUSES_FIRST = (
     "dead_leaves",
     "publishing",
     "completeness",
+    "write_through",
     "eviction",
     "copies",
     "reads",

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,7 @@ from swarden.harness.engines.sglang.transfers import TransferQueues
 from swarden.harness.kit.tags import TagMemory
 from swarden.invariants.events import HANDOVER_KIND, Owner
 from swarden.invariants.kinds import Place
+from swarden.invariants.view import Snapshot
 
 # The parts of a release that the link builds on.
 NEEDED = ("KVArgs", "KVClassType", "KVPoll", "FakeKVManager", "FakeKVSender", "FakeKVReceiver", "DecodeReqToTokenPool")
@@ -27,8 +29,8 @@ class LinkedSglangEngine(SglangEngine):
     """One side. The server arguments of a release are global, so a call makes those of this side current."""
 
     def __init__(self, release: SglangRelease, config: SglangConfig, link: SglangLink) -> None:
-        super().__init__(release, config)
         self._config, self._link = config, link
+        super().__init__(release, config)
         has_contexts = release.part("use_context") is not None
         self._context = copy(release.part("get_context")()) if has_contexts else None  # with the published arguments
         scheduler, tags = self.built.scheduler, self._forward.tags
@@ -44,6 +46,17 @@ class LinkedSglangEngine(SglangEngine):
                 part.get_cpu_copy = partial(_offload, release, tags[index])
                 part.load_cpu_copy = partial(self._restore, index)
         queue.kv_manager.link = link
+
+    def _found(self) -> Snapshot:
+        """With the pages that the release has named to the prefill side, until they have arrived."""
+        found, awaited = super()._found(), dict[int, tuple[Sequence[int], ...]]()
+        if self._config.role == PREFILL:
+            return found
+        for one in self.built.scheduler.disagg_decode_transfer_queue.queue:
+            room = self._link.rooms[one.req.bootstrap_room]
+            if room.wanted is not None and not room.has_arrived:
+                awaited[one.req.swarden.id] = room.wanted[: len(found.components)]
+        return replace(found, awaited=awaited)
 
     def awaits_another(self) -> bool:
         """Whether every unfinished request waits for the other side, or for the pages that it needs."""

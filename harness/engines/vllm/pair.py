@@ -1,6 +1,7 @@
 """A prefill and a decode core of one release, linked by its NIXL connector: their systems, and the port of one side."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ from swarden.harness.engines.vllm.link import (
     worker_of,
 )
 from swarden.harness.engines.vllm.requests import VllmRequest
+from swarden.invariants.view import Snapshot
 
 OTHER = {PREFILL: DECODE, DECODE: PREFILL}
 TO_PREFILL = {"do_remote_decode": True, "do_remote_prefill": False}  # as the proxies among the examples of a release
@@ -54,6 +56,13 @@ class LinkedVllmEngine(VllmEngine):
         self._runner.loads = WorkerSide(release, worker, scheduler.requests)
         self._kept: set[int] = set()  # requests that have ended, whose blocks wait to be read
         scheduler._free_blocks = partial(self._let_go, scheduler._free_blocks)
+
+    def _found(self) -> Snapshot:
+        """With the blocks that the release has told its worker to read."""
+        found = super()._found()
+        if self._config.role == PREFILL:
+            return found
+        return replace(found, awaited={number: (*load.tables,) for number, load in self._runner.loads.loading.items()})
 
     def awaits_another(self) -> bool:
         """Whether every unfinished request waits for the other side, or perhaps for blocks that it will read."""
