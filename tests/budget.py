@@ -125,6 +125,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (80, "KV events as a router reads them"),
         (100, "a failing run as a client of a server, and the server's options"),
         (100, "a failing run as a program with the release's own scheduler, without a server"),
+        (100, "chunks of aborted transfers that are written late, and the acknowledgement that they were"),
     ],
     "invariants": [
         (20, "KV that was compared with that first computed for the same tokens"),

@@ -25,11 +25,12 @@ HOST_FAULTS = {
     HOST_FAILS: "a host pool refuses an allocation, as if the pool were full",
     HOST_SLOW: "a copy that nothing waits for stays in flight until the release asks again",
 }
-LINK_FAILS, LINK_DROP, LINK_DELAY = "link.fails", "link.drop", "link.delay"
+LINK_FAILS, LINK_DROP, LINK_DELAY, LINK_LATE = "link.fails", "link.drop", "link.delay", "link.late"
 LINK_FAULTS = {
     LINK_FAILS: "a transfer fails, and both sides learn it",
     LINK_DROP: "the decode side never learns that a transfer is complete, so that it times out",
     LINK_DELAY: "a transfer completes some polls later",
+    LINK_LATE: "the pages of a chunk arrive some steps later, also if the transfer is aborted before",
 }
 MOST_NEW_TOKENS = max([num for load in LOADS_OF_PAIRS for num in load.outputs])  # of a request to a pair
 MOST_RESERVED_PAGES = 4  # of a decode side for each request
