@@ -29,8 +29,8 @@ def ended_requests_leave_their_kv_cached(change: Transition) -> Evidence:
     """A request that ends by itself frees no whole page that it has computed, unless the cache has these tokens.
 
     Its last token is not computed, accepted drafts are (vllm pull 54979).  Not for turns, whose sessions keep their KV,
-    for requests that were put back before their last pass ended, and for windows and states, of which an engine may
-    keep less.  Not applicable if the cache lost pages.
+    for requests that ask not to be cached or were put back before their last pass ended, and for windows and states, of
+    which an engine may keep less.  Not applicable if the cache lost pages.
     """
     put_back = {event.request_id for event in change.in_order(Retracted, RanOut, Preempted)}  # type: ignore[attr-defined]  # all have one
     taken = {(event.pool, unit) for event in change.events_of(Taken) for unit in event.units}
@@ -39,7 +39,7 @@ def ended_requests_leave_their_kv_cached(change: Transition) -> Evidence:
         record = change.before.record_by_request.get(event.request_id)
         is_whole = request is not None and not request.session and request.id not in put_back
         expected = change.reference.expectations.get(event.request_id)
-        if event.reason in BY_ITSELF and record and expected and is_whole:
+        if event.reason in BY_ITSELF and record and expected and is_whole and not expected.is_uncached:
             for index, page in _freed_pages(change, record, expected):
                 component = change.after.components[index]
                 unit, size = record.units[index][page], component.page_size

@@ -1,6 +1,7 @@
 """The link between a prefill and a decode side, and the configurations that can be linked."""
 
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 
@@ -18,7 +19,8 @@ def linked(fault=None):
     """A link with one room: two pages and one windowed page are sent, and both sides' memories."""
     faults = FaultPlan(LINK_FAULTS)
     ends = [
-        TransferMemory((TagMemory(3, PAGE), TagMemory(3, PAGE)), SimpleNamespace(), faults, [].append) for _ in range(2)
+        TransferMemory((TagMemory(3, PAGE), TagMemory(3, PAGE)), SimpleNamespace(), faults, list[NamedTuple]().append)
+        for _ in range(2)
     ]
     for memory in ends[0].tags:
         memory.write(range(PAGE, 8), range(PAGE, 8))
