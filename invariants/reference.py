@@ -40,7 +40,7 @@ class Expectation:
     """The tokens of a request with the tag of each, and `sums`, where sums[n] is the sum of the first n tags.
 
     `stop` are its stop tokens; `len_at_abort` is the number of tokens when the client aborted it.  `reason` is the
-    finish reason that the client got, None until then.
+    finish reason that the client got, None until then.  An engine need not keep the KV of one that `is_uncached`.
     """
 
     namespace: int
@@ -49,6 +49,7 @@ class Expectation:
     stop: frozenset[int] = frozenset()
     len_at_abort: int | None = None
     reason: str | None = None
+    is_uncached: bool = False
     tags: "array[int]" = field(default_factory=lambda: array("q"))
     sums: list[int] = field(default_factory=lambda: [0])
 

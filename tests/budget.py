@@ -64,6 +64,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "swarden repro with other settings, such as those of a server"),
     ],
     "harness/core": [
+        (20, "options of a request: adapter, uncached, prompt_logprobs"),
         (20, "a shape says whether there is a host tier; a machine has its traffic and its turns"),
         (40, "op-logs of format 2 keep the defaults of their time"),
         (180, "one kind of process, of another Python too; was in harness/search and harness/commands"),
@@ -90,6 +91,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     ],
     "src": [(100, "swarden.kit, the public names for targets")],
     "harness/search": [
+        (20, "options of requests"),
         (220, "every engine has the loads and the scenes that only ours had"),
         (20, "requests with seeds"),
         (180, "failures of known bugs, verified by their fixes"),
@@ -118,6 +120,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (60, "the pages that a transfer awaits, and the messages of a pair that were read"),
     ],
     "harness/engines/vllm": [
+        (20, "adapters and prompt log-probabilities as options of a request"),
         (20, "groups of layers in any order, also several of full attention"),
         (40, "op-logs of a server have its order of arrivals and its retention of cached blocks"),
         (20, "a runner and a device of another build"),
@@ -140,6 +143,8 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (100, "a failing run as a program with the release's own scheduler, without a server"),
         (20, "copies that write over what the cache has"),
         (20, "the pages that a transfer awaits"),
+        (100, "chunks of aborted transfers that are written late, and the acknowledgement that they were"),
+        (20, "adapters and uncached prompts as options of a request"),
     ],
     "invariants": [
         (20, "KV that was compared with that first computed for the same tokens"),
@@ -191,6 +196,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (80, "programs of vLLM show their bugs, and pass without them"),
     ],
     "tests/harness": [
+        (20, "late pages of aborted transfers, options of requests"),
         (80, "configurations suit their loads; scenes have only what their engine has"),
         (40, "the demo's engine as a package of a user, in place of tests/your_engine"),
         (20, "long texts on a terminal"),

@@ -42,6 +42,8 @@ class Submit(Op, frozen=True, tag="submit"):
     """A request arrives; `tokens`, if given, are its prompt, and the recipe is ignored.
 
     With a `seed` a model samples at temperature 1, without one it takes the likeliest token; a stand-in ignores it.
+    `adapter` is the LoRA adapter of the model, 0 for none.  An `uncached` request inserts nothing into the prefix
+    cache.  One with `prompt_logprobs` asks for the log-probabilities of its prompt.  An engine ignores what it lacks.
     """
 
     recipe: Recipe = Recipe()
@@ -51,6 +53,9 @@ class Submit(Op, frozen=True, tag="submit"):
     priority: Annotated[int, msgspec.Meta(ge=-MAX_NUMBER, le=MAX_NUMBER)] = 0
     namespace: Natural = 0
     seed: Natural | None = None
+    adapter: Natural = 0
+    uncached: bool = False
+    prompt_logprobs: bool = False
 
 
 class OpenSession(Op, frozen=True, tag="open_session"):

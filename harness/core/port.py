@@ -11,8 +11,14 @@ from swarden.invariants.view import Snapshot
 LINKED_MS_PER_STEP = 1  # the clock of linked engines advances in each step, so that peer timeouts expire
 
 
+NAMESPACES_PER_ADAPTER = 1 << 16
+
+
 class Submission(NamedTuple):
-    """A request as a client would send it."""
+    """A request as a client would send it.
+
+    Equal tokens have other KV in another `namespace`.  It tells adapters apart, too; the client names its `salt`.
+    """
 
     tokens: Sequence[int]
     max_new_tokens: int
@@ -22,6 +28,13 @@ class Submission(NamedTuple):
     session: int = 0  # the session of a turn; 0 if the request is not a turn
     transfer_id: int = 0  # of the transfer between two linked engines; 0: none
     seed: int | None = None  # with which a model samples at temperature 1; None: the likeliest token
+    adapter: int = 0
+    uncached: bool = False
+    prompt_logprobs: bool = False
+
+    @property
+    def salt(self) -> int:
+        return self.namespace - self.adapter * NAMESPACES_PER_ADAPTER
 
 
 class Streamed(NamedTuple):

@@ -24,7 +24,7 @@ from swarden.harness.core.ops import (
     Submit,
     Turn,
 )
-from swarden.harness.core.port import EnginePort, Streamed, Submission
+from swarden.harness.core.port import NAMESPACES_PER_ADAPTER, EnginePort, Streamed, Submission
 from swarden.harness.core.progress import IdleSteps
 from swarden.harness.core.recipes import expand
 from swarden.harness.core.sessions import ClientSessions
@@ -190,7 +190,9 @@ class EngineSystem:
         if op.recipe.continues is not None and self.submitted:
             continued = self.reference.tokens_of(self.submitted[op.recipe.continues % len(self.submitted)])
         tokens = list(op.tokens) if op.tokens is not None else expand(op.recipe, continued)
-        self._send(Submission(tokens, op.max_new_tokens, op.stop, op.priority, op.namespace, seed=op.seed))
+        namespace = op.namespace + op.adapter * NAMESPACES_PER_ADAPTER
+        sent = Submission(tokens, op.max_new_tokens, op.stop, op.priority, namespace, seed=op.seed, adapter=op.adapter)
+        self._send(sent._replace(uncached=op.uncached, prompt_logprobs=op.prompt_logprobs))
         return True
 
     def _send(self, submission: Submission) -> int:
@@ -200,6 +202,7 @@ class EngineSystem:
         request = self.port.submit(submission)
         tokens = list(submission.tokens)
         self.reference.submitted(request, namespace=submission.namespace, prompt=tokens, stop=submission.stop)
+        self.reference.expectations[request].is_uncached = submission.uncached
         self.submitted.append(request)
         self._live[request] = len(tokens) + submission.max_new_tokens
         return request

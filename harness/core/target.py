@@ -50,7 +50,8 @@ class Shape(NamedTuple):
     ops and faults of the target that an engine of this configuration does not have.  `uses_before_backup` is how often
     a prefix is used until it is copied to the host; 0 without a host tier.  `slow_copy` is the fault by which copies to
     or from the host are late, if there is one.  `serves_prompts_alone`: a request may ask for no token.  `samples`: a
-    request may have a seed.
+    request may have a seed.  `options` are the arguments of a Submit op that the engine has beside: adapter, uncached,
+    prompt_logprobs.
     """
 
     page_size: int = 1
@@ -65,6 +66,7 @@ class Shape(NamedTuple):
     slow_copy: str = ""
     serves_prompts_alone: bool = False
     samples: bool = False
+    options: Sequence[str] = ()
 
 
 class Draw(Protocol):

@@ -6,9 +6,9 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
-from swarden.harness.core.ops import AdvanceClock, Inject, Op, Recipe, Step, Submit
+from swarden.harness.core.ops import Abort, AdvanceClock, Inject, Op, Recipe, Step, Submit
 from swarden.harness.core.target import PAIR
-from swarden.harness.search.draws import acceptances, fault_sets, long_recipe, one_option
+from swarden.harness.search.draws import acceptances, fault_sets, long_recipe, one_option, ordinals
 from swarden.harness.search.loads import LOADS_OF_PAIRS, Kinds, Load
 from swarden.harness.search.machine import Machine
 from swarden.harness.search.scenes import submissions
@@ -84,8 +84,18 @@ def ops_of_both(draw: st.DrawFn, kind: str, run: PairTraffic) -> tuple[Op, ...]:
         side, fault = draw(one_option(*run.mishaps))
         inject = Inject(engine=side, fault=fault, skip=draw(one_option(0, 1, 2, 3)), count=draw(one_option(1, 1, 2, 6)))
         invited = (Step(engine=DECODE), Step(engine=PREFILL))[: draw(one_option(0, 1, 2))]
-        return draw(submissions(load)), *invited, inject, *draw(alternating_steps()), *draw(alternating_steps())
+        begin = draw(submissions(load)), *invited, inject, *draw(alternating_steps())
+        return *begin, *draw(cut_offs(load)), *draw(alternating_steps())
     return draw(alternating_steps())
+
+
+@st.composite
+def cut_offs(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
+    """In half of the draws an abort on one side, and the requests that may get the pages."""
+    if draw(one_option(True, False)):
+        return ()
+    abort = Abort(engine=draw(one_option(DECODE, PREFILL)), request=draw(ordinals()))
+    return abort, *draw(st.lists(submissions(load), max_size=3)), *draw(alternating_steps())
 
 
 @st.composite

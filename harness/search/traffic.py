@@ -115,6 +115,7 @@ class EngineTraffic(Machine):
     kinds: Kinds = ()
     steps_between: Sequence[int] = (0,)
     requests = Requests(LOADS[0], Shape(), ())
+    has_options = False  # in half of the runs, if the engine has any
 
     @initialize(data=st.data())
     def configure(self, data: st.DataObject) -> None:
@@ -125,6 +126,7 @@ class EngineTraffic(Machine):
         faults = data.draw(fault_sets(requests.possible)) if requests.possible else ()
         self.requests = requests._replace(faults=faults)
         supported = kinds_of(ops, self.requests)
+        self.has_options = bool(requests.shape.options) and draw.one_of((False, True))
         if "accept" in supported:
             self.apply(data.draw(acceptances()))
         if draw.one_of((True, False)):
@@ -139,6 +141,7 @@ class EngineTraffic(Machine):
     @rule(data=st.data())
     def act(self, data: st.DataObject) -> None:
         ops = self.supported(data.draw(ops_of(data.draw(one_option(*self.kinds)), self.requests)))
+        ops = data.draw(with_options(ops, self.requests.shape.options)) if self.has_options else ops
         self.apply_all(data.draw(with_seeds(ops)) if self.requests.shape.samples else ops)
         if count := data.draw(one_option(*self.steps_between)):
             self.apply(Step(count=count))
@@ -223,6 +226,17 @@ def ops_of(draw: st.DrawFn, kind: str, requests: Requests) -> tuple[Op, ...]:
             return draw(troubles(faults))
     assert kind == name_of(Step()), f"no op of kind {kind}"
     return (Step(count=draw(step_counts())),)
+
+
+@st.composite
+def with_options(draw: st.DrawFn, ops: Sequence[Op], options: Sequence[str]) -> list[Op]:
+    """The ops, where a third of the requests has one of the options."""
+    values = {"adapter": 1 + draw(st.integers(0, 1))}
+    drawn = [draw(one_option(None, None, *options)) if isinstance(op, Submit) else None for op in ops]
+    return [
+        op if option is None else msgspec.structs.replace(op, **{option: values.get(option, True)})
+        for op, option in zip(ops, drawn, strict=True)
+    ]
 
 
 @st.composite

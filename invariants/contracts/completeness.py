@@ -35,14 +35,15 @@ def shares_prefixes(change: Transition) -> bool:
 def ended_by_themselves(change: Transition) -> Iterator[Ended]:
     """The requests that ended with all of their tokens.
 
-    Not turns, whose sessions keep their KV, and those that were put back before their last pass ended.
+    Not turns, whose sessions keep their KV, requests that ask not to be cached, and those that were put back before
+    their last pass ended.
     """
     put_back = {event.request_id for event in change.in_order(Retracted, RanOut, Preempted)}  # type: ignore[attr-defined]  # all have one
     for event in change.events_of(Finished):
         request = change.before.request_by_id.get(event.request_id)
         expected = change.reference.expectations.get(event.request_id)
         is_whole = request is not None and not request.session and request.id not in put_back
-        if event.reason in BY_ITSELF and expected and is_whole:
+        if event.reason in BY_ITSELF and expected and not expected.is_uncached and is_whole:
             yield Ended(event.request_id, expected, change.before.record_by_request.get(event.request_id))
 
 
@@ -51,8 +52,8 @@ def ended_requests_leave_their_kv_cached(change: Transition) -> Evidence:
     """A request that ends by itself frees no whole page that it has computed, unless the cache has these tokens.
 
     Its last token is not computed, accepted drafts are (vllm pull 54979).  Not for windows and states, of which an
-    engine may keep less, and for pages from the first one on that the cache lost in the step.  Of pages that were taken
-    in the step it is known only in an engine with a tree whether they are cached.
+    engine may keep less, and for pages from the first one on that the cache lost in the step.  Of pages that were
+    taken in the step it is known only in an engine with a tree whether they are cached.
     """
     taken = {(event.pool, unit) for event in change.events_of(Taken) for unit in event.units}
     evicted = {(one.pool, unit) for one in change.events_of(Freed) if one.owner.kind == TREE_KIND for unit in one.units}

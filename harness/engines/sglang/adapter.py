@@ -39,9 +39,10 @@ CODE = EngineCode(
     stand_ins=[f"{__package__}.forward", f"{__package__}.speculation", drafts.__name__, tags.__name__],
     decisions=DECISIONS,
 )
-OF_SCHEDULER = (seen.Retracted, seen.TakenOver, seen.Paused, seen.Resumed, seen.CopiedIn)
+OF_SCHEDULER = (seen.Retracted, seen.Paused, seen.Resumed, seen.CopiedIn)
 OF_SESSIONS = (seen.Lent, seen.Kept, seen.GivenUp, seen.TurnRefused)
-REPORTED = names_of([*OF_PASSES, *OF_OWNERS, *OF_CLIENTS, *OF_SCHEDULER, *OF_SESSIONS])
+OF_TRANSFERS = (seen.TakenOver, seen.Filled)
+REPORTED = names_of([*OF_PASSES, *OF_OWNERS, *OF_CLIENTS, *OF_SCHEDULER, *OF_SESSIONS, *OF_TRANSFERS])
 UNREPORTED = seen.ALL_EVENTS - REPORTED
 FAULTS = {**CLIENT_FAULTS, **HOST_FAULTS, **LINK_FAULTS}
 
@@ -203,7 +204,7 @@ def unreported_by(config: SglangConfig) -> frozenset[str]:
     unreported = UNREPORTED - names_of(OF_ROUTERS) if config.kv_events else UNREPORTED
     if config.host_ratio is None and config.role != DECODE:
         unreported |= names_of([seen.CopiedIn])
-    return unreported | {(seen.Rejected if config.role == DECODE else seen.TakenOver).__name__}
+    return unreported | names_of((seen.Rejected,) if config.role == DECODE else OF_TRANSFERS)
 
 
 def faults_of(config: SglangConfig) -> Mapping[str, str]:

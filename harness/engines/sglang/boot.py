@@ -29,6 +29,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "KVClassType": ("disaggregation.utils:KVClassType",),
     "KVArgs": ("disaggregation.base.conn:KVArgs",),
     "KVPoll": ("disaggregation.base.conn:KVPoll",),
+    "CommonKVManager": ("disaggregation.common.conn:CommonKVManager",),
     "FakeKVManager": ("disaggregation.fake.conn:FakeKVManager",),
     "FakeKVSender": ("disaggregation.fake.conn:FakeKVSender",),
     "FakeKVReceiver": ("disaggregation.fake.conn:FakeKVReceiver",),

@@ -173,6 +173,8 @@ class SglangCapture:
             slot = slots.pop(row).slot if row in slots else request.req
             kind = HANDOVER_KIND if self._queues.is_arriving(request.req) else REQUEST_KIND
             yield Holder(Owner(kind, request.id), request.id, request.req, slot)
+        for req in self._queues.held:
+            yield Holder(Owner(HANDOVER_KIND, req.swarden.id), req.swarden.id, req, req)
         for session, slot in slots.values():
             yield Holder(Owner(SESSION_KIND, session), SESSION_RECEIPTS + session, slot, slot)
 

@@ -25,14 +25,17 @@ HOST_FAULTS = {
     HOST_FAILS: "a host pool refuses an allocation, as if the pool were full",
     HOST_SLOW: "a copy that nothing waits for stays in flight until the release asks again",
 }
-LINK_FAILS, LINK_DROP, LINK_DELAY = "link.fails", "link.drop", "link.delay"
+LINK_FAILS, LINK_DROP, LINK_DELAY, LINK_LATE = "link.fails", "link.drop", "link.delay", "link.late"
 LINK_FAULTS = {
     LINK_FAILS: "a transfer fails, and both sides learn it",
     LINK_DROP: "the decode side never learns that a transfer is complete, so that it times out",
     LINK_DELAY: "a transfer completes some polls later",
+    LINK_LATE: "the pages of a chunk arrive some steps later, also if the transfer is aborted before",
 }
 MOST_NEW_TOKENS = max([num for load in LOADS_OF_PAIRS for num in load.outputs])  # of a request to a pair
 MOST_RESERVED_PAGES = 4  # of a decode side for each request
+OPTIONS = ("adapter", "uncached")  # of a request
+ADAPTER = "lora"  # in the name of an adapter, before its number
 OVERBOOKED = {"new_token_ratio": 0.01, "new_token_ratio_floor": 0.01}
 SETTINGS_FOR: Mapping[str, Mapping[str, Any]] = {  # by load
     "rivals": {"preemption_threshold": 0, "waiting_order": FIRST_COME},
@@ -152,7 +155,9 @@ class SglangConfig(Settings, frozen=True):
         ]
         uses = {WRITE_SELECTED: 2}.get(self.write_policy, 1) if has_host else 0
         slow = HOST_SLOW if has_host else ""
-        return Shape(*sizes, sessions_rewind=False, unused=unused, uses_before_backup=uses, slow_copy=slow)
+        return Shape(
+            *sizes, sessions_rewind=False, unused=unused, uses_before_backup=uses, slow_copy=slow, options=OPTIONS
+        )
 
 
 def least_swa_pages(page_size: int, window: int | None, chunk_len: int) -> int:

@@ -4,54 +4,77 @@ A release asks its transfer backend only for the state of each room.  Here both 
 the tags are copied as late as possible: at the poll that first reports the success.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
+from itertools import chain
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import swarden.invariants.events as seen
 from swarden.harness.core.faults import FaultPlan
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.config import LINK_DELAY, LINK_DROP, LINK_FAILS
+from swarden.harness.engines.sglang.config import LINK_DELAY, LINK_DROP, LINK_FAILS, LINK_LATE
 from swarden.harness.kit.stand_ins import Missing
 from swarden.harness.kit.tags import TagMemory
 
 TIMEOUT_POLLS = 24  # a side gives up a room after so many polls in which the other side did nothing
 DELAY_POLLS = 3
+LATE_STEPS = 16  # of the decode side
+POOLS = ("full", "swa")
+RANK = 0  # the only one of the prefill side
+HELD_UNTIL_DRAINED = "SGLANG_DISAGGREGATION_DEFERRED_DECODE_KV_RELEASE"
+OF_ACKNOWLEDGEMENTS = (  # methods of the release's manager: which aborted transfers the prefill side writes no more
+    "register_deferred_abort_room",
+    "note_abort_ack",
+    "is_abort_release_safe",
+    "clear_deferred_abort_state",
+)
 
 
 class TransferMemory(NamedTuple):
-    """The memory of one side, as far as a transfer reads or writes it; `copied_in` is told of the slots of a pool."""
+    """The memory of one side, as far as a transfer reads or writes it; `notice` takes its events."""
 
     tags: Sequence[TagMemory]
     buffers: Any
     faults: FaultPlan
-    copied_in: Callable[[int, Sequence[int]], None]
+    notice: Callable[[NamedTuple], None]
 
 
 class SentPages(NamedTuple):
-    """Pages of a pool (0: full, 1: swa) to send, and their places on the decode side."""
+    """Pages of a pool (0: full, 1: swa) to send, and those of the decode side, from page index `first` on."""
 
     pool: int
+    first: int
     pages: Sequence[int]
     to_pages: Sequence[int]
 
 
-@dataclass
+@dataclass(eq=False)
 class Room:
-    """One transfer.  `wanted` are the decode side's pages: those of the full pool, then those of the windowed pool."""
+    """One transfer.  `wanted` are the decode side's pages: those of the full pool, then those of the windowed pool.
 
+    `request_id` is that of the decode side.  The last of the `chunks` is not written before step `due` of the decode
+    side.  `acknowledge` reports to an aborted decode side that nothing more will be written.
+    """
+
+    request_id: int = 0
     wanted: tuple[Sequence[int], Sequence[int]] | None = None
     decode_buffer: int = 0
     prefill_buffer: int = 0
-    moves: list[SentPages] = field(default_factory=list)
-    num_sent: int = 0
+    chunks: list[list[SentPages]] = field(default_factory=list)
     delay: int = 0
+    due: int = 0
     is_sent: bool = False
     has_arrived: bool = False
     is_silent: bool = False
     has_failed: bool = False
+    acknowledge: Callable[[], None] | None = None
+
+    @property
+    def num_sent(self) -> int:
+        return sum(len(of_full.pages) for of_full, *_ in self.chunks)
 
 
 class SglangLink:
@@ -62,6 +85,9 @@ class SglangLink:
         self.prefill: TransferMemory | None = None
         self.decode: TransferMemory | None = None
         self.current = ""  # the role of the side whose server arguments are the current ones
+        self._steps = 0  # of the decode side
+        self._late: list[Room] = []  # aborted, with a chunk in flight
+        self._last_due = 0
 
     def room(self, number: int) -> Room:
         return self.rooms.setdefault(number, Room())
@@ -70,17 +96,23 @@ class SglangLink:
         """Queue pages of the prefill side; `windowed` pages come with the last chunk."""
         assert room.wanted is not None, "a sender sends only after the decode side has named its pages"
         full, swa = room.wanted
-        first = room.num_sent
-        room.num_sent += len(pages)
-        room.moves.append(SentPages(0, pages, full[first : room.num_sent]))
+        first, faults = room.num_sent, self._ends[0].faults
+        chunk = [SentPages(0, first, pages, full[first : first + len(pages)])]
         if windowed is not None:
             count = min(len(windowed), len(swa))
-            room.moves.append(SentPages(1, windowed[:count], swa[:count]))
+            chunk.append(SentPages(1, len(full) - len(swa), windowed[:count], swa[:count]))
+        room.chunks.append(chunk)
+        if faults.fires(LINK_LATE):
+            room.due = self._last_due = self._steps + LATE_STEPS
+        if windowed is not None:
             room.is_sent = True
-            faults = self._ends[0].faults
             room.has_failed |= faults.fires(LINK_FAILS)
             room.is_silent = faults.fires(LINK_DROP)
             room.delay = DELAY_POLLS * faults.fires(LINK_DELAY)
+
+    @property
+    def has_late_pages(self) -> bool:
+        return self._steps < self._last_due
 
     def is_complete(self, room: Room) -> bool:
         """Whether everything has arrived; copies it when that is asked first."""
@@ -89,17 +121,45 @@ class SglangLink:
         if room.delay:
             room.delay -= 1
             return False
+        if self._steps < room.due:
+            return False
         if not room.has_arrived:
             room.has_arrived = True
-            self._copy(room)
+            self._copy(room, room.chunks)
         return True
 
-    def _copy(self, room: Room) -> None:
+    def abort(self, room: Room) -> None:
+        """Give up a transfer; a chunk that is in flight is written all the same."""
+        if self._steps < room.due and not (room.has_arrived or room.has_failed):
+            self._late.append(room)
+        room.has_failed |= not room.has_arrived
+
+    def acknowledge(self, room: Room, drained: Callable[[], None]) -> None:
+        """Call `drained` once nothing more will be written for an aborted transfer."""
+        if room in self._late:
+            room.acknowledge = drained
+        else:
+            drained()
+
+    def pass_time(self) -> None:
+        """Begin a step of the decode side: aborted chunks that are due are written, and acknowledged."""
+        self._steps += 1
+        for room in [room for room in self._late if room.due <= self._steps]:
+            self._late.remove(room)
+            self._copy(room, room.chunks[-1:])
+            if room.acknowledge is not None:
+                room.acknowledge()
+
+    def _copy(self, room: Room, chunks: Iterable[Sequence[SentPages]]) -> None:
         prefill, decode = self._ends
-        for pool, pages, places in room.moves:
-            decode.copied_in(pool, [place * decode.tags[pool].unit_size for place in places])
-            for page, place in zip(pages, places, strict=False):
-                decode.tags[pool].put_unit(place, prefill.tags[pool].unit(page))
+        for pool, first, pages, to_pages in chain.from_iterable(chunks):
+            copies = list(zip(pages, to_pages, strict=False))
+            for page, to_page in copies:
+                decode.tags[pool].put_unit(to_page, prefill.tags[pool].unit(page))
+            places = tuple(range(first, first + len(copies)))
+            decode.notice(seen.Filled(room.request_id, POOLS[pool], places, tuple([one for _, one in copies])))
+        if not room.is_sent:  # its first output comes with the last chunk
+            return
         for name, tensor in vars(prefill.buffers).items():
             if hasattr(tensor, "copy_"):
                 getattr(decode.buffers, name)[room.decode_buffer].copy_(tensor[room.prefill_buffer])
@@ -136,6 +196,9 @@ def backend(release: SglangRelease) -> Callable[..., Any]:
 
 
 def _manager(release: SglangRelease) -> type:
+    common, switches = release.part("CommonKVManager"), release.part("envs")
+    of_release = {name: vars(common)[name] for name in OF_ACKNOWLEDGEMENTS if name in vars(common)}
+
     class Manager(release.part("FakeKVManager")):  # type: ignore[misc]  # the release has no types here
         """One engine's end; the prefill server is known and has one rank."""
 
@@ -144,9 +207,14 @@ def _manager(release: SglangRelease) -> type:
             self.link: SglangLink | None = None
             self.kv_args = args[0]
             self.is_dummy_cp_rank = False
-            self.enable_deferred_decode_kv_release = False
+            has_switch = hasattr(switches, HELD_UNTIL_DRAINED)
+            self.enable_deferred_decode_kv_release = has_switch and getattr(switches, HELD_UNTIL_DRAINED).get()
+            self._deferred_abort_ack_tracker: dict[int, Any] = {}
+            self._deferred_abort_generation = 0
             self.prefill_info_table = Missing(get=lambda address: Missing(dp_size=1))
 
+    for name, method in of_release.items():
+        setattr(Manager, name, method)
     return Manager
 
 
@@ -183,6 +251,7 @@ def _sender(release: SglangRelease) -> type:
             return num_pages > 0 or last_chunk
 
         def abort(self) -> None:
+            self.kv_mgr.link.abort(self._room)
             self._room.has_failed, self.conclude_state = True, poll.Failed
 
         def clear(self) -> None: ...
@@ -197,7 +266,8 @@ def _receiver(release: SglangRelease) -> type:
         def __init__(self, mgr: Any, bootstrap_addr: str, bootstrap_room: int, *args: Any, **kwargs: Any) -> None:
             super().__init__(mgr, bootstrap_addr, bootstrap_room, *args, **kwargs)
             self.kv_mgr, self.conclude_state, self._patience = mgr, None, Patience()
-            self._room = mgr.link.room(bootstrap_room)
+            self._room, self._number = mgr.link.room(bootstrap_room), bootstrap_room
+            self.abort_notified, self.bootstrap_infos = False, (RANK,)
 
         def poll(self) -> Any:
             room = self._room
@@ -206,7 +276,9 @@ def _receiver(release: SglangRelease) -> type:
                     return poll.Bootstrapping
                 if room.wanted is None:
                     return poll.WaitingForInput
-                if room.has_failed or ((room.is_silent or not room.is_sent) and self._patience.is_over()):
+                if room.has_failed:
+                    self.conclude_state = poll.Failed
+                elif (room.is_silent or not room.is_sent) and self._patience.is_over():
                     self.abort()
                 elif not room.is_silent and self.kv_mgr.link.is_complete(room):
                     self.conclude_state = poll.Success
@@ -222,12 +294,26 @@ def _receiver(release: SglangRelease) -> type:
 
         def abort(self) -> None:
             """A complete transfer is not failed: the prefill side may have seen its success."""
-            self._room.has_failed |= not self._room.has_arrived
+            self.kv_mgr.link.abort(self._room)
             self.conclude_state = poll.Failed
+            self.ensure_abort_notified()
+
+        def ensure_abort_notified(self, *, force_arm: bool = False) -> None:
+            is_first, self.abort_notified = not self.abort_notified, True
+            if is_first and (force_arm or self._room.wanted is not None):
+                _await_acknowledgement(self.kv_mgr, self._room, self._number)
 
         def clear(self) -> None: ...
 
     return Receiver
+
+
+def _await_acknowledgement(manager: Any, room: Room, number: int) -> None:
+    """Let the prefill side acknowledge that it writes no more to the pages of an aborted transfer."""
+    if manager.enable_deferred_decode_kv_release:
+        generation = manager.register_deferred_abort_room(number)
+        which = () if generation is None else (generation,)
+        manager.link.acknowledge(room, lambda: manager.note_abort_ack(number, RANK, *which))
 
 
 def _numbers(indices: Any) -> list[int]:

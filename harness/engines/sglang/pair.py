@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import replace
 from functools import partial
+from math import inf
 from typing import Any
 
 from swarden.harness.core.errors import InvalidConfig
@@ -36,11 +37,12 @@ class LinkedSglangEngine(SglangEngine):
         scheduler, tags = self.built.scheduler, self._forward.tags
         self._queues = TransferQueues(scheduler)
         self._requests.awaits_kv = self._queues.awaits_kv
-        end = TransferMemory(tags, scheduler.disagg_metadata_buffers, self.faults, self._copied_in)
+        end = TransferMemory(tags, scheduler.disagg_metadata_buffers, self.faults, self._notice)
         if config.role == PREFILL:
             link.prefill, queue = end, scheduler.disagg_prefill_bootstrap_queue
         else:
             link.decode, queue = end, scheduler.disagg_decode_prealloc_queue
+            scheduler.disagg_decode_transfer_queue.deferred_kv_release_timeout = inf  # no acknowledgement is lost
             pool = self.built.memory.allocator.get_kvcache()
             for index, part in enumerate((pool.full_kv_pool, pool.swa_kv_pool)):
                 part.get_cpu_copy = partial(_offload, release, tags[index])
@@ -58,20 +60,31 @@ class LinkedSglangEngine(SglangEngine):
                 awaited[one.req.swarden.id] = room.wanted[: len(found.components)]
         return replace(found, awaited=awaited)
 
+    @property
+    def has_work(self) -> bool:
+        return super().has_work or bool(self._queues.held)
+
     def awaits_another(self) -> bool:
-        """Whether every unfinished request waits for the other side, or for the pages that it needs."""
+        """Whether every unfinished request waits for the other side, for late pages, or for the pages that it needs."""
+        if self._link.has_late_pages:
+            return True
         places = [self._queues.place(request.req) for request in self._requests.unfinished.values()]
         return all(place == Place.LINKED for place in places)
 
     def submit(self, submission: Submission) -> int:
         with self._current():
-            return super().submit(submission)
+            request_id = super().submit(submission)
+        if self._config.role == DECODE:
+            self._link.room(submission.transfer_id).request_id = request_id
+        return request_id
 
     def abort(self, request_id: int) -> None:
         with self._current():
             super().abort(request_id)
 
     def step(self) -> Sequence[Streamed]:
+        if self._config.role == DECODE:
+            self._link.pass_time()
         with self._current():
             return super().step()
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import swarden.invariants.events as seen
 from swarden.harness.core.port import Streamed, Submission
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.config import SglangConfig
+from swarden.harness.engines.sglang.config import ADAPTER, SglangConfig
 from swarden.harness.kit.clients import ClientRequest, Clients
 from swarden.harness.kit.parts import parameters
 from swarden.harness.kit.stand_ins import Missing
@@ -202,10 +202,13 @@ class SglangRequests(Clients[SglangRequest]):
             sampling_params=self._sampling(submission),
             vocab_size=1 << 30,
             extra_key=_extra_key(submission),
+            lora_id=f"{ADAPTER}{submission.adapter}" if submission.adapter else None,
             **(priority if "priority" in parameters(kind.__init__) else {}),
             **({"bootstrap_host": HOST, "bootstrap_room": submission.transfer_id} if submission.transfer_id else {}),
         )
         req.logprob_start_len = -1
+        if submission.uncached:  # as of a prompt with positional embeddings
+            req.skip_radix_cache_insert = True
         return req
 
     def _token_ids(self, tokens: Sequence[int]) -> Any:
@@ -225,7 +228,7 @@ def is_rejected(req: Any) -> bool:
 
 
 def _extra_key(submission: Submission) -> str | None:
-    return str(submission.namespace) if submission.namespace else None
+    return str(submission.salt) if submission.salt else None
 
 
 def max_pool_len(release: SglangRelease, config: SglangConfig) -> int:

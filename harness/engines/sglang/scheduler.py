@@ -8,9 +8,10 @@ from operator import methodcaller
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+from swarden.harness.core.port import NAMESPACES_PER_ADAPTER
 from swarden.harness.engines.sglang.attributes import attributes
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.config import BOTH, DECODE, PREFILL, SglangConfig
+from swarden.harness.engines.sglang.config import ADAPTER, BOTH, DECODE, PREFILL, SglangConfig
 from swarden.harness.engines.sglang.link import replace_network
 from swarden.harness.engines.sglang.memory import SglangMemory, memory_of, server_args_of, set_environment
 from swarden.harness.engines.sglang.rust_core import compare_sizes, core_of
@@ -77,8 +78,9 @@ class TurnEnded(BaseException):
 
 
 def number_of(extra_key: str | None) -> int:
-    """The number of a namespace; the adapter writes it as the extra key of its requests."""
-    return int(extra_key or 0)
+    """The number of a namespace, from the extra key of a request, to which a release appends the adapter."""
+    salt, _, adapter = (extra_key or "").partition(ADAPTER)
+    return int(salt or 0) + int(adapter or 0) * NAMESPACES_PER_ADAPTER
 
 
 class Passes(NamedTuple):

@@ -30,6 +30,12 @@ class TransferQueues:
         arriving = (one.req for one in scheduler.disagg_decode_transfer_queue.queue)
         return _holds(arriving, req) or _holds(scheduler.waiting_queue, req)
 
+    @property
+    def held(self) -> list[Any]:
+        """The requests of a decode side whose transfer was aborted, but whose pages may still be written."""
+        queue = self._scheduler.disagg_decode_transfer_queue if self._mode == DECODE else None
+        return [entry[0].req for entry in getattr(queue, "_deferred_releases", ())]
+
     def awaits_kv(self, req: Any) -> bool:
         """Whether a request of a decode side has not run on its KV, or its KV was set aside by a retraction."""
         return self.is_arriving(req) or _holds(self._retracted, req)

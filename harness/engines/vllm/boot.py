@@ -23,6 +23,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "PauseState": ("v1.core.sched.interface:PauseState",),
     "Request": ("v1.request:Request",),
     "FinishReason": ("v1.engine:FinishReason",),
+    "LoRARequest": ("lora.request:LoRARequest",),
     "SamplingParams": ("sampling_params:SamplingParams",),
     "StructuredOutputManager": ("v1.structured_output:StructuredOutputManager",),
     "KVCacheConfig": ("v1.kv_cache_interface:KVCacheConfig",),

@@ -1,7 +1,7 @@
 """The configuration of a vLLM engine core, its draws and its limits; imports nothing of vLLM."""
 
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import msgspec
 
@@ -179,6 +179,8 @@ class VllmConfig(Settings, frozen=True):
             return LOAD_LATE, STORE_LATE
         return (LOAD_FAILS, LOAD_LATE) if self.late_loads else ()
 
+    options: ClassVar[Sequence[str]] = ("adapter", "prompt_logprobs")  # of a request
+
     @property
     def shape(self) -> Shape:
         pools = [Pool("blocks", self.num_blocks, group.window, group.has_states) for group in self.groups]
@@ -187,7 +189,12 @@ class VllmConfig(Settings, frozen=True):
         sizes = (self.block_size, pools, self.chunk_len, self.max_running_requests, self.max_context_len)
         slow = LOAD_LATE if self.cpu_chunks else ""
         return Shape(
-            *sizes, unused=unused, uses_before_backup=int(self.cpu_chunks > 0), slow_copy=slow, samples=self.seeds
+            *sizes,
+            unused=unused,
+            uses_before_backup=int(self.cpu_chunks > 0),
+            slow_copy=slow,
+            samples=self.seeds,
+            options=self.options,
         )
 
 

@@ -106,6 +106,8 @@ class _Recorder:
 
 
 def _added(request: Any) -> Call:
+    if request.lora_request is not None or request.sampling_params.prompt_logprobs is not None:
+        raise NoProgram("a request of the op-log has an adapter or asks for prompt_logprobs, and a program has neither")
     return {
         "name": "add",
         "request_id": request.request_id,

@@ -60,6 +60,8 @@ class VllmRequests(Clients[VllmRequest]):
         if len(tokens) + submission.max_new_tokens > self._config.max_context_len:
             self.reject(number, submission, "too long")
             return number, None
+        has_adapter = submission.adapter and "adapter" in self._config.options
+        salt = submission.salt if has_adapter else submission.namespace
         req = self._release.make(
             "Request",
             request_id=str(number),
@@ -68,11 +70,16 @@ class VllmRequests(Clients[VllmRequest]):
             pooling_params=None,
             arrival_time=float(number),
             priority=-submission.priority,
-            cache_salt=str(submission.namespace) if submission.namespace else None,
+            cache_salt=str(salt) if salt else None,
+            lora_request=self._adapter(submission.adapter) if has_adapter else None,
             block_hasher=hasher,
         )
         self.add(VllmRequest(number, req, submission.namespace))
         return number, req
+
+    def _adapter(self, number: int) -> Any:
+        name = str(number)  # as another client may name its salt
+        return self._release.part("LoRARequest")(lora_name=name, lora_int_id=number, lora_path=name)
 
     def take(self, number: int, output: Any) -> None:
         """An output of the engine core for one request; those for a request that its client aborted are dropped."""
@@ -101,5 +108,6 @@ class VllmRequests(Clients[VllmRequest]):
             temperature=0.0 if submission.seed is None else 1.0,
             seed=submission.seed,
             logprobs=None if submission.seed is None else 0,  # of the sampled token
+            prompt_logprobs=1 if submission.prompt_logprobs and "prompt_logprobs" in self._config.options else None,
             detokenize=False,
         )

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
@@ -56,6 +56,8 @@ class CpuConfig(VllmConfig, frozen=True):
     max_context_len: Annotated[int, within(8, MAX_CONTEXT_LEN), Drawn((256, 160, 320))] = 320
     chunk_len: Annotated[int, within(1, 65536), Drawn((64, 32, 48, 128))] = 64
     seeds: Annotated[bool, Drawn((False, False, True))] = False
+
+    options: ClassVar[Sequence[str]] = ()  # the worker has no adapters
 
     def __post_init__(self) -> None:
         if self.block_size % BLOCK_MULTIPLE:

@@ -111,7 +111,7 @@ def sent_pages_are_held(change: Transition) -> Evidence:
             yield found(request_ref(event.request_id), HandoverCode.SENT_FOREIGN_PAGES, **values)
 
 
-@invariant(When.OP, needs=("records", "Reserved"), on=(Filled,))
+@invariant(When.OP, needs=("records",), on=(Filled,))
 def filled_pages_were_reserved(change: Transition) -> Evidence:
     """KV that arrives from the other engine is written to the pages that were reserved for these page indices."""
     reserved = {event.request_id for event in change.events_of(Reserved)}

@@ -1,15 +1,15 @@
 """The link between a prefill and a decode side, and the configurations that can be linked."""
 
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.faults import FaultPlan
 from swarden.harness.engines.sglang.config import DECODE, LINK_FAULTS, PREFILL, SglangConfig
-from swarden.harness.engines.sglang.link import DELAY_POLLS, SglangLink, TransferMemory
+from swarden.harness.engines.sglang.link import DELAY_POLLS, LATE_STEPS, SglangLink, TransferMemory
 from swarden.harness.engines.sglang.target import SglangTarget
-from swarden.harness.kit.stand_ins import Silent
 from swarden.harness.kit.tags import TagMemory
 
 PAGE = 2
@@ -18,8 +18,10 @@ PAGE = 2
 def linked(fault=None):
     """A link with one room: two pages and one windowed page are sent, and both sides' memories."""
     faults = FaultPlan(LINK_FAULTS)
-    pools = [(TagMemory(3, PAGE), TagMemory(3, PAGE)) for _ in range(2)]
-    ends = [TransferMemory(tags, SimpleNamespace(), faults, Silent().copied_in) for tags in pools]
+    ends = [
+        TransferMemory((TagMemory(3, PAGE), TagMemory(3, PAGE)), SimpleNamespace(), faults, list[NamedTuple]().append)
+        for _ in range(2)
+    ]
     for memory in ends[0].tags:
         memory.write(range(PAGE, 8), range(PAGE, 8))
     link = SglangLink()
@@ -63,6 +65,20 @@ def test_failed_transfer_writes_nothing():
 
     assert not link.is_complete(room)
     assert [*received.read(range(8))] == [0] * 8
+
+
+def test_late_pages_of_an_aborted_transfer_are_written_before_the_acknowledgement():
+    """Without the fault nothing is written after an abort, and the acknowledgement comes at once."""
+    link, room, (_, (received, _)) = linked("link.late")
+    at_acknowledgement = []
+    link.abort(room)
+    link.acknowledge(room, lambda: at_acknowledgement.append([*received.read([6])]))
+
+    for _ in range(LATE_STEPS):
+        assert at_acknowledgement == []
+        link.pass_time()
+    assert at_acknowledgement == [[2]]
+    assert not link.is_complete(room)
 
 
 def test_sides_with_other_page_sizes_cannot_be_linked():
