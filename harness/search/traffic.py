@@ -216,7 +216,7 @@ def ops_of(draw: st.DrawFn, kind: str, requests: Requests) -> tuple[Op, ...]:
             pools = max(1, len(shape.pools))
             return (Pressure(pool=draw(st.integers(0, pools - 1)), pages=draw(one_option(*PRESSURE_PAGES))),)
         case "pause":
-            return draw(pauses())
+            return draw(pauses(load))
         case "accept":
             return (draw(acceptances()),)
         case "trouble":
