@@ -224,6 +224,9 @@ class Worker(RunListener):
         self._run.features.begin(op)
         return True
 
+    def leave_uncounted(self) -> None:
+        self._run = self._run._replace(is_counted=False)
+
     def on_op(self, driver: Driver) -> None:
         self._beat(self.next_run)
 

@@ -93,7 +93,8 @@ class Finding:
 class Tallies:
     """The counts over all runs of a campaign.
 
-    Runs of the corpus add nothing to `runs`, `ops`, `noops`, `probes` and `machine_runs`, which judge random traffic.
+    Runs of the corpus add nothing to `runs`, `ops`, `noops`, `probes` and `machine_runs`, which judge random traffic;
+    runs of a short list of ops add to `runs` alone of these.
     `rechecked` counts the runs that were made a second time, to detect nondeterminism.  `failures` counts the failed
     runs by fingerprint, but not those of known bugs, which `known` counts by the names of the bugs; `probes` by probe
     the runs that reached it, `evaluated` and `not_applicable` by invariant the transitions, `fired` by fault how often
