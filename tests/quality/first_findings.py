@@ -76,11 +76,15 @@ def searches_in(path: Path) -> list[Search]:
 
 
 def search_all(out: Path, mutants: Sequence[Mutant], seeds: Sequence[int]) -> None:
-    """Append each search that the file does not have."""
+    """Append each search that the file does not have.
+
+    A bug has seeds of its own: with the same ones all searches have the same runs, and all gain by a lucky one.
+    """
     prepare_process()
     Worker(Plan(OWN, PROFILES["smoke"], 0, inf, max_runs=4), lambda _: None).work()  # the tables of Hypothesis
     done = {(one.bug, one.seed) for one in searches_in(out)}
-    jobs = [(mutant, seed) for seed in seeds for mutant in mutants if (mutant.id, seed) not in done]
+    own = {(mutant.id, seed): len(LISTED) * seed + LISTED.index(mutant) for mutant in mutants for seed in seeds}
+    jobs = [(one, own[one.id, seed]) for seed in seeds for one in mutants if (one.id, own[one.id, seed]) not in done]
     with out.open("a") as file:
         for (mutant, seed), ended in run_jobs(jobs, search_once, workers=1):
             if isinstance(ended, JobDeath) and not ended.has_hung:
