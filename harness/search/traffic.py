@@ -77,7 +77,7 @@ NEEDS: Mapping[str, type[Op]] = {  # by kind: the op that the machine must suppo
 }
 ALWAYS = ("submit", "step")  # kinds that no run leaves out
 INSTEAD = {"rewind": "talk"}  # of a load, for an engine that lacks the kind
-IS_LIST = (False, True, True, True)  # such a run takes a twentieth of the time of another one
+IS_LIST = (False, True)  # a list takes a twentieth of the time of another run
 MOST_SINGLE_OPS = 12
 ACCEPTS: Kinds = ("accept",) * 2  # beside a mix, if the configuration has drafts
 
@@ -110,7 +110,7 @@ class Requests(NamedTuple):
 class EngineTraffic(Machine):
     """One rule draws an op, or a scene, of a random kind.
 
-    Three of four runs have a short list of single ops.  Of the others, half have a random set of kinds, each as often
+    Half of the runs have a short list of single ops.  Of the others, half have a random set of kinds, each as often
     as the others (swarm testing), and sometimes make steps between two kinds.  The other half have a mix of kinds with
     weights, and the kinds of their load.
     """
