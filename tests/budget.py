@@ -97,6 +97,8 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (180, "failures of known bugs, verified by their fixes"),
         (60, "a fix that kills the process is named, and not tried again"),
         (20, "laws whose events never came are named"),
+        (20, "a campaign that reaches nothing new says so"),
+        (20, "runs of a short list of ops; ops while an engine is paused; relatives of prompts that are gone"),
         (40, "each fix tried alone, bugs behind known ones, and logs whose shrink leads to another bug"),
     ],
     "harness/nightly": [
@@ -224,6 +226,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (960, "moved: the parts of our engine and their naive models, of harness/components"),
         (420, "moved: engines that are perturbed, of harness/perturbed and harness/bench"),
         (840, "moved: generic mutation, of harness/mutants/generic, harness/commands and tests/harness"),
+        (120, "the CPU seconds until each listed bug is found, on two trees, and a paired test"),
     ],
 }
 
