@@ -100,7 +100,12 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "the test of any op-log"),
     ],
     "harness/engines/own/mutants": [(10, "accepted drafts that are not kept")],
-    "harness/engines/demo": [(200, "the engine of the demo and its target, which were tests/your_engine")],
+    "src": [(20, "mutants of a user's engine")],
+    "harness/bench": [(120, "a search from a cold start beside a machine written by hand with Hypothesis")],
+    "harness/engines/demo": [
+        (200, "the engine of the demo and its target, which were tests/your_engine"),
+        (60, "ten bugs of the demo's engine, for the benchmark of a cold start"),
+    ],
     "harness/engines/own": [
         (300, "moved: limits, the memory walk and copies, of harness/components"),
         (200, "our engine as the strict check needs it: terms, holders; was in harness/strict"),
