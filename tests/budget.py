@@ -89,7 +89,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "the calls that a release gets, for a program that makes the same ones"),
         (20, "the symptoms that such a program shows"),
     ],
-    "src": [(100, "swarden.kit, the public names for targets")],
+    "src": [(100, "swarden.kit, the public names for targets"), (20, "mutants of a target")],
     "harness/search": [
         (20, "options of requests"),
         (220, "every engine has the loads and the scenes that only ours had"),
@@ -113,7 +113,11 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (10, "requests that are preempted or passed over in vain"),
         (30, "transfers that wait for what is not sent, and backups that are not made"),
     ],
-    "harness/engines/demo": [(200, "the engine of the demo and its target, which were tests/your_engine")],
+    "harness/bench": [(120, "a search from a cold start beside a machine written by hand with Hypothesis")],
+    "harness/engines/demo": [
+        (200, "the engine of the demo and its target, which were tests/your_engine"),
+        (60, "ten bugs of the demo's engine, for the benchmark of a cold start"),
+    ],
     "harness/engines/own": [
         (300, "moved: limits, the memory walk and copies, of harness/components"),
         (200, "our engine as the strict check needs it: terms, holders; was in harness/strict"),

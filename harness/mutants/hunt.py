@@ -256,7 +256,7 @@ def search_for(mutant: Mutant, plan: Plan, seconds: float, on_run: Callable[[], 
 def _fails_without(mutant: Mutant, finding: Finding) -> bool:
     """Whether the engine has this failure of its own; called while the mutant is planted."""
     header = msgspec.structs.replace(finding.log.header, mutant=None)
-    with mutant.patch.removed():
+    with mutant.removed():
         failure = run_log(OpLog(header, finding.log.ops)).failure
     return failure is not None and finding.fingerprint in failure.fingerprints
 
