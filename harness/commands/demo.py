@@ -13,7 +13,7 @@ from swarden.harness.commands.replay import replay
 from swarden.harness.commands.show import show
 from swarden.harness.core.exit_codes import ExitCode
 
-ENGINE, SEED = "demo", 1
+ENGINE, SEED = "demo", 2
 OPENING = (
     "This engine serves requests with paged KV memory. An abort leaks a block, which no answer shows; after enough "
     "aborts the server is out of memory. Random traffic, with a check of all memory after each engine step, finds the "
