@@ -47,7 +47,7 @@ class Features:
 
     def kinds(self) -> frozenset[int]:
         """The events, and the moves between queues, as such hashes: few enough that a campaign can have all of them."""
-        named = [one for one in self._counts if isinstance(one[0], str)]
+        named = [one for one in self._counts if one and isinstance(one[0], str)]
         return frozenset(crc32(repr(one if one[0] == "place" else one[1]).encode()) for one in named)
 
 

@@ -189,10 +189,9 @@ class Outcome:
             lines.append(f"not exercised by machine {self.plan.machine}: {len(laws)} laws, {len(faults)} faults")
         if self.never_due:
             lines.append(f"never due, because none of their events came: {', '.join(self.never_due)}")
-        if self.result.reached.runs_since_new >= PLATEAU_SHARE * tallies.runs and not self.why_not_judged:
-            lines.append(
-                f"plateau: no new event or move of a request in {counted(self.result.reached.runs_since_new, 'run')}"
-            )
+        since_new = self.result.reached.runs_since_new
+        if tallies.runs >= self.plan.profile.min_runs and since_new >= PLATEAU_SHARE * tallies.runs:
+            lines.append(f"plateau: no new event or move of a request in {counted(since_new, 'run')}")
         boot = max(self.result.boots, default=0.0)
         lines += [f"boot {boot:.1f} s in each worker, not counted"] if boot >= SHORTEST_BOOT_S else []
         rate = tallies.steps / seconds if seconds else 0.0

@@ -13,17 +13,19 @@ class LeafCode(Code):
     DEAD = "keeps {pages} pages, but no prompt matches beyond {start}, where it begins, and it is not locked"
 
 
-def is_one_engine_without_host(change: Transition) -> bool:
-    return not change.after.host_pools and change.after.limits.role == BOTH
+def has_no_host_and_no_states(change: Transition) -> bool:
+    """Is it one engine, without a host tier and without states?"""
+    after = change.after
+    return not after.host_pools and after.limits.role == BOTH and not any(one.has_states for one in after.components)
 
 
-@invariant(When.OP, needs=("nodes",), given=is_one_engine_without_host)
+@invariant(When.OP, needs=("nodes",), given=has_no_host_and_no_states)
 def cached_leaves_can_be_matched(change: Transition) -> Evidence:
     """A prompt can match into each leaf of the tree, or the leaf is locked.
 
-    A leaf that has lost its window keeps its other pages for nobody (sglang pull 29369).  Our engine keeps
-    such a leaf until it is evicted where the host has dropped the copy of a window, and where a decode side has evicted
-    a state of a leaf that was locked for its other pages: so this is not judged with a host tier, nor in a pair.
+    The other pages of a leaf that has lost its window cannot be used (sglang pull 29369).  Our engine keeps such a leaf
+    until it is evicted where the host has dropped the copy of a window, and where the state of a leaf was evicted while
+    it was locked for its other pages: so this is not judged with a host tier, with states, or in a pair.
     """
     after = change.after
     for node in after.nodes or ():

@@ -61,7 +61,7 @@ def work_makes_progress(change: Transition) -> Evidence:
 def drained_engine_is_empty(change: Transition) -> Evidence:
     """After a drain every unit is free, and no request, record, lock, node, pass, session or copy job is left.
 
-    Each accepted request has ended for its client.
+    Each accepted request has ended for its client, unless that has aborted it.
     """
     after = change.after
     for pool in after.pools:
@@ -70,7 +70,7 @@ def drained_engine_is_empty(change: Transition) -> Evidence:
     for request in after.requests or ():
         yield found(request_ref(request.id), ProgressCode.REQUEST_LEFT, place=request.place)
     for request_id, expected in change.reference.expectations.items():
-        if expected.reason is None and request_id not in after.request_by_id:
+        if expected.reason is None and not expected.is_aborted and request_id not in after.request_by_id:
             yield found(request_ref(request_id), ProgressCode.REQUEST_UNANSWERED)
     for record in after.records or ():
         yield found(owner_ref(record.owner), ProgressCode.RECORD_LEFT, row=record.row)
