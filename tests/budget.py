@@ -110,6 +110,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     ],
     "harness/engines/vllm": [
         (20, "adapters and prompt log-probabilities as options of a request"),
+        (20, "blocks that are held outside the engine"),
         (20, "groups of layers in any order, also several of full attention"),
         (40, "op-logs of a server have its order of arrivals and its retention of cached blocks"),
         (20, "a runner and a device of another build"),
