@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from swarden.invariants.events import Dropped, Event, Split, Stored, Uprooted
+from swarden.invariants.events import Dropped, Event, Rooted, Split, Stored, Uprooted
 
 DEVICE, HOST = "device", "host"
 
@@ -69,6 +69,8 @@ class KVEvents:
 
     def notice(self, event: Event) -> None:
         match event:
+            case Rooted():
+                self._learn(event)
             case Stored():
                 self._append(self._stored(event))
             case Dropped():
@@ -88,18 +90,24 @@ class KVEvents:
         self._queue.append(event)
 
     def _stored(self, event: Stored) -> BlockStored:
-        before = self._hashes.get(event.parent, ())
-        parent_hash = before[-1] if before else None
-        if event.node not in self._hashes:
-            self._hashes[event.node] = list(self._chain(event, parent_hash))
+        parent_hash = self._learn(event)
         tier, hashes = HOST if event.on_host else DEVICE, tuple(self._hashes[event.node])
         return BlockStored(
             event.component, tier, hashes, parent_hash, tuple(event.key), self._page_size, event.namespace
         )
 
-    def _chain(self, event: Stored, parent_hash: str | None) -> Iterator[str]:
-        """A hash per page, of its tokens and of the previous hash."""
-        tokens, above = iter(event.key), parent_hash or f"namespace {event.namespace}"
-        while page := list(islice(tokens, self._page_size)):
-            above = hashlib.blake2b(f"{above} {page}".encode(), digest_size=16).hexdigest()
-            yield above
+    def _learn(self, event: Rooted | Stored) -> str | None:
+        """Compute the hashes of a node's pages, also of one that never holds units; returns that of the page before."""
+        before = self._hashes.get(event.parent, ())
+        parent_hash = before[-1] if before else None
+        if event.node not in self._hashes:
+            self._hashes[event.node] = list(page_hashes(event.key, parent_hash, event.namespace, self._page_size))
+        return parent_hash
+
+
+def page_hashes(tokens: Sequence[int], parent_hash: str | None, namespace: int, page_size: int) -> Iterator[str]:
+    """A hash per page, of its tokens and of the previous hash, or of the namespace before the first page."""
+    rest, above = iter(tokens), parent_hash or f"namespace {namespace}"
+    while page := list(islice(rest, page_size)):
+        above = hashlib.blake2b(f"{above} {page}".encode(), digest_size=16).hexdigest()
+        yield above

@@ -6,12 +6,15 @@ from typing import ClassVar
 from swarden.engine_under_test.ports import Link, Message
 from swarden.fakes.faults import Faults
 
+Damage = Callable[[Message], Message | None]
+
 
 class UnsteadyLink:
     """Wraps one end of a link.
 
     Each message that is sent is one crossing, and each `receive` with messages.  `damaged` is the message with one bit
-    flipped, None where the damage is detected.
+    flipped, None where the damage is detected.  `count` is called with each message: with 1 for each time that it is
+    sent or duplicated, also if it is lost, and with -1 for each time that it is received.
     """
 
     FAULTS: ClassVar = {
@@ -23,13 +26,15 @@ class UnsteadyLink:
         "link.down": "messages that are sent are dropped, and messages from the other end arrive later",
     }
 
-    def __init__(self, steady: Link, plan: Faults, damaged: Callable[[Message], Message | None]) -> None:
+    def __init__(self, steady: Link, plan: Faults, damaged: Damage, count: Callable[[Message, int], object]) -> None:
         self._steady = steady
         self._plan = plan
         self._damaged = damaged
+        self._count = count
         self._delayed: list[Message] = []
 
     def send(self, message: Message) -> None:
+        self._count(message, 1)
         if self._plan.fires("link.down") or self._plan.fires("link.drop"):
             return
         arriving: Message | None = self._damaged(message) if self._plan.fires("link.corrupt") else message
@@ -37,6 +42,7 @@ class UnsteadyLink:
             return
         self._steady.send(arriving)
         if self._plan.fires("link.duplicate"):
+            self._count(arriving, 1)
             self._steady.send(arriving)
 
     def reject(self, detail: str) -> None:
@@ -56,4 +62,6 @@ class UnsteadyLink:
         if not self._delayed or self._plan.fires("link.down") or self._plan.fires("link.delay"):
             return []
         messages, self._delayed = self._delayed, []
+        for message in messages:
+            self._count(message, -1)
         return messages[::-1] if len(messages) > 1 and self._plan.fires("link.reorder") else messages

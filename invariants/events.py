@@ -489,6 +489,17 @@ class CopyBegan(NamedTuple):
     pages: Sequence[tuple[str, Sequence[int], Sequence[int]]]
 
 
+class CopiedIn(NamedTuple):
+    """A copy begins to write KV that no pass computed to `units`, for `owner`; with id 0 only its kind is known.
+
+    The KV comes from the host, from another engine, or from what was set aside.
+    """
+
+    pool: str
+    units: tuple[int, ...]
+    owner: Owner
+
+
 class CopyEnded(NamedTuple):
     """A copy was acknowledged; if it has failed for the reason `failure`, the content that it wrote is undefined."""
 
@@ -778,13 +789,22 @@ class Flushed(NamedTuple):
     """A flush begins, which drops all unlocked cached pages."""
 
 
+class Rooted(NamedTuple):
+    """A node with the tokens `key` is in the tree, behind `parent` (0: a root), and has no units yet."""
+
+    node: int
+    parent: int
+    namespace: int
+    key: Sequence[int]
+
+
 class Uprooted(NamedTuple):
     """A node is no longer in the tree."""
 
     node: int
 
 
-OF_OBSERVERS = frozenset({Submitted, AbortAsked, CloseAsked, StepBegan, StepEnded, Flushed, Uprooted})
+OF_OBSERVERS = frozenset({Submitted, AbortAsked, CloseAsked, StepBegan, StepEnded, Flushed, Rooted, Uprooted})
 
 # A request releases its record.  So do the requests of a pass that Failed, and at Paused those with a record.
 RECORD_RELEASES = (Finished, Retracted, RanOut, Preempted, GaveWay)

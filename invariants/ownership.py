@@ -1,13 +1,20 @@
 """The owner of each unit at each event of a step: the events, replayed over the state before the step."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from swarden.invariants.events import (
+    BACKUP_KIND,
+    FENCE_KIND,
+    HANDOVER_KIND,
+    LOAD_KIND,
     REQUEST_KIND,
     SESSION_KIND,
     TREE_KIND,
     Completed,
+    CopiedIn,
+    CopyBegan,
+    Filled,
     Freed,
     Given,
     Owner,
@@ -16,13 +23,14 @@ from swarden.invariants.events import (
 )
 from swarden.invariants.view import FENCE, FREE, Snapshot
 
-MOVES = frozenset({Taken, Given, Freed, Written, Completed})  # the events that are replayed
+MOVES = frozenset({Taken, Given, Freed, Written, Completed, CopiedIn, CopyBegan, Filled})  # they are replayed
+SHARED_KINDS = ("free", FENCE_KIND, TREE_KIND)  # of units that are not private to a holder
 
 
 class Misplaced(NamedTuple):
     """A unit that an event moved or wrote, and its owner at that time (None: none, or the pool has no such unit)."""
 
-    event: Taken | Given | Freed | Written
+    event: Taken | Given | Freed | Written | CopiedIn
     unit: int
     owner: Owner | None
 
@@ -33,6 +41,7 @@ def misplaced_units(before: Snapshot, events: Sequence[NamedTuple], after: Snaps
     All nodes of the tree count as one owner here.
     """
     owners = {pool.name: dict(pool.owner_of) for pool in before.pools}
+    taken: set[tuple[str, int]] = set()
     fences = Fences(before, events, after)
     found: list[Misplaced] = []
     for event in events:
@@ -50,6 +59,7 @@ def misplaced_units(before: Snapshot, events: Sequence[NamedTuple], after: Snaps
             if (owner_of := owners.get(event.pool)) is not None:
                 _check_owner(event, event.units, FREE, owner_of, found)
                 _set_owner(event, event.units, event.owner, owner_of, found)
+                taken.update([(event.pool, unit) for unit in event.units])
         elif type(event) is Freed:
             if (owner_of := owners.get(event.pool)) is not None:
                 _check_owner(event, event.units, event.owner, owner_of, found)
@@ -60,7 +70,36 @@ def misplaced_units(before: Snapshot, events: Sequence[NamedTuple], after: Snaps
                 _set_owner(event, event.units, event.to_owner, owner_of, found)
         elif type(event) is Completed:
             fences.complete(event.launch, owners)
+        else:
+            found += [
+                Misplaced(copied, unit, owner)
+                for copied in _copied_in(event, after)
+                for unit in copied.units
+                if not _may_copy(copied, owner := owners[copied.pool].get(unit), (copied.pool, unit) in taken)
+            ]
     return found
+
+
+def _copied_in(event: NamedTuple, after: Snapshot) -> Iterator[CopiedIn]:
+    """What the begin of a copy, or the arrival of pages, writes in each pool."""
+    if isinstance(event, CopiedIn):
+        yield event
+    elif isinstance(event, Filled):
+        yield CopiedIn(event.pool, event.pages, Owner(HANDOVER_KIND, event.request_id))
+    elif isinstance(event, CopyBegan):
+        owner = Owner(BACKUP_KIND if event.to_host else LOAD_KIND, event.job)
+        for pool, here, there in event.pages:
+            written = (after.host_pool_of[pool], there) if event.to_host else (pool, here)
+            yield CopiedIn(written[0], tuple(written[1]), owner)
+
+
+def _may_copy(event: CopiedIn, owner: Owner | None, is_new: bool) -> bool:
+    """May a copy write a unit of this owner?  A new unit was taken in this step; the tree may have it already."""
+    if owner is None:
+        return False
+    if owner.kind in SHARED_KINDS:
+        return is_new and owner.kind == TREE_KIND
+    return owner == event.owner or not event.owner.id
 
 
 class Fences:

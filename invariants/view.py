@@ -308,6 +308,8 @@ OPTIONAL_PARTS = (
     "sessions",
     "peer_maps",
     "cached_blocks",
+    "awaited",
+    "delivered",
 )
 
 
@@ -333,7 +335,11 @@ def _missing(are_missing: tuple[bool, ...], unreported: frozenset[str]) -> froze
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One engine between two steps; `host_pools` are, per component, the names of the pools for copies on the host."""
+    """One engine between two steps; `host_pools` are, per component, the names of the pools for copies on the host.
+
+    `awaited` and `delivered` are of transfers between engines.  An awaited page that its record does not have is a 0.
+    A message that was lost is never read.
+    """
 
     step: int
     limits: Limits
@@ -351,6 +357,8 @@ class Snapshot:
     host_pools: Sequence[str] = ()
     sessions: tuple[SessionView, ...] | None = None
     cached_blocks: tuple[CachedBlocks, ...] | None = None
+    awaited: Mapping[int, tuple[Sequence[int], ...]] | None = None  # units whose KV arrives: by request, per component
+    delivered: frozenset[int] | None = None  # requests whose KV was all sent; the other side has read each message
     is_loading: bool = False  # a load that is not in `copy_jobs` is in progress, and requests may wait for it
     unreported: frozenset[str] = frozenset()  # the names of the types of events that this engine never reports
 
@@ -407,6 +415,8 @@ class Snapshot:
             self.sessions,
             self.peer_maps or None,
             self.cached_blocks,
+            self.awaited,
+            self.delivered,
         )
         return _missing(tuple([part is None for part in parts]), self.unreported)
 

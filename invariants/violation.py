@@ -1,14 +1,15 @@
 """A violation as data: its subject, a code for the way in which the claim is broken, and the values that show it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple, Self
 
 from swarden.invariants.events import REQUEST_KIND, TREE_KIND, Owner
-from swarden.invariants.view import PoolView
+from swarden.invariants.view import ComponentView, PoolView
 
 NODE = "node"
-POOL = "pool"
+POOL, GROUP = "pool", "group"
+WHOLES = frozenset({POOL, GROUP})  # the kinds of subjects that name a pool and no unit of it
 
 
 class Code(Enum):
@@ -27,7 +28,10 @@ class Code(Enum):
 
 
 class Ref(NamedTuple):
-    """A subject of a violation: a unit of `pool`, a whole pool, a request, a node, a session, a launch…"""
+    """A subject of a violation: a unit of `pool`, a whole pool, a request, a node, a session, a launch…
+
+    A group of layers is a component, by its index, of a pool that several share.
+    """
 
     kind: str
     id: int = 0
@@ -68,6 +72,13 @@ def unit_ref(pool: PoolView, unit: int) -> Ref:
 
 def pool_ref(name: str) -> Ref:
     return Ref(POOL, pool=name)
+
+
+def component_ref(components: Sequence[ComponentView], index: int) -> Ref:
+    """The pool of a component; its group of layers if components share the pool."""
+    pool = components[index].pool
+    is_shared = sum(one.pool == pool for one in components) > 1
+    return Ref(GROUP, index, pool) if is_shared else pool_ref(pool)
 
 
 def request_ref(request_id: int) -> Ref:

@@ -102,6 +102,7 @@ MAY_BE_LARGE = {  # with the reason
     "Component": "one interface, a method for each question of the engine to the layers of one kind",
     "EnginePort": "one port with all calls to an engine",
     "KnownBug": "a field for each key of its file",
+    "Result": "a field for each part of the result of a campaign",
     "Tallies": "a field for each count",
     "Target": "one contract, mostly defaults",
     "OwnTarget": "it has every part of that contract",

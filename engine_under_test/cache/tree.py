@@ -15,7 +15,7 @@ from swarden.engine_under_test.cache.node import HostSide, Node
 from swarden.engine_under_test.components import Component
 from swarden.engine_under_test.ports import Observer
 from swarden.engine_under_test.units import borders, overlap
-from swarden.invariants.events import Dropped, Recovered, Split, Stored, Uprooted
+from swarden.invariants.events import Dropped, Recovered, Rooted, Split, Stored, Uprooted
 
 Pools = tuple[str, ...]
 
@@ -307,6 +307,8 @@ class RadixTree:
         for begin, stop in pairwise(sorted(cuts)):
             handles = list(incoming.handles[begin // self.page_size : stop // self.page_size])
             parent = self._new_node(parent, begin, list(key[begin:stop]), handles)
+            if self.observer:
+                self.observer.notice(Rooted(parent.id, _parent_id(parent), parent.namespace, parent.key))
             for index, is_given in enumerate(incoming.has(begin, stop)):
                 if is_given:
                     self.set_live(parent, index, live=True)
@@ -333,7 +335,7 @@ class RadixTree:
         assert self.observer, "no observer"
         name = self.components[component].name
         if is_present:
-            parent = node.parent.id if node.parent is not None and node.parent.in_tree else 0
+            parent = _parent_id(node)
             self.observer.notice(Stored(node.id, parent, node.namespace, node.start, node.key, name, on_host))
         else:
             self.observer.notice(Dropped(node.id, len(node.key), name, on_host))
@@ -348,3 +350,8 @@ class RadixTree:
         while step is not None and step.in_tree and step.end >= reach:
             self.candidates.offer(step)
             step = step.parent
+
+
+def _parent_id(node: Node) -> int:
+    """The parent's id, 0 if that is a root."""
+    return node.parent.id if node.parent is not None and node.parent.in_tree else 0

@@ -1,6 +1,6 @@
 """The decode side: it reserves pages for a prompt, receives the prompt's KV, and runs the request from there."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -88,6 +88,10 @@ class DecodeSide(Side):
     @property
     def records(self) -> Sequence[KVRecord]:
         return [incoming.record for incoming in self._transfers.values() if incoming.record is not None]
+
+    @property
+    def awaited(self) -> Mapping[int, Mapping[str, Collection[int]]]:
+        return {incoming.request.id: incoming.missing for incoming in self._transfers.values()}
 
     @property
     def has_work(self) -> bool:

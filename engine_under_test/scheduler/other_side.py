@@ -1,6 +1,6 @@
 """The connection to the peer engine, when two engines serve a request."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from swarden.engine_under_test.cache.record import KVRecord
 from swarden.engine_under_test.request import Ending, Request
@@ -23,6 +23,11 @@ class OtherSide:
     def records(self) -> Sequence[KVRecord]:
         """The records held for transfers; they become free without the scheduler."""
         return ()
+
+    @property
+    def awaited(self) -> Mapping[int, Mapping[str, Collection[int]]]:
+        """By request, and by pool, the page indices that have not arrived."""
+        return {}
 
     @property
     def has_work(self) -> bool:

@@ -8,6 +8,7 @@ import typer
 
 from swarden.harness.bench import (
     disaggregation,
+    from_cold,
     generation,
     idle_host,
     pool_growth,
@@ -33,6 +34,7 @@ class Benchmark(StrEnum):
     PARTS = "parts"
     STRICT = "strict"
     SHRINKING = "shrinking"
+    COLD = "cold"
     GENERATION = "generation"
     HOST = "host"
     SPECULATION = "speculation"
@@ -63,7 +65,8 @@ def bench(
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
 ) -> None:
     """Run the benchmarks: a checked engine step against a step of an empty Hypothesis machine, and its parts; the cost
-    of the strict check; swarden's shrinker against that of Hypothesis; generation against the continuous batching of
+    of the strict check; swarden's shrinker against that of Hypothesis; a search from a cold start against a machine
+    written by hand with Hypothesis; generation against the continuous batching of
     transformers; steps with an idle host tier against steps without one; generation with prompt lookup against
     generation without; two engines linked over TCP against two linked within their process.
 
@@ -79,6 +82,7 @@ def bench(
         Benchmark.PARTS: lambda: _parts(list(dict.fromkeys((OWN, engine)))),
         Benchmark.STRICT: lambda: _strict(pairs, strict_seconds),
         Benchmark.SHRINKING: _shrinking,
+        Benchmark.COLD: _from_cold,
         Benchmark.GENERATION: lambda: _generation(pairs),
         Benchmark.HOST: lambda: _host(pairs),
         Benchmark.SPECULATION: lambda: _speculation(pairs),
@@ -116,6 +120,11 @@ def _strict(pairs: int, seconds: float) -> Measured:
 def _shrinking() -> Measured:
     comparisons = [shrinking.compare(mutant) for mutant in shrinking.MUTANTS]
     return Measured(shrinking.figures(comparisons), shrinking.text(comparisons))
+
+
+def _from_cold() -> Measured:
+    duels = from_cold.measure()
+    return Measured(from_cold.figures(duels), from_cold.text(duels))
 
 
 def _generation(rounds: int) -> Measured:

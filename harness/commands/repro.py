@@ -10,9 +10,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, NamedTuple
 
+import msgspec
 import typer
 
 from swarden.harness.commands.console import ERR, OUT
+from swarden.harness.commands.fuzz import settings_of
 from swarden.harness.commands.versions import check_version
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode
@@ -26,7 +28,8 @@ from swarden.harness.report.known_bug import issue
 from swarden.harness.report.program import program_text
 from swarden.harness.report.story import story_lines
 from swarden.harness.search.findings import test_text
-from swarden.harness.search.verification import DOES_NOT_HELP, Verifier
+from swarden.harness.search.fixed_settings import Settings, with_settings
+from swarden.harness.search.verification import DOES_NOT_HELP, NOT_TRIED, Verifier
 
 SUFFIX = ".oplog"
 BUG = "BUG: "  # how a program begins the line that says what it has shown
@@ -42,19 +45,25 @@ class Form(StrEnum):
 
 
 class Found(NamedTuple):
-    """An op-log on an engine, and the known bug that it shows, if it is one."""
+    """An op-log on an engine, with other `settings`, and the known bug that it shows, if it is one."""
 
     name: str
     path: Path
     engine: str
     bug: KnownBug | None
+    settings: Settings | None = None
 
     @property
     def target(self) -> Target:
         return target_of(self.engine)
 
     def load(self) -> OpLog:
-        return OpLog.load(self.path, engine=self.engine)
+        log = OpLog.load(self.path, engine=self.engine)
+        if not self.settings:
+            return log
+        configs = with_settings(self.target, [self.target.decode(one) for one in log.header.configs], self.settings)
+        encoded = [dict(self.target.encode(one)) for one in configs]
+        return OpLog(msgspec.structs.replace(log.header, configs=encoded), log.ops)
 
 
 class Written(NamedTuple):
@@ -88,6 +97,12 @@ def repro(
     engine: Annotated[
         str | None, typer.Option(help="NAME==VERSION on which it fails; the newest that is installed by default")
     ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="NAME=VALUE", help="another value of a setting, in JSON; the bug must still show"
+        ),
+    ] = None,
     run: Annotated[bool, typer.Option("--run", help="run the program in a process of its own")] = False,
     on: Annotated[str | None, typer.Option(help="with --run: NAME==VERSION, if it is another release")] = None,
     with_fix: Annotated[bool, typer.Option("--with-fix", help="with --run: with the bug's fix")] = False,
@@ -103,6 +118,7 @@ def repro(
     if run and form not in (Form.SCRIPT, Form.PYTEST):
         raise UsageError(f"--run: {form} does not run here; write it --as script")
     found = find(finding, engine)
+    found = found._replace(settings=settings_of(settings or [], [found.engine]))
     if found.bug is None:
         check_not_private(found)
     if with_fix and found.bug is None:
@@ -158,7 +174,7 @@ def find(finding: str, engine: str | None) -> Found:
 
 
 def check_not_private(found: Found) -> None:
-    """Raises UsageError for an op-log of a private bug: its failure passes with the fix, or the fix cannot be tried.
+    """Raises UsageError for an op-log of a private bug: its failure goes with the fix, or the fix cannot be tried.
 
     An op-log that does not fail is refused, too: it can be that of a private bug which this release has not.
     """
@@ -170,11 +186,13 @@ def check_not_private(found: Found) -> None:
         raise UsageError(
             f"{found.path}: does not fail on {found.engine}; name a release on which it does with --engine"
         )
-    cause = Verifier(found.target, log.header.fixes).cause_of(failure, log)
-    not_excluded = [name for name, why in cause.namesakes.items() if why != DOES_NOT_HELP]
-    for name in (*cause.bugs, *not_excluded, *(cause.behind if cause.revealed else ())):
-        if known[name].verdict == PRIVATE:
+    verifier = Verifier(found.target, log.header.fixes)
+    cause = verifier.cause_of(failure, log)
+    for name in [one for one in (*cause.bugs, *cause.namesakes, *cause.behind) if known[one].verdict == PRIVATE]:
+        if name in cause.bugs or verifier.is_cause(name, failure, log, cause.behind):
             raise private_error(name)
+        if (why := cause.namesakes.get(name, DOES_NOT_HELP)) not in (DOES_NOT_HELP, NOT_TRIED):
+            raise UsageError(f"{found.path}: may be of {name}, which is private: {why}; want another release, --engine")
 
 
 def private_error(name: str) -> UsageError:
@@ -258,7 +276,8 @@ def run_program(program: Written, engine: str, fix: str = "") -> Ran:
             )
         except subprocess.TimeoutExpired as error:
             raise UsageError(f"{engine}: the program did not end in {MOST_SECONDS} s; run it by hand") from error
-    lines = (done.stdout if done.returncode in (0, 1) and done.stdout else done.stderr).strip().splitlines()
+    printed = done.stdout if done.returncode in (0, 1) and done.stdout else done.stderr
+    lines = [line for line in printed.strip().splitlines() if not line.startswith(REPLACED)]
     where = f"{target.name} {target.version()}{' with the fix' if fix else ''}"
     replaced = sorted(line.removeprefix(REPLACED) for line in done.stderr.splitlines() if line.startswith(REPLACED))
     how = f"ran on {where} with these stand-ins: {replaced[0]}" if replaced else f"ran for real on {where}"

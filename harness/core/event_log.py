@@ -29,17 +29,19 @@ class EventLog:
         self._events: list[NamedTuple] = []
         self._places: dict[int, str] | None = None  # by the index of an event in _events
         self._decisions: DecisionTracer | None = None
+        self._listeners: list[Listener] = []
         self.notice: Callable[[NamedTuple], None] = self._events.append
         self.add = self._events.append
 
     def forward_to(self, listener: Listener) -> None:
         """Pass each event of `notice` to this listener too; an event of `add` is only kept."""
+        self._listeners.append(listener)
+        self.notice = self._forward
 
-        def notice(event: NamedTuple) -> None:
-            self.add(event)
+    def _forward(self, event: NamedTuple) -> None:
+        self.add(event)
+        for listener in self._listeners:
             listener.notice(event)
-
-        self.notice = notice
 
     def trace(self) -> None:
         """Record the place in the engine's code of each later event; each event costs a walk over the stack."""

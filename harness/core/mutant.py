@@ -1,6 +1,7 @@
 """A mutant: a bug as data, which is planted into the code at run time."""
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
 from swarden.harness.core.patch import Hunk as Hunk  # a file of mutants imports both from here
@@ -12,6 +13,7 @@ class Mutant:
     """One bug.  `source` cites where it occurred; `caught_by` names the invariants or engine errors that may detect it.
 
     Each hunk replaces the healthy text by the broken one.
+    `mends` takes known bugs of the engine away first, so that the mutant is the only one.
     `machine` names the machine whose traffic reaches the bug, `model` the model that its engines run, if any.
 
     A bug of a checker `overlooks` another mutant, and both are planted together.  It is caught if the op-log of the
@@ -25,11 +27,19 @@ class Mutant:
     machine: str = "engine"
     model: str = ""
     overlooks: "Mutant | None" = None
+    mends: tuple[Hunk, ...] = ()
 
     @property
     def patch(self) -> Patch:
-        """Its own hunks, and those of the mutant that it overlooks."""
-        return Patch(self.id, self.hunks + (self.overlooks.patch.hunks if self.overlooks is not None else ()))
+        """What it mends, its own hunks, and those of the mutant that it overlooks."""
+        overlooked = self.overlooks.patch.hunks if self.overlooks is not None else ()
+        return Patch(self.id, self.mends + self.hunks + overlooked)
+
+    @contextmanager
+    def removed(self) -> Iterator[None]:
+        """Run the body without the bug, within `planted`; what it mends stays mended."""
+        with self.patch.removed(), Patch(self.id, self.mends).planted():
+            yield
 
     def planted(self) -> AbstractContextManager[None]:
         """A context in which the bug is in the code; raises StalePatch before any change."""
@@ -38,10 +48,11 @@ class Mutant:
 
 @dataclass(frozen=True, slots=True)
 class Mutants:
-    """The mutants of a module in the order of its calls of `bug`, and the machine and model of those that name none."""
+    """The mutants of a module in the order of its calls of `bug`, and what those have that do not name their own."""
 
     machine: str = "engine"
     model: str = ""
+    mends: tuple[Hunk, ...] = ()
     all: list[Mutant] = field(default_factory=list)
 
     def bug(
@@ -60,6 +71,7 @@ class Mutants:
         """Add a mutant with these hunks; `at`, `healthy` and `broken` are its only one, or its last."""
         if at or not hunks:
             hunks += (Hunk(at, healthy, broken),)
-        mutant = Mutant(id, source, hunks, caught_by, machine or self.machine, model or self.model, overlooks)
+        machine, model = machine or self.machine, model or self.model
+        mutant = Mutant(id, source, hunks, caught_by, machine, model, overlooks, self.mends)
         self.all.append(mutant)
         return mutant

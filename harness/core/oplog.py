@@ -196,6 +196,11 @@ class OpLog:
         except OSError as error:
             raise OpLogError(path, None, f"cannot be written: {error.strerror}", "name another path") from error
 
+    @property
+    def key(self) -> str:
+        """A hash of what is run: the configurations and the ops."""
+        return hashlib.blake2b(msgspec.json.encode((self.header.configs, self.ops)), digest_size=8).hexdigest()
+
     def as_regression(self, expected: str) -> "OpLog":
         """The log as a regression case, which expects this fingerprint: without digests, and not sealed."""
         return OpLog(msgspec.structs.replace(self.header, expected=expected), self.ops)

@@ -212,7 +212,7 @@ def hunt(job: HuntJob, scope: Scope, *, limit_cpu: Callable[[float], None] = _un
         model=mutant.model,
         corpus=scope.corpus,
     )
-    runs, finding = _search(hunted, plan, scope.seconds, lambda: limit_cpu(scope.hang_seconds))
+    runs, finding = search_for(hunted, plan, scope.seconds, lambda: limit_cpu(scope.hang_seconds))
     spent = round(process_time() - start, 3)
     searched = HuntResult(mutant=mutant.id, seed=seed, runs=runs, search_cpu_seconds=spent)
     if finding is None:
@@ -238,7 +238,7 @@ def hunt(job: HuntJob, scope: Scope, *, limit_cpu: Callable[[float], None] = _un
     )
 
 
-def _search(mutant: Mutant, plan: Plan, seconds: float, on_run: Callable[[], None]) -> tuple[int, Finding | None]:
+def search_for(mutant: Mutant, plan: Plan, seconds: float, on_run: Callable[[], None]) -> tuple[int, Finding | None]:
     """The number of runs within these CPU seconds, and the first failure that the engine does not have of its own."""
     start = process_time()
     found: list[Finding] = []
@@ -256,7 +256,7 @@ def _search(mutant: Mutant, plan: Plan, seconds: float, on_run: Callable[[], Non
 def _fails_without(mutant: Mutant, finding: Finding) -> bool:
     """Whether the engine has this failure of its own; called while the mutant is planted."""
     header = msgspec.structs.replace(finding.log.header, mutant=None)
-    with mutant.patch.removed():
+    with mutant.removed():
         failure = run_log(OpLog(header, finding.log.ops)).failure
     return failure is not None and finding.fingerprint in failure.fingerprints
 

@@ -11,7 +11,7 @@ from swarden.harness.report.story import refs_of
 from swarden.invariants.events import REQUEST_KIND, Read
 from swarden.invariants.transition import Transition
 from swarden.invariants.view import RecordView, Snapshot
-from swarden.invariants.violation import NODE, POOL, Ref
+from swarden.invariants.violation import NODE, WHOLES, Ref
 
 MAX_SUBJECTS = 4
 
@@ -44,7 +44,7 @@ def subjects_of(failure: Failure, expected: str | None = None) -> list[Ref]:
     else:
         violations = sorted(failure.violations, key=lambda one: fingerprint(one) != expected)
         refs = [ref for violation in violations for ref in refs_of(violation)]
-    units = [ref for ref in refs if ref.pool and ref.kind != POOL]
+    units = [ref for ref in refs if ref.pool and ref.kind not in WHOLES]
     others = [ref for ref in refs if ref.kind in (REQUEST_KIND, NODE) and ref.id]
     return list(dict.fromkeys([*units, *others]))[:MAX_SUBJECTS]
 

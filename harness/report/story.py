@@ -21,7 +21,7 @@ from swarden.invariants.contracts.admission import AdmissionCode
 from swarden.invariants.events import REQUEST_KIND, Owner
 from swarden.invariants.laws.lifecycle.progress import ProgressCode
 from swarden.invariants.view import NodeView, PoolView
-from swarden.invariants.violation import NODE, POOL, Ref, Violation, owner_ref, request_ref
+from swarden.invariants.violation import NODE, WHOLES, Ref, Violation, owner_ref, request_ref
 
 MAX_SUBJECTS = 4  # of one invariant; the rest are counted
 MAX_INVARIANTS = 3
@@ -179,8 +179,8 @@ def _evidence_lines(violation: Violation, scene: Scene, shown_before: set[str]) 
         return
     if violation.code in KEPT_WAITING:
         yield from scene.passed_over([violation.subject.id])
-    further = [ref for ref in refs_of(violation)[1:] if ref.pool and ref.kind != POOL][:1]
-    wrong = isinstance(place, Ref) and place.kind != POOL  # the slot of another thing has the wrong content
+    further = [ref for ref in refs_of(violation)[1:] if ref.pool and ref.kind not in WHOLES][:1]
+    wrong = isinstance(place, Ref) and place.kind not in WHOLES  # the slot of another thing has the wrong content
     if wrong:
         shown_before.add(subject)
     for ref in further if wrong else (violation.subject, *further):

@@ -6,7 +6,7 @@ from enum import Enum
 from swarden.harness.report.equations import equation_text
 from swarden.invariants.conservation import Conservation
 from swarden.invariants.events import NODE_LETTER, OWNER_KINDS, Owner
-from swarden.invariants.violation import NODE, POOL, Ref, Violation
+from swarden.invariants.violation import GROUP, NODE, POOL, Ref, Violation
 
 LETTERS = {NODE: NODE_LETTER, **{kind: kind[0] for kind in OWNER_KINDS}}  # before the id of a thing
 
@@ -21,6 +21,8 @@ def subject_text(ref: Ref) -> str:
     """As in swa page 17, row 2, request r3, node n7."""
     if ref.kind == POOL:
         return ref.pool
+    if ref.kind == GROUP:
+        return f"group {ref.id} of {ref.pool}"
     if ref.pool:
         return f"{ref.kind} {ref.id}" if ref.pool == f"{ref.kind}s" else f"{ref.pool} {ref.kind} {ref.id}"
     return f"{ref.kind} {LETTERS.get(ref.kind, '')}{ref.id}" if ref.id else ref.kind

@@ -31,7 +31,7 @@ from swarden.harness.search.findings import save_unshrunk
 from swarden.harness.search.fixed_settings import Settings, have_settings, refusal, with_settings
 from swarden.harness.search.machine import Player, RunListener, turns_of
 from swarden.harness.search.profiles import Profile
-from swarden.harness.search.result import Finding, Result
+from swarden.harness.search.result import Finding, Reached, Result
 from swarden.harness.search.run import Run
 from swarden.harness.search.shrink import measure
 from swarden.harness.search.steering import CONFIRMATIONS, Steering
@@ -213,8 +213,7 @@ class Worker(RunListener):
         self._beat(self.next_run)
         with blamed_on(self.target.name, "watch"):
             self._run.watch.look(change)
-        if self.plan.keeps_runs:
-            self._run.features.look(change)
+        self._run.features.look(change)
 
     def before_op(self, op: Op) -> bool:
         if self._is_stopped() or self._steering.steer(op):
@@ -223,6 +222,9 @@ class Worker(RunListener):
             self._running.note(op)
         self._run.features.begin(op)
         return True
+
+    def leave_uncounted(self) -> None:
+        self._run = self._run._replace(is_counted=False)
 
     def on_op(self, driver: Driver) -> None:
         self._beat(self.next_run)
@@ -307,6 +309,7 @@ class Worker(RunListener):
         """Keep a healthy run for the corpus if it has new features."""
         if self._run.replays:
             result.replayed.add(self._run.replays)
+        result.reached = Reached(self._run.features.kinds() - self.result.reached.kinds)
         if self.plan.keeps_runs:
             features = self._run.features.hashes()
             if self._corpus.has_new(features):

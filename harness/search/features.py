@@ -45,6 +45,11 @@ class Features:
         """Each feature with its bucketed count, as a hash that is the same in every process."""
         return frozenset(crc32(repr((one, _bucket(count))).encode()) for one, count in self._counts.items())
 
+    def kinds(self) -> frozenset[int]:
+        """The events, and the moves between queues, as such hashes: few enough that a campaign can have all of them."""
+        named = [one for one in self._counts if isinstance(one[0], str)]
+        return frozenset(crc32(repr(one if one[0] == "place" else one[1]).encode()) for one in named)
+
 
 def _bucket(count: int) -> int:
     """Equal for 1, for 2, for 3, for 4 to 7, for 8 to 15, and so on."""

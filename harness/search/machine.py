@@ -47,6 +47,10 @@ class RunListener(Protocol):
         """Called before the driver applies an op; False skips the op."""
         return True
 
+    def leave_uncounted(self) -> None:
+        """Called in a run whose ops reach rare states by chance only: it says nothing about the traffic."""
+        return
+
     def on_op(self, driver: Driver) -> None: ...
 
     def on_end(self, header: Header, driver: Driver) -> None: ...

@@ -20,6 +20,7 @@ from swarden.harness.search.result import Finding, Result
 from swarden.harness.search.verification import known_lines, names_in, times, upstream_of
 
 NOT_JUDGED = "not judged"
+PLATEAU_SHARE = 0.1  # of the runs of a campaign: if the last ones reach nothing new, more of them hardly will
 SHORTEST_BOOT_S = 0.1  # a shorter boot is not printed
 VERDICTS = {
     ExitCode.FAULT: "internal error",
@@ -169,6 +170,7 @@ class Outcome:
             "owed": self.owed,
             "not_exercised": dict(zip(("laws", "faults"), not_exercised(tallies, self.target), strict=True)),
             "never_due": self.never_due,
+            "runs_since_new": self.result.reached.runs_since_new,
             "diverged": self.diverged,
             "target_faults": [*self.result.target_faults.values()],
         }
@@ -187,6 +189,10 @@ class Outcome:
             lines.append(f"not exercised by machine {self.plan.machine}: {len(laws)} laws, {len(faults)} faults")
         if self.never_due:
             lines.append(f"never due, because none of their events came: {', '.join(self.never_due)}")
+        if self.result.reached.runs_since_new >= PLATEAU_SHARE * tallies.runs and not self.why_not_judged:
+            lines.append(
+                f"plateau: no new event or move of a request in {counted(self.result.reached.runs_since_new, 'run')}"
+            )
         boot = max(self.result.boots, default=0.0)
         lines += [f"boot {boot:.1f} s in each worker, not counted"] if boot >= SHORTEST_BOOT_S else []
         rate = tallies.steps / seconds if seconds else 0.0

@@ -11,7 +11,7 @@ from swarden.harness.core.target import PAIR
 from swarden.harness.search.draws import acceptances, fault_sets, long_recipe, one_option, ordinals
 from swarden.harness.search.loads import LOADS_OF_PAIRS, Kinds, Load
 from swarden.harness.search.machine import Machine
-from swarden.harness.search.scenes import submissions
+from swarden.harness.search.scenes import pauses, submissions
 from swarden.harness.search.traffic import HypothesisDraw, Requests, begin_run, kinds_of, ops_of
 
 PREFILL, DECODE = SIDES = (0, 1)  # the ordinals of the engines
@@ -27,9 +27,10 @@ KINDS: Kinds = (
     *("fit",) * 2,
     *("abort",) * 3,
     *("trouble",) * 2,
-    *("pressure", "flush", "pause", "advance_clock", "drain", "accept"),
+    *("pause",) * 2,
+    *("pressure", "flush", "advance_clock", "drain", "accept"),
 )
-OF_BOTH = ("both", "follow", "mishap", "fit")  # kinds of ops for both sides
+OF_BOTH = ("both", "follow", "mishap", "fit", "pause")  # kinds of ops for both sides
 
 
 class PairTraffic(Machine):
@@ -80,6 +81,8 @@ def ops_of_both(draw: st.DrawFn, kind: str, run: PairTraffic) -> tuple[Op, ...]:
         return draw(follow_ups(load, refuses=(DECODE, REFUSES) in run.mishaps))
     if kind == "fit":
         return *draw(fitting_prompts(run)), *draw(alternating_steps())
+    if kind == "pause" and all(kind in kinds for kinds in run.kinds):
+        return draw(pauses(load, SIDES))
     if kind == "mishap" and run.mishaps:
         side, fault = draw(one_option(*run.mishaps))
         inject = Inject(engine=side, fault=fault, skip=draw(one_option(0, 1, 2, 3)), count=draw(one_option(1, 1, 2, 6)))

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -93,7 +93,8 @@ class Finding:
 class Tallies:
     """The counts over all runs of a campaign.
 
-    Runs of the corpus add nothing to `runs`, `ops`, `noops`, `probes` and `machine_runs`, which judge random traffic.
+    Runs of the corpus add nothing to `runs`, `ops`, `noops`, `probes` and `machine_runs`, which judge random traffic;
+    runs of a short list of ops add to `runs` alone of these.
     `rechecked` counts the runs that were made a second time, to detect nondeterminism.  `failures` counts the failed
     runs by fingerprint, but not those of known bugs, which `known` counts by the names of the bugs; `probes` by probe
     the runs that reached it, `evaluated` and `not_applicable` by invariant the transitions, `fired` by fault how often
@@ -131,6 +132,20 @@ class Tallies:
             del self.failures[fingerprint]
 
 
+class Reached(NamedTuple):
+    """The kinds of events and moves that healthy runs have had (features.py), and the runs since one had a new kind."""
+
+    kinds: frozenset[int] = frozenset()
+    runs_since_new: int = 0
+
+    def with_runs(self, runs: int, kinds: frozenset[int]) -> "Reached":
+        """After further runs, which had these kinds."""
+        return Reached(self.kinds | kinds, 0 if kinds - self.kinds else self.runs_since_new + runs)
+
+
+NOTHING_REACHED = Reached()
+
+
 @dataclass
 class Result:
     """The result of one run, or of all runs of a worker or a campaign; `diverged` describes nondeterministic runs.
@@ -150,11 +165,13 @@ class Result:
     rare: list[RareRun] = field(default_factory=list)
     replayed: set[str] = field(default_factory=set)
     target_faults: dict[str, str] = field(default_factory=dict)
+    reached: Reached = NOTHING_REACHED
     run: tuple[int, int] | None = None  # the seed and the ordinal, if this is the result of one run
 
     def add(self, other: "Result") -> None:
         """Add up the counts; two findings with one fingerprint become one."""
         self.tallies.add(other.tallies)
+        self.reached = self.reached.with_runs(other.tallies.runs, other.reached.kinds)
         self.cpu_seconds += other.cpu_seconds
         self.boots += other.boots
         self.replaced += other.replaced

@@ -12,13 +12,15 @@ from swarden.harness.search.result import Tallies
 class Run(NamedTuple):
     """The current run: its header, the probes that it has reached, and its features.
 
-    `replays` names the log of the corpus that is run; "" for a random run.
+    `replays` names the log of the corpus that is run; "" for a random run.  Of a run that is not counted, the ops and
+    the probes judge nothing.
     """
 
     header: Header
     watch: Watch
     features: Features
     replays: str = ""
+    is_counted: bool = True
 
     def add_to(self, tallies: Tallies, driver: Driver, only_machine: str | None) -> None:
         """Add this run to the tallies; `only_machine` is that of a campaign of one machine."""
@@ -33,6 +35,8 @@ class Run(NamedTuple):
         if self.replays:
             return
         tallies.runs = 1
+        if not self.is_counted:
+            return
         tallies.ops.update(counts.ops)
         tallies.noops.update(counts.noops)
         probes_of = {name: spec.probes for name, spec in self.header.target.machines.items()}

@@ -113,15 +113,37 @@ def flushes(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
     if draw(st.booleans()):
         return (Flush(),)
     request = draw(submissions(load))
-    return request, Drain(), Flush(), request, Step(count=draw(st.integers(1, 4)))
+    again = draw(st.one_of(st.just((request,)), relatives(request)))
+    return request, Drain(), Flush(), *again, Step(count=draw(st.integers(1, 4)))
 
 
 @st.composite
-def pauses(draw: st.DrawFn) -> tuple[Op, ...]:
-    """A pause, in half of the draws some steps, and in three of four draws the resume."""
-    steps = (Step(count=draw(st.integers(1, 3))),) * draw(st.integers(0, 1))
-    ends = (Resume(),) * (draw(st.integers(0, 3)) < 3)
-    return Pause(), *steps, *ends
+def relatives(draw: st.DrawFn, request: Submit) -> tuple[Submit, ...]:
+    """Two or three requests: with the prompt of another one, a part of it, a longer one, or one that branches off."""
+    path = request.recipe.path
+    paths = (path, path[:-1] or path, (*path, 0), (*path[:-1], path[-1] + 1))
+    recipes = [msgspec.structs.replace(request.recipe, path=one) for one in paths]
+    drawn = draw(st.lists(st.sampled_from(recipes), min_size=2, max_size=3))
+    return tuple([msgspec.structs.replace(request, recipe=recipe) for recipe in drawn])
+
+
+@st.composite
+def pauses(draw: st.DrawFn, load: Load, sides: tuple[int, ...] = (0,)) -> tuple[Op, ...]:
+    """A pause of one of the engines, and in three of four draws the resume; between them steps of all, or an op."""
+    paused, other = draw(one_option(*sides)), draw(one_option(*sides))
+    steps = tuple([Step(engine=side, count=draw(st.integers(1, 3))) for side in sides]) * draw(st.integers(0, 1))
+    meanwhile: tuple[Op, ...] = ()
+    if draw(st.booleans()):
+        ops = (
+            Abort(request=draw(ordinals())),
+            AdvanceClock(ms=TIMEOUT_MS),
+            draw(submissions(load)),
+            CloseSession(),
+            Flush(),
+        )
+        meanwhile = (msgspec.structs.replace(draw(st.sampled_from(ops)), engine=other), *steps)
+    ends = (Resume(engine=paused),) * (draw(st.integers(0, 3)) < 3)
+    return Pause(engine=paused), *steps, *meanwhile, *ends
 
 
 @st.composite
@@ -143,7 +165,8 @@ def returns(
 ) -> tuple[Op, ...]:
     """Requests for a prompt whose device pages may be evicted by then, perhaps among others; some may be aborted.
 
-    They may ask for a part of the prompt first.  `faults` are those of the run, `possible` those of the engine.
+    Others may have a part of the prompt, or compete for pages while the host is slow.
+    `faults` are those of the run, `possible` those of the engine.
     """
     first = msgspec.structs.replace(draw(submissions(load)), recipe=draw(recipes()), namespace=0)
     other_submits = draw(st.lists(submissions(load), min_size=1, max_size=3))
@@ -153,13 +176,12 @@ def returns(
     if draw(one_option(True, True, False)):
         prompts, eviction_ops = draw(evicted_prompts(first, shape))
     whole, other = prompts[0], other_submits[0]
-    part = msgspec.structs.replace(whole, recipe=msgspec.structs.replace(whole.recipe, path=whole.recipe.path[:-1]))
     again = draw(
         st.sampled_from(
             (
                 prompts,
-                (whole, whole),
-                (part, whole),
+                draw(relatives(whole)),
+                draw(relatives(whole)),
                 (whole, whole, other),
                 (other, *prompts, other_submits[-1]),
             )
@@ -172,7 +194,8 @@ def returns(
     interruptions: tuple[Op, ...] = ()
     if trouble == (slow,):  # during the load, when the earlier requests have ended
         aborts = (Abort(request=draw(st.integers(0, 2))),) * min(2, len(again))
-        interruptions = draw(st.sampled_from((aborts, aborts, (Pause(), Resume()), ())))
+        rivals = draw(fillers(shape, most=draw(one_option(16, 40))))
+        interruptions = draw(st.sampled_from((aborts, aborts, (Pause(), Resume()), (), rivals, rivals)))
     return *eviction_ops, *trouble, *again, Step(), *interruptions, Step(count=draw(one_option(8, 1, 3)))
 
 
@@ -196,6 +219,12 @@ def evicted_prompts(draw: st.DrawFn, first: Submit, shape: Shape) -> tuple[tuple
 def outlasts(draw: st.DrawFn, shape: Shape) -> tuple[Op, ...]:
     """Two requests fill a pool. One ends soon; the other grows into its pages, whose backups are slow."""
     most, slow = draw(one_option(16, 40)), Inject(fault=shape.slow_copy or None, count=draw(st.integers(3, 16)))
+    return *draw(fillers(shape, most=most)), *((slow,) if shape.slow_copy else ()), *_steps(most)
+
+
+@st.composite
+def fillers(draw: st.DrawFn, shape: Shape, most: int) -> tuple[Op, ...]:
+    """Two requests that fill a pool, and the steps that compute both; the second has `most` tokens of output."""
     pages, left = _pages_for_one(shape), draw(st.integers(3, 8)) + shape.lookahead_len
     first = draw(st.integers(max(1, pages // 4), max(1, pages // 2)))
     lengths = [
@@ -207,8 +236,7 @@ def outlasts(draw: st.DrawFn, shape: Shape) -> tuple[Op, ...]:
         Submit(recipe=long_recipe(length, family=2), namespace=3 + place, max_new_tokens=new_tokens)
         for place, (length, new_tokens) in enumerate(zip(lengths, outputs, strict=True))
     ]
-    passes = _steps(2 + sum(_num_chunks(length, shape) for length in lengths))
-    return *both, *passes, *((slow,) if shape.slow_copy else ()), *_steps(most)
+    return *both, *_steps(2 + sum(_num_chunks(length, shape) for length in lengths))
 
 
 def _num_chunks(length: int, shape: Shape) -> int:

@@ -186,7 +186,7 @@ def settle(finding: Finding, engine: str, limits: ProcessLimits) -> Finding:
     with _lane(engine, limits) as group, tempfile.TemporaryDirectory(dir=group.folder) as folder:
         group.result = Result(findings={finding.fingerprint: finding})
         reports = group.report_findings(Path(folder), ShrinkBudget(cpu_seconds=SHRINK_CPU_SECONDS))
-        [report] = [one for one in reports if one is not None]
+        report, *_ = [one for one in reports if one is not None]  # a crash with a fix is a finding of the traffic
     if report.cause.bugs:
         return report
     if report.why_flaky:

@@ -7,7 +7,6 @@ differ from the default, then lower numbers in these settings.
 A shrink that its budget has ended goes on from its smallest log, and runs no candidate again that has passed.
 """
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -129,11 +128,6 @@ def measure(log: OpLog) -> tuple[int, int, int, int, int]:
     return len(log.ops), steps, sum(map(size, log.ops)), len(changed), numbers
 
 
-def _key_of(candidate: OpLog) -> str:
-    """The hash of the configurations and the ops: all in which the candidates of one shrink differ."""
-    return hashlib.blake2b(msgspec.json.encode((candidate.header.configs, candidate.ops)), digest_size=8).hexdigest()
-
-
 @dataclass
 class _Search:
     """The smallest failing log so far, its failure, and the candidates that passed."""
@@ -219,7 +213,7 @@ class _Search:
         """Run a candidate that is smaller than the log and has not passed yet; true if it fails and becomes the log."""
         header = self.log.header if configs is None else msgspec.structs.replace(self.log.header, configs=configs)
         candidate = OpLog(header, list(ops))
-        if not ops or measure(candidate) >= measure(self.log) or (key := _key_of(candidate)) in self.tried:
+        if not ops or measure(candidate) >= measure(self.log) or (key := candidate.key) in self.tried:
             return False
         has_failed = False
         with self._noting_faults():

@@ -38,6 +38,7 @@ from swarden.harness.search.draws import (
     step_counts,
     troubles,
 )
+from swarden.harness.search.exhaustive import alphabet_of
 from swarden.harness.search.loads import LOADS, MIXES, Kinds, Load
 from swarden.harness.search.machine import Machine
 from swarden.harness.search.scenes import (
@@ -76,6 +77,8 @@ NEEDS: Mapping[str, type[Op]] = {  # by kind: the op that the machine must suppo
 }
 ALWAYS = ("submit", "step")  # kinds that no run leaves out
 INSTEAD = {"rewind": "talk"}  # of a load, for an engine that lacks the kind
+IS_LIST = (False, True)  # a list takes a twentieth of the time of another run
+MOST_SINGLE_OPS = 12
 ACCEPTS: Kinds = ("accept",) * 2  # beside a mix, if the configuration has drafts
 
 ValueT = TypeVar("ValueT")
@@ -107,8 +110,9 @@ class Requests(NamedTuple):
 class EngineTraffic(Machine):
     """One rule draws an op, or a scene, of a random kind.
 
-    Half of the runs have a random set of kinds, each as often as the others (swarm testing), and sometimes make steps
-    between two kinds.  The other half have a mix of kinds with weights, and the kinds of their load.
+    Half of the runs have a short list of single ops.  Of the others, half have a random set of kinds, each as often
+    as the others (swarm testing), and sometimes make steps between two kinds.  The other half have a mix of kinds with
+    weights, and the kinds of their load.
     """
 
     machine = ENGINE
@@ -129,7 +133,11 @@ class EngineTraffic(Machine):
         self.has_options = bool(requests.shape.options) and draw.one_of((False, True))
         if "accept" in supported:
             self.apply(data.draw(acceptances()))
-        if draw.one_of((True, False)):
+        if draw.one_of(IS_LIST):
+            self.listener.leave_uncounted()
+            alphabet = alphabet_of(target, self.machine, self.configs[0])
+            self.apply_all(data.draw(st.lists(st.sampled_from(alphabet), min_size=3, max_size=MOST_SINGLE_OPS)))
+        elif draw.one_of((True, False)):
             optional = [kind for kind in supported if kind not in ALWAYS]
             self.kinds = (*ALWAYS, *sorted(data.draw(st.sets(st.sampled_from(optional))) if optional else ()))
             self.steps_between = (0, 1, 2)
@@ -140,6 +148,8 @@ class EngineTraffic(Machine):
 
     @rule(data=st.data())
     def act(self, data: st.DataObject) -> None:
+        if not self.kinds:  # the run is a list of single ops
+            return
         ops = self.supported(data.draw(ops_of(data.draw(one_option(*self.kinds)), self.requests)))
         ops = data.draw(with_options(ops, self.requests.shape.options)) if self.has_options else ops
         self.apply_all(data.draw(with_seeds(ops)) if self.requests.shape.samples else ops)
@@ -219,7 +229,7 @@ def ops_of(draw: st.DrawFn, kind: str, requests: Requests) -> tuple[Op, ...]:
             pools = max(1, len(shape.pools))
             return (Pressure(pool=draw(st.integers(0, pools - 1)), pages=draw(one_option(*PRESSURE_PAGES))),)
         case "pause":
-            return draw(pauses())
+            return draw(pauses(load))
         case "accept":
             return (draw(acceptances()),)
         case "trouble":

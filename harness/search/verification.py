@@ -21,6 +21,7 @@ OR = " or "  # between the names of bugs of which each fix alone lets the log pa
 HAS_NO_FIX = "has no fix for this release"
 DOES_NOT_HELP = "its fix does not help"
 NOT_TRIED = "its fix was not tried"
+DEATHS_OF_A_FIX = 2  # with different logs; then the fix is not tried any more
 BREAKS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
@@ -49,7 +50,7 @@ class Cause:
 UNKNOWN = Cause()
 
 
-Deaths = Mapping[frozenset[str], str]
+Deaths = Mapping[frozenset[str], Mapping[str, str]]  # by fixes and by the key of a log: how the process ended
 
 
 class Trial(NamedTuple):
@@ -57,14 +58,15 @@ class Trial(NamedTuple):
 
     fixes: tuple[str, ...] = ()
     fingerprint: str = ""  # of the failure without them
+    log: OpLog | None = None
 
 
 @dataclass(frozen=True)
 class Trials:
     """What a process reports of its trials, and what is known of earlier ones.
 
-    `beat` is called once an engine step, `report` before and after each trial.  `deaths` has, by fixes, how their trial
-    has ended an earlier process: they are not tried again.
+    `beat` is called once an engine step, `report` before and after each trial.  `deaths` has the trials that ended
+    earlier processes: fixes are not tried again with the same log, nor with any log after DEATHS_OF_A_FIX.
     """
 
     beat: Callable[[], None] = lambda: None
@@ -109,6 +111,17 @@ class Verifier:
         revealed = "" if failure.fingerprint in left.fingerprints else left.fingerprint
         return Cause(namesakes={} if revealed else why, behind=tuple(together), revealed=revealed)
 
+    def is_cause(self, name: str, failure: Failure, log: OpLog, behind: Sequence[str]) -> bool:
+        """Whether the failure goes with the fix of a bug, alone or together with those that the log fails `behind`."""
+        replays = _Replays(log, failure, self._trials)
+
+        def is_same(fixes: Sequence[str]) -> bool:
+            left = replays.failure_with(fixes)
+            return left is not None and failure.fingerprint in left.fingerprints
+
+        others = [one for one in behind if one != name]
+        return not is_same([name]) or (not is_same(behind) and is_same(others))
+
     def failure_behind(self, log: OpLog, fingerprint: str) -> Failure | None:
         """Run a log with fixes that were tried; its failure if it has this fingerprint."""
         return failure_like(log, fingerprint, self._trials.beat)
@@ -133,7 +146,7 @@ class _Replays:
 
     def __init__(self, log: OpLog, failure: Failure, trials: Trials) -> None:
         self._log, self._failure, self._trials = log, failure, trials
-        self.errors = {fixes: f"the process {how} with its fix" for fixes, how in trials.deaths.items()}
+        self.errors = {fixes: why for fixes, deaths in trials.deaths.items() if (why := _why_deadly(deaths, log))}
         self._tried: dict[frozenset[str], Failure | None] = dict.fromkeys(self.errors, failure)
 
     def passes(self, fixes: Sequence[str]) -> bool:
@@ -153,7 +166,7 @@ class _Replays:
         """The failure of the log with these fixes; its own without any, and if it cannot be run with them."""
         key = frozenset(fixes)
         if key and key not in self._tried:
-            self._trials.report(Trial(tuple(fixes), self._failure.fingerprint))
+            self._trials.report(Trial(tuple(fixes), self._failure.fingerprint, self._log))
             try:
                 self._tried[key] = run_log(self._log.with_fixes(fixes), observe=lambda *_: self._trials.beat()).failure
             except UsageError as error:  # the fix does not fit, or the target fails with it
@@ -166,8 +179,19 @@ class _Replays:
         return self._tried[key] if key else self._failure
 
     def _can_run(self, fixes: Sequence[str]) -> bool:
+        if any(bad <= {*fixes} for bad in self.errors):
+            return False
         self.failure_with(fixes)
         return frozenset(fixes) not in self.errors
+
+
+def _why_deadly(deaths: Mapping[str, str], log: OpLog) -> str:
+    """Why fixes are not tried with a log, if their trials have ended processes; else ""."""
+    if how := deaths.get(log.key):
+        return f"{DOES_NOT_HELP}: with it the process {how}"
+    if len(deaths) < DEATHS_OF_A_FIX:
+        return ""
+    return f"{NOT_TRIED}: with {len(deaths)} other logs the process {' and '.join(sorted({*deaths.values()}))}"
 
 
 def _fewest(fixes: Sequence[str], trial: _Replays) -> list[str]:

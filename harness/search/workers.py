@@ -38,13 +38,13 @@ MAX_DEATHS = 3 * DEATHS_OF_A_BATCH  # then the worker is not used any more
 class _Past:
     """What has happened to workers: their `deaths` since their last finished run, the last run of each with a result.
 
-    `trials` has the last trial of each worker; `in_trials`, by fixes, how the process ended that tried them.
+    `trials` has the last trial of each worker; `in_trials` those that have ended a process.
     """
 
     deaths: Counter[int] = field(default_factory=Counter)
     ended_runs: dict[int, tuple[int, int] | None] = field(default_factory=dict)
     trials: dict[int, Trial] = field(default_factory=dict)
-    in_trials: dict[frozenset[str], str] = field(default_factory=dict)
+    in_trials: dict[frozenset[str], dict[str, str]] = field(default_factory=dict)
 
 
 class WorkerGroup:
@@ -178,7 +178,7 @@ class WorkerGroup:
         A worker shrinks its finding in its share of the time that is left.  When the time is over, each further finding
         is repeated once, and not shrunk.  A finding that kills its worker is written unshrunk, and so is one that still
         waits GRACE_S after an interrupt.  If the worker died with a fix that was tried, the finding is reported again
-        without that trial.
+        without that trial, and the crash with the fix is a finding of its own.
         """
         until = time.monotonic() + seconds
         waiting = deque(self.result.findings.values())
@@ -200,8 +200,12 @@ class WorkerGroup:
             index, message = received
             task = self.workers[index].task
             if isinstance(message, Death):
-                if task is not None and self._died_in_trial(index, message) is not None:
+                trial = self._died_in_trial(index, message)
+                if task is not None and trial is not None:
                     waiting.append(task.arguments[0])
+                    for crash in self._crash_with_fix(index, message, trial, task.arguments[0].engine):
+                        if self.result.findings.setdefault(crash.fingerprint, crash) is crash:
+                            waiting.append(crash)
                 elif task is not None:
                     note = f"when the run is repeated, the process {message.how}"
                     yield write_unshrunk(task.arguments[0], out, note, None if self._is_overdue else FAILED_AGAIN)
@@ -271,12 +275,12 @@ class WorkerGroup:
         self._past.trials.pop(index, None)
 
     def _died_in_trial(self, index: int, death: Death) -> Trial | None:
-        """The trial of fixes in which a worker has died, if it was in one; these fixes are not tried again."""
+        """The trial of fixes in which a worker has died, if it was in one; it is not made again."""
         trial = self._past.trials.get(index, Trial())
-        if not trial.fixes:
+        if trial.log is None:
             return None
-        if not self._is_stopped:
-            self._past.in_trials[frozenset(trial.fixes)] = death.how
+        if not self._is_overdue:
+            self._past.in_trials.setdefault(frozenset(trial.fixes), {})[trial.log.key] = death.how
         return trial
 
     # --- the result
@@ -323,9 +327,10 @@ class WorkerGroup:
     def _result_of_death(self, index: int, death: Death, plan: Plan, trial: Trial | None) -> Result:
         """The result of a worker's death: the run that the worker had started has failed.
 
-        A run that has failed before the worker died in the trial of a fix keeps its failure.
+        A run that has failed before the worker died in the trial of a fix keeps its failure; the crash with the fix is
+        a finding, too.
         """
-        log = last_run(self.workers[index].running or self.folder)
+        log = last_run(self.workers[index].running or self.folder) if trial is None else trial.log
         has_ended = log is not None and (log.header.seed, log.header.run) == self._past.ended_runs.get(index)
         if has_ended and death.kind != FAULT:  # its finding, which was being shrunk, is repeated later
             return Result()
@@ -333,19 +338,31 @@ class WorkerGroup:
             if not self.workers[index].has_started:
                 return Result()
             return Result(unexplained_deaths=[f"worker {index} {death.how} and left no log of a run"])
-        last = name_of(log.ops[-1]) if log.ops else "start"
-        fingerprint = f"{death.name}/{last}" if trial is None else trial.fingerprint
-        summary = f"worker {index} {death.how} in op {len(log.ops)}, {last}"
-        finding = Finding(
-            fingerprint,
-            log,
-            time.monotonic() - self.started_at,
-            plan.engine,
-            path=save_unshrunk(log, fingerprint, plan.out, plan.seed),
-            died="\n".join([summary, *death.stack.splitlines()]) if trial is None else "",
+        seconds = time.monotonic() - self.started_at
+        if trial is not None:
+            found = [Finding(trial.fingerprint, log, seconds, plan.engine)]
+            found += self._crash_with_fix(index, death, trial, plan.engine)
+        else:
+            last = name_of(log.ops[-1]) if log.ops else "start"
+            died = _described(f"worker {index} {death.how} in op {len(log.ops)}, {last}", death)
+            found = [Finding(f"{death.name}/{last}", log, seconds, plan.engine, died=died)]
+        found = [replace(one, path=save_unshrunk(one.log, one.fingerprint, plan.out, plan.seed)) for one in found]
+        findings = {one.fingerprint: one for one in found}
+        return Result(Tallies(runs=1, failed_runs=1, failures=Counter([*findings])), findings)
+
+    def _crash_with_fix(self, index: int, death: Death, trial: Trial, engine: str) -> list[Finding]:
+        """The finding that a log kills its process with the fix of a known bug; none if the process was interrupted."""
+        if trial.log is None or self._is_overdue:
+            return []
+        summary = (
+            f"worker {index} {death.how} with the fix of {' and '.join(trial.fixes)}: {trial.fingerprint} without it"
         )
-        tallies = Tallies(runs=1, failed_runs=1, failures=Counter({fingerprint: 1}))
-        return Result(tallies, {fingerprint: finding})
+        crash = Finding(death.name, trial.log.with_fixes(trial.fixes), time.monotonic() - self.started_at, engine)
+        return [replace(crash, died=_described(summary, death))]
+
+
+def _described(summary: str, death: Death) -> str:
+    return "\n".join([summary, *death.stack.splitlines()])
 
 
 @contextmanager

@@ -6,6 +6,7 @@
 from swarden.harness.core.errors import InvalidConfig, UsageError
 from swarden.harness.core.event_log import EventLog
 from swarden.harness.core.faults import CLIENT_FAULTS, FaultPlan
+from swarden.harness.core.mutant import Hunk, Mutants
 from swarden.harness.core.ops import Abort, Accept, Drain, Flush, Heal, Inject, Pause, Resume, Step, Submit
 from swarden.harness.core.origins import EngineCode
 from swarden.harness.core.port import DraftPort, EnginePort, SessionPort, Streamed, Submission
@@ -68,12 +69,14 @@ __all__ = [
     "Feature",
     "Flush",
     "Heal",
+    "Hunk",
     "IfReleaseHas",
     "Inject",
     "InvalidConfig",
     "Limits",
     "MachineSpec",
     "Missing",
+    "Mutants",
     "Needs",
     "OneOf",
     "Owners",

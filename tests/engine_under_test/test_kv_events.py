@@ -11,7 +11,7 @@ from swarden.engine_under_test.sampling import SamplingParams
 from swarden.fakes.clock import FakeClock
 from swarden.fakes.forward import FakeForward
 from swarden.harness.kit.tags import TagModel
-from swarden.invariants.events import Dropped, Event, Split, Stored, Uprooted
+from swarden.invariants.events import Dropped, Event, Rooted, Split, Stored, Uprooted
 from tests.engine_under_test.builders import HYBRID
 
 TWO_PAGES = Stored(1, 0, 0, 0, (1, 2, 3, 4, 5, 6, 7, 8), "full", on_host=False)
@@ -48,6 +48,15 @@ def test_block_hash_depends_on_the_tokens_before_it():
 
     assert second.parent_hash == first.block_hashes[-1]
     assert second.block_hashes != kv_events_of(NEXT_PAGE._replace(parent=0))[0].block_hashes
+
+
+def test_page_behind_a_node_that_never_held_units_has_the_hash_of_its_prefix():
+    """As behind the window, where no component has the pages before it."""
+    [_, whole] = kv_events_of(TWO_PAGES, NEXT_PAGE)
+
+    [alone] = kv_events_of(Rooted(1, 0, 0, TWO_PAGES.key), Rooted(2, 1, 0, NEXT_PAGE.key), NEXT_PAGE)
+
+    assert alone == whole
 
 
 def test_full_queue_keeps_the_last_events_and_counts_the_lost_ones():

@@ -1,5 +1,7 @@
 """The unsteady link drops, damages, duplicates, delays and reorders messages until it is healed."""
 
+from collections import Counter
+
 import pytest
 
 from swarden.engine_under_test.disaggregation.link import InProcessLink
@@ -24,8 +26,12 @@ class Wire:
     """Both ends of an unsteady link, which share a plan."""
 
     def __init__(self, damaged=detected) -> None:
+        self.unread = Counter[int]()
         self.plan = FaultPlan(UnsteadyLink.FAULTS)
-        self.here, self.there = [UnsteadyLink(end, self.plan, damaged) for end in InProcessLink.pair()]
+        self.here, self.there = [UnsteadyLink(end, self.plan, damaged, self.count) for end in InProcessLink.pair()]
+
+    def count(self, message: Message, change: int) -> None:
+        self.unread[message.transfer_id] += change
 
     def send(self, *messages: Message) -> None:
         for message in messages:
@@ -146,6 +152,27 @@ def test_receive_loses_no_message(fault):
     seen = [message for _ in range(4) for message in one.there.receive()]
 
     assert sorted(message.transfer_id for message in seen) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("fault", "unread"),
+    [
+        pytest.param("link.drop", 1, id="lost"),
+        pytest.param("link.corrupt", 1, id="damaged"),
+        pytest.param("link.delay", 2, id="delayed"),
+        pytest.param("link.duplicate", 0, id="received-twice"),
+        pytest.param("link.reorder", 0, id="in-another-order"),
+    ],
+)
+def test_messages_are_unread_until_they_are_received(fault, unread):
+    one = wire(fault)
+    one.send(FIRST, FIRST)
+    counted = one.unread[1]
+
+    one.there.receive()
+
+    assert counted >= 2
+    assert one.unread[1] == unread
 
 
 @pytest.mark.parametrize("fault", sorted(UnsteadyLink.FAULTS))

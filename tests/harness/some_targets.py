@@ -42,7 +42,7 @@ def write_blockserve(folder: Path) -> None:
     """A package of a user, `blockserve`: the demo's engine and target under other names (docs/your-engine.md)."""
     (folder / "blockserve").mkdir()
     (folder / "blockserve/__init__.py").touch()
-    for name in ("engine.py", "target.py"):
+    for name in ("engine.py", "mutants.py", "target.py"):
         source = (
             (ROOT / "harness/engines/demo" / name).read_text().replace("swarden.harness.engines.demo", "blockserve")
         )

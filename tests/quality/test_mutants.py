@@ -31,12 +31,12 @@ WITHOUT_MUTANT = {
     "evictions_count_freed_units",
     "outputs_stay_within_max_new_tokens",
     "aborted_requests_stop_decoding",
+    "aborted_prompts_are_not_computed",
     "twins_agree",  # a run of these op-logs has no twin
     "pages_arrive_as_they_were_sent",
     "peers_change_only_by_pairing",
     "slots_keep_their_bytes",
     "kv_is_that_of_its_tokens",
-    "router_view_matches_cache",
     "stored_blocks_have_known_parents",
 }
 COLD_STARTS = ("B30", "B31", "B8")

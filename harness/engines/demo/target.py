@@ -5,6 +5,7 @@ from typing import Annotated
 
 from swarden import kit
 from swarden.harness.engines.demo.engine import BlockPool, Engine, Request
+from swarden.harness.engines.demo.mutants import MUTANTS
 from swarden.kit import events, view
 
 SIZE = kit.within(1, 1 << 16)
@@ -97,6 +98,7 @@ class DemoTarget(kit.ConfiguredTarget):
     }
     faults = kit.CLIENT_FAULTS
     config_type = DemoConfig
+    catalog = MUTANTS.all
 
     def build(self, config: DemoConfig) -> DemoPort:
         return DemoPort(config)

@@ -29,13 +29,17 @@ from swarden.harness.engines.own.compared_forward import ComparedForward
 from swarden.harness.engines.own.copies import CopyInspector
 from swarden.harness.engines.own.engine_code import CODE
 from swarden.harness.engines.own.faults import BETWEEN_ENGINES, FAULTS
+from swarden.harness.engines.own.mail import Mail
 from swarden.harness.engines.own.models import tiny_model
 from swarden.harness.engines.own.neighbour import Neighbour
+from swarden.harness.engines.own.router import OwnRouter
 from swarden.harness.kit.reported import OF_ROUTERS, names_of
 from swarden.harness.kit.tags import VOCABULARY, TagModel
 from swarden.invariants import reference, view
+from swarden.invariants.limits import DECODE
 
 # Comparisons of memory, which only the level content of the strict check and workers of other engines report.
+NEVER_SENT = (seen.BlocksCleared,)  # of the KV events of other engines
 OF_CONTENT = frozenset({seen.BytesCompared.__name__, seen.KVCompared.__name__, seen.Received.__name__})
 
 
@@ -80,11 +84,18 @@ class SwardenEngine(EnginePort):
     """Our engine behind EnginePort, on fakes, or with the tiny model named `model` instead of the fake forward.
 
     With a model, freed pages are poisoned: a model writes no tags that would reveal a read after free.  One side of a
-    pair has an unreliable `link` to the other side.  The engine reports no events unless it is `observed`.
+    pair has an unreliable `link` to the other side; `mail` counts the messages of both.  The engine reports no
+    events unless it is `observed`.
     """
 
     def __init__(
-        self, config: EngineConfig, model: str = "", link: Link | None = None, *, observed: bool = True
+        self,
+        config: EngineConfig,
+        model: str = "",
+        link: Link | None = None,
+        *,
+        mail: Mail | None = None,
+        observed: bool = True,
     ) -> None:
         self.log = EventLog(code=CODE)
         self.drafts: DraftPort | None = None
@@ -93,6 +104,7 @@ class SwardenEngine(EnginePort):
         known = [fault for fault in FAULTS if link is not None or fault not in BETWEEN_ENGINES]
         self.faults = FaultPlan(known, on_fire=lambda fault: self.log.notice(seen.Fired(fault)))
         self._clock = FakeClock()
+        mail = Mail() if mail is None else mail
         self._compared = self._model_forward(config, model) if model else None
         steady: Forward = self._compared or FakeForward(TagModel(), note=self.log.notice)
         ports = Ports(
@@ -102,12 +114,17 @@ class SwardenEngine(EnginePort):
             FakeBacking(self.faults),
             UnsteadyHostStore(HostCopier(), self.faults),
             self._proposer(config) if config.draft_tokens and not model else None,
-            UnsteadyLink(link, self.faults, damaged) if link is not None else None,
+            UnsteadyLink(link, self.faults, damaged, mail.count) if link is not None else None,
         )
         self._engine = create_engine(config, ports=ports)
         if self._engine.memory.host is not None:
             self.log.forward_to(CopyInspector(self._engine.memory, self.log.add))
-        self._capture = EngineCapture(self._engine, OF_CONTENT | names_of(OF_ROUTERS))
+        router = OwnRouter(config, self.log.add) if observed else None
+        if router is not None:
+            self.log.forward_to(router)
+        unreported = OF_CONTENT | names_of(NEVER_SENT if observed else OF_ROUTERS)
+        is_delivered = mail.was_read if config.role == DECODE else mail.is_read
+        self._capture = EngineCapture(self._engine, unreported, is_delivered, router)
         self._neighbour = Neighbour(self._engine.memory)
         self.pool_names: Sequence[str] = [pool.name for pool in config.pools]
         self.sessions: SessionPort | None = self._engine if link is None else None
@@ -135,6 +152,7 @@ class SwardenEngine(EnginePort):
             request_id = self._engine.submit_transfer(
                 submission.transfer_id, tokens, sampling, namespace=namespace, priority=priority
             )
+            assert request_id == submission.transfer_id, f"request {request_id} of transfer {submission.transfer_id}"
         else:
             request_id = self._engine.submit(
                 tokens, sampling, namespace=namespace, priority=priority, session=submission.session

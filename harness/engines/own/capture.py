@@ -1,23 +1,35 @@
 """Snapshots of our engine: facts from a walk over it, and the counters that it keeps."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from swarden.engine_under_test.engine import Engine
 from swarden.engine_under_test.scheduler.custody import Custody
 from swarden.engine_under_test.scheduler.pipeline import Flight
 from swarden.engine_under_test.sessions.controller import Sessions
+from swarden.engine_under_test.units import handover_owner
 from swarden.harness.engines.own.limits import counters_of, limits_of
 from swarden.harness.engines.own.memory_walk import MemoryWalk, Outside
+from swarden.harness.engines.own.router import OwnRouter
+from swarden.invariants.events import HANDOVER_KIND
 from swarden.invariants.reuse import same_or_new
 from swarden.invariants.view import Counters, LaunchView, RequestView, SessionView, Snapshot
 
 
 class EngineCapture:
-    """Walks one engine between two steps, whose events have none of the types with the names `unreported`."""
+    """Walks one engine between two steps, whose events have none of the types with the names `unreported`.
 
-    def __init__(self, engine: Engine, unreported: frozenset[str] = frozenset()) -> None:
+    `is_delivered` says of the transfer of a request whether all was sent and read; None if that is not known.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        unreported: frozenset[str] = frozenset(),
+        is_delivered: Callable[[int], bool] | None = None,
+        router: OwnRouter | None = None,
+    ) -> None:
         self._engine = engine
-        self._unreported = unreported
+        self._unreported, self._is_delivered, self._router = unreported, is_delivered, router
         self._walk = MemoryWalk(engine.memory, engine.cache.tree)
         self._limits = limits_of(engine.config)
         self._requests: tuple[RequestView, ...] = ()
@@ -28,9 +40,11 @@ class EngineCapture:
     def capture(self, *, step: int, outside: Outside, now_ms: int | None = None) -> Snapshot:
         engine, walk = self._engine, self._walk
         custody = engine.scheduler.custody
+        side = custody.other_side
         records = custody.with_row + custody.sessions.records
         walk.visit(records, outside, custody.departures.waiting, engine.scheduler.loading.under_way)
         flights = engine.scheduler.pipeline.flights
+        transfers = [view.owner.id for view in walk.records if view.owner.kind == HANDOVER_KIND]
         self._launches = same_or_new(self._launches, tuple([launch_view(flight, custody) for flight in flights]))
         self._requests = same_or_new(self._requests, tuple(_request_views(engine, now_ms)))
         self._sessions = same_or_new(self._sessions, _session_views(custody.sessions))
@@ -52,7 +66,20 @@ class EngineCapture:
             copy_jobs=walk.copy_jobs,
             host_pools=walk.host_pools,
             sessions=self._sessions,
+            cached_blocks=None if self._router is None else self._router.cached_blocks(walk.nodes),
+            awaited={number: self._units_at(number, missing) for number, missing in side.awaited.items()},
+            delivered=None if self._is_delivered is None else frozenset(filter(self._is_delivered, transfers)),
             unreported=self._unreported,
+        )
+
+    def _units_at(self, request: int, places: Mapping[str, Collection[int]]) -> tuple[Sequence[int], ...]:
+        """Per component, the units of the transfer of a request at these page indices; 0 behind its end."""
+        [units] = [view.units for view in self._walk.records if view.owner == handover_owner(request)]
+        return tuple(
+            [
+                [held[place] if place < len(held) else 0 for place in sorted(places.get(component.pool, ()))]
+                for component, held in zip(self._walk.components, units, strict=True)
+            ]
         )
 
 

@@ -38,7 +38,7 @@ OVERBOOKED = {
 RETURNING = OVERBOOKED | {"max_running_requests": 8}
 SETTINGS_FOR: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "rivals": ({"preemption_threshold": 0, "chunk_len": None, "max_running_requests": 4, "request_timeout_ms": None},),
-    "overbooked": (OVERBOOKED,),
+    "overbooked": (OVERBOOKED, OVERBOOKED | {"chunk_len": None}),
     "returning": (RETURNING, RETURNING | {"chunk_len": None}, RETURNING | {"chunk_len": None}),
     "outlasting": (RETURNING | {"chunk_len": 16, "host_policy": "write_back", "overlap": True},),
     "talking": (OVERBOOKED,),

@@ -30,6 +30,7 @@ def limits_of(config: EngineConfig) -> Limits:
         mixes_batches=config.mixed_batches,
         load_back_threshold=config.load_back_threshold if config.host_pools else None,
         writes_back=bool(config.host_pools) and config.host_policy == "write_back",
+        writes_through=bool(config.host_pools) and config.host_policy == "write_through",
         draft_len=config.draft_tokens,
         request_timeout_ms=config.request_timeout_ms,
         role=config.role,

@@ -25,6 +25,7 @@ from swarden.harness.engines.own.config import random_config, random_pair
 from swarden.harness.engines.own.engine_code import CODE
 from swarden.harness.engines.own.faults import BETWEEN_ENGINES, FAULTS, HOST_SLOW, ON_THE_HOST
 from swarden.harness.engines.own.live import live_of
+from swarden.harness.engines.own.mail import Mail
 from swarden.harness.engines.own.models import MODELS
 from swarden.harness.engines.own.mutants.catalog import CATALOG, mutant_of_catalog
 from swarden.harness.engines.own.pair_probes import PAIR_PROBES
@@ -41,9 +42,10 @@ LINK = {"link_retry_ms": 3, "link_timeout_ms": 200}  # so that a drain waits no 
 def side_systems(configs: Sequence[EngineConfig]) -> list[LinkedSystem]:
     """The two linked sides of a pair: prefill, then decode."""
     sides: list[LinkedSystem] = []
+    mail = Mail()
     for config, link in zip(configs, InProcessLink.pair(), strict=True):
         patience = (config.link_timeout_ms + config.link_retry_ms) // LINKED_MS_PER_STEP
-        sides.append(LinkedSystem(SwardenEngine(config, link=link), sides, patience=patience))
+        sides.append(LinkedSystem(SwardenEngine(config, link=link, mail=mail), sides, patience=patience))
     return sides
 
 

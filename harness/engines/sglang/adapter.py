@@ -39,7 +39,7 @@ CODE = EngineCode(
     stand_ins=[f"{__package__}.forward", f"{__package__}.speculation", drafts.__name__, tags.__name__],
     decisions=DECISIONS,
 )
-OF_SCHEDULER = (seen.Retracted, seen.Paused, seen.Resumed)
+OF_SCHEDULER = (seen.Retracted, seen.Paused, seen.Resumed, seen.CopiedIn)
 OF_SESSIONS = (seen.Lent, seen.Kept, seen.GivenUp, seen.TurnRefused)
 OF_TRANSFERS = (seen.TakenOver, seen.Filled)
 REPORTED = names_of([*OF_PASSES, *OF_OWNERS, *OF_CLIENTS, *OF_SCHEDULER, *OF_SESSIONS, *OF_TRANSFERS])
@@ -202,6 +202,8 @@ class SglangEngine(EnginePort):
 def unreported_by(config: SglangConfig) -> frozenset[str]:
     """Only a decode side takes requests over, and it rejects by the windowed pages that it allocates for a prompt."""
     unreported = UNREPORTED - names_of(OF_ROUTERS) if config.kv_events else UNREPORTED
+    if config.host_ratio is None and config.role != DECODE:
+        unreported |= names_of([seen.CopiedIn])
     return unreported | names_of((seen.Rejected,) if config.role == DECODE else OF_TRANSFERS)
 
 

@@ -1,7 +1,7 @@
 """The stand-in for the model: one tag per slot of each pool, written and read through the release's own tables."""
 
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import swarden.invariants.events as seen
@@ -136,6 +136,11 @@ class TagForward:
         for component, (pool, slots) in enumerate(zip(self._pools, entry.slots, strict=True)):
             pages = tuple(dict.fromkeys(slot // self._page_size for slot in slots[entry.start :]))
             self._notice(seen.Written(launch, entry.request.id, pool.name, entry.start, end, pages, component))
+
+    def notice_copied(self, component: int, slots: Iterable[int], owner: seen.Owner) -> None:
+        """Report that a copy writes slots of a pool."""
+        units = tuple(dict.fromkeys(slot // self._page_size for slot in slots))
+        self._notice(seen.CopiedIn(self._pools[component].name, units, owner))
 
 
 def entries_of(batch: Any, memory: SglangMemory) -> list[SglangEntry]:

@@ -96,6 +96,7 @@ class SglangHostTier:
         def load(_pool: Any, host: Any, device: Any, *_: Any, **_options: Any) -> None:
             """Copy to the device, under the writes of passes that end after the copy."""
             places, slots = host.tolist(), device.tolist()
+            self._forward.notice_copied(index, slots, Owner(LOAD_KIND))
             written = sorted(self._racing_slots(index).intersection(slots))
             tags = on_device.read(written)
 

@@ -34,7 +34,7 @@ OF_ACKNOWLEDGEMENTS = (  # methods of the release's manager: which aborted trans
 
 
 class TransferMemory(NamedTuple):
-    """The memory of one side, as far as a transfer reads or writes it."""
+    """The memory of one side, as far as a transfer reads or writes it; `notice` takes its events."""
 
     tags: Sequence[TagMemory]
     buffers: Any

@@ -43,7 +43,7 @@ RETRACT = "retract"
 KNOWN_LOOPS = ("event_loop_normal", "event_loop_overlap")
 OF_THE_PORT = names_of(
     [
-        *(seen.Fired, seen.GivenUp, seen.Kept, seen.Lent),
+        *(seen.CopiedIn, seen.Fired, seen.GivenUp, seen.Kept, seen.Lent),
         *(seen.Read, seen.Rejected, seen.TurnRefused, seen.Written),
     ]
 )

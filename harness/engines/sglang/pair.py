@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from math import inf
 from typing import Any
@@ -17,7 +18,9 @@ from swarden.harness.engines.sglang.link import TIMEOUT_POLLS, SglangLink, Trans
 from swarden.harness.engines.sglang.memory import set_environment
 from swarden.harness.engines.sglang.transfers import TransferQueues
 from swarden.harness.kit.tags import TagMemory
+from swarden.invariants.events import HANDOVER_KIND, Owner
 from swarden.invariants.kinds import Place
+from swarden.invariants.view import Snapshot
 
 # The parts of a release that the link builds on.
 NEEDED = ("KVArgs", "KVClassType", "KVPoll", "FakeKVManager", "FakeKVSender", "FakeKVReceiver", "DecodeReqToTokenPool")
@@ -27,8 +30,8 @@ class LinkedSglangEngine(SglangEngine):
     """One side. The server arguments of a release are global, so a call makes those of this side current."""
 
     def __init__(self, release: SglangRelease, config: SglangConfig, link: SglangLink) -> None:
-        super().__init__(release, config)
         self._config, self._link = config, link
+        super().__init__(release, config)
         has_contexts = release.part("use_context") is not None
         self._context = copy(release.part("get_context")()) if has_contexts else None  # with the published arguments
         scheduler, tags = self.built.scheduler, self._forward.tags
@@ -41,10 +44,21 @@ class LinkedSglangEngine(SglangEngine):
             link.decode, queue = end, scheduler.disagg_decode_prealloc_queue
             scheduler.disagg_decode_transfer_queue.deferred_kv_release_timeout = inf  # no acknowledgement is lost
             pool = self.built.memory.allocator.get_kvcache()
-            for part, of_part in zip((pool.full_kv_pool, pool.swa_kv_pool), tags, strict=True):
-                part.get_cpu_copy = partial(_offload, release, of_part)
-                part.load_cpu_copy = partial(_restore, of_part)
+            for index, part in enumerate((pool.full_kv_pool, pool.swa_kv_pool)):
+                part.get_cpu_copy = partial(_offload, release, tags[index])
+                part.load_cpu_copy = partial(self._restore, index)
         queue.kv_manager.link = link
+
+    def _found(self) -> Snapshot:
+        """With the pages that the release has named to the prefill side, until they have arrived."""
+        found, awaited = super()._found(), dict[int, tuple[Sequence[int], ...]]()
+        if self._config.role == PREFILL:
+            return found
+        for one in self.built.scheduler.disagg_decode_transfer_queue.queue:
+            room = self._link.rooms[one.req.bootstrap_room]
+            if room.wanted is not None and not room.has_arrived:
+                awaited[one.req.swarden.id] = room.wanted[: len(found.components)]
+        return replace(found, awaited=awaited)
 
     @property
     def has_work(self) -> bool:
@@ -80,6 +94,14 @@ class LinkedSglangEngine(SglangEngine):
             return False
         with self._current():
             return super().pause()
+
+    def _copied_in(self, pool: int, slots: Sequence[int]) -> None:
+        self._forward.notice_copied(pool, slots, Owner(HANDOVER_KIND))
+
+    def _restore(self, pool: int, copies: Any, indices: Any, *args: Any, **kwargs: Any) -> None:
+        """Write what was set aside; the release names slots, and no request."""
+        self._copied_in(pool, indices.tolist())
+        self._forward.tags[pool].write(indices.tolist(), copies[0][0][0].tolist())
 
     def _current(self) -> AbstractContextManager[Any]:
         """The arguments of this side are the current ones within the context.
@@ -117,7 +139,3 @@ def _offload(release: SglangRelease, memory: TagMemory, indices: Any, *args: Any
     """The copy of a retracted request's tags: per layer and chunk, its keys and its values."""
     copy = release.torch.tensor(memory.read(indices.tolist()), dtype=release.torch.int64)
     return [[[copy, copy]]]
-
-
-def _restore(memory: TagMemory, copies: Any, indices: Any, *args: Any, **kwargs: Any) -> None:
-    memory.write(indices.tolist(), copies[0][0][0].tolist())

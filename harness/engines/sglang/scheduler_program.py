@@ -14,10 +14,10 @@ from swarden.harness.engines.sglang.boot import NEEDS_NO_GPU, SglangRelease
 from swarden.harness.engines.sglang.config import BOTH, SWA_TREE, SglangConfig
 from swarden.harness.engines.sglang.memory import switches_of, wanted_args
 from swarden.harness.kit.calls import STEP, Call, Calls
+from swarden.harness.kit.symptoms import exception_of, is_of_ends
 
 TEMPLATE = Path(__file__).with_name("scheduler_program.py.j2")
 SINCE = (0, 5, 23)  # the release whose scheduler the template has
-OF_ENDS = {"work_makes_progress", "stuck", "drained_engine_is_empty"}  # the laws that a program checks
 
 
 def program_of(log: OpLog, release: SglangRelease) -> Program:
@@ -96,11 +96,10 @@ def _generated(request: Any, tokens: Any, session: Any = None) -> Call:
 
 def _error_of(failure: Failure) -> list[str]:
     """The exception that the release raises, and its function; [] if a law of ends fails.  Raises NoProgram else."""
-    if failure.error is not None and failure.frames:
-        return [type(failure.error).__name__, failure.frames[-1].split()[1]]
-    if not {fingerprint.partition("/")[0] for fingerprint in failure.fingerprints} & OF_ENDS:
+    error = exception_of(failure)
+    if not error and not is_of_ends(failure):
         raise NoProgram(f"the op-log fails with {failure.fingerprint}; a program sees memory, ends and exceptions")
-    return []
+    return error
 
 
 def _settings(scheduler: Any, config: SglangConfig, release: SglangRelease) -> Mapping[str, Any]:

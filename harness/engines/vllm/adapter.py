@@ -12,7 +12,7 @@ from swarden.harness.core.origins import EngineCode
 from swarden.harness.core.port import DraftPort, EnginePort, Streamed, Submission
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.capture import EventSources, VllmCapture
-from swarden.harness.engines.vllm.config import CONNECTOR_FAULTS, LOAD_FAILS, PREFILL, VllmConfig
+from swarden.harness.engines.vllm.config import CONNECTOR_FAULTS, DECODE, LOAD_FAILS, PREFILL, VllmConfig
 from swarden.harness.engines.vllm.core import build
 from swarden.harness.engines.vllm.device import POOL
 from swarden.harness.engines.vllm.moves import Moves
@@ -75,6 +75,8 @@ class VllmEngine(EnginePort):
         scheduler._update_waiting_for_remote_kv = partial(self._loaded, scheduler._update_waiting_for_remote_kv)
         reported = self._reported | HANDOVERS if config.role == PREFILL else self._reported
         reported |= names_of(OF_ROUTERS) if config.kv_events else frozenset()
+        if config.cpu_chunks or config.external_len or config.role == DECODE:
+            reported |= names_of([seen.CopiedIn])
         if not config.asynchronous:
             reported -= {seen.Discarded.__name__}  # no request ends while a pass is in flight
         router = VllmRouter(release, self.built, self.log.notice) if config.kv_events else None

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 from swarden.harness.core.faults import FaultPlan
 from swarden.harness.engines.vllm.boot import VllmRelease
@@ -66,14 +66,19 @@ class RemoteRead:
     is_made: bool = False
 
 
-class Agent:
-    """The nixl_agent of one side; `on_read` is called with each read whose blocks are copied now."""
+class ReadHooks(NamedTuple):
+    """What reads call: `begun` with the blocks that one is going to write, `copied` when its blocks are copied."""
 
-    def __init__(
-        self, name: str, link: VllmLink, memory: TagMemory, faults: FaultPlan, on_read: Callable[[RemoteRead], None]
-    ) -> None:
+    begun: Callable[[Sequence[int]], None]
+    copied: Callable[[RemoteRead], None]
+
+
+class Agent:
+    """The nixl_agent of one side; `hooks` are called with the reads of this side."""
+
+    def __init__(self, name: str, link: VllmLink, memory: TagMemory, faults: FaultPlan, hooks: ReadHooks) -> None:
         self.name, self.memory = name, memory
-        self._link, self._faults, self._on_read = link, faults, on_read
+        self._link, self._faults, self._hooks = link, faults, hooks
         self._reads: dict[int, RemoteRead] = {}
         self._begun = 0
         self.inbox: list[bytes] = []
@@ -88,6 +93,7 @@ class Agent:
 
     def transfer(self, handle: int) -> str:
         read = self._reads[handle]
+        self._hooks.begun(read.local)
         read.polls = POLLS + MORE_POLLS * self._faults.fires(LINK_DELAY)
         if self._faults.fires(LINK_FAILS):
             read.state = FAILED
@@ -126,7 +132,7 @@ class Agent:
         """Copy the blocks, and tell the other side; a read may have been made before it is reported."""
         if not read.is_made:
             read.is_made = True
-            self._on_read(read)
+            self._hooks.copied(read)
             source = self._link.agents[read.source].memory
             for theirs, mine in zip(read.remote, read.local, strict=True):
                 self.memory.put_unit(mine, source.unit(theirs))

@@ -1,6 +1,6 @@
 """Loads of KV in the background: each is written early or late, and may fail; none is ordered with the passes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -20,6 +20,13 @@ class EndedLoads(NamedTuple):
     unwritten: set[int]
 
 
+class LoadHooks(NamedTuple):
+    """What loads call: `begun` with the blocks that a load is going to write and its request, `write` to write them."""
+
+    begun: Callable[[Iterable[int], int], None]
+    write: Callable[[BlockLoad], None]
+
+
 @dataclass
 class _UnderWay:
     load: BlockLoad
@@ -36,10 +43,8 @@ class LateLoads:
     `loading` has, by request, those of which the scheduler has not taken note yet that they ended.
     """
 
-    def __init__(
-        self, release: VllmRelease, faults: FaultPlan, groups: Sequence[LayerGroup], write: Callable[[BlockLoad], None]
-    ) -> None:
-        self._release, self._faults, self._groups, self._write = release, faults, groups, write
+    def __init__(self, release: VllmRelease, faults: FaultPlan, groups: Sequence[LayerGroup], hooks: LoadHooks) -> None:
+        self._release, self._faults, self._groups, self._hooks = release, faults, groups, hooks
         self._under_way: list[_UnderWay] = []
         self._begun = 0
         self.loading: dict[int, BlockLoad] = {}
@@ -50,6 +55,7 @@ class LateLoads:
     def received(self, one: VllmPass, output: Any) -> None:
         """The loads of an output of the scheduler begin, or are those of its pass."""
         for load in getattr(output.kv_connector_metadata, "loads", ()):
+            self._hooks.begun(self._blocks_of(load), load.request)
             if load.is_late:
                 self._begin(load)
             else:
@@ -70,7 +76,7 @@ class LateLoads:
         has_failed = LOAD_FAILS in self._faults.known and self._faults.fires(LOAD_FAILS)
         is_early = bool(self._begun % 2) and not has_failed
         if is_early:
-            self._write(load)
+            self._hooks.write(load)
         passes = PASSES + MORE_PASSES * self._faults.fires(LOAD_LATE)
         self._under_way.append(_UnderWay(load, passes, is_early, has_failed))
 
@@ -82,14 +88,14 @@ class LateLoads:
             if one.passes <= 0:
                 ended.append(one)
                 if not one.is_written and not one.has_failed:
-                    self._write(one.load)
+                    self._hooks.write(one.load)
         self._under_way = [one for one in self._under_way if one.passes > 0]
         failed = [one.load for one in ended if one.has_failed]
-        pairs = [
-            (load.start // group.block_size, table)
-            for load in failed
-            for group, table in zip(self._groups, load.tables, strict=True)
-        ]
-        blocks = {block for first, table in pairs for block in table[first:] if block}
+        blocks = {block for load in failed for block in self._blocks_of(load)}
         rids = {str(one.load.request) for one in ended}
         return EndedLoads(rids, {str(load.request) for load in failed}, blocks) if ended else None
+
+    def _blocks_of(self, load: BlockLoad) -> list[int]:
+        """The blocks that a load writes, in all groups."""
+        pairs = zip(self._groups, load.tables, strict=True)
+        return [block for group, table in pairs for block in table[load.start // group.block_size :] if block]

@@ -101,3 +101,32 @@ bug(
     caught_by=("sent_pages_are_held",),
     machine=PAIR,
 )
+
+bug(
+    "cached-blocks-read-again",
+    "the decode side reads the whole prompt, also the blocks of its hit: what they have is written once more",
+    at="vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_scheduler:"
+    "NixlPullConnectorScheduler.update_state_after_alloc",
+    healthy="blocks.get_unhashed_block_ids_all_groups()",
+    broken="[[block.block_id for block in group if not block.is_null] for group in blocks.blocks]",
+    caught_by=("copies_go_to_private_units",),
+    machine=PAIR,
+)
+
+bug(
+    "fenced-requests-preempted",
+    "issue 49674, to 0.27: a request is preempted although its blocks wait for a pass in flight, then the next one",
+    at=f"{SCHEDULER}.schedule",
+    healthy="if not self._request_blocks_can_be_freed(preempted_req):",
+    broken="if False:",
+    caught_by=("preempted_requests_free_units_at_once",),
+)
+
+bug(
+    "running-request-skipped",
+    "pull 26754 and issue 49097: after a preemption the index of the running requests is one too high",
+    at=f"{SCHEDULER}.schedule",
+    healthy="if victim_index < req_index:",
+    broken="if False:",
+    caught_by=("running_requests_are_computed",),
+)

@@ -43,8 +43,15 @@ class OffloadCopy:
     is_done: bool = False
 
 
+class CopyHooks(NamedTuple):
+    """What copies call: `begun` with the blocks that a load writes; `synchronize` computes passes up to a launch."""
+
+    begun: Callable[[Sequence[int]], None]
+    synchronize: Callable[[int], None]
+
+
 class Copier:
-    """The release's OffloadingWorker: copies blocks of tags.  `synchronize` computes all passes up to a launch."""
+    """The release's OffloadingWorker: copies blocks of tags."""
 
     def __init__(
         self,
@@ -52,10 +59,10 @@ class Copier:
         config: VllmConfig,
         memory: TagMemory,
         faults: FaultPlan,
-        synchronize: Callable[[int], None],
+        hooks: CopyHooks,
     ) -> None:
         self._release, self._blocks = release, config.chunk_blocks
-        self._memory, self._faults, self._synchronize = memory, faults, synchronize
+        self._memory, self._faults, self._hooks = memory, faults, hooks
         self._host: dict[tuple[int, int], Sequence[int]] = {}
         self._under_way: list[OffloadCopy] = []
         self._begun = 0
@@ -93,7 +100,7 @@ class Copier:
     def wait(self, job_ids: Collection[int]) -> None:
         for copy in list(self._under_way):
             if copy.id in job_ids:
-                self._synchronize(copy.after)
+                self._hooks.synchronize(copy.after)
                 for one in self._make(copy):
                     one.polls = 0
 
@@ -107,6 +114,8 @@ class Copier:
             for number in range(skipped, skipped + count):
                 places.append(OffloadedBlock(next(blocks), chunks[number // self._blocks], number % self._blocks))
             chunks = chunks[-(-(skipped + count) // self._blocks) if count else 0 :]
+        if not to_host:
+            self._hooks.begun([place.block for place in places])
         self._begun += 1
         is_early = bool(self._begun % 2)
         is_late = self._faults.fires(STORE_LATE if to_host else LOAD_LATE)

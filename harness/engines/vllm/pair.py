@@ -1,6 +1,7 @@
 """A prefill and a decode core of one release, linked by its NIXL connector: their systems, and the port of one side."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -12,8 +13,17 @@ from swarden.harness.engines.vllm.adapter import VllmEngine
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.config import DECODE, LEASE_S, PREFILL, VllmConfig
 from swarden.harness.engines.vllm.device import POOL
-from swarden.harness.engines.vllm.link import Agent, RemoteRead, VllmLink, WorkerSide, timed_modules, worker_of
+from swarden.harness.engines.vllm.link import (
+    Agent,
+    ReadHooks,
+    RemoteRead,
+    VllmLink,
+    WorkerSide,
+    timed_modules,
+    worker_of,
+)
 from swarden.harness.engines.vllm.requests import VllmRequest
+from swarden.invariants.view import Snapshot
 
 OTHER = {PREFILL: DECODE, DECODE: PREFILL}
 TO_PREFILL = {"do_remote_decode": True, "do_remote_prefill": False}  # as the proxies among the examples of a release
@@ -39,12 +49,20 @@ class LinkedVllmEngine(VllmEngine):
     ) -> None:
         super().__init__(release, config)
         self._link, self._sides = link, sides
-        agent = Agent(config.role, link, self._runner.device.memory, self.faults, self._read)
+        hooks = ReadHooks(self._runner.copied_in, self._read)
+        agent = Agent(config.role, link, self._runner.device.memory, self.faults, hooks)
         scheduler = self.built.scheduler
         worker = worker_of(release, config, scheduler.kv_cache_config, agent, OTHER[config.role])
         self._runner.loads = WorkerSide(release, worker, scheduler.requests)
         self._kept: set[int] = set()  # requests that have ended, whose blocks wait to be read
         scheduler._free_blocks = partial(self._let_go, scheduler._free_blocks)
+
+    def _found(self) -> Snapshot:
+        """With the blocks that the release has told its worker to read."""
+        found = super()._found()
+        if self._config.role == PREFILL:
+            return found
+        return replace(found, awaited={number: (*load.tables,) for number, load in self._runner.loads.loading.items()})
 
     def awaits_another(self) -> bool:
         """Whether every unfinished request waits for the other side, or perhaps for blocks that it will read."""

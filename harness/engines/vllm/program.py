@@ -29,10 +29,9 @@ from swarden.harness.engines.vllm.config import (
 from swarden.harness.engines.vllm.connector import FAILURES
 from swarden.harness.engines.vllm.core import NGRAM_GPU
 from swarden.harness.kit.calls import STEP, Call, Calls
+from swarden.harness.kit.symptoms import exception_of, is_of_caches, is_of_ends
 
 TEMPLATE = Path(__file__).with_name("program.py.j2")
-OF_ENDS = {"work_makes_progress", "stuck", "drained_engine_is_empty"}  # laws that need no content
-UNSEEN = {"ended_requests_leave_their_kv_cached", "router_view_matches_cache", "stored_blocks_have_known_parents"}
 FAILING, LATE = (LOAD_FAILS, LINK_FAILS), (LOAD_LATE, LINK_DELAY)
 
 
@@ -47,7 +46,7 @@ def program_of(log: OpLog, release: VllmRelease) -> Program:
         driver.apply(op)
     if (failure := driver.failure) is None:
         raise UsageError(f"the op-log does not fail on {header.engine} {release.text}; name a release with the bug")
-    if UNSEEN.issuperset([one.partition("/")[0] for one in failure.fingerprints]):
+    if is_of_caches(failure):
         raise NoProgram(f"no program looks at {failure.fingerprint}; write it --as issue")
     config: VllmConfig = header.target.decode(header.configs[failure.engine])
     if config.role == PREFILL:
@@ -126,10 +125,9 @@ def _reset(running: bool = False, connector: bool = False) -> Call:
 
 
 def _symptom(failure: Failure) -> Mapping[str, Any]:
-    """The name of the exception if the release raises one, and whether what is read must be compared."""
-    is_raised = failure.error is not None and bool(failure.frames)
-    laws = {fingerprint.partition("/")[0] for fingerprint in failure.fingerprints}
-    return {"error": type(failure.error).__name__ if is_raised else "", "content": not is_raised and not laws & OF_ENDS}
+    """The exception if the release raises one, and whether what is read must be compared."""
+    error = exception_of(failure)
+    return {"error": error, "content": not error and not is_of_ends(failure)}
 
 
 def _settings(config: VllmConfig, release: VllmRelease) -> Mapping[str, Any]:

@@ -3,17 +3,18 @@
 A pass is computed when its result is asked for, which is as late as possible; passes are computed in launch order.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from swarden.harness.core.faults import FaultPlan
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.config import VllmConfig
-from swarden.harness.engines.vllm.device import UNKNOWN, Device
+from swarden.harness.engines.vllm.device import POOL, UNKNOWN, Device
 from swarden.harness.engines.vllm.link import WorkerSide
-from swarden.harness.engines.vllm.loads import LateLoads
-from swarden.harness.engines.vllm.offloading import Copier, OffloadingSide
+from swarden.harness.engines.vllm.loads import LateLoads, LoadHooks
+from swarden.harness.engines.vllm.offloading import Copier, CopyHooks, OffloadingSide
 from swarden.harness.engines.vllm.passes import PLACEHOLDER, Columns, VllmEntry, VllmPass
+from swarden.invariants.events import REQUEST_KIND, CopiedIn, Owner
 
 
 class ResultFuture(NamedTuple):
@@ -58,7 +59,7 @@ class Runner:
         self.device = Device(config) if device is None else device
         self._faults = faults
         self.loads: LateLoads | OffloadingSide | WorkerSide = LateLoads(
-            release, faults, config.groups, self.device.load
+            release, faults, config.groups, LoadHooks(self.copied_in, self.device.load)
         )
         self._last = VllmPass(0, ())
         self._queue: list[VllmPass] = []  # not computed yet
@@ -73,8 +74,13 @@ class Runner:
 
     def offload(self, connector: Any) -> None:
         """Use the worker's side of a release's offloading connector."""
-        copier = Copier(self.release, self._config, self.device.memory, self._faults, self._synchronize)
+        hooks = CopyHooks(self.copied_in, self._synchronize)
+        copier = Copier(self.release, self._config, self.device.memory, self._faults, hooks)
         self.loads = OffloadingSide(self.release, connector, copier)
+
+    def copied_in(self, blocks: Iterable[int], request: int = 0) -> None:
+        """A copy begins that writes these blocks, for a request if it is known."""
+        self._hooks.notice(CopiedIn(POOL, tuple(filter(None, blocks)), Owner(REQUEST_KIND, request)))
 
     def launch(self, output: Any) -> VllmPass:
         """Queue the pass of a scheduler's output."""

@@ -48,7 +48,7 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
     }
     kept = ("role",)
     faults: Mapping[str, str] = FAULTS
-    contracts = frozenset({"completeness"})
+    contracts = frozenset({"completeness", "reclaiming", "running_requests"})
     releases = VLLM
     load = boot
     config_type: type[VllmConfig] = VllmConfig

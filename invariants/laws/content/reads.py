@@ -6,15 +6,15 @@ from swarden.invariants.events import Compared, Launched, PrefixesCompared, Read
 from swarden.invariants.invariant import invariant
 from swarden.invariants.transition import Transition, When
 from swarden.invariants.view import LaunchView
-from swarden.invariants.violation import Code, Evidence, Found, Ref, found, pool_ref, request_ref, unit_ref
+from swarden.invariants.violation import Code, Evidence, Found, Ref, component_ref, found, request_ref, unit_ref
 from swarden.invariants.windows import lookback
 
 
 class ReadCode(Code):
     UNWRITTEN = "position {position} in {place} is read and was never written"
     OTHER_CONTENT = "position {position} in {place} holds the KV of other tokens (that prefix belongs to {known_from})"
-    NOT_READ = "{pool} is not read, want [{want_start}, {want_end})"
-    READ_IN_PART = "only [{start}, {end}) of {pool} is read, want [{want_start}, {want_end})"
+    NOT_READ = "{place} is not read, want [{want_start}, {want_end})"
+    READ_IN_PART = "only [{start}, {end}) of {place} is read, want [{want_start}, {want_end})"
 
 
 def reads_are_reported(change: Transition) -> bool:
@@ -65,16 +65,17 @@ def reads_cover_the_window(change: Transition) -> Evidence:
     """
     reads = {(read.launch, read.request_id, read.component): read for read in change.events_of(Read)}
     read_in = {launch for launch, _, _ in reads}
+    components = change.after.components
     launched: list[LaunchView | Launched] = [*(change.before.launches or ()), *change.events_of(Launched)]
     for one in launched:
         for request, start, end in one.entries if one.launch in read_in else ():
             if (one.launch, request) in change.discarded:
                 continue
-            for index, component in enumerate(change.after.components):
+            for index, component in enumerate(components):
                 read = reads.get((one.launch, request, index))
                 first = 0 if component.window is None else max(0, start - lookback(component.window))
                 want_end = start if component.has_states else end
-                want = {"pool": component.pool, "want_start": first, "want_end": want_end}
+                want = {"place": component_ref(components, index), "want_start": first, "want_end": want_end}
                 if read is None:
                     yield found(request_ref(request), ReadCode.NOT_READ, **want)
                 elif read.start > first or read.start + len(read.tags) < want_end:
@@ -101,11 +102,11 @@ def _wrong_slot(request_id: int, position: int, place: Ref, known_from: tuple[Re
 
 
 def _place(change: Transition, read: Read, position: int) -> Ref:
-    """The unit of a position that was read; its pool if neither state has a unit of the request for it."""
+    """The unit of a position that was read; its pool or group if neither state has a unit of the request for it."""
     for snapshot in (change.after, change.before):
         record = snapshot.record_by_request.get(read.request_id) or snapshot.transfer_records.get(read.request_id)
         units = record.units[read.component] if record is not None else ()
         page = position // snapshot.page_sizes[read.component]
         if page < len(units) and units[page]:
             return unit_ref(snapshot.pool(read.pool), units[page])
-    return pool_ref(read.pool)
+    return component_ref(change.after.components, read.component)

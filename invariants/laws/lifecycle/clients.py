@@ -1,6 +1,6 @@
 """The client's stop conditions and aborts."""
 
-from swarden.invariants.events import Finished, FinishReason
+from swarden.invariants.events import Finished, FinishReason, Launched
 from swarden.invariants.invariant import invariant
 from swarden.invariants.laws.content.outputs import tokens_are_known
 from swarden.invariants.transition import Transition, When
@@ -9,6 +9,7 @@ from swarden.invariants.violation import Code, Evidence, found, request_ref
 
 class ClientCode(Code):
     DECODED_AFTER_ABORT = "{decoded} tokens decoded after its abort, at most {most} are allowed"
+    COMPUTED_AFTER_ABORT = "launch {launch} computes [{start}, {end}), but it was aborted before its first output"
     DECODED_AFTER_STOP = "not ended at its stop token {token} at position {position}"
     STOPPED_WITHOUT_STOP_TOKEN = "ended by a stop token, but has none in its output"
     ENDED_SHORT = "ended by length after {num_outputs} tokens, but {asked} were requested"
@@ -25,6 +26,21 @@ def aborted_requests_stop_decoding(change: Transition) -> Evidence:
             decoded = request.prompt_len + request.num_outputs - expected.len_at_abort
             if decoded > most:
                 yield found(request_ref(request.id), ClientCode.DECODED_AFTER_ABORT, decoded=decoded, most=most)
+
+
+@invariant(When.OP, on=(Launched,), given=tokens_are_known)
+def aborted_prompts_are_not_computed(change: Transition) -> Evidence:
+    """No pass is launched for a request whose client aborted it before it got any output.
+
+    The result of its pass in flight ends it (sglang issue 34149).  A request with outputs may have further passes,
+    which `aborted_requests_stop_decoding` limits.
+    """
+    for event in change.events_of(Launched):
+        for request, start, end in event.entries:
+            expected = change.reference.expectations.get(request)
+            if expected is not None and expected.len_at_abort == expected.prompt_len:
+                values = {"launch": event.launch, "start": start, "end": end}
+                yield found(request_ref(request), ClientCode.COMPUTED_AFTER_ABORT, **values)
 
 
 @invariant(When.STEP, needs=("requests",), given=tokens_are_known)

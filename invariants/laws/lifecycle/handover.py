@@ -12,6 +12,7 @@ from swarden.invariants.events import (
     REQUEST_KIND,
     Filled,
     Finished,
+    FinishReason,
     HandedOver,
     LetGo,
     Owner,
@@ -39,6 +40,8 @@ class HandoverCode(Code):
     FILLED_OTHER_PLACES = "{pages} filled, but not reserved for these page indices"
     ENDED_UNREPORTED = "ended, but neither taken over nor released"
     BEGAN_UNREPORTED = "began without an event"
+    AWAITS_OTHER_PAGES = "awaits {pages}, but its pages of {pool} for {length} tokens are others"
+    TIMED_OUT_WITH_ALL = "ended because the other engine was silent, but all was sent, and every message was read"
     PAGES_CHANGED = "{pool} pages changed from {was} to {now}"
     UNITS_LEFT = "ended, but still owns {units}"
     TAKEN_OVER_AT_WRONG_LEN = "taken over with the KV of {length} tokens, but {computed} are computed"
@@ -123,6 +126,39 @@ def filled_pages_were_reserved(change: Transition) -> Evidence:
             yield found(request_ref(event.request_id), HandoverCode.FILLED_OTHER_PLACES, pages=pages)
 
 
+@invariant(When.OP, needs=("awaited", "records", "requests"))
+def awaited_pages_are_due(change: Transition) -> Evidence:
+    """A transfer awaits only those pages of its request that hold tokens which it lacks.
+
+    The other engine sends no others, so the transfer would never be complete (vllm pull 50558).
+    """
+    after = change.after
+    for request_id, awaited in (after.awaited or {}).items():
+        request = after.request_by_id.get(request_id)
+        record = after.transfer_records.get(request_id) or after.record_by_request.get(request_id)
+        if request is not None:
+            length = request.prompt_len + max(0, request.num_outputs - 1)
+            for component, units, due in zip(after.components, awaited, _due(after, record, length), strict=True):
+                if others := [unit for unit in units if not unit or unit not in due]:
+                    pool = after.pool(component.pool)
+                    pages = tuple(unit_ref(pool, unit) for unit in others)
+                    values = {"pages": pages, "pool": component.pool, "length": length}
+                    yield found(_transfer_ref(request_id), HandoverCode.AWAITS_OTHER_PAGES, **values)
+
+
+@invariant(When.STEP, needs=("delivered",), on=(Finished, LetGo))
+def delivered_transfers_never_time_out(change: Transition) -> Evidence:
+    """No transfer ends by the peer timeout if all of its KV was sent, and each message has been read.
+
+    Then both engines have all that they wait for, or one of them was sent too little.
+    """
+    ends = [(event.request_id, event.reason) for event in change.events_of(Finished)]
+    ends += [(event.request_id, event.cause) for event in change.events_of(LetGo)]
+    timed_out = {request_id for request_id, reason in ends if reason == FinishReason.PEER_TIMEOUT}
+    for request_id in sorted(timed_out & (change.before.delivered or frozenset())):
+        yield found(_transfer_ref(request_id), HandoverCode.TIMED_OUT_WITH_ALL)
+
+
 @invariant(When.OP, needs=("records", "Reserved", "HandedOver", "TakenOver", "LetGo"))
 def transfers_keep_pages_until_released(change: Transition) -> Evidence:
     """A transfer holds its pages until it is taken over or released, and holds nothing afterwards.
@@ -180,6 +216,16 @@ def set_aside_requests_are_kept(change: Transition) -> Evidence:
 
 def _transfer_ref(request_id: int) -> Ref:
     return Ref(HANDOVER_KIND, request_id)
+
+
+def _due(snapshot: Snapshot, record: RecordView | None, length: int) -> list[Sequence[int]]:
+    """By component the units of the pages of [0, length) behind the shared prefix of a record."""
+    if record is None:
+        return [()] * len(snapshot.components)
+    return [
+        units[record.protected_len // page_size : -(-length // page_size)]
+        for page_size, units in zip(snapshot.page_sizes, record.units, strict=True)
+    ]
 
 
 def _page_refs(snapshot: Snapshot, event: Sent | Filled) -> tuple[Ref, ...]:

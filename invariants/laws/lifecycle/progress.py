@@ -16,6 +16,7 @@ class ProgressCode(Code):
     UNITS_LEFT = "{free} of {capacity} units are free, the rest is owned by {owners}"
     UNITS_LOST = "{free} of {capacity} units are free, the rest has no owner"
     REQUEST_LEFT = "still {place} after a drain"
+    REQUEST_UNANSWERED = "accepted, but its client got no end of it"
     RECORD_LEFT = "still has row {row} after a drain"
     RECEIPT_LEFT = "still held by {holder} after a drain"
     NODE_LEFT = "still in the tree after a drain, with locks {locks}"
@@ -58,13 +59,19 @@ def work_makes_progress(change: Transition) -> Evidence:
 
 @invariant(When.QUIESCENT)
 def drained_engine_is_empty(change: Transition) -> Evidence:
-    """After a drain every unit is free, and no request, record, lock, node, pass, session or copy job is left."""
+    """After a drain every unit is free, and no request, record, lock, node, pass, session or copy job is left.
+
+    Each accepted request has ended for its client.
+    """
     after = change.after
     for pool in after.pools:
         if len(pool.free) != pool.capacity:
             yield from _left_in(pool)
     for request in after.requests or ():
         yield found(request_ref(request.id), ProgressCode.REQUEST_LEFT, place=request.place)
+    for request_id, expected in change.reference.expectations.items():
+        if expected.reason is None and request_id not in after.request_by_id:
+            yield found(request_ref(request_id), ProgressCode.REQUEST_UNANSWERED)
     for record in after.records or ():
         yield found(owner_ref(record.owner), ProgressCode.RECORD_LEFT, row=record.row)
     for receipt in after.receipts or ():

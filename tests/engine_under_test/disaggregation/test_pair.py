@@ -26,6 +26,7 @@ from swarden.fakes.clock import FakeClock
 from swarden.fakes.forward import FakeForward
 from swarden.fakes.link import UnsteadyLink
 from swarden.harness.core.faults import FaultPlan
+from swarden.harness.engines.own.mail import Mail
 from swarden.harness.kit.tags import TagModel
 from tests.engine_under_test.builders import (
     ALL_POOLS,
@@ -198,7 +199,7 @@ def test_requests_of_different_namespaces_share_nothing():
 @pytest.mark.parametrize("fault", sorted(UnsteadyLink.FAULTS))
 def test_link_fault_does_not_change_the_outputs(fault, skip):
     plan, clock = FaultPlan(UnsteadyLink.FAULTS), FakeClock()
-    ends = [UnsteadyLink(end, plan, damaged) for end in InProcessLink.pair()]
+    ends = [UnsteadyLink(end, plan, damaged, Mail().count) for end in InProcessLink.pair()]
     ports = [Ports(FakeForward(TagModel()), clock, link=end) for end in ends]
     pair = create_pair(replace(HYBRID, max_running_requests=2), ports=(ports[0], ports[1]))
     tokens: dict[int, list[int]] = {pair.submit(prompt, SamplingParams(6)): [] for prompt in PROMPTS}

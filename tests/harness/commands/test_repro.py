@@ -21,7 +21,7 @@ from swarden.harness.engines.sglang.config import SglangConfig
 from swarden.harness.engines.sglang.program import TEMPLATE, flags_of, program_of
 from swarden.harness.report.known_bug import issue
 from swarden.harness.report.program import program_text
-from tests.harness.some_bugs import ODD, OF_BLOCKS, WHOLE, make_private, swarden_with_bugs, write_log
+from tests.harness.some_bugs import ODD, OF_BLOCKS, USELESS, WHOLE, make_private, swarden_with_bugs, write_log
 from tests.harness.some_processes import swarden
 from tests.pages import ENGINES, ROOT, own_bugs
 
@@ -103,6 +103,38 @@ def test_op_log_whose_failure_is_that_of_a_private_bug_is_refused(requests, code
 
     assert (run.returncode, bool(run.stdout)) == (code, code == 0)
     assert run.stderr.startswith(f"swarden: {said}" if said else "")
+
+
+@pytest.mark.parametrize(
+    ("requests", "code", "said"),
+    [
+        pytest.param([ODD], 0, "'num_blocks': 40", id="bug-of-any-size"),
+        pytest.param([WHOLE], 2, "does not fail on blockserve", id="bug-of-the-size"),
+    ],
+)
+def test_finding_is_written_with_other_settings_if_it_still_shows(requests, code, said, tmp_path):
+    run_swarden = swarden_with_bugs(tmp_path)
+
+    path = write_log(tmp_path / "some.oplog", *requests)
+    run = run_swarden("repro", path.name, "--as", "pytest", "--set", "num_blocks=40")
+
+    assert run.returncode == code, run.stderr
+    assert said in (run.stderr or run.stdout)
+
+
+@pytest.mark.parametrize(("private", "code"), [(OF_BLOCKS, 2), (USELESS, 0)])
+def test_op_log_that_fails_otherwise_with_the_fixes_is_refused_only_if_that_of_the_private_bug_is_needed(
+    private, code, tmp_path
+):
+    run_swarden = swarden_with_bugs(tmp_path)
+    make_private(tmp_path, private)
+    file = tmp_path / f"blockserve/findings/{OF_BLOCKS}.toml"
+    file.write_text(file.read_text().replace('after = "False"', 'after = "self.no_such_attribute"'))
+
+    run = run_swarden("repro", write_log(tmp_path / "some.oplog", WHOLE).name, "--as", "pytest")
+
+    assert run.returncode == code, run.stderr
+    assert run.stderr.startswith(f"swarden: {private}: is private" if code else "")
 
 
 @needs_sglang

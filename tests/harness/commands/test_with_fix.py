@@ -85,20 +85,23 @@ def test_fix_of_a_header_is_left_out_where_the_release_does_not_have_its_bug(swa
     assert text in run.stdout
 
 
-def test_death_in_the_trial_of_a_fix_is_that_of_the_fix(swarden):
-    """The finding stays what it was, and the fix that kills the process is tried once."""
+def test_crash_behind_a_known_bug_is_a_finding_with_its_fix(swarden):
+    """The failure without the fix stays a finding; the fix is put aside after the second log that crashes with it."""
     kills = "__import__('os').kill(__import__('os').getpid(), 11)"
     file = swarden.folder / "blockserve/findings/deadly-bug.toml"
     file.write_text(BUG.format(condition=LONG_OUTPUT, fixed=kills, fingerprint=STUCK))
 
     run = swarden("fuzz", "--engine", "blockserve", "--runs", 30, "--workers", 1, "--seed", 3, "--json")
 
-    file.unlink()
     campaign = json.loads(run.stdout)
-    [finding] = campaign["findings"]
-    assert finding["fingerprint"] == STUCK
-    assert finding["not_verified"]["deadly-bug"] == "the process was killed by SIGSEGV with its fix"
+    findings = {one["fingerprint"]: one for one in campaign["findings"]}
+    assert findings.keys() == {STUCK, "crash/SIGSEGV"}
+    crash = swarden.folder / findings["crash/SIGSEGV"]["path"]
+    assert json.loads(crash.read_text().splitlines()[0])["fixes"] == ["deadly-bug"]
+    assert "FAILED" in swarden("replay", crash).stdout
+    assert "was killed by SIGSEGV" in findings[STUCK]["not_verified"]["deadly-bug"]
     assert campaign["runs"] == 30
+    file.unlink()
 
 
 def test_engine_without_a_fix_has_none_to_plant(swarden):

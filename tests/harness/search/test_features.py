@@ -10,11 +10,11 @@ from swarden.harness.search.features import Features
 SERVED = (Submit(max_new_tokens=3), Step(count=4), Drain())
 
 
-def features_of(*ops):
+def features_of(*ops, of=Features.hashes):
     features = Features()
     log = OpLog(Header(engine="swarden", configs=[{}]), list(ops))
     run_log(log, observe=lambda _, change: features.look(change))
-    return features.hashes()
+    return of(features)
 
 
 def test_equal_runs_have_equal_features():
@@ -28,7 +28,9 @@ def test_other_end_of_a_request_is_a_new_feature():
 
 
 def test_many_times_more_of_the_same_is_a_new_feature():
-    def requests(count):
-        return features_of(*[msgspec.structs.replace(SERVED[0], namespace=one) for one in range(count)], Drain())
+    def requests(count, of=Features.hashes):
+        ops = [msgspec.structs.replace(SERVED[0], namespace=one) for one in range(count)]
+        return features_of(*ops, Drain(), of=of)
 
     assert requests(9) - requests(2)
+    assert requests(2, of=Features.kinds) == requests(1, of=Features.kinds)

@@ -13,7 +13,7 @@ from swarden.harness.engines.own.mutants.catalog import BY_ID
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.outcome import Outcome
 from swarden.harness.search.profiles import PROFILES
-from swarden.harness.search.result import Finding, Result, Tallies
+from swarden.harness.search.result import Finding, Reached, Result, Tallies
 
 LOG = OpLog(Header(engine=OWN, machine="engine", configs=[{}]), [])
 SMOKE = replace(PROFILES["smoke"], min_runs=10)
@@ -113,6 +113,18 @@ def test_planted_bug_that_another_law_finds_is_not_missed():
 
     assert ended.found == "mutant B18: found by another_law, which is not in its caught_by"
     assert (ended.owed, ended.verdict) == ([], "violated")
+
+
+@pytest.mark.parametrize(("since", "is_plateau"), [(99, False), (100, True)], ids=["a-tenth-is-less", "a-tenth"])
+def test_campaign_whose_last_runs_reached_nothing_new_says_so(since, is_plateau):
+    result = Result(Tallies(runs=998 - since), reached=Reached(frozenset({1, 2})))
+    for kinds in [{2}, {3}, *[{1, 3}] * since]:
+        result.add(Result(Tallies(runs=1), reached=Reached(frozenset(kinds))))
+
+    ended = outcome(result=result)
+
+    assert ended.summary()["runs_since_new"] == since
+    assert any(line.startswith("plateau") for line in ended.lines()) == is_plateau
 
 
 @pytest.mark.parametrize(

@@ -53,11 +53,13 @@ def test_healed_fault_was_armed_before(ops):
 
 
 @steady
-@given(ops=pauses())
-def test_pause_is_resumed_or_lasts(ops):
-    kinds = [type(op) for op in ops if not isinstance(op, Step)]
+@given(ops=pauses(LOADS[0], (0, 1)))
+def test_pause_is_resumed_on_its_side_or_lasts_and_at_most_one_op_is_in_between(ops):
+    pause, *between, last = [op for op in ops if not isinstance(op, Step)] + [Step()] * (Resume not in map(type, ops))
 
-    assert kinds in ([Pause], [Pause, Resume])
+    assert isinstance(pause, Pause)
+    assert last in (Resume(engine=pause.engine), Step())
+    assert len(between) <= 1
 
 
 @steady

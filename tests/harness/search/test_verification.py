@@ -17,7 +17,7 @@ from swarden.harness.search.outcome import Outcome
 from swarden.harness.search.profiles import PROFILES
 from swarden.harness.search.result import Tallies
 from swarden.harness.search.shrink import ShrinkBudget
-from swarden.harness.search.verification import DOES_NOT_HELP, Trials, Verifier, known_lines
+from swarden.harness.search.verification import DOES_NOT_HELP, NOT_TRIED, Trials, Verifier, known_lines
 from tests.harness.some_bugs import LONG, ODD, OF_BLOCKS, OF_PROMPTS, STUCK, USELESS, WHOLE, write_log, write_package
 
 RUNS = 40
@@ -96,6 +96,25 @@ def test_failure_behind_fixes_is_replayed_with_a_heartbeat(target, tmp_path):
 
     assert failure is not None
     assert beats
+
+
+@pytest.mark.parametrize(
+    ("deadly", "why"),
+    [
+        pytest.param(["other"], "", id="with-another-log"),
+        pytest.param([""], f"{DOES_NOT_HELP}: with it the process was killed", id="with-this-log"),
+        pytest.param(["a", "b"], f"{NOT_TRIED}: with 2 other logs the process was killed", id="with-two-others"),
+    ],
+)
+def test_fix_is_put_aside_after_it_killed_processes_with_two_logs(target, tmp_path, deadly, why):
+    log = OpLog.load(write_log(tmp_path / "some.oplog", WHOLE))
+    failure = run_log(log).failure
+    assert failure is not None
+    trials = Trials(deaths={frozenset([OF_BLOCKS]): {key or log.key: "was killed" for key in deadly}})
+
+    cause = Verifier(target, (), trials).cause_of(failure, log)
+
+    assert (cause.bugs, cause.namesakes.get(OF_BLOCKS, "")) == (() if why else (OF_BLOCKS,), why)
 
 
 @pytest.fixture

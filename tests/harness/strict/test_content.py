@@ -18,6 +18,7 @@ from swarden.harness.core.errors import UsageError
 from swarden.harness.core.mutant import Hunk, Mutant
 from swarden.harness.engines.own.content.passes import sampled
 from swarden.harness.engines.own.models import ON_CUDA, tiny_model
+from swarden.harness.engines.own.mutants.catalog import BY_ID
 from swarden.harness.strict.checker import LOGS, SHARE, share_of
 from swarden.invariants.events import SetAside
 from tests.engine_under_test.builders import EventLog
@@ -143,6 +144,16 @@ def test_each_position_of_a_sliding_window_is_compared_once_in_a_period(period):
 
 def test_share_is_one_by_default():
     assert share_of({}) == share_of({SHARE: ""}) == 1
+
+
+def test_pass_that_writes_a_page_of_the_tree_is_noticed():
+    """A model reports no write: the level knows the pages of a pass from its launch."""
+    with BY_ID["S76"].planted():
+        config = some_config(overlap=True)
+        engine = create_engine(config, ports=model_ports(config))
+
+        with pytest.raises(AccountingError, match="writes_go_to_private_units"):
+            engine.generate(PROMPTS, SamplingParams(30))
 
 
 BACKUPS_IN_REVERSE = Mutant(

@@ -2,8 +2,13 @@
 
 from dataclasses import replace
 
-from swarden.invariants.events import Finished, FinishReason
-from swarden.invariants.laws.lifecycle.clients import ClientCode, aborted_requests_stop_decoding, outputs_end_as_asked
+from swarden.invariants.events import Finished, FinishReason, Launched
+from swarden.invariants.laws.lifecycle.clients import (
+    ClientCode,
+    aborted_prompts_are_not_computed,
+    aborted_requests_stop_decoding,
+    outputs_end_as_asked,
+)
 from swarden.invariants.violation import found, request_ref
 from tests.invariants.builders import AFTER, HEALTHY, broken, healthy, reference
 
@@ -18,6 +23,7 @@ def client_with(*events, stop=(), num_at_abort=None, after=AFTER):
     return replace(HEALTHY, reference=known, events=events, after=after)
 
 
+LAUNCHED = Launched(8, ((1, 20, 21),))
 LAST = 3  # the index of the newest output token
 ENDED = replace(AFTER, requests=(AFTER.requests or ())[1:])
 
@@ -29,6 +35,14 @@ CASES = [
         "decoded-after-the-abort",
         client_with(num_at_abort=1),
         found(request_ref(1), ClientCode.DECODED_AFTER_ABORT, decoded=3, most=2),
+    ),
+    healthy(aborted_prompts_are_not_computed, client_with(LAUNCHED)),
+    healthy(aborted_prompts_are_not_computed, client_with(LAUNCHED, num_at_abort=1), "aborted-after-an-output"),
+    broken(
+        aborted_prompts_are_not_computed,
+        "aborted-before-its-first-output",
+        client_with(LAUNCHED, num_at_abort=0),
+        found(request_ref(1), ClientCode.COMPUTED_AFTER_ABORT, launch=8, start=20, end=21),
     ),
     healthy(outputs_end_as_asked),
     healthy(

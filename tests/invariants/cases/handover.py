@@ -1,4 +1,4 @@
-"""Reservations that are too small, transfers that end without an event, and KV that arrives on the wrong pages.
+"""Reservations that are too small, transfers that never end or end without an event, and KV on the wrong pages.
 
 r1 runs as in builders.py.  r2 is transferred from another engine: of its 22 tokens n3 has [0, 8), and pages for the
 rest are reserved: full 9 10 11 12 and, for the two pages of the tail, swa 7 8.  r3 waits for pages behind r2.
@@ -11,6 +11,7 @@ from swarden.invariants.events import (
     Filled,
     Finished,
     FinishReason,
+    FreeCause,
     HandedOver,
     LetGo,
     Owner,
@@ -23,6 +24,8 @@ from swarden.invariants.events import (
 from swarden.invariants.kinds import Place
 from swarden.invariants.laws.lifecycle.handover import (
     HandoverCode,
+    awaited_pages_are_due,
+    delivered_transfers_never_time_out,
     filled_pages_were_reserved,
     reserved_pages_cover_the_prompt,
     sent_pages_are_held,
@@ -121,6 +124,11 @@ WITH_AN_EARLIER_PAGE = R2_RECORD._replace(units=(R2_RECORD.units[0], (0, 0, 0, 6
 
 def transfer(code: HandoverCode, request_id: int = 2, **values: object) -> Found:
     return found(Ref("transfer", request_id), code, **values)
+
+
+def awaiting(full: tuple[int, ...], swa: tuple[int, ...], **parts: Any) -> Transition:
+    """r2 awaits the KV of these pages."""
+    return arriving(awaited={2: (full, swa)}, **parts)
 
 
 def page_refs(pool: str, pages: tuple[int, ...]) -> tuple[Ref, ...]:
@@ -229,6 +237,72 @@ CASES = [
         transfers_keep_pages_until_released,
         arriving(before=replace(R2_RESERVED, records=(*RECORDS, WITH_AN_EARLIER_PAGE))),
         "page-out-of-the-window-freed",
+    ),
+    healthy(awaited_pages_are_due, awaiting((9, 10, 11, 12), (7, 8)), "nothing-has-arrived"),
+    healthy(awaited_pages_are_due, awaiting((12,), ()), "the-last-page"),
+    healthy(awaited_pages_are_due, awaiting((2,), (), after=WITHOUT_R2), "of-an-ended-request"),
+    healthy(
+        awaited_pages_are_due,
+        awaiting((11, 12), (7, 8), requests=(RUNNING, R2_LINKED._replace(prompt_len=20, num_outputs=3))),
+        "restored-with-three-tokens",
+    ),
+    *(
+        broken(
+            awaited_pages_are_due,
+            name,
+            awaiting(full, swa, **parts),
+            transfer(HandoverCode.AWAITS_OTHER_PAGES, pool=pool, pages=page_refs(pool, others), length=length),
+        )
+        for name, full, swa, parts, pool, others, length in (
+            ("a-page-of-the-cached-prefix", (6, 9), (), {}, "full", (6,), 22),
+            ("a-page-of-the-tree", (9,), (2, 7), {}, "swa", (2,), 22),
+            ("a-page-that-it-has-not", (9, 0), (), {}, "full", (0,), 22),
+            ("without-a-record", (9,), (), {"records": RECORDS}, "full", (9,), 22),
+            (
+                "a-page-behind-its-last-token",
+                (11, 12),
+                (7,),
+                {"requests": (RUNNING, R2_LINKED._replace(prompt_len=20))},
+                "full",
+                (12,),
+                20,
+            ),
+        )
+    ),
+    *(
+        healthy(
+            delivered_transfers_never_time_out,
+            arriving(
+                event,
+                before=replace(R2_RESERVED, delivered=frozenset(delivered)),
+                after=WITHOUT_R2,
+                delivered=frozenset(),
+            ),
+            name,
+        )
+        for name, event, delivered in (
+            ("a-message-was-lost", Finished(2, FinishReason.PEER_TIMEOUT), {1}),
+            ("read-by-the-other-engine", LetGo(2, FreeCause.HANDED_OVER), {2}),
+            ("aborted", Finished(2, FinishReason.ABORT), {2}),
+        )
+    ),
+    broken(
+        delivered_transfers_never_time_out,
+        "decode-side",
+        arriving(
+            Finished(2, FinishReason.PEER_TIMEOUT),
+            LetGo(2, FinishReason.PEER_TIMEOUT),
+            before=replace(R2_RESERVED, delivered=frozenset({2})),
+            after=WITHOUT_R2,
+            delivered=frozenset(),
+        ),
+        transfer(HandoverCode.TIMED_OUT_WITH_ALL),
+    ),
+    broken(
+        delivered_transfers_never_time_out,
+        "prefill-side",
+        idle(LetGo(1, FinishReason.PEER_TIMEOUT), before=replace(HANDED_OVER, delivered=frozenset({1}))),
+        transfer(HandoverCode.TIMED_OUT_WITH_ALL, request_id=1),
     ),
     broken(
         transfers_keep_pages_until_released,

@@ -4,7 +4,10 @@ from dataclasses import replace
 
 from swarden.invariants.events import (
     Completed,
+    CopiedIn,
+    CopyBegan,
     Demoted,
+    Filled,
     Freed,
     Given,
     Owner,
@@ -21,6 +24,7 @@ from swarden.invariants.events import (
 )
 from swarden.invariants.laws.memory.moves import (
     MoveCode,
+    copies_go_to_private_units,
     eviction_spares_locked_nodes,
     padding_unit_is_never_moved,
     refused_takes_change_nothing,
@@ -47,6 +51,7 @@ from tests.invariants.builders import (
 from tests.invariants.host_builders import while_copying
 
 WRITTEN = Written(7, 1, "swa", 20, 21, (6,))
+ARRIVING, SOME_REQUEST = Owner("transfer", 4), Owner("request")
 KEPT_BY_ITS_SESSION = (Given("swa", (5, 6), R1, Owner("session", 3)), WRITTEN, Completed(7))
 AS_A_TURN = tuple(one._replace(sessions=(3,)) for one in IN_FLIGHT_BEFORE.launches or ())
 NINE_AND_TEN = (page("full", 9), page("full", 10))
@@ -59,6 +64,10 @@ def written(unit, *earlier):
 
 def written_by_another(unit, owner):
     return found(page("swa", unit), MoveCode.WRITTEN_BY_ANOTHER, request=request_ref(1), start=20, end=21, owner=owner)
+
+
+def copied_over(unit, by, owner):
+    return found(page("swa", unit), MoveCode.COPIED_OVER, by=by, owner=owner)
 
 
 def evicted(node, code, component, holder=R1):
@@ -178,6 +187,43 @@ CASES = [
         "padding",
         written(0),
         found(page("swa", 0), MoveCode.WRITTEN_PADDING, request=request_ref(1), start=20, end=21, owner=None),
+    ),
+    healthy(copies_go_to_private_units, during(Taken("swa", (6,), ARRIVING), Filled(4, "swa", (0,), (6,)))),
+    healthy(
+        copies_go_to_private_units,
+        during(Taken("swa", (6,), R1), Given("swa", (6,), R1, TREE), CopiedIn("swa", (5, 6), SOME_REQUEST)),
+        "new-unit-of-the-cache",
+    ),
+    healthy(
+        copies_go_to_private_units,
+        during(Taken("swa", (6,), Owner("load", 5)), CopyBegan(5, False, (("swa", (6,), (1,)),))),
+        "load",
+    ),
+    broken(
+        copies_go_to_private_units,
+        "cached-unit",
+        during(CopiedIn("swa", (5, 3), SOME_REQUEST), Filled(1, "swa", (0,), (3,))),
+        copied_over(3, SOME_REQUEST, Owner("tree", 3)),
+        copied_over(3, Owner("transfer", 1), Owner("tree", 3)),
+    ),
+    broken(
+        copies_go_to_private_units,
+        "load-over-a-cached-unit",
+        during(CopyBegan(5, False, (("swa", (3,), (1,)),))),
+        copied_over(3, Owner("load", 5), Owner("tree", 3)),
+    ),
+    broken(
+        copies_go_to_private_units,
+        "free-unit",
+        during(Taken("swa", (6,), R1), Freed("swa", (6,), R1, "slid", 0), CopiedIn("swa", (6,), SOME_REQUEST)),
+        copied_over(6, SOME_REQUEST, FREE),
+    ),
+    broken(
+        copies_go_to_private_units,
+        "unit-of-another-request-and-unknown-unit",
+        during(CopiedIn("swa", (5, 99), R2)),
+        copied_over(5, R2, R1),
+        copied_over(99, R2, None),
     ),
     healthy(eviction_spares_locked_nodes, idle(Removed(3, "full", True))),
     healthy(eviction_spares_locked_nodes, idle(Unlocked(1, 2), Removed(2, "full", True)), "unlocked-before"),

@@ -5,6 +5,7 @@ from dataclasses import replace
 from swarden.invariants.events import Owner
 from swarden.invariants.kinds import Place
 from swarden.invariants.laws.lifecycle.progress import ProgressCode, drained_engine_is_empty, work_makes_progress
+from swarden.invariants.reference import Expectation, Reference
 from swarden.invariants.transition import When
 from swarden.invariants.view import FENCE, Fence, LaunchView, SessionView
 from swarden.invariants.violation import Ref, found, node_ref, owner_ref, pool_ref, request_ref
@@ -33,11 +34,12 @@ KEPT_UNTIL_TIME_OUT = replace(
     ),
 )
 LAUNCHES_ARE_UNREPORTED = replace(IDLE, after=replace(AFTER, unreported=frozenset({"Launched"})))
+UNANSWERED = Reference(expectations={1: Expectation(0, 1, [7]), 2: Expectation(0, 1, [7, 8], reason="length")})
 
 
 def drained(**parts):
     """A drain that leaves only these parts."""
-    return replace(HEALTHY, after=replace(EMPTY, **parts), when=When.QUIESCENT)
+    return replace(HEALTHY, after=replace(EMPTY, **parts), when=When.QUIESCENT, reference=Reference())
 
 
 CASES = [
@@ -72,6 +74,12 @@ CASES = [
         found(Ref("receipt", 1), ProgressCode.RECEIPT_LEFT, holder=R1),
         found(node_ref(2), ProgressCode.NODE_LEFT, locks=(1, 1)),
         found(Ref("launch", 7), ProgressCode.LAUNCH_LEFT),
+    ),
+    broken(
+        drained_engine_is_empty,
+        "unanswered-request",
+        replace(drained(), reference=UNANSWERED),
+        found(request_ref(1), ProgressCode.REQUEST_UNANSWERED),
     ),
     broken(
         drained_engine_is_empty,

@@ -56,7 +56,7 @@ def compared(*events: Discarded) -> Transition:
 
 
 WHOLE = reading("full", 0, tags(0, 21))
-NOT_READ = {"pool": "swa", "want_start": 15, "want_end": 21}
+NOT_READ = {"place": Ref("pool", pool="swa"), "want_start": 15, "want_end": 21}
 
 CASES = [
     healthy(slots_hold_their_prefix),
@@ -113,6 +113,12 @@ CASES = [
         of_one_pool(Read(7, 1, "full", 20, array("q", [0]), SWA)),
         found(REQUEST, ReadCode.UNWRITTEN, position=20, place=Ref("page", 6, "full")),
     ),
+    broken(
+        slots_hold_their_prefix,
+        "beyond-the-record-in-a-shared-pool",
+        of_one_pool(Read(7, 1, "full", 24, array("q", [0]), SWA)),
+        found(REQUEST, ReadCode.UNWRITTEN, position=24, place=Ref("group", SWA, "full")),
+    ),
     healthy(reads_cover_the_window),
     broken(
         reads_cover_the_window,
@@ -124,7 +130,7 @@ CASES = [
         reads_cover_the_window,
         "pool-not-read",
         during(LAUNCHED, reading("swa", 12, tags(12, 21))),
-        found(REQUEST, ReadCode.NOT_READ, pool="full", want_start=0, want_end=21),
+        found(REQUEST, ReadCode.NOT_READ, place=Ref("pool", pool="full"), want_start=0, want_end=21),
     ),
     healthy(reads_cover_the_window, OVERLAPPED_STEP, "pass-in-flight"),
     healthy(reads_cover_the_window, in_flight(WHOLE, Discarded(7, 1)), "discarded-result"),
@@ -143,6 +149,6 @@ CASES = [
         reads_cover_the_window,
         "part-of-the-window-not-read-in-a-shared-pool",
         of_one_pool(Read(7, 1, "full", 16, tags(16, 21), SWA), WHOLE),
-        found(REQUEST, ReadCode.READ_IN_PART, start=16, end=21, **NOT_READ | {"pool": "full"}),
+        found(REQUEST, ReadCode.READ_IN_PART, start=16, end=21, **NOT_READ | {"place": Ref("group", SWA, "full")}),
     ),
 ]

@@ -60,6 +60,7 @@ class PassContent:
         if event.launch in self._failed or not kept:
             self._failed.discard(event.launch)
             return
+        self._note_written(flight)
         tags = np.concatenate([self._prefixes.written(flight.entries[index]) for index in kept])
         written = _written(flight, kept)
         for pool in flight.batch.pools:
@@ -84,6 +85,17 @@ class PassContent:
         ]
         self._tables.note(events.PrefixesCompared(flight.batch.launch, table.name, wrong))
         self._tables.compare(table, slots)
+
+    def _note_written(self, flight: Flight) -> None:
+        """Note the pages that a pass was launched to write, by entry; a model does not report them."""
+        written = _written(flight, range(len(flight.entries)))
+        for component, pool in enumerate(flight.batch.pools):
+            stored = places_of(pool, flight.batch.page_size).written(written)
+            pages, entries = stored.slots // self._tables.by_pool[pool.name].page_size, written.entries[stored.among]
+            for index, entry in enumerate(flight.entries):
+                of_entry = tuple(np.unique(pages[entries == index]).tolist())
+                stretch = (pool.name, entry.start, entry.reach)
+                self._tables.note(events.Written(flight.batch.launch, entry.request.id, *stretch, of_entry, component))
 
     def _wrong_slot(self, entry: Entry, table: SlotTable, position: int, slot: int) -> events.WrongSlot:
         tag = int(table.tags[slot])

@@ -157,3 +157,33 @@ bug(
     broken="pass",
     caught_by=("transfers_keep_pages_until_released",),
 )
+
+bug(
+    "S210",
+    "sglang pull 29471: a restore writes the pages of the cached prefix, too, with the content that they have",
+    at=f"{DECODE}._begin_transfer",
+    healthy="incoming.missing = {pool: set(pages) for pool, pages in due.items()}",
+    broken="whole = all_pages_due(self._memory, prefix_len=0, length=incoming.length)\n"
+    "    incoming.missing = {\n"
+    "        pool: set(pages if incoming.swapped_out is None else whole[pool]) for pool, pages in due.items()\n"
+    "    }",
+    caught_by=("copies_go_to_private_units",),
+)
+
+bug(
+    "S220",
+    "vllm pull 50558: the decode side awaits a page for the first output token, which is not sent",
+    at=f"{DECODE}._begin_transfer",
+    healthy="{pool: set(pages) for",
+    broken="{pool: {*pages, incoming.length // self._memory.page_size} for",
+    caught_by=("awaited_pages_are_due",),
+)
+
+bug(
+    "S221",
+    "the prefill side takes the page that a chunk has begun for sent, so the transfer is never complete",
+    at=f"{PREFILL}.published",
+    healthy="pages.stop * self._memory.page_size",
+    broken="(pages.stop + 1) * self._memory.page_size",
+    caught_by=("delivered_transfers_never_time_out",),
+)

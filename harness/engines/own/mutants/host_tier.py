@@ -241,3 +241,12 @@ bug(
     broken="True",
     caught_by=("cached_nodes_are_reachable", "host_copies_follow_their_prefix"),
 )
+
+bug(
+    "S222",
+    "sglang pull 25065 and issue 33714: with write-through the last node of an ended prompt is not backed up",
+    at=f"{TIER}.published",
+    healthy="for step in node.upward() if",
+    broken="for step in node.upward() if not step.is_leaf and",
+    caught_by=("ended_requests_are_written_through",),
+)

@@ -121,7 +121,12 @@ bug(
     at=f"{SCHEDULER}._free_decode_pages",
     healthy="if not self._settle():",
     broken="if False:",
-    caught_by=("retraction_is_necessary", "oom_abort_only_if_alone", "retraction_lets_others_run"),
+    caught_by=(
+        "retraction_is_necessary",
+        "oom_abort_only_if_alone",
+        "retraction_lets_others_run",
+        "preempted_requests_free_units_at_once",
+    ),
 )
 
 bug(

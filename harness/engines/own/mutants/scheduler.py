@@ -249,3 +249,12 @@ bug(
     broken="if not entries and len(self.waiting) and self._free_decode_pages():",
     caught_by=("work_makes_progress",),
 )
+
+bug(
+    "S211",
+    "vllm issue 49097: a mixed pass passes over the last running request",
+    at=f"{SCHEDULER}._plan",
+    healthy="(decodes := self._decode(running))",
+    broken="(decodes := self._decode(running[:1]))",
+    caught_by=("running_requests_are_computed",),
+)

@@ -192,3 +192,12 @@ bug(
     broken="and is_restored",
     caught_by=("cached_units_were_inserted",),
 )
+
+bug(
+    "S199",
+    "found here: with SWA layers only, the first page that was cached behind the window had no parent in its KV event",
+    at="swarden.engine_under_test.kv_events:KVEvents.notice",
+    healthy="self._learn(event)",
+    broken="pass",
+    caught_by=("router_view_matches_cache",),
+)

@@ -1,0 +1,34 @@
+"""The messages between the sides of a pair: which transfers were sent whole, and have no message that was not read."""
+
+from collections import Counter
+
+from swarden.engine_under_test.messages import Message, TransferEnd
+
+
+class Mail:
+    """Counts by transfer the messages of both directions that were sent and not received.
+
+    A lost message is never received.  A request has the number of its transfer.
+    """
+
+    def __init__(self) -> None:
+        self._unread = Counter[int]()
+        self._ended: set[int] = set()
+        self._was_read: set[int] = set()
+
+    def count(self, message: Message, change: int) -> None:
+        """A message was sent (1) or received (-1)."""
+        transfer_id = message.transfer_id
+        self._unread[transfer_id] += change
+        if isinstance(message, TransferEnd):
+            self._ended.add(transfer_id)
+        if self.is_read(transfer_id):
+            self._was_read.add(transfer_id)
+
+    def is_read(self, transfer_id: int) -> bool:
+        """Was the last message with KV sent, and has each message of the transfer been read?"""
+        return transfer_id in self._ended and not self._unread[transfer_id]
+
+    def was_read(self, transfer_id: int) -> bool:
+        """Was that so at some time?  Since then the decode side lacks nothing, even if a later message is lost."""
+        return transfer_id in self._was_read

@@ -1,0 +1,77 @@
+"""The KV events that our engine publishes, and the pages that its tree holds, as a router knows them."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from swarden.engine_under_test.config import EngineConfig
+from swarden.engine_under_test.kv_events import HOST, BlockRemoved, BlockStored, KVEvents, page_hashes
+from swarden.harness.kit.router import BlockEvent, RouterView, Tier
+from swarden.invariants.events import BlocksRemoved, BlocksStored, Dropped, Rooted, Split, Stored, Uprooted
+from swarden.invariants.view import CachedBlocks, NodeView
+
+
+class Pages(NamedTuple):
+    """The hashes of the pages of a node with these tokens, behind the page with the hash `above`."""
+
+    above: str | None
+    key: Sequence[int]
+    hashes: tuple[str, ...]
+
+
+class OwnRouter:
+    """Reads the events of an engine; it computes the hash of a page from the tokens that were stored, as a router."""
+
+    def __init__(self, config: EngineConfig, notice: Callable[[NamedTuple], None]) -> None:
+        self._events, self._page_size = KVEvents(config.page_size), config.page_size
+        self._groups = {pool.name: group for group, pool in enumerate(config.pools)}
+        hosts = [Tier(group, on_host=True) for group in self._groups.values()] if config.host_pools else []
+        self._view = RouterView([*map(Tier, self._groups.values()), *hosts], notice)
+        self._nodes: Sequence[NodeView] = ()
+        self._pages: dict[int, Pages] = {}  # by node
+        self._found: tuple[CachedBlocks, ...] = ()
+
+    def notice(self, event: object) -> None:
+        if isinstance(event, Rooted | Stored | Dropped | Split | Uprooted):
+            self._events.notice(event)
+
+    def cached_blocks(self, nodes: Sequence[NodeView]) -> tuple[CachedBlocks, ...]:
+        """The view of a router after the events so far, which are reported, beside what the nodes hold."""
+        events = list(self._read())
+        if events or nodes is not self._nodes or not self._found:
+            self._view.follow(events)
+            self._nodes, self._pages = nodes, self._pages_of(nodes)
+            self._found = tuple(self._view.beside(self._held))
+        return self._found
+
+    def _read(self) -> Iterator[BlockEvent]:
+        for event in self._events:
+            if isinstance(event, BlockStored):
+                pages = self._chain(event.token_ids, event.parent_hash, event.namespace)
+                parent = None if event.parent_hash is None else _number(event.parent_hash)
+                yield BlocksStored(self._groups[event.pool], tuple(map(_number, pages)), parent, event.tier == HOST)
+            elif isinstance(event, BlockRemoved):
+                removed = tuple(map(_number, event.block_hashes))
+                yield BlocksRemoved(self._groups[event.pool], removed, event.tier == HOST)
+
+    def _held(self, tier: Tier) -> Iterator[int]:
+        for node in self._nodes:
+            if node.copies[tier.group] if tier.on_host else node.live[tier.group]:
+                yield from map(_number, self._pages[node.id].hashes)
+
+    def _pages_of(self, nodes: Sequence[NodeView]) -> dict[int, Pages]:
+        """The pages of each node, behind its parent's; those of a node that has not changed are not computed again."""
+        found: dict[int, Pages] = {}
+        for node in nodes:
+            above = found[node.parent].hashes[-1] if node.parent else None
+            pages = self._pages.get(node.id)
+            if pages is None or pages.above != above or pages.key != node.key:
+                pages = Pages(above, node.key, self._chain(node.key, above, node.namespace))
+            found[node.id] = pages
+        return found
+
+    def _chain(self, tokens: Sequence[int], above: str | None, namespace: int) -> tuple[str, ...]:
+        return tuple(page_hashes(tokens, above, namespace, self._page_size))
+
+
+def _number(name: str) -> int:
+    return int(name[:16], 16)

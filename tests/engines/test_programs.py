@@ -1,0 +1,140 @@
+"""Programs of findings: each shows its bug on a release that has it, and exits with 0 once the bug is fixed."""
+
+import runpy
+from contextlib import nullcontext, redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from swarden.harness.commands.repro import BUG, Form, Found, find, run_program, written_of
+from swarden.harness.core.program import NoProgram
+from swarden.harness.core.registry import target_of
+from tests.engines.some_findings import op_logs_of
+from tests.engines.vllm.conftest import RELEASES
+from tests.pages import ROOT
+
+OPLOGS = ROOT / "harness/engines/vllm/findings"
+SGLANG = "sglang==0.5.23"
+OF_SGLANG = (  # one for each kind of engine: sessions, no window, a host tier, retractions, pages
+    "aborted-retracted-turn-stays",
+    "chunk-overrules-empty-budget",
+    "load-back-locks-resident-window",
+    "preempted-turn-keeps-row",
+    "prompt-never-admitted",
+)
+OF_VLLM = [
+    pytest.param(
+        f"vllm=={release}", Found(shown.bug.name, shown.path, f"vllm=={release}", shown.bug), id=f"{shown}-{release}"
+    )
+    for release in RELEASES
+    for shown in op_logs_of("vllm")
+    if shown.path.stem == shown.bug.name and shown.span.has(release) and shown.bug.patch_for(release) is not None
+]
+OF_THE_OLDEST = (
+    "aborted-load-keeps-its-blocks",
+    "first-token-after-a-pause-dropped",
+    "hit-longer-than-the-cached-attention",
+    "load-reserves-too-little-beside-a-window",
+    "loaded-request-stranded-behind-the-queue-head",
+    "loaded-requests-wait-for-each-other",
+    "one-block-for-two-groups",
+    "window-block-freed-before-the-drafts-are-verified",
+)
+STILL_OPEN = "load-reserves-too-little-beside-a-window"
+OF_THE_NEWEST = (
+    "failed-read-blocks-the-queue",
+    "prompt-of-one-token-loaded-forever",
+    "second-reset-of-the-offloading-cache",
+)
+RAISING = [(SGLANG, "preempted-turn-keeps-row"), ("vllm==0.33.0", "second-reset-of-the-offloading-cache")]
+
+
+@pytest.fixture(scope="session")
+def ran(in_process_of):
+    """The exit code and the last line of a program: of one with its own stand-ins in a process without swarden."""
+
+    def ran(program, engine, fix=""):
+        if not program.carries_stand_ins:
+            return in_process_of(engine, ran_here, program.text, engine, fix)
+        done = run_program(program, engine, fix)
+        return done.code, done.line
+
+    return ran
+
+
+def ran_here(text, engine, fix):
+    target_of(engine).prepare_process()
+    with TemporaryDirectory() as folder, redirect_stdout(StringIO()) as printed, redirect_stderr(printed):
+        path = Path(folder, "program.py")
+        path.write_text(text)
+        with target_of(engine).fix(fix).planted() if fix else nullcontext():
+            try:
+                runpy.run_path(str(path), run_name="__main__")
+                code = 0
+            except SystemExit as end:
+                code = int(str(end.code))
+    return code, printed.getvalue().splitlines()[-1]
+
+
+def program_or_reason(found):
+    target_of(found.engine).prepare_process()
+    try:
+        return written_of(found, Form.SCRIPT)
+    except NoProgram as reason:
+        return str(reason)
+
+
+@pytest.mark.parametrize(("engine", "found"), [*[pytest.param(SGLANG, name, id=name) for name in OF_SGLANG], *OF_VLLM])
+def test_program_of_a_known_bug_shows_it_and_passes_with_its_fix(engine, found, in_process_of, ran):
+    found = find(found, engine) if isinstance(found, str) else found
+    program = in_process_of(engine, program_or_reason, found)
+    if isinstance(program, str):
+        pytest.skip(program)
+
+    code, line = ran(program, engine)
+
+    assert code == 1
+    assert line.startswith(BUG)
+    assert "swarden" not in program.text
+    assert ran(program, engine, found.name) == (0, "no bug")
+
+
+@pytest.mark.parametrize(
+    ("engine", "name"),
+    [*[("vllm==0.20.2", name) for name in OF_THE_OLDEST], *[("vllm==0.33.0", name) for name in OF_THE_NEWEST]],
+)
+def test_program_of_an_op_log_shows_its_bug(engine, name, in_process_of, ran):
+    program = in_process_of(engine, written_of, find(str(OPLOGS / f"{name}.oplog"), engine), Form.SCRIPT)
+
+    code, line = ran(program, engine)
+
+    assert code == 1
+    assert line.startswith(BUG)
+
+
+@pytest.mark.parametrize("name", [name for name in OF_THE_OLDEST if name != STILL_OPEN])
+def test_program_of_a_bug_that_is_fixed_since_passes_on_the_newest_release(name, in_process_of, ran):
+    found = find(str(OPLOGS / f"{name}.oplog"), "vllm==0.20.2")
+    program = in_process_of("vllm==0.20.2", written_of, found, Form.SCRIPT)
+
+    assert ran(program, "vllm==0.33.0") == (0, "no bug")
+
+
+@pytest.mark.parametrize("symptom", ["Bug('requests are unfinished')", "{error}('in another function')"])
+@pytest.mark.parametrize(("engine", "name"), RAISING)
+def test_program_of_an_exception_is_not_run_to_its_end_with_another_symptom(engine, name, symptom, in_process_of, ran):
+    """Neither with the same exception from another function, nor with what is seen at the end."""
+    found = find(name, engine)
+    program = in_process_of(engine, written_of, found, Form.SCRIPT)
+    error = str(found.load().header.expected).partition("/")[0]
+    [call] = [
+        line for line in program.text.splitlines() if line.strip() in ("run(engine)", "engine.run(calls(engine))")
+    ]
+    spoiled = program.text.replace(call, f"        raise {symptom.format(error=error)}")
+
+    code, line = ran(program._replace(text=spoiled), engine)
+
+    assert code == 2
+    assert "another symptom" in line

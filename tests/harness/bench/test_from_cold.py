@@ -1,0 +1,30 @@
+"""A search from a cold start, beside a machine that a user writes by hand."""
+
+import pytest
+
+from swarden.harness.bench.from_cold import Duel, Search, figures, measure, text
+from swarden.harness.engines.demo.mutants import MUTANTS
+from swarden.harness.mutants.hunt import HuntJob, HuntOutcome, Scope, hunt
+
+
+def test_both_find_a_bug_from_cold_processes():
+    """Both searches end with a finding, and their CPU seconds have those of the imports."""
+    [duel] = measure(["one-token-too-many"], seeds=[1])
+
+    assert duel.ours.is_found
+    assert duel.by_hand.is_found
+    assert duel.ours.seconds > 0.1 < duel.by_hand.seconds
+
+
+def test_figures_are_geometric_means():
+    """Of ratios of 2 and 8, the mean is 4."""
+    duels = [Duel("a", 1, Search(1.0, True), Search(2.0, True)), Duel("a", 2, Search(1.0, True), Search(8.0, False))]
+
+    assert figures(duels)["from_cold_ratio"] == 4
+    assert text(duels).splitlines()[1] == "a: 4.0 s, found 1 of 2 / 1.0 s, found 2 of 2"
+
+
+@pytest.mark.parametrize("mutant", MUTANTS.all, ids=lambda mutant: mutant.id)
+def test_traffic_finds_each_bug(mutant, tmp_path):
+    """By a law that the bug names, and not by the engine's own leak, which each bug mends."""
+    assert hunt(HuntJob(mutant, 1), Scope("demo", 1, 20.0, tmp_path)).outcome is HuntOutcome.FOUND

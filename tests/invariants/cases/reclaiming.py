@@ -1,0 +1,28 @@
+"""Preempted requests whose pages wait for passes in flight."""
+
+from swarden.invariants.contracts.reclaiming import ReclaimingCode, preempted_requests_free_units_at_once
+from swarden.invariants.events import Freed, Paused, Preempted, Retracted
+from swarden.invariants.violation import found, request_ref
+from tests.invariants.builders import R1, broken, healthy, in_flight
+
+RETRACTED, PREEMPTED = Retracted(1, 3, ()), Preempted(1, 3, 2)
+ROW, NOW, LATER = (
+    Freed("rows", (1,), R1, "retracted", 0),
+    Freed("full", (7, 8), R1, "retracted", 0),
+    Freed("swa", (5, 6), R1, "retracted", 8),
+)
+
+CASES = [
+    healthy(preempted_requests_free_units_at_once, in_flight(RETRACTED, NOW, LATER)),
+    healthy(preempted_requests_free_units_at_once, in_flight(RETRACTED, ROW), "shares-all-its-pages"),
+    healthy(preempted_requests_free_units_at_once, in_flight(RETRACTED, LATER, Paused()), "paused"),
+    *[
+        broken(
+            preempted_requests_free_units_at_once,
+            type(event).__name__.lower(),
+            in_flight(event, ROW, LATER),
+            found(request_ref(1), ReclaimingCode.FREES_NOTHING_NOW, units=2, launch=8),
+        )
+        for event in (RETRACTED, PREEMPTED)
+    ],
+]

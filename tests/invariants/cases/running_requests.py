@@ -1,0 +1,35 @@
+"""Running requests that a pass leaves out."""
+
+from dataclasses import replace
+
+from swarden.invariants.contracts.running_requests import RunningCode, running_requests_are_computed
+from swarden.invariants.events import Completed, Launched, Retracted
+from swarden.invariants.violation import Ref, found, request_ref
+from tests.invariants.builders import AFTER, BEFORE, IN_FLIGHT_BEFORE, LIMITS, broken, healthy, idle
+
+MIXING = LIMITS._replace(mixes_batches=True, reuses_in_launch_order=True)
+OF_ANOTHER = Launched(9, ((2, 0, 5),))
+
+
+def launching(*events, before=BEFORE, limits=MIXING):
+    """r1 decodes, and r2 is prefilled."""
+    change = idle(*events, before=replace(before, limits=limits))
+    return replace(change, after=replace(AFTER, limits=limits, requests=before.requests))
+
+
+CASES = [
+    healthy(running_requests_are_computed, launching(Launched(9, ((1, 20, 21), (2, 0, 5))))),
+    healthy(running_requests_are_computed, launching(Launched(9, ((2, 0, 8),))), "budget-spent"),
+    healthy(running_requests_are_computed, launching(OF_ANOTHER, Retracted(1, 3, ())), "retracted"),
+    healthy(
+        running_requests_are_computed,
+        launching(OF_ANOTHER, Completed(7), before=IN_FLIGHT_BEFORE),
+        "in-the-pass-before",
+    ),
+    broken(
+        running_requests_are_computed,
+        "passed-over",
+        launching(OF_ANOTHER),
+        found(request_ref(1), RunningCode.PASSED_OVER, launch=Ref("launch", 9), count=5, most=8),
+    ),
+]
