@@ -44,7 +44,8 @@ PASS_EVENTS = frozenset(
 class Landing(NamedTuple):
     """The result of a completed pass for one request: positions [start, end), the last `accepted` of them drafts.
 
-    It `counts` (is valid) unless the request has ended or released its record since the launch, or the pass failed.
+    It `counts` (is valid) unless the request has ended or released its record since the launch, or the pass failed, or
+    a load for the request has ended since: it has failed, because a pass is launched only behind a load or with it.
     `failed`: it would be valid, but the pass failed.  The result of a request in `LaunchView.delivered` is valid even
     after a retraction or a preemption.
     """
@@ -72,6 +73,8 @@ def landings(before: Snapshot, events: Sequence[NamedTuple]) -> list[Landing]:
         elif isinstance(event, RECORD_RELEASES):
             left = {(launch, event.request_id) for launch in in_flight}
             given_up |= left if isinstance(event, Finished) else left - delivered
+        elif isinstance(event, Loaded):
+            given_up.update((launch, event.request_id) for launch in in_flight)
         elif isinstance(event, Paused):
             given_up.update((launch, entry[0]) for launch, entries in in_flight.items() for entry in entries)
         elif isinstance(event, Failed):

@@ -227,7 +227,8 @@ class LaunchView(NamedTuple):
     """A forward pass in flight: per entry the request and the positions [start, end) that it computes.
 
     `units` are, per entry and component, the units that its layers read or write.  The requests in `given_up` released
-    the record that the pass was launched for, so their results are stale.  Those in `delivered` get their token
+    the record that the pass was launched for, so their results are stale, or are `rewound`: they keep the record, but
+    were taken back to a position before that of the pass.  Those in `delivered` get their token
     even if they are retracted or preempted while the pass is in flight.  `sessions` has, per entry, the session of
     which the request was a turn (0: none): that session or its next turn may have the record now.  `drafts` are, per
     entry, the draft tokens that the pass computes after it; () if no entry has any.
@@ -240,6 +241,7 @@ class LaunchView(NamedTuple):
     sessions: Sequence[int] = ()
     drafts: Sequence[Sequence[int]] = ()
     delivered: Sequence[int] = ()
+    rewound: Sequence[int] = ()
 
 
 class CopyJobView(NamedTuple):

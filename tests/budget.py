@@ -127,6 +127,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     ],
     "harness/engines/vllm": [
         (20, "adapters and prompt log-probabilities as options of a request"),
+        (20, "blocks that are held outside the engine"),
         (20, "groups of layers in any order, also several of full attention"),
         (40, "op-logs of a server have its order of arrivals and its retention of cached blocks"),
         (20, "a runner and a device of another build"),
@@ -135,6 +136,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (30, "groups of smaller blocks are refused where parts of blocks are cached; pauses of the release"),
         (30, "copies that write over what the cache has"),
         (20, "preemptions that free nothing at once"),
+        (40, "synchronous loads that fail"),
     ],
     "harness/engines/vllm_cpu": [
         (520, "the worker of a release and tiny models behind the port, the KV in memory by tag, bugs of the worker"),
@@ -157,6 +159,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "KV events as a router reads them"),
         (10, "what a transfer awaits, and what was delivered"),
         (40, "copies that write over what the cache has"),
+        (10, "requests that are taken back while passes are in flight"),
     ],
     "invariants/contracts": [
         (60, "what ended requests leave in the cache, also of their last step"),
@@ -182,13 +185,14 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (30, "running requests that are passed over"),
         (20, "leaves that no prompt can match"),
         (80, "transfers await only what is sent"),
+        (10, "requests that are taken back while passes are in flight"),
     ],
     "tests": [
         (20, "the outbox has the client of a server where no program shows a bug"),
         (40, "the documents of known bugs are those of their files"),
         (140, "the stories and the picture in the documents are what is printed; a build as it is published"),
         (50, "the rules of new folders"),
-        (60, "lines of this budget"),
+        (80, "lines of this budget"),
         (100, "the outbox: what can be posted, and what its programs have shown"),
         (40, "documents and the outbox are held to the data, and have nothing of a private bug"),
     ],

@@ -1,6 +1,6 @@
 """A preemption is of use at once."""
 
-from swarden.invariants.events import REQUEST_KIND, Freed, Owner, Paused, Preempted, Retracted
+from swarden.invariants.events import REQUEST_KIND, Freed, Loaded, Owner, Paused, Preempted, Retracted
 from swarden.invariants.invariant import invariant
 from swarden.invariants.laws.lifecycle.flights import freed_units_wait_for_passes
 from swarden.invariants.transition import Transition, When
@@ -16,11 +16,15 @@ def preempted_requests_free_units_at_once(change: Transition) -> Evidence:
     """A request that is retracted or preempted frees units that can be taken at once.
 
     If all of them wait for passes in flight, its place helps nobody, and the next request is preempted in vain, too
-    (vllm issue 49674).  Not for a pause, and not for a request that frees no unit of its own.
+    (vllm issue 49674).  Not for a pause, not for a request that frees no unit of its own, and not for one whose load
+    has ended in the step: it may have failed, so that the request has to begin again.
     """
     pools = {component.pool for component in change.after.components}
     lost = [] if change.events_of(Paused) else change.in_order(Retracted, Preempted)
+    loaded = {event.request_id for event in change.events_of(Loaded)}
     for request_id in dict.fromkeys(event.request_id for event in lost):  # type: ignore[attr-defined]  # both have one
+        if request_id in loaded:
+            continue
         owner = Owner(REQUEST_KIND, request_id)
         freed = [event for event in change.events_of(Freed) if event.owner == owner and event.pool in pools]
         if freed and all(event.after for event in freed):

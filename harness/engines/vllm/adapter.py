@@ -14,6 +14,7 @@ from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.capture import EventSources, VllmCapture
 from swarden.harness.engines.vllm.config import CONNECTOR_FAULTS, DECODE, LOAD_FAILS, PREFILL, VllmConfig
 from swarden.harness.engines.vllm.core import build
+from swarden.harness.engines.vllm.device import POOL
 from swarden.harness.engines.vllm.moves import Moves
 from swarden.harness.engines.vllm.passes import VllmPass
 from swarden.harness.engines.vllm.reports import completed, launched
@@ -67,6 +68,7 @@ class VllmEngine(EnginePort):
         self.built = build(release, config, self._runner)
         self._moves = Moves(self.built, self.log.notice, self._requests.owner)
         self.drafts: DraftPort | None = self._runner.device.script if config.draft_len is not None else None
+        self.pool_names = (POOL,)
         self._pause = PauseProgress.NONE
         scheduler = self.built.scheduler
         scheduler._preempt_request = partial(self._preempted, scheduler._preempt_request)
@@ -75,7 +77,7 @@ class VllmEngine(EnginePort):
         reported |= names_of(OF_ROUTERS) if config.kv_events else frozenset()
         if config.cpu_chunks or config.external_len or config.role == DECODE:
             reported |= names_of([seen.CopiedIn])
-        if not config.asynchronous:
+        if not config.asynchronous and (LOAD_FAILS not in self.faults.known or config.late_loads):
             reported -= {seen.Discarded.__name__}  # no request ends while a pass is in flight
         router = VllmRouter(release, self.built, self.log.notice) if config.kv_events else None
         events = EventSources(seen.ALL_EVENTS - reported, router)
@@ -131,6 +133,9 @@ class VllmEngine(EnginePort):
     def clear(self) -> None:
         self._reset(resets_running=False)
 
+    def pressure(self, pool: str, pages: int) -> bool:
+        return self._moves.hold(pages)
+
     def pause(self) -> bool:
         """As pause_generation with mode "keep", or sleep: passes in flight complete, then the running requests are
         preempted, and the caches are reset.
@@ -172,7 +177,9 @@ class VllmEngine(EnginePort):
 
     @property
     def _is_loading(self) -> bool:
-        """Has a request blocks that does not run?"""
+        """Has a request blocks that does not run, or the harness some?  A release says that it cannot reset then."""
+        if self._moves.outside:
+            return True
         running = {req.request_id for req in self.built.scheduler.running}
         return any(
             blocks and rid not in running for table in self.built.tables for rid, blocks in table.req_to_blocks.items()

@@ -75,7 +75,12 @@ class VllmCapture:
             requests=tuple([self._request(request) for request in requests.live.values()]),
             counters=Counters({POOL: self._built.pool.get_num_free_blocks() - num_evictable}, {}, {}, 0),
             launches=tuple(
-                [one.view(self._blocks, partial(requests.counts, one), are_delivered=True) for one in in_flight]
+                [
+                    one.view(self._blocks, partial(requests.counts, one), are_delivered=True)._replace(
+                        rewound=one.rewound
+                    )
+                    for one in in_flight
+                ]
             ),
             is_paused=is_paused,
             cached_blocks=None if self._router is None else self._router.cached_blocks(),

@@ -177,7 +177,10 @@ class VllmConfig(Settings, frozen=True):
             return tuple(LINK_FAULTS)
         if self.cpu_chunks:
             return LOAD_LATE, STORE_LATE
-        return (LOAD_FAILS, LOAD_LATE) if self.late_loads else ()
+        if self.late_loads:
+            return LOAD_FAILS, LOAD_LATE
+        is_driven = self.external_len and not self.windows and self.draft_len is None
+        return (LOAD_FAILS,) if is_driven else ()  # a failed load is reported by its blocks, which one group can have
 
     options: ClassVar[Sequence[str]] = ("adapter", "prompt_logprobs")  # of a request
 
@@ -223,6 +226,8 @@ def random_config(draw: Draw, load: str, *, has: Callable[[str], bool]) -> VllmC
         external_len = config.block_size * draw.one_of((4, 2, 8))
         late_loads = draw.one_of((False, True, True))
         config = msgspec.structs.replace(config, external_len=external_len, late_loads=late_loads)
+        if LOAD_FAILS in config.faults and not late_loads:
+            config = msgspec.structs.replace(config, recomputes_loads=draw.one_of((True, True, False)))
     if kind == "offloading" and has("offloading"):
         config = _with_offloading(draw, config)
     if kind == "states":

@@ -47,6 +47,8 @@ class Device:
     def compute(self, one: VllmPass) -> list[list[int]]:
         """Write and read what a pass computes. Returns the sampled tokens of each entry."""
         self._tokens.update({request: list(tokens) for request, tokens in one.known.items()})
+        for request, count in one.lens.items():
+            del self._tokens[request][count:]
         for block in one.zeroed:
             self.memory.fill(block, 0)
         for load in one.loads:

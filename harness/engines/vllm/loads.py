@@ -55,14 +55,18 @@ class LateLoads:
     def received(self, one: VllmPass, output: Any) -> None:
         """The loads of an output of the scheduler begin, or are those of its pass."""
         for load in getattr(output.kv_connector_metadata, "loads", ()):
-            self._hooks.begun(self._blocks_of(load), load.request)
+            self._hooks.begun(load.blocks(self._groups), load.request)
             if load.is_late:
                 self._begin(load)
+            elif self._fails():
+                one.failed.append(load)
             else:
                 one.loads.append(load)
 
     def computed(self, one: VllmPass) -> Any:
         """A pass has been computed. Returns what the connector tells the scheduler; None if no load has ended."""
+        if one.failed:
+            return self._release.make("KVConnectorOutput", invalid_block_ids=one.unwritten)
         ended = self._end_pass()
         if ended is None:
             return None
@@ -70,10 +74,13 @@ class LateLoads:
         failed = {"failed_recving": ended.failed} if by_request else {"invalid_block_ids": ended.unwritten}
         return self._release.make("KVConnectorOutput", finished_recving=ended.requests, **failed)
 
+    def _fails(self) -> bool:
+        return LOAD_FAILS in self._faults.known and self._faults.fires(LOAD_FAILS)
+
     def _begin(self, load: BlockLoad) -> None:
         self._begun += 1
         self.loading[load.request] = load
-        has_failed = LOAD_FAILS in self._faults.known and self._faults.fires(LOAD_FAILS)
+        has_failed = self._fails()
         is_early = bool(self._begun % 2) and not has_failed
         if is_early:
             self._hooks.write(load)
@@ -91,11 +98,6 @@ class LateLoads:
                     self._hooks.write(one.load)
         self._under_way = [one for one in self._under_way if one.passes > 0]
         failed = [one.load for one in ended if one.has_failed]
-        blocks = {block for load in failed for block in self._blocks_of(load)}
+        blocks = {block for load in failed for block in load.blocks(self._groups)}
         rids = {str(one.load.request) for one in ended}
         return EndedLoads(rids, {str(load.request) for load in failed}, blocks) if ended else None
-
-    def _blocks_of(self, load: BlockLoad) -> list[int]:
-        """The blocks that a load writes, in all groups."""
-        pairs = zip(self._groups, load.tables, strict=True)
-        return [block for group, table in pairs for block in table[load.start // group.block_size :] if block]

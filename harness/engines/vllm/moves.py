@@ -7,10 +7,12 @@ from typing import Any, NamedTuple
 from swarden.harness.engines.vllm.core import BuiltCore
 from swarden.harness.engines.vllm.device import POOL
 from swarden.harness.kit.owners import Owners, UnitFacts
-from swarden.invariants.events import HANDOVER_KIND, LOAD_KIND, REQUEST_KIND, TREE, Owner
+from swarden.invariants.events import HANDOVER_KIND, LOAD_KIND, OUTSIDE_KIND, REQUEST_KIND, TREE, Owner
 from swarden.invariants.view import FENCE, FREE
 
 ENDED = (LOAD_KIND, HANDOVER_KIND)  # the owners of what requests that have ended keep
+
+PRESSURE = Owner(OUTSIDE_KIND)
 
 
 class Moves:
@@ -24,6 +26,8 @@ class Moves:
         self._built, self._notice, self._owner = built, notice, owner
         self._owners = Owners(POOL, {block.block_id: FREE for block in built.pool.blocks[1:]})
         self._request = 0  # for which the manager works
+        self.outside: list[Any] = []  # blocks that no part of the engine holds
+        self._is_outside = False
         pool, manager = built.pool, built.manager
         for name, wrapper in (
             ("get_new_blocks", self._take),
@@ -36,6 +40,18 @@ class Moves:
         if hasattr(manager, "pop_blocks_for_free"):
             manager.pop_blocks_for_free = partial(self._fence, manager.pop_blocks_for_free)
 
+    def hold(self, count: int) -> bool:
+        """Release the blocks that are held outside the engine, then take up to `count`. False if no block moved."""
+        pool, released = self._built.pool, self.outside
+        self.outside = []
+        if released:
+            pool.free_blocks(released)
+        self._is_outside = True
+        if count := min(count, pool.get_num_free_blocks()):
+            self.outside = list(pool.get_new_blocks(count))
+        self._is_outside = False
+        return bool(released or self.outside)
+
     def settle(self) -> None:
         """Report the blocks that changed hands without a take or a free."""
         now = {unit: owner for unit, facts in self.facts().items() if (owner := facts.owner) is not None}
@@ -43,7 +59,7 @@ class Moves:
 
     def facts(self) -> Mapping[int, UnitFacts]:
         """What the tables and the blocks say, by block; a block has a holder for each place in a table."""
-        holders: dict[int, list[Owner]] = {}
+        holders: dict[int, list[Owner]] = {block.block_id: [PRESSURE] for block in self.outside}
         for table in self._built.tables:
             for rid, blocks in table.req_to_blocks.items():
                 owner = self._owner(self._built.number_of(rid)) if blocks else FREE
@@ -75,7 +91,7 @@ class Moves:
 
     def _take(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         blocks = original(*args, **kwargs)
-        taker = Owner(REQUEST_KIND, self._request)
+        taker = PRESSURE if self._is_outside else Owner(REQUEST_KIND, self._request)
         self._report(self._owners.take([block.block_id for block in blocks], lambda _: taker))
         return blocks
 

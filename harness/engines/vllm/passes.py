@@ -2,8 +2,10 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, NamedTuple
 
+from swarden.harness.engines.vllm.config import LayerGroup
 from swarden.harness.kit.passes import Pass
 
 PLACEHOLDER = -1  # a draft that is not proposed yet
@@ -21,6 +23,14 @@ class BlockLoad(NamedTuple):
     tokens: Sequence[int]
     tables: Sequence[Sequence[int]]
     is_late: bool
+
+    def blocks(self, groups: Sequence[LayerGroup]) -> list[int]:
+        """The blocks that it writes, in all groups."""
+        blocks = [
+            table[self.start // group.block_size : -(-self.end // group.block_size)]
+            for group, table in zip(groups, self.tables, strict=True)
+        ]
+        return [block for of_group in blocks for block in of_group if block]
 
 
 class Columns(NamedTuple):
@@ -65,7 +75,9 @@ class VllmPass(Pass[VllmEntry]):
 
     `known` has the tokens of the requests for which the scheduler says them again.  Requests in `admitted` begin or
     resume.  Entries of requests in `waiting` depend on the drafts of a pass that is not computed yet.  Blocks in
-    `zeroed` are cleared first, then `loads` are written.
+    `zeroed` are cleared first, then `loads` are written, but not those that `failed`.  Blocks in `unwritten` are of
+    loads that failed, which the scheduler did not know when it launched the pass.  `lens` has the tokens of a request
+    that count for the scheduler, those in flight included: after a failed load these are less than were sampled.
     """
 
     known: Mapping[int, Sequence[int]] = field(default_factory=dict)
@@ -73,4 +85,15 @@ class VllmPass(Pass[VllmEntry]):
     waiting: set[int] = field(default_factory=set)
     zeroed: Sequence[int] = ()
     loads: list[BlockLoad] = field(default_factory=list)
+    failed: list[BlockLoad] = field(default_factory=list)
+    unwritten: set[int] = field(default_factory=set)
+    lens: dict[int, int] = field(default_factory=dict)
     output: Any = None
+
+    @property
+    def rewound(self) -> Sequence[int]:
+        """The requests that the scheduler takes back to a position before that of this pass."""
+        return [entry.request for entry in self.entries if self.reads_unwritten(entry)]
+
+    def reads_unwritten(self, entry: VllmEntry) -> bool:
+        return bool(self.unwritten) and not self.unwritten.isdisjoint(chain.from_iterable(entry.tables))

@@ -56,6 +56,8 @@ def program_of(log: OpLog, release: VllmRelease) -> Program:
             "the op-log fails by the clocks of both sides of a pair, and a program has the decode side alone"
         )
     recorded = recorders[failure.engine].values
+    if recorded["failed_loads"] and config.external_len and not config.late_loads:
+        raise NoProgram("a synchronous load of the op-log fails, and in a program only loads in the background do")
     return Program(TEMPLATE, {**_settings(config, release), **recorded, **_symptom(failure)})
 
 

@@ -49,7 +49,7 @@ class VllmRequests(Clients[VllmRequest]):
     def counts(self, one: VllmPass, entry: VllmEntry) -> bool:
         """Will the result of a pass in flight for this request be used?"""
         request = self.live.get(entry.request)
-        return request is not None and one.launch > request.dropped
+        return request is not None and one.launch > request.dropped and not one.reads_unwritten(entry)
 
     def new(self, submission: Submission, hasher: Callable[[Any], Any] | None) -> tuple[int, Any]:
         """The id of a new request, and the release's object for it; None if the frontend rejects it.

@@ -14,7 +14,7 @@ from swarden.harness.engines.vllm.link import WorkerSide
 from swarden.harness.engines.vllm.loads import LateLoads, LoadHooks
 from swarden.harness.engines.vllm.offloading import Copier, CopyHooks, OffloadingSide
 from swarden.harness.engines.vllm.passes import PLACEHOLDER, Columns, VllmEntry, VllmPass
-from swarden.invariants.events import REQUEST_KIND, CopiedIn, Owner
+from swarden.invariants.events import REQUEST_KIND, CopiedIn, Loaded, Owner
 
 
 class ResultFuture(NamedTuple):
@@ -61,6 +61,7 @@ class Runner:
         self.loads: LateLoads | OffloadingSide | WorkerSide = LateLoads(
             release, faults, config.groups, LoadHooks(self.copied_in, self.device.load)
         )
+        self._prompt_lens: dict[int, int] = {}
         self._last = VllmPass(0, ())
         self._queue: list[VllmPass] = []  # not computed yet
 
@@ -136,6 +137,7 @@ class Runner:
             self.tables[request] = [list(group) for group in new.block_ids]
             self.device.states.restart(request)
             known[request] = list(getattr(new, "prefill_token_ids", None) or new.prompt_token_ids)
+            self._prompt_lens[request] = len(new.prompt_token_ids)
         cached = output.scheduled_cached_reqs
         for rid, start, blocks in zip(cached.req_ids, cached.num_computed_tokens, cached.new_block_ids, strict=True):
             request = self.number_of(rid)
@@ -150,6 +152,8 @@ class Runner:
                 known[request] = list(cached.all_token_ids[rid])
         begun = [*[new.req_id for new in output.scheduled_new_reqs], *cached.resumed_req_ids]
         self._last = self._pass_of(output, starts, known, set(map(self.number_of, begun)))
+        for rid, count in zip(cached.req_ids, cached.num_output_tokens, strict=True):
+            self._last.lens[self.number_of(rid)] = self._prompt_lens[self.number_of(rid)] + count
         return self._last
 
     def _pass_of(
@@ -195,11 +199,28 @@ class Runner:
             self._compute(self._queue.pop(0))
 
     def _compute(self, one: VllmPass) -> None:
+        if one.failed:
+            self._fail(one)
         sampled = self.device.compute(one)
         one.output = self._output(one, sampled)
         if one.entries:
             self._hooks.completed(one)
         self._verified(one, sampled)
+
+    def _fail(self, one: VllmPass) -> None:
+        """Loads of a pass have failed: it and those behind it read blocks that are not written.
+
+        A request that was admitted again since has other blocks.
+        """
+        blocks = {block for load in one.failed for block in load.blocks(self._config.groups)}
+        for behind in (one, *self._queue):
+            behind.unwritten |= blocks
+        starts = {load.request: load.start for load in one.failed}
+        begun = {request for behind in self._queue for request in behind.admitted}
+        for entry in filter(one.reads_unwritten, one.entries):
+            if entry.request not in begun:
+                length = starts.get(entry.request, entry.start)
+                self._hooks.notice(Loaded(entry.request, length, entry.tables[0]))
 
     def _output(self, one: VllmPass, sampled: Sequence[Sequence[int]]) -> Any:
         rids = [str(entry.request) for entry in one.entries]

@@ -161,7 +161,7 @@ def _wrongly_launched(launch: int, in_flight: Sequence[int], most: int) -> Evide
 def _permitted_owners(snapshot: Snapshot, view: LaunchView, entry: int) -> set[Owner]:
     """The owners that may have the record for which an entry of a pass, given by its index, was launched."""
     request, session = view.entries[entry][0], view.sessions[entry] if view.sessions else 0
-    if request not in view.given_up:
+    if request not in view.given_up or request in view.rewound:
         return {Owner(REQUEST_KIND, request)}
     if not session:
         return set()

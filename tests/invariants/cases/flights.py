@@ -10,6 +10,7 @@ from swarden.invariants.events import (
     FinishReason,
     Late,
     Launched,
+    Loaded,
     Owner,
     Retracted,
 )
@@ -137,6 +138,11 @@ CASES = [
     ),
     healthy(
         discarded_results_are_stale,
+        in_flight(Loaded(1, 16, (7,)), Completed(7), Discarded(7, 1)),
+        "load-failed-since",
+    ),
+    healthy(
+        discarded_results_are_stale,
         in_flight(Finished(1, FinishReason.ABORT), Completed(7), Discarded(7, 1), before={"launches": DELIVERED}),
         "deliverable-request-has-finished",
     ),
@@ -217,6 +223,7 @@ CASES = [
             for pool, page, node in (("full", 1, 1), ("full", 2, 1), ("full", 3, 2), ("full", 4, 2), ("swa", 2, 2))
         ),
     ),
+    healthy(units_in_flight_are_pinned, in_flight(launches=(STALE_8[0]._replace(rewound=(1,)),)), "rewound"),
     broken(
         units_in_flight_are_pinned,
         "in-a-new-record-of-the-request",
