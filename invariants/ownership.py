@@ -74,8 +74,9 @@ def misplaced_units(before: Snapshot, events: Sequence[NamedTuple], after: Snaps
             found += [
                 Misplaced(copied, unit, owner)
                 for copied in _copied_in(event, after)
+                if (owner_of := owners.get(copied.pool)) is not None
                 for unit in copied.units
-                if not _may_copy(copied, owner := owners[copied.pool].get(unit), (copied.pool, unit) in taken)
+                if not _may_copy(copied, owner := owner_of.get(unit), (copied.pool, unit) in taken)
             ]
     return found
 
@@ -89,7 +90,7 @@ def _copied_in(event: NamedTuple, after: Snapshot) -> Iterator[CopiedIn]:
     elif isinstance(event, CopyBegan):
         owner = Owner(BACKUP_KIND if event.to_host else LOAD_KIND, event.job)
         for pool, here, there in event.pages:
-            written = (after.host_pool_of[pool], there) if event.to_host else (pool, here)
+            written = (after.host_pool_of.get(pool, ""), there) if event.to_host else (pool, here)
             yield CopiedIn(written[0], tuple(written[1]), owner)
 
 

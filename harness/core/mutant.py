@@ -13,7 +13,7 @@ class Mutant:
     """One bug.  `source` cites where it occurred; `caught_by` names the invariants or engine errors that may detect it.
 
     Each hunk replaces the healthy text by the broken one.
-    `mends` takes known bugs of the engine away first, so that the mutant is the only one.
+    `fixes` takes known bugs of the engine away first, so that the mutant is the only bug.
     `machine` names the machine whose traffic reaches the bug, `model` the model that its engines run, if any.
 
     A bug of a checker `overlooks` another mutant, and both are planted together.  It is caught if the op-log of the
@@ -27,18 +27,17 @@ class Mutant:
     machine: str = "engine"
     model: str = ""
     overlooks: "Mutant | None" = None
-    mends: tuple[Hunk, ...] = ()
+    fixes: tuple[Hunk, ...] = ()
 
     @property
     def patch(self) -> Patch:
-        """What it mends, its own hunks, and those of the mutant that it overlooks."""
-        overlooked = self.overlooks.patch.hunks if self.overlooks is not None else ()
-        return Patch(self.id, self.mends + self.hunks + overlooked)
+        """The fixes, its own hunks, and those of the mutant that it overlooks."""
+        return Patch(self.id, self.fixes + self.hunks + (self.overlooks.hunks if self.overlooks is not None else ()))
 
     @contextmanager
     def removed(self) -> Iterator[None]:
-        """Run the body without the bug, within `planted`; what it mends stays mended."""
-        with self.patch.removed(), Patch(self.id, self.mends).planted():
+        """Run the body without the bug, within `planted`; the fixes stay."""
+        with self.patch.removed(), Patch(self.id, self.fixes).planted():
             yield
 
     def planted(self) -> AbstractContextManager[None]:
@@ -52,7 +51,7 @@ class Mutants:
 
     machine: str = "engine"
     model: str = ""
-    mends: tuple[Hunk, ...] = ()
+    fixes: tuple[Hunk, ...] = ()
     all: list[Mutant] = field(default_factory=list)
 
     def bug(
@@ -72,6 +71,6 @@ class Mutants:
         if at or not hunks:
             hunks += (Hunk(at, healthy, broken),)
         machine, model = machine or self.machine, model or self.model
-        mutant = Mutant(id, source, hunks, caught_by, machine, model, overlooks, self.mends)
+        mutant = Mutant(id, source, hunks, caught_by, machine, model, overlooks, self.fixes)
         self.all.append(mutant)
         return mutant

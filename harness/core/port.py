@@ -17,7 +17,7 @@ NAMESPACES_PER_ADAPTER = 1 << 16
 class Submission(NamedTuple):
     """A request as a client would send it.
 
-    Equal tokens have other KV in another `namespace`.  It tells adapters apart, too; the client names its `salt`.
+    Equal tokens have other KV in another `namespace`.  Each adapter has its own; the client names its `salt`.
     """
 
     tokens: Sequence[int]

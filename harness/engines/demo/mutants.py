@@ -1,4 +1,4 @@
-"""Ten bugs for the demo's engine. Each is planted with the engine's own leak mended, so that there is only one."""
+"""Ten bugs for the demo's engine. Each is planted with a fix of the engine's own leak, so that there is only one."""
 
 from swarden import kit
 
@@ -7,7 +7,7 @@ ABORT, STEP, ADMIT = f"{ENGINE}.abort", f"{ENGINE}.step", f"{ENGINE}._admit"
 LEAK = "self.pool.free(request.blocks[:num_full], request.id)  # the bug: a block that is not full leaks"
 FREE = "self.pool.free(request.blocks, request.id)"
 TAKE = "request.blocks = self.pool.take(need, request.id)"
-MUTANTS = kit.Mutants(mends=(kit.Hunk(ABORT, LEAK, FREE),))
+MUTANTS = kit.Mutants(fixes=(kit.Hunk(ABORT, LEAK, FREE),))
 bug = MUTANTS.bug
 
 bug(
