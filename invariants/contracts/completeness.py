@@ -52,8 +52,8 @@ def ended_requests_leave_their_kv_cached(change: Transition) -> Evidence:
     """A request that ends by itself frees no whole page that it has computed, unless the cache has these tokens.
 
     Its last token is not computed, accepted drafts are (vllm pull 54979).  Not for windows and states, of which an
-    engine may keep less, and for pages from the first one on that the cache lost in the step.  Of pages that were
-    taken in the step it is known only in an engine with a tree whether they are cached.
+    engine may keep less, and for pages from the first one on that the cache lost in the step: one that it replaced is
+    not lost.  Of pages that were taken in the step it is known only in an engine with a tree whether they are cached.
     """
     taken = {(event.pool, unit) for event in change.events_of(Taken) for unit in event.units}
     evicted = {(one.pool, unit) for one in change.events_of(Freed) if one.owner.kind == TREE_KIND for unit in one.units}
@@ -80,10 +80,10 @@ def _lost_pages(change: Transition, ended: Ended, evicted: Set[tuple[str, int]])
         if component.window is None:
             pool, owner_of = component.pool, after.pool(component.pool).owner_of
             known = ended.record.units[index] if ended.record else ()
-            for page in range(num_computed // component.page_size):
+            for page in range(num_cached // component.page_size, num_computed // component.page_size):
                 units = (*known[page : page + 1], *columns[index][page : page + 1])
                 if any((pool, unit) in evicted for unit in units):
                     break
                 is_lost = owner_of.get(known[page]) == FREE if page < len(known) else after.nodes is not None
-                if is_lost and (page + 1) * component.page_size > num_cached:
+                if is_lost:
                     yield index, page

@@ -29,6 +29,15 @@ def ending(*events, cached=0):
     )
 
 
+def losing_page_3(*, replaced):
+    """r1 ends, and the tree has freed page 3 of its prefix, of which it has another copy then, or none."""
+    change = ending(ENDED, FREED, Freed("full", (3,), TREE, "", 0))
+    units = ((9, 4), (1, 2))
+    nodes = [node._replace(units=units) if node.id == 2 else node for node in change.after.nodes]
+    kept = [node for node in nodes if replaced or node.id != 2]
+    return replace(change, after=replace(change.after, nodes=tuple(kept)))
+
+
 def owned_by(owner):
     """r1 ends, and another owner than the tree has its pages."""
     change = ending(ENDED, FREED)
@@ -72,7 +81,8 @@ CASES = [
     healthy(ended_requests_leave_their_kv_cached, with_pages_of(16), "no-whole-page-of-all-components"),
     healthy(ended_requests_leave_their_kv_cached, ending(Finished(1, FinishReason.STOP), FREED, cached=7), "stopped"),
     healthy(ended_requests_leave_their_kv_cached, ending(ENDED, FREED, Freed("full", (7,), TREE, "", 0)), "evicted"),
-    healthy(ended_requests_leave_their_kv_cached, ending(ENDED, FREED, Freed("full", (3,), TREE, "", 0)), "cut-off"),
+    healthy(ended_requests_leave_their_kv_cached, losing_page_3(replaced=False), "cut-off"),
+    broken(ended_requests_leave_their_kv_cached, "behind-a-replaced-page", losing_page_3(replaced=True), NOT_KEPT),
     broken(
         ended_requests_leave_their_kv_cached,
         "another-page-is-evicted",
