@@ -29,7 +29,7 @@ from swarden.harness.report.program import program_text
 from swarden.harness.report.story import story_lines
 from swarden.harness.search.findings import test_text
 from swarden.harness.search.fixed_settings import Settings, with_settings
-from swarden.harness.search.verification import DOES_NOT_HELP, NOT_TRIED, Verifier
+from swarden.harness.search.verification import Verifier
 
 SUFFIX = ".oplog"
 BUG = "BUG: "  # how a program begins the line that says what it has shown
@@ -119,7 +119,7 @@ def repro(
         raise UsageError(f"--run: {form} does not run here; write it --as script")
     found = find(finding, engine)
     found = found._replace(settings=settings_of(settings or [], [found.engine]))
-    if found.bug is None:
+    if found.bug is None or found.settings:
         check_not_private(found)
     if with_fix and found.bug is None:
         raise UsageError(f"--with-fix: {finding} is no known bug; name one")
@@ -176,23 +176,30 @@ def find(finding: str, engine: str | None) -> Found:
 def check_not_private(found: Found) -> None:
     """Raises UsageError for an op-log of a private bug: its failure goes with the fix, or the fix cannot be tried.
 
-    An op-log that does not fail is refused, too: it can be that of a private bug which this release has not.
+    An op-log that does not fail is refused, too: it can be that of a private bug which this release has not.  So is
+    that of a known bug which fails in another way, with other settings or on another release.
     """
     log, known = found.load(), found.target.known_bugs()
     if log.header.mutant is not None and any(bug.verdict == PRIVATE for bug in known.values()):
         raise UsageError(f"{found.path}: has mutant {log.header.mutant}, so nothing is written of it; want one without")
     failure = run_log(log).failure
     if failure is None:
+        remedy = "want other values with --set" if found.settings else "name a release on which it does with --engine"
+        raise UsageError(f"{found.path}: does not fail on {found.engine}; {remedy}")
+    if found.bug is not None and not {*failure.fingerprints} & {*found.bug.fingerprints}:
+        remedy = "other values with --set" if found.settings else "another release with --engine"
         raise UsageError(
-            f"{found.path}: does not fail on {found.engine}; name a release on which it does with --engine"
+            f"{found.name}: fails with {failure.fingerprint} on {found.engine}, not as the bug; want {remedy}"
         )
     verifier = Verifier(found.target, log.header.fixes)
     cause = verifier.cause_of(failure, log)
     for name in [one for one in (*cause.bugs, *cause.namesakes, *cause.behind) if known[one].verdict == PRIVATE]:
-        if name in cause.bugs or verifier.is_cause(name, failure, log, cause.behind):
-            raise private_error(name)
-        if (why := cause.namesakes.get(name, DOES_NOT_HELP)) not in (DOES_NOT_HELP, NOT_TRIED):
+        is_cause = name in cause.bugs or verifier.is_cause(name, failure, log, cause.behind)
+        if is_cause is None:
+            why = f"its fix cannot be tried on {found.engine}"
             raise UsageError(f"{found.path}: may be of {name}, which is private: {why}; want another release, --engine")
+        if is_cause:
+            raise private_error(name)
 
 
 def private_error(name: str) -> UsageError:

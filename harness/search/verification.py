@@ -111,8 +111,11 @@ class Verifier:
         revealed = "" if failure.fingerprint in left.fingerprints else left.fingerprint
         return Cause(namesakes={} if revealed else why, behind=tuple(together), revealed=revealed)
 
-    def is_cause(self, name: str, failure: Failure, log: OpLog, behind: Sequence[str]) -> bool:
-        """Whether the failure goes with the fix of a bug, alone or together with those that the log fails `behind`."""
+    def is_cause(self, name: str, failure: Failure, log: OpLog, behind: Sequence[str]) -> bool | None:
+        """Whether the failure goes with the fix of a bug, alone or together with those that the log fails `behind`.
+
+        None if it is unknown, because the log cannot be run with the fixes.
+        """
         replays = _Replays(log, failure, self._trials)
 
         def is_same(fixes: Sequence[str]) -> bool:
@@ -120,7 +123,9 @@ class Verifier:
             return left is not None and failure.fingerprint in left.fingerprints
 
         others = [one for one in behind if one != name]
-        return not is_same([name]) or (not is_same(behind) and is_same(others))
+        is_cause = not is_same([name]) or (not is_same(behind) and is_same(others))
+        is_unknown = any(frozenset(fixes) in replays.errors for fixes in ([name], behind, others))
+        return None if is_unknown and not is_cause else is_cause
 
     def failure_behind(self, log: OpLog, fingerprint: str) -> Failure | None:
         """Run a log with fixes that were tried; its failure if it has this fingerprint."""

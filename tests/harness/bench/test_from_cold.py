@@ -16,6 +16,14 @@ def test_both_find_a_bug_from_cold_processes():
     assert duel.ours.seconds > 0.1 < duel.by_hand.seconds
 
 
+def test_search_that_ends_with_another_error_has_found_nothing():
+    """A mutant that does not exist ends both searches with an error, which is no failure of the machine."""
+    [duel] = measure(["no-such-mutant"], seeds=[1])
+
+    assert not duel.ours.is_found
+    assert not duel.by_hand.is_found
+
+
 def test_figures_are_geometric_means():
     """Of ratios of 2 and 8, the mean is 4."""
     duels = [Duel("a", 1, Search(1.0, True), Search(2.0, True)), Duel("a", 2, Search(1.0, True), Search(8.0, False))]

@@ -21,7 +21,8 @@ from swarden.harness.engines.sglang.config import SglangConfig
 from swarden.harness.engines.sglang.program import TEMPLATE, flags_of, program_of
 from swarden.harness.report.known_bug import issue
 from swarden.harness.report.program import program_text
-from tests.harness.some_bugs import ODD, OF_BLOCKS, USELESS, WHOLE, make_private, swarden_with_bugs, write_log
+from swarden.harness.search.verification import MOST_FIXES
+from tests.harness.some_bugs import ODD, OF_BLOCKS, STUCK, USELESS, WHOLE, make_private, swarden_with_bugs, write_log
 from tests.harness.some_processes import swarden
 from tests.pages import ENGINES, ROOT, own_bugs
 
@@ -135,6 +136,63 @@ def test_op_log_that_fails_otherwise_with_the_fixes_is_refused_only_if_that_of_t
 
     assert run.returncode == code, run.stderr
     assert run.stderr.startswith(f"swarden: {private}: is private" if code else "")
+
+
+REPRO = ("repro", "--engine", "blockserve", "--as", "pytest")
+
+
+def test_known_bug_that_does_not_show_with_other_settings_is_refused(tmp_path):
+    run_swarden = swarden_with_bugs(tmp_path)
+    write_log(tmp_path / f"blockserve/findings/{OF_BLOCKS}.oplog", WHOLE)
+
+    run = run_swarden(*REPRO, OF_BLOCKS, "--set", "num_blocks=40")
+
+    assert (run.returncode, run.stdout) == (2, "")
+    assert "does not fail on blockserve; want other values with --set" in run.stderr
+    assert len(run.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("fingerprint", "code", "said"),
+    [(STUCK, 0, ""), ("another/drain", 2, f"{OF_BLOCKS}: fails with {STUCK} on blockserve, not as the bug")],
+)
+def test_known_bug_is_written_only_if_it_has_one_of_its_fingerprints(fingerprint, code, said, tmp_path):
+    run_swarden = swarden_with_bugs(tmp_path)
+    write_log(tmp_path / f"blockserve/findings/{OF_BLOCKS}.oplog", ODD)
+    file = tmp_path / f"blockserve/findings/{OF_BLOCKS}.toml"
+    file.write_text(file.read_text().replace(STUCK, fingerprint))
+
+    run = run_swarden(*REPRO, OF_BLOCKS, "--set", "num_blocks=40")
+
+    assert (run.returncode, bool(run.stdout)) == (code, code == 0)
+    assert run.stderr.startswith(f"swarden: {said}" if said else "")
+
+
+def test_known_bug_that_fails_as_a_private_one_with_other_settings_is_refused(tmp_path):
+    run_swarden = swarden_with_bugs(tmp_path)
+    make_private(tmp_path, OF_BLOCKS)
+    write_log(tmp_path / f"blockserve/findings/{USELESS}.oplog", (9, 2))
+
+    run = run_swarden(*REPRO, USELESS, "--set", "num_blocks=3")
+
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr.startswith(f"swarden: {OF_BLOCKS}: is private")
+
+
+def test_op_log_that_may_be_of_a_private_bug_whose_fix_cannot_be_tried_is_refused(tmp_path):
+    """The private bug is the last one with the fingerprint, so its fix is not among the first ones that are tried."""
+    run_swarden = swarden_with_bugs(tmp_path)
+    findings = tmp_path / "blockserve/findings"
+    for number in range(MOST_FIXES):
+        (findings / f"a-{number}.toml").write_text((findings / f"{USELESS}.toml").read_text())
+    make_private(tmp_path, OF_BLOCKS)
+    file = findings / f"{OF_BLOCKS}.toml"
+    file.write_text(file.read_text().replace("need == self.pool.num_blocks", "need == self.no_such_code"))
+
+    run = run_swarden("repro", write_log(tmp_path / "some.oplog", WHOLE).name, "--as", "pytest")
+
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr.startswith(f"swarden: some.oplog: may be of {OF_BLOCKS}, which is private: ")
 
 
 @needs_sglang
