@@ -67,7 +67,6 @@ CAUSES_FIRST = (
     "eviction_counts",
     "counters",
     "longest_match",
-    "dead_leaves",
     "publishing",
     "completeness",
     "write_through",

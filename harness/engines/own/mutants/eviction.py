@@ -87,7 +87,7 @@ bug(
     at=f"{EVICT}:_remove",
     healthy="if node is not leaf and (all(node.live) or node.has_copy):",
     broken="if node is not leaf:",
-    caught_by=("cached_leaves_can_be_matched", "drained_engine_is_empty"),
+    caught_by=("drained_engine_is_empty",),
 )
 
 bug(
