@@ -104,8 +104,8 @@ class ComparedForward:
         if computed.logits is not None:
             position, difference = _farthest(computed.logits, expected)
         accepted = num_accepted(drafts, computed.tokens)
-        if computed.tokens and end == len(tokens):
-            tokens += computed.tokens[: accepted + 1]
+        num_known = len(tokens) - end  # of a pass that was discarded: a retracted request samples them again
+        tokens += computed.tokens[: accepted + 1][num_known:]
         if sampled is None:
             self._note(Compared(*stretch, end, position, difference, TOLERANCE, None, None))
         for place, token in enumerate(computed.tokens[: accepted + 1], start=end):
