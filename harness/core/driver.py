@@ -218,7 +218,10 @@ class Driver:
         """Call the engine, check the transition and return the result."""
         system = self.systems[index]
         self._history.system = index
-        before = self._last[index] if self._checking.every == 1 else self._captured(system)
+        before = self._last[index]
+        if self._checking.every > 1:
+            before = self._captured(system)
+            self._events_of(system)  # a capture may report events of the unchecked steps before
         result = self._call(act)
         after = self._last[index] = self._captured(system)
         events = self._events_of(system)
