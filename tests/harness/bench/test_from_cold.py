@@ -34,5 +34,5 @@ def test_figures_are_geometric_means():
 
 @pytest.mark.parametrize("mutant", MUTANTS.all, ids=lambda mutant: mutant.id)
 def test_traffic_finds_each_bug(mutant, tmp_path):
-    """By a law that the bug names, and not by the engine's own leak, which each bug mends."""
+    """By a law that the bug names, and not by the engine's own leak, which is fixed in each."""
     assert hunt(HuntJob(mutant, 1), Scope("demo", 1, 20.0, tmp_path)).outcome is HuntOutcome.FOUND
