@@ -110,7 +110,7 @@ class Requests(NamedTuple):
 class EngineTraffic(Machine):
     """One rule draws an op, or a scene, of a random kind.
 
-    Half of the runs have a short list of single ops.  Of the others, half have a random set of kinds, each as often
+    One run in eight is a short list of single ops.  Of the others, half have a random set of kinds, each as often
     as the others (swarm testing), and sometimes make steps between two kinds.  The other half have a mix of kinds with
     weights, and the kinds of their load.
     """
