@@ -57,7 +57,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "engine_under_test": [(20, "KV events know the pages of nodes that never held units")],
     "harness": [(20, "help lists the commands by their use")],
     "harness/commands": [
-        (160, "a server over HTTP: --url and its options, swarden serve"),
+        (200, "a server over HTTP: --url and its options, swarden serve"),
         (60, "swarden demo"),
         (20, "a terminal breaks long texts between words"),
         (60, "help has groups of options, and a plain word for each value"),
@@ -66,7 +66,9 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (180, "swarden repro: a finding as a program of the engine's package, run here, or as an issue"),
         (20, "swarden repro with other settings, such as those of a server"),
     ],
-    "harness/engines/server": [(880, "any server over HTTP: four APIs, rounds, judged answers, at rest, restarts")],
+    "harness/engines/server": [
+        (960, "any server over HTTP: four APIs, rounds, judged answers, at rest, restarts, a client as a program")
+    ],
     "harness/front": [(420, "our engine behind HTTP in three APIs, which tests what drives servers")],
     "harness/core": [
         (20, "a target that is not repeatable: no digests, a rate"),
@@ -216,7 +218,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (80, "programs of vLLM show their bugs, and pass without them"),
     ],
     "tests/harness": [
-        (200, "servers over HTTP: ours in three APIs, planted bugs, servers that misbehave"),
+        (220, "servers over HTTP: ours in three APIs, planted bugs, servers that misbehave"),
         (20, "late pages of aborted transfers, options of requests"),
         (80, "configurations suit their loads; scenes have only what their engine has"),
         (40, "the demo's engine as a package of a user, in place of tests/your_engine"),

@@ -1,9 +1,10 @@
 """The options of commands that drive a server over HTTP."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from functools import partial
+from functools import partial, wraps
+from inspect import Parameter, signature
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -85,6 +86,29 @@ class Asked(NamedTuple):
         words += [word for one in self.headers or () for word in ("--header", one)]
         words += [word for one in self.settings or () for word in ("--set", one)]
         return words + ["--allow-remote-host"] * self.is_remote
+
+
+def over_http(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of a server to a command, which finds the server published."""
+    added = {"url": Url, "restart": Restart, "reference": ReferenceUrl, "header": Headers, "allow_remote_host": Remote}
+
+    @wraps(command)
+    def with_server(*arguments: Any, **options: Any) -> None:
+        url, restart, reference, headers, is_remote = [options.pop(name) for name in added]
+        Asked(url, restart, headers, reference, is_remote).publish()
+        command(*arguments, **options)
+
+    own = signature(command, eval_str=True)
+    defaults = {"allow_remote_host": False}
+    more = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=defaults.get(name), annotation=kind)
+        for name, kind in added.items()
+    ]
+    with_server.__signature__ = own.replace(  # type: ignore[attr-defined]  # what `inspect.signature` returns
+        parameters=[*own.parameters.values(), *more]
+    )
+    with_server.__annotations__ = {**command.__annotations__, **added}
+    return with_server
 
 
 def _header(text: str) -> tuple[str, str]:

@@ -1,6 +1,6 @@
 """A server behind the port: a step is a round, which ends when all requests are answered and the server is at rest."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from math import isnan
@@ -11,7 +11,7 @@ from swarden.harness.core.errors import RemoteError
 from swarden.harness.core.event_log import EventLog
 from swarden.harness.core.faults import FaultPlan
 from swarden.harness.core.port import EnginePort, Streamed, Submission
-from swarden.harness.engines.server.apis import FLUSH, PAUSE, RESUME, Api, Token, Wanted, api_of, figures
+from swarden.harness.engines.server.apis import FLUSH, PAUSE, RESUME, Api, Token, Wanted, api_of, figures, read
 from swarden.harness.engines.server.client import QUICK_S, Call, Reply
 from swarden.harness.engines.server.config import ServerConfig
 from swarden.harness.engines.server.process import Connection
@@ -76,6 +76,7 @@ class ServerPort(EnginePort):
         self._is_paused = False
         self._num_requests = self._steps = 0
         self._computed = 0  # pieces of answers, of all connections
+        self.on_round: Callable[[Sequence[Asked | str]], None] = lambda _: None
         connection.renew(self._api, restarts=config.restarts)
 
     def submit(self, submission: Submission) -> int:
@@ -114,6 +115,7 @@ class ServerPort(EnginePort):
         if not self._round:
             return ()
         self._steps += 1
+        self.on_round(self._round)
         self._send(asked)
         self._round = []
         for one in asked:
@@ -180,11 +182,8 @@ class ServerPort(EnginePort):
             self._act(one)
             return
         body = self._api.body(one.wanted, self._config.model)
-        one.reply = call.made("POST", self._api.path, body, most_chunks=one.cut_after)
-        try:
-            one.tokens = self._api.tokens(one.reply)
-        except (KeyError, TypeError, ValueError, IndexError) as error:
-            one.reply = Reply(0, error=f"an answer without its parts: {error!r}")
+        reply = call.made("POST", self._api.path, body, most_chunks=one.cut_after)
+        one.tokens, one.reply = read(self._api, reply)
 
     def _await(self, jobs: Sequence[Future[None]]) -> None:
         silent, before = 0.0, self._progress()

@@ -68,6 +68,14 @@ class Api(Protocol):
         """The settings of a configuration that the server tells."""
 
 
+def read(api: Api, reply: Reply) -> tuple[Sequence[Token], Reply]:
+    """The tokens of an answer; if its parts are missing, none, and a reply that says so."""
+    try:
+        return api.tokens(reply), reply
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        return (), Reply(0, error=f"an answer without its parts: {error!r}")
+
+
 def figures(address: Address) -> dict[str, float]:
     """The metrics of a server, added up over their labels; a figure that is none is left out."""
     found: dict[str, float] = {}

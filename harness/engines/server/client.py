@@ -93,6 +93,9 @@ class Call:
                 if most_chunks is not None and len(chunks) >= most_chunks:
                     return Reply(200, chunks, is_cut=True)
                 chunks.append(msgspec.json.decode(data, type=dict[str, Any]))
+                if error := chunks[-1].get("error"):  # in a stream that has begun
+                    code = error.get("code") if isinstance(error, dict) else None
+                    return Reply(code if isinstance(code, int) else 500, chunks[:-1], printable(str(error)[:2000]))
                 self._on_chunk()
         except (ValueError, msgspec.MsgspecError) as error:
             return Reply(0, chunks, f"an answer that cannot be read: {error}")

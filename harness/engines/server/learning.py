@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from swarden.harness.core.errors import UsageError
 from swarden.harness.engines.server.adapter import compared
-from swarden.harness.engines.server.apis import Api, Wanted
+from swarden.harness.engines.server.apis import Api, Wanted, read
 from swarden.harness.engines.server.client import Call, Reply
 from swarden.harness.engines.server.config import ServerConfig
 from swarden.harness.engines.server.process import Connection
@@ -81,9 +81,9 @@ def _differences(connection: Connection, api: Api, config: ServerConfig) -> list
     ]
     found: list[float] = []
     for one in [*connection.answers(api, config, wanted), *connection.answers(api, config, wanted, at_once=True)]:
-        if one.reply.status != 200:
-            raise UsageError(f"{connection.address.shown} does not answer a valid request: {one.reply.error[:300]}")
-        told = api.tokens(one.reply)
+        told, reply = read(api, one.reply)
+        if reply.status != 200:
+            raise UsageError(f"{connection.address.shown} does not answer a valid request: {reply.error[:300]}")
         cold = connection.judge(api, one.wanted, [token.id for token in told], config.model)
         if isinstance(cold, Reply):
             raise UsageError(f"{connection.address.shown} refuses to judge an answer: {cold.error[:300]}")

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import mkstemp
 from time import sleep
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -24,6 +24,7 @@ from swarden.invariants.events import Probed
 
 VARIABLE = "SWARDEN_SERVER"  # by which a command tells its worker processes what --url, --restart and --header say
 BOOT_S, POLL_S, ANSWER_S = 900, 0.25, 600
+LOGS = Path(".swarden/servers")
 LAST_BYTES = 1 << 16  # of the log of a server
 SECRET = re.compile(r"(key|token|secret|password|auth)", re.IGNORECASE)
 ERROR = re.compile(r"^\S*?(\w*(?:Error|Exception|Abort|Fault)\w*)\b")
@@ -111,14 +112,19 @@ class Connection:
         return self.is_running and Call(self.address).made("GET", "/health", limit_s=60).status in (200, 404)
 
     def renew(self, api: Api, *, restarts: bool) -> None:
-        """Make the server ready for a run: flushed, or a new one; raises UsageError if it does not answer."""
-        if not self.server.restart:
-            if not self.is_healthy:
-                raise UsageError(f"{self.address.shown} does not answer; start the server again, or give --restart")
-        elif restarts or self.process is None or not self.is_healthy or not self._is_idle(api):
+        """Make the server ready for a run: flushed, or a new one if that is asked for, or if it cannot be flushed.
+
+        Without --restart it stays as it is.  Raises UsageError if it does not answer.
+        """
+        if not self.server.restart and not self.is_healthy:
+            raise UsageError(f"{self.address.shown} does not answer; start the server again, or give --restart")
+        is_as_new = not restarts and self.is_healthy and self._is_flushed(api) and self._is_idle(api)
+        if self.server.restart and (self.process is None or not is_as_new):
             self.start()
-        if FLUSH in api.acts:
-            Call(self.address).made("POST", api.acts[FLUSH], {}, limit_s=60)
+
+    def _is_flushed(self, api: Api) -> bool:
+        path = api.acts.get(FLUSH)
+        return path is not None and Call(self.address).made("POST", path, {}, limit_s=60).status == 200
 
     def _is_idle(self, api: Api) -> bool:
         """Whether the metrics show no request and no KV in use, which a failed run may have left."""
@@ -128,13 +134,14 @@ class Connection:
     def start(self) -> None:
         """Start the server with the command of --restart; raises UsageError if it does not answer in time."""
         self.close()
-        handle, name = mkstemp(prefix="swarden-server-", suffix=".log")
-        self.log = Path(name)
+        parts = urlsplit(self.server.url)
+        self.log = LOGS / f"{parts.hostname}-{parts.port}.log"
+        self.log.parent.mkdir(parents=True, exist_ok=True)
         try:
             words = shlex.split(self.server.restart)
         except ValueError as error:
             raise UsageError(f"--restart: {error}") from error
-        with os.fdopen(handle, "wb") as log:
+        with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", SUPERVISE, *words],
                 stdin=subprocess.PIPE,
@@ -152,14 +159,12 @@ class Connection:
         raise UsageError(f"--restart: the server does not answer at {self.address.shown} after {BOOT_S} s")
 
     def close(self) -> None:
-        """End the server that this process has started, and remove its log."""
+        """End the server that this process has started; its log stays until the next start."""
         if self.process is not None:
             assert self.process.stdin is not None, "the process has a pipe, by which it ends"
             self.process.stdin.close()
             self.process.wait()
-        if self.log is not None:
-            self.log.unlink(missing_ok=True)
-        self.process = self.log = None
+        self.process = None
 
     def last_words(self) -> tuple[str, str]:
         """The last line of the log that names an error, or its last line; and the name of that error."""
@@ -176,9 +181,11 @@ class Connection:
 
     def judge(self, api: Api, wanted: Wanted, answer: Sequence[int], model: str) -> list[Token] | Reply:
         """The answer as a server without a cache gives it; the reply of the server if it gives none."""
-        if self.reference is None:
-            return api.cold(self.address, wanted, answer, model)
-        return self.reference_api.cold(self.reference, wanted, answer, model)
+        judge, address = (api, self.address) if self.reference is None else (self.reference_api, self.reference)
+        try:
+            return judge.cold(address, wanted, answer, model)
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            return Reply(0, error=f"an answer without its parts: {error!r}")
 
     def answers(self, api: Api, config: ServerConfig, wanted: Sequence[Wanted], *, at_once: bool = False) -> list[Got]:
         """The replies to requests, sent one after the other or at the same time."""

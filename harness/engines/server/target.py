@@ -1,17 +1,19 @@
 """A server over HTTP as a target."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from typing import Any
 
 from swarden.harness.core.ops import Abort, Drain, Flush, Pause, Resume, Step, Submit
 from swarden.harness.core.origins import EngineCode
 from swarden.harness.core.port import EnginePort
+from swarden.harness.core.program import HTTP, Program
 from swarden.harness.core.sources import version_of_package
 from swarden.harness.core.target import ENGINE, MachineSpec
 from swarden.harness.engines.server.adapter import ServerPort
 from swarden.harness.engines.server.config import ServerConfig
 from swarden.harness.engines.server.process import Connection, published
+from swarden.harness.engines.server.program import program_of
 from swarden.harness.kit.settings import ConfiguredTarget, drawn
 
 
@@ -42,6 +44,9 @@ class ServerTarget(ConfiguredTarget):
 
     def version(self) -> str:
         return version_of_package("swarden")
+
+    def programs(self) -> Mapping[str, Callable[[Any], Program]]:
+        return {HTTP: program_of}
 
     def check_environment(self) -> None:
         published()

@@ -1,5 +1,7 @@
 """Servers that are driven over HTTP."""
 
+import subprocess
+import sys
 from collections.abc import Sequence
 
 import pytest
@@ -15,6 +17,8 @@ from swarden.harness.engines.server.apis import APIS, Token, api_of
 from swarden.harness.engines.server.client import MOST_LINE, Address
 from swarden.harness.engines.server.learning import learned
 from swarden.harness.engines.server.process import VARIABLE, Connection, Server, api_at
+from swarden.harness.engines.server.program import program_of
+from swarden.harness.report.program import program_text
 from tests.harness.servers.some_servers import our_server, server_with
 
 WITH_TOKENS = [name for name in APIS if name != "openai"]
@@ -85,6 +89,20 @@ def test_replay_of_a_server_has_a_rate_and_is_not_called_nondeterministic(monkey
         replays = repeat(log_at(monkeypatch, url, EVICTS))
 
     assert (replays.verdict, replays.failures, replays.is_nondeterministic) == (Verdict.FAILED, 3, False)
+
+
+@pytest.mark.parametrize("api", WITH_TOKENS)
+def test_finding_is_a_client_without_swarden(monkeypatch, tmp_path, api):
+    client = tmp_path / "client.py"
+    with our_server("S9") as url:
+        client.write_text(program_text(program_of(log_at(monkeypatch, url, EVICTS, api=api))))
+        broken = subprocess.run([sys.executable, client, url], capture_output=True, text=True, check=False)
+    with our_server() as url:
+        healthy = subprocess.run([sys.executable, client, url], capture_output=True, text=True, check=False)
+
+    assert broken.returncode == 1, broken.stderr
+    assert broken.stdout.startswith("BUG: round 1: token 0 is ")
+    assert (healthy.returncode, healthy.stdout) == (0, "no bug\n"), healthy.stderr
 
 
 @pytest.mark.parametrize("api", WITH_TOKENS)
