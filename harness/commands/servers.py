@@ -94,8 +94,8 @@ def over_http(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def with_server(*arguments: Any, **options: Any) -> None:
-        url, restart, reference, headers, is_remote = [options.pop(name) for name in added]
-        Asked(url, restart, headers, reference, is_remote).publish()
+        url, restart, reference, headers, is_remote = [options.pop(name, None) for name in added]
+        Asked(url, restart, headers, reference, bool(is_remote)).publish()
         command(*arguments, **options)
 
     own = signature(command, eval_str=True)

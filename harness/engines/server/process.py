@@ -167,13 +167,16 @@ class Connection:
         self.process = None
 
     def last_words(self) -> tuple[str, str]:
-        """The last line of the log that names an error, or its last line; and the name of that error."""
+        """The first line at the end of the log that names an error, the root cause; and the name of that error.
+
+        Without one, the last line.
+        """
         if self.log is None:
             return "its log is not known without --restart", "unknown"
         with self.log.open("rb") as file:
             file.seek(max(0, self.log.stat().st_size - LAST_BYTES))
             lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
-        for line in reversed(lines):
+        for line in lines:
             text = line.rpartition("] ")[2] if "] " in line else line
             if match := ERROR.match(text):
                 return printable(text[:200]), match[1]
