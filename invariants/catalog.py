@@ -78,6 +78,7 @@ CAUSES_FIRST = (
     "clients",
     "aborted_requests",
     "progress",
+    "service",
 )  # modules that are not in this list come last
 
 

@@ -749,6 +749,41 @@ class LetGo(NamedTuple):
     cause: str
 
 
+# --- a server, seen over HTTP
+
+
+class Answered(NamedTuple):
+    """A server has answered a request: `status` is that of HTTP, 0 if the connection broke or the answer is unreadable.
+
+    `num_tokens` of at most `max_new_tokens` came.  `detail` is text for people.
+    """
+
+    request_id: int
+    status: int
+    num_tokens: int
+    max_new_tokens: int
+    detail: str = ""
+
+
+class Rested(NamedTuple):
+    """All requests are answered; the metrics show these requests and this share of KV in use (None: not told)."""
+
+    running: float | None
+    waiting: float | None
+    usage: float | None
+
+
+class Probed(NamedTuple):
+    """At rest, a cold prompt of `length` tokens was sent, which the server answered when it was new.
+
+    `status` is that of HTTP, 0 if the connection broke; the server counts so many `preemptions` meanwhile.
+    """
+
+    length: int
+    status: int
+    preemptions: int
+
+
 # --- for an engine's own observers: no invariant reads these, and the log of a run drops them
 
 
@@ -805,6 +840,8 @@ class Uprooted(NamedTuple):
 
 
 OF_OBSERVERS = frozenset({Submitted, AbortAsked, CloseAsked, StepBegan, StepEnded, Flushed, Rooted, Uprooted})
+
+OF_SERVERS = frozenset({Answered, Rested, Probed})
 
 # A request releases its record.  So do the requests of a pass that Failed, and at Paused those with a record.
 RECORD_RELEASES = (Finished, Retracted, RanOut, Preempted, GaveWay)

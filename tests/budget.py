@@ -27,6 +27,8 @@ LINES: Mapping[str, int] = {
     "harness/engines/sglang": 3_420,
     "harness/engines/vllm": 2_520,
     "harness/engines/vllm_cpu": 0,
+    "harness/engines/server": 0,
+    "harness/front": 0,
     "harness/kit": 240,
     "harness/mutants": 320,
     "harness/nightly": 1_200,
@@ -55,6 +57,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "engine_under_test": [(20, "KV events know the pages of nodes that never held units")],
     "harness": [(20, "help lists the commands by their use")],
     "harness/commands": [
+        (200, "a server over HTTP: --url and its options, swarden serve"),
         (60, "swarden demo"),
         (20, "a terminal breaks long texts between words"),
         (60, "help has groups of options, and a plain word for each value"),
@@ -63,7 +66,12 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (180, "swarden repro: a finding as a program of the engine's package, run here, or as an issue"),
         (20, "swarden repro with other settings, such as those of a server"),
     ],
+    "harness/engines/server": [
+        (960, "any server over HTTP: four APIs, rounds, judged answers, at rest, restarts, a client as a program")
+    ],
+    "harness/front": [(420, "our engine behind HTTP in three APIs, which tests what drives servers")],
     "harness/core": [
+        (20, "a target that is not repeatable: no digests, a rate"),
         (20, "options of a request: adapter, uncached, prompt_logprobs"),
         (20, "a shape says whether there is a host tier; a machine has its traffic and its turns"),
         (40, "op-logs of format 2 keep the defaults of their time"),
@@ -91,6 +99,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     ],
     "src": [(100, "swarden.kit, the public names for targets"), (20, "mutants of a target")],
     "harness/search": [
+        (40, "the rate of a failure that is not in each run of its log"),
         (30, "options of requests; lists of single ops"),
         (220, "every engine has the loads and the scenes that only ours had"),
         (20, "requests with seeds"),
@@ -155,6 +164,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "adapters and uncached prompts as options of a request"),
     ],
     "invariants": [
+        (20, "events of a server seen over HTTP"),
         (20, "KV that was compared with that first computed for the same tokens"),
         (20, "KV events as a router reads them"),
         (10, "what a transfer awaits, and what was delivered"),
@@ -169,6 +179,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (30, "leaves that no prompt can match"),
     ],
     "invariants/laws": [
+        (40, "laws of servers: requests are answered, at rest all is empty, the capacity is whole"),
         (20, "KV that was compared with that first computed for the same tokens"),
         (60, "KV events as a router reads them"),
         (20, "prompts that are computed after their abort"),
@@ -176,6 +187,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     ],
     "tests/fakes": [(40, "messages of a link that were not read")],
     "tests/invariants": [
+        (40, "laws of servers"),
         (130, "what ended requests leave in the cache, also behind pages that it replaced, and on the host"),
         (40, "KV that was compared with that first computed for the same tokens"),
         (80, "KV events as a router reads them"),
@@ -206,6 +218,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (80, "programs of vLLM show their bugs, and pass without them"),
     ],
     "tests/harness": [
+        (220, "servers over HTTP: ours in three APIs, planted bugs, servers that misbehave"),
         (20, "late pages of aborted transfers, options of requests"),
         (80, "configurations suit their loads; scenes have only what their engine has"),
         (40, "the demo's engine as a package of a user, in place of tests/your_engine"),

@@ -50,6 +50,10 @@ MAY_IMPORT = {
         *("engine_under_test", "invariants", "torch", "numpy"),
         *("harness.strict", "harness.engines.own.content"),
     ),
+    "harness/front": ("engine_under_test", "harness.front", "msgspec"),
+    "harness/engines/server": (
+        *("harness.core", "harness.kit", "harness.search", "harness.engines.server", "invariants", "msgspec"),
+    ),
     "harness/engines/demo": ("harness.engines.demo", "kit"),  # as the package of a user
     "harness/kit": ("harness.core", "harness.kit", "invariants", "msgspec"),
     "harness/engines/sglang": (
@@ -132,6 +136,7 @@ MAY_CATCH_EVERYTHING: dict[tuple[str, str], str] = {  # (file, function): the re
     ("harness/strict/follow.py", "method"): "an error of a server is raised again",
     ("harness/strict/follow.py", "_attached"): "an internal error does not end a server",
     ("harness/strict/follow.py", "_act"): "an internal error does not end a server",
+    ("harness/front/loop.py", "_run"): "an error of the engine ends its thread, and each of its clients is told",
     ("harness/mutants/hunt.py", "_hunt"): "an engine that cannot be built with the mutant has detected the mutant",
 }
 

@@ -4,7 +4,9 @@ import os
 import secrets
 import shlex
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from itertools import chain
+from math import inf
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Annotated, Any, NamedTuple
@@ -12,6 +14,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 import typer
 
+from swarden.harness.commands import servers
 from swarden.harness.commands.campaigns import CampaignLimits, ended_campaigns, model_of_mutant, plans_for
 from swarden.harness.commands.console import ERR, OUT, print_json
 from swarden.harness.commands.events import EventsOption, event_lines
@@ -75,42 +78,51 @@ def fuzz(
     corpus: Annotated[Path | None, CORPUS] = None,
     events: EventsOption = None,
     as_json: Annotated[bool, output_option("--json", help="one JSON object on standard output")] = False,
+    url: servers.Url = None,
+    api: servers.ApiName = None,
+    restart: servers.Restart = None,
+    reference: servers.ReferenceUrl = None,
+    header: servers.Headers = None,
+    allow_remote_host: servers.Remote = False,
 ) -> None:
     """Drive engines with random traffic; check every step; shrink and save the failures."""
     _check("--profile", profile, PROFILES)
+    server = servers.Asked(url, restart, header, reference, allow_remote_host, api, settings)
+    if server.publish():
+        if engine or (workers or 1) > 1:
+            raise UsageError("--url: drives one server with one worker; leave out --engine and --workers")
+        engine, workers, step_timeout = [servers.NAME], 1, max(step_timeout, servers.STEP_TIMEOUT_S)
     engines = engine or [OWN]
     machine = machine or (ENGINE if twin or settings else None)
     check_engines(engines, machine, model, Changes(mutant, tuple(with_fix or ())), twin)
-    shared = Plan(
-        engines[0],
-        chosen := PROFILES[profile],
-        seed if seed is not None else secrets.randbits(32),
-        60 * (minutes if minutes is not None else chosen.minutes if runs is None else float("inf")),
-        runs,
-        machine,
-        mutant,
-        stop_on_first,
-        out,
-        model or "",
-        workers or os.cpu_count() or 1,
-        corpus=corpus,
-        twin=twin,
-        settings=settings_of(settings or [], engines),
-        fixes=tuple(with_fix or ()),
-    )
+    chosen, seconds = PROFILES[profile], 60 * _minutes(minutes, runs, profile)
+    drawn_seed, processes = secrets.randbits(32) if seed is None else seed, workers or os.cpu_count() or 1
+    limits = (runs, machine, mutant, stop_on_first, out, model or "", processes)
+    shared = Plan(engines[0], chosen, drawn_seed, seconds, *limits, corpus=corpus, twin=twin)
+    fixed = server.learn(settings_of(settings or [], engines))
+    shared = replace(shared, settings=fixed, fixes=tuple(with_fix or ()))
     if exhaustive is not None:
         also = {"--engine": engines[1:], "--seed": seed is not None, "--events": events}
         raise typer.Exit(explore(shared, exhaustive, also, shrink_seconds=shrink_seconds, as_json=as_json))
-    asked = Asked(minutes, CampaignLimits(step_timeout, shrink_seconds), events)
+    asked = Asked(minutes, CampaignLimits(step_timeout, shrink_seconds), events, server.words)
     raise typer.Exit(_campaigns(shared, engines, asked, as_json=as_json))
 
 
+def _minutes(asked: float | None, runs: int | None, profile: str) -> float:
+    """The limit of the traffic: as asked, none with --runs, or that of the profile."""
+    return asked if asked is not None else PROFILES[profile].minutes if runs is None else inf
+
+
 class Asked(NamedTuple):
-    """Options that are in no plan: the limit in minutes (None: the default), other limits, and the file of events."""
+    """Options that are in no plan: the limit in minutes (None: the default), other limits, and the file of events.
+
+    `over_http` are those of a server and its settings: what the server tells of itself is no option.
+    """
 
     minutes: float | None
     limits: CampaignLimits
     events: Path | None
+    over_http: Sequence[str] = ()
 
 
 def _campaigns(shared: Plan, engines: Sequence[str], asked: Asked, *, as_json: bool) -> ExitCode:
@@ -159,7 +171,7 @@ def settings_of(texts: Sequence[str], engines: Sequence[str]) -> dict[str, Any]:
         if name in settings:
             raise UsageError(f"--set: {name} is given twice; give it once")
         for engine in engines:
-            _check(f"--set for {engine}", name, target_of(engine).simplified)
+            _check(f"--set for {engine}", name, target_of(engine).settable)
         try:
             settings[name] = msgspec.json.decode(value.encode())
         except msgspec.DecodeError as error:
@@ -227,7 +239,8 @@ def _corpora(plans: Sequence[Plan]) -> list[str]:
 def _subject(plan: Plan) -> str:
     subject = plan.engine + (f", machine {plan.machine}" if plan.machine is not None else "")
     subject += f" with model {plan.model}" if plan.model else ""
-    subject += "".join(f", {one}" for one in assignments(plan.settings))
+    fixed = plan.settings if plan.engine != servers.NAME else {"url": plan.settings["url"]}
+    subject += "".join(f", {one}" for one in assignments(fixed))
     subject += f" and the bug {plan.mutant}" if plan.mutant is not None else ""
     return subject + (f" with the fix of {', '.join(plan.fixes)}" if plan.fixes else "")
 
@@ -239,12 +252,12 @@ def _command(plan: Plan, engines: Sequence[str], asked: Asked) -> str:
     own = [f"{VARIABLE}={os.environ[VARIABLE]}"] if plan.mutant is not None and VARIABLE in os.environ else []
     options = {
         "--profile": plan.profile.name,
-        "--machine": plan.machine,
+        "--machine": plan.machine if not asked.over_http else None,
         "--model": plan.model if plan.model not in ("", model_of_bug) else None,
         "--mutant": plan.mutant,
         "--minutes": asked.minutes,
         "--runs": plan.max_runs,
-        "--workers": plan.workers,
+        "--workers": plan.workers if not asked.over_http else None,
         "--seed": plan.seed,
         "--step-timeout": step_seconds if step_seconds != STEP_TIMEOUT_S else None,
         "--shrink-seconds": shrink_seconds if shrink_seconds != SHRINK_SECONDS else None,
@@ -253,9 +266,10 @@ def _command(plan: Plan, engines: Sequence[str], asked: Asked) -> str:
         "--twin": plan.twin,
     }
     words = [word for name, value in options.items() if value is not None for word in (name, str(value))]
-    words += [word for one in assignments(plan.settings) for word in ("--set", one)]
+    words += asked.over_http or [word for one in assignments(plan.settings) for word in ("--set", one)]
     words += [word for one in plan.fixes for word in ("--with-fix", one)]
-    named = [word for engine in engines for word in ("--engine", engine)] if list(engines) != [OWN] else []
+    is_named = list(engines) != [OWN] and not asked.over_http
+    named = [word for engine in engines for word in ("--engine", engine)] if is_named else []
     return shlex.join([*own, "swarden", "fuzz", *named, *words, *["--stop-on-first"] * plan.stop_on_first])
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from swarden.harness.commands import servers
 from swarden.harness.commands.console import OUT, print_json
 from swarden.harness.commands.events import EventLines, EventsOption, event_lines
 from swarden.harness.commands.help import output_option
@@ -27,6 +28,7 @@ from swarden.harness.search.deaths import death_of, is_expected
 STAND_IN = "stand-in"  # in place of a model
 
 
+@servers.over_http
 def replay(
     paths: Annotated[list[Path], typer.Argument(help="op-log files")],
     *,

@@ -13,6 +13,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 import typer
 
+from swarden.harness.commands import servers
 from swarden.harness.commands.console import ERR, OUT
 from swarden.harness.commands.fuzz import settings_of
 from swarden.harness.commands.versions import check_version
@@ -89,6 +90,7 @@ class Ran(NamedTuple):
         return f"{self.how}: exit code {self.code}, {self.line or 'no output'}"
 
 
+@servers.over_http
 def repro(
     finding: Annotated[str, typer.Argument(help="the name of a known bug, or an op-log file")],
     *,

@@ -6,6 +6,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from swarden.harness.commands import servers
 from swarden.harness.commands.console import OUT, print_json
 from swarden.harness.commands.explanation import explanation_lines
 from swarden.harness.commands.versions import load_for_here
@@ -23,6 +24,7 @@ from swarden.harness.search.shrink import shrink as make_smaller
 MAX_REPLAYS = 500
 
 
+@servers.over_http
 def shrink(
     path: Annotated[Path, typer.Argument(help="an op-log that fails")],
     *,

@@ -138,7 +138,7 @@ def log_of(header: Header, driver: Driver) -> OpLog:
         faults=sorted({op.fault for op in driver.ops if isinstance(op, Inject) and op.fault is not None}),
         expected=failure.fingerprint if failure else None,
     )
-    return OpLog(full, list(driver.ops), list(driver.digests))
+    return OpLog(full, list(driver.ops), list(driver.digests) if target.is_repeatable else None)
 
 
 def run_log(
@@ -189,7 +189,10 @@ def repeat(log: OpLog, runs: int = RUNS, observe: Observe | None = None, *, trac
 def _runs_of(log: OpLog, runs: int, observe: Observe | None, *, trace_origins: bool) -> list[Replayed]:
     done = []
     for run in range(runs):
-        driver = run_log(log, keep_digests=True, observe=observe if not run else None, trace_origins=trace_origins)
+        keep_digests = log.header.target.is_repeatable
+        driver = run_log(
+            log, keep_digests=keep_digests, observe=observe if not run else None, trace_origins=trace_origins
+        )
         done.append(Replayed(log, driver, _difference(log, driver)))
     if log.header.truncated and not any(run.driver.failure for run in done):
         raise TruncatedLog(f"does not fail, and a part of its run is missing: {log.header.truncated}")

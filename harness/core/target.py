@@ -117,6 +117,7 @@ class Target(Protocol):
     `former_defaults` are those that op-logs of format 2 mean by a missing setting, where they differ.
     `releases` are those that `swarden engines` installs, if the target can drive several; `catalog` are its mutants,
     and `canaries` the ids of mutants that random traffic finds within seconds: each night must find one of them.
+    With `is_repeatable` the same ops are the same run; without, an op-log has no digests and a failure has a rate.
     """
 
     name: str
@@ -132,6 +133,7 @@ class Target(Protocol):
     releases: Releases | None = None
     catalog: Sequence[Mutant] = ()
     canaries: Sequence[str] = ()
+    is_repeatable: bool = True
 
     def at(self, version: str) -> "Target | None":
         """This target with that version of its engine; None if that version is not installed."""
@@ -167,6 +169,11 @@ class Target(Protocol):
     def simplified(self) -> dict[str, Any]:
         """The defaults of the settings that the shrinker may simplify."""
         return {name: value for name, value in self.defaults.items() if name not in self.kept}
+
+    @property
+    def settable(self) -> Collection[str]:
+        """The settings that a campaign may fix."""
+        return self.simplified
 
     def encode(self, config: Any) -> dict[str, Any]:
         """The JSON form of a configuration."""

@@ -196,7 +196,7 @@ class Worker(RunListener):
         if self._running is not None:
             self._running.begin(header)
         try:
-            return driver_of(header, keep=KEPT, observe=self._observe)
+            return driver_of(header, keep=KEPT._replace(digests=self.target.is_repeatable), observe=self._observe)
         except InvalidConfig:
             if not self.plan.settings and not header.model:
                 raise
@@ -249,7 +249,7 @@ class Worker(RunListener):
             self._steering.end_run()
             self._keep(result, log)
             is_rechecked = (self.result.tallies.runs + 1) % self.plan.profile.recheck_every == 0
-        if is_rechecked and not self._run.replays:
+        if is_rechecked and not self._run.replays and self.target.is_repeatable:
             self._recheck(result, log)
         self._send(result)
         if failure is not None:

@@ -4,6 +4,8 @@ import hashlib
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from math import ceil
+from math import log as log_of_number
 from pathlib import Path
 
 import msgspec
@@ -20,6 +22,7 @@ from swarden.harness.search.result import Finding
 from swarden.harness.search.shrink import BudgetSpent, DoesNotFail, ShrinkBudget, Shrunk, shrink
 from swarden.harness.search.verification import NO_TRIALS, Trials, Verifier
 
+RUNS_FOR_RATE, MISSED = 5, 0.05  # of a failure that is not in each run of its log; the share of runs that may miss it
 TEST_FILE = '''"""{title}"""
 
 from swarden.harness.core.oplog import Header, OpLog
@@ -61,7 +64,8 @@ def report_finding(
 
     def still_fails(log: OpLog) -> Failure | None:
         go_on()
-        return failure_like(log, finding.fingerprint, go_on)
+        found = (failure_like(log, finding.fingerprint, go_on) for _ in range(tries))
+        return next((failure for failure in found if failure is not None), None)
 
     if finding.died:
         failure = run_log(finding.log, observe=lambda *_: trials.beat()).failure
@@ -70,23 +74,45 @@ def report_finding(
             return write_unshrunk(finding, out, note, Replays(Verdict.FIXED, (), 0, 1))
         log = finding.log.as_regression(failure.fingerprint)
         finding = replace(finding, fingerprint=failure.fingerprint, log=log, died="")
+    tries, rate = _tries_of(finding, trials.beat)
+    if not tries:
+        return write_unshrunk(finding, out, rate, Replays(Verdict.FAILED, (finding.fingerprint,), 1, 1))
     try:
         small = shrink(finding.log, still_fails, budget, passed=finding.passed)
     except DoesNotFail:
         return _not_reproduced(finding, out)
-    sealed_finding = _sealed_finding(finding, small, out, trials)
+    sealed_finding = _sealed_finding(finding, small, out, trials, tries)
+    if rate:
+        sealed_finding = replace(sealed_finding, story=[*sealed_finding.story, StoryLine(StoryPart.EVIDENCE, rate)])
     depth = _depth(sealed_finding.log, lambda *_: trials.beat()) if sealed_finding.is_confirmed else []
     return replace(sealed_finding, story=[*sealed_finding.story, *depth])
 
 
-def _sealed_finding(finding: Finding, small: Shrunk, out: Path, trials: Trials) -> Finding:
+def _tries_of(finding: Finding, heartbeat: Callable[[], None]) -> tuple[int, str]:
+    """How often a log must pass to count as passing, and why; 0 if the finding does not fail again.
+
+    It is 1 if the target is repeatable; else a failure with the measured rate is missed once in twenty times.
+    """
+    if finding.log.header.target.is_repeatable:
+        return 1, ""
+    runs = [failure_like(finding.log, finding.fingerprint, heartbeat) is not None for _ in range(RUNS_FOR_RATE)]
+    rate = sum(runs) / len(runs)
+    text = f"the unshrunk log failed in {sum(runs)} of {len(runs)} runs"
+    tries = 1 if rate == 1 else ceil(log_of_number(MISSED) / log_of_number(1 - rate)) if rate else 0
+    return tries, text
+
+
+def _sealed_finding(finding: Finding, small: Shrunk, out: Path, trials: Trials, tries: int) -> Finding:
     """Run the shrunk log again and write it; the finding is FLAKY if it does not fail in this way.
 
     If the shrunk log passes with the fixes of known bugs, and so does the unshrunk one, the finding is theirs, and no
     log is written.  If only the shrunk log passes, the unshrunk one is written.
     """
-    log, driver = sealed(_without_needless_fixes(small.log, finding, trials.beat))
-    failure = driver.failure
+    bare = _without_needless_fixes(small.log, finding, trials.beat)
+    for _ in range(tries):
+        log, driver = sealed(bare)
+        if (failure := driver.failure) is not None:
+            break
     if failure is None or finding.fingerprint not in failure.fingerprints:
         return _not_reproduced(finding, out)
     cause = Verifier(log.header.target, log.header.fixes, trials).cause_of(failure, log)

@@ -120,6 +120,8 @@ class EngineTraffic(Machine):
     steps_between: Sequence[int] = (0,)
     requests = Requests(LOADS[0], Shape(), ())
     has_options = False  # in half of the runs, if the engine has any
+    one_step_of = 1  # of so many is made
+    draws_of_rule: Sequence[int] = (1,)  # kinds that one call of the rule draws
 
     @initialize(data=st.data())
     def configure(self, data: st.DataObject) -> None:
@@ -148,10 +150,14 @@ class EngineTraffic(Machine):
 
     @rule(data=st.data())
     def act(self, data: st.DataObject) -> None:
-        if not self.kinds:  # the run is a list of single ops
-            return
+        for _ in range(data.draw(one_option(*self.draws_of_rule)) if self.kinds else 0):  # none: a list of single ops
+            self._act(data)
+
+    def _act(self, data: st.DataObject) -> None:
         ops = self.supported(data.draw(ops_of(data.draw(one_option(*self.kinds)), self.requests)))
         ops = data.draw(with_options(ops, self.requests.shape.options)) if self.has_options else ops
+        if self.one_step_of > 1:
+            ops = [op for op in ops if not isinstance(op, Step) or not data.draw(st.integers(0, self.one_step_of - 1))]
         self.apply_all(data.draw(with_seeds(ops)) if self.requests.shape.samples else ops)
         if count := data.draw(one_option(*self.steps_between)):
             self.apply(Step(count=count))

@@ -122,7 +122,7 @@ class SwardenEngine(EnginePort):
         router = OwnRouter(config, self.log.add) if observed else None
         if router is not None:
             self.log.forward_to(router)
-        unreported = OF_CONTENT | names_of(NEVER_SENT if observed else OF_ROUTERS)
+        unreported = OF_CONTENT | names_of(seen.OF_SERVERS) | names_of(NEVER_SENT if observed else OF_ROUTERS)
         is_delivered = mail.was_read if config.role == DECODE else mail.is_read
         self._capture = EngineCapture(self._engine, unreported, is_delivered, router)
         self._neighbour = Neighbour(self._engine.memory)

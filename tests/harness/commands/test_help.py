@@ -47,7 +47,7 @@ def test_flag_of_the_main_help_has_no_value(flag):
 def test_help_of_fuzz_has_the_options_that_matter_first():
     groups = groups_of(help_of("fuzz"))
 
-    assert list(groups) == ["Options", "Traffic", "Limits", "Findings", "Output"]
+    assert list(groups) == ["Options", "Traffic", "Limits", "Findings", "Output", "Server"]
     assert set(groups["Options"]) == {"--engine", "--minutes", "--profile", "--seed", "--workers", "--help"}
 
 

@@ -1,0 +1,118 @@
+"""The options of commands that drive a server over HTTP."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from functools import partial, wraps
+from inspect import Parameter, signature
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+import typer
+
+from swarden.harness.commands.console import ERR
+from swarden.harness.core.errors import UsageError
+from swarden.harness.engines.server.apis import APIS, api_of
+from swarden.harness.engines.server.learning import learned
+from swarden.harness.engines.server.process import Server, api_at, published
+from swarden.harness.engines.server.target import connection
+
+NAME = "server"  # of the target
+STEP_TIMEOUT_S = 1800.0  # a round has its own limit, which is of progress
+server_option = partial(typer.Option, rich_help_panel="Server")
+Url = Annotated[str | None, server_option("--url", help="drive the server there, over HTTP", metavar="URL")]
+Restart = Annotated[
+    str | None, server_option("--restart", help="starts the server anew, without a shell", metavar="COMMAND")
+]
+Headers = Annotated[
+    list[str] | None,
+    server_option("--header", help="a header of each call, from this environment variable", metavar="NAME=VARIABLE"),
+]
+ReferenceUrl = Annotated[
+    str | None, server_option("--reference", help="a server that judges the answers; itself by default", metavar="URL")
+]
+Remote = Annotated[bool, server_option("--allow-remote-host", help="the server may be on another machine")]
+ApiName = Annotated[
+    str | None, server_option("--api", help=f"{', '.join(APIS)}; found by its pages by default", metavar="NAME")
+]
+
+
+class Asked(NamedTuple):
+    """What the command line says of a server; `settings` are those of --set."""
+
+    url: str | None
+    restart: str | None = None
+    headers: Sequence[str] | None = None
+    reference: str | None = None
+    is_remote: bool = False
+    api: str | None = None
+    settings: Sequence[str] | None = None
+
+    def publish(self) -> bool:
+        """Make the server known to the runs of this command; returns whether there is one."""
+        if self.url is None:
+            for option, value in (("--restart", self.restart), ("--header", self.headers), ("--api", self.api)):
+                if value:
+                    raise UsageError(f"{option}: is for a server; give --url too")
+            return False
+        headers = dict(map(_header, self.headers or ()))
+        Server(self.url, self.restart or "", headers, self.reference or "", remote=self.is_remote).publish()
+        return True
+
+    def learn(self, fixed: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings that the published server tells and shows before the first run, in JSON form, and says so.
+
+        It is started if need be, and ended again; `fixed` settings win, and are all without a server.
+        """
+        if self.url is None:
+            return dict(fixed)
+        server = connection()
+        with closing(server):
+            server.renew(api_of(self.api or "openai"), restarts=False)
+            found = learned(server, api_of(self.api or api_at(server.address)), fixed)
+        ERR.print(f"{server.address.shown}, API {found.settings['api']}: {found.line}", markup=False, soft_wrap=True)
+        settings: dict[str, Any] = msgspec.to_builtins(found.settings)
+        return settings
+
+    @property
+    def words(self) -> list[str]:
+        """The options that drive the server again, without secrets; what the server tells is left out."""
+        if self.url is None:
+            return []
+        server = published()
+        options = {"--url": self.url, "--api": self.api, "--restart": server.masked_restart}
+        options |= {"--reference": self.reference}
+        words = [word for name, value in options.items() if value for word in (name, value)]
+        words += [word for one in self.headers or () for word in ("--header", one)]
+        words += [word for one in self.settings or () for word in ("--set", one)]
+        return words + ["--allow-remote-host"] * self.is_remote
+
+
+def over_http(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of a server to a command, which finds the server published."""
+    added = {"url": Url, "restart": Restart, "reference": ReferenceUrl, "header": Headers, "allow_remote_host": Remote}
+
+    @wraps(command)
+    def with_server(*arguments: Any, **options: Any) -> None:
+        url, restart, reference, headers, is_remote = [options.pop(name, None) for name in added]
+        Asked(url, restart, headers, reference, bool(is_remote)).publish()
+        command(*arguments, **options)
+
+    own = signature(command, eval_str=True)
+    defaults = {"allow_remote_host": False}
+    more = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=defaults.get(name), annotation=kind)
+        for name, kind in added.items()
+    ]
+    with_server.__signature__ = own.replace(  # type: ignore[attr-defined]  # what `inspect.signature` returns
+        parameters=[*own.parameters.values(), *more]
+    )
+    with_server.__annotations__ = {**command.__annotations__, **added}
+    return with_server
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, is_set, variable = text.partition("=")
+    if not is_set or variable not in os.environ:
+        raise UsageError(f"--header: {text!r}; want NAME=VARIABLE with a variable of the environment")
+    return name, os.environ[variable]

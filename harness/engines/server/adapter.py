@@ -1,0 +1,272 @@
+"""A server behind the port: a step is a round, which ends when all requests are answered and the server is at rest."""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from math import isnan
+from time import sleep
+from typing import NamedTuple
+
+from swarden.harness.core.errors import RemoteError
+from swarden.harness.core.event_log import EventLog
+from swarden.harness.core.faults import FaultPlan
+from swarden.harness.core.port import EnginePort, Streamed, Submission
+from swarden.harness.engines.server.apis import FLUSH, PAUSE, RESUME, Api, Token, Wanted, api_of, figures, read
+from swarden.harness.engines.server.client import QUICK_S, Call, Reply
+from swarden.harness.engines.server.config import ServerConfig
+from swarden.harness.engines.server.process import Connection
+from swarden.invariants.events import ALL_EVENTS, Answered, Compared, Probed, Rested
+from swarden.invariants.limits import Limits
+from swarden.invariants.view import Snapshot
+
+MOST_AT_ONCE = 64
+LOOK_S = 0.5  # between two looks at the progress of a round
+HANG_S = 60.0  # without a token from any connection, and without progress in the metrics
+LOOKS_AT_REST = 50
+REST_S = 0.1
+ROUNDS_PER_PROBE = 6
+REPORTED = frozenset({Answered.__name__, Compared.__name__, Probed.__name__, Rested.__name__})
+
+
+class ServerDied(RemoteError):
+    """The process of the server has ended, or does not answer any more."""
+
+    def __init__(self, line: str, cause: str) -> None:
+        super().__init__(f"the server has died: {line}", f"ServerDied/{cause}")
+
+
+class ServerHangs(RemoteError):
+    """Requests are not answered, and nothing is computed."""
+
+    def __init__(self, waiting: int) -> None:
+        super().__init__(
+            f"{waiting} requests are not answered, and no token was computed for {HANG_S:g} s", "ServerHangs"
+        )
+
+
+@dataclass
+class Asked:
+    """A request of the current round; after `cut_after` pieces its client goes away (None: it stays)."""
+
+    id: int
+    wanted: Wanted
+    cut_after: int | None = None
+    tokens: Sequence[Token] = ()
+    reply: Reply = field(default_factory=lambda: Reply(0))
+
+
+class Judged(NamedTuple):
+    """The first wrong position of an answer, or its last one: an index, the difference, and the token expected."""
+
+    place: int
+    difference: float | None
+    want: int
+
+
+class ServerPort(EnginePort):
+    """Requests are collected until the next step, which sends them; an abort is a client that goes away early."""
+
+    def __init__(self, config: ServerConfig, connection: Connection) -> None:
+        self.log = EventLog()
+        self.faults = FaultPlan({})
+        self._config = config
+        self._connection = connection
+        self._api: Api = api_of(config.api)
+        self._round: list[Asked | str] = []  # requests, and acts
+        self._is_paused = False
+        self._num_requests = self._steps = 0
+        self._computed = 0  # pieces of answers, of all connections
+        self.on_round: Callable[[Sequence[Asked | str]], None] = lambda _: None
+        connection.renew(self._api, restarts=config.restarts)
+
+    def submit(self, submission: Submission) -> int:
+        self._num_requests += 1
+        features = self._api.features
+        wanted = Wanted(
+            [self._token(token) for token in submission.tokens],
+            max(1, submission.max_new_tokens),
+            tuple(submission.stop) if "stop" in features else (),
+            submission.seed if "seed" in features else None,
+            submission.priority if "priority" in features else 0,
+            submission.namespace if "salt" in features else 0,
+        )
+        self._round.append(Asked(self._num_requests, wanted))
+        return self._num_requests
+
+    def abort(self, request_id: int) -> None:
+        for asked in self._requests():
+            if asked.id == request_id:
+                asked.cut_after = request_id % 4
+
+    def flush(self) -> bool:
+        return self._does(FLUSH)
+
+    def pause(self) -> bool:
+        """The next round is sent while the server is paused."""
+        self._is_paused = PAUSE in self._api.acts
+        return self._is_paused
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._round)
+
+    def step(self) -> Sequence[Streamed]:
+        asked = list(self._requests())
+        if not self._round:
+            return ()
+        self._steps += 1
+        self.on_round(self._round)
+        self._send(asked)
+        self._round = []
+        for one in asked:
+            detail = "" if one.reply.status == 200 else one.reply.error
+            self.log.notice(Answered(one.id, one.reply.status, len(one.tokens), one.wanted.max_new_tokens, detail))
+        self._check_alive()
+        if asked:
+            self._rest(asked[0].wanted)
+        for one in asked:
+            self._judge(one)
+        if self._config.probe_len and not self._steps % ROUNDS_PER_PROBE:
+            self.log.notice(self._connection.probe(self._api, self._config, self._config.probe_len))
+        return [
+            Streamed(one.id, [token.id for token in one.tokens], "abort" if one.reply.is_cut else "length", 0, 0)
+            for one in asked
+        ]
+
+    def capture(self) -> Snapshot:
+        config = self._config
+        limits = Limits(config.block_size, MOST_AT_ONCE, config.max_context_len)
+        return Snapshot(self._steps, limits, (), (), unreported=ALL_EVENTS - REPORTED)
+
+    def clear(self) -> None:
+        """The next run flushes or restarts the server."""
+
+    def _requests(self) -> Iterator[Asked]:
+        return (one for one in self._round if isinstance(one, Asked))
+
+    def _token(self, token: int) -> int:
+        """The token, or one that the server knows in its place: prompts that differ still differ."""
+        low, high = self._config.first_token, self._config.last_token
+        return token if low <= token <= high else low + token % (high - low + 1)
+
+    def _does(self, act: str) -> bool:
+        if act in self._api.acts:
+            self._round.append(act)
+        return act in self._api.acts
+
+    # --- a round
+
+    def _send(self, asked: Sequence[Asked]) -> None:
+        """Make all calls of the round; raises ServerHangs if nothing is computed for long."""
+        is_paused = (self._config.paused or self._is_paused) and self._config.concurrent and len(asked) > 1
+        self._is_paused = False
+        workers = MOST_AT_ONCE if self._config.concurrent else 1
+        calls = [Call(self._connection.address, self._count) for _ in self._round]
+        with ThreadPoolExecutor(workers) as threads:
+            if is_paused:
+                self._act(PAUSE)
+            jobs = [threads.submit(self._made, call, one) for call, one in zip(calls, self._round, strict=True)]
+            if is_paused:
+                wait(jobs, timeout=REST_S + len(jobs) / 100)  # all have arrived
+                self._act(RESUME)
+            try:
+                self._await(jobs)
+            finally:
+                for call, job in zip(calls, jobs, strict=True):
+                    if not job.done():
+                        call.cut()
+                        job.cancel()
+
+    def _made(self, call: Call, one: Asked | str) -> None:
+        if isinstance(one, str):
+            self._act(one)
+            return
+        body = self._api.body(one.wanted, self._config.model)
+        reply = call.made("POST", self._api.path, body, most_chunks=one.cut_after)
+        one.tokens, one.reply = read(self._api, reply)
+
+    def _await(self, jobs: Sequence[Future[None]]) -> None:
+        silent, before = 0.0, self._progress()
+        while wait(jobs, timeout=LOOK_S).not_done:
+            now = self._progress()
+            silent, before = (silent + LOOK_S if now == before else 0.0), now
+            if silent >= HANG_S or not self._connection.is_running:
+                break
+        if left := sum(not job.done() for job in jobs):
+            self._check_alive()
+            raise ServerHangs(left)
+        for job in jobs:
+            job.result()
+
+    def _count(self) -> None:
+        self._computed += 1
+
+    def _progress(self) -> tuple[float, ...]:
+        found = figures(self._connection.address) if self._api.metrics.progress else {}
+        return (self._computed, *(found.get(name, 0.0) for name in self._api.metrics.progress))
+
+    def _act(self, act: str) -> None:
+        Call(self._connection.address).made("POST", self._api.acts[act], {}, limit_s=QUICK_S)
+
+    def _check_alive(self) -> None:
+        if not self._connection.is_healthy:
+            raise ServerDied(*self._connection.last_words())
+
+    def _rest(self, small: Wanted) -> None:
+        """Look at the metrics until the server is empty; some count only at the next request, so that one is sent."""
+        names = [getattr(self._api.metrics, name) for name in ("running", "waiting", "usage")]
+        if not any(names):
+            return
+        shown: list[float | None] = []
+        for _ in range(LOOKS_AT_REST):
+            found = figures(self._connection.address)
+            shown = [found.get(name) if name else None for name in names]
+            if not any(shown):
+                break
+            sleep(REST_S)
+            self._cold(small._replace(prompt=small.prompt[:1], max_new_tokens=1), [])
+        self.log.notice(Rested(*shown))
+
+    # --- the answers
+
+    def _cold(self, wanted: Wanted, answer: Sequence[int]) -> list[Token] | Reply:
+        return self._connection.judge(self._api, wanted, answer, self._config.model)
+
+    def _judge(self, one: Asked) -> None:
+        """Compare an answer with that of a server without a cache."""
+        if not one.tokens or one.reply.status != 200:
+            return
+        cold = self._cold(one.wanted, [token.id for token in one.tokens])
+        if isinstance(cold, Reply):  # refused, or broken: the next round shows it if it stays so
+            return
+        found = compared(one.tokens, cold, self._config.tolerance, is_greedy=one.wanted.seed is None)
+        if found is not None:
+            start = len(one.wanted.prompt)
+            end = start + found.place
+            token, tolerance = one.tokens[found.place].id, self._config.tolerance
+            self.log.notice(
+                Compared(self._steps, one.id, start, end, end, found.difference, tolerance, token, found.want)
+            )
+
+
+def compared(told: Sequence[Token], cold: Sequence[Token], tolerance: float, *, is_greedy: bool) -> Judged | None:
+    """The first wrong token of an answer, or the last that could be judged; None if none could.
+
+    A token has the log-probability that it has in the cold answer, and is the likeliest one of that if nothing was
+    sampled.  Where both answers were generated, and two tokens are equally likely, the rest is not judged.
+    """
+    last = None
+    for place, (mine, other) in enumerate(zip(told, cold, strict=False)):
+        difference = abs(mine.logprob - other.logprob)
+        is_near = isnan(difference) or difference <= tolerance
+        if mine.id != other.id and not is_greedy:
+            return last  # another draw
+        if mine.id != other.id:
+            is_tie = not isnan(difference) and is_near
+            return last if is_tie else Judged(place, None if isnan(difference) else difference, other.id)
+        is_likeliest = other.best is None or other.best_logprob - other.logprob <= tolerance
+        want = mine.id if other.best is None or is_likeliest or not is_greedy else other.best
+        last = Judged(place, None if isnan(difference) else difference, want)
+        if not is_near or want != mine.id:
+            return last
+    return last

@@ -1,0 +1,303 @@
+"""The APIs of servers: how a request is written, an answer is read, and what the metrics are called."""
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import count
+from math import nan
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import msgspec
+
+from swarden.harness.core.errors import UsageError
+from swarden.harness.engines.server.client import Address, Call, Reply, text_at
+
+FLUSH, PAUSE, RESUME = "flush", "pause", "resume"
+SALTS = count(1)
+METRIC = re.compile(r"^([A-Za-z_:][\w:]*)(\{.*\})? (\S+)$")
+
+
+class Wanted(NamedTuple):
+    """A request: `seed` asks for sampling at temperature 1; one that is `cold` reads no cached prefix."""
+
+    prompt: Sequence[int]
+    max_new_tokens: int
+    stop: Sequence[int] = ()
+    seed: int | None = None
+    priority: int = 0
+    salt: int = 0
+    is_cold: bool = False
+
+
+class Token(NamedTuple):
+    """A token of an answer with its log-probability, and the likeliest token with its own; NaN if they are not told."""
+
+    id: int
+    logprob: float = nan
+    best: int | None = None
+    best_logprob: float = nan
+
+
+class Metrics(NamedTuple):
+    """The names of metrics, "" for none.  `progress` grow with the tokens that are computed."""
+
+    running: str = ""
+    waiting: str = ""
+    usage: str = ""
+    preemptions: str = ""
+    progress: Sequence[str] = ()
+
+
+class Api(Protocol):
+    """How to talk to one kind of server.  `acts` are the calls of ops: a path with its query."""
+
+    name: str
+    path: str
+    metrics: Metrics
+    acts: ClassVar[Mapping[str, str]]
+    features: frozenset[str]  # of requests: stop, seed, priority, salt
+
+    def body(self, wanted: Wanted, model: str) -> dict[str, Any]: ...
+
+    def tokens(self, reply: Reply) -> list[Token]:
+        """The tokens of an answer, or of the part before it was cut.  Raises KeyError, TypeError or ValueError."""
+
+    def cold(self, address: Address, wanted: Wanted, answer: Sequence[int], model: str) -> list[Token] | Reply:
+        """The answer again without the prefix cache; the reply if it is none."""
+
+    def learn(self, address: Address) -> dict[str, Any]:
+        """The settings of a configuration that the server tells."""
+
+
+def read(api: Api, reply: Reply) -> tuple[Sequence[Token], Reply]:
+    """The tokens of an answer; if its parts are missing, none, and a reply that says so."""
+    try:
+        return api.tokens(reply), reply
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        return (), Reply(0, error=f"an answer without its parts: {error!r}")
+
+
+def figures(address: Address) -> dict[str, float]:
+    """The metrics of a server, added up over their labels; a figure that is none is left out."""
+    found: dict[str, float] = {}
+    for line in (text_at(address, "/metrics") or "").splitlines():
+        if match := METRIC.match(line):
+            try:
+                found[match[1]] = found.get(match[1], 0.0) + float(match[3])
+            except ValueError:
+                continue
+    return found
+
+
+def object_at(address: Address, path: str) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode((text_at(address, path) or "{}").encode(), type=dict[str, Any])
+    except msgspec.MsgspecError:
+        return {}
+
+
+class Vllm(Api):
+    """OpenAI's completions with vLLM's additions."""
+
+    name = "vllm"
+    path = "/v1/completions"
+    metrics = Metrics(
+        "vllm:num_requests_running",
+        "vllm:num_requests_waiting",
+        "vllm:kv_cache_usage_perc",
+        "vllm:num_preemptions_total",
+        ("vllm:generation_tokens_total", "vllm:prompt_tokens_total"),
+    )
+    acts: ClassVar[Mapping[str, str]] = {
+        FLUSH: "/reset_prefix_cache",
+        PAUSE: "/pause?mode=keep&clear_cache=false",
+        RESUME: "/resume",
+    }
+    features = frozenset({"stop", "seed", "priority", "salt"})
+
+    def body(self, wanted: Wanted, model: str) -> dict[str, Any]:
+        body: dict[str, Any] = {"model": model, "prompt": wanted.prompt, "max_tokens": wanted.max_new_tokens}
+        body |= {"temperature": 0.0, "logprobs": 1, "return_token_ids": True, "return_tokens_as_token_ids": True}
+        body["stream"] = True
+        if wanted.seed is not None:
+            body |= {"temperature": 1.0, "seed": wanted.seed}
+        if wanted.stop:
+            body["stop_token_ids"] = wanted.stop
+        if wanted.priority:
+            body["priority"] = wanted.priority
+        if wanted.salt or wanted.is_cold:
+            body["cache_salt"] = f"cold-{next(SALTS)}" if wanted.is_cold else f"salt-{wanted.salt}"
+        return body
+
+    def tokens(self, reply: Reply) -> list[Token]:
+        tokens = []
+        for chunk in reply.chunks:
+            for choice in chunk["choices"]:
+                told = choice.get("logprobs") or {}
+                logprobs = told.get("token_logprobs") or [nan] * len(choice["token_ids"])
+                tops = told.get("top_logprobs") or [{}] * len(choice["token_ids"])
+                for token, logprob, top in zip(choice["token_ids"], logprobs, tops, strict=True):
+                    best = max(top.items(), key=lambda one: one[1], default=None)
+                    named = (None, nan) if best is None else (int(best[0].removeprefix("token_id:")), best[1])
+                    tokens.append(Token(token, nan if logprob is None else logprob, *named))
+        return tokens
+
+    def cold(self, address: Address, wanted: Wanted, answer: Sequence[int], model: str) -> list[Token] | Reply:
+        """The log-probabilities of the answer as the end of a prompt, which do not read the prefix cache."""
+        whole = wanted._replace(prompt=[*wanted.prompt, *answer], max_new_tokens=1, stop=(), is_cold=True)
+        body = self.body(whole, model) | {"prompt_logprobs": 1, "stream": False}
+        reply = Call(address).made("POST", self.path, body)
+        if reply.status != 200:
+            return reply
+        tokens = []
+        told = reply.chunks[0]["choices"][0]["prompt_logprobs"]
+        for token, entry in zip(answer, told[len(wanted.prompt) :], strict=True):
+            best = max(entry, key=lambda one: entry[one]["logprob"])
+            tokens.append(Token(token, entry[str(token)]["logprob"], int(best), entry[best]["logprob"]))
+        return tokens
+
+    def learn(self, address: Address) -> dict[str, Any]:
+        [model] = object_at(address, "/v1/models").get("data") or [{}]
+        found = {"model": model.get("id"), "max_context_len": model.get("max_model_len")}
+        for line in (text_at(address, "/metrics") or "").splitlines():
+            if line.startswith("vllm:cache_config_info"):
+                labels = dict(re.findall(r'(\w+)="([^"]*)"', line))
+                if labels.get("block_size", "").isdigit():
+                    found["block_size"] = int(labels["block_size"])
+                if labels.get("sliding_window", "").isdigit():
+                    found["window"] = int(labels["sliding_window"])
+        return found
+
+
+class Sglang(Api):
+    """SGLang's own endpoint."""
+
+    name = "sglang"
+    path = "/generate"
+    metrics = Metrics(
+        "sglang:num_running_reqs",
+        "sglang:num_queue_reqs",
+        "sglang:token_usage",
+        "sglang:num_retracted_reqs",
+        ("sglang:generation_tokens_total", "sglang:prompt_tokens_total"),
+    )
+    acts: ClassVar[Mapping[str, str]] = {
+        FLUSH: "/flush_cache",
+        PAUSE: "/pause_generation",
+        RESUME: "/continue_generation",
+    }
+    features = frozenset({"stop", "seed", "priority", "salt"})
+
+    def body(self, wanted: Wanted, model: str) -> dict[str, Any]:
+        sampling: dict[str, Any] = {"max_new_tokens": wanted.max_new_tokens, "temperature": 0.0}
+        if wanted.seed is not None:
+            sampling |= {"temperature": 1.0, "sampling_seed": wanted.seed}
+        if wanted.stop:
+            sampling["stop_token_ids"] = wanted.stop
+        body: dict[str, Any] = {"input_ids": wanted.prompt, "sampling_params": sampling, "stream": True}
+        body |= {"return_logprob": True, "top_logprobs_num": 1}
+        if wanted.priority:
+            body["priority"] = wanted.priority
+        if wanted.is_cold:
+            body["logprob_start_len"] = 0
+        elif wanted.salt:
+            body["extra_key"] = f"salt-{wanted.salt}"
+        return body
+
+    def tokens(self, reply: Reply) -> list[Token]:
+        """Each object has the whole answer so far."""
+        if not reply.chunks:
+            return []
+        meta = reply.chunks[-1]["meta_info"]
+        return [
+            Token(token, logprob, top[0][1], top[0][0])
+            for (logprob, token, _), top in zip(meta["output_token_logprobs"], meta["output_top_logprobs"], strict=True)
+        ]
+
+    def cold(self, address: Address, wanted: Wanted, answer: Sequence[int], model: str) -> list[Token] | Reply:
+        whole = wanted._replace(prompt=[*wanted.prompt, *answer], max_new_tokens=1, stop=(), is_cold=True)
+        reply = Call(address).made("POST", self.path, self.body(whole, model) | {"stream": False})
+        if reply.status != 200:
+            return reply
+        meta, first = reply.chunks[0]["meta_info"], len(wanted.prompt)
+        told = zip(meta["input_token_logprobs"][first:], meta["input_top_logprobs"][first:], strict=True)
+        return [Token(token, logprob, top[0][1], top[0][0]) for (logprob, token, _), top in told]
+
+    def learn(self, address: Address) -> dict[str, Any]:
+        told = object_at(address, "/get_server_info")
+        names = {"block_size": "page_size", "max_context_len": "context_length"}
+        return {"model": told.get("model_path"), **{name: told.get(theirs) for name, theirs in names.items()}}
+
+
+class LlamaCpp(Api):
+    """llama.cpp's own endpoint."""
+
+    name = "llama.cpp"
+    path = "/completion"
+    metrics = Metrics(
+        "llamacpp:requests_processing",
+        "llamacpp:requests_deferred",
+        progress=("llamacpp:tokens_predicted_total", "llamacpp:prompt_tokens_total"),
+    )
+    acts: ClassVar[Mapping[str, str]] = {}
+    features = frozenset({"seed"})
+
+    def body(self, wanted: Wanted, model: str) -> dict[str, Any]:
+        body = {"prompt": wanted.prompt, "n_predict": wanted.max_new_tokens, "temperature": 0.0, "stream": True}
+        body |= {"n_probs": 2, "return_tokens": True, "cache_prompt": not wanted.is_cold}
+        body |= {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
+        return body if wanted.seed is None else body | {"temperature": 1.0, "seed": wanted.seed}
+
+    def tokens(self, reply: Reply) -> list[Token]:
+        tokens = []
+        for one in (one for chunk in reply.chunks for one in chunk.get("completion_probabilities") or ()):
+            best = max(one["top_logprobs"], key=lambda top: top["logprob"], default=None)
+            named = (None, nan) if best is None else (best["id"], best["logprob"])
+            tokens.append(Token(one["id"], one["logprob"], *named))
+        return tokens
+
+    def cold(self, address: Address, wanted: Wanted, answer: Sequence[int], model: str) -> list[Token] | Reply:
+        """The answer is generated again."""
+        reply = Call(address).made("POST", self.path, self.body(wanted._replace(is_cold=True), model))
+        return self.tokens(reply) if reply.status == 200 else reply
+
+    def learn(self, address: Address) -> dict[str, Any]:
+        told = object_at(address, "/props").get("default_generation_settings") or {}
+        return {"max_context_len": told.get("n_ctx"), "block_size": 1}
+
+
+class OpenAI(Api):
+    """The completions of any other server: tokens are the characters of texts."""
+
+    name = "openai"
+    path = "/v1/completions"
+    metrics = Metrics()
+    acts: ClassVar[Mapping[str, str]] = {}
+    features = frozenset({"seed"})
+
+    def body(self, wanted: Wanted, model: str) -> dict[str, Any]:
+        text = "".join(map(chr, wanted.prompt))
+        body = {"model": model, "prompt": text, "max_tokens": wanted.max_new_tokens, "temperature": 0.0}
+        return (body if wanted.seed is None else body | {"temperature": 1.0, "seed": wanted.seed}) | {"stream": True}
+
+    def tokens(self, reply: Reply) -> list[Token]:
+        choices = [choice for chunk in reply.chunks for choice in chunk["choices"]]
+        return [Token(ord(character)) for choice in choices for character in choice.get("text") or ""]
+
+    def cold(self, address: Address, wanted: Wanted, answer: Sequence[int], model: str) -> list[Token] | Reply:
+        """The answer is generated again, alone; the API cannot ask for an empty cache."""
+        reply = Call(address).made("POST", self.path, self.body(wanted, model))
+        return self.tokens(reply) if reply.status == 200 else reply
+
+    def learn(self, address: Address) -> dict[str, Any]:
+        models = object_at(address, "/v1/models").get("data") or [{}]
+        return {"model": models[0].get("id"), "first_token": ord("a"), "last_token": ord("z")}
+
+
+ALL: Sequence[Api] = (Vllm(), Sglang(), LlamaCpp(), OpenAI())
+APIS: Mapping[str, Api] = {one.name: one for one in ALL}
+
+
+def api_of(name: str) -> Api:
+    if name not in APIS:
+        raise UsageError(f"--api: {name!r} is not one of {', '.join(APIS)}")
+    return APIS[name]

@@ -1,0 +1,134 @@
+"""HTTP to a server that may hang, lie, close connections or answer without end: every answer is bounded."""
+
+import ipaddress
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
+
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.printable import printable
+
+MOST_BYTES = 1 << 26  # of one answer
+MOST_LINE = 1 << 22
+CONNECT_S, QUICK_S = 10.0, 60.0  # to open a connection; for a call that computes nothing
+DATA, DONE = b"data:", b"[DONE]"
+
+
+class Reply(NamedTuple):
+    """The answer to a call: its status, 0 if the connection has failed; the JSON objects in order, or the error."""
+
+    status: int
+    chunks: Sequence[dict[str, Any]] = ()
+    error: str = ""
+    is_cut: bool = False  # by this client
+
+
+class Address(NamedTuple):
+    """Where a server is, and the headers of each call."""
+
+    url: str
+    headers: Mapping[str, str] = {}
+
+    @property
+    def shown(self) -> str:
+        """The URL without a user and a query, which can be secrets."""
+        parts = urlsplit(self.url)
+        return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+    def check(self, *, remote: bool) -> None:
+        """Raise UsageError unless this is the URL of a server on this machine, or of any with `remote`."""
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise UsageError(f"--url: {printable(self.shown)!r}; want http://HOST:PORT")
+        if parts.username or parts.query:
+            raise UsageError("--url: has a user or a query; give secrets by --header, which reads the environment")
+        try:
+            infos = socket.getaddrinfo(parts.hostname, parts.port)
+        except OSError as error:
+            raise UsageError(f"--url: {printable(self.shown)}: {error.strerror or error}") from error
+        if not remote and not all(ipaddress.ip_address(info[4][0]).is_loopback for info in infos):
+            raise UsageError(f"--url: {self.shown} is not on this machine; give --allow-remote-host if you may load it")
+
+
+class Call:
+    """One call, in any thread; `cut` ends it from another one."""
+
+    def __init__(self, address: Address, on_chunk: Callable[[], None] = lambda: None) -> None:
+        parts = urlsplit(address.url)
+        kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+        self._base = parts.path.rstrip("/")
+        self._headers = {"Content-Type": "application/json", "Connection": "close", **address.headers}
+        self._connection = kind(parts.hostname or "", parts.port, timeout=CONNECT_S)
+        self._on_chunk = on_chunk
+
+    def cut(self) -> None:
+        if (found := self._connection.sock) is not None:
+            found.shutdown(socket.SHUT_RDWR)
+
+    def made(
+        self, method: str, path: str, body: Any = None, *, most_chunks: int | None = None, limit_s: float | None = None
+    ) -> Reply:
+        """Make the call.  After `most_chunks` of a stream the connection is closed, as by a client that goes away."""
+        try:
+            with closing(self._connection) as connection:
+                connection.connect()
+                connection.sock.settimeout(limit_s)
+                data = None if body is None else msgspec.json.encode(body)
+                connection.request(method, self._base + path, data, self._headers)
+                return self._read(connection.getresponse(), most_chunks)
+        except (OSError, HTTPException, AttributeError) as error:  # AttributeError: it was cut before it was connected
+            return Reply(0, error=f"{type(error).__name__}: {error}")
+
+    def _read(self, response: HTTPResponse, most_chunks: int | None) -> Reply:
+        chunks: list[dict[str, Any]] = []
+        if response.status != 200:
+            return Reply(response.status, error=printable(response.read(2000).decode(errors="replace")))
+        try:
+            for data in _objects(response):
+                if most_chunks is not None and len(chunks) >= most_chunks:
+                    return Reply(200, chunks, is_cut=True)
+                chunks.append(msgspec.json.decode(data, type=dict[str, Any]))
+                if error := chunks[-1].get("error"):  # in a stream that has begun
+                    code = error.get("code") if isinstance(error, dict) else None
+                    return Reply(code if isinstance(code, int) else 500, chunks[:-1], printable(str(error)[:2000]))
+                self._on_chunk()
+        except (ValueError, msgspec.MsgspecError) as error:
+            return Reply(0, chunks, f"an answer that cannot be read: {error}")
+        return Reply(200, chunks)
+
+
+def _objects(response: HTTPResponse) -> Iterator[bytes]:
+    """The JSON objects of a stream of events, or the one object of another answer; ValueError if it is too long."""
+    total = 0
+    if "event-stream" not in (response.getheader("Content-Type") or ""):
+        body = response.read(MOST_BYTES + 1)
+        if len(body) > MOST_BYTES:
+            raise ValueError(f"more than {MOST_BYTES} bytes")
+        if body.strip():
+            yield body
+        return
+    while line := response.readline(MOST_LINE + 1):
+        total += len(line)
+        if len(line) > MOST_LINE or total > MOST_BYTES:
+            raise ValueError(f"more than {MOST_LINE} bytes in a line, or {MOST_BYTES} in all")
+        if line.startswith(DATA) and (data := line.removeprefix(DATA).strip()) and data != DONE:
+            yield data
+
+
+def text_at(address: Address, path: str) -> str | None:
+    """The text of a page; None if there is none."""
+    parts = urlsplit(address.url)
+    kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+    try:
+        with closing(kind(parts.hostname or "", parts.port, timeout=QUICK_S)) as connection:
+            connection.request("GET", parts.path.rstrip("/") + path, headers=dict(address.headers))
+            response = connection.getresponse()
+            body = response.read(MOST_BYTES)
+    except (OSError, HTTPException):
+        return None
+    return body.decode(errors="replace") if response.status == 200 else None

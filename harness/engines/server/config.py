@@ -1,0 +1,67 @@
+"""What is known of a server, and how a run drives it."""
+
+from typing import Annotated, ClassVar
+
+from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.target import Pool, Shape
+from swarden.harness.engines.server.apis import APIS, FLUSH, PAUSE
+from swarden.harness.kit.settings import Drawn, OneOf, PartOf, Settings, within
+
+MOST_TOKENS = 1 << 20
+
+
+class ServerConfig(Settings, frozen=True):
+    """A server, as `--url` names it and as it describes itself, and the way in which a run drives it.
+
+    `url`, `launch` (the command of --restart) and `header_names` only tell the reader of an op-log what was driven: a
+    replay takes them from its own command line.  A token of a prompt is in [`first_token`, `last_token`].  Prompts end
+    near multiples of `block_size` and `window`.  A new server answers a cold prompt of `probe_len` tokens without a
+    preemption; 0: not known.
+
+    With `concurrent` the requests of a round are sent at the same time, else one after the other.  With `paused` they
+    are sent while the server is paused, and run together when it resumes.  A run begins with a flush, or with
+    `restarts` with a new server.
+    """
+
+    api: Annotated[str, OneOf(tuple(APIS))] = "vllm"
+    url: str = ""
+    launch: str = ""
+    header_names: tuple[str, ...] = ()
+    model: str = ""
+    first_token: Annotated[int, within(0, MOST_TOKENS)] = 3
+    last_token: Annotated[int, within(1, MOST_TOKENS)] = 127
+    block_size: Annotated[int, within(1, 1 << 16)] = 16
+    window: Annotated[int, within(0, MOST_TOKENS)] = 0
+    max_context_len: Annotated[int, within(8, MOST_TOKENS)] = 1024
+    probe_len: Annotated[int, within(0, MOST_TOKENS)] = 0
+    tolerance: Annotated[float, within(0, 100)] = 2e-3
+    concurrent: Annotated[bool, Drawn((True, True, False))] = False
+    paused: Annotated[bool, Drawn((False, True)), PartOf("concurrent")] = False
+    restarts: bool = False
+
+    main: ClassVar = ("api", "model", "concurrent")
+    learned: ClassVar = (
+        *("api", "url", "launch", "header_names", "model", "first_token", "last_token", "block_size", "window"),
+        *("max_context_len", "probe_len", "tolerance"),
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.last_token <= self.first_token:
+            raise InvalidConfig(f"last_token is {self.last_token}, want more than first_token {self.first_token}")
+        if self.paused and not (self.concurrent and PAUSE in APIS[self.api].acts):
+            raise InvalidConfig("paused is true, want false: the API has no pause, or requests are not concurrent")
+
+    @property
+    def shape(self) -> Shape:
+        window = (Pool("window", 1 << 16, self.window),) if self.window else ()
+        api = APIS[self.api]
+        return Shape(
+            self.block_size,
+            (Pool("context", 1 << 16), *window),
+            None,
+            8,
+            self.max_context_len,
+            unused=() if FLUSH in api.acts else ("flush",),
+            samples="seed" in api.features,
+        )

@@ -1,0 +1,222 @@
+"""The server that a run drives: where it is, and how it is started again."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from time import sleep
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+import msgspec
+
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.printable import printable
+from swarden.harness.engines.server.apis import FLUSH, Api, Token, Wanted, api_of, figures
+from swarden.harness.engines.server.client import Address, Call, Reply, text_at
+from swarden.harness.engines.server.config import ServerConfig
+from swarden.invariants.events import Probed
+
+VARIABLE = "SWARDEN_SERVER"  # by which a command tells its worker processes what --url, --restart and --header say
+BOOT_S, POLL_S, ANSWER_S = 900, 0.25, 600
+LOGS = Path(".swarden/servers")
+LAST_BYTES = 1 << 16  # of the log of a server
+SECRET = re.compile(r"(key|token|secret|password|auth)", re.IGNORECASE)
+ERROR = re.compile(r"^\S*?(\w*(?:Error|Exception|Abort|Fault)\w*)\b")
+SUPERVISE = (  # ends the server, and all that it has started, with its parent: whatever ends that
+    "import os, signal, subprocess, sys, threading\n"
+    "child = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)\n"
+    "def watch():\n"
+    "    sys.stdin.buffer.read()\n"
+    "    os.killpg(0, signal.SIGKILL)\n"
+    "threading.Thread(target=watch, daemon=True).start()\n"
+    "sys.exit(child.wait() % 256)\n"
+)
+
+
+class Server(msgspec.Struct, frozen=True):
+    """What the command line says of a server; the headers can be secrets."""
+
+    url: str
+    restart: str = ""
+    headers: Mapping[str, str] = {}
+    reference: str = ""
+    remote: bool = False
+
+    def publish(self) -> None:
+        """Tell the worker processes of this one, which alone inherit it."""
+        os.environ[VARIABLE] = msgspec.json.encode(self).decode()
+
+    @property
+    def masked_restart(self) -> str:
+        """The command without assignments of the environment, and without the values of keys and tokens."""
+        words, is_masked = [], False
+        for word in shlex.split(self.restart):
+            name, is_set, _ = word.partition("=")
+            if is_masked:
+                words.append("***")
+            elif is_set and (SECRET.search(name) or name.isupper()):
+                words.append(f"{name}=***")
+            else:
+                words.append(word)
+            is_masked = word.startswith("-") and not is_set and bool(SECRET.search(word))
+        return shlex.join(words)
+
+
+def published() -> Server:
+    """What the command has published; raises UsageError if it has not."""
+    if VARIABLE not in os.environ:
+        raise UsageError("server: which one? give --url http://HOST:PORT, and --restart COMMAND if you can")
+    return msgspec.json.decode(os.environ[VARIABLE].encode(), type=Server)
+
+
+class Got(NamedTuple):
+    wanted: Wanted
+    reply: Reply
+
+
+@dataclass
+class Connection:
+    """A server that is driven, and one that is its reference (None: the server itself, without its cache)."""
+
+    server: Server
+    process: "subprocess.Popen[bytes] | None" = None
+    log: Path | None = None
+    reference: Address | None = None
+
+    def __post_init__(self) -> None:
+        self.address = Address(self.server.url, self.server.headers)
+        self.address.check(remote=self.server.remote)
+        if self.server.reference:
+            self.reference = Address(self.server.reference)
+            self.reference.check(remote=self.server.remote)
+
+    @property
+    def reference_api(self) -> Api:
+        assert self.reference is not None, "the server is its own reference"
+        return api_of(api_at(self.reference))
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process runs, if this one has started it."""
+        return self.process is None or self.process.poll() is None
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether it answers at all; a page that it does not have is an answer."""
+        return self.is_running and Call(self.address).made("GET", "/health", limit_s=60).status in (200, 404)
+
+    def renew(self, api: Api, *, restarts: bool) -> None:
+        """Make the server ready for a run: flushed, or a new one if that is asked for, or if it cannot be flushed.
+
+        Without --restart it stays as it is.  Raises UsageError if it does not answer.
+        """
+        if not self.server.restart and not self.is_healthy:
+            raise UsageError(f"{self.address.shown} does not answer; start the server again, or give --restart")
+        is_as_new = not restarts and self.is_healthy and self._is_flushed(api) and self._is_idle(api)
+        if self.server.restart and (self.process is None or not is_as_new):
+            self.start()
+
+    def _is_flushed(self, api: Api) -> bool:
+        path = api.acts.get(FLUSH)
+        return path is not None and Call(self.address).made("POST", path, {}, limit_s=60).status == 200
+
+    def _is_idle(self, api: Api) -> bool:
+        """Whether the metrics show no request and no KV in use, which a failed run may have left."""
+        found = figures(self.address)
+        return not any(found.get(name) for name in (api.metrics.running, api.metrics.waiting, api.metrics.usage))
+
+    def start(self) -> None:
+        """Start the server with the command of --restart; raises UsageError if it does not answer in time."""
+        self.close()
+        parts = urlsplit(self.server.url)
+        self.log = LOGS / f"{parts.hostname}-{parts.port}.log"
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            words = shlex.split(self.server.restart)
+        except ValueError as error:
+            raise UsageError(f"--restart: {error}") from error
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", SUPERVISE, *words],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env={name: value for name, value in os.environ.items() if name != VARIABLE},
+            )
+        for _ in range(int(BOOT_S / POLL_S)):
+            if not self.is_running:
+                raise UsageError(f"--restart: the server ends at once: {self.last_words()[0]} (its log is {self.log})")
+            if Call(self.address).made("GET", "/health", limit_s=10).status in (200, 404):
+                return
+            sleep(POLL_S)
+        raise UsageError(f"--restart: the server does not answer at {self.address.shown} after {BOOT_S} s")
+
+    def close(self) -> None:
+        """End the server that this process has started; its log stays until the next start."""
+        if self.process is not None:
+            assert self.process.stdin is not None, "the process has a pipe, by which it ends"
+            self.process.stdin.close()
+            self.process.wait()
+        self.process = None
+
+    def last_words(self) -> tuple[str, str]:
+        """The first line at the end of the log that names an error, the root cause; and the name of that error.
+
+        Without one, the last line.
+        """
+        if self.log is None:
+            return "its log is not known without --restart", "unknown"
+        with self.log.open("rb") as file:
+            file.seek(max(0, self.log.stat().st_size - LAST_BYTES))
+            lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
+        for line in lines:
+            text = line.rpartition("] ")[2] if "] " in line else line
+            if match := ERROR.match(text):
+                return printable(text[:200]), match[1]
+        return (printable(lines[-1][:200]) if lines else "it wrote nothing"), "exit"
+
+    def judge(self, api: Api, wanted: Wanted, answer: Sequence[int], model: str) -> list[Token] | Reply:
+        """The answer as a server without a cache gives it; the reply of the server if it gives none."""
+        judge, address = (api, self.address) if self.reference is None else (self.reference_api, self.reference)
+        try:
+            return judge.cold(address, wanted, answer, model)
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            return Reply(0, error=f"an answer without its parts: {error!r}")
+
+    def answers(self, api: Api, config: ServerConfig, wanted: Sequence[Wanted], *, at_once: bool = False) -> list[Got]:
+        """The replies to requests, sent one after the other or at the same time."""
+
+        def made(one: Wanted) -> Got:
+            body = api.body(one, config.model)
+            return Got(one, Call(self.address).made("POST", api.path, body, limit_s=ANSWER_S))
+
+        with ThreadPoolExecutor(max(1, len(wanted)) if at_once else 1) as threads:
+            return list(threads.map(made, wanted))
+
+    def probe(self, api: Api, config: ServerConfig, length: int) -> Probed:
+        """Send a cold prompt of this length."""
+        span, preemptions = config.last_token - config.first_token + 1, api.metrics.preemptions
+        prompt = [config.first_token + place * 7 % span for place in range(length)]
+        before = figures(self.address).get(preemptions, 0.0)
+        [answer] = self.answers(api, config, [Wanted(prompt, 1, is_cold=True)])
+        after = figures(self.address).get(preemptions, 0.0)
+        return Probed(length, answer.reply.status, int(after - before))
+
+
+def api_at(address: Address) -> str:
+    """The API of a server, by the pages that it has."""
+    names = figures(address)
+    for prefix, name in (("vllm:", "vllm"), ("sglang:", "sglang"), ("llamacpp:", "llama.cpp")):
+        if any(one.startswith(prefix) for one in names):
+            return name
+    for path, name in (("/get_server_info", "sglang"), ("/props", "llama.cpp"), ("/version", "vllm")):
+        if text_at(address, path) is not None:
+            return name
+    return "openai"

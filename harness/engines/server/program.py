@@ -1,0 +1,57 @@
+"""A failing run of a server as a client that needs no package: it sends the same requests and judges the answers."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.program import Program
+from swarden.harness.core.replay import driver_of
+from swarden.harness.engines.server.adapter import MOST_AT_ONCE, Asked, ServerPort
+from swarden.harness.engines.server.apis import api_of
+from swarden.harness.engines.server.config import ServerConfig
+
+TEMPLATE = Path(__file__).with_name("client.py.j2")
+
+
+def program_of(log: OpLog) -> Program:
+    """Runs the log, because a prompt can continue an answer; raises UsageError if it does not fail."""
+    config: ServerConfig = log.header.target.decode(log.header.configs[0])
+    driver, rounds = driver_of(log.header), list[list[dict[str, Any]]]()
+    port: ServerPort = driver.systems[0].port  # type: ignore[attr-defined]  # a system with one engine
+    port.on_round = lambda items: rounds.append([_item(config, one) for one in items])
+    for op in log.ops:
+        driver.apply(op)
+    if driver.failure is None:
+        raise UsageError("the op-log does not fail on this server; nothing is written")
+    api = api_of(config.api)
+    return Program(
+        TEMPLATE,
+        {
+            "title": f"{driver.failure.fingerprint}, found by swarden in a server with the API of {config.api}",
+            "url": config.url,
+            "launch": config.launch or "as it was started",
+            "path": api.path,
+            "rounds": rounds,
+            "calls_at_once": MOST_AT_ONCE if config.concurrent else 1,
+            "tolerance": config.tolerance,
+            "at_rest": [name for name in (api.metrics.running, api.metrics.waiting, api.metrics.usage) if name],
+        },
+        carries_stand_ins=True,
+    )
+
+
+def _item(config: ServerConfig, one: Asked | str) -> dict[str, Any]:
+    """A call of a round: the request, and the same without the cache (for a client that stays)."""
+    api = api_of(config.api)
+    if isinstance(one, str):
+        return {"path": api.acts[one]}
+    bodies: Sequence[dict[str, Any]] = [
+        _plain(api.body(wanted, config.model)) for wanted in (one.wanted, one.wanted._replace(is_cold=True))
+    ]
+    return {"body": bodies[0], "cold": bodies[1], "cut_after": one.cut_after}
+
+
+def _plain(body: dict[str, Any]) -> dict[str, Any]:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in body.items()}

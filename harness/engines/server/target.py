@@ -1,0 +1,59 @@
+"""A server over HTTP as a target."""
+
+from collections.abc import Callable, Collection, Mapping
+from functools import cache
+from typing import Any
+
+from swarden.harness.core.ops import Abort, Drain, Flush, Pause, Resume, Step, Submit
+from swarden.harness.core.origins import EngineCode
+from swarden.harness.core.port import EnginePort
+from swarden.harness.core.program import HTTP, Program
+from swarden.harness.core.sources import version_of_package
+from swarden.harness.core.target import ENGINE, MachineSpec
+from swarden.harness.engines.server.adapter import ServerPort
+from swarden.harness.engines.server.config import ServerConfig
+from swarden.harness.engines.server.process import Connection, published
+from swarden.harness.engines.server.program import program_of
+from swarden.harness.kit.settings import ConfiguredTarget, drawn
+
+
+@cache
+def connection() -> Connection:
+    """The one server of this process."""
+    return Connection(published())
+
+
+class ServerTarget(ConfiguredTarget):
+    """Any server; it is driven from outside, so a run of the same ops need not be the same."""
+
+    name = "server"
+    code = EngineCode("swarden.harness.engines.server")
+    machines: Mapping[str, MachineSpec] = {
+        ENGINE: MachineSpec(
+            (Submit, Abort, Step, Flush, Pause, Resume, Drain),
+            traffic="swarden.harness.engines.server.traffic:ServerTraffic",
+        )
+    }
+    config_type = ServerConfig
+    kept = ServerConfig.learned
+    is_repeatable = False
+
+    @property
+    def settable(self) -> Collection[str]:
+        return self.defaults
+
+    def version(self) -> str:
+        return version_of_package("swarden")
+
+    def programs(self) -> Mapping[str, Callable[[Any], Program]]:
+        return {HTTP: program_of}
+
+    def check_environment(self) -> None:
+        published()
+
+    def build(self, config: ServerConfig) -> EnginePort:
+        return ServerPort(config, connection())
+
+    def config(self, draw: Any) -> Any:
+        values = drawn(draw, ServerConfig)
+        return ServerConfig(**values | {"paused": values["paused"] and values["concurrent"]})

@@ -1,0 +1,191 @@
+"""The APIs in which the front answers: OpenAI's with vLLM's additions, SGLang's, and llama.cpp's."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from itertools import count
+from typing import Any, NamedTuple
+
+import msgspec
+
+from swarden.engine_under_test.sampling import SamplingParams
+from swarden.harness.front.loop import Asked, Scored, Served
+
+COLD = count(1 << 40)  # the namespaces of requests that read no cached prefix
+
+
+class Completions(msgspec.Struct):
+    """POST /v1/completions."""
+
+    prompt: list[int]
+    max_tokens: int = 16
+    temperature: float = 1.0
+    seed: int | None = None
+    stop_token_ids: list[int] = []
+    ignore_eos: bool = False
+    priority: int = 0
+    cache_salt: str = ""
+    n: int = 1
+    stream: bool = False
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+
+
+class SglangSampling(msgspec.Struct):
+    max_new_tokens: int = 128
+    temperature: float = 1.0
+    sampling_seed: int | None = None
+    stop_token_ids: list[int] = []
+    ignore_eos: bool = False
+
+
+class Generate(msgspec.Struct):
+    """POST /generate."""
+
+    input_ids: list[int]
+    sampling_params: SglangSampling = msgspec.field(default_factory=SglangSampling)
+    return_logprob: bool = False
+    logprob_start_len: int = -1
+    extra_key: str = ""
+    priority: int = 0
+    stream: bool = False
+
+
+class LlamaCompletion(msgspec.Struct):
+    """POST /completion."""
+
+    prompt: list[int]
+    n_predict: int = 128
+    temperature: float = 0.8
+    seed: int | None = None
+    ignore_eos: bool = False
+    cache_prompt: bool = True
+    stream: bool = False
+    n_probs: int = 0
+
+
+class Request(NamedTuple):
+    """A request over HTTP: what to ask of the engine, once for each answer, and whether the answer is streamed."""
+
+    asked: Sequence[Asked]
+    is_streamed: bool
+    body: Completions | Generate | LlamaCompletion
+
+    def chunk(self, index: int, served: Served, new: Sequence[Scored]) -> dict[str, Any]:
+        """An object with the new tokens of an answer; that of its end has the finish reason."""
+        match self.body:
+            case Completions():
+                return _choice(self.body, index, served, new)
+            case Generate():
+                return _generated(self.body, served)
+        return _completed(self.body, served, new)
+
+    def whole(self, all_served: Sequence[Served]) -> dict[str, Any]:
+        """The object of the ended answers."""
+        chunks = []
+        for index, served in enumerate(all_served):
+            first = len(served.asked.tokens)
+            new = [served.scores.get(place) or _unscored(served, place) for place in range(first, len(served.known))]
+            chunks.append(self.chunk(index, served, new))
+        if isinstance(self.body, Completions):
+            return {"object": "text_completion", "choices": [choice for one in chunks for choice in one["choices"]]}
+        return chunks[0]
+
+
+def request_of(path: str, body: bytes, eos: Sequence[int]) -> Request:
+    """The request of this body; raises msgspec.ValidationError."""
+    kind = PATHS[path]
+    one = msgspec.json.decode(body, type=kind)
+    return Request(ASK[kind](one, tuple(eos)), one.stream, one)
+
+
+def namespace_of(salt: str) -> int:
+    return int.from_bytes(hashlib.blake2b(salt.encode(), digest_size=4).digest()) if salt else 0
+
+
+def _unscored(served: Served, place: int) -> Scored:
+    return Scored(place, served.known[place], float("nan"), -1, float("nan"))
+
+
+def _completions(one: Completions, eos: Sequence[int]) -> Sequence[Asked]:
+    stop = (*one.stop_token_ids, *(() if one.ignore_eos else eos))
+    wants_logits = one.logprobs is not None or one.prompt_logprobs is not None
+    namespace = namespace_of(one.cache_salt) if one.prompt_logprobs is None else next(COLD)
+    seeds = [None if one.seed is None else one.seed + index for index in range(one.n)]
+    return [
+        Asked(
+            one.prompt,
+            SamplingParams(one.max_tokens, stop, one.temperature, seed=seed, return_logits=wants_logits),
+            namespace,
+            -one.priority,  # the lowest first, as in vLLM
+        )
+        for seed in seeds
+    ]
+
+
+def _generate(one: Generate, eos: Sequence[int]) -> Sequence[Asked]:
+    want = one.sampling_params
+    stop = (*want.stop_token_ids, *(() if want.ignore_eos else eos))
+    namespace = next(COLD) if one.return_logprob and one.logprob_start_len >= 0 else namespace_of(one.extra_key)
+    sampling = SamplingParams(
+        want.max_new_tokens, stop, want.temperature, seed=want.sampling_seed, return_logits=one.return_logprob
+    )
+    return [Asked(one.input_ids, sampling, namespace, one.priority)]
+
+
+def _llama(one: LlamaCompletion, eos: Sequence[int]) -> Sequence[Asked]:
+    stop = () if one.ignore_eos else eos
+    sampling = SamplingParams(one.n_predict, stop, one.temperature, seed=one.seed, return_logits=one.n_probs > 0)
+    return [Asked(one.prompt, sampling, 0 if one.cache_prompt else next(COLD))]
+
+
+def _choice(one: Completions, index: int, served: Served, new: Sequence[Scored]) -> dict[str, Any]:
+    choice: dict[str, Any] = {"index": index, "text": "", "finish_reason": served.ended or None}
+    choice["token_ids"] = [scored.token for scored in new]
+    if one.logprobs is not None:
+        tops = [{f"token_id:{token}": value for token, value in _tops(scored).items()} for scored in new]
+        choice["logprobs"] = {"token_logprobs": [scored.logprob for scored in new], "top_logprobs": tops}
+    if one.prompt_logprobs is not None and served.ended:
+        prompt = [_tops(served.scores[place]) for place in range(1, len(served.asked.tokens))]
+        told = [{str(token): {"logprob": value} for token, value in tops.items()} for tops in prompt]
+        choice["prompt_logprobs"] = [None, *told]
+    return {"object": "text_completion", "choices": [choice]}
+
+
+def _tops(scored: Scored) -> Mapping[int, float]:
+    return {scored.token: scored.logprob, scored.best: scored.best_logprob}
+
+
+def _generated(one: Generate, served: Served) -> dict[str, Any]:
+    """Like SGLang's, each object has the whole answer so far."""
+    first, end = len(served.asked.tokens), len(served.known)
+    meta: dict[str, Any] = {"prompt_tokens": first, "completion_tokens": end - first}
+    meta["finish_reason"] = {"type": served.ended} if served.ended else None
+    if one.return_logprob:
+        outputs = [served.scores[place] for place in range(first, end) if place in served.scores]
+        begin = first if one.logprob_start_len < 0 else one.logprob_start_len
+        inputs = [served.scores[place] for place in range(begin + 1, first) if place in served.scores]
+        for name, scores in (("input", inputs), ("output", outputs)):
+            meta[f"{name}_token_logprobs"] = [(scored.logprob, scored.token, None) for scored in scores]
+            meta[f"{name}_top_logprobs"] = [[(scored.best_logprob, scored.best, None)] for scored in scores]
+        if begin < first:
+            meta["input_token_logprobs"].insert(0, (None, served.known[begin], None))
+            meta["input_top_logprobs"].insert(0, None)
+    return {"text": "", "output_ids": served.known[first:], "meta_info": meta}
+
+
+def _completed(one: LlamaCompletion, served: Served, new: Sequence[Scored]) -> dict[str, Any]:
+    answer: dict[str, Any] = {"content": "", "tokens": [scored.token for scored in new], "stop": bool(served.ended)}
+    if one.n_probs:
+        answer["completion_probabilities"] = [
+            {
+                "id": scored.token,
+                "logprob": scored.logprob,
+                "top_logprobs": [{"id": token, "logprob": value} for token, value in _tops(scored).items()],
+            }
+            for scored in new
+        ]
+    return answer
+
+
+PATHS: Mapping[str, Any] = {"/v1/completions": Completions, "/generate": Generate, "/completion": LlamaCompletion}
+ASK: Mapping[Any, Any] = {Completions: _completions, Generate: _generate, LlamaCompletion: _llama}

@@ -1,0 +1,151 @@
+"""An engine in a thread of its own, for clients in other threads."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any, NamedTuple
+
+from swarden.engine_under_test.engine import Engine
+from swarden.engine_under_test.request import Output
+from swarden.engine_under_test.sampling import SamplingParams
+
+IDLE_S = 0.05  # between two looks at the client while a request has no output
+
+
+class Asked(NamedTuple):
+    """A request of a client; KV is shared with others of the same `namespace`."""
+
+    tokens: Sequence[int]
+    sampling: SamplingParams
+    namespace: int = 0
+    priority: int = 0
+
+
+class Scored(NamedTuple):
+    """A token of a prompt or an answer: its position, its log-probability, and the likeliest token with its own."""
+
+    position: int
+    token: int
+    logprob: float
+    best: int
+    best_logprob: float
+
+
+@dataclass
+class Served:
+    """The output of a request; `ended` is its finish reason.  A piece is None when the engine has died."""
+
+    asked: Asked
+    id: int = 0
+    pieces: "SimpleQueue[Output | None]" = field(default_factory=SimpleQueue)
+    known: list[int] = field(default_factory=list)
+    scores: dict[int, Scored] = field(default_factory=dict)
+    ended: str = ""
+
+    def __post_init__(self) -> None:
+        self.known = [*self.asked.tokens]
+
+    def add(self, output: Output) -> list[Scored]:
+        """Take an output; returns its new tokens."""
+        first = len(self.known)
+        self.known += output.token_ids
+        self.ended = output.finish_reason or ""
+        for span in output.logits:
+            logprobs = span.values.log_softmax(-1)
+            best = logprobs.max(-1)
+            for index in range(len(logprobs)):
+                position = span.start + index + 1
+                if position < len(self.known):
+                    token = self.known[position]
+                    values = float(logprobs[index, token]), int(best.indices[index]), float(best.values[index])
+                    self.scores[position] = Scored(position, token, *values)
+        unscored = (math.nan, -1, math.nan)
+        tokens = range(first, len(self.known))
+        return [self.scores.get(place) or Scored(place, self.known[place], *unscored) for place in tokens]
+
+
+class EngineDied(Exception):
+    """The engine has raised an error, and serves nobody any more."""
+
+
+class EngineThread:
+    """Makes steps while there is work.  Every call of the engine is made in its thread, in order."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.error: Exception | None = None
+        self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._served: dict[int, Served] = {}
+        self._is_paused = False
+        Thread(target=self._run, daemon=True).start()
+
+    def call(self, function: Callable[[], Any]) -> Any:
+        """The result of a function in the thread of the engine."""
+        result: SimpleQueue[Any] = SimpleQueue()
+        self._calls.put(lambda: result.put(function()))
+        while self.error is None:
+            try:
+                return result.get(timeout=IDLE_S)
+            except Empty:
+                continue
+        raise EngineDied(repr(self.error)) from self.error
+
+    def submit(self, asked: Asked) -> Served:
+        served = Served(asked)
+
+        def submit() -> None:
+            served.id = self.engine.submit(
+                asked.tokens, asked.sampling, namespace=asked.namespace, priority=asked.priority
+            )
+            self._served[served.id] = served
+
+        self.call(submit)
+        return served
+
+    def pieces(self, served: Served, is_gone: Callable[[], bool]) -> Iterator[list[Scored]]:
+        """The tokens of a request as they come; aborts it when its client is gone."""
+        while not served.ended:
+            if is_gone():
+                self.call(lambda: self.engine.abort(served.id))
+                return
+            try:
+                piece = served.pieces.get(timeout=IDLE_S)
+            except Empty:
+                continue
+            if piece is None:
+                raise EngineDied(repr(self.error)) from self.error
+            yield served.add(piece)
+
+    def pause(self) -> None:
+        self.call(self.engine.pause)
+        self._is_paused = True
+
+    def resume(self) -> None:
+        self.call(self.engine.resume)
+        self._is_paused = False
+
+    @property
+    def num_live(self) -> int:
+        return len(self._served)
+
+    def _run(self) -> None:
+        try:
+            while True:
+                has_work = self.engine.has_work and not self._is_paused
+                try:
+                    self._calls.get(block=not has_work)()
+                except Empty:
+                    self._step()
+        except Exception as error:
+            self.error = error
+            for served in self._served.values():
+                served.pieces.put(None)
+
+    def _step(self) -> None:
+        for output in self.engine.step():
+            served = self._served[output.request_id]
+            served.pieces.put(output)
+            if output.finish_reason is not None:
+                del self._served[output.request_id]
