@@ -32,13 +32,17 @@ def aborted_requests_stop_decoding(change: Transition) -> Evidence:
 def aborted_prompts_are_not_computed(change: Transition) -> Evidence:
     """No pass is launched for a request whose client aborted it before it got any output.
 
-    The result of its pass in flight ends it (sglang issue 34149).  A request with outputs may have further passes,
-    which `aborted_requests_stop_decoding` limits.
+    The result of its pass in flight ends it (sglang issue 34149).  An engine that launches the next pass before it has
+    that result may decode it in `decodes_after_abort` passes.  A request with outputs may have further passes, which
+    `aborted_requests_stop_decoding` limits.
     """
+    most = change.after.limits.decodes_after_abort
     for event in change.events_of(Launched):
         for request, start, end in event.entries:
             expected = change.reference.expectations.get(request)
-            if expected is not None and expected.len_at_abort == expected.prompt_len:
+            if expected is None or expected.len_at_abort != expected.prompt_len:
+                continue
+            if not expected.prompt_len <= start < expected.prompt_len + most:
                 values = {"launch": event.launch, "start": start, "end": end}
                 yield found(request_ref(request), ClientCode.COMPUTED_AFTER_ABORT, **values)
 

@@ -23,7 +23,12 @@ def client_with(*events, stop=(), num_at_abort=None, after=AFTER):
     return replace(HEALTHY, reference=known, events=events, after=after)
 
 
-LAUNCHED = Launched(8, ((1, 20, 21),))
+def launched(start):
+    """A pass that computes one token of r1."""
+    return Launched(8, ((1, start, start + 1),))
+
+
+SCHEDULES_AHEAD = replace(AFTER, limits=AFTER.limits._replace(decodes_after_abort=1))
 LAST = 3  # the index of the newest output token
 ENDED = replace(AFTER, requests=(AFTER.requests or ())[1:])
 
@@ -36,13 +41,30 @@ CASES = [
         client_with(num_at_abort=1),
         found(request_ref(1), ClientCode.DECODED_AFTER_ABORT, decoded=3, most=2),
     ),
-    healthy(aborted_prompts_are_not_computed, client_with(LAUNCHED)),
-    healthy(aborted_prompts_are_not_computed, client_with(LAUNCHED, num_at_abort=1), "aborted-after-an-output"),
+    healthy(aborted_prompts_are_not_computed, client_with(launched(20))),
+    healthy(aborted_prompts_are_not_computed, client_with(launched(20), num_at_abort=1), "aborted-after-an-output"),
     broken(
         aborted_prompts_are_not_computed,
         "aborted-before-its-first-output",
-        client_with(LAUNCHED, num_at_abort=0),
+        client_with(launched(20), num_at_abort=0),
         found(request_ref(1), ClientCode.COMPUTED_AFTER_ABORT, launch=8, start=20, end=21),
+    ),
+    healthy(
+        aborted_prompts_are_not_computed,
+        client_with(launched(18), num_at_abort=0, after=SCHEDULES_AHEAD),
+        "decoded-once-by-an-engine-that-schedules-ahead",
+    ),
+    broken(
+        aborted_prompts_are_not_computed,
+        "decoded-twice-by-an-engine-that-schedules-ahead",
+        client_with(launched(19), num_at_abort=0, after=SCHEDULES_AHEAD),
+        found(request_ref(1), ClientCode.COMPUTED_AFTER_ABORT, launch=8, start=19, end=20),
+    ),
+    broken(
+        aborted_prompts_are_not_computed,
+        "prompt-computed-by-an-engine-that-schedules-ahead",
+        client_with(launched(17), num_at_abort=0, after=SCHEDULES_AHEAD),
+        found(request_ref(1), ClientCode.COMPUTED_AFTER_ABORT, launch=8, start=17, end=18),
     ),
     healthy(outputs_end_as_asked),
     healthy(
