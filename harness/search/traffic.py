@@ -116,7 +116,8 @@ class EngineTraffic(Machine):
     """
 
     machine = ENGINE
-    kinds: Kinds = ()
+    is_list = False
+    kinds: Kinds = ALWAYS
     steps_between: Sequence[int] = (0,)
     requests = Requests(LOADS[0], Shape(), ())
     has_options = False  # in half of the runs, if the engine has any
@@ -133,7 +134,8 @@ class EngineTraffic(Machine):
         self.has_options = bool(requests.shape.options) and draw.one_of((False, True))
         if "accept" in supported:
             self.apply(data.draw(acceptances()))
-        if draw.one_of(IS_LIST):
+        self.is_list = draw.one_of(IS_LIST)
+        if self.is_list:
             self.listener.leave_uncounted()
             alphabet = alphabet_of(target, self.machine, self.configs[0])
             self.apply_all(data.draw(st.lists(st.sampled_from(alphabet), min_size=3, max_size=MOST_SINGLE_OPS)))
@@ -148,7 +150,7 @@ class EngineTraffic(Machine):
 
     @rule(data=st.data())
     def act(self, data: st.DataObject) -> None:
-        if not self.kinds:  # the run is a list of single ops
+        if self.is_list:
             return
         ops = self.supported(data.draw(ops_of(data.draw(one_option(*self.kinds)), self.requests)))
         ops = data.draw(with_options(ops, self.requests.shape.options)) if self.has_options else ops
