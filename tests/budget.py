@@ -64,6 +64,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "swarden repro with other settings, such as those of a server"),
     ],
     "harness/core": [
+        (10, "namespaces of requests beside those of adapters"),
         (20, "options of a request: adapter, uncached, prompt_logprobs"),
         (20, "a shape says whether there is a host tier; a machine has its traffic and its turns"),
         (40, "op-logs of format 2 keep the defaults of their time"),
@@ -91,6 +92,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     ],
     "src": [(100, "swarden.kit, the public names for targets"), (20, "mutants of a target")],
     "harness/search": [
+        (10, "crashes that are met while a finding is settled"),
         (30, "options of requests; lists of single ops"),
         (220, "every engine has the loads and the scenes that only ours had"),
         (20, "requests with seeds"),
@@ -176,6 +178,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     ],
     "tests/fakes": [(40, "messages of a link that were not read")],
     "tests/invariants": [
+        (50, "bounds of releases after an abort, uncached requests, write-through beside other copies"),
         (130, "what ended requests leave in the cache, also behind pages that it replaced, and on the host"),
         (40, "KV that was compared with that first computed for the same tokens"),
         (80, "KV events as a router reads them"),
@@ -206,6 +209,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (80, "programs of vLLM show their bugs, and pass without them"),
     ],
     "tests/harness": [
+        (30, "crashes that are met while a finding is settled; late chunks; journals of earlier builds"),
         (20, "late pages of aborted transfers, options of requests"),
         (80, "configurations suit their loads; scenes have only what their engine has"),
         (40, "the demo's engine as a package of a user, in place of tests/your_engine"),

@@ -59,3 +59,12 @@ bug(
     broken="if block_hashes[1:]:",
     caught_by=("router_view_matches_cache",),
 )
+
+bug(
+    "uncached-request-is-cached",
+    "no release has it: a request that asks not to be cached (skip_radix_cache_insert) is inserted when it ends",
+    at="sglang.srt.mem_cache.common:release_kv_cache",
+    healthy="checkpoint = checkpoint and not req.skip_radix_cache_insert",
+    broken="checkpoint = bool(checkpoint)",
+    caught_by=("uncached_requests_insert_nothing",),
+)
