@@ -5,7 +5,7 @@ from operator import methodcaller
 from typing import Any, NamedTuple
 
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.config import BOTH, DECODE, SglangConfig
+from swarden.harness.engines.sglang.config import BOTH, DECODE, WRITE_THROUGH, SglangConfig
 from swarden.harness.engines.sglang.forward import SglangEntry, SglangPass
 from swarden.harness.engines.sglang.host_tier import HOST_POOLS, SglangHostTier
 from swarden.harness.engines.sglang.memory import row_len, sub_allocators
@@ -349,6 +349,7 @@ def limits_of(config: SglangConfig, max_request_len: int, *, leaves_out_finishin
         reuses_in_launch_order=True,
         spare_len=SPARE_TOKENS + 1,
         shares_prefixes=config.role == BOTH,
+        writes_through=config.host_ratio is not None and config.write_policy == WRITE_THROUGH,
         closes_idle_sessions=config.streaming_sessions and config.session_timeout_s is not None,
         draft_len=config.draft_len or 0,
         draft_row_len=0 if config.draft_len is None else row_len(config) - max_request_len,
