@@ -128,6 +128,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (60, "the pages that a transfer awaits, and the messages of a pair that were read"),
     ],
     "harness/engines/vllm": [
+        (10, "laws that could not fail are named, and not applicable"),
         (20, "adapters and prompt log-probabilities as options of a request"),
         (20, "blocks that are held outside the engine"),
         (20, "groups of layers in any order, also several of full attention"),
@@ -178,6 +179,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     ],
     "tests/fakes": [(40, "messages of a link that were not read")],
     "tests/invariants": [
+        (40, "first passes that compute what is cached; laws that an adapter names"),
         (50, "bounds of releases after an abort, uncached requests, write-through beside other copies"),
         (130, "what ended requests leave in the cache, also behind pages that it replaced, and on the host"),
         (40, "KV that was compared with that first computed for the same tokens"),

@@ -64,7 +64,8 @@ def applicable(engine):
     return {
         one.name
         for one in catalog_of(target.contracts).invariants
-        if one.needs.isdisjoint(missing)
+        if one.name not in missing
+        and one.needs.isdisjoint(missing)
         and not (one.on and missing.issuperset([kind.__name__ for kind in one.on]))
         and one.given not in unmet
     }
