@@ -68,3 +68,12 @@ bug(
     broken="checkpoint = bool(checkpoint)",
     caught_by=("uncached_requests_insert_nothing",),
 )
+
+bug(
+    "half-of-a-prompt-looked-up",
+    "no release has it: a look-up goes only through the first half of a prompt, so cached tokens are computed again",
+    at="sglang.srt.managers.schedule_batch:Req._compute_max_prefix_len",
+    healthy="max_prefix_len = input_len - 1",
+    broken="max_prefix_len = input_len // 2",
+    caught_by=("first_passes_skip_cached_prefixes",),
+)
