@@ -172,6 +172,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (30, "leaves that no prompt can match"),
     ],
     "invariants/laws": [
+        (30, "uncached requests, passes that compute ended requests"),
         (20, "KV that was compared with that first computed for the same tokens"),
         (60, "KV events as a router reads them"),
         (20, "prompts that are computed after their abort"),
@@ -179,6 +180,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     ],
     "tests/fakes": [(40, "messages of a link that were not read")],
     "tests/invariants": [
+        (20, "passes that compute ended requests"),
         (40, "first passes that compute what is cached; laws that an adapter names"),
         (50, "bounds of releases after an abort, uncached requests, write-through beside other copies"),
         (130, "what ended requests leave in the cache, also behind pages that it replaced, and on the host"),
