@@ -67,6 +67,7 @@ CAUSES_FIRST = (
     "eviction_counts",
     "counters",
     "longest_match",
+    "first_passes",
     "publishing",
     "completeness",
     "write_through",
@@ -205,14 +206,14 @@ class Catalog:
 
 
 def _groups(moment: When, missing: frozenset[str], invariants: Iterable[Invariant]) -> Groups:
-    """An invariant of events that the engine never reports is not applicable, whatever events there are."""
+    """An invariant of events that the engine never reports, or that it names, is not applicable, whatever happens."""
     groups: dict[tuple[frozenset[type], frozenset[str]], InvariantGroup] = {}
     for place, one in enumerate(invariants):
         if one.when in (When.OP, moment):
             is_silent = bool(one.on) and missing.issuperset([kind.__name__ for kind in one.on])
             key = (frozenset[type]() if is_silent else one.on, one.reads)
             group = groups.setdefault(key, InvariantGroup(*key))
-            if is_silent or not one.needs.isdisjoint(missing):
+            if is_silent or one.name in missing or not one.needs.isdisjoint(missing):
                 group.not_applicable.append(one.name)
             else:
                 group.checks.append(Check(place, one.name, one.given, one.find))

@@ -29,6 +29,7 @@ class Limits(NamedTuple):
     ratio_floor: int = 0  # of the new-token ratio, in millionths
     lookahead_len: int = 0  # tokens beyond the next for which a decode allocates pages
     most_launches: int = 1  # passes in flight at once
+    decodes_after_abort: int = 0  # passes that decode a request which was aborted before its first output
     preemption_threshold: int | None = None  # a priority must be higher by more than this; None: no preemption
     max_forward_retries: int | None = None  # failed passes that a request survives; None: any number
     waits_by: Sequence[str] = ()  # the keys that sort the waiting queue, PRIORITY first, then ARRIVAL; (): not known

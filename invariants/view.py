@@ -340,7 +340,8 @@ class Snapshot:
     """One engine between two steps; `host_pools` are, per component, the names of the pools for copies on the host.
 
     `awaited` and `delivered` are of transfers between engines.  An awaited page that its record does not have is a 0.
-    A message that was lost is never read.
+    A message that was lost is never read.  `unreported` has the names of the types of events that this engine never
+    reports, and of the invariants that would compare its adapter with itself, so that they could not fail.
     """
 
     step: int
@@ -362,7 +363,7 @@ class Snapshot:
     awaited: Mapping[int, tuple[Sequence[int], ...]] | None = None  # units whose KV arrives: by request, per component
     delivered: frozenset[int] | None = None  # requests whose KV was all sent; the other side has read each message
     is_loading: bool = False  # a load that is not in `copy_jobs` is in progress, and requests may wait for it
-    unreported: frozenset[str] = frozenset()  # the names of the types of events that this engine never reports
+    unreported: frozenset[str] = frozenset()
 
     def pool(self, name: str) -> PoolView:
         return self.pool_by_name[name]

@@ -72,6 +72,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "harness/front": [(420, "our engine behind HTTP in three APIs, which tests what drives servers")],
     "harness/core": [
         (20, "a target that is not repeatable: no digests, a rate"),
+        (10, "namespaces of requests beside those of adapters"),
         (20, "options of a request: adapter, uncached, prompt_logprobs"),
         (20, "a shape says whether there is a host tier; a machine has its traffic and its turns"),
         (40, "op-logs of format 2 keep the defaults of their time"),
@@ -100,6 +101,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "src": [(100, "swarden.kit, the public names for targets"), (20, "mutants of a target")],
     "harness/search": [
         (40, "the rate of a failure that is not in each run of its log"),
+        (10, "crashes that are met while a finding is settled"),
         (30, "options of requests; lists of single ops"),
         (220, "every engine has the loads and the scenes that only ours had"),
         (20, "requests with seeds"),
@@ -135,6 +137,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (60, "the pages that a transfer awaits, and the messages of a pair that were read"),
     ],
     "harness/engines/vllm": [
+        (10, "laws that could not fail are named, and not applicable"),
         (20, "adapters and prompt log-probabilities as options of a request"),
         (20, "blocks that are held outside the engine"),
         (20, "groups of layers in any order, also several of full attention"),
@@ -180,6 +183,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     ],
     "invariants/laws": [
         (40, "laws of servers: requests are answered, at rest all is empty, the capacity is whole"),
+        (30, "uncached requests, passes that compute ended requests"),
         (20, "KV that was compared with that first computed for the same tokens"),
         (60, "KV events as a router reads them"),
         (20, "prompts that are computed after their abort"),
@@ -188,6 +192,9 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "tests/fakes": [(40, "messages of a link that were not read")],
     "tests/invariants": [
         (40, "laws of servers"),
+        (20, "passes that compute ended requests"),
+        (40, "first passes that compute what is cached; laws that an adapter names"),
+        (50, "bounds of releases after an abort, uncached requests, write-through beside other copies"),
         (130, "what ended requests leave in the cache, also behind pages that it replaced, and on the host"),
         (40, "KV that was compared with that first computed for the same tokens"),
         (80, "KV events as a router reads them"),
@@ -219,6 +226,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     ],
     "tests/harness": [
         (220, "servers over HTTP: ours in three APIs, planted bugs, servers that misbehave"),
+        (30, "crashes that are met while a finding is settled; late chunks; journals of earlier builds"),
         (20, "late pages of aborted transfers, options of requests"),
         (80, "configurations suit their loads; scenes have only what their engine has"),
         (40, "the demo's engine as a package of a user, in place of tests/your_engine"),

@@ -35,7 +35,7 @@ class Search(NamedTuple):
     is_found: bool
 
 
-class Duel(NamedTuple):
+class SearchPair(NamedTuple):
     """Both searches for one bug from one seed."""
 
     mutant: str
@@ -48,17 +48,17 @@ class Duel(NamedTuple):
         return self.by_hand.seconds / self.ours.seconds
 
 
-def measure(mutants: Sequence[str] = BUGS, seeds: Sequence[int] = SEEDS) -> list[Duel]:
+def measure(mutants: Sequence[str] = BUGS, seeds: Sequence[int] = SEEDS) -> list[SearchPair]:
     """Search for each bug from each seed with both, in turn."""
-    return list(_duels(mutants, seeds))
+    return list(_pairs(mutants, seeds))
 
 
-def _duels(mutants: Sequence[str], seeds: Sequence[int]) -> Iterator[Duel]:
+def _pairs(mutants: Sequence[str], seeds: Sequence[int]) -> Iterator[SearchPair]:
     for mutant in mutants:
         for seed in seeds:
             planted = ("--mutant", mutant, "--seed", str(seed))
             ours = _search("swarden.harness.cli", *CAMPAIGN, *planted, found=(ExitCode.VIOLATED, ExitCode.STUCK))
-            yield Duel(mutant, seed, ours, _search(__spec__.name, mutant, str(seed), found=(FOUND_BY_HAND,)))
+            yield SearchPair(mutant, seed, ours, _search(__spec__.name, mutant, str(seed), found=(FOUND_BY_HAND,)))
 
 
 def _search(module: str, *arguments: str, found: Collection[int]) -> Search:
@@ -78,9 +78,9 @@ def _children_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def figures(duels: Sequence[Duel]) -> dict[str, Any]:
+def figures(pairs: Sequence[SearchPair]) -> dict[str, Any]:
     return {
-        "from_cold_ratio": round(geometric_mean(one.ratio for one in duels), 2),
+        "from_cold_ratio": round(geometric_mean(one.ratio for one in pairs), 2),
         "from_cold": [
             {
                 "mutant": one.mutant,
@@ -88,23 +88,23 @@ def figures(duels: Sequence[Duel]) -> dict[str, Any]:
                 "ours": [round(one.ours.seconds, 2), one.ours.is_found],
                 "by_hand": [round(one.by_hand.seconds, 2), one.by_hand.is_found],
             }
-            for one in duels
+            for one in pairs
         ],
     }
 
 
-def text(duels: Sequence[Duel]) -> str:
+def text(pairs: Sequence[SearchPair]) -> str:
     """The ratio over all searches, and a line for each bug."""
 
-    def of(mutant: str, side: Callable[[Duel], Search]) -> str:
-        searches = [side(one) for one in duels if one.mutant == mutant]
+    def of(mutant: str, side: Callable[[SearchPair], Search]) -> str:
+        searches = [side(one) for one in pairs if one.mutant == mutant]
         mean = geometric_mean(one.seconds for one in searches)
         return f"{mean:.1f} s, found {sum(one.is_found for one in searches)} of {len(searches)}"
 
-    ratio = geometric_mean(one.ratio for one in duels)
+    ratio = geometric_mean(one.ratio for one in pairs)
     lines = [
         f"{name}: {of(name, lambda one: one.by_hand)} / {of(name, lambda one: one.ours)}"
-        for name in dict.fromkeys(one.mutant for one in duels)
+        for name in dict.fromkeys(one.mutant for one in pairs)
     ]
     head = "CPU from a cold start to a shrunk finding, a machine written by hand with Hypothesis / swarden"
     return "\n".join([f"{head}: {ratio:.1f}", *lines])

@@ -9,9 +9,17 @@ from typing import Annotated
 
 import msgspec
 
-from swarden.harness.core.limits import MAX_CHOICES, MAX_NUMBER, MAX_STEPS_PER_OP, MAX_STRETCH, MAX_TOKEN_ID
+from swarden.harness.core.limits import (
+    MAX_CHOICES,
+    MAX_NAMESPACE,
+    MAX_NUMBER,
+    MAX_STEPS_PER_OP,
+    MAX_STRETCH,
+    MAX_TOKEN_ID,
+)
 
 Natural = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
+Namespace = Annotated[int, msgspec.Meta(ge=0, le=MAX_NAMESPACE)]
 TokenId = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKEN_ID)]
 Fault = Annotated[
     str, msgspec.Meta(pattern=r"^[a-z_]+\.[a-z_]+$", max_length=64)
@@ -51,7 +59,7 @@ class Submit(Op, frozen=True, tag="submit"):
     max_new_tokens: Natural = 1
     stop: tuple[TokenId, ...] = ()
     priority: Annotated[int, msgspec.Meta(ge=-MAX_NUMBER, le=MAX_NUMBER)] = 0
-    namespace: Natural = 0
+    namespace: Namespace = 0
     seed: Natural | None = None
     adapter: Natural = 0
     uncached: bool = False
@@ -61,7 +69,7 @@ class Submit(Op, frozen=True, tag="submit"):
 class OpenSession(Op, frozen=True, tag="open_session"):
     """Open a session."""
 
-    namespace: Natural = 0
+    namespace: Namespace = 0
 
 
 class Turn(Op, frozen=True, tag="turn"):

@@ -5,13 +5,13 @@ from typing import NamedTuple, Protocol
 
 from swarden.harness.core.event_log import EventLog
 from swarden.harness.core.faults import FaultPlan
+from swarden.harness.core.limits import MAX_NAMESPACE
 from swarden.invariants.reference import Reference
 from swarden.invariants.view import Snapshot
 
 LINKED_MS_PER_STEP = 1  # the clock of linked engines advances in each step, so that peer timeouts expire
 
-
-NAMESPACES_PER_ADAPTER = 1 << 16
+NAMESPACES_PER_ADAPTER = MAX_NAMESPACE + 1
 
 
 class Submission(NamedTuple):

@@ -19,7 +19,8 @@ from swarden.harness.search.verification import UNKNOWN, Cause
 class FindingFile(msgspec.Struct, frozen=True, kw_only=True):
     """A finding that is not settled yet; `log` is the text of its op-log, `cause` what is known of it.
 
-    A build goes on with the shrink of this build alone: a candidate that has passed there may fail here.
+    A build goes on with the shrink of this build alone: a candidate that has passed there may fail here.  Files of
+    earlier builds have `behind`, the known bugs behind whose fixes the log fails, in place of the cause.
     """
 
     fingerprint: str
@@ -29,6 +30,7 @@ class FindingFile(msgspec.Struct, frozen=True, kw_only=True):
     story: list[str] = []
     passed: list[str] = []
     cause: Cause = UNKNOWN
+    behind: list[str] = []
 
     @classmethod
     def of(cls, finding: Finding) -> "FindingFile":
@@ -52,7 +54,7 @@ class FindingFile(msgspec.Struct, frozen=True, kw_only=True):
             died=self.died,
             story=[StoryLine(StoryPart.EVIDENCE, line) for line in self.story],
             passed=frozenset(self.passed if log.header.source_hash == log.header.target.source_hash() else ()),
-            cause=self.cause,
+            cause=Cause(behind=tuple(self.behind)) if self.behind else self.cause,
         )
 
 

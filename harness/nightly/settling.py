@@ -35,7 +35,9 @@ def settle_findings(night: Coordinator) -> str:
         published = night.finding(engine, name)
         if published is not None and published.sighting.times != count and (archived := _archived(night, engine, name)):
             publish(night, archived, msgspec.structs.replace(published.sighting, times=count))
-    for finding, settled in night.jobs(_jobs(night, [*found, *earlier])):
+    for finding, (settled, *crashes) in night.jobs(_jobs(night, [*found, *earlier])):
+        for crash in crashes:  # with the fix of a known bug
+            _publish(night, crash, crash, times=1)
         if settled.cause.bugs:
             night.engine(finding.engine).tallies.attribute(finding.fingerprint, settled.cause.name)
         elif settled.replays.failures or not any(one is finding for one in earlier):

@@ -64,7 +64,7 @@ class Extension(NamedTuple):
     op: Op
 
 
-class Reached(NamedTuple):
+class SequenceResult(NamedTuple):
     """The result of one sequence: its state ("" if its last op fails), its checked engine steps, and its failure."""
 
     ops: Ops
@@ -169,12 +169,12 @@ class Exploration:
             if not frontier or self.is_over or (self.stop_on_first and known):
                 return
 
-    def _extended(self, frontier: Sequence[Ops], level: ExploredLength) -> list[Reached]:
+    def _extended(self, frontier: Sequence[Ops], level: ExploredLength) -> list[SequenceResult]:
         """Run each sequence of the frontier with each op, in the order of the sequences."""
         extensions = [Extension(ops, op) for ops in frontier for op in self.subject.alphabet]
         starts = range(0, len(extensions), EXTENSIONS_PER_JOB)
         jobs = [(start, extensions[start : start + EXTENSIONS_PER_JOB]) for start in starts]
-        done: dict[int, list[Reached]] = {}
+        done: dict[int, list[SequenceResult]] = {}
         running = iter(jobs)
         in_time = iter(lambda: None if self.is_over else next(running, None), None)
         try:
@@ -190,7 +190,7 @@ class Exploration:
         level.share = sum(len(job) for index, job in jobs if index in done) / len(extensions)
         return [one for index in sorted(done) for one in done[index]]
 
-    def _alone(self, extension: Extension) -> list[Reached]:
+    def _alone(self, extension: Extension) -> list[SequenceResult]:
         """Run a sequence in a process of its own, because one of its job has killed the process.
 
         A process that ends by an exception of swarden itself is no finding: raises RuntimeError.
@@ -202,9 +202,9 @@ class Exploration:
             raise RuntimeError(f"{ended}, in the sequence {[*extension.ops, extension.op]}")
         name = f"{HANG if ended.has_hung else CRASH}/{ended.name}"
         log = OpLog(self.subject.header, [*extension.ops, extension.op, Drain()])
-        return [Reached((), b"", 0, Finding(name, log, monotonic() - self._began, died=str(ended)))]
+        return [SequenceResult((), b"", 0, Finding(name, log, monotonic() - self._began, died=str(ended)))]
 
-    def _work(self, job: tuple[int, Sequence[Extension]]) -> list[Reached]:
+    def _work(self, job: tuple[int, Sequence[Extension]]) -> list[SequenceResult]:
         """Run sequences, in a process of their own."""
         signal.setitimer(signal.ITIMER_PROF, JOB_CPU_SECONDS)
         new: set[Key] = set()
@@ -215,7 +215,7 @@ class Exploration:
             reached.append(one)
         return reached
 
-    def _run(self, extension: Extension, new: set[Key]) -> Reached:
+    def _run(self, extension: Extension, new: set[Key]) -> SequenceResult:
         """Run one sequence; a drain follows if its state is neither in `new` nor was seen before."""
         header, ops = self.subject.header, (*extension.ops, extension.op)
         target = header.target
@@ -232,9 +232,9 @@ class Exploration:
             driver.apply(Drain())
         steps = driver.counts.engine_steps
         if driver.failure is None:
-            return Reached(ops, key, steps)
+            return SequenceResult(ops, key, steps)
         log = OpLog(header, [*ops, *[Drain()] * (driver.ops[-1] == Drain())])
-        return Reached(ops, key, steps, Finding(driver.failure.fingerprint, log, monotonic() - self._began))
+        return SequenceResult(ops, key, steps, Finding(driver.failure.fingerprint, log, monotonic() - self._began))
 
 
 def key_of(systems: Sequence[System], snapshots: Sequence[Snapshot], ops: Ops) -> Key:

@@ -181,12 +181,20 @@ def _badness(replays: Replays | str) -> int:
     return BADNESS.index(replays.verdict if isinstance(replays, Replays) else None)
 
 
-def settle(finding: Finding, engine: str, limits: ProcessLimits) -> Finding:
-    """Shrink a finding, and run the shrunk log once in each of FRESH fresh processes; `replays` has their verdict."""
+def settle(finding: Finding, engine: str, limits: ProcessLimits) -> list[Finding]:
+    """Shrink a finding, and run the shrunk log once in each of FRESH fresh processes; `replays` has their verdict.
+
+    It is the first of the result; behind it stand the crashes with fixes of known bugs that were met meanwhile.
+    """
     with _lane(engine, limits) as group, tempfile.TemporaryDirectory(dir=group.folder) as folder:
         group.result = Result(findings={finding.fingerprint: finding})
         reports = group.report_findings(Path(folder), ShrinkBudget(cpu_seconds=SHRINK_CPU_SECONDS))
-        report, *_ = [one for one in reports if one is not None]  # a crash with a fix is a finding of the traffic
+        found = [one for one in reports if one is not None]
+    return [_confirmed(one, limits) for one in found]
+
+
+def _confirmed(report: Finding, limits: ProcessLimits) -> Finding:
+    """A finding whose log was run once in each of FRESH fresh processes, unless it is known or flaky already."""
     if report.cause.bugs:
         return report
     if report.why_flaky:

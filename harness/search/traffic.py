@@ -116,7 +116,8 @@ class EngineTraffic(Machine):
     """
 
     machine = ENGINE
-    kinds: Kinds = ()
+    is_list = False
+    kinds: Kinds = ALWAYS
     steps_between: Sequence[int] = (0,)
     requests = Requests(LOADS[0], Shape(), ())
     has_options = False  # in half of the runs, if the engine has any
@@ -135,7 +136,8 @@ class EngineTraffic(Machine):
         self.has_options = bool(requests.shape.options) and draw.one_of((False, True))
         if "accept" in supported:
             self.apply(data.draw(acceptances()))
-        if draw.one_of(IS_LIST):
+        self.is_list = draw.one_of(IS_LIST)
+        if self.is_list:
             self.listener.leave_uncounted()
             alphabet = alphabet_of(target, self.machine, self.configs[0])
             self.apply_all(data.draw(st.lists(st.sampled_from(alphabet), min_size=3, max_size=MOST_SINGLE_OPS)))
@@ -150,7 +152,9 @@ class EngineTraffic(Machine):
 
     @rule(data=st.data())
     def act(self, data: st.DataObject) -> None:
-        for _ in range(data.draw(one_option(*self.draws_of_rule)) if self.kinds else 0):  # none: a list of single ops
+        if self.is_list:
+            return
+        for _ in range(data.draw(one_option(*self.draws_of_rule)) if len(self.draws_of_rule) > 1 else 1):
             self._act(data)
 
     def _act(self, data: st.DataObject) -> None:

@@ -357,7 +357,8 @@ class WorkerGroup:
         summary = (
             f"worker {index} {death.how} with the fix of {' and '.join(trial.fixes)}: {trial.fingerprint} without it"
         )
-        crash = Finding(death.name, trial.log.with_fixes(trial.fixes), time.monotonic() - self.started_at, engine)
+        name = f"{death.name}/with {' and '.join(trial.fixes)}"  # other fixes may lead to another crash
+        crash = Finding(name, trial.log.with_fixes(trial.fixes), time.monotonic() - self.started_at, engine)
         return [replace(crash, died=_described(summary, death))]
 
 

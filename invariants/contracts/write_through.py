@@ -1,10 +1,10 @@
 """With write-through the host gets a copy of what ended requests leave in the cache."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from swarden.invariants.contracts.completeness import ended_by_themselves
-from swarden.invariants.events import COPY_JOB_KINDS, CopyBegan, CopyDropped, CopyEnded, Finished, Fired
+from swarden.invariants.events import LOAD_KIND, CopyBegan, CopyDropped, CopyEnded, Finished, Fired
 from swarden.invariants.invariant import invariant
 from swarden.invariants.prefixes import cached_pages
 from swarden.invariants.transition import Transition, When
@@ -17,14 +17,23 @@ class WriteThroughCode(Code):
 
 
 def writes_through_and_is_idle(change: Transition) -> bool:
-    """Does the engine write through, and did no other copy, failure or shortage of the host hinder it?"""
-    copies = [event for event in change.events_of(CopyEnded) if event.failure]
+    """Does the engine write through, and did no load, failure or shortage of the host hinder it?"""
+    receipts = (*(change.before.receipts or ()), *(change.after.receipts or ()))
     return (
         change.after.limits.writes_through
-        and not copies
-        and not any(receipt.holder.kind in COPY_JOB_KINDS for receipt in change.before.receipts or ())
+        and not any(event.failure for event in change.events_of(CopyEnded))
+        and not any(receipt.holder.kind == LOAD_KIND for receipt in receipts)
         and all(event.to_host for event in change.events_of(CopyBegan))
         and not change.in_order(CopyDropped, Fired)
+        and not _has_dropped_copies(change)
+    )
+
+
+def _has_dropped_copies(change: Transition) -> bool:
+    """Has a node of the state before lost a copy?  Not every engine reports that it dropped one."""
+    nodes = [(node, change.after.node_by_id.get(node.id)) for node in change.before.nodes or ()]
+    return any(
+        was and not (later and later.copies[index]) for node, later in nodes for index, was in enumerate(node.copies)
     )
 
 
@@ -37,38 +46,36 @@ def writes_through_and_is_idle(change: Transition) -> bool:
 def ended_requests_are_written_through(change: Transition) -> Evidence:
     """An idle host with enough free pages has a copy of each node that a request inserted when it ended by itself.
 
-    Or the copy is under way (sglang pull 25065).  Not for nodes which the request shared before its last step, and in
-    steps with a failed copy, a load, a fault, or a copy that was under way before or was dropped.
+    Or the copy is under way (sglang pull 25065).  Not for nodes which the request shared before its last step, nor in
+    steps with a failed copy, a load or a fault, or in which the host dropped a copy.
     """
+    free = [len(change.after.pool(name).free) for name in change.after.host_pools]
     for ended in ended_by_themselves(change):
         if ended.record is not None:
-            path = {
-                one.id: one
-                for one, _ in cached_pages(change.after, ended.expected.namespace, ended.expected.tokens[:-1])
-            }
-            lacking = list(_lacking(change, list(path.values())))
-            need = Counter[int]()
-            for node, index in lacking:
-                need[index] += len(node.units[index])
-            free = [len(change.after.pool(name).free) for name in change.after.host_pools]
-            for node, index in lacking if all(free[index] >= count for index, count in need.items()) else ():
-                if node.end > ended.record.protected_len:
+            tokens, need = ended.expected.tokens[:-1], Counter[int]()
+            path = {one.id: one for one, _ in cached_pages(change.after, ended.expected.namespace, tokens)}
+            for node, indices in _lacking(change, list(path.values())):
+                for index in indices:
+                    need[index] += len(node.units[index])
+                if any(free[index] < count for index, count in need.items()):
+                    break
+                for index in indices if node.end > ended.record.protected_len else ():
                     values = {"request": request_ref(ended.id), "free": free[index]}
                     pool = change.after.components[index].pool
                     yield found(node_ref(node.id), WriteThroughCode.NOT_COPIED, component=pool, **values)
 
 
-def _lacking(change: Transition, path: list[NodeView]) -> Iterator[tuple[NodeView, int]]:
-    """The nodes of a path, with the components in which they are live, and have and get no copy.
+def _lacking(change: Transition, path: Sequence[NodeView]) -> Iterator[tuple[NodeView, Sequence[int]]]:
+    """The nodes of a path, each with the components in which it is live, and has and gets no copy.
 
-    None behind a node whose copy is under way: the copies behind it may have to wait.
+    None from a node on whose copy is under way: the copies behind it may have to wait.  Without a view of copy jobs
+    the copy of a node that has a part of it may be under way.
     """
-    written = {
-        (index, unit) for job in change.after.copy_jobs or () for index, units in enumerate(job.here) for unit in units
-    }
+    jobs = [job for state in (change.before, change.after) for job in state.copy_jobs or ()]
+    written = {(index, unit) for job in jobs for index, units in enumerate(job.here) for unit in units}
     for node in path:
         if any((index, unit) in written for index, units in enumerate(node.units) for unit in units):
             return
-        for index, is_live in enumerate(node.live):
-            if is_live and not node.copies[index]:
-                yield node, index
+        indices = [index for index, live in enumerate(node.live) if live and not node.copies[index]]
+        if indices and (change.after.copy_jobs is not None or not any(node.copies)):
+            yield node, indices

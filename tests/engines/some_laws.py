@@ -7,6 +7,7 @@ from swarden.harness.core.target import ENGINE
 from swarden.harness.search.loads import LOADS
 from swarden.invariants.catalog import catalog_of
 from swarden.invariants.laws.content.outputs import logits_are_compared
+from swarden.invariants.laws.lifecycle.clients import moves_units_of_uncached_requests
 from swarden.invariants.laws.lifecycle.flights import freed_units_wait_for_passes, has_fences
 from swarden.invariants.laws.lifecycle.timeouts import has_timeout
 from swarden.invariants.laws.memory.locks import receipts_are_unknown
@@ -58,10 +59,13 @@ def applicable(engine):
     unmet = {given for given, holds in CONDITIONS.items() if not any(map(holds, firsts))}
     if not target.machines[ENGINE].models:
         unmet.add(logits_are_compared)
+    if not any("uncached" in target.shape(config).options for config in configs):
+        unmet.add(moves_units_of_uncached_requests)
     return {
         one.name
         for one in catalog_of(target.contracts).invariants
-        if one.needs.isdisjoint(missing)
+        if one.name not in missing
+        and one.needs.isdisjoint(missing)
         and not (one.on and missing.issuperset([kind.__name__ for kind in one.on]))
         and one.given not in unmet
     }

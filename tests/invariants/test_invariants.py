@@ -105,6 +105,14 @@ def test_invariant_of_events_that_did_not_happen_is_not_counted():
     assert tally["pools_conserve_units"] == EvaluationCounts(evaluated=1)
 
 
+def test_invariant_that_an_engine_names_is_counted_as_not_applicable():
+    name, tally = "cursors_are_ordered", Tally()
+
+    found = Catalog(one for one in ALL.invariants if one.name == name).check(after(unreported=frozenset({name})), tally)
+
+    assert (found, dict(tally)) == ([], {name: EvaluationCounts(not_applicable=1)})
+
+
 @pytest.mark.parametrize(
     ("part", "name"),
     [

@@ -32,6 +32,9 @@ WITHOUT_MUTANT = {
     "outputs_stay_within_max_new_tokens",
     "aborted_requests_stop_decoding",
     "aborted_prompts_are_not_computed",
+    "uncached_requests_insert_nothing",
+    "passes_compute_unfinished_requests",
+    "first_passes_skip_cached_prefixes",
     "twins_agree",  # a run of these op-logs has no twin
     "pages_arrive_as_they_were_sent",
     "peers_change_only_by_pairing",

@@ -92,7 +92,7 @@ class SglangEngine(EnginePort):
             release,
             config,
             self.built,
-            unreported_by(config),
+            unreported_by(release, config),
             Enabled(self._parts.host, None if self.sessions is None else self.sessions.open),
         )
         self._steps = 0
@@ -199,11 +199,16 @@ class SglangEngine(EnginePort):
         self.log.notice(event)
 
 
-def unreported_by(config: SglangConfig) -> frozenset[str]:
-    """Only a decode side takes requests over, and it rejects by the windowed pages that it allocates for a prompt."""
+def unreported_by(release: SglangRelease, config: SglangConfig) -> frozenset[str]:
+    """Only a decode side takes requests over, and it rejects by the windowed pages that it allocates for a prompt.
+
+    With overlapped drafts the stand-in compares them with what it samples, as the worker does in such a release.
+    """
     unreported = UNREPORTED - names_of(OF_ROUTERS) if config.kv_events else UNREPORTED
     if config.host_ratio is None and config.role != DECODE:
         unreported |= names_of([seen.CopiedIn])
+    if release.has("overlapped_drafts"):
+        unreported |= {"accepted_drafts_match_the_model"}
     return unreported | names_of((seen.Rejected,) if config.role == DECODE else OF_TRANSFERS)
 
 

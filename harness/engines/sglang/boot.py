@@ -145,6 +145,10 @@ FEATURES: Mapping[str, Feature] = {
         "a decode takes the slots of drafts for two passes; before, NgramVerifyInput does for one, inside the launch",
         lambda release: not hasattr(release.part("NgramVerifyInput"), "prepare_for_verify"),
     ),
+    "finishing_requests_left_out": Feature(
+        "a pass leaves out the requests that the pass in flight ends; before, each of them is decoded once more",
+        lambda release: hasattr(release.part("Scheduler"), "_reqs_finishing_inflight"),
+    ),
     "batch_plan": Feature(
         "get_next_batch_to_run takes the running batch and returns a plan",
         lambda release: "running_batch" in parameters(release.part("Scheduler").get_next_batch_to_run),

@@ -5,7 +5,7 @@ from operator import methodcaller
 from typing import Any, NamedTuple
 
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.config import BOTH, DECODE, SglangConfig
+from swarden.harness.engines.sglang.config import BOTH, DECODE, WRITE_THROUGH, SglangConfig
 from swarden.harness.engines.sglang.forward import SglangEntry, SglangPass
 from swarden.harness.engines.sglang.host_tier import HOST_POOLS, SglangHostTier
 from swarden.harness.engines.sglang.memory import row_len, sub_allocators
@@ -73,7 +73,11 @@ class SglangCapture:
         self._release, self._config, self._built = release, config, built
         self._unreported = unreported
         self._host, self._sessions = enabled
-        self._limits = limits_of(config, max_request_len(release, config))
+        self._limits = limits_of(
+            config,
+            max_request_len(release, config),
+            leaves_out_finishing_requests=release.has("finishing_requests_left_out"),
+        )
         self._components = components_of(config)
         self._row_offset = 0 if release.has("first_row_is_padding") else 1
         self._queues = TransferQueues(built.scheduler)
@@ -331,7 +335,7 @@ class Holder(NamedTuple):
     locker: Any
 
 
-def limits_of(config: SglangConfig, max_request_len: int) -> Limits:
+def limits_of(config: SglangConfig, max_request_len: int, *, leaves_out_finishing_requests: bool) -> Limits:
     """A frontier lags by a page, by the steps between two slides, and by the interval of the eviction."""
     lag = max(config.page_size, config.sliding_window or 0) + config.window_eviction_interval
     return Limits(
@@ -341,9 +345,11 @@ def limits_of(config: SglangConfig, max_request_len: int) -> Limits:
         chunk_len=config.chunk_len,
         window_slack=2 * config.page_size + lag,
         most_launches=2 if config.overlap else 1,
+        decodes_after_abort=1 if config.overlap and not leaves_out_finishing_requests else 0,
         reuses_in_launch_order=True,
         spare_len=SPARE_TOKENS + 1,
         shares_prefixes=config.role == BOTH,
+        writes_through=config.host_ratio is not None and config.write_policy == WRITE_THROUGH,
         closes_idle_sessions=config.streaming_sessions and config.session_timeout_s is not None,
         draft_len=config.draft_len or 0,
         draft_row_len=0 if config.draft_len is None else row_len(config) - max_request_len,

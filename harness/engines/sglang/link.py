@@ -4,7 +4,7 @@ A release asks its transfer backend only for the state of each room.  Here both 
 the tags are copied as late as possible: at the poll that first reports the success.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -51,21 +51,27 @@ class SentPages(NamedTuple):
     to_pages: Sequence[int]
 
 
+class Chunk(NamedTuple):
+    """A part of a prompt that was sent.  It is not written before step `due` of the decode side."""
+
+    parts: Sequence[SentPages]
+    due: int
+
+
 @dataclass(eq=False)
 class Room:
     """One transfer.  `wanted` are the decode side's pages: those of the full pool, then those of the windowed pool.
 
-    `request_id` is that of the decode side.  The last of the `chunks` is not written before step `due` of the decode
-    side.  `acknowledge` reports to an aborted decode side that nothing more will be written.
+    `request_id` is that of the decode side.  `acknowledge` reports to an aborted decode side that nothing more will be
+    written.
     """
 
     request_id: int = 0
     wanted: tuple[Sequence[int], Sequence[int]] | None = None
     decode_buffer: int = 0
     prefill_buffer: int = 0
-    chunks: list[list[SentPages]] = field(default_factory=list)
+    chunks: list[Chunk] = field(default_factory=list)
     delay: int = 0
-    due: int = 0
     is_sent: bool = False
     has_arrived: bool = False
     is_silent: bool = False
@@ -74,7 +80,12 @@ class Room:
 
     @property
     def num_sent(self) -> int:
-        return sum(len(of_full.pages) for of_full, *_ in self.chunks)
+        return sum(len(chunk.parts[0].pages) for chunk in self.chunks)
+
+    @property
+    def due(self) -> int:
+        """The step of the decode side in which the last chunk can be written; 0: now."""
+        return max([chunk.due for chunk in self.chunks], default=0)
 
 
 class SglangLink:
@@ -86,7 +97,7 @@ class SglangLink:
         self.decode: TransferMemory | None = None
         self.current = ""  # the role of the side whose server arguments are the current ones
         self._steps = 0  # of the decode side
-        self._late: list[Room] = []  # aborted, with a chunk in flight
+        self._late: list[Room] = []  # aborted, with chunks in flight
         self._last_due = 0
 
     def room(self, number: int) -> Room:
@@ -97,13 +108,13 @@ class SglangLink:
         assert room.wanted is not None, "a sender sends only after the decode side has named its pages"
         full, swa = room.wanted
         first, faults = room.num_sent, self._ends[0].faults
-        chunk = [SentPages(0, first, pages, full[first : first + len(pages)])]
+        parts = [SentPages(0, first, pages, full[first : first + len(pages)])]
         if windowed is not None:
             count = min(len(windowed), len(swa))
-            chunk.append(SentPages(1, len(full) - len(swa), windowed[:count], swa[:count]))
-        room.chunks.append(chunk)
-        if faults.fires(LINK_LATE):
-            room.due = self._last_due = self._steps + LATE_STEPS
+            parts.append(SentPages(1, len(full) - len(swa), windowed[:count], swa[:count]))
+        due = self._steps + LATE_STEPS if faults.fires(LINK_LATE) else 0
+        self._last_due = max(self._last_due, due)
+        room.chunks.append(Chunk(parts, due))
         if windowed is not None:
             room.is_sent = True
             room.has_failed |= faults.fires(LINK_FAILS)
@@ -129,7 +140,7 @@ class SglangLink:
         return True
 
     def abort(self, room: Room) -> None:
-        """Give up a transfer; a chunk that is in flight is written all the same."""
+        """Give up a transfer; the chunks that are in flight are written all the same."""
         if self._steps < room.due and not (room.has_arrived or room.has_failed):
             self._late.append(room)
         room.has_failed |= not room.has_arrived
@@ -144,21 +155,22 @@ class SglangLink:
     def pass_time(self) -> None:
         """Begin a step of the decode side: aborted chunks that are due are written, and acknowledged."""
         self._steps += 1
-        for room in [room for room in self._late if room.due <= self._steps]:
-            self._late.remove(room)
-            self._copy(room, room.chunks[-1:])
-            if room.acknowledge is not None:
-                room.acknowledge()
+        for room in list(self._late):
+            self._copy(room, [chunk for chunk in room.chunks if chunk.due == self._steps])
+            if room.due <= self._steps:
+                self._late.remove(room)
+                if room.acknowledge is not None:
+                    room.acknowledge()
 
-    def _copy(self, room: Room, chunks: Iterable[Sequence[SentPages]]) -> None:
+    def _copy(self, room: Room, chunks: Sequence[Chunk]) -> None:
         prefill, decode = self._ends
-        for pool, first, pages, to_pages in chain.from_iterable(chunks):
+        for pool, first, pages, to_pages in chain.from_iterable(chunk.parts for chunk in chunks):
             copies = list(zip(pages, to_pages, strict=False))
             for page, to_page in copies:
                 decode.tags[pool].put_unit(to_page, prefill.tags[pool].unit(page))
             places = tuple(range(first, first + len(copies)))
             decode.notice(seen.Filled(room.request_id, POOLS[pool], places, tuple([one for _, one in copies])))
-        if not room.is_sent:  # its first output comes with the last chunk
+        if not room.is_sent or room.chunks[-1] not in chunks:  # its first output comes with the last chunk
             return
         for name, tensor in vars(prefill.buffers).items():
             if hasattr(tensor, "copy_"):

@@ -59,3 +59,21 @@ bug(
     broken="if block_hashes[1:]:",
     caught_by=("router_view_matches_cache",),
 )
+
+bug(
+    "uncached-request-is-cached",
+    "no release has it: a request that asks not to be cached (skip_radix_cache_insert) is inserted when it ends",
+    at="sglang.srt.mem_cache.common:release_kv_cache",
+    healthy="checkpoint = checkpoint and not req.skip_radix_cache_insert",
+    broken="checkpoint = bool(checkpoint)",
+    caught_by=("uncached_requests_insert_nothing",),
+)
+
+bug(
+    "half-of-a-prompt-looked-up",
+    "no release has it: a look-up goes only through the first half of a prompt, so cached tokens are computed again",
+    at="sglang.srt.managers.schedule_batch:Req._compute_max_prefix_len",
+    healthy="max_prefix_len = input_len - 1",
+    broken="max_prefix_len = input_len // 2",
+    caught_by=("first_passes_skip_cached_prefixes",),
+)

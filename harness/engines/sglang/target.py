@@ -49,7 +49,7 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
         ENGINE: MachineSpec((*SERVING_OPS, *SESSION_OPS), batches=3),
         PAIR: MachineSpec(SERVING_OPS, roles=(PREFILL, DECODE), traffic=PAIRED),
     }
-    contracts = frozenset({"rejection", "completeness"})
+    contracts = frozenset({"rejection", "completeness", "first_passes", "write_through"})
     kept = ("role",)
     faults: Mapping[str, str] = FAULTS
     former_defaults: Mapping[str, Any] = {"overlap": False}

@@ -5,7 +5,17 @@ A landing is the result of a completed pass for one request; it counts, or is st
 
 from typing import NamedTuple
 
-from swarden.invariants.events import RECORD_RELEASES, Admitted, Completed, Failed, Launched, Loaded, Paused, TakenOver
+from swarden.invariants.events import (
+    RECORD_RELEASES,
+    Admitted,
+    Completed,
+    Failed,
+    Finished,
+    Launched,
+    Loaded,
+    Paused,
+    TakenOver,
+)
 from swarden.invariants.invariant import invariant
 from swarden.invariants.transition import Transition, When
 from swarden.invariants.violation import Code, Evidence, Found, Ref, found, owner_ref, request_ref
@@ -18,6 +28,7 @@ class BatchCode(Code):
     RESUMED_ELSEWHERE = "launch {launch} computes [{start}, {end}), but launched_len was {launched_len}"
     STARTED_ELSEWHERE = "launch {launch} computes [{start}, {end}), but it was admitted at {admitted_at}"
     NOT_ADMITTED = "launch {launch} computes [{start}, {end}), but it has no record and was not admitted"
+    HAS_ENDED = "launch {launch} computes [{start}, {end}), but the request has ended"
     COMMITTED_OTHER_LEN = "committed_len is {committed_len}, but its last valid result ends at {want}"
 
 
@@ -36,6 +47,17 @@ def passes_compute_each_request_once(change: Transition) -> Evidence:
         for request, start, end in event.entries:
             if end <= start:
                 yield found(request_ref(request), BatchCode.NO_TOKENS, launch=event.launch, start=start, end=end)
+
+
+@invariant(When.OP, needs=("requests",), on=(Launched,))
+def passes_compute_unfinished_requests(change: Transition) -> Evidence:
+    """A pass computes no request that has ended before the step, whether the client waited for it or aborted it."""
+    finished = {event.request_id for event in change.events_of(Finished)}
+    known = finished.union(change.before.request_by_id, change.after.request_by_id)
+    for event in change.events_of(Launched):
+        for request, start, end in event.entries:
+            if request not in known:
+                yield found(request_ref(request), BatchCode.HAS_ENDED, launch=event.launch, start=start, end=end)
 
 
 @invariant(When.OP, needs=("records", "Admitted"), on=(Launched,))

@@ -1,10 +1,10 @@
-"""The client's stop conditions and aborts."""
+"""What clients ask for: stop conditions, aborts, and requests that are not cached."""
 
-from swarden.invariants.events import Finished, FinishReason, Launched
+from swarden.invariants.events import REQUEST_KIND, TREE_KIND, Finished, FinishReason, Given, Launched
 from swarden.invariants.invariant import invariant
 from swarden.invariants.laws.content.outputs import tokens_are_known
 from swarden.invariants.transition import Transition, When
-from swarden.invariants.violation import Code, Evidence, found, request_ref
+from swarden.invariants.violation import Code, Evidence, found, request_ref, unit_ref
 
 
 class ClientCode(Code):
@@ -12,6 +12,7 @@ class ClientCode(Code):
     COMPUTED_AFTER_ABORT = "launch {launch} computes [{start}, {end}), but it was aborted before its first output"
     DECODED_AFTER_STOP = "not ended at its stop token {token} at position {position}"
     STOPPED_WITHOUT_STOP_TOKEN = "ended by a stop token, but has none in its output"
+    CACHED_AGAINST_ITS_WISH = "asked not to be cached, but gives {units} to the prefix cache"
     ENDED_SHORT = "ended by length after {num_outputs} tokens, but {asked} were requested"
 
 
@@ -32,15 +33,37 @@ def aborted_requests_stop_decoding(change: Transition) -> Evidence:
 def aborted_prompts_are_not_computed(change: Transition) -> Evidence:
     """No pass is launched for a request whose client aborted it before it got any output.
 
-    The result of its pass in flight ends it (sglang issue 34149).  A request with outputs may have further passes,
-    which `aborted_requests_stop_decoding` limits.
+    The result of its pass in flight ends it (sglang issue 34149).  An engine that launches the next pass before it has
+    that result may decode it in `decodes_after_abort` passes.  A request with outputs may have further passes, which
+    `aborted_requests_stop_decoding` limits.
     """
+    most = change.after.limits.decodes_after_abort
     for event in change.events_of(Launched):
         for request, start, end in event.entries:
             expected = change.reference.expectations.get(request)
-            if expected is not None and expected.len_at_abort == expected.prompt_len:
+            if expected is None or expected.len_at_abort != expected.prompt_len:
+                continue
+            if not expected.prompt_len <= start < expected.prompt_len + most:
                 values = {"launch": event.launch, "start": start, "end": end}
                 yield found(request_ref(request), ClientCode.COMPUTED_AFTER_ABORT, **values)
+
+
+def moves_units_of_uncached_requests(change: Transition) -> bool:
+    return any(_is_uncached(change, event) for event in change.events_of(Given))
+
+
+def _is_uncached(change: Transition, event: Given) -> bool:
+    expected = change.reference.expectations.get(event.from_owner.id)
+    return event.from_owner.kind == REQUEST_KIND and expected is not None and expected.is_uncached
+
+
+@invariant(When.OP, on=(Given,), given=moves_units_of_uncached_requests)
+def uncached_requests_insert_nothing(change: Transition) -> Evidence:
+    """A request that asks not to be cached gives no unit to the prefix cache."""
+    for event in change.events_of(Given):
+        if event.to_owner.kind == TREE_KIND and _is_uncached(change, event):
+            units = tuple([unit_ref(change.after.pool(event.pool), unit) for unit in event.units])
+            yield found(request_ref(event.from_owner.id), ClientCode.CACHED_AGAINST_ITS_WISH, units=units)
 
 
 @invariant(When.STEP, needs=("requests",), given=tokens_are_known)

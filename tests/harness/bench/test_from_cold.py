@@ -2,7 +2,7 @@
 
 import pytest
 
-from swarden.harness.bench.from_cold import Duel, Search, figures, measure, text
+from swarden.harness.bench.from_cold import Search, SearchPair, figures, measure, text
 from swarden.harness.engines.demo.mutants import MUTANTS
 from swarden.harness.mutants.hunt import HuntJob, HuntOutcome, Scope, hunt
 
@@ -26,10 +26,13 @@ def test_search_that_ends_with_another_error_has_found_nothing():
 
 def test_figures_are_geometric_means():
     """Of ratios of 2 and 8, the mean is 4."""
-    duels = [Duel("a", 1, Search(1.0, True), Search(2.0, True)), Duel("a", 2, Search(1.0, True), Search(8.0, False))]
+    pairs = [
+        SearchPair("a", 1, Search(1.0, True), Search(2.0, True)),
+        SearchPair("a", 2, Search(1.0, True), Search(8.0, False)),
+    ]
 
-    assert figures(duels)["from_cold_ratio"] == 4
-    assert text(duels).splitlines()[1] == "a: 4.0 s, found 1 of 2 / 1.0 s, found 2 of 2"
+    assert figures(pairs)["from_cold_ratio"] == 4
+    assert text(pairs).splitlines()[1] == "a: 4.0 s, found 1 of 2 / 1.0 s, found 2 of 2"
 
 
 @pytest.mark.parametrize("mutant", MUTANTS.all, ids=lambda mutant: mutant.id)

@@ -87,6 +87,7 @@ def test_fix_of_a_header_is_left_out_where_the_release_does_not_have_its_bug(swa
 
 def test_crash_behind_a_known_bug_is_a_finding_with_its_fix(swarden):
     """The failure without the fix stays a finding; the fix is put aside after the second log that crashes with it."""
+    crash_with_fix = "crash/SIGSEGV/with deadly-bug"
     kills = "__import__('os').kill(__import__('os').getpid(), 11)"
     file = swarden.folder / "blockserve/findings/deadly-bug.toml"
     file.write_text(BUG.format(condition=LONG_OUTPUT, fixed=kills, fingerprint=STUCK))
@@ -95,8 +96,8 @@ def test_crash_behind_a_known_bug_is_a_finding_with_its_fix(swarden):
 
     campaign = json.loads(run.stdout)
     findings = {one["fingerprint"]: one for one in campaign["findings"]}
-    assert findings.keys() == {STUCK, "crash/SIGSEGV"}
-    crash = swarden.folder / findings["crash/SIGSEGV"]["path"]
+    assert findings.keys() == {STUCK, crash_with_fix}
+    crash = swarden.folder / findings[crash_with_fix]["path"]
     assert json.loads(crash.read_text().splitlines()[0])["fixes"] == ["deadly-bug"]
     assert "FAILED" in swarden("replay", crash).stdout
     assert "was killed by SIGSEGV" in findings[STUCK]["not_verified"]["deadly-bug"]

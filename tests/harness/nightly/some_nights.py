@@ -88,7 +88,7 @@ def table(
         {
             "run_shard": run_shard,
             "replay_logs": lambda logs, *_: (logs[0][1], replay_log),
-            "settle": settle,
+            "settle": lambda *arguments: [settle(*arguments)],
             "find_canary": lambda *_: find_canary,
         }
     )

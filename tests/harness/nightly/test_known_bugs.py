@@ -12,16 +12,25 @@ from swarden.harness.search.verification import DOES_NOT_HELP, Cause
 from tests.harness.some_bugs import OF_BLOCKS, OF_PROMPTS, STUCK, swarden_with_bugs
 from tests.pages import ROOT
 
+PATH = ROOT / "tests/quality/oplogs/B18.oplog"
 CAUSE = Cause(namesakes={OF_BLOCKS: DOES_NOT_HELP}, behind=(OF_PROMPTS,), revealed=STUCK)
 
 
 def test_finding_in_the_journal_keeps_what_is_known_of_it():
-    path = ROOT / "tests/quality/oplogs/B18.oplog"
-    finding = Finding(STUCK, OpLog.load(path), 1.0, "swarden", cause=CAUSE)
+    finding = Finding(STUCK, OpLog.load(PATH), 1.0, "swarden", cause=CAUSE)
 
     written = msgspec.json.encode(FindingFile.of(finding))
 
-    assert msgspec.json.decode(written, type=FindingFile).finding(path, "swarden").cause == CAUSE
+    assert msgspec.json.decode(written, type=FindingFile).finding(PATH, "swarden").cause == CAUSE
+
+
+def test_finding_in_the_journal_of_an_earlier_build_keeps_the_fixes_behind_which_it_fails():
+    written = msgspec.to_builtins(FindingFile.of(Finding(STUCK, OpLog.load(PATH), 1.0, "swarden")))
+    del written["cause"]
+
+    read = msgspec.convert({**written, "behind": [OF_PROMPTS]}, FindingFile).finding(PATH, "swarden")
+
+    assert read.cause == Cause(behind=(OF_PROMPTS,))
 
 
 @pytest.fixture(scope="module")

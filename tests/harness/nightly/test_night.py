@@ -177,6 +177,15 @@ def test_crash_that_does_not_repeat_is_red_and_no_finding(tmp_path):
     assert len(list(tmp_path.glob(f"nights/{night.name}/unconfirmed/*.oplog"))) == 1
 
 
+def test_crash_that_is_met_while_a_finding_is_settled_is_a_finding_of_its_own(tmp_path):
+    answers, crash = table(leaking), "crash/SIGKILL/with a fix"
+    answers.answers["settle"] = lambda finding, *_: [settled(finding), settled(replace(finding, fingerprint=crash))]
+
+    night = night_of(tmp_path, answers)
+
+    assert statuses(night) == {LEAK: "new", crash: "new"}
+
+
 @pytest.mark.parametrize(
     ("until", "code"),
     [

@@ -134,7 +134,9 @@ def test_death_in_a_replay_that_repeats_is_confirmed():
     header = msgspec.structs.replace(LOG.header, mutant="dies", expected="crash/SIGKILL")
     finding = Finding("crash/SIGKILL", OpLog(header, LOG.ops), 0.0, died="a replay ended with crash/SIGKILL")
 
-    assert settle(finding, DEMO, ProcessLimits(60.0)).is_confirmed
+    [confirmed] = settle(finding, DEMO, ProcessLimits(60.0))
+
+    assert confirmed.is_confirmed
 
 
 def test_one_of_so_many_shards_has_twins():

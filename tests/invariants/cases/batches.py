@@ -4,6 +4,8 @@ from swarden.invariants.events import (
     Admitted,
     Completed,
     Failed,
+    Finished,
+    FinishReason,
     Late,
     Launched,
     Loaded,
@@ -16,6 +18,7 @@ from swarden.invariants.laws.lifecycle.batches import (
     BatchCode,
     committed_tokens_have_landed,
     passes_compute_each_request_once,
+    passes_compute_unfinished_requests,
     requests_resume_where_they_stopped,
 )
 from swarden.invariants.transition import Transition
@@ -60,6 +63,18 @@ def committed(committed_len: int, want: int, request: int = 1) -> Found:
 
 
 CASES = [
+    healthy(passes_compute_unfinished_requests),
+    healthy(
+        passes_compute_unfinished_requests,
+        during(Launched(7, ((9, 0, 4),)), Finished(9, FinishReason.LENGTH)),
+        "ends-in-the-step",
+    ),
+    broken(
+        passes_compute_unfinished_requests,
+        "ended-before",
+        during(Launched(7, ((1, 21, 22), (9, 0, 4)))),
+        found(Ref("request", 9), BatchCode.HAS_ENDED, launch=7, start=0, end=4),
+    ),
     healthy(passes_compute_each_request_once),
     healthy(passes_compute_each_request_once, launched((1, 20, 21), (2, 0, 8)), "a-chunk-beside-a-decode"),
     broken(

@@ -2,15 +2,16 @@
 
 from dataclasses import replace
 
-from swarden.invariants.events import Finished, FinishReason, Launched
+from swarden.invariants.events import Finished, FinishReason, Given, Launched, Owner
 from swarden.invariants.laws.lifecycle.clients import (
     ClientCode,
     aborted_prompts_are_not_computed,
     aborted_requests_stop_decoding,
     outputs_end_as_asked,
+    uncached_requests_insert_nothing,
 )
-from swarden.invariants.violation import found, request_ref
-from tests.invariants.builders import AFTER, HEALTHY, broken, healthy, reference
+from swarden.invariants.violation import Ref, found, request_ref
+from tests.invariants.builders import AFTER, HEALTHY, R1, broken, healthy, reference
 
 
 def client_with(*events, stop=(), num_at_abort=None, after=AFTER):
@@ -23,7 +24,19 @@ def client_with(*events, stop=(), num_at_abort=None, after=AFTER):
     return replace(HEALTHY, reference=known, events=events, after=after)
 
 
-LAUNCHED = Launched(8, ((1, 20, 21),))
+def launched(start):
+    """A pass that computes one token of r1."""
+    return Launched(8, ((1, start, start + 1),))
+
+
+def uncached(owner):
+    """A page of r1, which asks not to be cached, gets another owner."""
+    change = client_with(Given("full", (7,), R1, owner))
+    change.reference.expectations[1].is_uncached = True
+    return change
+
+
+SCHEDULES_AHEAD = replace(AFTER, limits=AFTER.limits._replace(decodes_after_abort=1))
 LAST = 3  # the index of the newest output token
 ENDED = replace(AFTER, requests=(AFTER.requests or ())[1:])
 
@@ -36,13 +49,37 @@ CASES = [
         client_with(num_at_abort=1),
         found(request_ref(1), ClientCode.DECODED_AFTER_ABORT, decoded=3, most=2),
     ),
-    healthy(aborted_prompts_are_not_computed, client_with(LAUNCHED)),
-    healthy(aborted_prompts_are_not_computed, client_with(LAUNCHED, num_at_abort=1), "aborted-after-an-output"),
+    healthy(aborted_prompts_are_not_computed, client_with(launched(20))),
+    healthy(aborted_prompts_are_not_computed, client_with(launched(20), num_at_abort=1), "aborted-after-an-output"),
     broken(
         aborted_prompts_are_not_computed,
         "aborted-before-its-first-output",
-        client_with(LAUNCHED, num_at_abort=0),
+        client_with(launched(20), num_at_abort=0),
         found(request_ref(1), ClientCode.COMPUTED_AFTER_ABORT, launch=8, start=20, end=21),
+    ),
+    healthy(
+        aborted_prompts_are_not_computed,
+        client_with(launched(18), num_at_abort=0, after=SCHEDULES_AHEAD),
+        "decoded-once-by-an-engine-that-schedules-ahead",
+    ),
+    broken(
+        aborted_prompts_are_not_computed,
+        "decoded-twice-by-an-engine-that-schedules-ahead",
+        client_with(launched(19), num_at_abort=0, after=SCHEDULES_AHEAD),
+        found(request_ref(1), ClientCode.COMPUTED_AFTER_ABORT, launch=8, start=19, end=20),
+    ),
+    broken(
+        aborted_prompts_are_not_computed,
+        "prompt-computed-by-an-engine-that-schedules-ahead",
+        client_with(launched(17), num_at_abort=0, after=SCHEDULES_AHEAD),
+        found(request_ref(1), ClientCode.COMPUTED_AFTER_ABORT, launch=8, start=17, end=18),
+    ),
+    healthy(uncached_requests_insert_nothing, uncached(Owner("transfer", 1)), "to-a-transfer"),
+    broken(
+        uncached_requests_insert_nothing,
+        "to-the-tree",
+        uncached(Owner("tree", 3)),
+        found(request_ref(1), ClientCode.CACHED_AGAINST_ITS_WISH, units=(Ref("page", 7, "full"),)),
     ),
     healthy(outputs_end_as_asked),
     healthy(

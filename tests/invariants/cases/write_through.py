@@ -4,9 +4,10 @@ from dataclasses import replace
 
 from swarden.invariants.contracts.write_through import WriteThroughCode, ended_requests_are_written_through
 from swarden.invariants.events import Finished, FinishReason
+from swarden.invariants.view import ReceiptView
 from swarden.invariants.violation import found, node_ref, request_ref
 from tests.invariants.builders import broken, healthy, with_pool
-from tests.invariants.host_builders import BEFORE_COPYING, COPYING, HOST_LIMITS, not_copying, with_node
+from tests.invariants.host_builders import BACKUP, BEFORE_COPYING, COPYING, HOST_LIMITS, not_copying, with_node
 
 ENDED = Finished(1, FinishReason.LENGTH)
 WRITING_THROUGH = replace(
@@ -14,6 +15,7 @@ WRITING_THROUGH = replace(
     limits=HOST_LIMITS._replace(writes_through=True),
     records=tuple(record._replace(protected_len=8) for record in BEFORE_COPYING.records or ()),
 )
+OTHER_BACKUP = ReceiptView(5, BACKUP, 3, ((3,), (3,)))
 SHARED = replace(WRITING_THROUGH, records=BEFORE_COPYING.records)
 
 
@@ -21,6 +23,16 @@ def ending(event=ENDED, *, before=WRITING_THROUGH, **parts):
     """r1 ends after a step that inserted n2, of which the host has no copy."""
     return not_copying(event, before=before, **{"records": (), **parts})
 
+
+def without_copy_jobs(*, copies):
+    """r1 ends after a step that inserted n2; which copies are under way is not known."""
+    return ending(nodes=with_node(WRITING_THROUGH, 2, copies=copies), copy_jobs=None)
+
+
+NO_COPY = [
+    found(node_ref(2), WriteThroughCode.NOT_COPIED, component=pool, request=request_ref(1), free=4)
+    for pool in ("full", "swa")
+]
 
 CASES = [
     healthy(
@@ -36,14 +48,42 @@ CASES = [
         ending(pools=with_pool(WRITING_THROUGH, "host full", free=(7,))),
         "too-few-free-pages",
     ),
+    healthy(
+        ended_requests_are_written_through,
+        without_copy_jobs(copies=((7, 8), ())),
+        "a-part-of-its-copy-without-a-view-of-copies",
+    ),
+    broken(
+        ended_requests_are_written_through,
+        "no-copy-without-a-view-of-copies",
+        without_copy_jobs(copies=((), ())),
+        *NO_COPY,
+    ),
+    broken(
+        ended_requests_are_written_through,
+        "another-copy-was-under-way",
+        ending(before=replace(WRITING_THROUGH, receipts=(*(WRITING_THROUGH.receipts or ()), OTHER_BACKUP))),
+        *NO_COPY,
+    ),
+    broken(
+        ended_requests_are_written_through,
+        "room-for-the-first-node-alone",
+        ending(
+            before=replace(
+                WRITING_THROUGH,
+                nodes=with_node(WRITING_THROUGH, 1, copies=((), ())),
+                records=tuple(record._replace(protected_len=0) for record in WRITING_THROUGH.records or ()),
+            ),
+            nodes=with_node(WRITING_THROUGH, 1, copies=((), ())),
+            pools=with_pool(WRITING_THROUGH, "host full", free=(7, 8)),
+        ),
+        found(node_ref(1), WriteThroughCode.NOT_COPIED, component="full", request=request_ref(1), free=2),
+    ),
     broken(
         ended_requests_are_written_through,
         "no-copy",
         ending(),
-        *(
-            found(node_ref(2), WriteThroughCode.NOT_COPIED, component=pool, request=request_ref(1), free=4)
-            for pool in ("full", "swa")
-        ),
+        *NO_COPY,
     ),
     broken(
         ended_requests_are_written_through,

@@ -15,8 +15,11 @@ from swarden.harness.kit.tags import TagMemory
 PAGE = 2
 
 
-def linked(fault=None):
-    """A link with one room: two pages and one windowed page are sent, and both sides' memories."""
+def linked(fault=None, *, in_chunks=False):
+    """A link with one room: two pages and one windowed page are sent, and both sides' memories.
+
+    In two chunks, the second is sent a step later, and has the fault, too.
+    """
     faults = FaultPlan(LINK_FAULTS)
     ends = [
         TransferMemory((TagMemory(3, PAGE), TagMemory(3, PAGE)), SimpleNamespace(), faults, list[NamedTuple]().append)
@@ -30,7 +33,11 @@ def linked(fault=None):
     room.wanted = [3, 1], [2]
     if fault is not None:
         faults.arm(fault)
-    link.send(room, [1, 2], [1])
+    if in_chunks:
+        link.send(room, [1], None)
+        link.pass_time()
+        faults.arm(fault)
+    link.send(room, [2] if in_chunks else [1, 2], [1])
     return link, room, [end.tags for end in ends]
 
 
@@ -79,6 +86,19 @@ def test_late_pages_of_an_aborted_transfer_are_written_before_the_acknowledgemen
         link.pass_time()
     assert at_acknowledgement == [[2]]
     assert not link.is_complete(room)
+
+
+def test_each_late_chunk_of_an_aborted_transfer_is_written_when_it_is_due():
+    """The acknowledgement follows the last one."""
+    link, room, (_, (received, _)) = linked("link.late", in_chunks=True)
+    seen: list[object] = []
+    link.abort(room)
+    link.acknowledge(room, lambda: seen.append("acknowledged"))
+
+    for _ in range(LATE_STEPS):
+        link.pass_time()
+        seen.append([*received.read([6, 2])])
+    assert seen[-4:] == [[0, 0], [2, 0], "acknowledged", [2, 4]]
 
 
 def test_sides_with_other_page_sizes_cannot_be_linked():

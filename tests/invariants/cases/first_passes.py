@@ -1,0 +1,47 @@
+"""Requests that compute what the cache has."""
+
+from dataclasses import replace
+
+from swarden.invariants.contracts.first_passes import FirstPassCode, first_passes_skip_cached_prefixes
+from swarden.invariants.events import Launched
+from swarden.invariants.violation import found, request_ref
+from tests.invariants.builders import AFTER, BEFORE, HEALTHY, LIMITS, OTHER_PROMPT, broken, healthy, reference
+
+SHARING = LIMITS._replace(shares_prefixes=True)
+
+
+def first_pass(start, *, num_more=4, uncached=False, nodes=AFTER.nodes, is_turn=False):
+    """The first pass of r2, whose prompt is that of n3 and some tokens more; afterwards the tree has these nodes."""
+    known = reference(22)
+    known.submitted(2, namespace=0, prompt=(*OTHER_PROMPT, *range(num_more)))
+    known.expectations[2].is_uncached = uncached
+    length = len(known.tokens_of(2))
+    waiting = [
+        one._replace(prompt_len=length, session=3 if is_turn else 0) if one.id == 2 else one
+        for one in BEFORE.requests or ()
+    ]
+    return replace(
+        HEALTHY,
+        before=replace(BEFORE, requests=tuple(waiting)),
+        after=replace(AFTER, limits=SHARING, nodes=nodes),
+        events=(Launched(8, ((2, start, length),)),),
+        reference=known,
+    )
+
+
+WITHOUT_N3 = tuple(node for node in AFTER.nodes or () if node.id != 3)
+
+
+def computed(start, usable):
+    return found(request_ref(2), FirstPassCode.CACHED_TOKENS_COMPUTED, start=start, usable=usable)
+
+
+CASES = [
+    healthy(first_passes_skip_cached_prefixes, first_pass(8)),
+    healthy(first_passes_skip_cached_prefixes, first_pass(4, num_more=0), "one-token-is-left"),
+    healthy(first_passes_skip_cached_prefixes, first_pass(0, nodes=WITHOUT_N3), "evicted"),
+    healthy(first_passes_skip_cached_prefixes, first_pass(0, uncached=True), "uncached"),
+    healthy(first_passes_skip_cached_prefixes, first_pass(0, is_turn=True), "turn-of-a-session"),
+    broken(first_passes_skip_cached_prefixes, "computes-all", first_pass(0), computed(0, 8)),
+    broken(first_passes_skip_cached_prefixes, "computes-a-cached-page", first_pass(4), computed(4, 8)),
+]
