@@ -211,7 +211,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (40, "the documents of known bugs are those of their files"),
         (140, "the stories and the picture in the documents are what is printed; a build as it is published"),
         (50, "the rules of new folders"),
-        (80, "lines of this budget"),
+        (100, "lines of this budget"),
         (100, "the outbox: what can be posted, and what its programs have shown"),
         (40, "documents and the outbox are held to the data, and have nothing of a private bug"),
     ],
