@@ -1,6 +1,8 @@
 """The op-logs of the known bugs of an engine, for the tests of each release."""
 
 import ast
+import shutil
+import subprocess
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
@@ -11,6 +13,7 @@ from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.known_bug import PRIVATE, KnownBug, Span
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import target_of
+from swarden.harness.report.known_bug import diff_of
 from tests.engines.some_laws import laws_of
 from tests.pages import own_bugs
 
@@ -80,6 +83,28 @@ def misplaced(engine):
         if bug.document is not None and bug.document.code_release == target.version():
             places = [one for one in bug.document.code if one.name not in names_around(root / one.file, one.line)]
             wrong += [f"{bug.name}: {one}" for one in places]
+    return wrong
+
+
+def misfits(engine, folder):
+    """The fixes of documents whose diff git does not apply as it stands to the files of this release."""
+    target = target_of(engine)
+    assert target.releases is not None
+    root, *_ = target.releases.folders_of(target.version())
+    wrong = []
+    for bug in own_bugs(target.name):
+        for fix in bug.fixes if bug.document is not None else ():
+            if fix.releases[1] == target.version():
+                for hunk in fix.hunks:
+                    file = Path(f"{hunk.at.partition(':')[0].replace('.', '/')}.py")
+                    (folder / file).parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy(root / file, folder / file)
+                command = ["git", "apply", "--verbose", "--unidiff-zero"]
+                run = subprocess.run(
+                    command, input=diff_of(fix, ""), cwd=folder, capture_output=True, text=True, check=False
+                )
+                if run.returncode or "offset" in run.stderr:
+                    wrong.append(f"{bug.name}: {run.stderr}")
     return wrong
 
 

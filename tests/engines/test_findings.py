@@ -11,7 +11,7 @@ from swarden.harness.commands.repro import check_not_private, find
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.known_bug import PRIVATE
 from tests.engines.sglang.conftest import RELEASES as SGLANG_RELEASES
-from tests.engines.some_findings import laws_with, misplaced, op_logs_of, plant_all
+from tests.engines.some_findings import laws_with, misfits, misplaced, op_logs_of, plant_all
 from tests.engines.some_laws import law_of
 from tests.engines.vllm.conftest import RELEASES as VLLM_RELEASES
 from tests.pages import ROOT
@@ -86,6 +86,11 @@ def test_all_fixes_of_a_release_fit_together(engine, in_process_of):
 @of_each_release
 def test_code_of_each_bug_is_where_its_file_says(engine):
     assert misplaced(engine) == []
+
+
+@of_each_release
+def test_diff_of_each_fix_applies_to_the_last_release_that_it_is_for(engine, tmp_path):
+    assert misfits(engine, tmp_path) == []
 
 
 @pytest.mark.parametrize("name", RELEASES)
