@@ -126,7 +126,8 @@ class KnownBug(Span, frozen=True, kw_only=True):
     `effect` is what clients notice, `tried` the newest release that was tried.  `fingerprints` are those that its
     failures can have, that of its own op-log first.  `searched` is the date of the last search for related issues and
     pull requests, `verdict` what to do with the bug upstream.  `logs` has, by the name of an op-log, what a further
-    one shows, and its releases if they are not those of the bug.
+    one shows, and its releases if they are not those of the bug.  `large_pools` has settings of a server's size with
+    which the bug's own op-log fails, too, on the newest release that has the bug.
     A bug is private if a client can stop a server, or read data of others, with it: nothing tells how it happens.
     """
 
@@ -141,6 +142,7 @@ class KnownBug(Span, frozen=True, kw_only=True):
     cause: str = ""
     upstream: tuple[Related, ...] = ()
     logs: dict[str, Log] = {}
+    large_pools: dict[Text, Annotated[int, msgspec.Meta(ge=1)]] = {}
     fixes: tuple[Fix, ...] = ()
     document: Document | None = None
 

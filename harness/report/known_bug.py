@@ -54,6 +54,7 @@ def issue(bug: KnownBug, target: Target, program: str) -> str:
 
 
 def _sections(bug: KnownBug, about: Document, releases: Releases) -> dict[str, str]:
+    pools = pools_text(bug)
     newest_first = sorted(bug.fixes, key=lambda fix: parsed(fix.releases[1]), reverse=True)
     return {
         "Environment": _paragraphs(about.environment, about.flags and f"```\n{about.flags.strip()}\n```"),
@@ -62,7 +63,7 @@ def _sections(bug: KnownBug, about: Document, releases: Releases) -> dict[str, s
         "Actual": about.actual,
         "Cause": _paragraphs(bug.cause, f"In {about.code_release}:", _code_text(about, releases)),
         "Fix": _paragraphs(about.suggestion, *(_fix_text(fix, releases.sources) for fix in newest_first)),
-        "Sizes and likelihood": about.sizes,
+        "Sizes and likelihood": _paragraphs(about.sizes, pools and f"The same run fails with {pools}."),
         "Recovery": about.recovery,
     }
 
@@ -84,9 +85,16 @@ def table(bugs: Iterable[KnownBug], target: Target) -> str:
         if bug.verdict != PRIVATE:
             named = f"[{bug.name}]({bug.name}.md)" if bug.document is not None else bug.name
             what = bug.effect if bug.document is not None else f"{bug.effect}: {' '.join(bug.cause.split())}"
-            cells = (named, span_text(bug, bug.tried), what, upstream_text(bug, _releases(target)), bug.verdict)
-            rows.append(f"| {' | '.join(cells)} |")
-    return "\n".join(["| bug | releases | effect | upstream | verdict |", "| --- | --- | --- | --- | --- |", *rows])
+            cells = (named, span_text(bug, bug.tried), what, pools_text(bug), upstream_text(bug, _releases(target)))
+            rows.append(f"| {' | '.join((*cells, bug.verdict))} |")
+    head = "| bug | releases | effect | fails also with | upstream | verdict |"
+    return "\n".join([head, "| --- | --- | --- | --- | --- | --- |", *rows])
+
+
+def pools_text(bug: KnownBug) -> str:
+    """The large pools with which a bug shows, too, as in "4,096 blocks"."""
+    sizes = [f"{size:,} {name.removeprefix('num_').replace('_', ' ')}" for name, size in bug.large_pools.items()]
+    return " and ".join(sizes)
 
 
 def span_text(span: Span, tried: str) -> str:

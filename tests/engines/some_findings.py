@@ -9,10 +9,12 @@ from typing import NamedTuple
 
 import msgspec
 
+from swarden.harness.commands.repro import find
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.known_bug import PRIVATE, KnownBug, Span
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import target_of
+from swarden.harness.core.replay import run_log
 from swarden.harness.report.known_bug import diff_of
 from tests.engines.some_laws import laws_of
 from tests.pages import own_bugs
@@ -60,6 +62,18 @@ def laws_with(path, engine, fix=""):
             return laws_of(path, engine)
     except InvalidConfig:
         return set()
+
+
+def failures_with_large_pools(name, engine):
+    """The fingerprints of a bug's own op-log with its large pools, and with the fix of the bug planted, too."""
+    target = target_of(engine)
+    target.prepare_process()
+    found = find(name, engine)
+    log = found._replace(settings=target.known_bugs()[name].large_pools).load()
+    failure = run_log(log).failure
+    with target.fix(name).planted():
+        fixed = run_log(log).failure
+    return set(failure.fingerprints if failure is not None else ()), fixed and fixed.fingerprint
 
 
 def plant_all(engine):
