@@ -103,7 +103,7 @@ class Document(Record, frozen=True, kw_only=True):
 
     `flags` are the options of the server, `steps` lead to the failure, `sizes` says at which sizes it happens and how
     likely it is, `recovery` what ends the effect (an abort, a flush, a restart), `argument` why the engine is at fault
-    and not its adapter.
+    and not its adapter.  `no_program` says why no program of the engine's package alone shows the bug.
     """
 
     environment: Text
@@ -116,6 +116,7 @@ class Document(Record, frozen=True, kw_only=True):
     recovery: Text
     argument: str = ""
     notes: str = ""
+    no_program: str = ""
     code_release: Version
     code: Annotated[tuple[Place, ...], msgspec.Meta(min_length=1)]
 

@@ -46,8 +46,8 @@ def issue(bug: KnownBug, target: Target, program: str) -> str:
     if about is None:
         raise UsageError(f"{bug.name}: has no document, so it is no issue; its verdict is {bug.verdict}")
     related = f"Related: {upstream_text(bug, releases)}." if bug.upstream else ""
-    facts = _paragraphs(f"In {span_text(bug, bug.tried)}. {bug.effect.capitalize()}.", related)
-    shown = f"```python\n{program}```" if program else ""
+    facts = _paragraphs(f"In {span_text(bug, bug.tried)}. {bug.effect[:1].upper()}{bug.effect[1:]}.", related)
+    shown = f"```python\n{program}```" if program else about.no_program
     sections = {"Program": shown, **_sections(bug, about, releases)}
     order = ("Environment", "Steps", "Program", "Expected", "Actual")
     return _paragraphs(f"# {bug.title}", facts, *_texts({name: sections[name] for name in order} | sections)) + "\n"
