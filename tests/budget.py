@@ -226,7 +226,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (80, "op-logs pass with the fix of their bug; releases from the files of the bugs"),
         (40, "servers with groups of layers in other orders"),
         (80, "programs of vLLM show their bugs, and pass without them"),
-        (20, "the diff of each fix is applied to its release"),
+        (40, "the diff of each fix is applied to its release"),
     ],
     "tests/harness": [
         (220, "servers over HTTP: ours in three APIs, planted bugs, servers that misbehave"),
