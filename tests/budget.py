@@ -62,6 +62,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (60, "campaigns, nights and replays with the fixes of known bugs"),
         (180, "swarden repro: a finding as a program of the engine's package, run here, or as an issue"),
         (20, "swarden repro with other settings, such as those of a server"),
+        (20, "a target prepares the process of a single log, too"),
     ],
     "harness/core": [
         (20, "options of a request: adapter, uncached, prompt_logprobs"),
@@ -74,6 +75,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (260, "the branches by which an engine leaves a request out of a step, with the numbers of their conditions"),
         (20, "a patch that a defined function cannot have is refused, and planting is all or nothing"),
         (20, "an op-log with fixes runs on releases that do not have their bugs"),
+        (20, "a target prepares the process of a single log, too"),
     ],
     "harness/report": [
         (120, "the document of a known bug, for readers who do not know swarden, and the tables of an engine's"),
@@ -225,6 +227,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (240, "swarden repro: literals, what it refuses, also by its failure, the options of a server"),
         (80, "fixes of an op-log on other releases, fixes that kill the process, what a night keeps of a finding"),
         (20, "crashes behind known bugs, and fixes that are put aside"),
+        (20, "a target prepares the process of a single log, too"),
         (100, "swarden repro with other settings; what it refuses of private bugs, and of known bugs that do not show"),
     ],
     "tests/cuda": [(140, "our engine on a GPU: outputs, copies on a stream, random traffic")],
