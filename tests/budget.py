@@ -76,6 +76,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "a patch that a defined function cannot have is refused, and planting is all or nothing"),
         (20, "an op-log with fixes runs on releases that do not have their bugs"),
         (20, "a target prepares the process of a single log, too"),
+        (20, "moved: the version of an op-log, of harness/commands"),
     ],
     "harness/report": [
         (120, "the document of a known bug, for readers who do not know swarden, and the tables of an engine's"),
@@ -91,7 +92,11 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "the calls that a release gets, for a program that makes the same ones"),
         (20, "the symptoms that such a program shows"),
     ],
-    "src": [(100, "swarden.kit, the public names for targets"), (20, "mutants of a target")],
+    "src": [
+        (100, "swarden.kit, the public names for targets"),
+        (20, "mutants of a target"),
+        (20, "swarden.fuzz and swarden.replay"),
+    ],
     "harness/search": [
         (30, "options of requests; lists of single ops"),
         (220, "every engine has the loads and the scenes that only ours had"),
@@ -101,6 +106,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "laws whose events never came are named"),
         (20, "a campaign that reaches nothing new says so"),
         (20, "runs of a short list of ops; ops while an engine is paused; relatives of prompts that are gone"),
+        (30, "swarden.fuzz and swarden.replay"),
         (40, "each fix tried alone, bugs behind known ones, and logs whose shrink leads to another bug"),
     ],
     "harness/nightly": [
@@ -228,6 +234,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (80, "fixes of an op-log on other releases, fixes that kill the process, what a night keeps of a finding"),
         (20, "crashes behind known bugs, and fixes that are put aside"),
         (20, "a target prepares the process of a single log, too"),
+        (40, "the public names"),
         (100, "swarden repro with other settings; what it refuses of private bugs, and of known bugs that do not show"),
     ],
     "tests/cuda": [(140, "our engine on a GPU: outputs, copies on a stream, random traffic")],

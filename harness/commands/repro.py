@@ -15,7 +15,6 @@ import typer
 
 from swarden.harness.commands.console import ERR, OUT
 from swarden.harness.commands.fuzz import settings_of
-from swarden.harness.commands.versions import check_version
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.known_bug import PRIVATE, KnownBug
@@ -24,6 +23,7 @@ from swarden.harness.core.program import HTTP, ISSUE, PYTEST, SCRIPT, NoProgram
 from swarden.harness.core.registry import installed, target_of
 from swarden.harness.core.replay import run_log
 from swarden.harness.core.target import Target, prepare
+from swarden.harness.core.versions import check_version
 from swarden.harness.report.known_bug import issue
 from swarden.harness.report.program import program_text
 from swarden.harness.report.story import story_lines

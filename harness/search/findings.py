@@ -20,6 +20,7 @@ from swarden.harness.search.result import Finding
 from swarden.harness.search.shrink import BudgetSpent, DoesNotFail, ShrinkBudget, Shrunk, shrink
 from swarden.harness.search.verification import NO_TRIALS, Trials, Verifier
 
+FINDINGS = Path(".swarden/findings")
 TEST_FILE = '''"""{title}"""
 
 from swarden.harness.core.oplog import Header, OpLog
