@@ -63,6 +63,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (180, "swarden repro: a finding as a program of the engine's package, run here, or as an issue"),
         (20, "swarden repro with other settings, such as those of a server"),
         (20, "a target prepares the process of a single log, too"),
+        (40, "swarden check: what a target lacks, gets wrong, and would gain"),
     ],
     "harness/core": [
         (20, "options of a request: adapter, uncached, prompt_logprobs"),
@@ -107,6 +108,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "a campaign that reaches nothing new says so"),
         (20, "runs of a short list of ops; ops while an engine is paused; relatives of prompts that are gone"),
         (30, "swarden.fuzz and swarden.replay"),
+        (320, "swarden check: what a target lacks, gets wrong, and would gain"),
         (40, "each fix tried alone, bugs behind known ones, and logs whose shrink leads to another bug"),
     ],
     "harness/nightly": [
@@ -235,6 +237,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "crashes behind known bugs, and fixes that are put aside"),
         (20, "a target prepares the process of a single log, too"),
         (40, "the public names"),
+        (140, "swarden check: what a target lacks, gets wrong, and would gain"),
         (100, "swarden repro with other settings; what it refuses of private bugs, and of known bugs that do not show"),
     ],
     "tests/cuda": [(140, "our engine on a GPU: outputs, copies on a stream, random traffic")],
