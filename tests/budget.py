@@ -41,6 +41,7 @@ LINES: Mapping[str, int] = {
     "tests": 860,
     "tests/engine_under_test": 10_680,
     "tests/engines": 1_400,
+    "tests/examples": 0,
     "tests/fakes": 380,
     "tests/harness": 9_740,
     "tests/hostile": 740,
@@ -184,6 +185,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "prompts that are computed after their abort"),
         (40, "transfers await only what is sent"),
     ],
+    "tests/examples": [(440, "an engine with a prefix cache and its target in three levels, as the guide has them")],
     "tests/fakes": [(40, "messages of a link that were not read")],
     "tests/invariants": [
         (130, "what ended requests leave in the cache, also behind pages that it replaced, and on the host"),
@@ -205,6 +207,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (80, "lines of this budget"),
         (100, "the outbox: what can be posted, and what its programs have shown"),
         (40, "documents and the outbox are held to the data, and have nothing of a private bug"),
+        (10, "the public names of an example"),
     ],
     "harness/strict": [(120, "attach --require: a command without the check is ended; what a process says of it")],
     "tests/engine_under_test": [

@@ -51,6 +51,7 @@ MAY_IMPORT = {
         *("harness.strict", "harness.engines.own.content"),
     ),
     "harness/engines/demo": ("harness.engines.demo", "kit"),  # as the package of a user
+    "tests/examples/cacheserve": ("tests.examples.cacheserve", "kit"),
     "harness/kit": ("harness.core", "harness.kit", "invariants", "msgspec"),
     "harness/engines/sglang": (
         *("harness.core", "harness.search", "harness.strict", "harness.kit", "harness.engines.sglang"),
