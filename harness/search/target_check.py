@@ -5,12 +5,14 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from traceback import walk_tb
 from typing import Any
 
 from swarden.harness.core.driver import Driver, Failure
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Op
+from swarden.harness.core.origins import UNKNOWN_CODE
 from swarden.harness.core.replay import driver_of, log_of, replay, run_log
 from swarden.harness.core.target import Target, prepare
 from swarden.harness.core.target_fault import TargetFault
@@ -187,7 +189,10 @@ class TargetCheck(RunListener):
         name = failure.fingerprint
         self.failures[name] += 1
         first = next(iter(failure.violations), None)
-        text = f"{failure.error}" if first is None else f"{subject_text(first.subject)}: {evidence_text(first)}"
+        text = f"{subject_text(first.subject)}: {evidence_text(first)}" if first is not None else str(failure.error)
+        if failure.error is not None and failure.frames:  # the innermost place can be in a stand-in of the target
+            frame, line = list(walk_tb(failure.error.__traceback__))[-1]
+            text = f"{' '.join(text.split())}, at {UNKNOWN_CODE.place(frame, line)}"
         self.examples.setdefault(name, text)
         for violation in failure.violations:
             owners: Sequence[Any] = violation.values.get("owners", ())  # type: ignore[assignment]  # of its code

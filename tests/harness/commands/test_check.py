@@ -63,6 +63,20 @@ class RestlessPort(DemoPort):
         return replace(state, pools=(pool,), step=next(LAST))
 
 
+class ClumsyTarget(DemoTarget):
+    "A stand-in that the engine calls raises."
+
+    name = "clumsy"
+
+    def build(self, config):
+        port = DemoPort(config)
+        port._engine.pool.take = self.take
+        return port
+
+    def take(self, count, request_id):
+        return {}[request_id]
+
+
 class ShiftedTarget(DemoTarget):
     "Its blocks are those of an engine that counts from 0, and its engine imports torch, with several threads."
 
@@ -86,7 +100,7 @@ class ShiftedPort(DemoPort):
         [pool] = state.pools
         return replace(state, pools=(replace(pool, free=tuple([unit - 1 for unit in pool.free])),))
 """
-NAMES = ("forgetful", "restless", "shifted")
+NAMES = ("forgetful", "restless", "clumsy", "shifted")
 
 
 @pytest.fixture
@@ -152,6 +166,14 @@ def test_failure_of_each_run_and_threads_of_torch_are_lines_with_a_remedy(check)
     assert line.startswith("unit_has_one_owner/blocks block/")
     assert "fail with it: block 0: owned by free" in line
     assert line.endswith("correct the port, which is wrong rather than the engine")
+
+
+def test_error_of_a_stand_in_names_its_place_in_the_target(check):
+    [line] = wrong(check, "clumsy")
+
+    assert line.startswith("KeyError/")
+    assert ": 1, at some_target.py:" in line
+    assert " take; correct the port" in line
 
 
 def test_unknown_engine_is_one_line_and_exit_code_two(check):
