@@ -12,8 +12,10 @@ from swarden.harness.core.errors import UsageError
 from swarden.harness.core.replay import Verdict
 
 LEAK = (
-    b'{"format":2,"engine":"demo","configs":[{}]}\n{"op":"submit","max_new_tokens":8}\n{"op":"step"}\n{"op":"abort"}\n'
+    b'{"format":2,"engine":"demo","version":"0.0.1","configs":[{}]}\n'
+    b'{"op":"submit","max_new_tokens":8}\n{"op":"step"}\n{"op":"abort"}\n'
 )
+GUIDE = Path(__file__).parents[2] / "docs/your-engine.md"
 NAMES = Path(__file__).parents[1] / "snapshots/kit_names.txt"
 
 
@@ -21,6 +23,7 @@ def test_names_of_the_kit_are_those_that_targets_rely_on():
     """A name that is removed breaks the packages of users; a new one is added here on purpose."""
     assert sorted(kit.__all__) == NAMES.read_text().split()
     assert [name for name in kit.__all__ if not hasattr(kit, name)] == []
+    assert [name for name in kit.__all__ if f"`{name}`" not in GUIDE.read_text()] == []
 
 
 def test_fuzz_returns_its_findings_and_replay_their_verdict(tmp_path):
