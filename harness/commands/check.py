@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from swarden.harness.commands.console import OUT, print_json
+from swarden.harness.commands.console import ERR, OUT, print_json
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.registry import target_of
 from swarden.harness.report.wording import counted
@@ -29,6 +29,8 @@ def check(
     checked = TargetCheck(target_of(target))
     checked.target.check_environment()
     prepare_process()
+    kinds = "with drawn configurations, and as many with shrunken ones"
+    ERR.print(f"{counted(runs, 'run')} of {target} {kinds}, each twice; Ctrl-C ends it", markup=False)
     with same_draws():
         checked.run(runs, seed)
     problems = checked.lines()
