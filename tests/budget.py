@@ -240,7 +240,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "crashes behind known bugs, and fixes that are put aside"),
         (20, "a target prepares the process of a single log, too"),
         (40, "the public names"),
-        (160, "swarden check: what a target lacks, gets wrong, and would gain"),
+        (180, "swarden check: what a target lacks, gets wrong, and would gain"),
         (100, "swarden repro with other settings; what it refuses of private bugs, and of known bugs that do not show"),
     ],
     "tests/cuda": [(140, "our engine on a GPU: outputs, copies on a stream, random traffic")],

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -41,9 +42,11 @@ def setting_problems(target: Target, config: Config) -> Iterator[str]:
         yield f"setting {name}: encode has it, and defaults has not; add it there, or the shrinker never simplifies it"
     if not _is_refused(target, {**config, UNKNOWN: 1}):
         yield "an unknown setting is accepted: let decode raise InvalidConfig for names that it does not know"
-    for name in config:
-        for value in WRONG_TYPES:
+    for name, value in product(config, WRONG_TYPES):
+        try:
             _is_refused(target, {**config, name: value})
+        except TargetFault as fault:
+            yield f"decode fails on values of another type: {name} {value!r}: {fault}, let it raise InvalidConfig"
 
 
 def shrunken_configs(

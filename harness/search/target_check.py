@@ -4,9 +4,12 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from traceback import walk_tb
 from typing import Any
+
+from hypothesis.errors import Unsatisfiable
 
 from swarden.harness.core.driver import Driver, Failure
 from swarden.harness.core.errors import InvalidConfig
@@ -71,7 +74,8 @@ class TargetCheck(RunListener):
         for batch in range(2 * -(-num_runs // RUNS_PER_SEARCH)):  # a search can end early
             if self.num_runs < num_runs:
                 left = min(RUNS_PER_SEARCH, num_runs - self.num_runs)
-                search(turns[batch % len(turns)], self, from_seed=seed + batch, max_runs=left, calls=CALLS_PER_RUN)
+                with suppress(Unsatisfiable):  # no configuration could be drawn: on_fault has the reason
+                    search(turns[batch % len(turns)], self, from_seed=seed + batch, max_runs=left, calls=CALLS_PER_RUN)
         drawn = [*self.logs]
         candidates = shrunken_configs(self.target, [log.header for log in drawn], random.Random(seed), self.on_fault)
         for log, header in zip(_repeated(drawn, num_runs), candidates, strict=False):
@@ -172,7 +176,8 @@ class TargetCheck(RunListener):
             driver = run_log(OpLog(header, ops), keep_digests=True, observe=lambda _, change: self.look(change))
         except TargetFault as fault:
             settings = " and ".join(changed_settings(self.target, config) for config in header.configs)
-            self._note([f"decode accepts {settings}, and then {fault}, or let decode refuse this with InvalidConfig"])
+            line = f"decode accepts {settings}, and then {fault}, or let decode refuse this with InvalidConfig"
+            self.problems.setdefault(fault.fingerprint, line)
         except InvalidConfig:  # which only a release that is imported can know
             self.num_refused += 1
         else:

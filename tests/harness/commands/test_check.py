@@ -77,6 +77,24 @@ class ClumsyTarget(DemoTarget):
         return {}[request_id]
 
 
+class UntypedTarget(DemoTarget):
+    "Its settings are checked with int."
+
+    name = "untyped"
+
+    def decode(self, mapping):
+        return super().decode({**mapping, "num_blocks": int(mapping.get("num_blocks", 16))})
+
+
+class UndrawnTarget(DemoTarget):
+    "It can draw nothing."
+
+    name = "undrawn"
+
+    def config(self, draw):
+        raise LookupError("no configuration")
+
+
 class ShiftedTarget(DemoTarget):
     "Its blocks are those of an engine that counts from 0, and its engine imports torch, with several threads."
 
@@ -100,7 +118,7 @@ class ShiftedPort(DemoPort):
         [pool] = state.pools
         return replace(state, pools=(replace(pool, free=tuple([unit - 1 for unit in pool.free])),))
 """
-NAMES = ("forgetful", "restless", "clumsy", "shifted")
+NAMES = ("forgetful", "restless", "clumsy", "untyped", "undrawn", "shifted")
 
 
 @pytest.fixture
@@ -174,6 +192,20 @@ def test_error_of_a_stand_in_names_its_place_in_the_target(check):
     assert line.startswith("KeyError/")
     assert ": 1, at some_target.py:" in line
     assert " take; correct the port" in line
+
+
+def test_settings_of_another_type_are_refused_by_decode(check):
+    [line] = wrong(check, "untyped")
+
+    assert line.startswith("decode fails on values of another type: num_blocks 'text': target untyped: its decode ")
+    assert line.endswith("let it raise InvalidConfig")
+
+
+def test_target_that_draws_nothing_has_the_reason_as_a_line(check):
+    fault, line = wrong(check, "undrawn")
+
+    assert "LookupError: no configuration" in fault
+    assert line.startswith("no run was made; draw configurations")
 
 
 def test_unknown_engine_is_one_line_and_exit_code_two(check):
