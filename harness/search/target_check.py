@@ -130,7 +130,7 @@ class TargetCheck(RunListener):
             fail = f"{self.failures[name]} of {counted(self.num_runs, 'run')} fail with it: {self.examples[name]}"
             lines.append(f"{name}: {fail}; correct the port, which is wrong rather than the engine")
         remedy = "report it, or add it to unreported, or draw configurations that reach it"
-        lines += [f"event {name}: never came; {remedy}" for name in self._silent_events() if not constant]
+        lines += [f"event {name}: never came; {remedy}" for name in self._silent_events()[0] if not constant]
         if not self.num_runs:
             lines.append("no run was made; draw configurations from which an engine can be built")
         return lines
@@ -144,6 +144,8 @@ class TargetCheck(RunListener):
         if self.num_refused:
             refused = counted(self.num_refused, "shrunken configuration")
             yield f"build refused {refused} that decode accepts; decode could refuse them, and earlier"
+        for name in self._silent_events()[1]:
+            yield f"event {name}: never came; add it to unreported, unless the engine never does what it reports"
         for name, condition in self.unmet().items():
             yield f"condition never met of law {name}: {condition}"
 
@@ -159,13 +161,20 @@ class TargetCheck(RunListener):
             if one.given is not None and not self.evaluated[one.name] and not lacking(one, self.missing)
         }
 
-    def _silent_events(self) -> list[str]:
-        """The types that a law waits for and that never came, and of which the port does not say that it has none."""
-        silent, waited_for = ALL_EVENTS - self.missing - self.events, set[str]()
+    def _silent_events(self) -> tuple[list[str], list[str]]:
+        """The types that never came, and of which the port does not say that it has none: wrong ones and possible ones.
+
+        A law that begins with such an event is never due.  One that needs it beside others takes it for one that did
+        not happen, which can be true, unless the law has failed.
+        """
+        silent, failed = ALL_EVENTS - self.missing - self.events, {name.partition("/")[0] for name in self.failures}
+        wrong, possible = set[str](), set[str]()
         for law in self._catalog:
             one_of = {kind.__name__ for kind in law.on}
-            waited_for |= (law.needs & silent) | (one_of if one_of <= silent else set())
-        return sorted(waited_for)
+            wrong |= one_of if one_of <= silent else set()
+            wrong |= law.needs & silent if law.name in failed else set()
+            possible |= law.needs & silent
+        return sorted(wrong), sorted(possible - wrong)
 
     @property
     def _catalog(self) -> Sequence[Invariant]:
