@@ -45,6 +45,7 @@ COMMANDS = {  # by their use, in the order in which a new user needs them
     },
     "Engines and known bugs": {
         "engines": "List the installed engines with their versions.",
+        "check": "What the target of an engine lacks, gets wrong, and would gain from further data.",
         "mutants": "The catalogue of mutants: list them, plant and find them, or print which law detects which.",
     },
     "swarden's own engine": {

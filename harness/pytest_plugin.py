@@ -74,7 +74,7 @@ def swarden_fuzz(tmp_path: Path) -> Callable[..., None]:
     def fuzz(engine: str, *, out: Path = tmp_path, **options: object) -> None:
         testing = import_module("swarden.harness.search.testing")
         try:
-            text = testing.fuzzed(testing.Fuzz(engine, **options), out)
+            text = testing.failure_text(testing.fuzz(engine, out=out, **options))
         except import_module("swarden.harness.core.errors").UsageError as error:
             text = str(error)
         if text:

@@ -43,6 +43,7 @@ LINES: Mapping[str, int] = {
     "tests": 860,
     "tests/engine_under_test": 10_680,
     "tests/engines": 1_400,
+    "tests/examples": 0,
     "tests/fakes": 380,
     "tests/harness": 9_740,
     "tests/hostile": 740,
@@ -65,6 +66,8 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (60, "campaigns, nights and replays with the fixes of known bugs"),
         (180, "swarden repro: a finding as a program of the engine's package, run here, or as an issue"),
         (20, "swarden repro with other settings, such as those of a server"),
+        (20, "a target prepares the process of a single log, too"),
+        (40, "swarden check: what a target lacks, gets wrong, and would gain"),
     ],
     "harness/engines/server": [
         (960, "any server over HTTP: four APIs, rounds, judged answers, at rest, restarts, a client as a program")
@@ -84,6 +87,8 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "a patch that a defined function cannot have is refused, and planting is all or nothing"),
         (20, "an op-log with fixes runs on releases that do not have their bugs"),
         (20, "fixes with the numbers of their lines"),
+        (20, "a target prepares the process of a single log, too"),
+        (20, "moved: the version of an op-log, of harness/commands"),
     ],
     "harness/report": [
         (120, "the document of a known bug, for readers who do not know swarden, and the tables of an engine's"),
@@ -100,7 +105,11 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "the calls that a release gets, for a program that makes the same ones"),
         (20, "the symptoms that such a program shows"),
     ],
-    "src": [(100, "swarden.kit, the public names for targets"), (20, "mutants of a target")],
+    "src": [
+        (100, "swarden.kit, the public names for targets"),
+        (20, "mutants of a target"),
+        (20, "swarden.fuzz and swarden.replay"),
+    ],
     "harness/search": [
         (40, "the rate of a failure that is not in each run of its log"),
         (10, "crashes that are met while a finding is settled"),
@@ -112,6 +121,8 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "laws whose events never came are named"),
         (20, "a campaign that reaches nothing new says so"),
         (20, "runs of a short list of ops; ops while an engine is paused; relatives of prompts that are gone"),
+        (30, "swarden.fuzz and swarden.replay"),
+        (320, "swarden check: what a target lacks, gets wrong, and would gain"),
         (40, "each fix tried alone, bugs behind known ones, and logs whose shrink leads to another bug"),
     ],
     "harness/nightly": [
@@ -191,6 +202,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "prompts that are computed after their abort"),
         (40, "transfers await only what is sent"),
     ],
+    "tests/examples": [(440, "an engine with a prefix cache and its target in three levels, as the guide has them")],
     "tests/fakes": [(40, "messages of a link that were not read")],
     "tests/invariants": [
         (40, "laws of servers"),
@@ -213,10 +225,11 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (40, "the documents of known bugs are those of their files"),
         (140, "the stories and the picture in the documents are what is printed; a build as it is published"),
         (50, "the rules of new folders"),
-        (100, "lines of this budget"),
+        (120, "lines of this budget"),
         (100, "the outbox: what can be posted, and what its programs have shown"),
         (40, "documents and the outbox are held to the data, and have nothing of a private bug"),
         (20, "the texts of the outbox around their programs"),
+        (10, "the public names of an example"),
     ],
     "harness/strict": [(120, "attach --require: a command without the check is ended; what a process says of it")],
     "tests/engine_under_test": [
@@ -250,6 +263,9 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (240, "swarden repro: literals, what it refuses, also by its failure, the options of a server"),
         (80, "fixes of an op-log on other releases, fixes that kill the process, what a night keeps of a finding"),
         (20, "crashes behind known bugs, and fixes that are put aside"),
+        (20, "a target prepares the process of a single log, too"),
+        (40, "the public names"),
+        (180, "swarden check: what a target lacks, gets wrong, and would gain"),
         (100, "swarden repro with other settings; what it refuses of private bugs, and of known bugs that do not show"),
         (20, "fixes with the numbers of their lines"),
     ],

@@ -55,6 +55,7 @@ MAY_IMPORT = {
         *("harness.core", "harness.kit", "harness.search", "harness.engines.server", "invariants", "msgspec"),
     ),
     "harness/engines/demo": ("harness.engines.demo", "kit"),  # as the package of a user
+    "tests/examples/cacheserve": ("tests.examples.cacheserve", "kit"),
     "harness/kit": ("harness.core", "harness.kit", "invariants", "msgspec"),
     "harness/engines/sglang": (
         *("harness.core", "harness.search", "harness.strict", "harness.kit", "harness.engines.sglang"),
@@ -99,7 +100,10 @@ MAY_BE_LONG = {  # with the reason
 }
 MOST_LINES_OF_A_FUNCTION = 50
 MOST_PARAMETERS = 5
-MAY_HAVE_MANY_PARAMETERS = {("harness/core/mutant.py", "bug"): "one call writes a record, all but two by keyword"}
+MAY_HAVE_MANY_PARAMETERS = {  # with the reason
+    ("harness/core/mutant.py", "bug"): "one call writes a record, all but two by keyword",
+    ("harness/search/search.py", "search"): "settings of Hypothesis, by keyword",
+}
 MOST_ATTRIBUTES = 12
 MOST_PUBLIC_METHODS = 12
 MAY_BE_LARGE = {  # with the reason
@@ -419,7 +423,9 @@ def global_statements(module: Module) -> Findings:
 
 
 def crowded_inits(module: Module) -> Findings:
-    """An __init__.py has only ALL and the imports for ALL."""
+    """An __init__.py has only ALL and the imports for ALL; that of the root has the public functions."""
+    if module.path == "src/swarden/__init__.py":
+        return
     body = module.tree.body
     lists = [node for node in body if ast.unparse(node).startswith(("ALL = ", "ALL: "))]
     imports = [node for node in body if lists and isinstance(node, ast.Import | ast.ImportFrom)]

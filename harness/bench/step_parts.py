@@ -18,7 +18,7 @@ from swarden.harness.core.oplog import Header
 from swarden.harness.core.ops import Drain, Op, Recipe, Step, Submit
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import driver_of
-from swarden.harness.core.target import Pool, Shape, Target
+from swarden.harness.core.target import Pool, Shape, Target, prepare
 from swarden.invariants import reference
 
 ENGINE, MODEL, PORT, CAPTURE, EVENTS, LAWS, REST = "engine", "model", "port", "capture", "events", "laws", "rest"
@@ -111,7 +111,7 @@ def measure(engines: Sequence[str], *, seconds: float = CPU_SECONDS) -> list[Ste
 
 def _measured(engine: str, page_size: int, seconds: float) -> StepParts:
     target = target_of(engine)
-    target.prepare_process()
+    prepare(target)
     shape = Shape(page_size, (Pool("full", 128 // page_size), Pool("swa", 72 // page_size, 9)), 16, 4, 128)
     header = Header(engine=target.name, version=target.version(), configs=[target.encode(target.config_of(shape))])
     sampler, steps, spent = Sampler(target), 0, 0.0

@@ -24,6 +24,7 @@ from swarden.harness.commands.console import OUT, print_json, progress
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.registry import OWN, target_of
+from swarden.harness.core.target import prepare
 from swarden.harness.search.process import prepare_process
 
 
@@ -76,7 +77,7 @@ def bench(
     if engine != OWN and set(part or ()) - {Benchmark.PARTS}:
         raise UsageError(f"--engine {engine}: only --part {Benchmark.PARTS} measures another engine; give only that")
     prepare_process()
-    target_of(OWN).prepare_process()
+    prepare(target_of(OWN))
     measures: dict[Benchmark, Callable[[], Measured]] = {
         Benchmark.STEP: lambda: _step(pairs),
         Benchmark.PARTS: lambda: _parts(list(dict.fromkeys((OWN, engine)))),

@@ -21,7 +21,7 @@ OPENING = (
 )
 CLOSING = """
 Beside the op-log is a pytest file, to keep as a regression test. Fix the leak in {code}/engine.py, and replay the \
-op-log: FIXED. Your own engine needs a target, 108 lines for this one: {code}/target.py
+op-log: FIXED. Your own engine needs a target, 80 lines of code for this one: {code}/target.py
 
 To go on, with torch (pip install 'swarden[engine]'):
   swarden fuzz                             swarden's own hybrid engine

@@ -17,7 +17,7 @@ from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import STOPPING, ExitCode, worst
 from swarden.harness.core.oplog import Header
 from swarden.harness.core.registry import target_of
-from swarden.harness.core.target import ENGINE
+from swarden.harness.core.target import ENGINE, prepare
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.exhaustive import Exploration, ExploredEngine, ExploredLength, alphabet_of, tiny_config
 from swarden.harness.search.findings import report_finding, write_unshrunk
@@ -132,7 +132,7 @@ def _explored(plan: Plan, depth: int, shrink_seconds: float) -> Iterator[Explore
     subject = ExploredEngine(header, alphabet_of(target, machine, config))
     assert plan.out is not None, "a search has a folder for its findings"
     prepare_process()
-    target.prepare_process()
+    prepare(target)
     found, start = Explored(depth), monotonic()
     ERR.print(
         f"exhaustive: {len(subject.alphabet)} ops, sequences of up to {depth}; findings are shrunk in at most "

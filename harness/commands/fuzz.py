@@ -31,11 +31,11 @@ from swarden.harness.core.twins import check_twin
 from swarden.harness.report.wording import counted
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.corpus import digest_of, files_of
+from swarden.harness.search.findings import FINDINGS
 from swarden.harness.search.fixed_settings import assignments
 from swarden.harness.search.outcome import Outcome, summary_of_engines, verdicts_of_engines
 from swarden.harness.search.profiles import PROFILES, SHRINK_SECONDS
 
-FINDINGS = Path(".swarden/findings")
 STEP_TIMEOUT_S = 60.0
 ENGINES = typer.Option(help="an engine, as NAME or NAME==VERSION; several run at the same time", metavar="NAME")
 STEP_TIMEOUT = limit_option(min=1, help="seconds without an engine step after which a worker is killed and replaced")

@@ -11,7 +11,6 @@ from swarden.harness.commands.console import OUT, print_json
 from swarden.harness.commands.events import EventLines, EventsOption, event_lines
 from swarden.harness.commands.help import output_option
 from swarden.harness.commands.layout import print_lines
-from swarden.harness.commands.versions import check_version
 from swarden.harness.core.changes import fixes_of
 from swarden.harness.core.driver import STUCK
 from swarden.harness.core.errors import UsageError
@@ -21,6 +20,7 @@ from swarden.harness.core.printable import printable
 from swarden.harness.core.process import Death, Process, ProcessDied
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import RUNS, Replays, Verdict, repeat
+from swarden.harness.core.versions import check_version
 from swarden.harness.report.heading import change_lines, configuration_line, opening_lines
 from swarden.harness.report.story import StoryLine, StoryPart, story_lines
 from swarden.harness.search.deaths import death_of, is_expected

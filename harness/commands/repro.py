@@ -16,7 +16,6 @@ import typer
 from swarden.harness.commands import servers
 from swarden.harness.commands.console import ERR, OUT
 from swarden.harness.commands.fuzz import settings_of
-from swarden.harness.commands.versions import check_version
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.known_bug import PRIVATE, KnownBug
@@ -24,7 +23,8 @@ from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.program import HTTP, ISSUE, PYTEST, SCRIPT, NoProgram
 from swarden.harness.core.registry import installed, target_of
 from swarden.harness.core.replay import run_log
-from swarden.harness.core.target import Target
+from swarden.harness.core.target import Target, prepare
+from swarden.harness.core.versions import check_version
 from swarden.harness.report.known_bug import issue
 from swarden.harness.report.program import program_text
 from swarden.harness.report.story import story_lines
@@ -296,7 +296,7 @@ def run_program(program: Written, engine: str, fix: str = "") -> Ran:
 def run_inside(engine: str, path: str, fix: str) -> None:
     """Run a program in this process, with the release of an engine and the stand-ins that it needs."""
     target = target_of(engine)
-    target.prepare_process()
+    prepare(target)
     with target.fix(fix).planted() if fix else nullcontext():
         try:
             sys.argv = [path]

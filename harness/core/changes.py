@@ -7,7 +7,7 @@ from typing import NamedTuple
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.mutant_file import mutant_of
 from swarden.harness.core.patch import Patch
-from swarden.harness.core.target import Target
+from swarden.harness.core.target import Target, prepare
 
 
 class Changes(NamedTuple):
@@ -36,7 +36,7 @@ class Changes(NamedTuple):
         """Run the body with the changes in the code; raises UsageError if one is unknown or does not fit."""
         patches = self.patches(target)
         if patches:
-            target.prepare_process()
+            prepare(target)
         with ExitStack() as stack:
             for patch in patches:
                 stack.enter_context(patch.planted())

@@ -13,7 +13,7 @@ from swarden.harness.core.driver import STUCK
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.imports import former_import, one_line
 from swarden.harness.core.mutant import Mutant, Mutants
-from swarden.harness.core.target import Target
+from swarden.harness.core.target import Target, prepare
 from swarden.invariants.catalog import ALL
 
 VARIABLE = "SWARDEN_MUTANTS"  # the path of the file; worker processes inherit it
@@ -83,7 +83,7 @@ def check_mutant(target: Target, mutant: Mutant) -> None:
             raise UsageError(
                 f"mutant {mutant.id}: caught_by has {name!r}, which is neither an invariant nor an exception"
             )
-    target.prepare_process()
+    prepare(target)
     with mutant.planted():
         pass
 

@@ -13,6 +13,7 @@ from swarden.harness.core.ops import Op
 from swarden.harness.core.process import Process, ProcessDied
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.system import System
+from swarden.harness.core.target import prepare
 from swarden.harness.core.target_fault import blamed_on
 from swarden.invariants.reference import Expectation, Reference
 
@@ -112,7 +113,7 @@ class _Server:
 
     def build(self, build: Build) -> None:
         target = target_of(build.engine)
-        target.prepare_process()
+        prepare(target)
         self.package = target.code.package
         if build.changes != self._changes:
             self._planted.close()
@@ -128,7 +129,7 @@ class _Server:
 
     def call(self, name: str, arguments: tuple[Any, ...]) -> Reply:
         if name == "boot":
-            target_of(*arguments).prepare_process()
+            prepare(target_of(*arguments))
             return Reply(result=True, has_work=False, drain_bound=0, expectations={})
         if name == "build":
             self.build(*arguments)

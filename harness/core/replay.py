@@ -11,6 +11,7 @@ from swarden.harness.core.errors import UsageError
 from swarden.harness.core.limits import MAX_STEPS
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Inject
+from swarden.harness.core.target import prepare
 from swarden.harness.core.target_fault import blamed_on
 from swarden.harness.core.twins import TwinSystem, system_of_twin
 from swarden.invariants.catalog import catalog_of
@@ -149,6 +150,7 @@ def run_log(
     With `trace_origins` the history has the place in the engine's code that emitted each event.  Raises UsageError
     if the log's mutant or one of its fixes is unknown, or does not fit.
     """
+    prepare(log.header.target)
 
     def on_transition(change: Transition) -> None:
         if observe is not None:

@@ -21,11 +21,13 @@ from swarden.harness.core.program import Program
 from swarden.harness.core.releases import Releases
 from swarden.harness.core.sources import hash_of_packages, version_of_package
 from swarden.harness.core.system import EngineSystem, System
+from swarden.harness.core.target_fault import blamed_on
 from swarden.invariants.events import Fired
 from swarden.invariants.transition import Transition
 
 ValueT = TypeVar("ValueT")
 
+_prepared: list["Target"] = []
 ENGINE, PAIR = "engine", "pd"  # the machines that drive one whole engine, and a prefill and a decode engine
 TIMEOUT_MS = 100  # the request timeout that configurations have, and by which traffic advances the clock
 
@@ -245,7 +247,7 @@ class Target(Protocol):
         """Raise UsageError if no run can start here, before any worker is started; must be cheap."""
 
     def prepare_process(self) -> None:
-        """Called once in each process that drives many runs of this engine, before the first run is timed."""
+        """Called once in each process that drives this engine, before its first run."""
 
     def watch(self) -> Watch:
         """An observer for the probes of one run."""
@@ -291,6 +293,14 @@ class Target(Protocol):
             fits = " and ".join(" to ".join(dict.fromkeys(one.releases)) for one in bug.fixes) or "no release"
             raise UsageError(f"fix {name}: fits {fits} of {self.name}, not {self.version()}; leave it out")
         return patch
+
+
+def prepare(target: Target) -> None:
+    """Let a target prepare this process, once."""
+    if not any(one is target for one in _prepared):
+        with blamed_on(target.name, "prepare_process"):
+            target.prepare_process()
+        _prepared.append(target)
 
 
 class FaultWatch:

@@ -26,7 +26,7 @@ def validation_text(raw: dict[str, Any], error: msgspec.ValidationError) -> str:
 def _value_at(raw: Any, place: str) -> Any:
     """The value at a place such as `recipe.path[1]`."""
     for name in place.replace("]", "").replace("[", ".").split("."):
-        raw = raw[int(name)] if isinstance(raw, list) else raw[name]
+        raw = raw[int(name)] if isinstance(raw, list | tuple) else raw[name]
     return raw
 
 

@@ -21,7 +21,7 @@ from swarden.harness.core.ops import Op
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import driver_of, log_of, replay
 from swarden.harness.core.running_log import RunningLog
-from swarden.harness.core.target import ENGINE
+from swarden.harness.core.target import ENGINE, prepare
 from swarden.harness.core.target_fault import TargetFault, blamed_on
 from swarden.harness.core.twins import Twin, boot_twin, twin_for
 from swarden.harness.report.story import story_lines
@@ -128,7 +128,7 @@ class Worker(RunListener):
         trials = Trials(lambda: self._beat(self.next_run), report, plan.deaths)
         self._steering = Steering(plan.known, Verifier(self.target, plan.fixes, trials))
         start = time.monotonic()
-        self.target.prepare_process()
+        prepare(self.target)
         if plan.twin is not None:
             boot_twin(self.target, plan.twin)  # in a process of its own
         boot_s = time.monotonic() - start

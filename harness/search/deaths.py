@@ -3,6 +3,7 @@
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.process import CRASH, FAULT, HANG, Death, Parent, Process, ProcessDied, ProcessLimits
 from swarden.harness.core.replay import run_log
+from swarden.harness.core.target import prepare
 
 HANG_SECONDS = 60.0  # without an engine step, until a log that is run again counts as hung
 
@@ -33,6 +34,6 @@ def is_expected(log: OpLog, death: Death) -> bool:
 
 
 def _run(parent: Parent, log: OpLog) -> None:
-    log.header.target.prepare_process()
+    prepare(log.header.target)
     parent.beat()
     run_log(log, observe=lambda *_: parent.beat())

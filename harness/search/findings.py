@@ -23,6 +23,7 @@ from swarden.harness.search.shrink import BudgetSpent, DoesNotFail, ShrinkBudget
 from swarden.harness.search.verification import NO_TRIALS, Trials, Verifier
 
 RUNS_FOR_RATE, MISSED = 5, 0.05  # of a failure that is not in each run of its log; the share of runs that may miss it
+FINDINGS = Path(".swarden/findings")
 TEST_FILE = '''"""{title}"""
 
 from swarden.harness.core.oplog import Header, OpLog

@@ -8,7 +8,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from swarden.harness.search.machine import Machine, RunListener
 
-OPS_PER_RUN = 60  # calls of rules; a rule applies one op, or a short sequence of ops
+OPS_PER_RUN = 60  # calls of rules, each of which applies one op, or a short sequence of ops
 
 
 def search(
@@ -17,12 +17,16 @@ def search(
     *,
     from_seed: int,
     max_runs: int,
+    calls: int = OPS_PER_RUN,
     phases: Collection[Phase] = (Phase.generate,),
 ) -> None:
-    """Make up to `max_runs` runs and report each to the listener; an error of the listener fails the run."""
+    """Make up to `max_runs` runs of so many calls, and report each to the listener.
+
+    An error of the listener fails the run.
+    """
     search_settings = settings(
         max_examples=max_runs,
-        stateful_step_count=OPS_PER_RUN,
+        stateful_step_count=calls,
         database=None,
         deadline=None,
         derandomize=False,

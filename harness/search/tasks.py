@@ -9,6 +9,7 @@ from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.process import Parent
 from swarden.harness.core.replay import Replays, Verdict, repeat
 from swarden.harness.core.running_log import RunningLog
+from swarden.harness.core.target import prepare
 from swarden.harness.report.story import story_lines
 from swarden.harness.search.campaign import Plan, Worker
 from swarden.harness.search.findings import report_finding
@@ -50,7 +51,7 @@ def _boot(parent: Parent, log: OpLog) -> Callable[..., None]:
     Returns the observer of its steps.
     """
     _prepare()
-    log.header.target.prepare_process()
+    prepare(log.header.target)
     parent.beat()
     return lambda *_: parent.beat()
 

@@ -1,34 +1,53 @@
-"""The actions of the pytest plugin: replay an op-log, fuzz an engine; both return the text of a failure, or ""."""
+"""Replays and campaigns in this process: `swarden.replay` and `swarden.fuzz`, and the texts of the pytest plugin."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import target_of
-from swarden.harness.core.replay import replay
+from swarden.harness.core.replay import RUNS, Replays, Verdict, repeat
+from swarden.harness.core.versions import check_version
 from swarden.harness.report.story import story_lines
 from swarden.harness.search.campaign import Plan, Worker
-from swarden.harness.search.deaths import death_of
-from swarden.harness.search.findings import report_finding
+from swarden.harness.search.deaths import death_of, is_expected
+from swarden.harness.search.findings import FINDINGS, report_finding
+from swarden.harness.search.outcome import Outcome
 from swarden.harness.search.process import same_draws
 from swarden.harness.search.profiles import PROFILES, SHRINK_CPU_SECONDS, SHRINK_SECONDS
+from swarden.harness.search.result import Finding
 from swarden.harness.search.shrink import ShrinkBudget
 
 
-def replayed(path: Path) -> str:
-    """The story of an op-log that fails, or ""; raises UsageError if the log cannot be read or its engine is missing.
+def replay(path: Path | str, *, engine: str | None = None, runs: int = RUNS) -> Replays:
+    """Run an op-log in this process; returns its `verdict`, its `fingerprints`, and the `story` of its failure.
 
-    A log whose failure is a crash or a hang is run in its own process.
+    `engine` names another engine or version than the log does.  A log whose failure is a crash or a hang is run in its
+    own process.  Raises UsageError, with one line, if the log cannot be read or its engine is missing.
     """
-    log = OpLog.load(path)
+    path = Path(path)
+    log = OpLog.load(path, engine=engine)
+    if engine is None:
+        check_version(path, log.header, or_else=f"give engine={log.header.engine!r} to replay it on the installed one")
+    return _replays(log, path, runs)
+
+
+def replayed(path: Path) -> str:
+    """The story of an op-log that fails on the version that is here, or ""; raises UsageError as `replay` does."""
+    return "\n".join(_replays(OpLog.load(path), path, 1).story)
+
+
+def _replays(log: OpLog, path: Path, runs: int) -> Replays:
     death = death_of(log)
     if death is not None:
-        return f"{log.header.expected}: run in a process of its own, which {death.how}"
-    failure = replay(log, trace_origins=True).driver.failure
-    return "\n".join(map(str, story_lines(log.header, failure, path))) if failure is not None else ""
+        verdict = Verdict.FAILED if is_expected(log, death) else Verdict.CHANGED
+        told = f"{log.header.expected}: run in a process of its own, which {death.how}"
+        return Replays(verdict, (log.header.expected or death.name,), 1, 1, story=(told,))
+    replays = repeat(log, runs, trace_origins=True)
+    story = story_lines(log.header, replays.failure, path) if replays.failure is not None else ()
+    return replace(replays, story=tuple(map(str, story)))
 
 
 @dataclass(frozen=True)
@@ -74,21 +93,36 @@ class Fuzz:
         return f"swarden fuzz {' '.join(given)} --workers 1"
 
 
-def fuzzed(fuzz: Fuzz, out: Path) -> str:
-    """Run a campaign. Returns the stories of its findings and the command that runs it again; "" without findings."""
-    stories = [*_stories(fuzz, out)]
-    return "\n\n".join([*stories, f"to run it again: {fuzz.command}"]) if stories else ""
+def fuzz(engine: str, *, out: Path | str = FINDINGS, **options: Any) -> Outcome:
+    """Fuzz an engine in this process; returns the `verdict`, the `findings`, and the figures in `summary()`.
 
-
-def _stories(fuzz: Fuzz, out: Path) -> Iterator[str]:
+    A finding has its `fingerprint`, its `story`, and the `path` of its op-log in the folder `out`.  The options are
+    `profile` (smoke), `machine` (all), `seed` (0), `seconds` (those of the profile, or no limit if there are `runs`),
+    `runs` (no limit) and `shrink_seconds` for all findings (120).  Raises UsageError, with one line, if something that
+    they name is unknown.
+    """
+    asked, folder = Fuzz(engine, **options), Path(out)
+    plan = asked.plan(folder)
     with same_draws():
-        result = Worker(fuzz.plan(out), lambda _: None).work()
-    until = monotonic() + fuzz.shrink_seconds
-    if not result.tallies.runs and not result.target_faults:
-        yield "no run was made, so nothing is tested: the time was over before the first; give more seconds"
-    yield from result.target_faults.values()
-    yield from (f"not deterministic: {place}" for place in result.diverged)
+        result = Worker(plan, lambda _: None).work()
+    findings, not_reproduced, until = list[Finding](), list[str](), monotonic() + asked.shrink_seconds
     for finding in result.findings.values():
         budget = ShrinkBudget(cpu_seconds=SHRINK_CPU_SECONDS)
-        report = report_finding(finding, out, budget, is_stopped=lambda: monotonic() > until)
-        yield f"not deterministic: {report.why_flaky}" if report.why_flaky else "\n".join(map(str, report.story))
+        report = report_finding(finding, folder, budget, is_stopped=lambda: monotonic() > until)
+        if report.cause.bugs:
+            result.tallies.attribute(report.fingerprint, report.cause.name)
+        elif report.why_flaky:
+            not_reproduced.append(report.why_flaky)
+        else:
+            findings.append(report)
+    return Outcome(plan, asked.command, result, findings, not_reproduced)
+
+
+def failure_text(outcome: Outcome) -> str:
+    """The stories of the findings of a campaign and the command that runs it again; "" without findings."""
+    result, texts = outcome.result, list[str]()
+    if not result.tallies.runs and not result.target_faults:
+        texts.append("no run was made, so nothing is tested: the time was over before the first; give more seconds")
+    texts += [*result.target_faults.values(), *(f"not deterministic: {place}" for place in outcome.diverged)]
+    texts += ["\n".join(map(str, finding.story)) for finding in outcome.findings]
+    return "\n\n".join([*texts, f"to run it again: {outcome.command}"]) if texts else ""

@@ -12,7 +12,7 @@ from swarden.engine_under_test.config import EngineConfig
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Drain, Step, Submit
 from swarden.harness.core.registry import OWN
-from swarden.harness.search.testing import Fuzz, fuzzed
+from swarden.harness.search.testing import failure_text, fuzz
 from tests.harness.some_processes import run_warm
 
 ROOT = Path(__file__).parents[2]
@@ -148,7 +148,7 @@ def test_draws_of_a_fuzz_test_depend_on_no_module_of_its_process(tmp_path, monke
 
     monkeypatch.setattr(providers, "_get_local_constants", read_source)
 
-    assert fuzzed(Fuzz(OWN, machine="engine", runs=2), tmp_path) == ""
+    assert failure_text(fuzz(OWN, machine="engine", runs=2, out=tmp_path)) == ""
     assert providers._get_local_constants is read_source
 
 

@@ -116,3 +116,17 @@ def test_verdict_of_several_engines_names_the_worst_first():
     other = Outcome(Plan(newest, SMOKE, 1, 60.0), "swarden fuzz", ENOUGH, sick)
 
     assert verdicts_of_engines([green, other]) == f"violated: {newest}; green: {OWN}"
+
+
+@pytest.mark.parametrize("command", ["replay", "show"])
+def test_target_prepares_the_process_of_a_single_log(tmp_path, command):
+    """Its preparation takes the leak away."""
+    run = swarden_with(tmp_path, TARGET, {"healthy": "HealthyTarget", "sick": "DemoTarget"})
+    leak = (
+        '{"format":2,"engine":"%s","configs":[{}]}\n{"op":"submit","max_new_tokens":8}\n{"op":"step"}\n{"op":"abort"}\n'
+    )
+    for name in ("healthy", "sick"):
+        (tmp_path / f"{name}.oplog").write_text(leak % name)
+
+    assert "no owner" in run(command, "sick.oplog").stdout
+    assert "no owner" not in run(command, "healthy.oplog").stdout

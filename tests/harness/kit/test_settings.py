@@ -15,6 +15,7 @@ class SomeSettings(Settings, frozen=True):
     window: Annotated[int, within(1, 64)] | None = 4
     host_blocks: Annotated[int, within(0, 64)] = 0
     writes_back: Annotated[bool, PartOf("host_blocks")] = False
+    windows: tuple[Annotated[int, within(1, 64)], ...] = ()
 
     needs = (
         Needs("host_blocks", {"policy": ("fcfs",)}),
@@ -40,6 +41,7 @@ TARGET = KIND()
         ({"host_blocks": 9, "policy": "priority"}, 'policy is "priority" with host_blocks 9, want "fcfs"'),
         ({"window": None, "num_blocks": 9}, "num_blocks is 9 with window null, want 8 or 16"),
         ({"pages": 1}, "unknown argument pages"),
+        ({"windows": (4, 0)}, r"windows\[1\] is 0, want int >= 1"),  # a tuple, as the shrinker makes it
     ],
 )
 def test_impossible_configuration_is_refused_by_one_line(settings, text):

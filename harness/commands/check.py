@@ -1,0 +1,74 @@
+"""swarden check: what a target lacks, gets wrong, and would gain from further data."""
+
+from typing import Annotated, Any
+
+import typer
+
+from swarden.harness.commands.console import ERR, OUT, print_json
+from swarden.harness.core.exit_codes import ExitCode
+from swarden.harness.core.registry import target_of
+from swarden.harness.report.wording import counted
+from swarden.harness.search.further_data import FurtherData, found_elsewhere, further_data, named_laws
+from swarden.harness.search.process import prepare_process, same_draws
+from swarden.harness.search.target_check import TargetCheck
+
+MOST_STEPS = 12  # of further data that are printed
+
+
+def check(
+    target: Annotated[str, typer.Argument(help="the engine, as NAME or NAME==VERSION; see 'swarden engines'")],
+    *,
+    runs: Annotated[int, typer.Option(min=1, help="runs of drawn, and runs of shrunken configurations")] = 200,
+    seed: Annotated[int, typer.Option(min=0, help="seed of the runs")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
+) -> None:
+    """What a target lacks, gets wrong, and would gain: each line has its remedy, and with one the exit code is 5.
+
+    Each run is made twice, in this process.
+    """
+    checked = TargetCheck(target_of(target))
+    checked.target.check_environment()
+    prepare_process()
+    kinds = "with drawn configurations, and as many with shrunken ones"
+    ERR.print(f"{counted(runs, 'run')} of {target} {kinds}, each twice; Ctrl-C ends it", markup=False)
+    with same_draws():
+        checked.run(runs, seed)
+    problems = checked.lines()
+    laws, more = checked.laws(), further_data(checked.missing, found_elsewhere(checked.target))
+    if as_json:
+        print_json(_figures(checked, problems, more))
+    else:
+        for line in [*(f"wrong: {problem}" for problem in problems), *checked.remarks(target)]:
+            OUT.print(line, markup=False)
+        OUT.print(f"{counted(len(laws), 'law')} apply: {', '.join(laws)}", markup=False)
+        for line in _lines_of(more):
+            OUT.print(line, markup=False)
+        wrong = counted(len(problems), "thing")
+        OUT.print(f"{counted(checked.num_runs, 'run')}, each made twice: {wrong} to correct", markup=False)
+    raise typer.Exit(ExitCode.RED if problems else ExitCode.CLEAN)
+
+
+def _lines_of(more: list[FurtherData]) -> list[str]:
+    """The further data in their order."""
+    if not more:
+        return []
+    lines = ["further data, in the order of what their laws have found in the other engines that are here:"]
+    for step in more[:MOST_STEPS]:
+        found = f"{counted(step.bugs, 'bug')} and {counted(step.mutants, 'mutant')}"
+        lines.append(f"  {', '.join(step.data)}: {found}, {counted(len(step.laws), 'law')}: {named_laws(step.laws)}")
+    if len(more) > MOST_STEPS:
+        lines.append(f"  and {len(more) - MOST_STEPS} more, in --json")
+    return lines
+
+
+def _figures(checked: TargetCheck, problems: list[str], more: list[FurtherData]) -> dict[str, Any]:
+    return {
+        "engine": checked.target.name,
+        "version": checked.target.version(),
+        "runs": checked.num_runs,
+        "wrong": problems,
+        "failures": dict(checked.failures),
+        "laws": checked.laws(),
+        "unmet": checked.unmet(),
+        "further_data": [step._asdict() for step in more],
+    }

@@ -1,0 +1,87 @@
+"""The data that a target lacks, in the order of what the laws that need them have found in other engines."""
+
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+from swarden.harness.core.registry import UnknownEngine, installed, target_of
+from swarden.harness.core.target import Target
+from swarden.invariants.catalog import ALL
+from swarden.invariants.invariant import Invariant
+
+
+class FurtherData(NamedTuple):
+    """Parts of a snapshot and types of events, the laws that would apply with them, and what these found elsewhere."""
+
+    data: tuple[str, ...]
+    laws: tuple[str, ...]
+    bugs: int
+    mutants: int
+
+
+class FoundElsewhere(NamedTuple):
+    """By law, the known bugs that it found in other engines, and the mutants that it is to find there."""
+
+    bugs: dict[str, set[str]]
+    mutants: dict[str, set[str]]
+
+    def counts(self, laws: Iterable[str]) -> tuple[int, int]:
+        """The bugs and the mutants of these laws, each once."""
+        found = [set[str]().union(*(of_law.get(law, ()) for law in laws)) for of_law in self]
+        return len(found[0]), len(found[1])
+
+
+def found_elsewhere(target: Target) -> FoundElsewhere:
+    """From the known bugs and the catalogues of all other targets that can be imported here."""
+    found = FoundElsewhere({}, {})
+    for name in installed():
+        try:
+            other = target_of(name)
+        except UnknownEngine:  # its package is not installed, or lacks torch
+            continue
+        if other.name != target.name:
+            for bug in other.known_bugs().values():
+                for fingerprint in bug.fingerprints:
+                    found.bugs.setdefault(fingerprint.partition("/")[0], set()).add(bug.name)
+            for mutant in other.mutants():
+                for law in mutant.caught_by:
+                    found.mutants.setdefault(law, set()).add(mutant.id)
+    return found
+
+
+def lacking(law: Invariant, missing: frozenset[str]) -> list[frozenset[str]]:
+    """The data of which a law needs one set more, because an engine lacks all; [] if it is applicable."""
+    events = sorted(kind.__name__ for kind in law.on)
+    one_of = events if events and missing.issuperset(events) else []
+    needs = law.needs & missing
+    return [needs | {event} for event in one_of] or [needs] * bool(needs)
+
+
+def further_data(missing: frozenset[str], found: FoundElsewhere) -> list[FurtherData]:
+    """What to add, the most useful first: each time the data that find most bugs, then most mutants, for their number.
+
+    Laws that need more than that come later, when what is added before them is there.
+    """
+    left = {law.name: lacks for law in ALL.invariants if law.contract is None and (lacks := lacking(law, missing))}
+    steps = list[FurtherData]()
+    while left:
+        options = []
+        for data in {one for lacks in left.values() for one in lacks}:
+            laws = tuple(name for name, lacks in left.items() if any(one <= data for one in lacks))
+            options.append(FurtherData(tuple(sorted(data)), laws, *found.counts(laws)))
+        best = max(options, key=_worth)
+        steps.append(best)
+        added = set(best.data)
+        left = {name: [one - added for one in lacks] for name, lacks in left.items() if name not in best.laws}
+    return steps
+
+
+def _worth(step: FurtherData) -> tuple[float, float, int, tuple[str, ...]]:
+    """What a step finds for each part or type that it adds."""
+    size = len(step.data)
+    return step.bugs / size, step.mutants / size, -size, step.data
+
+
+def named_laws(names: Collection[str], *, most: int = 3) -> str:
+    """The first of these laws, and how many more there are."""
+    shown = ", ".join(list(names)[:most])
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
