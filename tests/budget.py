@@ -62,6 +62,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (60, "campaigns, nights and replays with the fixes of known bugs"),
         (180, "swarden repro: a finding as a program of the engine's package, run here, or as an issue"),
         (20, "swarden repro with other settings, such as those of a server"),
+        (120, "swarden engines check: a release beside an older one"),
     ],
     "harness/core": [
         (20, "options of a request: adapter, uncached, prompt_logprobs"),
@@ -88,6 +89,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (40, "the cache as a router knows it from KV events"),
         (20, "the calls that a release gets, for a program that makes the same ones"),
         (20, "the symptoms that such a program shows"),
+        (360, "what an adapter reads of a release, and what another release has otherwise, from the sources"),
     ],
     "src": [(100, "swarden.kit, the public names for targets"), (20, "mutants of a target")],
     "harness/search": [
@@ -204,6 +206,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (80, "op-logs pass with the fix of their bug; releases from the files of the bugs"),
         (40, "servers with groups of layers in other orders"),
         (80, "programs of vLLM show their bugs, and pass without them"),
+        (20, "the parts in the sources of releases are those of their import"),
     ],
     "tests/harness": [
         (20, "late pages of aborted transfers, options of requests"),
@@ -217,6 +220,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "a shrink goes on, and a finding keeps its story"),
         (180, "stories that say why"),
         (340, "the blocks of the kit"),
+        (220, "releases beside older ones"),
         (60, "attach --require, and what a process says of it"),
         (80, "several patches of one function"),
         (120, "the files of known bugs"),

@@ -1,10 +1,11 @@
-"""swarden engines: which targets are here and in which versions; install or remove a release."""
+"""swarden engines: which targets are here and in which versions; install, check, try or remove a release."""
 
 from typing import Annotated, Any
 
 import typer
 
 from swarden.harness.commands.console import ERR, OUT, print_json, progress
+from swarden.harness.commands.release_day import check
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.registry import UnknownEngine, code_of, installed, target_of
 from swarden.harness.core.releases import Releases, in_environment
@@ -17,6 +18,9 @@ engines = typer.Typer(
     pretty_exceptions_enable=False,
     help="The installed engines and their releases: list them, install or remove a release.",
 )
+
+
+engines.command()(check)
 
 
 @engines.callback(invoke_without_command=True)
