@@ -64,6 +64,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "swarden repro with other settings, such as those of a server"),
         (120, "swarden engines check: a release beside an older one"),
         (140, "swarden backtest"),
+        (200, "swarden engines try: the page of a new release"),
     ],
     "harness/core": [
         (20, "options of a request: adapter, uncached, prompt_logprobs"),
@@ -222,7 +223,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "a shrink goes on, and a finding keeps its story"),
         (180, "stories that say why"),
         (340, "the blocks of the kit"),
-        (320, "releases beside older ones, and backtests over them"),
+        (420, "releases beside older ones, the page of a new one, and backtests over them"),
         (60, "attach --require, and what a process says of it"),
         (80, "several patches of one function"),
         (120, "the files of known bugs"),
