@@ -102,7 +102,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (60, "a fix that kills the process is named, and not tried again"),
         (20, "laws whose events never came are named"),
         (20, "a campaign that reaches nothing new says so"),
-        (220, "findings that are frozen, and judged by the next release"),
+        (240, "findings that are frozen, and judged by the next release"),
         (20, "runs of a short list of ops; ops while an engine is paused; relatives of prompts that are gone"),
         (40, "each fix tried alone, bugs behind known ones, and logs whose shrink leads to another bug"),
     ],

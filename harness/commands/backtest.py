@@ -1,5 +1,6 @@
 """swarden backtest: how many bugs of past releases a search finds before the next release fixes them."""
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,13 +12,15 @@ import typer
 from swarden.harness.commands.console import ERR, OUT
 from swarden.harness.commands.engines import install_release
 from swarden.harness.core.errors import UsageError
+from swarden.harness.core.files import write_whole
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.releases import Releases, parsed
 from swarden.harness.kit.released import ReleasedTarget
 from swarden.harness.report.wording import counted
-from swarden.harness.search.backtest import Backtest, Budget, Outcome, Pair
+from swarden.harness.search.backtest import Backtest, Budget, Outcome, Pair, pairs_in
 from swarden.harness.search.process import prepare_process
 
+RESULTS = "backtest.json"
 FOLDER = Path(".swarden/backtest")
 CPU_MINUTES = 2.0
 COLUMNS = ("release", "next", "found before its fix", "of these known", "moved", "still there", "not judged")
@@ -40,6 +43,9 @@ def backtest(
     install: Annotated[
         bool, typer.Option("--install", help="install each missing release, and remove it after use")
     ] = False,
+    shipped: Annotated[
+        bool, typer.Option("--shipped", help="only print the table of the results that ship with the engine")
+    ] = False,
     out: Annotated[Path, typer.Option(help="folder of the logs and the results", metavar="DIR")] = FOLDER,
 ) -> None:
     """For each two successive releases: search the older one, freeze the findings, and replay them on the newer one.
@@ -48,6 +54,10 @@ def backtest(
     goes on from its files.  The table is printed as Markdown, and the results are in DIR/ENGINE/backtest.json.
     """
     releases = _releases_of(engine)
+    if shipped:
+        pairs = list(pairs_in(Path(str(sys.modules[type(target_of(engine)).__module__].__file__)).with_name(RESULTS)))
+        _print_table(engine, pairs)
+        return
     versions = _versions(releases, oldest, newest, install=install)
     prepare_process()
     test = Backtest(engine, out / engine, Budget(seed, 60 * cpu_minutes, runs))
@@ -57,7 +67,11 @@ def backtest(
     for pair in _pairs(test, releases, versions, install=install):
         pairs.append(pair)
         ERR.print(_line(pair), markup=False, soft_wrap=True)
-    (test.folder / "backtest.json").write_bytes(msgspec.json.format(msgspec.json.encode(pairs)) + b"\n")
+    write_whole(test.folder / RESULTS, msgspec.json.format(msgspec.json.encode(pairs)) + b"\n")
+    _print_table(engine, pairs)
+
+
+def _print_table(engine: str, pairs: Sequence[Pair]) -> None:
     for line in table(engine, pairs):
         OUT.print(line, markup=False, soft_wrap=True)
 

@@ -1,5 +1,6 @@
 """swarden engines: which targets are here and in which versions; install, check, try or remove a release."""
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -7,7 +8,7 @@ import typer
 
 from swarden.harness.commands.console import ERR, OUT, print_json, progress
 from swarden.harness.commands.release_day import Against, check, compared, released
-from swarden.harness.commands.try_release import tried
+from swarden.harness.commands.try_release import Campaigns, tried
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import write_whole
 from swarden.harness.core.registry import UnknownEngine, code_of, installed, target_of
@@ -78,6 +79,7 @@ def try_release(
     *,
     against: Against = None,
     minutes: Annotated[float, typer.Option(min=0.01, help="limit of the traffic on each of the two releases")] = 2.0,
+    workers: Annotated[int | None, typer.Option(min=1, help="worker processes; one per core")] = None,
     archive: Annotated[Path | None, typer.Option(help="also replay the findings of this archive of nights")] = None,
     out: Annotated[Path, typer.Option(help="folder for the findings", metavar="DIR")] = TRIALS,
     page: Annotated[Path | None, typer.Option("--page", help="write the page here, not on standard output")] = None,
@@ -94,7 +96,8 @@ def try_release(
         against = max((one for one in releases.on_index() if parsed(one) < parsed(version)), key=parsed)
     if against is not None:
         install_release(f"{target_name}=={against}", releases, against)
-    found = tried(released(name), compared(released(name), against), minutes=minutes, out=out, archive=archive)
+    target, campaigns = released(name), Campaigns(60 * minutes, workers or os.cpu_count() or 1, out)
+    found = tried(target, compared(target, against), campaigns, archive)
     text = "\n".join(found.lines()) + "\n"
     if page is None:
         OUT.print(text, markup=False, soft_wrap=True, end="")

@@ -1,6 +1,5 @@
 """swarden engines try: a release installed, compared, fuzzed, and the known op-logs replayed on it, as one page."""
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -32,6 +31,14 @@ SEED = 0  # of both campaigns
 STEP_SECONDS = 60.0
 FAILS, PASSES = "fails", "passes"
 FAILURE = ("failure", "op-log")  # the heads of a table
+
+
+class Campaigns(NamedTuple):
+    """The length of the campaign on each release, its workers, and the folder of the findings."""
+
+    seconds: float
+    workers: int
+    out: Path
 
 
 class Trial(NamedTuple):
@@ -168,15 +175,13 @@ def known_logs(target: ReleasedTarget[Any], archive: Path | None) -> dict[str, P
     return of_bugs | found
 
 
-def tried(
-    target: ReleasedTarget[Any], comparison: Comparison, *, minutes: float, out: Path, archive: Path | None
-) -> Page:
-    """The page of a release beside an older one; the findings of the campaigns are below `out`."""
+def tried(target: ReleasedTarget[Any], comparison: Comparison, campaigns: Campaigns, archive: Path | None) -> Page:
+    """The page of a release beside an older one; an `archive` has further op-logs."""
     trials = []
     for version in (comparison.version, target.version()):
         name = f"{target.name}=={version}"
-        folder = out / slug(name)
+        folder = campaigns.out / slug(name)
         folder.mkdir(parents=True, exist_ok=True)
-        plan = Plan(name, PROFILES["smoke"], SEED, 60 * minutes, out=folder, workers=os.cpu_count() or 1)
+        plan = Plan(name, PROFILES["smoke"], SEED, campaigns.seconds, out=folder, workers=campaigns.workers)
         trials.append(trial_of(name, known_logs(released(name), archive), plan))
     return Page(target, comparison, *trials)

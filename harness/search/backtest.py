@@ -17,13 +17,14 @@ import msgspec
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import write_whole
 from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.process import Process, ProcessDied
 from swarden.harness.core.registry import target_of
-from swarden.harness.core.replay import Verdict
+from swarden.harness.core.replay import Verdict, run_log
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.profiles import PROFILES
 from swarden.harness.search.result import Finding, Result
 from swarden.harness.search.shrink import ShrinkBudget
-from swarden.harness.search.verification import names_in
+from swarden.harness.search.verification import Verifier, names_in
 from swarden.harness.search.workers import WorkerGroup
 
 HANG_S = 60.0
@@ -123,7 +124,7 @@ FileT = TypeVar("FileT", bound=msgspec.Struct)
 
 @dataclass(frozen=True)
 class Backtest:
-    """The backtest of an engine in a folder.  `digests` has the hash of the driven modules of each release."""
+    """The backtest of an engine, with its files in a folder; it drives one release at a time."""
 
     engine: str
     folder: Path
@@ -143,7 +144,10 @@ class Backtest:
         return _write(self._pair_path(old, new), Pair(old=old, new=new, is_same=True))
 
     def frozen(self, version: str, digest: str) -> Release:
-        """Search a release, shrink what is found, and write the logs with their hashes."""
+        """Search a release, shrink what is found, and write the logs with their hashes.
+
+        `digest` is the hash of the modules that the adapter drives.
+        """
         path = self.folder / version / "frozen.json"
         if (before := _read(path, Release)) is not None:
             return before
@@ -252,7 +256,9 @@ class Backtest:
         fingerprints = ", ".join(replays.fingerprints)
         law = finding.fingerprint.partition("/")[0]
         is_same = replays.verdict is Verdict.FAILED or law in [one.partition("/")[0] for one in replays.fingerprints]
-        return Outcome.STILL if is_same else Outcome.MOVED, f"fails there with {fingerprints}"
+        known = "" if finding.bug else _known_cause(log)
+        why = f"fails there with {fingerprints}" + (f", known as {known}" if known else "")
+        return Outcome.STILL if is_same else Outcome.MOVED, why
 
     def _workers(self, version: str) -> WorkerGroup:
         return WorkerGroup(1, self.folder / version, hang_seconds=HANG_S)
@@ -285,8 +291,31 @@ def _frozen(path: Path, fingerprint: str, bug: str) -> Frozen:
     return Frozen(fingerprint=fingerprint, bug=bug, log=path.name, blake2b=_hash_of(content), ops=ops)
 
 
+def _known_cause(log: OpLog) -> str:
+    """The known bugs with whose fixes a log passes; "" if there are none, or if the trial kills its process."""
+    try:
+        with Process() as process:
+            return str(process.call(_name_of_cause, log))
+    except ProcessDied:
+        return ""
+
+
+def _name_of_cause(log: OpLog) -> str:
+    failure = run_log(log).failure
+    return "" if failure is None else Verifier(log.header.target, log.header.fixes).cause_of(failure, log).name
+
+
 def _hash_of(content: bytes) -> str:
     return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+def pairs_in(path: Path) -> Sequence[Pair]:
+    """The results in a file; raises UsageError if there are none."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=list[Pair])
+    except (msgspec.DecodeError, OSError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"{path}: {why}; run the backtest, and copy its backtest.json there") from error
 
 
 def _read(path: Path, kind: type[FileT]) -> FileT | None:

@@ -40,7 +40,7 @@ class TinyTarget(DemoTarget):
             PLANTED.enter_context(self.mutant(BUGS[self.release]).planted())
             BUGS.pop(self.release)
 """
-LIMITS = ("--cpu-minutes", "5", "--runs", "120", "--seed", "3")
+LIMITS = ("--cpu-minutes", "5", "--runs", "64", "--seed", "3")
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +98,17 @@ def test_interrupted_backtest_goes_on_from_its_files(tested, tmp_path):
 
     assert again.stdout == run.stdout, again.stderr
     assert again.stderr.count("downloads") == 2
+
+
+def test_results_that_ship_are_printed_again(tested, tmp_path):
+    folder, run = tested
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    swarden = swarden_in(tmp_path)
+    none = swarden("backtest", "tinyserve", "--shipped")
+    shutil.copy(tmp_path / ".swarden/backtest/tinyserve/backtest.json", tmp_path)
+
+    assert (none.returncode, len(none.stderr.splitlines())) == (2, 1)
+    assert swarden("backtest", "tinyserve", "--shipped").stdout == run.stdout
 
 
 @pytest.mark.parametrize(
