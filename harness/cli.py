@@ -40,6 +40,7 @@ COMMANDS = {  # by their use, in the order in which a new user needs them
         "shrink": "Make a failing op-log smaller.",
         "repro": "Write a finding as a program that needs only the engine's package, or as an issue.",
         "bisect": "The first version of an engine that an op-log fails on, and the first that passes again.",
+        "backtest": "How many bugs of past releases a search finds before the next release fixes them.",
         "archive": "The findings of the nights: list, show, quarantine, verify or import them.",
         "report": "Write one page about an archive of nights or the findings of a campaign.",
     },

@@ -68,6 +68,9 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "swarden repro with other settings, such as those of a server"),
         (20, "a target prepares the process of a single log, too"),
         (40, "swarden check: what a target lacks, gets wrong, and would gain"),
+        (120, "swarden engines check: a release beside an older one"),
+        (140, "swarden backtest"),
+        (200, "swarden engines try: the page of a new release"),
     ],
     "harness/engines/server": [
         (960, "any server over HTTP: four APIs, rounds, judged answers, at rest, restarts, a client as a program")
@@ -104,6 +107,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (40, "the cache as a router knows it from KV events"),
         (20, "the calls that a release gets, for a program that makes the same ones"),
         (20, "the symptoms that such a program shows"),
+        (360, "what an adapter reads of a release, and what another release has otherwise, from the sources"),
     ],
     "src": [
         (100, "swarden.kit, the public names for targets"),
@@ -120,6 +124,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (60, "a fix that kills the process is named, and not tried again"),
         (20, "laws whose events never came are named"),
         (20, "a campaign that reaches nothing new says so"),
+        (240, "findings that are frozen, and judged by the next release"),
         (20, "runs of a short list of ops; ops while an engine is paused; relatives of prompts that are gone"),
         (30, "swarden.fuzz and swarden.replay"),
         (320, "swarden check: what a target lacks, gets wrong, and would gain"),
@@ -240,6 +245,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (40, "servers with groups of layers in other orders"),
         (80, "programs of vLLM show their bugs, and pass without them"),
         (40, "the diff of each fix is applied to its release"),
+        (20, "the parts in the sources of releases are those of their import"),
     ],
     "tests/harness": [
         (220, "servers over HTTP: ours in three APIs, planted bugs, servers that misbehave"),
@@ -255,6 +261,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "a shrink goes on, and a finding keeps its story"),
         (180, "stories that say why"),
         (340, "the blocks of the kit"),
+        (420, "releases beside older ones, the page of a new one, and backtests over them"),
         (60, "attach --require, and what a process says of it"),
         (80, "several patches of one function"),
         (120, "the files of known bugs"),

@@ -19,6 +19,7 @@ from tests.engines import some_findings
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+RELEASES = ROOT / ".github" / "workflows" / "releases.yml"
 FENCED = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 IN_A_LINE = re.compile(r"`((?:[A-Z_]+=\S+ )?swarden [^`]+)`")
 REMARK = re.compile(r"  +.*| # .*| > .*| \| .*")
@@ -159,7 +160,17 @@ def test_linter_refuses_a_broken_workflow(tmp_path, healthy, broken):
     assert lint(tmp_path / "nightly.yml").returncode != 0
 
 
-@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_workflow_of_releases_tries_the_newest_and_shows_its_page():
+    text = RELEASES.read_text()
+    [line] = re.findall(r"run: (swarden .*)", text)
+
+    parse(line.replace("$ENGINE", "sglang").replace('"', ""))
+    words = shlex.split(line)
+    assert words[1:4] == ["engines", "try", "$ENGINE==latest"]
+    assert f"run: cat {words[words.index('--page') + 1]} >> " in text
+
+
+@pytest.mark.parametrize("path", [one for one in WORKFLOWS if one != RELEASES], ids=lambda path: path.name)
 def test_command_of_the_workflow_is_a_night_with_the_archive_that_it_restores(path):
     """Only a night has the corpus of all releases of an engine, and the quarantines."""
     [line] = re.findall(r"run: >-\n +(swarden (?:.|\n {10})+)", path.read_text())

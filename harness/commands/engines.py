@@ -1,15 +1,22 @@
-"""swarden engines: which targets are here and in which versions; install or remove a release."""
+"""swarden engines: which targets are here and in which versions; install, check, try or remove a release."""
 
+import os
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from swarden.harness.commands.console import ERR, OUT, print_json, progress
+from swarden.harness.commands.release_day import Against, check, compared, released
+from swarden.harness.commands.try_release import Campaigns, tried
 from swarden.harness.core.errors import UsageError
+from swarden.harness.core.files import write_whole
 from swarden.harness.core.registry import UnknownEngine, code_of, installed, target_of
-from swarden.harness.core.releases import Releases, in_environment
+from swarden.harness.core.releases import Releases, in_environment, parsed
 
 JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object on standard output")]
+LATEST = "latest"  # of the releases of the package index
+TRIALS = Path(".swarden/trials")
 NamedReleases = Annotated[list[str], typer.Argument(help="releases, as sglang==0.5.23", metavar="NAME==VERSION…")]
 
 engines = typer.Typer(
@@ -17,6 +24,9 @@ engines = typer.Typer(
     pretty_exceptions_enable=False,
     help="The installed engines and their releases: list them, install or remove a release.",
 )
+
+
+engines.command()(check)
 
 
 @engines.callback(invoke_without_command=True)
@@ -63,6 +73,39 @@ def install_release(name: str, releases: Releases, version: str) -> bool:
     return bool(download)
 
 
+@engines.command("try")
+def try_release(
+    name: Annotated[str, typer.Argument(help="a release, or NAME==latest", metavar="NAME==VERSION")],
+    *,
+    against: Against = None,
+    minutes: Annotated[float, typer.Option(min=0.01, help="limit of the traffic on each of the two releases")] = 2.0,
+    workers: Annotated[int | None, typer.Option(min=1, help="worker processes; one per core")] = None,
+    archive: Annotated[Path | None, typer.Option(help="also replay the findings of this archive of nights")] = None,
+    out: Annotated[Path, typer.Option(help="folder for the findings", metavar="DIR")] = TRIALS,
+    page: Annotated[Path | None, typer.Option("--page", help="write the page here, not on standard output")] = None,
+) -> None:
+    """Install a release and the one before it, compare them, fuzz both, and replay the known op-logs on both.
+
+    The page is Markdown: works, not applicable, broken, newly failing, newly passing. The exit code is 2 if something
+    is broken, 1 if something fails that did not fail before.
+    """
+    name, releases, version = _release(name)
+    target_name = name.partition("==")[0]
+    install_release(name, releases, version)
+    if against is None and all(parsed(one) >= parsed(version) for one in releases.installed()):
+        against = max((one for one in releases.on_index() if parsed(one) < parsed(version)), key=parsed)
+    if against is not None:
+        install_release(f"{target_name}=={against}", releases, against)
+    target, campaigns = released(name), Campaigns(60 * minutes, workers or os.cpu_count() or 1, out)
+    found = tried(target, compared(target, against), campaigns, archive)
+    text = "\n".join(found.lines()) + "\n"
+    if page is None:
+        OUT.print(text, markup=False, soft_wrap=True, end="")
+    else:
+        write_whole(page, text.encode())
+    raise typer.Exit(found.code)
+
+
 @engines.command()
 def remove(names: NamedReleases) -> None:
     """Delete releases; with the last one of an engine, also the packages that its releases share."""
@@ -76,9 +119,13 @@ def _release(text: str) -> tuple[str, Releases, str]:
     releases = target_of(name).releases
     if releases is None:
         raise UsageError(f"{name}: its releases are not installed by swarden; use pip")
+    if version == LATEST:
+        version = releases.on_index()[-1]
+        text = f"{name}=={version}"
     if not version:
         raise UsageError(
-            f"{name}: which release? Want {name}==VERSION; 'pip index versions {releases.package}' has all"
+            f"{name}: which release? Want {name}==VERSION, or {name}=={LATEST}; "
+            f"'pip index versions {releases.on_index_as}' has all"
         )
     return text, releases, version
 

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from swarden.harness.core.errors import UsageError
@@ -36,11 +37,25 @@ class ReleaseParts:
         self.text = version
         self.torch = importlib.import_module("torch")
         self._parts: dict[str, Any] = {name: _first(root, places) for name, places in parts.items()}
-        self._features = {name: feature.is_in(self) for name, feature in features.items()}
+        self._asked_in_vain: set[str] = set()
+        self._features = {name: self._is_in(feature) for name, feature in features.items()}
 
     def part(self, name: str) -> Any:
         """A class or function of the release; None if the release does not have it."""
-        return self._parts[name]
+        found = self._parts[name]
+        if found is None:
+            self._asked_in_vain.add(name)
+        return found
+
+    def _is_in(self, feature: Feature) -> bool:
+        """Whether the release has a feature; it has none of a part that it does not have."""
+        self._asked_in_vain.clear()
+        try:
+            return feature.is_in(self)
+        except (AttributeError, TypeError):
+            if not self._asked_in_vain:
+                raise
+            return False
 
     def has(self, feature: str) -> bool:
         return self._features[feature]
@@ -50,9 +65,19 @@ PartsT = TypeVar("PartsT", bound=ReleaseParts)
 
 
 class BootedRelease(Generic[PartsT]):
-    """Imports a release of a package by `load`, once; a process can import one release of a package."""
+    """Imports a release of a package by `load`, once; a process can import one release of a package.
 
-    def __init__(self, package: str, load: Callable[[str, Sequence[Path]], PartsT]) -> None:
+    `parts` has the places of each part that its adapter asks for, relative to the package `root`.
+    """
+
+    def __init__(
+        self,
+        package: str,
+        load: Callable[[str, Sequence[Path]], PartsT],
+        root: str = "",
+        parts: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    ) -> None:
+        self.root, self.parts = root or package, parts
         self._package, self._load = package, load
         self._release: PartsT | None = None
 

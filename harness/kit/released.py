@@ -10,7 +10,9 @@ from swarden.harness.core.imports import importing
 from swarden.harness.core.releases import Releases, in_environment
 from swarden.harness.core.sources import hash_of
 from swarden.harness.core.validation import shortened
+from swarden.harness.kit.definitions import Definitions
 from swarden.harness.kit.parts import BootedRelease, PartsT
+from swarden.harness.kit.reads import Adapter
 from swarden.harness.kit.settings import ConfiguredTarget, IfReleaseHas, Settings, declared
 
 
@@ -38,10 +40,25 @@ class ReleasedTarget(ConfiguredTarget, Generic[PartsT]):
         """The hash of the adapter, of swarden, and of the release: of its version, or of the sources of a checkout."""
         found = in_environment(self.releases.package)
         is_checkout = found is not None and found.version == self._release and not found.is_release
-        kinds = [kind for kind in type(self).__mro__ if issubclass(kind, ReleasedTarget)]
-        adapters = {Path(str(sys.modules[kind.__module__].__file__)).parent for kind in kinds}
         checkout = found.folder if found is not None and is_checkout else None
-        return _hash_of(tuple(sorted(adapters)), self._release, checkout)
+        return _hash_of(self._folders, self._release, checkout)
+
+    @property
+    def adapter(self) -> Adapter:
+        """The sources of the adapter, for what they read of a release."""
+        return Adapter(self._folders, self.load.root, self.load.parts, self.contracts)
+
+    @property
+    def _folders(self) -> tuple[Path, ...]:
+        kinds = [kind for kind in type(self).__mro__ if issubclass(kind, ReleasedTarget)]
+        return tuple(sorted({Path(str(sys.modules[kind.__module__].__file__)).parent for kind in kinds}))
+
+    def definitions(self) -> Definitions:
+        """What the sources of this release define, as far as the adapter drives them; nothing is imported."""
+        folders, found = self.releases.folders_of(self._release), in_environment(self.releases.package)
+        if not folders and (found is None or found.version != self._release):
+            raise UsageError(f"{self.process} is not installed; run: {self.install_command(self._release)}")
+        return self.adapter.definitions(folders[0] if folders or found is None else found.folder.parent)
 
     @property
     def process(self) -> str:

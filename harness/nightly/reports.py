@@ -61,30 +61,30 @@ def markdown(night: Night) -> str:
         "",
         f"`{night.command}`, seed {night.seed}, exit code {exit_code_of(night)}.",
         "",
-        *(f"- red: {_plain(reason)}" for reason in red_reasons(night)),
-        *(f"- error: {_plain(error)}" for error in night.errors),
-        *(f"- {_plain(line)}" for line in night.not_ended),
-        *(f"- not deterministic: {_plain(run)}" for one in night.engines for run in one.diverged),
-        *(f"- {one.engine} is not judged: {_plain(one.why_not_judged)}" for one in night.engines if one.why_not_judged),
+        *(f"- red: {plain(reason)}" for reason in red_reasons(night)),
+        *(f"- error: {plain(error)}" for error in night.errors),
+        *(f"- {plain(line)}" for line in night.not_ended),
+        *(f"- not deterministic: {plain(run)}" for one in night.engines for run in one.diverged),
+        *(f"- {one.engine} is not judged: {plain(one.why_not_judged)}" for one in night.engines if one.why_not_judged),
         "",
         f"## {len(failing)} open findings, {len(night.findings) - len(failing)} fixed",
         "",
-        *_table(
+        *table(
             ("status", "engine", "finding", "runs", "replay"), (_row(night, one) for one in _sorted(night.findings))
         ),
         "",
-        *(f"- {one.engine}: {_plain(line)}" for one in night.engines for line in _known_lines(one)),
+        *(f"- {one.engine}: {plain(line)}" for one in night.engines for line in _known_lines(one)),
         "",
         "## Engines",
         "",
-        *_table(
+        *table(
             ("engine", "version", "runs", "engine steps", "steps per CPU second", "failed runs", "probes", "canary"),
             (_engine_row(night, one) for one in night.engines),
         ),
         "",
         "## Phases",
         "",
-        *_table(("phase", "seconds", "result"), ((one.name, f"{one.seconds:.0f}", one.line) for one in night.phases)),
+        *table(("phase", "seconds", "result"), ((one.name, f"{one.seconds:.0f}", one.line) for one in night.phases)),
         "",
     ]
     return "\n".join(lines)
@@ -120,12 +120,12 @@ def _engine_row(night: Night, engine: EngineOfNight) -> Sequence[str]:
     return engine.engine, engine.version, *counts, reached, ", ".join(words) or "has none"
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    found = [f"| {' | '.join(map(_plain, row))} |" for row in rows]
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    found = [f"| {' | '.join(map(plain, row))} |" for row in rows]
     return [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}", *found] if found else ["None."]
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Text in one line that Markdown and HTML do not interpret."""
     return SPECIAL.sub(r"\\\1", " ".join(printable(text).split()))
 

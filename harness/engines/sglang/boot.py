@@ -197,4 +197,4 @@ def _modules(names: tuple[str, ...]) -> list[ModuleType]:
     return [module for name in names if (module := optional(f"sglang.srt.{name}")) is not None]
 
 
-boot = BootedRelease("sglang", _load)
+boot = BootedRelease("sglang", _load, "sglang.srt", PARTS)

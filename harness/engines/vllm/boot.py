@@ -173,4 +173,4 @@ def _load(version: str, folders: Sequence[Path]) -> VllmRelease:
     return release
 
 
-boot = BootedRelease("vllm", _load)
+boot = BootedRelease("vllm", _load, "vllm", PARTS)

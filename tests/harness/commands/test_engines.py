@@ -55,7 +55,7 @@ def test_release_is_installed_once_listed_and_removed(swarden):
     ("line", "told"),
     [
         pytest.param(
-            "engines install tinyserve", "tinyserve: which release? Want tinyserve==VERSION; ", id="no-version"
+            "engines install tinyserve", "tinyserve: which release? Want tinyserve==VERSION, or ", id="no-version"
         ),
         pytest.param(
             "engines install tinyserve==9.9.9", "pip cannot install tinyserve==9.9.9: No matching ", id="unknown"

@@ -1,0 +1,176 @@
+"""swarden backtest: how many bugs of past releases a search finds before the next release fixes them."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from swarden.harness.commands.console import ERR, OUT
+from swarden.harness.commands.engines import install_release
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.files import write_whole
+from swarden.harness.core.registry import target_of
+from swarden.harness.core.releases import Releases, parsed
+from swarden.harness.kit.released import ReleasedTarget
+from swarden.harness.report.wording import counted
+from swarden.harness.search.backtest import Backtest, Budget, Outcome, Pair, pairs_in
+from swarden.harness.search.process import prepare_process
+
+RESULTS = "backtest.json"
+FOLDER = Path(".swarden/backtest")
+CPU_MINUTES = 2.0
+COLUMNS = ("release", "next", "found before its fix", "of these known", "moved", "still there", "not judged")
+
+
+def backtest(
+    engine: Annotated[str, typer.Argument(help="an engine with releases, as sglang")],
+    *,
+    oldest: Annotated[
+        str | None, typer.Option("--from", help="the first release; the oldest that is installed")
+    ] = None,
+    newest: Annotated[str | None, typer.Option("--to", help="the last release; the newest that is installed")] = None,
+    cpu_minutes: Annotated[float, typer.Option(min=0.01, help="CPU time of a search", metavar="MINUTES")] = CPU_MINUTES,
+    runs: Annotated[
+        int | None, typer.Option(min=1, help="end a search after so many runs: then it is deterministic")
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(min=0, help="seed of the search; the next release has the two behind it, too")
+    ] = 0,
+    install: Annotated[
+        bool, typer.Option("--install", help="install each missing release, and remove it after use")
+    ] = False,
+    shipped: Annotated[
+        bool, typer.Option("--shipped", help="only print the table of the results that ship with the engine")
+    ] = False,
+    out: Annotated[Path, typer.Option(help="folder of the logs and the results", metavar="DIR")] = FOLDER,
+) -> None:
+    """For each two successive releases: search the older one, freeze the findings, and replay them on the newer one.
+
+    Releases between which no module that the adapter drives has changed count as one.  A backtest that was interrupted
+    goes on from its files.  The table is printed as Markdown, and the results are in DIR/ENGINE/backtest.json.
+    """
+    releases = _releases_of(engine)
+    if shipped:
+        pairs = list(pairs_in(Path(str(sys.modules[type(target_of(engine)).__module__].__file__)).with_name(RESULTS)))
+        _print_table(engine, pairs)
+        return
+    versions = _versions(releases, oldest, newest, install=install)
+    prepare_process()
+    test = Backtest(engine, out / engine, Budget(seed, 60 * cpu_minutes, runs))
+    searches = f"{1 + len(versions)} to {3 * len(versions)} searches of {cpu_minutes:g} CPU minutes"
+    ERR.print(f"{engine} {versions[0]} to {versions[-1]}: {searches}; shrinking comes on top", markup=False)
+    pairs = []
+    for pair in _pairs(test, releases, versions, install=install):
+        pairs.append(pair)
+        ERR.print(_line(pair), markup=False, soft_wrap=True)
+    write_whole(test.folder / RESULTS, msgspec.json.format(msgspec.json.encode(pairs)) + b"\n")
+    _print_table(engine, pairs)
+
+
+def _print_table(engine: str, pairs: Sequence[Pair]) -> None:
+    for line in table(engine, pairs):
+        OUT.print(line, markup=False, soft_wrap=True)
+
+
+def table(engine: str, pairs: Sequence[Pair]) -> Iterator[str]:
+    """The results as a table in Markdown, with the sum of all pairs below it."""
+    judged = [pair for pair in pairs if not pair.is_same]
+    yield f"| {engine} {' | '.join([*COLUMNS, 'CPU seconds', 'ops'])} |"
+    yield "| --- " * (len(COLUMNS) + 2) + "|"
+    for pair in judged:
+        yield _row([pair.old, pair.new], [pair])
+    yield _row(["all", ""], judged)
+    found = sum(pair.count(Outcome.FOUND) for pair in judged)
+    yield f"\n{engine}: {counted(found, 'bug')} found before the fix, in {counted(len(judged), 'pair')} of releases"
+
+
+def _row(names: Sequence[str], pairs: Sequence[Pair]) -> str:
+    counts = [sum(pair.count(outcome) for pair in pairs) for outcome in Outcome]
+    counts.insert(1, sum(pair.count(Outcome.FOUND, is_known=True) for pair in pairs))
+    cost = f"{sum(pair.cpu_seconds for pair in pairs):.0f}", str(sum(pair.ops for pair in pairs))
+    return f"| {' | '.join([*names, *map(str, counts), *cost])} |"
+
+
+def _line(pair: Pair) -> str:
+    if pair.is_same:
+        return f"{pair.old} to {pair.new}: no module that is driven has changed"
+    counts = ", ".join(f"{pair.count(one)} {one.value}" for one in Outcome if pair.count(one))
+    return f"{pair.old} to {pair.new}: {counts or 'no finding'}, {pair.runs} runs, {pair.cpu_seconds:.0f} CPU s"
+
+
+def _pairs(test: Backtest, releases: Releases, versions: Sequence[str], *, install: bool) -> Iterator[Pair]:
+    """The pairs; a release is installed after the findings of the one before it are frozen."""
+    here = _Installed(test.engine, releases, can_install=install)
+    old = versions[0]
+    try:
+        for new in versions[1:]:
+            pair = test.pair(old, new)
+            if pair is None:
+                here.need(old)
+                release = test.frozen(old, _digest(f"{test.engine}=={old}"))
+                here.need(new)
+                is_same = _digest(f"{test.engine}=={new}") == release.digest
+                pair = test.same(old, new) if is_same else test.judged(release, new)
+            yield pair
+            old = old if pair.is_same else new
+            here.keep(old)
+    finally:
+        here.keep()
+
+
+@dataclass(frozen=True)
+class _Installed:
+    """The releases that were missing and have been installed; at most two at a time."""
+
+    engine: str
+    releases: Releases
+    can_install: bool
+    versions: list[str] = field(default_factory=list)
+
+    def need(self, version: str) -> None:
+        if self.can_install and install_release(f"{self.engine}=={version}", self.releases, version):
+            self.versions.append(version)
+
+    def keep(self, *kept: str) -> None:
+        """Remove the others of those that were missing before."""
+        for version in [one for one in self.versions if one not in kept]:
+            self.releases.remove(version)
+            self.versions.remove(version)
+
+
+def _digest(name: str) -> str:
+    """The hash of the modules that the adapter drives; of a target without a table of them, the version."""
+    target = target_of(name)
+    return target.definitions().digest if isinstance(target, ReleasedTarget) else target.version()
+
+
+def _releases_of(engine: str) -> Releases:
+    releases = target_of(engine).releases
+    if releases is None or "==" in engine:
+        raise UsageError(
+            f"{engine}: want the name of an engine with releases, without a version; see 'swarden engines'"
+        )
+    return releases
+
+
+def _versions(releases: Releases, oldest: str | None, newest: str | None, *, install: bool) -> Sequence[str]:
+    """The releases between the limits, oldest first: those that are installed, or all of the index."""
+    installed = releases.installed()
+    there = sorted({*installed, *(releases.on_index() if install else ())}, key=parsed)
+    for option, version in (("--from", oldest), ("--to", newest)):
+        if version is not None and version not in there:
+            raise UsageError(
+                f"{option} {version}: is not installed; installed are {', '.join(installed) or 'none'}; add --install"
+            )
+    ends = installed or there
+    first, last = parsed(oldest or ends[0]), parsed(newest or ends[-1])
+    between = [version for version in there if first <= parsed(version) <= last]
+    if len(between) < 2:
+        raise UsageError(
+            f"{', '.join(between) or 'no release'}: want at least two releases; add --install, or widen --from and --to"
+        )
+    return between

@@ -1,0 +1,145 @@
+"""swarden engines check: what an adapter reads of a release, beside an older release."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Annotated, Any
+
+import typer
+
+from swarden.harness.commands.console import OUT, print_json
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.exit_codes import ExitCode
+from swarden.harness.core.registry import target_of
+from swarden.harness.core.releases import parsed
+from swarden.harness.kit.reads import BREAKS, MISSING, NEW, Comparison, Difference, Use
+from swarden.harness.kit.released import ReleasedTarget
+from swarden.harness.kit.settings import IfReleaseHas, declared
+from swarden.harness.report.wording import counted
+
+MOST_SHOWN = 3  # definitions, and places of the adapter, in a line
+Release = Annotated[str, typer.Argument(help="a release that is installed, as sglang==0.5.23", metavar="NAME==VERSION")]
+Against = Annotated[
+    str | None, typer.Option(help="the release to compare it with; the newest older one that is installed")
+]
+
+
+def check(
+    name: Release,
+    *,
+    against: Against = None,
+    table: Annotated[bool, typer.Option("--table", help="print what the adapter reads and wraps")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object on standard output")] = False,
+) -> None:
+    """Compare what the adapter reads and wraps of a release with an older release; nothing is imported.
+
+    The exit code is 5 if something that the adapter reads is missing, has moved, or has another signature.
+    """
+    target = released(name)
+    comparison = compared(target, against)
+    figures = figures_of(target, comparison)
+    if as_json:
+        print_json(figures | ({"table": _rows(comparison.table)} if table else {}))
+    else:
+        for line in (*(_table_lines(comparison) if table else ()), *lines_of(target, comparison)):
+            OUT.print(line, markup=False, soft_wrap=True)
+    raise typer.Exit(ExitCode.RED if any(one.kind in BREAKS for one in comparison.differences) else ExitCode.CLEAN)
+
+
+def released(name: str) -> ReleasedTarget[Any]:
+    """The target of a release; raises UsageError if its engine has none that swarden installs."""
+    target = target_of(name)
+    if not isinstance(target, ReleasedTarget):
+        raise UsageError(f"{name}: its target is no ReleasedTarget, and declares no parts; see 'swarden engines'")
+    return target
+
+
+def compared(target: ReleasedTarget[Any], against: str | None = None) -> Comparison:
+    """A release beside another one, by default the newest older one that is installed."""
+    older = [one for one in target.releases.installed() if parsed(one) < parsed(target.version())]
+    if against is None and not older:
+        want = f"run: swarden engines install {target.name}==VERSION of the release that worked before"
+        raise UsageError(f"{target.process}: no older release is installed to compare it with; {want}")
+    old = released(f"{target.name}=={against or older[-1]}")
+    return Comparison(target.adapter, old.definitions(), target.definitions(), old.version())
+
+
+def figures_of(target: ReleasedTarget[Any], comparison: Comparison) -> dict[str, Any]:
+    """The comparison for scripts."""
+    return {
+        "engine": target.name,
+        "version": target.version(),
+        "against": comparison.version,
+        "names": len(comparison.table),
+        "modules": len(comparison.new.modules),
+        "digest": comparison.new.digest,
+        "differences": [
+            {
+                "kind": one.kind,
+                "what": one.what,
+                "now": list(one.now),
+                "uses": [str(use) for use in one.uses],
+                "laws": list(one.laws),
+                "settings": _settings(target, one),
+            }
+            for one in comparison.differences
+        ],
+    }
+
+
+def lines_of(target: ReleasedTarget[Any], comparison: Comparison) -> Iterator[str]:
+    """A line for each name that differs, and what the differences make not applicable."""
+    names, modules = counted(len(comparison.table), "name"), counted(len(comparison.new.modules), "module")
+    yield f"{target.process}, beside {comparison.version}: the adapter reads {names} of {modules}"
+    differences = [one for one in comparison.differences if one.kind != NEW]
+    for (kind, _), group in groupby(differences, key=lambda one: (one.kind, one.name)):
+        same = list(group)
+        yield f"{kind:<10}{_text_of(same)}"
+        if kind == MISSING and (settings := _settings(target, same[0])):
+            yield f"{'':<10}not drawn without it: {', '.join(settings)}"
+        if laws := list(dict.fromkeys(law for one in same for law in one.laws)):
+            yield f"{'':<10}not applicable where it cannot be read: {', '.join(laws)}"
+    for place, fresh in _new_names(comparison).items():
+        yield f"{NEW:<10}{place}: {', '.join(fresh)}"
+    counts = {kind: len({one.name for one in comparison.differences if one.kind == kind}) for kind in (*BREAKS, NEW)}
+    told = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+    yield f"{told}; the adapter does not read what is new" if counts[NEW] else told or "no difference"
+
+
+def _new_names(comparison: Comparison) -> Mapping[str, Sequence[str]]:
+    """What is new, by the class that has it; classes by their module."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for one in comparison.differences:
+        if one.kind == NEW:
+            place = one.what.partition("(")[0]
+            found[place.removesuffix(one.name).rstrip(".:")].append(one.what.removeprefix(place.removesuffix(one.name)))
+    return dict(sorted(found.items()))
+
+
+def _text_of(same: Sequence[Difference]) -> str:
+    first, more = same[0], len(same) - 1
+    text = first.what + (f" and {more} more of this name" if more else "")
+    text += f"; now {_some(first.now)}" if first.now else ""
+    return text + (f"; used at {_some(list(map(str, first.uses)))}" if first.uses else "")
+
+
+def _some(texts: Sequence[str]) -> str:
+    more = len(texts) - MOST_SHOWN
+    return ", ".join(texts[:MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def _settings(target: ReleasedTarget[Any], one: Difference) -> list[str]:
+    """The settings of the target that a release without a part does not have."""
+    needed = declared(target.config_type, IfReleaseHas)
+    return [name for name, (feature,) in needed.items() if feature in one.features]
+
+
+def _rows(table: Mapping[str, Sequence[Use]]) -> dict[str, list[dict[str, Any]]]:
+    return {name: [use._asdict() for use in uses] for name, uses in sorted(table.items())}
+
+
+def _table_lines(comparison: Comparison) -> Iterator[str]:
+    for name, uses in sorted(comparison.table.items()):
+        how = "/".join(dict.fromkeys(use.how for use in uses))
+        places = dict.fromkeys(one.owner or one.module for one in comparison.new.by_name.get(name, ()))
+        yield f"{name} ({how}): of {_some(list(places)) or 'an older release'}; at {_some(list(map(str, uses)))}"

@@ -1,0 +1,187 @@
+"""swarden engines try: a release installed, compared, fuzzed, and the known op-logs replayed on it, as one page."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from swarden.harness.commands.campaigns import CampaignLimits, ended_campaigns
+from swarden.harness.commands.console import ERR
+from swarden.harness.commands.events import EventLines
+from swarden.harness.commands.release_day import lines_of, released
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.exit_codes import ExitCode, worst
+from swarden.harness.core.fingerprint import slug
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.releases import parsed
+from swarden.harness.core.replay import Verdict
+from swarden.harness.kit.reads import NEW, Comparison
+from swarden.harness.kit.released import ReleasedTarget
+from swarden.harness.nightly.replaying import logs_of
+from swarden.harness.nightly.reports import plain, table
+from swarden.harness.report.wording import counted
+from swarden.harness.search.archive import Archive
+from swarden.harness.search.campaign import Plan
+from swarden.harness.search.outcome import Outcome
+from swarden.harness.search.profiles import PROFILES, SHRINK_SECONDS
+from swarden.harness.search.workers import WorkerGroup
+
+LEAK = ("unit_has_one_owner", "leaked")  # the law and the code of a unit that is neither free nor owned
+SEED = 0  # of both campaigns
+STEP_SECONDS = 60.0
+FAILS, PASSES = "fails", "passes"
+FAILURE = ("failure", "op-log")  # the heads of a table
+
+
+class Campaigns(NamedTuple):
+    """The length of the campaign on each release, its workers, and the folder of the findings."""
+
+    seconds: float
+    workers: int
+    out: Path
+
+
+class Trial(NamedTuple):
+    """A release under a short campaign and under the known op-logs.
+
+    `outcome` is None, and `why_broken` says why, if the release cannot be driven.  `logs` has for each log how it ends:
+    FAILS, PASSES, or why it cannot be run.
+    """
+
+    outcome: Outcome | None
+    why_broken: Sequence[str]
+    logs: Mapping[str, str]
+
+    @property
+    def fingerprints(self) -> set[str]:
+        return {one.fingerprint for one in self.outcome.findings if one.is_confirmed} if self.outcome else set()
+
+    @property
+    def evaluated(self) -> set[str]:
+        return (
+            {name for name, count in self.outcome.result.tallies.evaluated.items() if count} if self.outcome else set()
+        )
+
+
+class Page:
+    """What a release does beside an older one: works, not applicable, broken, newly failing, newly passing."""
+
+    def __init__(self, target: ReleasedTarget[Any], comparison: Comparison, old: Trial, new: Trial) -> None:
+        self._target, self._comparison, self._old, self._new = target, comparison, old, new
+
+    @cached_property
+    def newly_failing(self) -> Sequence[tuple[str, str]]:
+        """The findings and the logs that fail only on this release, each with its place or its story."""
+        found = [one for one in self._new.outcome.findings if one.is_confirmed] if self._new.outcome else []
+        of_campaign = [
+            (one.fingerprint, str(one.path)) for one in found if one.fingerprint not in self._old.fingerprints
+        ]
+        return [*of_campaign, *((f"passes on {self._comparison.version}", log) for log in self._changed(PASSES, FAILS))]
+
+    @cached_property
+    def unknown_owners(self) -> Sequence[tuple[str, str]]:
+        """Those that can be units of a pool or of an owner that the adapter does not know yet."""
+        return [one for one in self.newly_failing if self._is_untried and set(LEAK) <= {*one[0].split("/")}]
+
+    @property
+    def code(self) -> ExitCode:
+        codes = [ExitCode.MISUSE] * bool(self._new.why_broken)
+        return worst([*codes, ExitCode.VIOLATED] if len(self.newly_failing) > len(self.unknown_owners) else codes)
+
+    def lines(self) -> Iterator[str]:
+        """The page as Markdown."""
+        yield f"# {self._target.name} {self._target.version()}, beside {self._comparison.version}"
+        for title, lines in self._sections().items():
+            yield from ("", f"## {title}", "", *(lines or ["None."]))
+
+    def _sections(self) -> Mapping[str, Sequence[str]]:
+        failing = [one for one in self.newly_failing if one not in self.unknown_owners]
+        unknown = [
+            "A unit that is neither free nor owned: in a release that was not tried before its owner can be new."
+        ]
+        return {
+            "Works": self._works(),
+            "Not applicable": self._not_applicable(),
+            "Broken": [f"- {plain(why)}" for why in self._new.why_broken],
+            "Newly failing": table(FAILURE, failing),
+            **({"Unknown owners": [*unknown, "", *table(FAILURE, self.unknown_owners)]} if self.unknown_owners else {}),
+            "Newly passing": table(("op-log",), [[log] for log in self._changed(FAILS, PASSES)]),
+            "What the adapter reads": ["```", *lines_of(self._target, self._comparison), "```"],
+        }
+
+    def _works(self) -> list[str]:
+        outcome, logs = self._new.outcome, [one for one in self._new.logs.values() if one in (PASSES, FAILS)]
+        if outcome is None:
+            return []
+        tallies = outcome.result.tallies
+        laws, runs = counted(len(self._new.evaluated), "law"), counted(tallies.runs, "run")
+        return [
+            f"- {laws} in {runs} and {counted(tallies.steps, 'step')}",
+            f"- {counted(len(logs), 'known op-log')} can be run",
+            *(f"- {plain(line)}" for line in outcome.causes),
+        ]
+
+    def _not_applicable(self) -> list[str]:
+        before = self._comparison.version
+        missing = sorted(self._old.evaluated - self._new.evaluated)
+        cannot = {log: why for log, why in self._new.logs.items() if why not in (PASSES, FAILS)}
+        return [
+            *(f"- {name}: was evaluated on {before}, and not here" for name in missing),
+            *(f"- {plain(f'{log}: {why}')}" for log, why in cannot.items()),
+        ]
+
+    @property
+    def _is_untried(self) -> bool:
+        """Whether the release is newer than those on which known bugs were tried, and has what the adapter does not."""
+        tried = [parsed(bug.tried) for bug in self._target.known_bugs().values()]
+        is_newer = parsed(self._target.version()) > max(tried, default=())
+        return is_newer and any(one.kind == NEW for one in self._comparison.differences)
+
+    def _changed(self, before: str, after: str) -> Sequence[str]:
+        old, new = self._old.logs, self._new.logs
+        return [log for log, end in new.items() if end == after and old.get(log) == before]
+
+
+def trial_of(name: str, logs: Mapping[str, Path], plan: Plan) -> Trial:
+    """A campaign on a release, and the logs on it."""
+    try:
+        with ended_campaigns([plan], CampaignLimits(STEP_SECONDS, SHRINK_SECONDS), EventLines(None)) as [campaign]:
+            outcome = campaign.outcome(f"swarden fuzz --engine {name} --seed {plan.seed}")
+    except UsageError as error:
+        return Trial(None, [str(error)], {})
+    why_broken = [*outcome.result.target_faults.values(), *outcome.result.unexplained_deaths]
+    with WorkerGroup(1, None, hang_seconds=STEP_SECONDS) as group:
+        return Trial(outcome, why_broken, {label: _end_of(group, name, path) for label, path in logs.items()})
+
+
+def _end_of(group: WorkerGroup, name: str, path: Path) -> str:
+    try:
+        log = OpLog.load(path, engine=name)
+        replays = group.replay(OpLog(log.header, log.ops), 1)
+    except UsageError as error:
+        return str(error)
+    return PASSES if replays.verdict is Verdict.FIXED else FAILS
+
+
+def known_logs(target: ReleasedTarget[Any], archive: Path | None) -> dict[str, Path]:
+    """The op-logs of the known bugs of a target, and of the findings of an archive."""
+    of_bugs = {path.name: path for bug in target.known_bugs().values() for path in bug.oplogs}
+    if archive is None:
+        return of_bugs
+    errors: list[str] = []
+    found = {one.name: logs_of(one)[0] for one in Archive(archive).findings(errors) if one.engine == target.name}
+    for error in errors:
+        ERR.print(error, markup=False)
+    return of_bugs | found
+
+
+def tried(target: ReleasedTarget[Any], comparison: Comparison, campaigns: Campaigns, archive: Path | None) -> Page:
+    """The page of a release beside an older one; an `archive` has further op-logs."""
+    trials = []
+    for version in (comparison.version, target.version()):
+        name = f"{target.name}=={version}"
+        folder = campaigns.out / slug(name)
+        folder.mkdir(parents=True, exist_ok=True)
+        plan = Plan(name, PROFILES["smoke"], SEED, campaigns.seconds, out=folder, workers=campaigns.workers)
+        trials.append(trial_of(name, known_logs(released(name), archive), plan))
+    return Page(target, comparison, *trials)

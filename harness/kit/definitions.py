@@ -1,0 +1,196 @@
+"""What the sources of a release define, read without an import: modules, classes, functions, and their attributes."""
+
+import ast
+import hashlib
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+from swarden.harness.core.errors import UsageError
+
+CLASS, FUNCTION = "class", "function"
+ATTRIBUTE = "attribute"  # of a class, or that a method sets on its object; also the member of an enumeration
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class Definition(NamedTuple):
+    """A name that a module or a class defines; `form` is the signature of a function, the bases of a class."""
+
+    module: str
+    qualified: str
+    kind: str
+    form: str
+    line: int
+
+    @property
+    def owner(self) -> str:
+        return self.qualified.rpartition(".")[0]
+
+    @property
+    def name(self) -> str:
+        return self.qualified.rpartition(".")[2]
+
+    def __str__(self) -> str:
+        return f"{self.module}:{self.qualified}{self.form if self.kind != ATTRIBUTE else ''}"
+
+
+@dataclass(frozen=True)
+class Definitions:
+    """The driven modules of a release: those of `places`, and what they import from the packages of these modules.
+
+    A place is a module, or "module:attribute", relative to `root`, which is a package in `folder`; names of other
+    things are passed over.
+    """
+
+    folder: Path
+    root: str
+    places: Sequence[str]
+
+    @cached_property
+    def modules(self) -> Mapping[str, ast.Module]:
+        """By their names relative to the root."""
+        named = {self.module_of(place) for place in self.places}
+        packages = {self._package_of(name) for name in named} - {""}
+        found = {name: tree for name in named if (tree := self._parsed(name)) is not None}
+        imported = {one for name, tree in found.items() for one in self._imported(name, tree)} - {*found}
+        for name in imported:
+            if self._package_of(name) in packages and (tree := self._parsed(name)) is not None:
+                found[name] = tree
+        return dict(sorted(found.items()))
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Sequence[Definition]]:
+        found: dict[str, list[Definition]] = defaultdict(list)
+        for module, tree in self.modules.items():
+            for one in defined(module, tree.body):
+                found[one.name].append(one)
+        return found
+
+    @cached_property
+    def classes(self) -> Mapping[str, Sequence[str]]:
+        """By the name of each class, the names of its bases, and of theirs."""
+        bases: dict[str, set[str]] = defaultdict(set)
+        for one in chain.from_iterable(self.by_name.values()):
+            if one.kind == CLASS:
+                bases[one.name] |= {base.rpartition(".")[2] for base in re.split(r"[(), ]+|\[.*?\]", one.form)} - {""}
+        return {name: sorted(_closure(name, bases) - {name}) for name in bases}
+
+    @cached_property
+    def digest(self) -> str:
+        """The hash of the driven modules, without their comments and layout."""
+        text = "\n".join(f"{name} {ast.dump(tree)}" for name, tree in self.modules.items())
+        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+    def has(self, place: str) -> bool:
+        """Whether this place exists; a name that a module imports from elsewhere, or makes at run time, does too."""
+        module, _, attribute = place.partition(":")
+        tree = self._parsed(module)
+        is_module = self._path(f"{module}.{attribute}") is not None
+        return tree is not None and (not attribute or is_module or attribute in _bound(tree))
+
+    def names(self, text: str) -> bool:
+        """Whether a dotted name is a module, or one of a module or a class in a module."""
+        if ":" in text or self._path(text) is not None:
+            return self.has(text)
+        owner = text.rpartition(".")[0]
+        module = owner if self._path(owner) is not None else owner.rpartition(".")[0]
+        qualified = text.removeprefix(f"{module}.")
+        tree = self._parsed(module) if module else None
+        return tree is not None and any(one.qualified == qualified for one in defined(module, tree.body))
+
+    def module_of(self, place: str) -> str:
+        """The module of a place, or of a dotted name in it; else the name itself."""
+        module = place.partition(":")[0]
+        outer = [module.rsplit(".", count)[0] for count in range(3)]
+        return next((one for one in outer if self._path(one) is not None), module)
+
+    def _path(self, module: str) -> Path | None:
+        base = self.folder.joinpath(*self.root.split("."), *filter(None, module.split(".")))
+        return next((path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()), None)
+
+    def _package_of(self, module: str) -> str:
+        path = self._path(module)
+        return module if path is not None and path.name == "__init__.py" else module.rpartition(".")[0]
+
+    def _parsed(self, module: str) -> ast.Module | None:
+        path = self._path(module)
+        try:
+            return None if path is None else _parsed(path)
+        except SyntaxError as error:
+            raise UsageError(f"{path}: line {error.lineno}: {error.msg}; is it of another Python?") from error
+
+    def _imported(self, module: str, tree: ast.Module) -> Iterator[str]:
+        here = f"{self.root}.{self._package_of(module)}".rstrip(".").split(".")
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.ImportFrom):
+                continue
+            start = here[: len(here) - node.level + 1] if node.level else []
+            full = ".".join([*start, *filter(None, [node.module])])
+            for name in (full, *(f"{full}.{alias.name}" for alias in node.names)):
+                if name.startswith(f"{self.root}."):
+                    yield name.removeprefix(f"{self.root}.")
+
+
+@cache
+def _parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_bytes())
+
+
+@cache
+def _bound(tree: ast.Module) -> frozenset[str]:
+    """The names that a module binds, also by imports, and those in its texts: of __all__, or of lazy imports."""
+    names = {one.name for one in defined("", tree.body) if not one.owner}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom | ast.Import):
+            names |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            names.add(node.value)
+    return frozenset(names)
+
+
+def defined(module: str, body: Iterable[ast.stmt], owner: str = "") -> Iterator[Definition]:
+    """What these statements define; `owner` is the class around them, with a dot behind it."""
+    for node in body:
+        if isinstance(node, ast.If | ast.Try):
+            yield from defined(module, [*node.body, *node.orelse, *getattr(node, "finalbody", ())], owner)
+        elif isinstance(node, ast.ClassDef):
+            bases = ", ".join(map(ast.unparse, node.bases))
+            yield Definition(module, f"{owner}{node.name}", CLASS, f"({bases})" if bases else "", node.lineno)
+            yield from defined(module, node.body, f"{owner}{node.name}.")
+        elif isinstance(node, Function):
+            yield Definition(module, f"{owner}{node.name}", FUNCTION, _signature(node), node.lineno)
+            if owner:
+                yield from _set_on_self(module, node, owner)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            for target in targets:
+                if isinstance(target, ast.Name):
+                    yield Definition(module, f"{owner}{target.id}", ATTRIBUTE, "", node.lineno)
+
+
+def _set_on_self(module: str, function: Function, owner: str) -> Iterator[Definition]:
+    for node in ast.walk(function):
+        match node:
+            case ast.Attribute(value=ast.Name(id="self"), ctx=ast.Store()):
+                yield Definition(module, f"{owner}{node.attr}", ATTRIBUTE, "", node.lineno)
+
+
+def _signature(function: Function) -> str:
+    arguments = function.args
+    for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
+        one.annotation = None
+    return f"({ast.unparse(arguments)})"
+
+
+def _closure(name: str, bases: Mapping[str, Iterable[str]]) -> set[str]:
+    found, waiting = set(), [name]
+    while waiting:
+        if (one := waiting.pop()) not in found:
+            found.add(one)
+            waiting += bases.get(one, ())
+    return found

