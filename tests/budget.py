@@ -25,6 +25,7 @@ LINES: Mapping[str, int] = {
     "harness/engines/own/content": 360,
     "harness/engines/own/mutants": 2_100,
     "harness/engines/sglang": 3_420,
+    "harness/engines/transformers": 0,
     "harness/engines/vllm": 2_520,
     "harness/engines/vllm_cpu": 0,
     "harness/kit": 240,
@@ -125,6 +126,9 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (80, "KV events as a router reads them"),
         (60, "the pages that a transfer awaits, and the messages of a pair that were read"),
     ],
+    "harness/engines/transformers": [
+        (860, "the continuous batching of transformers behind the port, without its model")
+    ],
     "harness/engines/vllm": [
         (20, "adapters and prompt log-probabilities as options of a request"),
         (20, "blocks that are held outside the engine"),
@@ -160,6 +164,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (10, "what a transfer awaits, and what was delivered"),
         (40, "copies that write over what the cache has"),
         (10, "requests that are taken back while passes are in flight"),
+        (20, "memory that moves between groups of layers, rings, requests that wait with their KV"),
     ],
     "invariants/contracts": [
         (60, "what ended requests leave in the cache, also of their last step"),
@@ -186,6 +191,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "leaves that no prompt can match"),
         (80, "transfers await only what is sent"),
         (10, "requests that are taken back while passes are in flight"),
+        (20, "memory that moves between groups of layers, rings, requests that wait with their KV"),
     ],
     "tests": [
         (20, "the outbox has the client of a server where no program shows a bug"),
