@@ -75,6 +75,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (260, "the branches by which an engine leaves a request out of a step, with the numbers of their conditions"),
         (20, "a patch that a defined function cannot have is refused, and planting is all or nothing"),
         (20, "an op-log with fixes runs on releases that do not have their bugs"),
+        (50, "requests with several sequences"),
     ],
     "harness/report": [
         (120, "the document of a known bug, for readers who do not know swarden, and the tables of an engine's"),
@@ -127,7 +128,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (60, "the pages that a transfer awaits, and the messages of a pair that were read"),
     ],
     "harness/engines/transformers": [
-        (860, "the continuous batching of transformers behind the port, without its model")
+        (880, "the continuous batching of transformers behind the port, without its model")
     ],
     "harness/engines/vllm": [
         (20, "adapters and prompt log-probabilities as options of a request"),

@@ -1,6 +1,7 @@
 """A release of transformers behind EnginePort: its continuous batching, but not its thread and the model."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import swarden.invariants.events as seen
@@ -37,16 +38,18 @@ DRAFTS = names_of([seen.Proposed, seen.Verified])
 class TransformersEngine(EnginePort):
     """One batch processor; a step is one turn of the loop of its manager."""
 
+    forks = True
+
     def __init__(self, release: TransformersRelease, config: TransformersConfig) -> None:
         self.log = EventLog(code=CODE)
         self.faults = FaultPlan(CLIENT_FAULTS, on_fire=lambda fault: self.log.notice(seen.Fired(fault)))
-        self._config = config
         model = TagLayers(release.torch, config, release.part("LogitsProcessorList"), self._read)
         self.core = build(release, config, model)
         longest = min(config.max_context_len, release.part("longest")(self.core.cache) + 1)
         self._requests = TransformersRequests(self.core, longest, self.log.notice)
         self._capture = TransformersCapture(config, self.core, self._requests, self.log.notice)
         self._passes = Passes[Entry]()
+        self._begun: dict[Any, Pass[Entry]] = {}  # by the release's object for the first request
         self._steps, self._has_begun = 0, not config.asynchronous
         self._follow()
         unreported = DRAFTS if config.asynchronous else DRAFTS | names_of([seen.Discarded])
@@ -54,7 +57,7 @@ class TransformersEngine(EnginePort):
         self._after = self._found()
 
     def reference(self) -> reference.Reference:
-        return reference.Reference(tags.VOCABULARY, self._config.windows)
+        return reference.Reference(tags.VOCABULARY, tuple([component.window for component in self._capture.components]))
 
     @property
     def has_work(self) -> bool:
@@ -65,7 +68,7 @@ class TransformersEngine(EnginePort):
 
     def abort(self, request_id: int) -> None:
         if request_id in self._requests:
-            self.core.manager.cancel_request(str(request_id))
+            self.core.manager.cancel_request(self._requests.live[request_id].rid)
 
     def step(self) -> Sequence[Streamed]:
         self._steps += 1
@@ -104,6 +107,7 @@ class TransformersEngine(EnginePort):
         for allocator in core.allocators:
             record_calls(allocator, "allocate_cache_to_request", self._allocate)
             record_calls(allocator, "acquire_prefix_blocks", self._acquire)
+            record_calls(allocator, "fork_blocks", partial(self._fork, allocator.index))
             for name in ("free_blocks", "mark_complete_blocks"):
                 record_calls(allocator, name, self._for_a_request)
 
@@ -126,6 +130,13 @@ class TransformersEngine(EnginePort):
         self._requests.admit(number_of(rid), prefix_len)
         original(rid, prefix_len, blocks)
 
+    def _fork(self, group: int, original: Callable[..., Any], rid: str, child: str, past_length: int) -> Any:
+        number, pools = number_of(child), self._capture.pools[0]
+        self._requests.admit(number, past_length)
+        copied, new = self._working_for(child, original, rid, child, past_length)
+        self.log.notice(seen.CopiedIn(pools.names[group], tuple(pools.units(group, new)), Owner(REQUEST_KIND, number)))
+        return copied, new
+
     def _cancel(self, original: Callable[..., Any]) -> Any:
         rids = sorted(self.core.scheduler._requests_to_cancel)
         states = original()
@@ -146,21 +157,22 @@ class TransformersEngine(EnginePort):
 
     def _prepare(self, original: Callable[..., Any], **kwargs: Any) -> None:
         """Launch a pass: from here on, the loop computes it without a further decision."""
-        entries = [self._entry(one) for one in kwargs["requests_in_batch"]]
+        batch = kwargs["requests_in_batch"]
+        entries = [self._entry(one) for one in batch if one.query_length]  # others only wait for their fork
         original(**kwargs)
         one = self._passes.launch(entries)
+        self._begun[batch[0]] = one
         self.log.notice(one.launched())
-        for request, start, end, _, tables, *_ in entries:
+        for request, start, end, _, tables, _ in entries:
             for group, (component, table) in enumerate(zip(self._capture.components, tables, strict=True)):
-                if start < end:
-                    units = self._capture.units_from(group, table, start, end)
-                    self.log.notice(seen.Written(one.launch, request, component.pool, start, end, units, group))
+                units = self._capture.units_from(group, table, start, end)
+                self.log.notice(seen.Written(one.launch, request, component.pool, start, end, units, group))
 
     def _entry(self, one: Any) -> Entry:
         number, start = number_of(one.state.request_id), one.state.position_offset
         request = self._requests.live.get(number)
         run = request.run if request is not None else -1
-        return Entry(number, start, start + one.query_length, run, self._capture.tables(one.state.request_id), one)
+        return Entry(number, start, start + one.query_length, run, self._capture.tables(one.state.request_id))
 
     def _read(self, index: int, group: int, read: ReadTags) -> None:
         one, pool = self._passes.in_flight[-1], self._capture.components[group].pool
@@ -170,9 +182,9 @@ class TransformersEngine(EnginePort):
     def _complete(self, original: Callable[..., Any]) -> Any:
         """The loop asks for the result of a pass; one whose results are not used can have completed before."""
         found = original()
-        for one in list(self._passes.in_flight):
-            if found[0] and one.entries[0].future is found[0][0]:
-                self._end(one)
+        one = self._begun.pop(found[0][0]) if found[0] else None
+        if one in self._passes.in_flight:
+            self._end(one)
         return found
 
     def _complete_unused(self) -> None:

@@ -77,7 +77,8 @@ class TransformersConfig(Settings, frozen=True):
     @property
     def shape(self) -> Shape:
         pools: Sequence[Pool] = [Pool("blocks", self.num_blocks, window) for window in self.windows]
-        return Shape(self.page_size, pools, self.chunk_len, self.max_running_requests, self.max_context_len)
+        sizes = (self.page_size, pools, self.chunk_len, self.max_running_requests, self.max_context_len)
+        return Shape(*sizes, options=("sequences",))
 
 
 def random_config(draw: Draw) -> TransformersConfig:

@@ -11,7 +11,7 @@ from swarden.harness.kit.tags import SALT, VOCABULARY, ReadTags, chain, token_af
 from swarden.invariants.reference import TAG_MASK, namespace_tag
 
 TOKEN_SPAN = 1 << 20  # the first token of a prompt has its namespace in the bits above: the releases have no cache salt
-Reads = Callable[[int, int, ReadTags], None]  # the index of the entry, that of the group, what its layers have read
+Reads = Callable[[int, int, ReadTags], None]  # the index of an entry with tokens, that of a group, what its layers read
 
 
 def salt_of(layer: int, *, is_value: bool) -> int:
@@ -64,19 +64,19 @@ class TagLayers:
                 tag, new[0] = namespace_tag(new[0] // TOKEN_SPAN), new[0] % TOKEN_SPAN
             tags += chain(tag, new)
         reads: list[list[ReadTags]] = [[] for _ in entries]
+        with_tokens = [index for index, entry in enumerate(entries) if entry]
         for group, (name, layers) in enumerate(zip(self._names, self._layers, strict=True)):
             seen = self._pass_layers(layers, tags, cache, kwargs)
             ends = kwargs["cu_seq_lens_k"][name].tolist()
-            for index, entry in enumerate(entries):
-                if entry:
-                    end = positions[entry.stop - 1] + 1
-                    known = seen[ends[index] : ends[index + 1]]
-                    reads[index].append(ReadTags(self._windows[group], end - len(known), known))
-                    self._on_read(index, group, reads[index][-1])
+            for place, index in enumerate(with_tokens):
+                end = positions[entries[index].stop - 1] + 1
+                known = seen[ends[index] : ends[index + 1]]
+                reads[index].append(ReadTags(self._windows[group], end - len(known), known))
+                self._on_read(place, group, reads[index][-1])
         logits = self._torch.zeros((1, len(tokens), VOCABULARY))
-        for entry, of_entry in zip(entries, reads, strict=True):
-            if entry:
-                logits[0, entry.stop - 1, token_after(of_entry, positions[entry.stop - 1] + 1)] = 1
+        for index in with_tokens:
+            last = entries[index].stop - 1
+            logits[0, last, token_after(reads[index], positions[last] + 1)] = 1
         return SimpleNamespace(logits=logits)
 
     def _tags_before(self, entries: Sequence[range], positions: Sequence[int], cache: Any, kwargs: Any) -> list[int]:

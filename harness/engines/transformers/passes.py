@@ -1,11 +1,11 @@
 """The part of a launched pass that belongs to one request."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 
 class Entry(NamedTuple):
-    """Positions [start, end) of a request, its tables by group of layers, and the release's object for the entry.
+    """Positions [start, end) of a request, and its tables by group of layers.
 
     The result counts while the request has the same `run`: the number of its retractions.
     """
@@ -15,7 +15,6 @@ class Entry(NamedTuple):
     end: int
     run: int
     tables: Sequence[Sequence[int]]
-    future: Any
     drafts: Sequence[int] = ()
 
     @property

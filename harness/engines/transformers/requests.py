@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from swarden.harness.core.port import Submission
-from swarden.harness.engines.transformers.core import Core, number_of
+from swarden.harness.engines.transformers.core import CHILD, Core, number_of
 from swarden.harness.engines.transformers.model import TOKEN_SPAN
 from swarden.harness.engines.transformers.passes import Entry
 from swarden.harness.kit.clients import ClientRequest, Clients
@@ -18,14 +18,23 @@ MOST_NAMESPACES = 1 << 11  # token ids have 31 bits
 
 @dataclass
 class TransformersRequest(ClientRequest):
-    """A request that has not ended; `run` counts its retractions, and it `has_blocks` since it was admitted."""
+    """A sequence that has not ended, of the request with the number `first`.
 
+    `run` counts its retractions, and it `has_blocks` since it was admitted.
+    """
+
+    first: int = 0
     prompt_len: int = 0
     max_new_tokens: int = 0
     stop: Collection[int] = ()
     run: int = 0
     has_blocks: bool = False
     cached_len: int = 0
+
+    @property
+    def rid(self) -> str:
+        """The name by which the release knows it."""
+        return f"{self.first}{CHILD}{self.id - self.first - 1}" if self.id > self.first else str(self.id)
 
 
 class TransformersRequests(Clients[TransformersRequest]):
@@ -36,25 +45,27 @@ class TransformersRequests(Clients[TransformersRequest]):
         self._core, self._longest = core, longest
 
     def submit(self, submission: Submission) -> int:
-        """Queue a request; returns its number."""
-        number, tokens = self.next_id(), list(submission.tokens)
+        """Queue a request; returns its number, behind which its further sequences have theirs."""
+        numbers, tokens = [self.next_id() for _ in range(submission.sequences)], list(submission.tokens)
         is_known = all(token < TOKEN_SPAN for token in tokens) and submission.namespace < MOST_NAMESPACES
         if not tokens or not is_known or len(tokens) + submission.max_new_tokens > self._longest:
-            self.reject(number, submission)
-            return number
-        request = TransformersRequest(number, None, submission.namespace)
-        request.prompt_len, request.max_new_tokens = len(tokens), submission.max_new_tokens
-        request.stop = frozenset(submission.stop)
-        self.add(request)
+            for number in numbers:
+                self.reject(number, submission)
+            return numbers[0]
+        for number in numbers:
+            request = self.add(TransformersRequest(number, None, submission.namespace, first=numbers[0]))
+            request.prompt_len, request.max_new_tokens = len(tokens), submission.max_new_tokens
+            request.stop = frozenset(submission.stop)
         tokens[0] += TOKEN_SPAN * submission.namespace
+        self._core.manager.num_return_sequences = submission.sequences  # here, each request has its own number
         self._core.manager.add_request(
             tokens,
-            request_id=str(number),
+            request_id=str(numbers[0]),
             max_new_tokens=submission.max_new_tokens,
             streaming=True,
             eos_token_id=list(submission.stop),
         )
-        return number
+        return numbers[0]
 
     def admit(self, number: int, start: int) -> None:
         """A request gets its first blocks, and continues after [0, start)."""
@@ -106,16 +117,19 @@ class TransformersRequests(Clients[TransformersRequest]):
     def _view(self, request: TransformersRequest, state: Any) -> RequestView:
         return RequestView(
             id=request.id,
-            place=self._place(state),
+            place=self._place(request, state),
             namespace=request.namespace,
             prompt_len=request.prompt_len,
             num_outputs=request.num_streamed if state is None else self.num_outputs(state),
             max_new_tokens=request.max_new_tokens,
         )
 
-    def _place(self, state: Any) -> Place:
+    def _place(self, request: TransformersRequest, state: Any) -> Place:
+        """A further sequence waits in its request until that is forked."""
         if state is None:
-            return Place.WAITING if self._core.manager.input_queue.qsize() else Place.LOST
+            first = self._core.states.get(request.first)
+            is_waiting = self._core.manager.input_queue.qsize() or (first is not None and first.num_children)
+            return Place.WAITING if is_waiting else Place.LOST
         if state.request_id in self._core.scheduler.waiting_requests:
             return Place.SWAPPED if state.is_cpu_offloaded else Place.WAITING
         return Place.CHUNKED if state.status.name == "PREFILLING" else Place.RUNNING
