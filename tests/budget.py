@@ -182,6 +182,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     ],
     "tests/fakes": [(40, "messages of a link that were not read")],
     "tests/invariants": [
+        (100, "memory that moves between groups of layers, rings, requests that wait with their KV"),
         (130, "what ended requests leave in the cache, also behind pages that it replaced, and on the host"),
         (40, "KV that was compared with that first computed for the same tokens"),
         (80, "KV events as a router reads them"),
@@ -211,6 +212,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (80, "op-logs pass with the fix of their bug; releases from the files of the bugs"),
         (40, "servers with groups of layers in other orders"),
         (80, "programs of vLLM show their bugs, and pass without them"),
+        (90, "each part of transformers' continuous batching is driven"),
     ],
     "tests/harness": [
         (20, "late pages of aborted transfers, options of requests"),

@@ -14,6 +14,8 @@ from swarden.invariants.view import ComponentView, Holding, PoolView, RecordView
 
 R1, R2, FULL, RING = Owner("request", 1), Owner("request", 2), Owner(GROUP_KIND, 1), Owner(GROUP_KIND, 2)
 WINDOW = 6  # in two blocks of four slots; the last two slots are never used
+RECORD = RecordView(R1, 0, 0, 8, 8, 8, (0, 0), ((1, 2), (3, 2)), (), 0, 0)
+RUNNING, PARKED = RequestView(1, Place.RUNNING, 0, 8, 0, 9), RequestView(2, Place.SWAPPED, 0, 4, 1, 9)
 # Four sectors, each with two blocks of the full group or one of the ring: full has sector 1, the ring 2 and 3.
 STATE = Snapshot(
     step=1,
@@ -25,11 +27,8 @@ STATE = Snapshot(
         PoolView("sectors", "sector", 4, (4,), (), [Holding(FULL, (1,), False), Holding(RING, (2, 3), False)]),
         PoolView("host full", "block", 2, (2,), (), [Holding(Owner(SWAP_KIND, 2), (1,), False)]),
     ),
-    records=(RecordView(R1, 0, 0, 8, 8, 8, (0, 0), ((1, 2), (3, 2)), (), 0, 0),),
-    requests=(
-        RequestView(1, Place.RUNNING, 0, 8, 0, 9),
-        RequestView(2, Place.SWAPPED, 0, 4, 1, 9),
-    ),
+    records=(RECORD,),
+    requests=(RUNNING, PARKED),
 )
 IDLE = replace(
     STATE,
@@ -56,7 +55,7 @@ def violations(before, after, *events, when=When.STEP):
 
 
 def with_record(**changes):
-    return replace(STATE, records=(STATE.records[0]._replace(**changes),))
+    return replace(STATE, records=(RECORD._replace(**changes),))
 
 
 def with_pool(state, name, **changes):
@@ -118,7 +117,7 @@ def test_law_finds_wrong_memory(after, violation):
 
 @pytest.mark.parametrize("place", [Place.SWAPPED, Place.WAITING])
 def test_request_that_waits_with_its_kv_holds_only_the_copy(place):
-    after = replace(STATE, requests=(STATE.requests[0], STATE.requests[1]._replace(place=place)))
+    after = replace(STATE, requests=(RUNNING, PARKED._replace(place=place)))
 
     assert violations(STATE, after, Retracted(2, 1, ())) == []
 

@@ -14,7 +14,6 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "Manager": (f"{ROOT}.continuous_api:ContinuousBatchingManager",),
     "Processor": (f"{ROOT}.continuous_api:ContinuousBatchProcessor",),
     "AsyncIOs": (f"{ROOT}.input_outputs:ContinuousBatchingAsyncIOs",),
-    "Sectors": (f"{ROOT}.cache_allocators:CachePool",),
     "longest": (f"{ROOT}.model_runner:infer_max_single_request_tokens",),
     "Config": ("generation.configuration_utils:ContinuousBatchingConfig",),
     "GenerationConfig": ("generation.configuration_utils:GenerationConfig",),
@@ -34,8 +33,6 @@ class TransformersRelease(ReleaseParts):
 
     def __init__(self, version: str) -> None:
         super().__init__(version, "transformers", PARTS, {})
-        if self.part("Sectors") is None:
-            raise ImportError(f"transformers {version} has no sectors in its continuous batching; want 5.19.0 or newer")
 
     def make(self, name: str, **arguments: Any) -> Any:
         """An object of a part, from those of the arguments that this release has."""

@@ -4,17 +4,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.errors import InvalidConfig, UsageError
 from swarden.harness.core.faults import CLIENT_FAULTS
 from swarden.harness.core.ops import Abort, Drain, Heal, Inject, Step, Submit
 from swarden.harness.core.port import EnginePort
-from swarden.harness.core.releases import Releases
+from swarden.harness.core.releases import Releases, parsed
 from swarden.harness.core.target import ENGINE, Draw, MachineSpec, Shape
 from swarden.harness.engines.transformers.adapter import CODE, TransformersEngine
 from swarden.harness.engines.transformers.boot import TransformersRelease, boot
 from swarden.harness.engines.transformers.config import TransformersConfig, random_config
 from swarden.harness.kit.released import ReleasedTarget
 
+OLDEST = "5.19.0"
 TRANSFORMERS = Releases(
     package="transformers",
     root=Path(".swarden/engines/transformers"),
@@ -23,7 +24,7 @@ TRANSFORMERS = Releases(
     shared_size="about 30 MB",
     from_environment=("torch",),
     repository="huggingface/transformers",
-    sources="src",
+    sources="src/",
 )
 
 
@@ -37,6 +38,11 @@ class TransformersTarget(ReleasedTarget[TransformersRelease]):
     releases = TRANSFORMERS
     load = boot
     config_type = TransformersConfig
+
+    def check_environment(self) -> None:
+        super().check_environment()
+        if parsed(self._release) < parsed(OLDEST):
+            raise UsageError(f"transformers {self._release}: its continuous batching is driven from {OLDEST} on")
 
     def twins(self, config: Any) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         return {
