@@ -128,7 +128,8 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (60, "the pages that a transfer awaits, and the messages of a pair that were read"),
     ],
     "harness/engines/transformers": [
-        (880, "the continuous batching of transformers behind the port, without its model")
+        (880, "the continuous batching of transformers behind the port, without its model"),
+        (80, "a failing run as a program of transformers alone, with a tiny model"),
     ],
     "harness/engines/vllm": [
         (20, "adapters and prompt log-probabilities as options of a request"),

@@ -1,6 +1,6 @@
 """The continuous batching of Hugging Face transformers as a target, in any release that is installed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +8,13 @@ from swarden.harness.core.errors import InvalidConfig, UsageError
 from swarden.harness.core.faults import CLIENT_FAULTS
 from swarden.harness.core.ops import Abort, Drain, Heal, Inject, Step, Submit
 from swarden.harness.core.port import EnginePort
+from swarden.harness.core.program import PYTEST, SCRIPT, Program
 from swarden.harness.core.releases import Releases, parsed
 from swarden.harness.core.target import ENGINE, Draw, MachineSpec, Shape
 from swarden.harness.engines.transformers.adapter import CODE, TransformersEngine
 from swarden.harness.engines.transformers.boot import TransformersRelease, boot
 from swarden.harness.engines.transformers.config import TransformersConfig, random_config
+from swarden.harness.engines.transformers.program import program_of
 from swarden.harness.kit.released import ReleasedTarget
 
 OLDEST = "5.19.0"
@@ -70,6 +72,9 @@ class TransformersTarget(ReleasedTarget[TransformersRelease]):
                 "max_context_len": shape.max_context_len,
             }
         )
+
+    def programs(self) -> Mapping[str, Callable[[Any], Program]]:
+        return dict.fromkeys((SCRIPT, PYTEST), lambda log: program_of(log, self.booted()))
 
     def build(self, config: Any) -> EnginePort:
         return TransformersEngine(self.booted_for(config), config)
