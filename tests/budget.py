@@ -130,6 +130,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "harness/engines/transformers": [
         (880, "the continuous batching of transformers behind the port, without its model"),
         (80, "a failing run as a program of transformers alone, with a tiny model"),
+        (80, "bugs of the ledger, the sectors, the rings and the index tensors"),
     ],
     "harness/engines/vllm": [
         (20, "adapters and prompt log-probabilities as options of a request"),
@@ -213,7 +214,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (80, "op-logs pass with the fix of their bug; releases from the files of the bugs"),
         (40, "servers with groups of layers in other orders"),
         (80, "programs of vLLM show their bugs, and pass without them"),
-        (90, "each part of transformers' continuous batching is driven"),
+        (100, "each part of transformers' continuous batching is driven"),
     ],
     "tests/harness": [
         (20, "late pages of aborted transfers, options of requests"),

@@ -14,6 +14,7 @@ from swarden.harness.core.target import ENGINE, Draw, MachineSpec, Shape
 from swarden.harness.engines.transformers.adapter import CODE, TransformersEngine
 from swarden.harness.engines.transformers.boot import TransformersRelease, boot
 from swarden.harness.engines.transformers.config import TransformersConfig, random_config
+from swarden.harness.engines.transformers.mutants import MUTANTS
 from swarden.harness.engines.transformers.program import program_of
 from swarden.harness.kit.released import ReleasedTarget
 
@@ -40,6 +41,8 @@ class TransformersTarget(ReleasedTarget[TransformersRelease]):
     releases = TRANSFORMERS
     load = boot
     config_type = TransformersConfig
+    catalog = MUTANTS.all
+    canaries = ("ring-one-slot-off", "last-block-not-freed")
 
     def check_environment(self) -> None:
         super().check_environment()

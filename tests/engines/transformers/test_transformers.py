@@ -1,15 +1,19 @@
 """Releases of transformers run random traffic, and each part of their continuous batching is driven."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from swarden.harness.core.errors import UsageError
+from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.ops import Abort, Recipe, Step, Submit
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.system import EngineSystem
+from swarden.harness.engines.transformers.mutants import MUTANTS
 from swarden.harness.engines.transformers.target import TransformersTarget
+from swarden.harness.mutants.verdict import violated_laws
 from swarden.invariants.events import GROUP_KIND, SWAP_KIND, CopiedIn, FinishReason, Launched, Retracted, Taken
 from swarden.invariants.kinds import Place
 from tests.engines.some_runs import random_runs
@@ -26,6 +30,7 @@ KNOWN = {
     "generation.continuous_batching.model_runner.ModelRunner.compute_batch",
 }
 NEWEST = "5.24.0"
+OPLOGS = Path(__file__).parent / "mutants"
 PROMPT = Submit(recipe=Recipe(stretch=9), max_new_tokens=3)
 FOUR_LONG: list[Any] = [Submit(recipe=Recipe(path=(branch,), stretch=20), max_new_tokens=24) for branch in range(4)]
 SCARCE = {"num_blocks": 12, "max_context_len": 48, "safety_margin": 0.0, "block_sharing": False}
@@ -121,3 +126,16 @@ def test_asynchronous_batch_is_computed_before_the_one_before_it_is_known(on_rel
 
     assert [one.entries for one in events_of(result, Launched)][-1] == ((1, 11, 12),)  # in vain: its request ends
     assert result.outputs == other.outputs
+
+
+def laws_with_and_without(mutant):
+    log = OpLog.load(OPLOGS / f"{mutant}.oplog", engine=f"transformers=={NEWEST}")
+    return violated_laws(log, mutant), violated_laws(log, None)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS.all, ids=lambda mutant: mutant.id)
+def test_planted_bug_is_detected_by_its_laws_and_nothing_fails_without_it(mutant, on_release):
+    planted, healthy = on_release(NEWEST, laws_with_and_without, mutant.id)
+
+    assert set(mutant.caught_by) <= set(planted)
+    assert healthy == []
