@@ -42,8 +42,14 @@ LOAD_KIND = "load"  # a copy from the host to the device
 COPY_JOB_KINDS = frozenset({BACKUP_KIND, LOAD_KIND})
 FENCE_KIND = "fence"  # holds released units and locks until a launch has completed
 NODE_LETTER = "n"
+SWAP_KIND = "host copy"  # has the copy on the host of a request that waits with its KV
+GROUP_KIND = "group"  # a group of layers, which has units of memory that move between the groups
 OUTSIDE_KIND = "pressure"  # takes units of one pool from outside the engine
-OWNER_KINDS = (REQUEST_KIND, SESSION_KIND, HANDOVER_KIND, BACKUP_KIND, LOAD_KIND)  # with ids, beside the tree's nodes
+OWNER_KINDS = (  # with ids, beside the tree's nodes
+    *(REQUEST_KIND, SESSION_KIND, HANDOVER_KIND, BACKUP_KIND, LOAD_KIND),
+    *(SWAP_KIND, GROUP_KIND),
+)
+ABSENT = Owner("absent")  # of a unit whose memory belongs to no pool or to another one, as memory moves between groups
 TREE = Owner(TREE_KIND)
 
 

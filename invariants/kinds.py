@@ -8,6 +8,7 @@ class Place(StrEnum):
 
     WAITING = "waiting"  # in the queue, with no KV of its own
     LOADING = "loading"  # waits for the restore of its KV from the host tier
+    SWAPPED = "waiting with its KV"  # in the queue; the host has a copy, or its units are kept until others need them
     CHUNKED = "chunked"  # a part of its prompt is computed
     RUNNING = "running"
     LINKED = "linked"  # waits for the other engine of a prefill/decode pair

@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from swarden.invariants.derived import Derived, index_of, indexes_by_part
-from swarden.invariants.events import FENCE_KIND, HANDOVER_KIND, REQUEST_KIND, Owner
+from swarden.invariants.events import ABSENT, FENCE_KIND, HANDOVER_KIND, REQUEST_KIND, Owner
 from swarden.invariants.limits import Limits
 
 FREE = Owner("free")
@@ -54,6 +54,8 @@ class PoolView:
     """One pool: its free list in order, its fences, and the units that each owner holds.
 
     `unit` is the noun for its units (page, row, slot, block), and `capacity` their number without the padding unit.
+    If memory moves between the groups of layers, each group has a pool with a unit for all memory that it can get, and
+    ABSENT owns those whose memory it does not have; a further pool has the moving memory, with the group as its owner.
     A cached block that an engine keeps in its free queue is a cached holding here, not free.  List such a
     block as both if it has readers: it is in use and could be taken, which a law reports.
     """
@@ -87,6 +89,10 @@ class PoolView:
         return sum([len(holding.units) for holding in self.holdings if holding.cached])
 
     @Derived
+    def num_absent(self) -> int:
+        return sum([len(holding.units) for holding in self.holdings if holding.owner == ABSENT])
+
+    @Derived
     def held(self) -> list[int]:
         """The units of all holdings."""
         return list(chain.from_iterable(map(_units_of_holding, self.holdings)))
@@ -114,13 +120,24 @@ class ComponentView(NamedTuple):
 
     Components may share a pool.  A component that `has_states` keeps the state after a token, not the KV of each: a
     page holds the state after the last token computed in it, and may be missing.  A token reads the state that the
-    token before it left, so the window is 2.
+    token before it left, so the window is 2.  A component that `is_ring` has only slots for the window: position p is
+    in slot p mod window, and the table of a request has the pages of these slots, all of them private.
     """
 
     pool: str
     window: int | None
     page_size: int
     has_states: bool = False
+    is_ring: bool = False
+
+    def slot_len(self, length: int) -> int:
+        """The slots that a prefix of this length needs."""
+        return min(length, self.window) if self.is_ring and self.window is not None else length
+
+    def page_index(self, position: int) -> int:
+        """The index in the table of a request at which the page of a position is."""
+        slot = position % self.window if self.is_ring and self.window is not None else position
+        return slot // self.page_size
 
 
 class PeerMap(NamedTuple):
@@ -183,7 +200,8 @@ class ReceiptView(NamedTuple):
 
 class RecordView(NamedTuple):
     """The KV of one row: [0, committed_len) is written, passes in flight write up to `launched_len`, and pages are
-    allocated up to `allocated_len`.  `units` has, per component, one unit per page of [0, allocated_len), 0 for none.
+    allocated up to `allocated_len`.  `units` has, per component, one unit per page of [0, allocated_len), 0 for none,
+    or of a ring one per page of its slots.
 
     [0, protected_len) is shared with the tree; `node` is the node in which it ends (0: a root), and `receipt` the id of
     the lock on it.  `frontiers` has, per component, the position below which private pages were freed, 0 if none were:

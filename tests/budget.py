@@ -25,6 +25,7 @@ LINES: Mapping[str, int] = {
     "harness/engines/own/content": 360,
     "harness/engines/own/mutants": 2_100,
     "harness/engines/sglang": 3_420,
+    "harness/engines/transformers": 0,
     "harness/engines/vllm": 2_520,
     "harness/engines/vllm_cpu": 0,
     "harness/engines/server": 0,
@@ -92,6 +93,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "fixes with the numbers of their lines"),
         (20, "a target prepares the process of a single log, too"),
         (20, "moved: the version of an op-log, of harness/commands"),
+        (50, "requests with several sequences"),
     ],
     "harness/report": [
         (120, "the document of a known bug, for readers who do not know swarden, and the tables of an engine's"),
@@ -154,6 +156,11 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (80, "KV events as a router reads them"),
         (60, "the pages that a transfer awaits, and the messages of a pair that were read"),
     ],
+    "harness/engines/transformers": [
+        (880, "the continuous batching of transformers behind the port, without its model"),
+        (80, "a failing run as a program of transformers alone, with a tiny model"),
+        (80, "bugs of the ledger, the sectors, the rings and the index tensors"),
+    ],
     "harness/engines/vllm": [
         (10, "laws that could not fail are named, and not applicable"),
         (20, "adapters and prompt log-probabilities as options of a request"),
@@ -191,6 +198,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (10, "what a transfer awaits, and what was delivered"),
         (40, "copies that write over what the cache has"),
         (10, "requests that are taken back while passes are in flight"),
+        (20, "memory that moves between groups of layers, rings, requests that wait with their KV"),
     ],
     "invariants/contracts": [
         (60, "what ended requests leave in the cache, also of their last step"),
@@ -214,6 +222,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "passes that compute ended requests"),
         (40, "first passes that compute what is cached; laws that an adapter names"),
         (50, "bounds of releases after an abort, uncached requests, write-through beside other copies"),
+        (100, "memory that moves between groups of layers, rings, requests that wait with their KV"),
         (130, "what ended requests leave in the cache, also behind pages that it replaced, and on the host"),
         (40, "KV that was compared with that first computed for the same tokens"),
         (80, "KV events as a router reads them"),
@@ -224,13 +233,14 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "leaves that no prompt can match"),
         (80, "transfers await only what is sent"),
         (10, "requests that are taken back while passes are in flight"),
+        (20, "memory that moves between groups of layers, rings, requests that wait with their KV"),
     ],
     "tests": [
         (20, "the outbox has the client of a server where no program shows a bug"),
         (40, "the documents of known bugs are those of their files"),
         (140, "the stories and the picture in the documents are what is printed; a build as it is published"),
         (50, "the rules of new folders"),
-        (120, "lines of this budget"),
+        (140, "lines of this budget"),
         (100, "the outbox: what can be posted, and what its programs have shown"),
         (40, "documents and the outbox are held to the data, and have nothing of a private bug"),
         (20, "the texts of the outbox around their programs"),
@@ -246,6 +256,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (80, "programs of vLLM show their bugs, and pass without them"),
         (40, "the diff of each fix is applied to its release"),
         (20, "the parts in the sources of releases are those of their import"),
+        (120, "each part of transformers' continuous batching is driven"),
     ],
     "tests/harness": [
         (220, "servers over HTTP: ours in three APIs, planted bugs, servers that misbehave"),

@@ -61,6 +61,9 @@ MAY_IMPORT = {
         *("harness.core", "harness.search", "harness.strict", "harness.kit", "harness.engines.sglang"),
         *("invariants", "hypothesis", "msgspec"),
     ),
+    "harness/engines/transformers": (
+        *("harness.core", "harness.kit", "harness.engines.transformers", "invariants", "msgspec"),
+    ),
     "harness/engines/vllm": (
         *("harness.core", "harness.search", "harness.strict", "harness.kit", "harness.engines.vllm"),
         *("hypothesis", "invariants", "msgspec"),

@@ -18,6 +18,7 @@ MAX_STEPS_PER_OP = 8
 MAX_STEPS = 1 << 20  # of all engines of a run
 MAX_STRETCH = 4096  # tokens per choice of a recipe
 MAX_CHOICES = 256  # of a recipe
+MAX_SEQUENCES = 8  # of a request
 MAX_NUMBER = 2**31 - 1  # of an argument, so that sums of them fit in 64 bits
 MAX_NAMESPACE = (1 << 16) - 1  # the numbers above it are the namespaces of adapters
 MAX_TOKEN_ID = 2**63 - 1

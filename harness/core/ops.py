@@ -13,6 +13,7 @@ from swarden.harness.core.limits import (
     MAX_CHOICES,
     MAX_NAMESPACE,
     MAX_NUMBER,
+    MAX_SEQUENCES,
     MAX_STEPS_PER_OP,
     MAX_STRETCH,
     MAX_TOKEN_ID,
@@ -51,7 +52,8 @@ class Submit(Op, frozen=True, tag="submit"):
 
     With a `seed` a model samples at temperature 1, without one it takes the likeliest token; a stand-in ignores it.
     `adapter` is the LoRA adapter of the model, 0 for none.  An `uncached` request inserts nothing into the prefix
-    cache.  One with `prompt_logprobs` asks for the log-probabilities of its prompt.  An engine ignores what it lacks.
+    cache.  One with `prompt_logprobs` asks for the log-probabilities of its prompt.  One with several `sequences` (n of
+    an API) gets as many answers, and its client aborts all of them together.  An engine ignores what it lacks.
     """
 
     recipe: Recipe = Recipe()
@@ -64,6 +66,7 @@ class Submit(Op, frozen=True, tag="submit"):
     adapter: Natural = 0
     uncached: bool = False
     prompt_logprobs: bool = False
+    sequences: Annotated[int, msgspec.Meta(ge=1, le=MAX_SEQUENCES)] = 1
 
 
 class OpenSession(Op, frozen=True, tag="open_session"):

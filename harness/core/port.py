@@ -31,6 +31,7 @@ class Submission(NamedTuple):
     adapter: int = 0
     uncached: bool = False
     prompt_logprobs: bool = False
+    sequences: int = 1  # answers to this prompt
 
     @property
     def salt(self) -> int:
@@ -69,7 +70,8 @@ class EnginePort(Protocol):
     A method returns False if the engine does not support the operation, for example a pause; the op is then a no-op.
     `pool_names` are the pools whose units `pressure` can take.  `faults` are the faults of its fakes; each firing is an
     event of the engine.  `sessions` is None for an engine without sessions, `drafts` for one without speculation or
-    without a choice of drafts.  `log` keeps the events until they are taken.
+    without a choice of drafts.  An engine that `forks` can answer a prompt with several sequences.  `log` keeps the
+    events until they are taken.
     """
 
     log: EventLog
@@ -77,13 +79,14 @@ class EnginePort(Protocol):
     pool_names: Sequence[str] = ()
     sessions: SessionPort | None = None
     drafts: DraftPort | None = None
+    forks: bool = False
 
     def reference(self) -> Reference:
         """The expected outputs, before the first request; empty for an engine whose outputs cannot be predicted."""
         return Reference()
 
     def submit(self, submission: Submission) -> int:
-        """Queue a request. Returns its id."""
+        """Queue a request. Returns its id; the further sequences of the request have the next ids."""
 
     def abort(self, request_id: int) -> None: ...
 

@@ -7,6 +7,7 @@ from swarden.harness.core.errors import RunTooLarge
 from swarden.harness.core.event_log import EventLog
 from swarden.harness.core.faults import CLIENT_GONE
 from swarden.harness.core.limits import MAX_TOKENS
+from swarden.harness.core.live_requests import LiveRequests
 from swarden.harness.core.ops import (
     Abort,
     Accept,
@@ -89,7 +90,7 @@ class EngineSystem:
         self.last_events: Sequence[NamedTuple] = ()
         self._keep_finished = keep_finished
         self._num_tokens = 0  # of the prompts that are not dropped
-        self._live: dict[int, int] = {}  # by request, the maximum number of its tokens
+        self._live = LiveRequests()
         self._sessions = ClientSessions(port, self.reference)
         self._is_paused = False
         self._had_requests = False
@@ -108,7 +109,7 @@ class EngineSystem:
 
     @property
     def drain_bound(self) -> int:
-        return SPARE_DRAIN_STEPS + DRAIN_STEPS_PER_TOKEN * sum(self._live.values())
+        return SPARE_DRAIN_STEPS + DRAIN_STEPS_PER_TOKEN * sum(self._live.most_tokens.values())
 
     def do(self, op: Op) -> bool:
         match op:
@@ -165,6 +166,8 @@ class EngineSystem:
         return events
 
     def _step(self) -> bool:
+        for request in self._live.left():
+            self._abort_request(request)
         had_work = self.port.has_work
         self._had_requests = bool(self._live)
         if not self._keep_finished:
@@ -177,9 +180,10 @@ class EngineSystem:
         for streamed in self.streamed:
             self.reference.streamed(streamed.request_id, streamed.token_ids, streamed.finish_reason)
             if streamed.finish_reason is not None:
-                del self._live[streamed.request_id]
+                self._live.end(streamed.request_id)
             elif CLIENT_GONE in self.port.faults.known and self.port.faults.fires(CLIENT_GONE):
                 self._abort_request(streamed.request_id)
+                self._live.leave(streamed.request_id)
         if not self._live:
             self._had_requests = False
             self._idle_steps.restart()
@@ -192,20 +196,23 @@ class EngineSystem:
         tokens = list(op.tokens) if op.tokens is not None else expand(op.recipe, continued)
         namespace = op.namespace + op.adapter * NAMESPACES_PER_ADAPTER
         sent = Submission(tokens, op.max_new_tokens, op.stop, op.priority, namespace, seed=op.seed, adapter=op.adapter)
-        self._send(sent._replace(uncached=op.uncached, prompt_logprobs=op.prompt_logprobs))
+        sequences = op.sequences if self.port.forks else 1
+        self._send(sent._replace(uncached=op.uncached, prompt_logprobs=op.prompt_logprobs, sequences=sequences))
         return True
 
     def _send(self, submission: Submission) -> int:
-        self._num_tokens += len(submission.tokens)
+        self._num_tokens += len(submission.tokens) * submission.sequences
         if self._num_tokens > MAX_TOKENS:
             raise RunTooLarge(f"the prompts have {self._num_tokens} tokens; want at most {MAX_TOKENS}")
-        request = self.port.submit(submission)
-        tokens = list(submission.tokens)
-        self.reference.submitted(request, namespace=submission.namespace, prompt=tokens, stop=submission.stop)
-        self.reference.expectations[request].is_uncached = submission.uncached
-        self.submitted.append(request)
-        self._live[request] = len(tokens) + submission.max_new_tokens
-        return request
+        first = self.port.submit(submission)
+        sequences = range(first, first + submission.sequences)
+        for request in sequences:
+            tokens = list(submission.tokens)
+            self.reference.submitted(request, namespace=submission.namespace, prompt=tokens, stop=submission.stop)
+            self.reference.expectations[request].is_uncached = submission.uncached
+            self.submitted.append(request)
+        self._live.add(sequences, len(submission.tokens) + submission.max_new_tokens)
+        return first
 
     def _turn(self, op: Turn) -> bool:
         session = self._sessions.session_of(op)
@@ -247,7 +254,8 @@ class EngineSystem:
     def _abort(self, op: Abort) -> bool:
         if not self._live:
             return False
-        self._abort_request(list(self._live)[op.request % len(self._live)])
+        for request in self._live.of_client(op.request):
+            self._abort_request(request)
         return True
 
     def _abort_request(self, request_id: int) -> None:

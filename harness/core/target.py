@@ -53,7 +53,7 @@ class Shape(NamedTuple):
     a prefix is used until it is copied to the host; 0 without a host tier.  `slow_copy` is the fault by which copies to
     or from the host are late, if there is one.  `serves_prompts_alone`: a request may ask for no token.  `samples`: a
     request may have a seed.  `options` are the arguments of a Submit op that the engine has beside: adapter, uncached,
-    prompt_logprobs.
+    prompt_logprobs, sequences.
     """
 
     page_size: int = 1

@@ -50,6 +50,9 @@ class Stream:
     def synchronize(self) -> None:
         self.make(self.end)
 
+    def record_event(self, event: "StreamEvent") -> None:
+        event.record(self)
+
     def wait_event(self, event: "StreamEvent") -> None:
         event.synchronize()
 

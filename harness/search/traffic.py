@@ -251,7 +251,7 @@ def ops_of(draw: st.DrawFn, kind: str, requests: Requests) -> tuple[Op, ...]:
 @st.composite
 def with_options(draw: st.DrawFn, ops: Sequence[Op], options: Sequence[str]) -> list[Op]:
     """The ops, where a third of the requests has one of the options."""
-    values = {"adapter": 1 + draw(st.integers(0, 1))}
+    values = {"adapter": 1 + draw(st.integers(0, 1)), "sequences": draw(one_option(2, 3))}
     drawn = [draw(one_option(None, None, *options)) if isinstance(op, Submit) else None for op in ops]
     return [
         op if option is None else msgspec.structs.replace(op, **{option: values.get(option, True)})

@@ -24,6 +24,12 @@ OF_SGLANG = (  # one for each kind of engine: sessions, no window, a host tier, 
     "preempted-turn-keeps-row",
     "prompt-never-admitted",
 )
+TRANSFORMERS = "transformers==5.24.0"
+OF_TRANSFORMERS = (
+    "cancelled-requests-block-the-queue",
+    "host-sectors-freed-after-the-count",
+    "pass-without-tokens-before-a-fork",
+)
 OF_VLLM = [
     pytest.param(
         f"vllm=={release}", Found(shown.bug.name, shown.path, f"vllm=={release}", shown.bug), id=f"{shown}-{release}"
@@ -86,7 +92,14 @@ def program_or_reason(found):
         return str(reason)
 
 
-@pytest.mark.parametrize(("engine", "found"), [*[pytest.param(SGLANG, name, id=name) for name in OF_SGLANG], *OF_VLLM])
+@pytest.mark.parametrize(
+    ("engine", "found"),
+    [
+        *[pytest.param(SGLANG, name, id=name) for name in OF_SGLANG],
+        *[pytest.param(TRANSFORMERS, name, id=name) for name in OF_TRANSFORMERS],
+        *OF_VLLM,
+    ],
+)
 def test_program_of_a_known_bug_shows_it_and_passes_with_its_fix(engine, found, in_process_of, ran):
     found = find(found, engine) if isinstance(found, str) else found
     program = in_process_of(engine, program_or_reason, found)

@@ -106,7 +106,7 @@ def _place(change: Transition, read: Read, position: int) -> Ref:
     for snapshot in (change.after, change.before):
         record = snapshot.record_by_request.get(read.request_id) or snapshot.transfer_records.get(read.request_id)
         units = record.units[read.component] if record is not None else ()
-        page = position // snapshot.page_sizes[read.component]
+        page = snapshot.components[read.component].page_index(position)
         if page < len(units) and units[page]:
             return unit_ref(snapshot.pool(read.pool), units[page])
     return component_ref(change.after.components, read.component)

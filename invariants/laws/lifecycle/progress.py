@@ -1,6 +1,6 @@
 """The engine makes progress while there is work, and is empty after a drain."""
 
-from swarden.invariants.events import OUTSIDE_KIND
+from swarden.invariants.events import ABSENT, OUTSIDE_KIND
 from swarden.invariants.invariant import invariant
 from swarden.invariants.laws.lifecycle.flights import launch_ref
 from swarden.invariants.laws.lifecycle.sessions import session_ref
@@ -65,7 +65,7 @@ def drained_engine_is_empty(change: Transition) -> Evidence:
     """
     after = change.after
     for pool in after.pools:
-        if len(pool.free) != pool.capacity:
+        if len(pool.free) + pool.num_absent != pool.capacity:
             yield from _left_in(pool)
     for request in after.requests or ():
         yield found(request_ref(request.id), ProgressCode.REQUEST_LEFT, place=request.place)
@@ -88,10 +88,10 @@ def drained_engine_is_empty(change: Transition) -> Evidence:
 
 def _left_in(pool: PoolView) -> Evidence:
     """The units of a pool that are not free after a drain, with their owners if they have any."""
-    owners = dict.fromkeys(holding.owner for holding in pool.holdings if holding.units)
+    owners = dict.fromkeys(holding.owner for holding in pool.holdings if holding.units and holding.owner != ABSENT)
     if pool.num_fenced:
         owners[FENCE] = None
-    subject, counts = pool_ref(pool.name), {"free": len(pool.free), "capacity": pool.capacity}
+    subject, counts = pool_ref(pool.name), {"free": len(pool.free), "capacity": pool.capacity - pool.num_absent}
     if owners:
         yield found(subject, ProgressCode.UNITS_LEFT, **counts, owners=tuple(owners))
     else:

@@ -73,12 +73,15 @@ def launched_tokens_are_in_flight(change: Transition) -> Evidence:
 
 @state_invariant(needs=("records",), reads=("records",))
 def cursors_are_page_aligned(change: Transition) -> Evidence:
-    """A record shares whole pages and frees whole pages: protected_len and frontier are page boundaries."""
+    """A record shares whole pages and frees whole pages: protected_len and frontier are page boundaries.
+
+    A ring shares and frees no page.
+    """
     after = change.after
     for record in change.changes.records:
         for index, (component, page_size) in enumerate(zip(after.components, after.page_sizes, strict=True)):
             frontier = record.frontiers[index]
-            if record.protected_len % page_size:
+            if record.protected_len % page_size and not component.is_ring:
                 yield found(
                     owner_ref(record.owner),
                     CursorCode.SHARES_PART_OF_A_PAGE,

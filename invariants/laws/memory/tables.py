@@ -54,7 +54,7 @@ def rows_match_their_records(change: Transition) -> Evidence:
             lens = {"allocated_len": allocated_len, "max_context_len": longest}
             yield found(owner_ref(record.owner), TableCode.BEYOND_THE_ROW, **lens)
         for component, units, size in zip(after.components, record.units, after.page_sizes, strict=True):
-            if len(units) != -(-allocated_len // size):
+            if len(units) != -(-component.slot_len(allocated_len) // size):
                 counts = {"component": component.pool, "pages": len(units), "allocated_len": allocated_len}
                 yield found(owner_ref(record.owner), TableCode.WRONG_PAGE_COUNT, **counts)
         if record.row and not _same(record.table, record.units[0]):
@@ -103,7 +103,7 @@ def shared_pages_match_tree_path(change: Transition) -> Evidence:
 def private_pages_match_frontier(change: Transition) -> Evidence:
     """A record has all private pages, except that it has no private windowed page below its frontier.
 
-    A component of states may lack any page.
+    A component of states may lack any page; a ring has all pages, because it shares and frees none.
     """
     after = change.after
     columns = [(index, one) for index, one in enumerate(after.components) if not one.has_states]
@@ -111,7 +111,7 @@ def private_pages_match_frontier(change: Transition) -> Evidence:
         for index, component in columns:
             pool, window = component.pool, component.window
             units, size, frontier = record.units[index], after.page_sizes[index], record.frontiers[index]
-            first = record.protected_len // size
+            first = 0 if component.is_ring else record.protected_len // size
             start = first if window is None else max(frontier // size, first)
             if not all(units[start:]):
                 place = list(units).index(0, start)
@@ -132,7 +132,7 @@ def last_token_keeps_its_page(change: Transition) -> Evidence:
     after = change.after
     for record in change.changes.records:
         for component, units, size in zip(after.components, record.units, after.page_sizes, strict=True):
-            index, offset = divmod(record.launched_len, size)
+            index, offset = divmod(component.slot_len(record.launched_len), size)
             if offset and not component.has_states and (index >= len(units) or not units[index]):
                 position = record.launched_len - 1
                 yield found(
@@ -155,8 +155,8 @@ def unit_stands_in_one_table_place(change: Transition) -> Evidence:
     for record in (after.records or ()) if change.changes.records else ():
         for index, component in enumerate(after.components):
             units, size = record.units[index], after.page_sizes[index]
-            needed, shared = 0, record.protected_len // size
-            if component.window is not None:
+            needed, shared = 0, 0 if component.is_ring else record.protected_len // size
+            if component.window is not None and shared:
                 needed = min(first_needed_page(next_position(record), component.window, size), shared)
             columns[component.pool].append(Column(record.owner, index, shared, needed, units[needed:]))
     for pool, of_pool in columns.items():

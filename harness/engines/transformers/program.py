@@ -1,0 +1,69 @@
+"""A failing run as a program of transformers alone: a tiny model on the CPU, and the calls that the manager got."""
+
+from pathlib import Path
+from typing import Any
+
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.program import NoProgram, Program
+from swarden.harness.core.replay import driver_of
+from swarden.harness.engines.transformers.boot import TransformersRelease
+from swarden.harness.engines.transformers.config import TransformersConfig
+from swarden.harness.engines.transformers.core import CHILD, GIB
+from swarden.harness.kit.calls import STEP, Call, Calls
+from swarden.harness.kit.symptoms import exception_of, is_of_ends
+
+FORWARD = "_forward_process_and_sample"  # a model in it may raise another error than the stand-in
+TEMPLATE = Path(__file__).with_name("program.py.j2")
+
+
+def program_of(log: OpLog, release: TransformersRelease) -> Program:
+    """Raises NoProgram for a log that no program shows, UsageError for one that does not fail on the release."""
+    header = log.header
+    if header.mutant is not None or header.twin is not None or header.fixes:
+        raise NoProgram("the op-log has a mutant, a twin or fixes, and a program has the release alone")
+    driver, calls = driver_of(header), Calls()
+    engine: Any = driver.systems[0].port  # type: ignore[attr-defined]  # its system is that of an engine
+    manager = engine.core.manager
+    calls.record(manager, "add_request", lambda prompt, **options: _added(manager, prompt, **options))
+    calls.record(manager, "cancel_request", lambda rid: {"name": "cancel", "request_id": rid})
+    calls.record(manager, "_generation_loop_body", lambda *_, **__: {"name": STEP})
+    for op in log.ops:
+        driver.apply(op)
+    if (failure := driver.failure) is None:
+        raise UsageError(f"the op-log does not fail on {header.engine} {release.text}; name a release with the bug")
+    config: TransformersConfig = header.target.decode(header.configs[0])
+    error = exception_of(failure)
+    if config.decode_blocks or not (error or is_of_ends(failure)):
+        raise NoProgram("the op-log needs block tables of a GPU, or fails by a law on memory; write it --as issue")
+    settings = {name: getattr(config, name) for name in config.__struct_fields__}
+    answers: dict[str, list[int]] = {}
+    for call in calls.in_order:
+        for place in range(call.get("sequences", 0)):
+            expected = driver.systems[0].reference.expectations[int(call["request_id"]) + place]
+            name = f"{call['request_id']}{CHILD}{place - 1}" if place else call["request_id"]
+            answers[name] = list(expected.tokens[expected.prompt_len :])
+    return Program(
+        TEMPLATE,
+        {
+            **settings,
+            "layer_types": config.layer_types,
+            "cpu_offload_space": config.cpu_blocks * config.page_size * config.num_layers * 16 / GIB,
+            "calls": calls.in_order,
+            "answers": answers,
+            "vocabulary": max([1, *[token for call in calls.in_order for token in call.get("prompt", ())]]) + 1,
+            "error": error,
+            "forward": FORWARD,
+        },
+    )
+
+
+def _added(manager: Any, prompt: list[int], **options: Any) -> Call:
+    return {
+        "name": "add",
+        "request_id": options["request_id"],
+        "prompt": prompt,
+        "max_new_tokens": options["max_new_tokens"],
+        "stop": options["eos_token_id"],
+        "sequences": manager.num_return_sequences,
+    }

@@ -1,0 +1,141 @@
+"""Releases of transformers run random traffic, and each part of their continuous batching is driven."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.ops import Abort, Recipe, Step, Submit
+from swarden.harness.core.registry import target_of
+from swarden.harness.core.system import EngineSystem
+from swarden.harness.engines.transformers.mutants import MUTANTS
+from swarden.harness.engines.transformers.target import TransformersTarget
+from swarden.harness.mutants.verdict import violated_laws
+from swarden.invariants.events import GROUP_KIND, SWAP_KIND, CopiedIn, FinishReason, Launched, Retracted, Taken
+from swarden.invariants.kinds import Place
+from tests.engines.some_runs import random_runs
+
+RUNS = 30
+EVALUATED = ("outputs_match_reference", "slots_hold_their_prefix", "cached_units_count_their_readers")
+KNOWN = {
+    "work_makes_progress/engine/stuck",
+    "KeyError/generation.continuous_batching.cache_allocators.cache_allocator.CacheAllocator.mark_complete_blocks/"
+    "generation.continuous_batching.cache.PagedAttentionCache.mark_complete_blocks",
+    "ValueError/generation.continuous_batching.cache_allocators.cache_pool.RegularTrees.pop_leaves/"
+    "generation.continuous_batching.cache_allocators.cache_pool.CachePool.get_free_blocks",
+    "IndexError/generation.continuous_batching.model_runner.ModelRunner._forward_process_and_sample/"
+    "generation.continuous_batching.model_runner.ModelRunner.compute_batch",
+}
+NEWEST = "5.24.0"
+OPLOGS = Path(__file__).parent / "mutants"
+PROMPT = Submit(recipe=Recipe(stretch=9), max_new_tokens=3)
+FOUR_LONG: list[Any] = [Submit(recipe=Recipe(path=(branch,), stretch=20), max_new_tokens=24) for branch in range(4)]
+SCARCE = {"num_blocks": 12, "max_context_len": 48, "safety_margin": 0.0, "block_sharing": False}
+
+
+def served(engine, settings, ops, steps):
+    """What a release does with these ops, and then in so many steps: outputs, ends, events, places and counts."""
+    target = target_of(engine)
+    target.prepare_process()
+    system = EngineSystem(target.build(target.decode(settings)))
+    result = SimpleNamespace(outputs={}, ends={}, events=[], places=set())
+    for op in [*ops, *[Step()] * steps]:
+        system.do(op)
+        for one in system.streamed if isinstance(op, Step) else ():
+            result.outputs.setdefault(one.request_id, []).extend(one.token_ids)
+            result.ends |= {one.request_id: one.finish_reason} if one.finish_reason else {}
+        snapshot = system.capture()
+        result.places |= {request.place for request in snapshot.requests or ()}
+        result.events += system.take_events()
+    result.num_live = len(system.capture().requests or ())
+    return result
+
+
+def events_of(result, kind):
+    return [event for event in result.events if isinstance(event, kind)]
+
+
+def test_random_runs_fail_only_by_known_bugs_and_replay_alike(release, on_release):
+    result = on_release(release, random_runs, f"transformers=={release}", RUNS)
+
+    assert result.runs >= RUNS  # a failing run is repeated
+    assert all(result.evaluated[law] >= RUNS for law in EVALUATED)
+    assert {fingerprint for fingerprint, _ in result.failures} <= KNOWN
+    assert result.diverged == []
+
+
+def test_older_release_is_refused_with_the_oldest_that_is_driven():
+    kind: Any = TransformersTarget
+    with pytest.raises(UsageError, match=r"5\.18\.0: its continuous batching is driven from 5\.19\.0 on"):
+        kind("5.18.0").check_environment()
+
+
+def test_sequences_of_a_request_share_its_prompt(release, on_release):
+    ops = [Submit(recipe=PROMPT.recipe, max_new_tokens=3, sequences=3)]
+
+    result = on_release(release, served, f"transformers=={release}", {}, ops, 6)
+
+    [first, *others] = result.outputs.values()
+    assert (len(first), others) == (3, [first, first])
+    assert [entry for one in events_of(result, Launched) for entry in one.entries][:1] == [(1, 0, 8)]
+    assert [(one.owner.id, len(one.units)) for one in events_of(result, CopiedIn)] == [
+        (2, 1),
+        (3, 1),
+    ]  # the third block
+
+
+def test_sequences_of_an_aborted_request_end_before_its_fork(on_release):
+    ops = [Submit(recipe=Recipe(stretch=40), max_new_tokens=3, sequences=2), Step(), Abort()]
+
+    result = on_release(NEWEST, served, f"transformers=={NEWEST}", {}, ops, 3)
+
+    assert (result.ends, result.num_live) == ({1: FinishReason.ABORT, 2: FinishReason.ABORT}, 0)
+
+
+def test_window_is_a_ring_whose_sectors_come_from_one_memory(release, on_release):
+    settings = {"sliding_layers": 3, "window": 6}
+
+    result = on_release(release, served, f"transformers=={release}", settings, [FOUR_LONG[0]], 30)
+
+    taken = {(one.pool, one.owner) for one in events_of(result, Taken)}
+    assert {("sectors", (GROUP_KIND, 1)), ("sectors", (GROUP_KIND, 2)), ("sliding", ("request", 1))} <= taken
+    assert sum(len(one.units) for one in events_of(result, Taken) if one.pool == "sliding" and one.owner.id == 1) == 2
+    assert result.ends == {1: FinishReason.LENGTH}
+
+
+@pytest.mark.parametrize(("cpu_blocks", "place"), [(0, Place.WAITING), (32, Place.SWAPPED)])
+def test_starved_request_waits_with_a_copy_of_its_kv_or_without(cpu_blocks, place, on_release):
+    settings = SCARCE | {"cpu_blocks": cpu_blocks}
+
+    result = on_release(NEWEST, served, f"transformers=={NEWEST}", settings, FOUR_LONG, 200)
+
+    assert events_of(result, Retracted)
+    assert place in result.places
+    assert {one.owner.kind == SWAP_KIND for one in events_of(result, Taken) if one.pool == "host full"} == (
+        {True} if cpu_blocks else set()
+    )
+    assert list(result.ends.values()) == [FinishReason.LENGTH] * 4
+
+
+def test_asynchronous_batch_is_computed_before_the_one_before_it_is_known(on_release):
+    result = on_release(NEWEST, served, f"transformers=={NEWEST}", {"asynchronous": True}, [PROMPT], 8)
+    other = on_release(NEWEST, served, f"transformers=={NEWEST}", {"decode_blocks": 8}, [PROMPT], 8)
+
+    assert [one.entries for one in events_of(result, Launched)][-1] == ((1, 11, 12),)  # in vain: its request ends
+    assert result.outputs == other.outputs
+
+
+def laws_with_and_without(mutant):
+    log = OpLog.load(OPLOGS / f"{mutant}.oplog", engine=f"transformers=={NEWEST}")
+    return violated_laws(log, mutant), violated_laws(log, None)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS.all, ids=lambda mutant: mutant.id)
+def test_planted_bug_is_detected_by_its_laws_and_nothing_fails_without_it(mutant, on_release):
+    planted, healthy = on_release(NEWEST, laws_with_and_without, mutant.id)
+
+    assert set(mutant.caught_by) <= set(planted)
+    assert healthy == []
