@@ -43,8 +43,9 @@ class TargetCheck(RunListener):
     """Makes runs, each twice, and collects what they show.
 
     `problems` are lines with a remedy, by what is wrong.  `failures` counts the failed runs by fingerprint, and
-    `examples` has the text of the first of each.  `events` are the types that came, `missing` the parts and types that
-    no state has.  `num_refused` are the configurations that `build` refuses and `decode` accepts.
+    `examples` has the text of the first of each.  `inapplicable` are the laws for which some runs lack data, `events`
+    the types that came, `missing` the parts and types that no state has.  `num_refused` are the configurations that
+    `build` refuses and `decode` accepts.
     """
 
     target: Target
@@ -52,6 +53,7 @@ class TargetCheck(RunListener):
     failures: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)
     evaluated: Counter[str] = field(default_factory=Counter)
+    inapplicable: set[str] = field(default_factory=set)
     events: set[str] = field(default_factory=set)
     missing: frozenset[str] = ALL_EVENTS | set(OPTIONAL_PARTS)
     num_runs: int = 0
@@ -84,7 +86,11 @@ class TargetCheck(RunListener):
     def drive(self, header: Header) -> Driver | None:
         for config in header.configs:
             self._note(setting_problems(self.target, config))
-        return self._driver(header)
+        try:
+            return driver_of(header, observe=self.look)
+        except InvalidConfig as error:
+            self._note([f"a drawn configuration is refused: {error}; draw only what decode and build accept"])
+            return None
 
     def on_end(self, header: Header, driver: Driver) -> None:
         """Count a run, and make it again."""
@@ -93,6 +99,7 @@ class TargetCheck(RunListener):
         self.logs.append(log)
         for name, judged in driver.counts.tally.items():
             self.evaluated[name] += judged.evaluated
+            self.inapplicable |= {name} if judged.not_applicable else set()
         if driver.failure is not None:
             self._count(driver.failure)
         try:
@@ -164,16 +171,17 @@ class TargetCheck(RunListener):
     def _silent_events(self) -> tuple[list[str], list[str]]:
         """The types that never came, and of which the port does not say that it has none: wrong ones and possible ones.
 
-        A law that begins with such an event is never due.  One that needs it beside others takes it for one that did
-        not happen, which can be true, unless the law has failed.
+        A law that begins with such an event is never due, unless some configurations are declared to have none.  One
+        that needs it beside others takes it for one that did not happen, which can be true, unless the law has failed.
         """
         silent, failed = ALL_EVENTS - self.missing - self.events, {name.partition("/")[0] for name in self.failures}
         wrong, possible = set[str](), set[str]()
         for law in self._catalog:
             one_of = {kind.__name__ for kind in law.on}
-            wrong |= one_of if one_of <= silent else set()
+            begins = one_of if one_of <= silent else set[str]()
+            wrong |= begins if law.name not in self.inapplicable else set()
             wrong |= law.needs & silent if law.name in failed else set()
-            possible |= law.needs & silent
+            possible |= begins | (law.needs & silent)
         return sorted(wrong), sorted(possible - wrong)
 
     @property
@@ -191,13 +199,6 @@ class TargetCheck(RunListener):
             self.num_refused += 1
         else:
             self.on_end(header, driver)
-
-    def _driver(self, header: Header) -> Driver | None:
-        try:
-            return driver_of(header, observe=self.look)
-        except InvalidConfig as error:
-            self._note([f"a drawn configuration is refused: {error}; draw only what decode and build accept"])
-            return None
 
     def _count(self, failure: Failure) -> None:
         name = failure.fingerprint
