@@ -45,7 +45,8 @@ class TransformersEngine(EnginePort):
         self.faults = FaultPlan(CLIENT_FAULTS, on_fire=lambda fault: self.log.notice(seen.Fired(fault)))
         model = TagLayers(release.torch, config, release.part("LogitsProcessorList"), self._read)
         self.core = build(release, config, model)
-        longest = min(config.max_context_len, release.part("longest")(self.core.cache) + 1)
+        longest = release.part("longest")(self.core.cache) + 1 if config.checks_length else config.max_context_len
+        longest = min(config.max_context_len, longest)
         self._requests = TransformersRequests(self.core, longest, self.log.notice)
         self._capture = TransformersCapture(config, self.core, self._requests, self.log.notice)
         self._passes = Passes[Entry]()

@@ -24,7 +24,8 @@ class TransformersConfig(Settings, frozen=True):
     sectors.  With a `window` there are `sliding_layers`, whose cache is a ring.  `chunk_len` is max_batch_tokens,
     `max_running_requests` is max_requests_per_batch, `decode_blocks` is max_blocks_per_request (0: no decode fast path
     with block tables).  `cpu_blocks` is the memory of cpu_offload_space in blocks of all layers.  `safety_margin` None
-    is the default of the scheduler.  A request has at most `max_context_len` tokens: the releases have no such limit.
+    is the default of the scheduler.  A request has at most `max_context_len` tokens, and with `checks_length` no more
+    than an empty cache holds: the releases have no such limits.
     """
 
     page_size: Annotated[int, within(LEAST_PAGE, 256), Drawn((4, 4, 8))] = 4
@@ -42,6 +43,7 @@ class TransformersConfig(Settings, frozen=True):
     asynchronous: Annotated[bool, Drawn((False, True))] = False
     decode_blocks: Annotated[int, within(0, 1024), Drawn((0, 0, 4, 32))] = 0
     cpu_blocks: Annotated[int, within(0, MAX_BLOCKS), Drawn((0, 0, 4, 16))] = 0
+    checks_length: bool = True
 
     main = ("page_size", "num_blocks", "sliding_layers", "chunk_len", "asynchronous")
     needs = (Needs("decode_blocks", {"sliding_layers": (0,)}),)

@@ -100,7 +100,8 @@ class TransformersRequests(Clients[TransformersRequest]):
         new = request.new_of(output.generated_tokens)
         if output.is_finished():
             is_stopped = bool(output.generated_tokens) and output.generated_tokens[-1] in request.stop
-            self.finish(request, FinishReason.STOP if is_stopped else FinishReason.LENGTH)
+            reason = FinishReason.STOP if is_stopped else FinishReason.LENGTH
+            self.finish(request, FinishReason.OUT_OF_MEMORY if output.error else reason)
         self.answer(request, new, cached_len=request.cached_len, num_retractions=request.run)
 
     def abort(self, number: int) -> None:
