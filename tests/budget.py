@@ -217,6 +217,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (100, "each part of transformers' continuous batching is driven"),
     ],
     "tests/harness": [
+        (30, "requests with several sequences"),
         (20, "late pages of aborted transfers, options of requests"),
         (80, "configurations suit their loads; scenes have only what their engine has"),
         (40, "the demo's engine as a package of a user, in place of tests/your_engine"),
