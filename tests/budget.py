@@ -261,6 +261,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "tests/harness": [
         (220, "servers over HTTP: ours in three APIs, planted bugs, servers that misbehave"),
         (30, "crashes that are met while a finding is settled; late chunks; journals of earlier builds"),
+        (30, "requests with several sequences"),
         (20, "late pages of aborted transfers, options of requests"),
         (80, "configurations suit their loads; scenes have only what their engine has"),
         (40, "the demo's engine as a package of a user, in place of tests/your_engine"),

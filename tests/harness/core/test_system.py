@@ -1,10 +1,23 @@
 """An engine as its clients see it: pauses, faults, disconnects, and the count of idle steps."""
 
+import msgspec
 import pytest
 
 from swarden.engine_under_test.config import EngineConfig
 from swarden.harness.core.faults import FaultPlan
-from swarden.harness.core.ops import AdvanceClock, Flush, Heal, Inject, Pause, Pressure, Recipe, Resume, Step, Submit
+from swarden.harness.core.ops import (
+    Abort,
+    AdvanceClock,
+    Flush,
+    Heal,
+    Inject,
+    Pause,
+    Pressure,
+    Recipe,
+    Resume,
+    Step,
+    Submit,
+)
 from swarden.harness.core.system import EngineSystem
 from swarden.harness.engines.own.adapter import SwardenEngine
 from swarden.invariants.events import Fired, Late, Launched, Refused
@@ -160,3 +173,29 @@ def test_clock_advances_by_hours_in_one_op():
     config = EngineConfig(page_size=4, full_pages=32, request_timeout_ms=100)
 
     assert ends(after(REQUEST, Step(), AdvanceClock(ms=7_200_000), Flush(), config=config), steps=1) == {1: "timeout"}
+
+
+def test_engine_that_does_not_fork_answers_a_request_once():
+    system = after(msgspec.structs.replace(REQUEST, sequences=3))
+
+    assert ends(system, steps=20) == {1: "length"}
+
+
+class ForkingEngine(SwardenEngine):
+    """Answers each sequence as a request of its own."""
+
+    forks = True
+
+    def submit(self, submission):
+        first = super().submit(submission)
+        for _ in range(1, submission.sequences):
+            super().submit(submission)
+        return first
+
+
+def test_client_aborts_all_sequences_of_its_request():
+    system = EngineSystem(ForkingEngine(CONFIG))
+    for op in (msgspec.structs.replace(REQUEST, sequences=2), REQUEST, Step(), Abort(request=1)):
+        do(system, op)
+
+    assert ends(system, steps=20) == {1: "abort", 2: "abort", 3: "length"}
