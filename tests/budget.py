@@ -82,12 +82,14 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (260, "the branches by which an engine leaves a request out of a step, with the numbers of their conditions"),
         (20, "a patch that a defined function cannot have is refused, and planting is all or nothing"),
         (20, "an op-log with fixes runs on releases that do not have their bugs"),
+        (20, "fixes with the numbers of their lines"),
     ],
     "harness/report": [
         (120, "the document of a known bug, for readers who do not know swarden, and the tables of an engine's"),
         (80, "a story says why no request was scheduled, and has the ops and the callers of a free"),
         (20, "the history of a cached block in the KV events"),
         (40, "programs from templates, with values as literals; a known bug as an issue"),
+        (20, "a fix as a diff that git applies to the release"),
     ],
     "harness/kit": [
         (20, "one way to import a release quietly"),
@@ -207,6 +209,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (80, "lines of this budget"),
         (100, "the outbox: what can be posted, and what its programs have shown"),
         (40, "documents and the outbox are held to the data, and have nothing of a private bug"),
+        (20, "the texts of the outbox around their programs"),
     ],
     "harness/strict": [(120, "attach --require: a command without the check is ended; what a process says of it")],
     "tests/engine_under_test": [
@@ -216,6 +219,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (80, "op-logs pass with the fix of their bug; releases from the files of the bugs"),
         (40, "servers with groups of layers in other orders"),
         (80, "programs of vLLM show their bugs, and pass without them"),
+        (20, "the diff of each fix is applied to its release"),
     ],
     "tests/harness": [
         (220, "servers over HTTP: ours in three APIs, planted bugs, servers that misbehave"),
@@ -239,6 +243,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (80, "fixes of an op-log on other releases, fixes that kill the process, what a night keeps of a finding"),
         (20, "crashes behind known bugs, and fixes that are put aside"),
         (100, "swarden repro with other settings; what it refuses of private bugs, and of known bugs that do not show"),
+        (20, "fixes with the numbers of their lines"),
     ],
     "tests/cuda": [(140, "our engine on a GPU: outputs, copies on a stream, random traffic")],
     "tests/packaging": [(120, "wheel and sdist are tried in empty environments")],

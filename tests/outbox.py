@@ -1,14 +1,17 @@
 """`python -m tests.outbox` writes docs/findings/outbox: what a person can post, each with its program, which is run.
 
 `python -m tests.outbox NAME...` writes those of the engines and findings that are named, and leaves the others.
+`python -m tests.outbox --texts` writes the texts around the programs as they are, and runs none.
 
 A bug that is private, or has no document, has no file there.
 """
 
+import re
 import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import NamedTuple
 
 from swarden.harness.commands.repro import Form, Found, Ran, Written, engines_to_run, find, run_program, written_of
@@ -16,9 +19,12 @@ from swarden.harness.core.errors import UsageError
 from swarden.harness.core.known_bug import PRIVATE, KnownBug
 from swarden.harness.core.process import Process
 from swarden.harness.core.program import NoProgram
+from swarden.harness.core.registry import target_of
+from swarden.harness.report.known_bug import issue
 from tests.pages import ENGINES, FINDINGS, ROOT, own_bugs
 
 OUTBOX = FINDINGS / "outbox"
+PROGRAM = re.compile(r"^## Program\n\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NOT_WORTH = "not worth posting"
 WORST_FIRST = ("wrong answer", "dies", "stops answering", "never answered", "aborted", "error")
 HEAD = """# Outbox
@@ -102,6 +108,16 @@ def passes_with(program: Written, found: Found) -> str:
     return f"{run_program(program, newest).line} on {newest}" if newest != found.engine else ""
 
 
+def texts() -> dict[Path, str]:
+    """The files that can be posted, with the programs that they have now, or none."""
+    bugs = [(engine, bug) for engine in ENGINES for bug in own_bugs(engine) if is_for_outbox(bug)]
+    return {
+        path: issue(bug, target_of(engine), found[1] if (found := PROGRAM.search(path.read_text())) else "")
+        for engine, bug in bugs
+        if (path := OUTBOX / f"{bug.name}.md").exists()
+    }
+
+
 def is_for_outbox(bug: KnownBug) -> bool:
     return bug.document is not None and bug.verdict not in (PRIVATE, NOT_WORTH)
 
@@ -147,4 +163,8 @@ def main(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    if sys.argv[1:] == ["--texts"]:
+        for path, text in texts().items():
+            path.write_text(text)
+    else:
+        main(sys.argv[1:])

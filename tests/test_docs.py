@@ -118,6 +118,14 @@ def test_outbox_has_each_bug_that_can_be_posted_with_its_title():
     }
 
 
+def test_each_text_of_the_outbox_is_that_of_its_file_and_has_a_program_or_says_why_not():
+    """`python -m tests.outbox --texts` writes it around the program that it has."""
+    texts = outbox.texts()
+
+    assert {path: path.read_text() for path in texts} == texts
+    assert [path.stem for path, text in texts.items() if "\n## Program\n" not in text] == []
+
+
 def test_page_in_the_picture_is_the_one_that_is_made():
     """If not: `python -m tests.pages --picture` draws it again."""
     assert pages.text_in_picture(pages.page_in_picture()) == pages.TEXT.read_text()

@@ -23,6 +23,7 @@ from swarden.harness.core.validation import validation_text
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 Version = Annotated[str, msgspec.Meta(pattern=r"^\d+\.\d+\.\d+(\.post\d+)?$")]
 Date = Annotated[str, msgspec.Meta(pattern=r"^20\d\d-[01]\d-[0-3]\d$")]
+Line = Annotated[int, msgspec.Meta(ge=1)]
 Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
 Verdict = Annotated[str, msgspec.Meta(pattern=r"^(comment on (issue|pull) \d+|new issue|private|not worth posting)$")]
 PRIVATE = "private"
@@ -58,7 +59,7 @@ class Place(Record, frozen=True, kw_only=True):
     """A line of a file, from the folder of the package on, in the function or class `name`."""
 
     file: Text
-    line: Annotated[int, msgspec.Meta(ge=1)]
+    line: Line
     name: Text
 
 
@@ -76,15 +77,21 @@ class Related(Record, frozen=True, kw_only=True):
 
 
 class Fix(Record, frozen=True, kw_only=True):
-    """A patch that takes the bug away in the releases from the first to the last one that are named."""
+    """A patch that takes the bug away in the releases from the first to the last one that are named.
+
+    `lines` has the first line of each hunk in its file of the last release; a fix that no document shows needs none.
+    """
 
     releases: tuple[Version, Version]
+    lines: tuple[Line, ...] = ()
     hunks: Annotated[tuple[Hunk, ...], msgspec.Meta(min_length=1)]
 
     def __post_init__(self) -> None:
         first, last = self.releases
         if parsed(first) > parsed(last):
             raise ValueError(f"releases: {first} is after {last}; name the first one first")
+        if self.lines and len(self.lines) != len(self.hunks):
+            raise ValueError(f"lines: are {len(self.lines)}, with {len(self.hunks)} hunks; name one for each hunk")
 
     def fits(self, version: str) -> bool:
         first, last = map(parsed, self.releases)
@@ -96,7 +103,7 @@ class Document(Record, frozen=True, kw_only=True):
 
     `flags` are the options of the server, `steps` lead to the failure, `sizes` says at which sizes it happens and how
     likely it is, `recovery` what ends the effect (an abort, a flush, a restart), `argument` why the engine is at fault
-    and not its adapter.
+    and not its adapter.  `no_program` says why no program of the engine's package alone shows the bug.
     """
 
     environment: Text
@@ -109,6 +116,7 @@ class Document(Record, frozen=True, kw_only=True):
     recovery: Text
     argument: str = ""
     notes: str = ""
+    no_program: str = ""
     code_release: Version
     code: Annotated[tuple[Place, ...], msgspec.Meta(min_length=1)]
 
@@ -119,7 +127,8 @@ class KnownBug(Span, frozen=True, kw_only=True):
     `effect` is what clients notice, `tried` the newest release that was tried.  `fingerprints` are those that its
     failures can have, that of its own op-log first.  `searched` is the date of the last search for related issues and
     pull requests, `verdict` what to do with the bug upstream.  `logs` has, by the name of an op-log, what a further
-    one shows, and its releases if they are not those of the bug.
+    one shows, and its releases if they are not those of the bug.  `large_pools` has settings of a server's size with
+    which the bug's own op-log fails, too, on the newest release that has the bug.
     A bug is private if a client can stop a server, or read data of others, with it: nothing tells how it happens.
     """
 
@@ -134,6 +143,7 @@ class KnownBug(Span, frozen=True, kw_only=True):
     cause: str = ""
     upstream: tuple[Related, ...] = ()
     logs: dict[str, Log] = {}
+    large_pools: dict[Text, Annotated[int, msgspec.Meta(ge=1)]] = {}
     fixes: tuple[Fix, ...] = ()
     document: Document | None = None
 
@@ -143,6 +153,8 @@ class KnownBug(Span, frozen=True, kw_only=True):
             raise ValueError(f"a private bug has no {[*told, 'text of a log'][0]}; remove it")
         if self.verdict != PRIVATE and told[:2] != ["title", "cause"]:
             raise ValueError("title or cause is missing; add it")
+        if self.document is not None and not all(fix.lines for fix in self.fixes):
+            raise ValueError("a fix has no lines, which its diff in the document shows; add them")
 
     @property
     def oplogs(self) -> dict[Path, Span]:

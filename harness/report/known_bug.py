@@ -5,11 +5,12 @@ from collections.abc import Iterable
 from difflib import unified_diff
 from itertools import islice
 from pathlib import Path
+from textwrap import indent
 
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.known_bug import PRIVATE, Document, Fix, KnownBug, Related, Span
 from swarden.harness.core.oplog import OpLog
-from swarden.harness.core.releases import Releases
+from swarden.harness.core.releases import Releases, parsed
 from swarden.harness.core.target import Target
 from swarden.harness.report.story import CLAIMS
 from swarden.harness.report.wording import counted
@@ -25,13 +26,9 @@ def document(bug: KnownBug, target: Target, folder: Path) -> str:
     """The document of a bug that has one; `folder` is that of the document, for the links to the op-logs."""
     about, releases = bug.document, _releases(target)
     assert about is not None, f"{bug.name} has no document"
-    tree = f"{GITHUB}/{releases.repository}/blob/v{about.code_release}/{releases.sources}"
     facts = {
         "effect": bug.effect,
         "releases": span_text(bug, bug.tried),
-        f"code ({about.code_release})": ", ".join(
-            f"[{one.file}:{one.line}]({tree}{one.file}#L{one.line}) `{one.name}`" for one in about.code
-        ),
         "upstream": upstream_text(bug, releases),
     }
     of_swarden = {
@@ -49,24 +46,32 @@ def issue(bug: KnownBug, target: Target, program: str) -> str:
     if about is None:
         raise UsageError(f"{bug.name}: has no document, so it is no issue; its verdict is {bug.verdict}")
     related = f"Related: {upstream_text(bug, releases)}." if bug.upstream else ""
-    facts = _paragraphs(f"In {span_text(bug, bug.tried)}. {bug.effect.capitalize()}.", related)
-    shown = f"```python\n{program}```" if program else ""
+    facts = _paragraphs(f"In {span_text(bug, bug.tried)}. {bug.effect[:1].upper()}{bug.effect[1:]}.", related)
+    shown = f"```python\n{program}```" if program else about.no_program
     sections = {"Program": shown, **_sections(bug, about, releases)}
     order = ("Environment", "Steps", "Program", "Expected", "Actual")
     return _paragraphs(f"# {bug.title}", facts, *_texts({name: sections[name] for name in order} | sections)) + "\n"
 
 
 def _sections(bug: KnownBug, about: Document, releases: Releases) -> dict[str, str]:
+    pools = pools_text(bug)
+    newest_first = sorted(bug.fixes, key=lambda fix: parsed(fix.releases[1]), reverse=True)
     return {
         "Environment": _paragraphs(about.environment, about.flags and f"```\n{about.flags.strip()}\n```"),
         "Steps": "\n".join(f"{number}. {step}" for number, step in enumerate(about.steps, 1)),
         "Expected": about.expected,
         "Actual": about.actual,
-        "Cause": bug.cause,
-        "Fix": _paragraphs(about.suggestion, *(_fix_text(fix, releases.sources) for fix in bug.fixes)),
-        "Sizes and likelihood": about.sizes,
+        "Cause": _paragraphs(bug.cause, f"In {about.code_release}:", _code_text(about, releases)),
+        "Fix": _paragraphs(about.suggestion, *(_fix_text(fix, releases.sources) for fix in newest_first)),
+        "Sizes and likelihood": _paragraphs(about.sizes, pools and f"The same run fails with {pools}."),
         "Recovery": about.recovery,
     }
+
+
+def _code_text(about: Document, releases: Releases) -> str:
+    """The places as links that stay, one a line: GitHub shows the lines behind such a link in an issue."""
+    tree = f"{GITHUB}/{releases.repository}/blob/v{about.code_release}/{releases.sources}"
+    return "\n".join(f"- [{one.file}:{one.line}]({tree}{one.file}#L{one.line}), `{one.name}`" for one in about.code)
 
 
 def _texts(sections: dict[str, str]) -> list[str]:
@@ -80,9 +85,16 @@ def table(bugs: Iterable[KnownBug], target: Target) -> str:
         if bug.verdict != PRIVATE:
             named = f"[{bug.name}]({bug.name}.md)" if bug.document is not None else bug.name
             what = bug.effect if bug.document is not None else f"{bug.effect}: {' '.join(bug.cause.split())}"
-            cells = (named, span_text(bug, bug.tried), what, upstream_text(bug, _releases(target)), bug.verdict)
-            rows.append(f"| {' | '.join(cells)} |")
-    return "\n".join(["| bug | releases | effect | upstream | verdict |", "| --- | --- | --- | --- | --- |", *rows])
+            cells = (named, span_text(bug, bug.tried), what, pools_text(bug), upstream_text(bug, _releases(target)))
+            rows.append(f"| {' | '.join((*cells, bug.verdict))} |")
+    head = "| bug | releases | effect | fails also with | upstream | verdict |"
+    return "\n".join([head, "| --- | --- | --- | --- | --- | --- |", *rows])
+
+
+def pools_text(bug: KnownBug) -> str:
+    """The large pools with which a bug shows, too, as in "4,096 blocks"."""
+    sizes = [f"{size:,} {name.removeprefix('num_').replace('_', ' ')}" for name, size in bug.large_pools.items()]
+    return " and ".join(sizes)
 
 
 def span_text(span: Span, tried: str) -> str:
@@ -130,17 +142,27 @@ def _log_text(bug: KnownBug, path: Path, span: Span, folder: Path) -> str:
     return ": ".join(filter(None, (text, ", ".join(filter(None, (shows, where))))))
 
 
-def _fix_text(fix: Fix, sources: str) -> str:
-    """The hunks as a diff. It has no numbers of lines: it is made without the release's files."""
-    first, last = fix.releases
-    lines, last_file = list[str](), ""
-    for hunk in fix.hunks:
-        module, _, function = hunk.at.partition(":")
-        file = f"{sources}{module.replace('.', '/')}.py"
+def diff_of(fix: Fix, sources: str) -> str:
+    """A fix as a diff of the engine's repository, with the numbers of lines of the last release that it is for."""
+    lines, last_file, growth = list[str](), "", 0
+    for file, line, hunk in sorted(zip(_files(fix, sources), fix.lines, fix.hunks, strict=True)):
         if file != last_file:
             lines += [f"--- a/{file}", f"+++ b/{file}"]
-        changed = unified_diff(hunk.before.splitlines(), hunk.after.splitlines(), lineterm="", n=5)
-        lines += [f"@@ {function} @@", *islice(changed, 3, None)]
-        last_file = file
-    span = first if first == last else f"{first} to {last}"
-    return f"As a patch of {span}, with which the failure does not occur:\n\n```diff\n" + "\n".join(lines) + "\n```"
+            last_file, growth = file, 0
+        function = hunk.at.partition(":")[2]
+        depth = "    " * function.count(".")  # a hunk is of the source of a function, without the indent of its class
+        before, after = (indent(text, depth).splitlines() for text in (hunk.before, hunk.after))
+        lines.append(f"@@ -{line},{len(before)} +{line + growth},{len(after)} @@ {function}")
+        lines += islice(unified_diff(before, after, lineterm="", n=len(before)), 3, None)
+        growth += len(after) - len(before)
+    return "\n".join(lines) + "\n"
+
+
+def _files(fix: Fix, sources: str) -> list[str]:
+    return [f"{sources}{hunk.at.partition(':')[0].replace('.', '/')}.py" for hunk in fix.hunks]
+
+
+def _fix_text(fix: Fix, sources: str) -> str:
+    first, last = fix.releases
+    span = f"patch of {first}" if first == last else f"patch of {first} to {last}, with the lines of {last}"
+    return f"As a {span}, with which the failure does not occur:\n\n```diff\n{diff_of(fix, sources)}```"

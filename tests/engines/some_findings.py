@@ -1,16 +1,21 @@
 """The op-logs of the known bugs of an engine, for the tests of each release."""
 
 import ast
+import shutil
+import subprocess
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
+from swarden.harness.commands.repro import find
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.known_bug import PRIVATE, KnownBug, Span
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import target_of
+from swarden.harness.core.replay import run_log
+from swarden.harness.report.known_bug import diff_of
 from tests.engines.some_laws import laws_of
 from tests.pages import own_bugs
 
@@ -59,6 +64,18 @@ def laws_with(path, engine, fix=""):
         return set()
 
 
+def failures_with_large_pools(name, engine):
+    """The fingerprints of a bug's own op-log with its large pools, and with the fix of the bug planted, too."""
+    target = target_of(engine)
+    target.prepare_process()
+    found = find(name, engine)
+    log = found._replace(settings=target.known_bugs()[name].large_pools).load()
+    failure = run_log(log).failure
+    with target.fix(name).planted():
+        fixed = run_log(log).failure
+    return set(failure.fingerprints if failure is not None else ()), fixed and fixed.fingerprint
+
+
 def plant_all(engine):
     """Plant all fixes of a release together; returns their names."""
     target = target_of(engine)
@@ -80,6 +97,28 @@ def misplaced(engine):
         if bug.document is not None and bug.document.code_release == target.version():
             places = [one for one in bug.document.code if one.name not in names_around(root / one.file, one.line)]
             wrong += [f"{bug.name}: {one}" for one in places]
+    return wrong
+
+
+def misfits(engine, folder):
+    """The fixes of documents whose diff git does not apply as it stands to the files of this release."""
+    target = target_of(engine)
+    assert target.releases is not None
+    root, *_ = target.releases.folders_of(target.version())
+    wrong = []
+    for bug in own_bugs(target.name):
+        for fix in bug.fixes if bug.document is not None else ():
+            if fix.releases[1] == target.version():
+                for hunk in fix.hunks:
+                    file = Path(f"{hunk.at.partition(':')[0].replace('.', '/')}.py")
+                    (folder / file).parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy(root / file, folder / file)
+                command = ["git", "apply", "--verbose", "--unidiff-zero"]
+                run = subprocess.run(
+                    command, input=diff_of(fix, ""), cwd=folder, capture_output=True, text=True, check=False
+                )
+                if run.returncode or "offset" in run.stderr:
+                    wrong.append(f"{bug.name}: {run.stderr}")
     return wrong
 
 

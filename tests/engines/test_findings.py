@@ -11,10 +11,10 @@ from swarden.harness.commands.repro import check_not_private, find
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.known_bug import PRIVATE
 from tests.engines.sglang.conftest import RELEASES as SGLANG_RELEASES
-from tests.engines.some_findings import laws_with, misplaced, op_logs_of, plant_all
+from tests.engines.some_findings import failures_with_large_pools, laws_with, misfits, misplaced, op_logs_of, plant_all
 from tests.engines.some_laws import law_of
 from tests.engines.vllm.conftest import RELEASES as VLLM_RELEASES
-from tests.pages import ROOT
+from tests.pages import ROOT, own_bugs
 
 RELEASES = {"sglang": SGLANG_RELEASES, "vllm": VLLM_RELEASES}
 ON = [(name, release) for name, releases in RELEASES.items() for release in releases]
@@ -34,6 +34,15 @@ of_each_fix = pytest.mark.parametrize(
         for name, release in ON
         for shown in op_logs_of(name)
         if shown.bug.patch_for(release) is not None
+    ],
+)
+of_each_large_pool = pytest.mark.parametrize(
+    ("bug", "engine"),
+    [
+        pytest.param(bug, f"{name}=={releases[-1]}", id=bug.name)
+        for name, releases in RELEASES.items()
+        for bug in own_bugs(name)
+        if bug.large_pools
     ],
 )
 of_each_healthy_log = pytest.mark.parametrize(
@@ -67,6 +76,14 @@ def test_op_log_passes_with_the_fix_of_its_bug(shown, engine, in_process_of):
     assert in_process_of(engine, laws_with, shown.path, engine, shown.bug.name) == set()
 
 
+@of_each_large_pool
+def test_op_log_fails_with_large_pools_and_passes_there_with_the_fix(bug, engine, in_process_of):
+    failures, with_fix = in_process_of(engine, failures_with_large_pools, bug.name, engine)
+
+    assert failures & set(bug.fingerprints)
+    assert with_fix is None
+
+
 @of_each_private_log
 def test_nothing_is_written_of_an_op_log_of_a_private_bug(shown, engine, in_process_of):
     assert in_process_of(engine, refusal_of, shown.path, engine).startswith(f"{shown.bug.name}: is private")
@@ -86,6 +103,11 @@ def test_all_fixes_of_a_release_fit_together(engine, in_process_of):
 @of_each_release
 def test_code_of_each_bug_is_where_its_file_says(engine):
     assert misplaced(engine) == []
+
+
+@of_each_release
+def test_diff_of_each_fix_applies_to_the_last_release_that_it_is_for(engine, tmp_path):
+    assert misfits(engine, tmp_path) == []
 
 
 @pytest.mark.parametrize("name", RELEASES)

@@ -89,6 +89,7 @@ def _generated(request: Any, tokens: Any, session: Any = None) -> Call:
         "stop": sorted(request.sampling_params.stop_token_ids or ()),
         "priority": request.priority,
         "extra_key": request.extra_key,
+        "uncached": getattr(request, "skip_radix_cache_insert", False),  # an attribute of a Req, not of a message
         "session": session.id if session is not None else None,
         "offset": session.offset if session is not None else None,
     }

@@ -71,6 +71,12 @@ def test_bug_and_fix_have_their_releases(tmp_path, release, has_bug, has_fix):
             "0.5.12.post1 is after 0.5.12; name the first one first",
             id="reversed-releases",
         ),
+        pytest.param(
+            LEAST + FIX.replace("hunks", "lines = [3, 5]\nhunks"),
+            "lines: are 2, with 1 hunks; name one for each hunk",
+            id="lines-and-hunks",
+        ),
+        pytest.param(LEAST + DOCUMENT + FIX, "a fix has no lines, which its diff in the document shows", id="lines"),
         pytest.param(LEAST + 'name = "other"', "has name, which is that of the file; remove it", id="name"),
         pytest.param(LEAST.replace("new issue", "soon"), "verdict", id="verdict"),
         pytest.param(
