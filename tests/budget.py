@@ -245,6 +245,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (40, "documents and the outbox are held to the data, and have nothing of a private bug"),
         (20, "the texts of the outbox around their programs"),
         (10, "the public names of an example"),
+        (30, "the texts of the outbox around their programs"),
     ],
     "harness/strict": [(120, "attach --require: a command without the check is ended; what a process says of it")],
     "tests/engine_under_test": [
