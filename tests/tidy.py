@@ -117,6 +117,7 @@ MAY_BE_LARGE = {  # with the reason
     "Tallies": "a field for each count",
     "Target": "one contract, mostly defaults",
     "OwnTarget": "it has every part of that contract",
+    "SglangEngine": "it has every part of that port",
     "VllmEngine": "it has every part of that port but sessions",
 }
 # Records, and lists of names.

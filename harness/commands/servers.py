@@ -114,5 +114,8 @@ def over_http(command: Callable[..., None]) -> Callable[..., None]:
 def _header(text: str) -> tuple[str, str]:
     name, is_set, variable = text.partition("=")
     if not is_set or variable not in os.environ:
-        raise UsageError(f"--header: {text!r}; want NAME=VARIABLE with a variable of the environment")
-    return name, os.environ[variable]
+        raise UsageError(f"--header: {name!r}; want NAME=VARIABLE with a variable of the environment")
+    value = os.environ[variable].strip()
+    if not value.isprintable():
+        raise UsageError(f"--header: {name!r}: the variable has characters that no header can have")
+    return name, value

@@ -30,7 +30,10 @@ class LiveRequests:
 
     def leave(self, request: int) -> None:
         """The client that has got an answer of this sequence is gone; `left` has the other sequences, once."""
-        self._left += [one for one in self._siblings.get(request, ()) if one != request]
+        gone = self._siblings.get(request, ())
+        self._left += [one for one in gone if one != request and one not in self._left]
+        for one in gone:
+            self._siblings.pop(one, None)
 
     def left(self) -> Sequence[int]:
         """The live sequences without a client since the last call; they are aborted when the next step begins."""

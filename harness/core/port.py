@@ -70,8 +70,8 @@ class EnginePort(Protocol):
     A method returns False if the engine does not support the operation, for example a pause; the op is then a no-op.
     `pool_names` are the pools whose units `pressure` can take.  `faults` are the faults of its fakes; each firing is an
     event of the engine.  `sessions` is None for an engine without sessions, `drafts` for one without speculation or
-    without a choice of drafts.  An engine that `forks` can answer a prompt with several sequences.  `log` keeps the
-    events until they are taken.
+    without a choice of drafts.  An engine that `forks` can answer a prompt with several sequences; one that
+    `has_uncached` knows requests that insert nothing.  `log` keeps the events until they are taken.
     """
 
     log: EventLog
@@ -80,6 +80,7 @@ class EnginePort(Protocol):
     sessions: SessionPort | None = None
     drafts: DraftPort | None = None
     forks: bool = False
+    has_uncached: bool = False
 
     def reference(self) -> Reference:
         """The expected outputs, before the first request; empty for an engine whose outputs cannot be predicted."""

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -24,7 +24,7 @@ class Completions(msgspec.Struct):
     ignore_eos: bool = False
     priority: int = 0
     cache_salt: str = ""
-    n: int = 1
+    n: Annotated[int, msgspec.Meta(ge=1, le=16)] = 1
     stream: bool = False
     logprobs: int | None = None
     prompt_logprobs: int | None = None

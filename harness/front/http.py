@@ -64,9 +64,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         path, size = self.path.partition("?")[0], int(self.headers.get("Content-Length") or 0)
-        if size > MOST_BYTES:
+        if not 0 <= size <= MOST_BYTES:
             self.close_connection = True
-            self._send(413, {"error": f"{size} bytes, want at most {MOST_BYTES}"})
+            self._send(413, {"error": f"{size} bytes, want 0 to {MOST_BYTES}"})
             return
         body = self.rfile.read(size)
         try:

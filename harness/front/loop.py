@@ -119,12 +119,14 @@ class EngineThread:
             yield served.add(piece)
 
     def pause(self) -> None:
-        self.call(self.engine.pause)
-        self._is_paused = True
+        self.call(lambda: self._pause(is_paused=True))
 
     def resume(self) -> None:
-        self.call(self.engine.resume)
-        self._is_paused = False
+        self.call(lambda: self._pause(is_paused=False))
+
+    def _pause(self, *, is_paused: bool) -> None:
+        self._is_paused = is_paused  # here, before the thread waits for its next call
+        (self.engine.pause if is_paused else self.engine.resume)()
 
     @property
     def num_live(self) -> int:

@@ -33,7 +33,11 @@ def setting_problems(target: Target, config: Config) -> Iterator[str]:
     except TypeError as error:
         yield f"encode gives no JSON: {error}; give numbers, texts, lists and objects"
         return
-    again = _encoded_again(target, read)
+    try:
+        again = _encoded_again(target, read)
+    except InvalidConfig as error:
+        yield f"decode refuses what encode gives: {error}; let decode(encode(config)) be the same configuration"
+        return
     for name in sorted({*config, *again}):
         if config.get(name) != again.get(name):
             what = f"{name} is {config.get(name)!r} before and {again.get(name)!r} after encode, JSON and decode"

@@ -112,7 +112,8 @@ def _sealed_finding(finding: Finding, small: Shrunk, out: Path, trials: Trials, 
     bare = _without_needless_fixes(small.log, finding, trials.beat)
     for _ in range(tries):
         log, driver = sealed(bare)
-        if (failure := driver.failure) is not None:
+        failure = driver.failure
+        if failure is not None and finding.fingerprint in failure.fingerprints:
             break
     if failure is None or finding.fingerprint not in failure.fingerprints:
         return _not_reproduced(finding, out)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import isnan
 from time import sleep
@@ -120,12 +121,14 @@ class ServerPort(EnginePort):
         self._round = []
         for one in asked:
             detail = "" if one.reply.status == 200 else one.reply.error
-            self.log.notice(Answered(one.id, one.reply.status, len(one.tokens), one.wanted.max_new_tokens, detail))
+            num_tokens = len(one.tokens) if self._api.has_ids else 0  # characters are no tokens
+            self.log.notice(Answered(one.id, one.reply.status, num_tokens, one.wanted.max_new_tokens, detail))
         self._check_alive()
         if asked:
             self._rest(asked[0].wanted)
         for one in asked:
             self._judge(one)
+        self._check_alive()  # the calls of the judge are calls, too
         if self._config.probe_len and not self._steps % ROUNDS_PER_PROBE:
             self.log.notice(self._connection.probe(self._api, self._config, self._config.probe_len))
         return [
@@ -174,7 +177,8 @@ class ServerPort(EnginePort):
             finally:
                 for call, job in zip(calls, jobs, strict=True):
                     if not job.done():
-                        call.cut()
+                        with suppress(OSError):
+                            call.cut()
                         job.cancel()
 
     def _made(self, call: Call, one: Asked | str) -> None:
@@ -224,8 +228,10 @@ class ServerPort(EnginePort):
             if not any(shown):
                 break
             sleep(REST_S)
-            self._cold(small._replace(prompt=small.prompt[:1], max_new_tokens=1), [])
-        self.log.notice(Rested(*shown))
+            nudge = small._replace(prompt=small.prompt[:1], max_new_tokens=1)
+            self._connection.answers(self._api, self._config, [nudge])
+        if any(figure is not None for figure in shown):
+            self.log.notice(Rested(*shown))
 
     # --- the answers
 

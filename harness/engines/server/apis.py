@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import count
 from math import nan
+from secrets import token_hex
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import msgspec
@@ -12,7 +13,8 @@ from swarden.harness.core.errors import UsageError
 from swarden.harness.engines.server.client import Address, Call, Reply, text_at
 
 FLUSH, PAUSE, RESUME = "flush", "pause", "resume"
-SALTS = count(1)
+SALTS = (f"{token_hex(4)}-{number}" for number in count(1))  # not those of another campaign
+OK = 200
 METRIC = re.compile(r"^([A-Za-z_:][\w:]*)(\{.*\})? (\S+)$")
 
 
@@ -55,6 +57,7 @@ class Api(Protocol):
     metrics: Metrics
     acts: ClassVar[Mapping[str, str]]
     features: frozenset[str]  # of requests: stop, seed, priority, salt
+    has_ids: ClassVar[bool] = True  # the tokens of an answer are token ids
 
     def body(self, wanted: Wanted, model: str) -> dict[str, Any]: ...
 
@@ -70,6 +73,8 @@ class Api(Protocol):
 
 def read(api: Api, reply: Reply) -> tuple[Sequence[Token], Reply]:
     """The tokens of an answer; if its parts are missing, none, and a reply that says so."""
+    if reply.status == OK and not reply.chunks and not reply.is_cut:
+        return (), Reply(0, error="an empty answer")
     try:
         return api.tokens(reply), reply
     except (KeyError, TypeError, ValueError, IndexError) as error:
@@ -156,7 +161,7 @@ class Vllm(Api):
         return tokens
 
     def learn(self, address: Address) -> dict[str, Any]:
-        [model] = object_at(address, "/v1/models").get("data") or [{}]
+        model = (object_at(address, "/v1/models").get("data") or [{}])[0]
         found = {"model": model.get("id"), "max_context_len": model.get("max_model_len")}
         for line in (text_at(address, "/metrics") or "").splitlines():
             if line.startswith("vllm:cache_config_info"):
@@ -273,6 +278,7 @@ class OpenAI(Api):
     metrics = Metrics()
     acts: ClassVar[Mapping[str, str]] = {}
     features = frozenset({"seed"})
+    has_ids = False
 
     def body(self, wanted: Wanted, model: str) -> dict[str, Any]:
         text = "".join(map(chr, wanted.prompt))

@@ -13,6 +13,7 @@ import msgspec
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.printable import printable
 
+ANSWER_S = 600.0  # without a byte
 MOST_BYTES = 1 << 26  # of one answer
 MOST_LINE = 1 << 22
 CONNECT_S, QUICK_S = 10.0, 60.0  # to open a connection; for a call that computes nothing
@@ -43,9 +44,13 @@ class Address(NamedTuple):
     def check(self, *, remote: bool) -> None:
         """Raise UsageError unless this is the URL of a server on this machine, or of any with `remote`."""
         parts = urlsplit(self.url)
+        try:
+            parts.port  # noqa: B018  # raises ValueError for one that is none
+        except ValueError as error:
+            raise UsageError(f"--url: {printable(self.shown)!r}: {error}; want http://HOST:PORT") from error
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UsageError(f"--url: {printable(self.shown)!r}; want http://HOST:PORT")
-        if parts.username or parts.query:
+        if "@" in parts.netloc or parts.query:
             raise UsageError("--url: has a user or a query; give secrets by --header, which reads the environment")
         try:
             infos = socket.getaddrinfo(parts.hostname, parts.port)
@@ -71,7 +76,7 @@ class Call:
             found.shutdown(socket.SHUT_RDWR)
 
     def made(
-        self, method: str, path: str, body: Any = None, *, most_chunks: int | None = None, limit_s: float | None = None
+        self, method: str, path: str, body: Any = None, *, most_chunks: int | None = None, limit_s: float = ANSWER_S
     ) -> Reply:
         """Make the call.  After `most_chunks` of a stream the connection is closed, as by a client that goes away."""
         try:
@@ -89,7 +94,8 @@ class Call:
         if response.status != 200:
             return Reply(response.status, error=printable(response.read(2000).decode(errors="replace")))
         try:
-            for data in _objects(response):
+            objects = _Objects(response)
+            for data in objects:
                 if most_chunks is not None and len(chunks) >= most_chunks:
                     return Reply(200, chunks, is_cut=True)
                 chunks.append(msgspec.json.decode(data, type=dict[str, Any]))
@@ -99,25 +105,40 @@ class Call:
                 self._on_chunk()
         except (ValueError, msgspec.MsgspecError) as error:
             return Reply(0, chunks, f"an answer that cannot be read: {error}")
+        if not objects.is_whole:
+            return Reply(0, chunks, "the answer ends before its end")
         return Reply(200, chunks)
 
 
-def _objects(response: HTTPResponse) -> Iterator[bytes]:
-    """The JSON objects of a stream of events, or the one object of another answer; ValueError if it is too long."""
-    total = 0
-    if "event-stream" not in (response.getheader("Content-Type") or ""):
-        body = response.read(MOST_BYTES + 1)
-        if len(body) > MOST_BYTES:
-            raise ValueError(f"more than {MOST_BYTES} bytes")
-        if body.strip():
-            yield body
-        return
-    while line := response.readline(MOST_LINE + 1):
-        total += len(line)
-        if len(line) > MOST_LINE or total > MOST_BYTES:
-            raise ValueError(f"more than {MOST_LINE} bytes in a line, or {MOST_BYTES} in all")
-        if line.startswith(DATA) and (data := line.removeprefix(DATA).strip()) and data != DONE:
-            yield data
+class _Objects:
+    """The JSON objects of a stream of events, or the one object of another answer; ValueError if it is too long.
+
+    An answer `is_whole` if its last event says so, or if it is one object.
+    """
+
+    def __init__(self, response: HTTPResponse) -> None:
+        self._response = response
+        self.is_whole = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        response, total = self._response, 0
+        if "event-stream" not in (response.getheader("Content-Type") or ""):
+            body = response.read(MOST_BYTES + 1)
+            if len(body) > MOST_BYTES:
+                raise ValueError(f"more than {MOST_BYTES} bytes")
+            self.is_whole = True
+            if body.strip():
+                yield body
+            return
+        while line := response.readline(MOST_LINE + 1):
+            total += len(line)
+            if len(line) > MOST_LINE or total > MOST_BYTES:
+                raise ValueError(f"more than {MOST_LINE} bytes in a line, or {MOST_BYTES} in all")
+            if line.startswith(DATA) and (data := line.removeprefix(DATA).strip()):
+                self.is_whole |= data == DONE
+                if data != DONE:
+                    self.is_whole |= b'"stop":true' in data  # llama.cpp has no other mark
+                    yield data
 
 
 def text_at(address: Address, path: str) -> str | None:

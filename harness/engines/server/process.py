@@ -26,7 +26,8 @@ VARIABLE = "SWARDEN_SERVER"  # by which a command tells its worker processes wha
 BOOT_S, POLL_S, ANSWER_S = 900, 0.25, 600
 LOGS = Path(".swarden/servers")
 LAST_BYTES = 1 << 16  # of the log of a server
-SECRET = re.compile(r"(key|token|secret|password|auth)", re.IGNORECASE)
+SECRET = re.compile(r"(^|[-_])(keys?|token|secrets?|password|auth|authorization|headers?)($|[-_])|^-H$", re.IGNORECASE)
+SECRET_TEXT = re.compile(r"bearer |api[-_]?key.*[:=]", re.IGNORECASE)
 ERROR = re.compile(r"^\S*?(\w*(?:Error|Exception|Abort|Fault)\w*)\b")
 SUPERVISE = (  # ends the server, and all that it has started, with its parent: whatever ends that
     "import os, signal, subprocess, sys, threading\n"
@@ -58,9 +59,12 @@ class Server(msgspec.Struct, frozen=True):
         words, is_masked = [], False
         for word in shlex.split(self.restart):
             name, is_set, _ = word.partition("=")
-            if is_masked:
+            if is_masked and not word.startswith("-"):
                 words.append("***")
-            elif is_set and (SECRET.search(name) or name.isupper()):
+                continue
+            if "@" in word or SECRET_TEXT.search(word):
+                words.append("***")
+            elif is_set and (SECRET.search(name) or not name.startswith("-")):
                 words.append(f"{name}=***")
             else:
                 words.append(word)
@@ -134,6 +138,8 @@ class Connection:
     def start(self) -> None:
         """Start the server with the command of --restart; raises UsageError if it does not answer in time."""
         self.close()
+        if Call(self.address).made("GET", "/health", limit_s=10).status:
+            raise UsageError(f"--restart: another server answers at {self.address.shown}; end it, or name another port")
         parts = urlsplit(self.server.url)
         self.log = LOGS / f"{parts.hostname}-{parts.port}.log"
         self.log.parent.mkdir(parents=True, exist_ok=True)
@@ -204,10 +210,11 @@ class Connection:
         """Send a cold prompt of this length."""
         span, preemptions = config.last_token - config.first_token + 1, api.metrics.preemptions
         prompt = [config.first_token + place * 7 % span for place in range(length)]
-        before = figures(self.address).get(preemptions, 0.0)
+        before = figures(self.address).get(preemptions)
         [answer] = self.answers(api, config, [Wanted(prompt, 1, is_cold=True)])
-        after = figures(self.address).get(preemptions, 0.0)
-        return Probed(length, answer.reply.status, int(after - before))
+        after = figures(self.address).get(preemptions)
+        grown = 0.0 if before is None or after is None else after - before
+        return Probed(length, answer.reply.status, max(0, int(grown)))
 
 
 def api_at(address: Address) -> str:

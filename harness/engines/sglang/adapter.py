@@ -59,6 +59,8 @@ class OptionalParts(NamedTuple):
 class SglangEngine(EnginePort):
     """One scheduler; a step is one turn of its event loop."""
 
+    has_uncached = True
+
     def __init__(self, release: SglangRelease, config: SglangConfig) -> None:
         self.log = EventLog(code=CODE)
         self.faults = FaultPlan(faults_of(config), on_fire=lambda fault: self.log.notice(seen.Fired(fault)))

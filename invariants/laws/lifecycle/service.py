@@ -53,7 +53,7 @@ def server_is_empty_at_rest(change: Transition) -> Evidence:
 def capacity_is_whole_at_rest(change: Transition) -> Evidence:
     """A server at rest can hold a prompt as long as when it was new."""
     for length, status, preemptions in change.events_of(Probed):
-        if status != ANSWERED:
+        if status not in (ANSWERED, OVERLOADED):
             yield found(SERVER, ServiceCode.NOT_ANSWERED, status=status, length=length)
         if preemptions:
             yield found(SERVER, ServiceCode.PREEMPTED, preemptions=preemptions, length=length)

@@ -161,7 +161,7 @@ def test_wrong_settings_and_events_are_lines_with_a_remedy(check):
         "an unknown setting is accepted: let decode raise InvalidConfig",
         "event Taken: came, and is in unreported; take it out there",
         "event Finished: never came; report it, or add it to unreported",
-        "unreported has Sold, which is no type of event; correct it",
+        "unreported has Sold, which is no type of event and no law; correct it",
         'decode accepts {"',
     ):
         assert [line for line in lines if line.startswith(begin)], (begin, lines)

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 
@@ -13,8 +14,8 @@ from swarden.harness.core.ops import Abort, Flush, Op, Pause, Recipe, Resume, St
 from swarden.harness.core.replay import Verdict, repeat, run_log
 from swarden.harness.engines.server import adapter, target
 from swarden.harness.engines.server.adapter import Judged, compared
-from swarden.harness.engines.server.apis import APIS, Token, api_of
-from swarden.harness.engines.server.client import MOST_LINE, Address
+from swarden.harness.engines.server.apis import APIS, Token, Wanted, api_of
+from swarden.harness.engines.server.client import MOST_LINE, Address, Call
 from swarden.harness.engines.server.learning import learned
 from swarden.harness.engines.server.process import VARIABLE, Connection, Server, api_at
 from swarden.harness.engines.server.program import program_of
@@ -148,6 +149,24 @@ def closed(handler):
     handler.connection.close()
 
 
+def nothing(handler):
+    handler.send_response(200)
+    handler.end_headers()
+
+
+def cut_short(handler):
+    handler.send_response(200)
+    handler.send_header("Content-Type", "text/event-stream")
+    handler.end_headers()
+    handler.wfile.write(b'data: {"choices": [{"token_ids": [5]}]}\n\n')
+
+
+def talkative(handler):
+    handler.send_response(200)
+    handler.end_headers()
+    handler.wfile.write(b'{"choices": [{"text": "more characters than tokens"}]}')
+
+
 def error(handler):
     handler.send_error(500, "EngineDeadError")
 
@@ -167,6 +186,8 @@ def refused(handler):
         (another_object, "unreadable"),
         (endless_line, "unreadable"),
         (closed, "unreadable"),
+        (nothing, "unreadable"),
+        (cut_short, "unreadable"),
         (error, "server_error"),
     ],
 )
@@ -176,6 +197,26 @@ def test_server_that_misbehaves_is_found(run, answer, code):
 
     assert failure is not None
     assert failure.fingerprint == f"valid_requests_are_answered/request/{code}"
+
+
+def test_characters_are_no_tokens(run):
+    with server_with(talkative) as url:
+        assert run(url, ONE, api="openai").failure is None
+
+
+def test_paused_front_answers_when_it_resumes():
+    with our_server() as url:
+        address = Address(url)
+        body = api_of("vllm").body(Wanted([5, 6], 2), "swarden")
+        with ThreadPoolExecutor() as threads:
+            Call(address).made("POST", "/pause", {})
+            answer = threads.submit(Call(address).made, "POST", "/v1/completions", body)
+            wait([answer], timeout=0.3)
+            was_waiting = not answer.done()
+            Call(address).made("POST", "/resume", {})
+
+            assert answer.result().status == 200
+    assert was_waiting
 
 
 def test_server_may_refuse_a_request(run):
@@ -197,6 +238,8 @@ def test_server_that_computes_nothing_hangs(run, monkeypatch):
     [
         ("127.0.0.1:8000", "want http://HOST:PORT"),
         ("http://user:hunter2@127.0.0.1:8000", "has a user or a query"),
+        ("http://:hunter2@127.0.0.1:8000", "has a user or a query"),
+        ("http://127.0.0.1:99999", "want http://HOST:PORT"),
         ("http://10.0.0.1:8000", "is not on this machine"),
     ],
 )
@@ -208,9 +251,13 @@ def test_url_that_is_not_of_this_machine_is_refused(url, text):
 
 
 def test_secrets_of_the_launch_line_are_masked():
-    server = Server("http://127.0.0.1:1", "env HF_TOKEN=abc serve --api-key abc --auth-token=abc --port 8000")
+    command = (
+        "env HF_TOKEN=abc http_proxy=abc serve --api-key abc abc --auth-token=abc -H 'Authorization: abc' --port 8000"
+    )
+    server = Server("http://127.0.0.1:1", f"{command} --max-num-batched-tokens 64 --tokenizer DIR")
 
-    assert server.masked_restart == "env 'HF_TOKEN=***' serve --api-key '***' '--auth-token=***' --port 8000"
+    assert "abc" not in server.masked_restart
+    assert server.masked_restart.endswith(" --port 8000 --max-num-batched-tokens 64 --tokenizer DIR")
 
 
 def test_tokens_that_are_equally_likely_are_not_judged():

@@ -52,8 +52,8 @@ CASES = [
     broken(
         capacity_is_whole_at_rest,
         "smaller",
-        after(Probed(1000, 503, 1)),
-        found(SERVER, ServiceCode.NOT_ANSWERED, status=503, length=1000),
+        after(Probed(1000, 500, 1)),
+        found(SERVER, ServiceCode.NOT_ANSWERED, status=500, length=1000),
         found(SERVER, ServiceCode.PREEMPTED, preemptions=1, length=1000),
     ),
 ]
