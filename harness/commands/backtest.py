@@ -61,7 +61,7 @@ def backtest(
     versions = _versions(releases, oldest, newest, install=install)
     prepare_process()
     test = Backtest(engine, out / engine, Budget(seed, 60 * cpu_minutes, runs))
-    searches = f"{1 + len(versions)} to {3 * len(versions)} searches of {cpu_minutes:g} CPU minutes"
+    searches = f"{len(versions) - 1} to {3 * len(versions) - 2} searches of {cpu_minutes:g} CPU minutes"
     ERR.print(f"{engine} {versions[0]} to {versions[-1]}: {searches}; shrinking comes on top", markup=False)
     pairs = []
     for pair in _pairs(test, releases, versions, install=install):

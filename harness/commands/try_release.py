@@ -85,7 +85,7 @@ class Page:
 
     @property
     def code(self) -> ExitCode:
-        codes = [ExitCode.MISUSE] * bool(self._new.why_broken)
+        codes = [ExitCode.MISUSE] * bool(self._new.why_broken) + [ExitCode.RED] * bool(self.unknown_owners)
         return worst([*codes, ExitCode.VIOLATED] if len(self.newly_failing) > len(self.unknown_owners) else codes)
 
     def lines(self) -> Iterator[str]:
@@ -102,7 +102,10 @@ class Page:
         return {
             "Works": self._works(),
             "Not applicable": self._not_applicable(),
-            "Broken": [f"- {plain(why)}" for why in self._new.why_broken],
+            "Broken": [
+                *(f"- {plain(why)}" for why in self._new.why_broken),
+                *(f"- {self._comparison.version}: {plain(why)}" for why in self._old.why_broken),
+            ],
             "Newly failing": table(FAILURE, failing),
             **({"Unknown owners": [*unknown, "", *table(FAILURE, self.unknown_owners)]} if self.unknown_owners else {}),
             "Newly passing": table(("op-log",), [[log] for log in self._changed(FAILS, PASSES)]),
