@@ -87,7 +87,7 @@ def fuzz(
 ) -> None:
     """Drive engines with random traffic; check every step; shrink and save the failures."""
     _check("--profile", profile, PROFILES)
-    server = servers.Asked(url, restart, header, reference, allow_remote_host, api, settings)
+    server = servers.ServerOptions(url, restart, header, reference, allow_remote_host, api, settings)
     if server.publish():
         if engine or (workers or 1) > 1:
             raise UsageError("--url: drives one server with one worker; leave out --engine and --workers")

@@ -37,7 +37,7 @@ ApiName = Annotated[
 ]
 
 
-class Asked(NamedTuple):
+class ServerOptions(NamedTuple):
     """What the command line says of a server; `settings` are those of --set."""
 
     url: str | None
@@ -95,7 +95,7 @@ def over_http(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def with_server(*arguments: Any, **options: Any) -> None:
         url, restart, reference, headers, is_remote = [options.pop(name, None) for name in added]
-        Asked(url, restart, headers, reference, bool(is_remote)).publish()
+        ServerOptions(url, restart, headers, reference, bool(is_remote)).publish()
         command(*arguments, **options)
 
     own = signature(command, eval_str=True)

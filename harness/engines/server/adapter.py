@@ -46,7 +46,7 @@ class ServerHangs(RemoteError):
 
 
 @dataclass
-class Asked:
+class RoundRequest:
     """A request of the current round; after `cut_after` pieces its client goes away (None: it stays)."""
 
     id: int
@@ -73,11 +73,11 @@ class ServerPort(EnginePort):
         self._config = config
         self._connection = connection
         self._api: Api = api_of(config.api)
-        self._round: list[Asked | str] = []  # requests, and acts
+        self._round: list[RoundRequest | str] = []  # requests, and acts
         self._is_paused = False
         self._num_requests = self._steps = 0
         self._computed = 0  # pieces of answers, of all connections
-        self.on_round: Callable[[Sequence[Asked | str]], None] = lambda _: None
+        self.on_round: Callable[[Sequence[RoundRequest | str]], None] = lambda _: None
         connection.renew(self._api, restarts=config.restarts)
 
     def submit(self, submission: Submission) -> int:
@@ -91,7 +91,7 @@ class ServerPort(EnginePort):
             submission.priority if "priority" in features else 0,
             submission.namespace if "salt" in features else 0,
         )
-        self._round.append(Asked(self._num_requests, wanted))
+        self._round.append(RoundRequest(self._num_requests, wanted))
         return self._num_requests
 
     def abort(self, request_id: int) -> None:
@@ -144,8 +144,8 @@ class ServerPort(EnginePort):
     def clear(self) -> None:
         """The next run flushes or restarts the server."""
 
-    def _requests(self) -> Iterator[Asked]:
-        return (one for one in self._round if isinstance(one, Asked))
+    def _requests(self) -> Iterator[RoundRequest]:
+        return (one for one in self._round if isinstance(one, RoundRequest))
 
     def _token(self, token: int) -> int:
         """The token, or one that the server knows in its place: prompts that differ still differ."""
@@ -159,7 +159,7 @@ class ServerPort(EnginePort):
 
     # --- a round
 
-    def _send(self, asked: Sequence[Asked]) -> None:
+    def _send(self, asked: Sequence[RoundRequest]) -> None:
         """Make all calls of the round; raises ServerHangs if nothing is computed for long."""
         is_paused = (self._config.paused or self._is_paused) and self._config.concurrent and len(asked) > 1
         self._is_paused = False
@@ -181,7 +181,7 @@ class ServerPort(EnginePort):
                             call.cut()
                         job.cancel()
 
-    def _made(self, call: Call, one: Asked | str) -> None:
+    def _made(self, call: Call, one: RoundRequest | str) -> None:
         if isinstance(one, str):
             self._act(one)
             return
@@ -238,7 +238,7 @@ class ServerPort(EnginePort):
     def _cold(self, wanted: Wanted, answer: Sequence[int]) -> list[Token] | Reply:
         return self._connection.judge(self._api, wanted, answer, self._config.model)
 
-    def _judge(self, one: Asked) -> None:
+    def _judge(self, one: RoundRequest) -> None:
         """Compare an answer with that of a server without a cache."""
         if not one.tokens or one.reply.status != 200:
             return

@@ -13,7 +13,7 @@ from swarden.harness.core.errors import UsageError
 from swarden.harness.engines.server.client import Address, Call, Reply, text_at
 
 FLUSH, PAUSE, RESUME = "flush", "pause", "resume"
-SALTS = (f"{token_hex(4)}-{number}" for number in count(1))  # not those of another campaign
+SALTS, OF_PROCESS = count(1), token_hex(4)  # the salts are not those of another campaign
 OK = 200
 METRIC = re.compile(r"^([A-Za-z_:][\w:]*)(\{.*\})? (\S+)$")
 
@@ -130,7 +130,7 @@ class Vllm(Api):
         if wanted.priority:
             body["priority"] = wanted.priority
         if wanted.salt or wanted.is_cold:
-            body["cache_salt"] = f"cold-{next(SALTS)}" if wanted.is_cold else f"salt-{wanted.salt}"
+            body["cache_salt"] = f"cold-{OF_PROCESS}-{next(SALTS)}" if wanted.is_cold else f"salt-{wanted.salt}"
         return body
 
     def tokens(self, reply: Reply) -> list[Token]:

@@ -31,7 +31,7 @@ class Learned(NamedTuple):
         told = self.settings
         known = f"context {told['max_context_len']}, blocks of {told['block_size']}, tokens to {told['last_token']}"
         if self.noise is None:
-            judged = "it tells no log-probabilities: only tokens are compared"
+            judged = "without log-probabilities only tokens are compared"
         else:
             judged = f"log-probabilities differ by {self.noise:.1e} over {self.tokens} tokens, tolerance"
             judged += f" {told['tolerance']:.1e}"

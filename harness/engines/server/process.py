@@ -79,7 +79,7 @@ def published() -> Server:
     return msgspec.json.decode(os.environ[VARIABLE].encode(), type=Server)
 
 
-class Got(NamedTuple):
+class Exchange(NamedTuple):
     wanted: Wanted
     reply: Reply
 
@@ -196,12 +196,14 @@ class Connection:
         except (KeyError, TypeError, ValueError, IndexError) as error:
             return Reply(0, error=f"an answer without its parts: {error!r}")
 
-    def answers(self, api: Api, config: ServerConfig, wanted: Sequence[Wanted], *, at_once: bool = False) -> list[Got]:
+    def answers(
+        self, api: Api, config: ServerConfig, wanted: Sequence[Wanted], *, at_once: bool = False
+    ) -> list[Exchange]:
         """The replies to requests, sent one after the other or at the same time."""
 
-        def made(one: Wanted) -> Got:
+        def made(one: Wanted) -> Exchange:
             body = api.body(one, config.model)
-            return Got(one, Call(self.address).made("POST", api.path, body, limit_s=ANSWER_S))
+            return Exchange(one, Call(self.address).made("POST", api.path, body, limit_s=ANSWER_S))
 
         with ThreadPoolExecutor(max(1, len(wanted)) if at_once else 1) as threads:
             return list(threads.map(made, wanted))

@@ -8,7 +8,7 @@ from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.program import Program
 from swarden.harness.core.replay import driver_of
-from swarden.harness.engines.server.adapter import MOST_AT_ONCE, Asked, ServerPort
+from swarden.harness.engines.server.adapter import MOST_AT_ONCE, RoundRequest, ServerPort
 from swarden.harness.engines.server.apis import api_of
 from swarden.harness.engines.server.config import ServerConfig
 
@@ -42,7 +42,7 @@ def program_of(log: OpLog) -> Program:
     )
 
 
-def _item(config: ServerConfig, one: Asked | str) -> dict[str, Any]:
+def _item(config: ServerConfig, one: RoundRequest | str) -> dict[str, Any]:
     """A call of a round: the request, and the same without the cache (for a client that stays)."""
     api = api_of(config.api)
     if isinstance(one, str):
