@@ -25,6 +25,9 @@ COMMAND = re.compile(r"((?:[A-Z_]+=\S+ )*)((?:swarden|pytest|make|pip|dask) .*)"
 SKIPPED = {  # a part of a command: the reason for which it does not run here
     "sglang": "needs a release of SGLang; tests/engines runs with two",
     "vllm": "needs a release of vLLM; tests/engines runs with several",
+    "transformers": "needs a release of transformers; tests/engines runs with two",
+    "--url": "needs a server; tests/harness/servers drives some",
+    "swarden serve": "serves until it is interrupted; tests/harness/servers drives its front",
     " --install": "downloads releases",
     "bisect": "needs two releases; test_bisect runs it on two builds of an engine",
     "blockserve": "needs a package of a user; test_your_engine installs and drives it",

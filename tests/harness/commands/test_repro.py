@@ -220,7 +220,7 @@ def test_issue_of_a_pair_has_no_program():
 
     assert (run.returncode, run.stderr) == (0, "")
     assert "## Steps" in run.stdout
-    assert "## Program" not in run.stdout
+    assert "There is no program of one process" in run.stdout
 
 
 def test_program_of_a_log_with_fixes_is_refused():

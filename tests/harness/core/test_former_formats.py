@@ -10,7 +10,7 @@ PATH = Path("it.oplog")
 
 
 def test_setting_that_a_log_of_format_2_lacks_has_the_default_of_that_time(monkeypatch):
-    monkeypatch.setattr(target_of(OWN), "former_defaults", {"page_size": 2}, raising=False)
+    monkeypatch.setattr(type(target_of(OWN)), "former_defaults", {"page_size": 2}, raising=False)
     line = '{"format":%d,"engine":"swarden","configs":[{"full_pages":40}]}\n'
 
     former, log = (OpLog.parse((line % number).encode(), PATH) for number in (2, 3))
