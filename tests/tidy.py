@@ -144,7 +144,10 @@ MAY_CATCH_EVERYTHING: dict[tuple[str, str], str] = {  # (file, function): the re
     ("harness/strict/follow.py", "method"): "an error of a server is raised again",
     ("harness/strict/follow.py", "_attached"): "an internal error does not end a server",
     ("harness/strict/follow.py", "_act"): "an internal error does not end a server",
-    ("harness/front/loop.py", "_run"): "an error of the engine ends its thread, and each of its clients is told",
+    (
+        "harness/front/loop.py",
+        "_run",
+    ): "an error of the engine ends its thread, and its clients get that error",
     ("harness/mutants/hunt.py", "_hunt"): "an engine that cannot be built with the mutant has detected the mutant",
 }
 

@@ -68,7 +68,7 @@ class ServerOptions(NamedTuple):
             return dict(fixed)
         server = connection()
         with closing(server):
-            server.renew(api_of(self.api or "openai"), restarts=False)
+            server.renew(api_of(self.api or "openai"))
             found = learned(server, api_of(self.api or api_at(server.address)), fixed)
         ERR.print(f"{server.address.shown}, API {found.settings['api']}: {found.line}", markup=False, soft_wrap=True)
         settings: dict[str, Any] = msgspec.to_builtins(found.settings)

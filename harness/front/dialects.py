@@ -83,9 +83,7 @@ class Request(NamedTuple):
         """The object of the ended answers."""
         chunks = []
         for index, served in enumerate(all_served):
-            first = len(served.asked.tokens)
-            new = [served.scores.get(place) or _unscored(served, place) for place in range(first, len(served.known))]
-            chunks.append(self.chunk(index, served, new))
+            chunks.append(self.chunk(index, served, served.tokens_from(len(served.asked.tokens))))
         if isinstance(self.body, Completions):
             return {"object": "text_completion", "choices": [choice for one in chunks for choice in one["choices"]]}
         return chunks[0]
@@ -100,10 +98,6 @@ def request_of(path: str, body: bytes, eos: Sequence[int]) -> Request:
 
 def namespace_of(salt: str) -> int:
     return int.from_bytes(hashlib.blake2b(salt.encode(), digest_size=4).digest()) if salt else 0
-
-
-def _unscored(served: Served, place: int) -> Scored:
-    return Scored(place, served.known[place], float("nan"), -1, float("nan"))
 
 
 def _completions(one: Completions, eos: Sequence[int]) -> Sequence[Asked]:

@@ -61,9 +61,12 @@ class Served:
                     token = self.known[position]
                     values = float(logprobs[index, token]), int(best.indices[index]), float(best.values[index])
                     self.scores[position] = Scored(position, token, *values)
-        unscored = (math.nan, -1, math.nan)
-        tokens = range(first, len(self.known))
-        return [self.scores.get(place) or Scored(place, self.known[place], *unscored) for place in tokens]
+        return self.tokens_from(first)
+
+    def tokens_from(self, first: int) -> list[Scored]:
+        """The known tokens from this position on; one whose logits were not requested has no log-probability."""
+        places, unscored = range(first, len(self.known)), (math.nan, -1, math.nan)
+        return [self.scores.get(place) or Scored(place, self.known[place], *unscored) for place in places]
 
 
 class EngineDied(Exception):

@@ -78,7 +78,7 @@ class ServerPort(EnginePort):
         self._num_requests = self._steps = 0
         self._computed = 0  # pieces of answers, of all connections
         self.on_round: Callable[[Sequence[RoundRequest | str]], None] = lambda _: None
-        connection.renew(self._api, restarts=config.restarts)
+        connection.renew(self._api)
 
     def submit(self, submission: Submission) -> int:
         self._num_requests += 1
@@ -123,12 +123,11 @@ class ServerPort(EnginePort):
             detail = "" if one.reply.status == 200 else one.reply.error
             num_tokens = len(one.tokens) if self._api.has_ids else 0  # characters are no tokens
             self.log.notice(Answered(one.id, one.reply.status, num_tokens, one.wanted.max_new_tokens, detail))
-        self._check_alive()
         if asked:
             self._rest(asked[0].wanted)
         for one in asked:
             self._judge(one)
-        self._check_alive()  # the calls of the judge are calls, too
+        self._check_alive()  # also after the calls of the judge
         if self._config.probe_len and not self._steps % ROUNDS_PER_PROBE:
             self.log.notice(self._connection.probe(self._api, self._config, self._config.probe_len))
         return [
@@ -142,7 +141,7 @@ class ServerPort(EnginePort):
         return Snapshot(self._steps, limits, (), (), unreported=ALL_EVENTS - REPORTED)
 
     def clear(self) -> None:
-        """The next run flushes or restarts the server."""
+        """Do nothing: the next run flushes the server, or starts a new one."""
 
     def _requests(self) -> Iterator[RoundRequest]:
         return (one for one in self._round if isinstance(one, RoundRequest))
@@ -235,14 +234,12 @@ class ServerPort(EnginePort):
 
     # --- the answers
 
-    def _cold(self, wanted: Wanted, answer: Sequence[int]) -> list[Token] | Reply:
-        return self._connection.judge(self._api, wanted, answer, self._config.model)
-
     def _judge(self, one: RoundRequest) -> None:
         """Compare an answer with that of a server without a cache."""
         if not one.tokens or one.reply.status != 200:
             return
-        cold = self._cold(one.wanted, [token.id for token in one.tokens])
+        answer = [token.id for token in one.tokens]
+        cold = self._connection.judge(self._api, one.wanted, answer, self._config.model)
         if isinstance(cold, Reply):  # refused, or broken: the next round shows it if it stays so
             return
         found = compared(one.tokens, cold, self._config.tolerance, is_greedy=one.wanted.seed is None)

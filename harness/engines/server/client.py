@@ -45,7 +45,7 @@ class Address(NamedTuple):
         """Raise UsageError unless this is the URL of a server on this machine, or of any with `remote`."""
         parts = urlsplit(self.url)
         try:
-            parts.port  # noqa: B018  # raises ValueError for one that is none
+            port = parts.port
         except ValueError as error:
             raise UsageError(f"--url: {printable(self.shown)!r}: {error}; want http://HOST:PORT") from error
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -53,7 +53,7 @@ class Address(NamedTuple):
         if "@" in parts.netloc or parts.query:
             raise UsageError("--url: has a user or a query; give secrets by --header, which reads the environment")
         try:
-            infos = socket.getaddrinfo(parts.hostname, parts.port)
+            infos = socket.getaddrinfo(parts.hostname, port)
         except OSError as error:
             raise UsageError(f"--url: {printable(self.shown)}: {error.strerror or error}") from error
         if not remote and not all(ipaddress.ip_address(info[4][0]).is_loopback for info in infos):
@@ -64,11 +64,9 @@ class Call:
     """One call, in any thread; `cut` ends it from another one."""
 
     def __init__(self, address: Address, on_chunk: Callable[[], None] = lambda: None) -> None:
-        parts = urlsplit(address.url)
-        kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-        self._base = parts.path.rstrip("/")
+        self._base = urlsplit(address.url).path.rstrip("/")
         self._headers = {"Content-Type": "application/json", "Connection": "close", **address.headers}
-        self._connection = kind(parts.hostname or "", parts.port, timeout=CONNECT_S)
+        self._connection = _connection(address, CONNECT_S)
         self._on_chunk = on_chunk
 
     def cut(self) -> None:
@@ -141,13 +139,17 @@ class _Objects:
                     yield data
 
 
-def text_at(address: Address, path: str) -> str | None:
-    """The text of a page; None if there is none."""
+def _connection(address: Address, timeout_s: float) -> HTTPConnection:
     parts = urlsplit(address.url)
     kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+    return kind(parts.hostname or "", parts.port, timeout=timeout_s)
+
+
+def text_at(address: Address, path: str) -> str | None:
+    """The text of a page; None if there is none."""
     try:
-        with closing(kind(parts.hostname or "", parts.port, timeout=QUICK_S)) as connection:
-            connection.request("GET", parts.path.rstrip("/") + path, headers=dict(address.headers))
+        with closing(_connection(address, QUICK_S)) as connection:
+            connection.request("GET", urlsplit(address.url).path.rstrip("/") + path, headers=dict(address.headers))
             response = connection.getresponse()
             body = response.read(MOST_BYTES)
     except (OSError, HTTPException):

@@ -19,8 +19,7 @@ class ServerConfig(Settings, frozen=True):
     preemption; 0: not known.
 
     With `concurrent` the requests of a round are sent at the same time, else one after the other.  With `paused` they
-    are sent while the server is paused, and run together when it resumes.  A run begins with a flush, or with
-    `restarts` with a new server.
+    are sent while the server is paused, and run together when it resumes.
     """
 
     api: Annotated[str, OneOf(tuple(APIS))] = "vllm"
@@ -37,7 +36,6 @@ class ServerConfig(Settings, frozen=True):
     tolerance: Annotated[float, within(0, 100)] = 2e-3
     concurrent: Annotated[bool, Drawn((True, True, False))] = False
     paused: Annotated[bool, Drawn((False, True)), PartOf("concurrent")] = False
-    restarts: bool = False
 
     main: ClassVar = ("api", "model", "concurrent")
     learned: ClassVar = (

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from time import sleep
 from typing import NamedTuple
@@ -100,7 +101,7 @@ class Connection:
             self.reference = Address(self.server.reference)
             self.reference.check(remote=self.server.remote)
 
-    @property
+    @cached_property
     def reference_api(self) -> Api:
         assert self.reference is not None, "the server is its own reference"
         return api_of(api_at(self.reference))
@@ -115,14 +116,14 @@ class Connection:
         """Whether it answers at all; a page that it does not have is an answer."""
         return self.is_running and Call(self.address).made("GET", "/health", limit_s=60).status in (200, 404)
 
-    def renew(self, api: Api, *, restarts: bool) -> None:
-        """Make the server ready for a run: flushed, or a new one if that is asked for, or if it cannot be flushed.
+    def renew(self, api: Api) -> None:
+        """Make the server ready for a run: flushed, or a new one if it cannot be flushed or is not idle.
 
         Without --restart it stays as it is.  Raises UsageError if it does not answer.
         """
         if not self.server.restart and not self.is_healthy:
             raise UsageError(f"{self.address.shown} does not answer; start the server again, or give --restart")
-        is_as_new = not restarts and self.is_healthy and self._is_flushed(api) and self._is_idle(api)
+        is_as_new = self.is_healthy and self._is_flushed(api) and self._is_idle(api)
         if self.server.restart and (self.process is None or not is_as_new):
             self.start()
 

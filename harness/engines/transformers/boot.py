@@ -20,12 +20,8 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "LogitsProcessorList": ("generation.logits_process:LogitsProcessorList",),
 }
 ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "OMP_NUM_THREADS": "1"}
-MEMORY = (
-    "cpu",
-    1 << 40,
-    0,
-    0,
-)  # of the device: total, reserved and allocated bytes, so that a run does not depend on it
+# Of the device: its total, reserved and allocated bytes, so that a run does not depend on the machine.
+MEMORY = ("cpu", 1 << 40, 0, 0)
 
 
 class TransformersRelease(ReleaseParts):

@@ -119,7 +119,7 @@ def test_results_that_ship_are_printed_again(tested, tmp_path):
         pytest.param([*LIMITS, "--from", "1.3.0"], "1.3.0: want at least two releases", id="one-release"),
     ],
 )
-def test_what_cannot_be_tested_is_one_line(tested, tmp_path, limits, told):
+def test_backtest_that_cannot_run_is_refused_in_one_line(tested, tmp_path, limits, told):
     shutil.copytree(tested[0], tmp_path, dirs_exist_ok=True)
 
     run = swarden_in(tmp_path)("backtest", "tinyserve", *limits)

@@ -77,7 +77,7 @@ def test_release_is_compared_with_the_one_before_it(swarden, tmp_path):
         pytest.param("demo", "demo: its target is no ReleasedTarget", id="no-releases"),
     ],
 )
-def test_what_cannot_be_compared_is_one_line_with_the_remedy(swarden, line, told):
+def test_release_that_cannot_be_compared_is_one_line_with_the_remedy(swarden, line, told):
     run = swarden("engines", "check", *line.split())
 
     assert (run.returncode, len(run.stderr.splitlines())) == (2, 1)

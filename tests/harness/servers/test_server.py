@@ -107,7 +107,7 @@ def test_finding_is_a_client_without_swarden(monkeypatch, tmp_path, api):
 
 
 @pytest.mark.parametrize("api", WITH_TOKENS)
-def test_what_a_server_tells_is_learned(api):
+def test_settings_of_a_server_are_learned_from_its_pages(api):
     with our_server() as url:
         found = learned(Connection(Server(url)), api_of(api), {})
 
