@@ -162,6 +162,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (80, "bugs of the ledger, the sectors, the rings and the index tensors"),
     ],
     "harness/engines/vllm": [
+        (220, "streaming input: the turns of a session on one resumable request"),
         (10, "laws that could not fail are named, and not applicable"),
         (20, "adapters and prompt log-probabilities as options of a request"),
         (20, "blocks that are held outside the engine"),
@@ -252,6 +253,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "the tests of models run on a GPU, too; the output of a kernel with other strides")
     ],
     "tests/engines": [
+        (40, "streaming input of vLLM"),
         (80, "op-logs pass with the fix of their bug; releases from the files of the bugs"),
         (40, "servers with groups of layers in other orders"),
         (80, "programs of vLLM show their bugs, and pass without them"),
@@ -260,6 +262,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (120, "each part of transformers' continuous batching is driven"),
     ],
     "tests/harness": [
+        (20, "streaming input of vLLM"),
         (220, "servers over HTTP: ours in three APIs, planted bugs, servers that misbehave"),
         (30, "crashes that are met while a finding is settled; late chunks; journals of earlier builds"),
         (30, "requests with several sequences"),

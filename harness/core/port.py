@@ -70,8 +70,10 @@ class EnginePort(Protocol):
     A method returns False if the engine does not support the operation, for example a pause; the op is then a no-op.
     `pool_names` are the pools whose units `pressure` can take.  `faults` are the faults of its fakes; each firing is an
     event of the engine.  `sessions` is None for an engine without sessions, `drafts` for one without speculation or
-    without a choice of drafts.  An engine that `forks` can answer a prompt with several sequences; one that
-    `has_uncached` knows requests that insert nothing.  `log` keeps the events until they are taken.
+    without a choice of drafts.  In one that `queues_turns` a turn of a session may arrive before the turn before it has
+    ended: it is submitted with its new tokens only, and goes on after the tokens of that turn, less the last output.
+    An engine that `forks` can answer a prompt with several sequences; one that `has_uncached` knows requests that
+    insert nothing.  `log` keeps the events until they are taken.
     """
 
     log: EventLog
@@ -79,6 +81,7 @@ class EnginePort(Protocol):
     pool_names: Sequence[str] = ()
     sessions: SessionPort | None = None
     drafts: DraftPort | None = None
+    queues_turns: bool = False
     forks: bool = False
     has_uncached: bool = False
 

@@ -1,10 +1,12 @@
 """The sessions that clients hold with an engine."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from swarden.harness.core.ops import CloseSession, OpenSession, Turn
 from swarden.harness.core.port import EnginePort, Submission
 from swarden.harness.core.recipes import expand
+from swarden.invariants.events import FinishReason
 from swarden.invariants.reference import Reference
 
 
@@ -17,13 +19,21 @@ class ClientSession:
     last_turn: int = 0
 
 
+class QueuedTurn(NamedTuple):
+    """A turn that waits for the end of another one, and its new tokens."""
+
+    request: int
+    submission: Submission
+
+
 class ClientSessions:
     """The open sessions in the order in which they were opened, with their tokens."""
 
     def __init__(self, port: EnginePort, reference: Reference) -> None:
-        self._sessions = port.sessions
+        self._sessions, self._queues_turns = port.sessions, port.queues_turns
         self._reference = reference
         self._open: list[ClientSession] = []
+        self._queued: dict[int, QueuedTurn] = {}  # by the turn before it
 
     def open(self, op: OpenSession) -> bool:
         """False for an engine without sessions."""
@@ -38,8 +48,12 @@ class ClientSessions:
     def submission(self, session: ClientSession, op: Turn) -> Submission:
         """The submission of a turn: its prompt begins with the tokens of the session, less the last `rewind`.
 
-        An op with `tokens` has its whole prompt there, but for the first `kept` ones.
+        An op with `tokens` has its whole prompt there, but for the first `kept` ones.  A turn that will be queued has
+        its new tokens only.
         """
+        if self._is_queued(session):
+            new = expand(op.recipe) if op.tokens is None else op.tokens[op.kept :]
+            return Submission(new, op.max_new_tokens, op.stop, op.priority, session.namespace, session.session)
         tokens = self._reference.tokens_of(session.last_turn)
         if op.tokens is None:
             prompt = expand(op.recipe, tokens[: max(0, len(tokens) - op.rewind)])
@@ -47,6 +61,26 @@ class ClientSessions:
             kept = tokens[: min(op.kept, len(op.tokens))]
             prompt = [*kept, *op.tokens[len(kept) :]]
         return Submission(prompt, op.max_new_tokens, op.stop, op.priority, session.namespace, session.session)
+
+    def sent(self, session: ClientSession, request: int, submission: Submission) -> None:
+        """The submission of a turn has got this id."""
+        if self._is_queued(session):
+            self._queued[session.last_turn] = QueuedTurn(request, submission)
+        session.last_turn = request
+
+    def ended(self, request: int, reason: str) -> None:
+        """A turn has ended: now the prompt of one that is queued behind it is known."""
+        queued = self._queued.pop(request, None)
+        if queued is None or self._reference.expectations[queued.request].reason is not None:
+            return  # it was rejected
+        if reason in (FinishReason.STOP, FinishReason.LENGTH):
+            prompt = [*self._reference.tokens_of(request)[:-1], *queued.submission.tokens]
+            namespace, stop = queued.submission.namespace, queued.submission.stop
+            self._reference.submitted(queued.request, namespace=namespace, prompt=prompt, stop=stop)
+
+    def _is_queued(self, session: ClientSession) -> bool:
+        last = self._reference.expectations.get(session.last_turn)
+        return self._queues_turns and last is not None and last.reason is None
 
     def close(self, op: CloseSession) -> bool:
         """False if no session is open."""

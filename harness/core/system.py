@@ -181,6 +181,7 @@ class EngineSystem:
             self.reference.streamed(streamed.request_id, streamed.token_ids, streamed.finish_reason)
             if streamed.finish_reason is not None:
                 self._live.end(streamed.request_id)
+                self._sessions.ended(streamed.request_id, streamed.finish_reason)
             elif CLIENT_GONE in self.port.faults.known and self.port.faults.fires(CLIENT_GONE):
                 self._abort_request(streamed.request_id)
                 self._live.leave(streamed.request_id)
@@ -217,7 +218,8 @@ class EngineSystem:
     def _turn(self, op: Turn) -> bool:
         session = self._sessions.session_of(op)
         if session is not None:
-            session.last_turn = self._send(self._sessions.submission(session, op))
+            submission = self._sessions.submission(session, op)
+            self._sessions.sent(session, self._send(submission), submission)
         return session is not None
 
     def _accept(self, op: Accept) -> bool:

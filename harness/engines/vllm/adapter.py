@@ -1,6 +1,7 @@
 """A release of vLLM behind EnginePort: its own engine core, scheduler and cache manager; only the model is not."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 from typing import Any
@@ -9,7 +10,7 @@ import swarden.invariants.events as seen
 from swarden.harness.core.event_log import EventLog
 from swarden.harness.core.faults import CLIENT_FAULTS, FaultPlan
 from swarden.harness.core.origins import EngineCode
-from swarden.harness.core.port import DraftPort, EnginePort, Streamed, Submission
+from swarden.harness.core.port import DraftPort, EnginePort, SessionPort, Streamed, Submission
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.capture import EventSources, VllmCapture
 from swarden.harness.engines.vllm.config import CONNECTOR_FAULTS, DECODE, LOAD_FAILS, PREFILL, VllmConfig
@@ -18,9 +19,10 @@ from swarden.harness.engines.vllm.device import POOL
 from swarden.harness.engines.vllm.moves import Moves
 from swarden.harness.engines.vllm.passes import VllmPass
 from swarden.harness.engines.vllm.reports import completed, launched
-from swarden.harness.engines.vllm.requests import VllmRequests
+from swarden.harness.engines.vllm.requests import VllmRequest, VllmRequests
 from swarden.harness.engines.vllm.router import VllmRouter
 from swarden.harness.engines.vllm.runner import Hooks, Runner
+from swarden.harness.engines.vllm.sessions import VllmSessions
 from swarden.harness.kit import drafts, tags
 from swarden.harness.kit.reported import OF_CLIENTS, OF_OWNERS, OF_PASSES, OF_ROUTERS, names_of
 from swarden.invariants import reference, view
@@ -40,6 +42,7 @@ CODE = EngineCode(
     stand_ins=[*WORKER, drafts.__name__, tags.__name__],
     decisions=DECISIONS,
 )
+OF_SESSIONS = (seen.Lent, seen.Kept, seen.GivenUp)
 OF_CORE = (seen.Admitted, seen.Retracted, seen.Loaded, seen.Paused, seen.Resumed)
 REPORTED = names_of([*OF_PASSES, *OF_OWNERS, *OF_CLIENTS, *OF_CORE])
 # A prefill side never reserves pages or takes a request over, so these are reported, too.
@@ -71,11 +74,15 @@ class VllmEngine(EnginePort):
         self.log = EventLog(code=CODE)
         self.faults = FaultPlan(faults_of(release, config), on_fire=lambda fault: self.log.notice(seen.Fired(fault)))
         self._config = config
-        hooks = Hooks(self.log.notice, self._launched, self._completed, number_of=int)
-        self._runner = self._make_runner(release, hooks)
         self._requests = VllmRequests(release, config, self.log.notice)
+        hooks = Hooks(self.log.notice, self._launched, self._completed, self._requests.number_of)
+        self._runner = self._make_runner(release, hooks)
         self.built = build(release, config, self._runner)
         self._moves = Moves(self.built, self.log.notice, self._requests.owner)
+        context, notice = config.max_context_len, self.log.notice
+        self._streams = VllmSessions(self.built, self._requests, context, notice) if config.streaming_input else None
+        self.sessions: SessionPort | None = self._streams
+        self.queues_turns = self._streams is not None
         self.drafts: DraftPort | None = self._runner.device.script if config.draft_len is not None else None
         self.pool_names = (POOL,)
         self._pause = PauseProgress.NONE
@@ -83,6 +90,7 @@ class VllmEngine(EnginePort):
         scheduler._preempt_request = partial(self._preempted, scheduler._preempt_request)
         scheduler._update_waiting_for_remote_kv = partial(self._loaded, scheduler._update_waiting_for_remote_kv)
         reported = self._reported | HANDOVERS if config.role == PREFILL else self._reported
+        reported |= names_of(OF_SESSIONS) if config.streaming_input else frozenset()
         reported |= names_of(OF_ROUTERS) if config.kv_events else frozenset()
         if config.cpu_chunks or config.external_len or config.role == DECODE:
             reported |= names_of([seen.CopiedIn])
@@ -109,14 +117,19 @@ class VllmEngine(EnginePort):
         return bool(self._requests or self._runner.in_flight or self.built.scheduler.has_requests())
 
     def submit(self, submission: Submission) -> int:
-        number, req = self._requests.new(submission, self.built.hasher)
+        if submission.session and self._streams is not None:
+            number, req = self._streams.submit(submission), None
+        else:
+            number, req = self._requests.new(submission, self.built.hasher)
         self._runner.device.namespaces[number] = submission.namespace
         if req is not None:
             self._admit(req)
         return number
 
     def abort(self, request_id: int) -> None:
-        if request_id in self._requests:
+        if self._streams is not None and (turn := self._turn(request_id)) is not None:
+            self._streams.abort(turn)
+        elif request_id in self._requests:
             self.built.core.abort_requests([str(request_id)])
             self._requests.end(request_id, FinishReason.ABORT)
 
@@ -173,10 +186,18 @@ class VllmEngine(EnginePort):
         self.built.core.add_request(req)
 
     def _take(self, number: int, output: Any) -> None:
+        turn = self._turn(number)
         self._requests.take(number, output)
+        if self._streams is not None and turn is not None and number not in self._requests:
+            self._streams.ended(turn)
+
+    def _turn(self, number: int) -> VllmRequest | None:
+        request = self._requests.live.get(number)
+        return request if request is not None and request.session else None
 
     def _found(self) -> view.Snapshot:
-        return self._capture.capture(self._steps, self._requests, is_paused=self._is_paused)
+        found = self._capture.capture(self._steps, self._requests, is_paused=self._is_paused)
+        return found if self._streams is None else replace(found, sessions=tuple(self._streams.views()))
 
     @property
     def _is_paused(self) -> bool:
@@ -223,7 +244,7 @@ class VllmEngine(EnginePort):
             return False
 
     def _preempted(self, original: Callable[..., None], req: Any, *args: Any, **kwargs: Any) -> None:
-        self.log.notice(seen.Retracted(int(req.request_id), req.num_output_tokens, ()))
+        self.log.notice(seen.Retracted(self.built.number_of(req.request_id), req.num_output_tokens, ()))
         original(req, *args, **kwargs)
 
     def _loaded(self, original: Callable[..., None], req: Any) -> None:

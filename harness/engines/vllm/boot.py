@@ -115,6 +115,10 @@ FEATURES: Mapping[str, Feature] = {
         "groups with a window keep only a part of their cached blocks",
         lambda release: "prefix_cache_retention_interval" in parameters(release.part("KVCacheConfig")),
     ),
+    "streaming_input": Feature(
+        "a request can wait for further input",
+        lambda release: "resumable" in parameters(release.part("Request")),
+    ),
     "offloading": Feature(
         "the offloading connector copies the blocks of all groups, by an OffloadingWorker",
         lambda release: release.part("OffloadingWorker") is not None,

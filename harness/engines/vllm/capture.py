@@ -76,9 +76,12 @@ class VllmCapture:
             counters=Counters({POOL: self._built.pool.get_num_free_blocks() - num_evictable}, {}, {}, 0),
             launches=tuple(
                 [
-                    one.view(self._blocks, partial(requests.counts, one), are_delivered=True)._replace(
-                        rewound=one.rewound
-                    )
+                    one.view(
+                        self._blocks,
+                        partial(requests.counts, one),
+                        sessions=[requests.sessions.get(entry.request, 0) for entry in one.entries],
+                        are_delivered=True,
+                    )._replace(rewound=one.rewound)
                     for one in in_flight
                 ]
             ),
@@ -161,6 +164,10 @@ class VllmCapture:
 
     def _request(self, request: VllmRequest) -> RequestView:
         req = request.req
+        if request.queued is not None:
+            new = request.queued
+            waiting = (request.id, Place.WAITING, request.namespace, len(new.tokens), 0, new.max_new_tokens)
+            return RequestView(*waiting, priority=new.priority)
         return RequestView(
             id=request.id,
             place=Place.LINKED if request.is_linked else self._place(req),
@@ -169,6 +176,7 @@ class VllmCapture:
             num_outputs=req.num_output_tokens,
             max_new_tokens=req.max_tokens,
             priority=-req.priority,
+            session=request.session,
         )
 
     def _place(self, req: Any) -> Place:

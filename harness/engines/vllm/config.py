@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import msgspec
 
 from swarden.harness.core.errors import InvalidConfig
-from swarden.harness.core.ops import Accept, name_of
+from swarden.harness.core.ops import SESSION_OPS, Accept, name_of
 from swarden.harness.core.target import Draw, Pool, Shape
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs, OneOf, PartOf, Settings, drawn, within
 
@@ -73,6 +73,7 @@ class VllmConfig(Settings, frozen=True):
     "arc".  With `sync_loads` it loads within the step.  A side of a pair has the `role` "prefill" or "decode", and the
     connector between them.  After a failed load a request computes the tokens itself, or without `recomputes_loads` it
     ends.  With `seeds` some requests are sampled with a seed, if a model runs.  `kv_events` is enable_kv_cache_events.
+    With `streaming_input` some requests wait for further input, the turns of a session.
     """
 
     role: Annotated[str, OneOf((BOTH, PREFILL, DECODE))] = BOTH
@@ -105,6 +106,7 @@ class VllmConfig(Settings, frozen=True):
     drafter: Annotated[str, OneOf((NGRAM, EAGLE)), PartOf("draft_len"), Drawn((NGRAM, EAGLE))] = NGRAM
     seeds: bool = False
     kv_events: Annotated[bool, Drawn((False, False, False, True))] = False
+    streaming_input: Annotated[bool, Drawn((False, False, True)), IfReleaseHas("streaming_input")] = False
 
     main = ("block_size", "num_blocks", "windows", "chunk_len", "asynchronous")
     needs = (
@@ -112,6 +114,7 @@ class VllmConfig(Settings, frozen=True):
         Needs("role", {"external_len": (0,), "cpu_chunks": (0,), "state_groups": (0,), "sleeps": (False,)}),
         Needs("state_groups", {"external_len": (0,)}),
         Needs("kv_events", {"prefix_caching": (True,), "cpu_chunks": (0,), "role": (BOTH,)}),
+        Needs("streaming_input", {"role": (BOTH,), "external_len": (0,)}),
         Needs("all_states", {"prefix_caching": (True,), "draft_len": (None,)}),
     )
 
@@ -138,8 +141,12 @@ class VllmConfig(Settings, frozen=True):
             raise InvalidConfig(f"window_block_sizes is {list(self.window_block_sizes)}, want multiples of block_size")
         if self.all_states and not self.state_groups:
             raise InvalidConfig("all_states is true without state_groups, want false")
+        if self.all_states and set(sizes) != {self.block_size}:
+            raise InvalidConfig("window_block_sizes differ from block_size, which a release refuses with all_states")
         if self.state_groups and self.asynchronous and self.draft_len is not None:
             raise InvalidConfig("asynchronous and draft_len are set with state_groups: the three are not driven")
+        if self.state_groups and self.streaming_input and self.draft_len is not None:
+            raise InvalidConfig("streaming_input and draft_len are set with state_groups: the three are not driven")
         if self.state_mode == ALIGN and (self.draft_len or 0) >= self.block_size:
             raise InvalidConfig(f"draft_len is {self.draft_len}, want less than block_size with state_groups")
         if self.state_mode == ALIGN and self.chunk_len < max(sizes):
@@ -188,7 +195,8 @@ class VllmConfig(Settings, frozen=True):
     def shape(self) -> Shape:
         pools = [Pool("blocks", self.num_blocks, group.window, group.has_states) for group in self.groups]
         faults = [fault for fault in CONNECTOR_FAULTS if fault not in self.faults]
-        unused = [*([ACCEPT] if self.draft_len is None else []), *faults]
+        talks = [] if self.streaming_input else [name_of(op) for op in SESSION_OPS]
+        unused = [*([ACCEPT] if self.draft_len is None else []), *talks, *faults]
         sizes = (self.block_size, pools, self.chunk_len, self.max_running_requests, self.max_context_len)
         slow = LOAD_LATE if self.cpu_chunks else ""
         return Shape(
@@ -196,6 +204,7 @@ class VllmConfig(Settings, frozen=True):
             unused=unused,
             uses_before_backup=int(self.cpu_chunks > 0),
             slow_copy=slow,
+            sessions_rewind=False,
             samples=self.seeds,
             options=self.options,
         )
@@ -237,6 +246,8 @@ def random_config(draw: Draw, load: str, *, has: Callable[[str], bool]) -> VllmC
         config = with_drafts(draw, config, has=has)
     if config.prefix_caching and not config.cpu_chunks:
         config = msgspec.structs.replace(config, **drawn(draw, VllmConfig, "kv_events"))
+    if has("streaming_input") and not config.external_len and not (config.state_groups and config.draft_len):
+        config = msgspec.structs.replace(config, **drawn(draw, VllmConfig, "streaming_input"))
     return with_blocks(draw, config)
 
 
@@ -313,9 +324,10 @@ def _with_offloading(draw: Draw, config: VllmConfig) -> VllmConfig:
 def _with_states(draw: Draw, config: VllmConfig, *, has: Callable[[str], bool]) -> VllmConfig:
     """The configuration with groups of Mamba layers."""
     sizes = (config.block_size, *config.window_block_sizes)
+    can_keep_all = config.prefix_caching and len(set(sizes)) == 1 and has("all_states")
     return msgspec.structs.replace(
         config,
         state_groups=draw.one_of((1, 2)),
-        all_states=config.prefix_caching and has("all_states") and draw.one_of((False, True)),
+        all_states=can_keep_all and draw.one_of((False, True)),
         chunk_len=max(config.chunk_len, *sizes),
     )

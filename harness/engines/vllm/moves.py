@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 from swarden.harness.engines.vllm.core import BuiltCore
 from swarden.harness.engines.vllm.device import POOL
 from swarden.harness.kit.owners import Owners, UnitFacts
-from swarden.invariants.events import HANDOVER_KIND, LOAD_KIND, OUTSIDE_KIND, REQUEST_KIND, TREE, Owner
+from swarden.invariants.events import HANDOVER_KIND, LOAD_KIND, OUTSIDE_KIND, REQUEST_KIND, SESSION_KIND, TREE, Owner
 from swarden.invariants.view import FENCE, FREE
 
-ENDED = (LOAD_KIND, HANDOVER_KIND)  # the owners of what requests that have ended keep
+ENDED = (LOAD_KIND, HANDOVER_KIND, SESSION_KIND)  # the owners of what requests that have ended keep
 
 PRESSURE = Owner(OUTSIDE_KIND)
 

@@ -130,3 +130,12 @@ bug(
     broken="if False:",
     caught_by=("running_requests_are_computed",),
 )
+
+bug(
+    "last-output-of-a-turn-kept",
+    "a session keeps the last output of a turn, which was never computed, before its next input",
+    at=f"{SCHEDULER}._update_request_as_session",
+    healthy="keep_end = session.num_tokens - 1",
+    broken="keep_end = session.num_tokens",
+    caught_by=("slots_hold_their_prefix",),
+)

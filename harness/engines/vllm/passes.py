@@ -73,13 +73,15 @@ class VllmEntry(NamedTuple):
 class VllmPass(Pass[VllmEntry]):
     """A launched pass, or a call that computes nothing, with the number of the launch before it.
 
-    `known` has the tokens of the requests for which the scheduler says them again.  Requests in `admitted` begin or
-    resume.  Entries of requests in `waiting` depend on the drafts of a pass that is not computed yet.  Blocks in
-    `zeroed` are cleared first, then `loads` are written, but not those that `failed`.  Blocks in `unwritten` are of
-    loads that failed, which the scheduler did not know when it launched the pass.  `lens` has the tokens of a request
-    that count for the scheduler, those in flight included: after a failed load these are less than were sampled.
+    `rids` are the release's ids of the requests of its entries.  `known` has the tokens of the requests for which the
+    scheduler says them again.  Requests in `admitted` begin or resume.  Entries of requests in `waiting` depend on the
+    drafts of a pass that is not computed yet.  Blocks in `zeroed` are cleared first, then `loads` are written, but not
+    those that `failed`.  Blocks in `unwritten` are of loads that failed, which the scheduler did not know when it
+    launched the pass.  `lens` has the tokens of a request that count for the scheduler, those in flight included: after
+    a failed load these are less than were sampled.
     """
 
+    rids: Sequence[str] = ()
     known: Mapping[int, Sequence[int]] = field(default_factory=dict)
     admitted: Collection[int] = ()
     waiting: set[int] = field(default_factory=set)

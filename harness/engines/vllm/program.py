@@ -10,7 +10,7 @@ from typing import Any
 from swarden.harness.core.driver import Failure
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import OpLog
-from swarden.harness.core.ops import Pause
+from swarden.harness.core.ops import Pause, Submit, Turn
 from swarden.harness.core.program import NoProgram, Program
 from swarden.harness.core.replay import driver_of
 from swarden.harness.core.system import EngineSystem
@@ -40,6 +40,13 @@ def program_of(log: OpLog, release: VllmRelease) -> Program:
     header = log.header
     if header.mutant is not None or header.model or header.twin is not None or header.fixes:
         raise NoProgram("the op-log has a mutant, a model, a twin or fixes, and a program has the release alone")
+    for op in log.ops:
+        if isinstance(op, Turn):
+            raise NoProgram("a request of the op-log streams its input, and a program sends whole requests")
+        if isinstance(op, Submit) and (op.adapter or op.prompt_logprobs):
+            raise NoProgram(
+                "a request of the op-log has an adapter or asks for prompt_logprobs, and a program has neither"
+            )
     driver = driver_of(header)
     recorders = [_Recorder(system) for system in driver.systems if isinstance(system, EngineSystem)]
     for op in log.ops:
@@ -108,8 +115,6 @@ class _Recorder:
 
 
 def _added(request: Any) -> Call:
-    if request.lora_request is not None or request.sampling_params.prompt_logprobs is not None:
-        raise NoProgram("a request of the op-log has an adapter or asks for prompt_logprobs, and a program has neither")
     return {
         "name": "add",
         "request_id": request.request_id,

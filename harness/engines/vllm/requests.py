@@ -9,7 +9,7 @@ from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.config import PREFILL, VllmConfig
 from swarden.harness.engines.vllm.passes import VllmEntry, VllmPass
 from swarden.harness.kit.clients import ClientRequest, Clients
-from swarden.invariants.events import HANDOVER_KIND, LOAD_KIND, REQUEST_KIND, FinishReason, Owner
+from swarden.invariants.events import HANDOVER_KIND, LOAD_KIND, REQUEST_KIND, SESSION_KIND, FinishReason, Owner
 
 REASONS = {
     "stop": FinishReason.STOP,
@@ -26,12 +26,15 @@ class VllmRequest(ClientRequest):
 
     Results of passes up to launch `dropped` are not used: the request was preempted by a reset since.
     `cached_len` are the tokens of its prompt that the release says were cached.  While it `is_linked` it waits at the
-    router of a pair for the prefill side.
+    router of a pair for the prefill side.  A turn of a `session` has the request of its session, and what is `queued`
+    until the turn before it ends.
     """
 
     dropped: int = 0
     cached_len: int = 0
     is_linked: bool = False
+    session: int = 0
+    queued: Submission | None = None
 
 
 class VllmRequests(Clients[VllmRequest]):
@@ -40,9 +43,19 @@ class VllmRequests(Clients[VllmRequest]):
     def __init__(self, release: VllmRelease, config: VllmConfig, notice: Callable[[NamedTuple], None]) -> None:
         super().__init__(notice)
         self._release, self._config = release, config
+        self.turns: dict[str, int] = {}  # the last turn that has begun, by the id of the request of its open session
+        self.sessions: dict[int, int] = {}  # the sessions of all turns that have begun
+
+    def number_of(self, rid: str) -> int:
+        """The number of a request, or of the current turn of a session, or else its last one."""
+        return self.turns[rid] if rid in self.turns else int(rid)
 
     def owner(self, number: int) -> Owner:
-        """The owner of blocks in the table of a request: one that has ended keeps them for a load or a transfer."""
+        """The owner of blocks in the table of a request: one that has ended keeps them for a load, a transfer or its
+        session.
+        """
+        if number not in self.live and number in self.turns.values():
+            return Owner(SESSION_KIND, self.sessions[number])
         ended = HANDOVER_KIND if self._config.role == PREFILL else LOAD_KIND
         return Owner(REQUEST_KIND if number in self.live else ended, number)
 
@@ -62,20 +75,28 @@ class VllmRequests(Clients[VllmRequest]):
             return number, None
         has_adapter = submission.adapter and "adapter" in self._config.options
         salt = submission.salt if has_adapter else submission.namespace
-        req = self._release.make(
-            "Request",
-            request_id=str(number),
-            prompt_token_ids=tokens,
-            sampling_params=self._sampling(submission),
-            pooling_params=None,
-            arrival_time=float(number),
-            priority=-submission.priority,
-            cache_salt=str(salt) if salt else None,
-            lora_request=self._adapter(submission.adapter) if has_adapter else None,
-            block_hasher=hasher,
-        )
+        lora = self._adapter(submission.adapter) if has_adapter else None
+        req = self._make(str(number), submission, hasher, cache_salt=str(salt) if salt else None, lora_request=lora)
         self.add(VllmRequest(number, req, submission.namespace))
         return number, req
+
+    def input(self, rid: str, submission: Submission, hasher: Callable[[Any], Any] | None, *, is_last: bool) -> Any:
+        """Input for a session, or the end of it."""
+        salt = str(submission.namespace) if submission.namespace else None
+        return self._make(rid, submission, hasher, cache_salt=salt, resumable=not is_last)
+
+    def _make(self, rid: str, submission: Submission, hasher: Callable[[Any], Any] | None, **further: Any) -> Any:
+        return self._release.make(
+            "Request",
+            request_id=rid,
+            prompt_token_ids=list(submission.tokens),
+            sampling_params=self._sampling(submission),
+            pooling_params=None,
+            arrival_time=float(self._last_id),
+            priority=-submission.priority,
+            block_hasher=hasher,
+            **further,
+        )
 
     def _adapter(self, number: int) -> Any:
         name = str(number)  # as another client may name its salt

@@ -62,6 +62,7 @@ class Runner:
             release, faults, config.groups, LoadHooks(self.copied_in, self.device.load)
         )
         self._prompt_lens: dict[int, int] = {}
+        self._numbers: dict[str, int] = {}  # of the requests that have tables
         self._last = VllmPass(0, ())
         self._queue: list[VllmPass] = []  # not computed yet
 
@@ -126,13 +127,13 @@ class Runner:
         """Update the tables as the scheduler's output says, and launch its pass."""
         for name in ("finished_req_ids", *(["preempted_req_ids"] if self._config.second_runner else [])):
             for rid in getattr(output, name) or ():
-                self.tables.pop(self.number_of(rid), None)
-                self.device.states.restart(self.number_of(rid))
+                self._drop(rid)
         starts: dict[int, int] = {}
         scheduled = {entry.request for entry in self._last.entries}
         known: dict[int, Sequence[int]] = {}
         for new in output.scheduled_new_reqs:
-            request = self.number_of(new.req_id)
+            self._drop(new.req_id)  # those of an earlier turn
+            request = self._numbers[new.req_id] = self.number_of(new.req_id)
             starts[request] = new.num_computed_tokens
             self.tables[request] = [list(group) for group in new.block_ids]
             self.device.states.restart(request)
@@ -156,6 +157,12 @@ class Runner:
             self._last.lens[self.number_of(rid)] = self._prompt_lens[self.number_of(rid)] + count
         return self._last
 
+    def _drop(self, rid: str) -> None:
+        """Drop the tables of a request."""
+        request = self._numbers.pop(rid, 0)
+        self.tables.pop(request, None)
+        self.device.states.restart(request)
+
     def _pass_of(
         self, output: Any, starts: Mapping[int, int], known: Mapping[int, Sequence[int]], admitted: set[int]
     ) -> VllmPass:
@@ -176,7 +183,8 @@ class Runner:
             entries.append(entry)
         zeroed = getattr(output, "new_block_ids_to_zero", None) or ()
         launch = self.last_launch + bool(entries)
-        return VllmPass(launch, entries, known=known, admitted=admitted, waiting=waiting, zeroed=zeroed)
+        rids = tuple(output.num_scheduled_tokens)
+        return VllmPass(launch, entries, rids=rids, known=known, admitted=admitted, waiting=waiting, zeroed=zeroed)
 
     def _proposed(self, entry: VllmEntry) -> Sequence[int]:
         """The drafts of an entry; with asynchronous scheduling only the runner has them."""
@@ -223,7 +231,7 @@ class Runner:
                 self._hooks.notice(Loaded(entry.request, length, entry.tables[0]))
 
     def _output(self, one: VllmPass, sampled: Sequence[Sequence[int]]) -> Any:
-        rids = [str(entry.request) for entry in one.entries]
+        rids = list(one.rids)
         return self.release.make(
             "ModelRunnerOutput",
             req_ids=rids,

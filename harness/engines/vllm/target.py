@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from swarden.harness.core.errors import InvalidConfig
-from swarden.harness.core.ops import SERVING_OPS, Pressure
+from swarden.harness.core.ops import SERVING_OPS, SESSION_OPS, Pressure
 from swarden.harness.core.port import EnginePort
 from swarden.harness.core.program import PYTEST, SCRIPT, Program
 from swarden.harness.core.releases import Releases, parsed
@@ -43,7 +43,7 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
     name = "vllm"
     code = CODE
     machines: Mapping[str, MachineSpec] = {
-        ENGINE: MachineSpec((*SERVING_OPS, Pressure), batches=3),
+        ENGINE: MachineSpec((*SERVING_OPS, Pressure, *SESSION_OPS), batches=3),
         PAIR: MachineSpec(SERVING_OPS, roles=(PREFILL, DECODE), traffic=PAIRED),
     }
     kept = ("role",)
