@@ -82,7 +82,7 @@ class ServerPort(EnginePort):
 
     def submit(self, submission: Submission) -> int:
         self._num_requests += 1
-        features = self._api.features
+        features = self._config.features
         wanted = Wanted(
             [self._token(token) for token in submission.tokens],
             max(1, submission.max_new_tokens),
