@@ -69,7 +69,12 @@ class ServerOptions(NamedTuple):
         server = connection()
         with closing(server):
             server.renew(api_of(self.api or "openai"))
-            found = learned(server, api_of(self.api or api_at(server.address)), fixed)
+            try:
+                found = learned(server, api_of(self.api or api_at(server.address)), fixed)
+            except UsageError as error:
+                if (log := server.recorded()) is None:
+                    raise
+                raise UsageError(f"{error}; the strict check inside has failed: swarden replay {log}") from error
         ERR.print(f"{server.address.shown}, API {found.settings['api']}: {found.line}", markup=False, soft_wrap=True)
         settings: dict[str, Any] = msgspec.to_builtins(found.settings)
         return settings

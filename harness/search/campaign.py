@@ -3,7 +3,7 @@
 import hashlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from swarden.harness.core.changes import Changes
 from swarden.harness.core.driver import Driver, Failure, KeptParts
-from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.errors import CheckFailed, InvalidConfig
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Op
 from swarden.harness.core.registry import target_of
@@ -355,16 +355,11 @@ class Worker(RunListener):
         name = log.header.expected or failure.fingerprint
         known = self.result.findings.get(name)
         if known is None or measure(log) < measure(known.log):
-            result.findings[name] = Finding(
-                name,
-                log,
-                time.process_time() - self._started.cpu_s,
-                self.plan.engine,
-                story=story_lines(log.header, failure),
-                passed=passed,
-                path=save_unshrunk(log, name, self.plan.out, self.plan.seed),
-                cause=cause,
-            )
+            spent = time.process_time() - self._started.cpu_s
+            path = save_unshrunk(log, name, self.plan.out, self.plan.seed)
+            recorded = failure.error.log if isinstance(failure.error, CheckFailed) else None
+            found = Finding(name, log, spent, self.plan.engine, story=story_lines(log.header, failure))
+            result.findings[name] = replace(found, passed=passed, path=path, recorded=recorded, cause=cause)
 
     def _recheck(self, result: Result, log: OpLog) -> None:
         """Run the ops again. A difference is nondeterminism, which outranks a violation; both logs are kept."""

@@ -8,7 +8,7 @@ from math import isnan
 from time import sleep
 from typing import NamedTuple
 
-from swarden.harness.core.errors import RemoteError
+from swarden.harness.core.errors import CheckFailed, RemoteError
 from swarden.harness.core.event_log import EventLog
 from swarden.harness.core.faults import FaultPlan
 from swarden.harness.core.port import EnginePort, Streamed, Submission
@@ -212,6 +212,9 @@ class ServerPort(EnginePort):
         Call(self._connection.address).made("POST", self._api.acts[act], {}, limit_s=QUICK_S)
 
     def _check_alive(self) -> None:
+        if (log := self._connection.recorded()) is not None:
+            text = f"the strict check inside of the server has failed: see {self._connection.log}, and the op-log {log}"
+            raise CheckFailed(text, f"CheckFailed/{log.stem.rpartition('-')[0]}", log)
         if not self._connection.is_healthy:
             raise ServerDied(*self._connection.last_words())
 

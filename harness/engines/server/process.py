@@ -21,6 +21,7 @@ from swarden.harness.core.printable import printable
 from swarden.harness.engines.server.apis import FLUSH, Api, Token, Wanted, api_of, figures
 from swarden.harness.engines.server.client import Address, Call, Reply, text_at
 from swarden.harness.engines.server.config import ServerConfig
+from swarden.harness.strict.private import FOLDER_VARIABLE
 from swarden.invariants.events import Probed
 
 VARIABLE = "SWARDEN_SERVER"  # by which a command tells its worker processes what --url, --restart and --header say
@@ -92,6 +93,7 @@ class Connection:
     server: Server
     process: "subprocess.Popen[bytes] | None" = None
     log: Path | None = None
+    checks: Path | None = None  # where a strict check inside of the process writes op-logs
     reference: Address | None = None
 
     def __post_init__(self) -> None:
@@ -148,6 +150,10 @@ class Connection:
             words = shlex.split(self.server.restart)
         except ValueError as error:
             raise UsageError(f"--restart: {error}") from error
+        self.checks = self.log.with_suffix(".checks").resolve()
+        for left in self.checks.glob("*.oplog"):
+            left.unlink()
+        kept = {name: value for name, value in os.environ.items() if name != VARIABLE}
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", SUPERVISE, *words],
@@ -155,7 +161,7 @@ class Connection:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env={name: value for name, value in os.environ.items() if name != VARIABLE},
+                env=kept | {FOLDER_VARIABLE: str(self.checks)},
             )
         for _ in range(int(BOOT_S / POLL_S)):
             if not self.is_running:
@@ -172,6 +178,11 @@ class Connection:
             self.process.stdin.close()
             self.process.wait()
         self.process = None
+
+    def recorded(self) -> Path | None:
+        """An op-log that a strict check inside of the server has written, moved to the logs; None if there is none."""
+        written = sorted(self.checks.glob("*.oplog")) if self.checks is not None else []
+        return written[0].replace(LOGS / written[0].name) if written else None
 
     def last_words(self) -> tuple[str, str]:
         """The first line at the end of the log that names an error, the root cause; and the name of that error.

@@ -1,5 +1,6 @@
 """Servers on the loopback address: swarden's own engine, and servers that misbehave."""
 
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -54,6 +55,13 @@ def server_with(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[st
 
     with served(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as url:
         yield url
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 @contextmanager
