@@ -265,6 +265,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "tests/harness": [
         (220, "servers over HTTP: ours in three APIs, planted bugs, servers that misbehave"),
         (50, "op-logs of a strict check inside of a server"),
+        (140, "nights of servers; servers and processes that are killed, hang, lie or answer without end"),
         (30, "crashes that are met while a finding is settled; late chunks; journals of earlier builds"),
         (30, "requests with several sequences"),
         (20, "late pages of aborted transfers, options of requests"),

@@ -99,7 +99,7 @@ def fuzz(
     drawn_seed, processes = secrets.randbits(32) if seed is None else seed, workers or os.cpu_count() or 1
     limits = (runs, machine, mutant, stop_on_first, out, model or "", processes)
     shared = Plan(engines[0], chosen, drawn_seed, seconds, *limits, corpus=corpus, twin=twin)
-    fixed = server.learn(settings_of(settings or [], engines))
+    fixed = server.learn(settings_of(settings or [], engines)).settings
     shared = replace(shared, settings=fixed, fixes=tuple(with_fix or ()))
     if exhaustive is not None:
         also = {"--engine": engines[1:], "--seed": seed is not None, "--events": events}

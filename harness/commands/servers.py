@@ -32,9 +32,17 @@ ReferenceUrl = Annotated[
     str | None, server_option("--reference", help="a server that judges the answers; itself by default", metavar="URL")
 ]
 Remote = Annotated[bool, server_option("--allow-remote-host", help="the server may be on another machine")]
+Set = Annotated[list[str] | None, server_option("--set", help="a setting of the server, in JSON", metavar="NAME=VALUE")]
 ApiName = Annotated[
     str | None, server_option("--api", help=f"{', '.join(APIS)}; found by its pages by default", metavar="NAME")
 ]
+
+
+class Known(NamedTuple):
+    """The settings of all runs in JSON form, and what is said of the server; "" without one."""
+
+    settings: dict[str, Any]
+    line: str = ""
 
 
 class ServerOptions(NamedTuple):
@@ -59,13 +67,13 @@ class ServerOptions(NamedTuple):
         Server(self.url, self.restart or "", headers, self.reference or "", remote=self.is_remote).publish()
         return True
 
-    def learn(self, fixed: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings that the published server tells and shows before the first run, in JSON form, and says so.
+    def learn(self, fixed: Mapping[str, Any]) -> Known:
+        """What the published server tells and shows before the first run.
 
         It is started if need be, and ended again; `fixed` settings win, and are all without a server.
         """
         if self.url is None:
-            return dict(fixed)
+            return Known(dict(fixed))
         server = connection()
         with closing(server):
             server.renew(api_of(self.api or "openai"))
@@ -75,9 +83,9 @@ class ServerOptions(NamedTuple):
                 if (log := server.recorded()) is None:
                     raise
                 raise UsageError(f"{error}; the strict check inside has failed: swarden replay {log}") from error
-        ERR.print(f"{server.address.shown}, API {found.settings['api']}: {found.line}", markup=False, soft_wrap=True)
-        settings: dict[str, Any] = msgspec.to_builtins(found.settings)
-        return settings
+        line = f"{server.address.shown}, API {found.settings['api']}: {found.line}"
+        ERR.print(line, markup=False, soft_wrap=True)
+        return Known(msgspec.to_builtins(found.settings), line)
 
     @property
     def words(self) -> list[str]:

@@ -199,14 +199,19 @@ def _confirmed(report: Finding, limits: ProcessLimits) -> Finding:
         return report
     if report.why_flaky:
         return replace(report, log=report.log.as_regression(report.fingerprint))
-    again, why = [], ""
+    if not report.log.header.target.is_repeatable:  # one process drives the server, and no fresh one beside it
+        with _lane(report.engine, limits) as group:
+            again = group.replay(report.log, FRESH)
+        rate = replace(again, verdict=Verdict.FAILED, fingerprints=tuple(report.fingerprints))
+        return replace(report, replays=rate)
+    fresh_runs, why = [], ""
     try:
         for _ in range(FRESH):
             with _group(limits) as fresh:
-                again.append(fresh.replay(report.log, 1))
+                fresh_runs.append(fresh.replay(report.log, 1))
     except UsageError as error:
         why = str(error)
-    return replace(report, replays=_together(report, again, why))
+    return replace(report, replays=_together(report, fresh_runs, why))
 
 
 def _together(report: Finding, again: Sequence[Replays], why: str) -> Replays:
