@@ -18,6 +18,7 @@ MOST_BYTES = 1 << 26  # of one answer
 MOST_LINE = 1 << 22
 CONNECT_S, QUICK_S = 10.0, 60.0  # to open a connection; for a call that computes nothing
 DATA, DONE = b"data:", b"[DONE]"
+LAST = (b'"stop":true', b'"finish_reason":"')  # in the last object where no DONE follows: llama.cpp, transformers
 
 
 class Reply(NamedTuple):
@@ -135,7 +136,7 @@ class _Objects:
             if line.startswith(DATA) and (data := line.removeprefix(DATA).strip()):
                 self.is_whole |= data == DONE
                 if data != DONE:
-                    self.is_whole |= b'"stop":true' in data  # llama.cpp has no other mark
+                    self.is_whole |= any(mark in data for mark in LAST)
                     yield data
 
 
