@@ -31,6 +31,10 @@ class RemoteError(Exception):
         return str(self.args[0])
 
 
+class EngineGone(UsageError):
+    """An engine outside of this process has ended, and no further run can be made with it; the text says why."""
+
+
 class InvalidConfig(UsageError):
     """A configuration that an engine cannot be built from; the text names the setting and its value."""
 
