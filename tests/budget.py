@@ -74,7 +74,8 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (200, "swarden engines try: the page of a new release"),
     ],
     "harness/engines/server": [
-        (980, "any server over HTTP: four APIs, rounds, judged answers, at rest, restarts, a client as a program")
+        (980, "any server over HTTP: four APIs, rounds, judged answers, at rest, restarts, a client as a program"),
+        (60, "a whole context is judged, answers of other lengths, a bound on the rate, logs of servers that died"),
     ],
     "harness/front": [(420, "our engine behind HTTP in three APIs, which tests what drives servers")],
     "harness/core": [
@@ -261,6 +262,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     ],
     "tests/harness": [
         (220, "servers over HTTP: ours in three APIs, planted bugs, servers that misbehave"),
+        (280, "servers that die, are started again, or are left paused; judges that refuse"),
         (30, "crashes that are met while a finding is settled; late chunks; journals of earlier builds"),
         (30, "requests with several sequences"),
         (20, "late pages of aborted transfers, options of requests"),
