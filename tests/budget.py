@@ -76,6 +76,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "harness/engines/server": [
         (980, "any server over HTTP: four APIs, rounds, judged answers, at rest, restarts, a client as a program"),
         (30, "features that a campaign leaves out; op-logs of a strict check inside of the server"),
+        (60, "a whole context is judged, answers of other lengths, a bound on the rate, logs of servers that died"),
     ],
     "harness/front": [(420, "our engine behind HTTP in three APIs, which tests what drives servers")],
     "harness/core": [
@@ -266,6 +267,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (220, "servers over HTTP: ours in three APIs, planted bugs, servers that misbehave"),
         (50, "op-logs of a strict check inside of a server"),
         (140, "nights of servers; servers and processes that are killed, hang, lie or answer without end"),
+        (280, "servers that die, are started again, or are left paused; judges that refuse"),
         (30, "crashes that are met while a finding is settled; late chunks; journals of earlier builds"),
         (30, "requests with several sequences"),
         (20, "late pages of aborted transfers, options of requests"),

@@ -4,6 +4,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from math import inf
 from pathlib import Path
 from typing import Annotated
 
@@ -63,12 +64,13 @@ def nightly(
     reference: servers.ReferenceUrl = None,
     header: servers.Headers = None,
     allow_remote_host: servers.Remote = False,
+    max_rate: servers.Rate = None,
 ) -> None:
     """Replay the archive, find a canary, fuzz with fresh seeds, confirm the findings, and report.
 
     Prints one line for each phase.
     """
-    server = servers.ServerOptions(url, restart, header, reference, allow_remote_host, api, settings)
+    server = servers.ServerOptions(url, restart, header, reference, allow_remote_host, max_rate, api, settings)
     if server.publish():
         if engine or (workers or 1) > 1 or scheduler:
             raise UsageError("--url: drives one server with one worker; leave out --engine, --workers and --scheduler")
@@ -77,7 +79,8 @@ def nightly(
     order = Order(engine or [OWN], "", minutes, runs, profile, seed, mutant, gate, with_fix or ())
     place, night = _begun(Archive(archive), order, server) if resume is None else _resumed(resume)
     limits = ProcessLimits(step_timeout, int(memory_gib * 2**30))
-    with _told_how_to_continue(place.nights_folder / night.name, night, server.words):
+    told = _told_how_to_continue(place.nights_folder / night.name, night, server.words)
+    with told, server.resumed(night.settings):
         builds = [EngineBuild(one.engine, one.version, one.source_hash) for one in night.engines]
         opening = pool_of_scheduler(scheduler, workers, builds) if scheduler else local_pool(workers)
         with opening as pool, _emitter(place.nights_folder / night.name, events) as emit:
@@ -99,7 +102,8 @@ def _begun(place: Archive, order: Order, server: servers.ServerOptions) -> tuple
         words = ["swarden", "nightly", "--archive", str(place.root), *server.words]
     is_limited = (order.minutes, order.runs) != (None, None)
     minutes = order.minutes if is_limited else PROFILES[order.profile].minutes
-    settings, about = server.learn(settings_of(server.settings or [], order.engines))
+    fixed, seconds = settings_of(server.settings or [], order.engines), inf if minutes is None else 60 * minutes
+    settings, about = server.learn(fixed, seconds)
     order = order._replace(command=shlex.join(words), minutes=minutes, settings=settings, about=about)
     night = begin(place, order)
     for line in night.not_ended:

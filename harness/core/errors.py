@@ -41,6 +41,10 @@ class CheckFailed(RemoteError):
         self.log = log
 
 
+class EngineGone(UsageError):
+    """An engine outside of this process has ended, and no further run can be made with it; the text says why."""
+
+
 class InvalidConfig(UsageError):
     """A configuration that an engine cannot be built from; the text names the setting and its value."""
 

@@ -148,6 +148,8 @@ def replay_log(content: bytes, path: Path, engine: str, mutant: str | None, limi
         of_engine = OpLog(header, log.ops, digests)
         with _lane(engine, limits) as group:
             replays = group.replay(of_engine, RUNS)
+        if replays.verdict is Verdict.FLAKY and not log.header.target.is_repeatable:  # it has a rate
+            return replace(replays, verdict=Verdict.FAILED)
         if replays.verdict is Verdict.CHANGED and is_death(replays.fingerprints[0]):
             with _group(limits) as fresh:
                 return fresh.replay(of_engine, RUNS)

@@ -4,7 +4,10 @@ import ipaddress
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from threading import Lock
+from time import monotonic, sleep
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
@@ -30,11 +33,28 @@ class Reply(NamedTuple):
     is_cut: bool = False  # by this client
 
 
+@dataclass
+class Pace:
+    """At most so many calls a second, of all threads; 0 for any number."""
+
+    per_second: float = 0.0
+    _next_s: float = 0.0
+    _lock: Lock = field(default_factory=Lock)
+
+    def wait(self) -> None:
+        if self.per_second:
+            with self._lock:
+                self._next_s = max(monotonic(), self._next_s) + 1 / self.per_second
+                wait_s = self._next_s - monotonic()
+            sleep(max(0.0, wait_s))
+
+
 class Address(NamedTuple):
-    """Where a server is, and the headers of each call."""
+    """Where a server is, the headers of each call, and how often it may be called."""
 
     url: str
     headers: Mapping[str, str] = {}
+    pace: Pace = Pace()
 
     @property
     def shown(self) -> str:
@@ -69,6 +89,7 @@ class Call:
         self._headers = {"Content-Type": "application/json", "Connection": "close", **address.headers}
         self._connection = _connection(address, CONNECT_S)
         self._on_chunk = on_chunk
+        self._pace = address.pace
 
     def cut(self) -> None:
         if (found := self._connection.sock) is not None:
@@ -77,13 +98,19 @@ class Call:
     def made(
         self, method: str, path: str, body: Any = None, *, most_chunks: int | None = None, limit_s: float = ANSWER_S
     ) -> Reply:
-        """Make the call.  After `most_chunks` of a stream the connection is closed, as by a client that goes away."""
+        """Make the call.  After `most_chunks` of a stream the connection is closed, as by a client that goes away.
+
+        With 0 that is at once, before the server has answered.
+        """
+        self._pace.wait()
         try:
             with closing(self._connection) as connection:
                 connection.connect()
                 connection.sock.settimeout(limit_s)
                 data = None if body is None else msgspec.json.encode(body)
                 connection.request(method, self._base + path, data, self._headers)
+                if most_chunks == 0:
+                    return Reply(200, is_cut=True)
                 return self._read(connection.getresponse(), most_chunks)
         except (OSError, HTTPException, AttributeError) as error:  # AttributeError: it was cut before it was connected
             return Reply(0, error=f"{type(error).__name__}: {error}")

@@ -33,8 +33,6 @@ def test_finding_of_a_server_is_known_then_fixed_and_stays_when_the_server_is_go
     report = sorted(tmp_path.glob("a/nights/*/report.md"))[-1].read_text()
     assert "log-probabilities differ by" in report
     assert "with judged answers" in report
-    assert (gone.returncode, gone.stderr) == (
-        2,
-        f"swarden: {url} does not answer; start the server again, or give --restart\n",
-    )
+    assert gone.returncode == 2
+    assert gone.stderr.endswith(f"swarden: {url} does not answer; start the server again, or give --restart\n")
     assert len(list(tmp_path.glob("a/nights/*"))) == 2
