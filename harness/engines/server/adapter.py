@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
-from math import isnan, log
+from math import inf, isnan, log
 from time import monotonic, sleep
 from typing import NamedTuple
 
@@ -204,7 +204,7 @@ class ServerPort(EnginePort):
             self._act(one)
             return
         body = self._api.body(one.wanted, self._config.model)
-        reply = call.made("POST", self._api.path, body, most_chunks=one.cut_after)
+        reply = call.made("POST", self._api.path, body, most_chunks=one.cut_after, limit_s=inf)
         one.tokens, one.reply = read(self._api, reply)
 
     def _await(self, jobs: Sequence[Future[None]]) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from shutil import copyfile
-from time import sleep
+from time import monotonic, sleep
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -26,7 +26,7 @@ from swarden.harness.strict.private import FOLDER_VARIABLE
 from swarden.invariants.events import Probed
 
 VARIABLE = "SWARDEN_SERVER"  # by which a command tells its worker processes what --url, --restart and --header say
-BOOT_S, POLL_S, ANSWER_S = 900, 0.25, 600
+BOOT_S, POLL_S, LOOK_S, ANSWER_S = 900, 0.25, 10, 600
 LOGS = Path(".swarden/servers")
 LAST_BYTES = 1 << 16  # of the log of a server
 SECRET = re.compile(r"(^|[-_])(keys?|token|secrets?|password|auth|authorization|headers?)($|[-_])|^-H$", re.IGNORECASE)
@@ -151,7 +151,7 @@ class Connection:
     def start(self) -> None:
         """Start the server with the command of --restart; raises EngineGone if it does not answer in time."""
         self.close()
-        if Call(self.address).made("GET", "/health", limit_s=10).status:
+        if Call(self.address).made("GET", "/health", limit_s=LOOK_S).status:
             raise EngineGone(f"--restart: another server answers at {self.address.shown}; end it, or name another port")
         parts = urlsplit(self.server.url)
         self.log = LOGS / f"{parts.hostname}-{parts.port}.log"
@@ -173,10 +173,11 @@ class Connection:
                 start_new_session=True,
                 env=kept | {FOLDER_VARIABLE: str(self.checks)},
             )
-        for _ in range(int(BOOT_S / POLL_S)):
+        until = monotonic() + BOOT_S
+        while monotonic() < until:
             if not self.is_running:
                 raise EngineGone(f"--restart: the server ends at once: {self.last_words()[0]}")
-            if Call(self.address).made("GET", "/health", limit_s=10).status in (200, 404):
+            if Call(self.address).made("GET", "/health", limit_s=LOOK_S).status in (200, 404):
                 return
             sleep(POLL_S)
         raise EngineGone(f"--restart: the server does not answer at {self.address.shown} after {BOOT_S} s")

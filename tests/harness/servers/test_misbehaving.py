@@ -1,6 +1,8 @@
 """Servers that misbehave, and those that may do what they do."""
 
+from concurrent.futures import ThreadPoolExecutor, wait
 from itertools import count
+from math import inf
 from threading import Event
 
 import pytest
@@ -8,7 +10,7 @@ import pytest
 from swarden.harness.core.ops import Flush
 from swarden.harness.core.replay import Verdict, repeat
 from swarden.harness.engines.server import adapter
-from swarden.harness.engines.server.client import MOST_LINE
+from swarden.harness.engines.server.client import MOST_LINE, Address, Call, Reply
 from tests.harness.servers.some_servers import ONE, log_at, server_with
 
 
@@ -30,6 +32,30 @@ def endless_line(handler):
     handler.end_headers()
     while True:
         handler.wfile.write(b"x" * MOST_LINE)
+
+
+def endless_body(handler):
+    handler.send_response(200)
+    handler.send_header("Content-Length", str(10**10))
+    handler.end_headers()
+    while True:
+        handler.wfile.write(b" " * MOST_LINE)
+
+
+def endless_chunks(handler):
+    handler.send_response(200)
+    handler.send_header("Content-Type", "text/event-stream")
+    handler.end_headers()
+    while True:
+        handler.wfile.write(b'data: {"choices": [{"token_ids": [5]}]}\n\n' * 1000)
+
+
+def trickling(handler):
+    handler.send_response(200)
+    handler.end_headers()
+    while True:
+        handler.wfile.write(b" ")
+        Event().wait(0.1)
 
 
 def closed(handler):
@@ -82,6 +108,8 @@ def refused(handler):
         (garbage, "unreadable"),
         (another_object, "unreadable"),
         (endless_line, "unreadable"),
+        (endless_body, "unreadable"),
+        (endless_chunks, "unreadable"),
         (closed, "unreadable"),
         (nothing, "unreadable"),
         (cut_short, "unreadable"),
@@ -95,6 +123,23 @@ def test_server_that_misbehaves_is_found(run, answer, code):
 
     assert failure is not None
     assert failure.fingerprint == f"valid_requests_are_answered/request/{code}"
+
+
+def test_answer_has_its_time_however_often_a_byte_comes():
+    with server_with(trickling) as url:
+        reply = Call(Address(url)).made("POST", "/v1/completions", {}, limit_s=0.5)
+
+    assert reply == Reply(0, error="no whole answer in 0.5 s")
+
+
+def test_call_is_cut_in_its_answer():
+    with server_with(trickling) as url, ThreadPoolExecutor() as threads:
+        call = Call(Address(url))
+        made = threads.submit(call.made, "POST", "/v1/completions", {}, limit_s=inf)
+        wait([made], timeout=0.5)
+        call.cut()
+
+        assert made.result(timeout=30).chunks == []
 
 
 def test_act_that_fails_is_found(run):

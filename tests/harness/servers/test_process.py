@@ -1,6 +1,7 @@
 """Servers that swarden starts, and that die."""
 
 import shlex
+import signal
 import subprocess
 import sys
 from contextlib import closing
@@ -14,7 +15,7 @@ from swarden.harness.engines.server.apis import api_of
 from swarden.harness.engines.server.client import Address, Call
 from swarden.harness.engines.server.process import Connection, Server, published
 from tests.harness.servers.some_servers import ONE, free_port, log_at, mortal, our_server
-from tests.harness.some_processes import swarden
+from tests.harness.some_processes import running, swarden, wait_until
 
 OPENAI = api_of("openai")
 BODY = {"prompt": "ab", "max_tokens": 2}
@@ -100,6 +101,15 @@ def test_another_server_at_the_port_is_not_taken_for_the_own_one(connection):
         connection("sleep 60", port=url.rpartition(":")[2]).renew(OPENAI)
 
 
+def test_server_that_never_answers_has_its_time_to_start(connection, monkeypatch):
+    monkeypatch.setattr(process, "BOOT_S", 1)
+    monkeypatch.setattr(process, "LOOK_S", 1)
+    listen = "import socket, sys; one = socket.create_server(('127.0.0.1', int(sys.argv[1]))); one.accept()"
+
+    with pytest.raises(EngineGone, match="after 1 s"):
+        connection(shlex.join([sys.executable, "-c", f"{listen}; __import__('time').sleep(60)", "PORT"])).renew(OPENAI)
+
+
 def test_server_that_cannot_be_started_again_is_gone(connection):
     with pytest.raises(EngineGone, match="does not answer; start the server again, or give --restart"):
         connection("").renew(OPENAI)
@@ -148,6 +158,22 @@ def test_death_without_restart_ends_the_campaign_with_its_finding(tmp_path):
     assert "new: ServerDied/unknown" in run.stdout
     assert "does not answer; start the server again, or give --restart" in run.stdout
     assert f"{url} gets at most 64 calls at the same time, 500 a second, 150,000 in all" in run.stderr
+
+
+def test_kill_of_the_command_ends_the_server_and_keeps_the_failure(tmp_path):
+    """kill -9 while the finding is shrunk."""
+    port = free_port()
+    url, command = f"http://127.0.0.1:{port}", mortal(port, BEHIND_LEARNING)
+    fuzz = ("fuzz", "--url", url, "--restart", command, "--set", "probe_len=0", "--minutes", 3, "--seed", 1)
+    with running(*fuzz, "--stop-on-first", cwd=tmp_path) as fuzzing:
+        wait_until(lambda: any(tmp_path.glob(".swarden/findings/*.unshrunk.oplog")))
+        fuzzing.send_signal(signal.SIGKILL)
+        fuzzing.communicate()
+        wait_until(lambda: not answers(url))
+    [found] = tmp_path.glob(".swarden/findings/*.oplog")
+    again = swarden("replay", found, "--url", url, "--restart", command, "--repeat", 1, cwd=tmp_path)
+
+    assert "found: ServerDied/RuntimeError" in again.stdout, again.stdout
 
 
 def test_death_is_found_shrunk_and_replayed_with_restart(tmp_path):
