@@ -399,11 +399,15 @@ class Written(NamedTuple):
     component: int = 0
 
 
+END = -1
+
+
 class Compared(NamedTuple):
     """The forward's results for positions [start, end) of a request, compared with those of a model without a cache.
 
     Logits differ by `difference` at `position`: the first position where it exceeds `tolerance`, else the one with the
     largest; None if no logits were requested.  `token` was sampled (None: none); `likeliest` is the expected token.
+    In their place END is the end of an answer.
     """
 
     launch: int
@@ -761,7 +765,8 @@ class LetGo(NamedTuple):
 class Answered(NamedTuple):
     """A server has answered a request: `status` is that of HTTP, 0 if the connection broke or the answer is unreadable.
 
-    `num_tokens` of at most `max_new_tokens` came.  `detail` is text for people.
+    `num_tokens` of at most `max_new_tokens` came.  `detail` is text for people.  An answer that `is_judge` is that to
+    the same request without the prefix cache.  Number 0 is that of all requests without a prompt, such as a flush.
     """
 
     request_id: int
@@ -769,6 +774,7 @@ class Answered(NamedTuple):
     num_tokens: int
     max_new_tokens: int
     detail: str = ""
+    is_judge: bool = False
 
 
 class Rested(NamedTuple):

@@ -74,7 +74,9 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (200, "swarden engines try: the page of a new release"),
     ],
     "harness/engines/server": [
-        (980, "any server over HTTP: four APIs, rounds, judged answers, at rest, restarts, a client as a program")
+        (980, "any server over HTTP: four APIs, rounds, judged answers, at rest, restarts, a client as a program"),
+        (30, "features that a campaign leaves out; op-logs of a strict check inside of the server"),
+        (60, "a whole context is judged, answers of other lengths, a bound on the rate, logs of servers that died"),
     ],
     "harness/front": [(420, "our engine behind HTTP in three APIs, which tests what drives servers")],
     "harness/core": [
@@ -118,6 +120,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     ],
     "harness/search": [
         (40, "the rate of a failure that is not in each run of its log"),
+        (60, "the op-log of a strict check inside of a server is shrunk in place of the requests from outside"),
         (10, "crashes that are met while a finding is settled"),
         (30, "options of requests; lists of single ops"),
         (220, "every engine has the loads and the scenes that only ours had"),
@@ -256,6 +259,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (40, "streaming input of vLLM"),
         (80, "op-logs pass with the fix of their bug; releases from the files of the bugs"),
         (40, "servers with groups of layers in other orders"),
+        (40, "a bug that is planted in a server and where its op-log is replayed"),
         (80, "programs of vLLM show their bugs, and pass without them"),
         (40, "the diff of each fix is applied to its release"),
         (20, "the parts in the sources of releases are those of their import"),
@@ -264,6 +268,9 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "tests/harness": [
         (20, "streaming input of vLLM"),
         (220, "servers over HTTP: ours in three APIs, planted bugs, servers that misbehave"),
+        (50, "op-logs of a strict check inside of a server"),
+        (140, "nights of servers; servers and processes that are killed, hang, lie or answer without end"),
+        (280, "servers that die, are started again, or are left paused; judges that refuse"),
         (30, "crashes that are met while a finding is settled; late chunks; journals of earlier builds"),
         (30, "requests with several sequences"),
         (20, "late pages of aborted transfers, options of requests"),
@@ -294,7 +301,10 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     ],
     "tests/cuda": [(140, "our engine on a GPU: outputs, copies on a stream, random traffic")],
     "tests/packaging": [(120, "wheel and sdist are tried in empty environments")],
-    "tests/real": [(480, "a real vLLM on the CPU below attach: models, traffic over HTTP, costs of each level")],
+    "tests/real": [
+        (480, "a real vLLM on the CPU below attach: models, traffic over HTTP, costs of each level"),
+        (40, "from a failing round of a real vLLM to a few ops behind the port"),
+    ],
     "tests/quality": [
         (960, "moved: the parts of our engine and their naive models, of harness/components"),
         (420, "moved: engines that are perturbed, of harness/perturbed and harness/bench"),

@@ -52,7 +52,8 @@ MAY_IMPORT = {
     ),
     "harness/front": ("engine_under_test", "harness.front", "msgspec"),
     "harness/engines/server": (
-        *("harness.core", "harness.kit", "harness.search", "harness.engines.server", "invariants", "msgspec"),
+        *("harness.core", "harness.kit", "harness.search", "harness.strict", "harness.engines.server", "invariants"),
+        "msgspec",
     ),
     "harness/engines/demo": ("harness.engines.demo", "kit"),  # as the package of a user
     "tests/examples/cacheserve": ("tests.examples.cacheserve", "kit"),

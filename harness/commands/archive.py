@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from swarden.harness.commands import servers
 from swarden.harness.commands.console import OUT, print_json, print_piece
 from swarden.harness.commands.fuzz import STEP_TIMEOUT_S
 from swarden.harness.core.errors import UsageError
@@ -117,6 +118,7 @@ def verify(place: ArchiveOption = ARCHIVE, as_json: JsonOption = False) -> None:
 
 
 @archive.command("import")
+@servers.over_http
 def import_logs(
     paths: Annotated[list[Path], typer.Argument(help="op-logs, as in .swarden/findings")],
     place: ArchiveOption = ARCHIVE,

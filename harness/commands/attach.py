@@ -12,7 +12,7 @@ import typer
 
 from swarden.harness.core.errors import UsageError
 from swarden.harness.strict import hook
-from swarden.harness.strict.private import record_mode
+from swarden.harness.strict.private import FOLDER_VARIABLE, record_mode
 from swarden.harness.strict.required import RequiredCheck
 from swarden.harness.strict.status import FOLDER
 
@@ -53,7 +53,7 @@ def attach(
     on_violation: Annotated[
         OnViolation, typer.Option(help="log the first violation of each kind, or raise it in the scheduler")
     ] = OnViolation.LOG,
-    out: Annotated[Path, typer.Option(help="folder for op-logs", metavar="DIR")] = OUT,
+    out: Annotated[Path, typer.Option(help="folder for op-logs", metavar="DIR", envvar=FOLDER_VARIABLE)] = OUT,
     require: Annotated[bool, typer.Option(help="end COMMAND, with exit code 2, if the check is not attached")] = False,
     require_seconds: Annotated[
         float, typer.Option(min=1, help="with --require: the time from the start, or the scheduler's import, to that")

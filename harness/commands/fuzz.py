@@ -84,27 +84,27 @@ def fuzz(
     reference: servers.ReferenceUrl = None,
     header: servers.Headers = None,
     allow_remote_host: servers.Remote = False,
+    max_rate: servers.Rate = None,
 ) -> None:
     """Drive engines with random traffic; check every step; shrink and save the failures."""
     _check("--profile", profile, PROFILES)
-    server = servers.ServerOptions(url, restart, header, reference, allow_remote_host, api, settings)
+    server = servers.ServerOptions(url, restart, header, reference, allow_remote_host, max_rate, api, settings)
     if server.publish():
         if engine or (workers or 1) > 1:
             raise UsageError("--url: drives one server with one worker; leave out --engine and --workers")
         engine, workers, step_timeout = [servers.NAME], 1, max(step_timeout, servers.STEP_TIMEOUT_S)
-    engines = engine or [OWN]
-    machine = machine or (ENGINE if twin or settings else None)
+    engines, machine = engine or [OWN], machine or (ENGINE if twin or settings else None)
     check_engines(engines, machine, model, Changes(mutant, tuple(with_fix or ())), twin)
     chosen, seconds = PROFILES[profile], 60 * _minutes(minutes, runs, profile)
     drawn_seed, processes = secrets.randbits(32) if seed is None else seed, workers or os.cpu_count() or 1
     limits = (runs, machine, mutant, stop_on_first, out, model or "", processes)
     shared = Plan(engines[0], chosen, drawn_seed, seconds, *limits, corpus=corpus, twin=twin)
-    fixed = server.learn(settings_of(settings or [], engines))
+    fixed = server.learn(settings_of(settings or [], engines), seconds + shrink_seconds).settings
     shared = replace(shared, settings=fixed, fixes=tuple(with_fix or ()))
     if exhaustive is not None:
         also = {"--engine": engines[1:], "--seed": seed is not None, "--events": events}
         raise typer.Exit(explore(shared, exhaustive, also, shrink_seconds=shrink_seconds, as_json=as_json))
-    asked = Asked(minutes, CampaignLimits(step_timeout, shrink_seconds), events, server.words)
+    asked = Asked(minutes, CampaignLimits(step_timeout, shrink_seconds), events, server)
     raise typer.Exit(_campaigns(shared, engines, asked, as_json=as_json))
 
 
@@ -122,7 +122,11 @@ class Asked(NamedTuple):
     minutes: float | None
     limits: CampaignLimits
     events: Path | None
-    over_http: Sequence[str] = ()
+    server: servers.ServerOptions = servers.NONE
+
+    @property
+    def over_http(self) -> Sequence[str]:
+        return self.server.words
 
 
 def _campaigns(shared: Plan, engines: Sequence[str], asked: Asked, *, as_json: bool) -> ExitCode:
@@ -133,7 +137,11 @@ def _campaigns(shared: Plan, engines: Sequence[str], asked: Asked, *, as_json: b
     for line in (_opening(shared, plans), shrinking, *_corpora(plans)):
         ERR.print(line, markup=False)
     ERR.print(f"to run it again: {command}", markup=False, soft_wrap=True)
-    with event_lines(asked.events) as lines, ended_campaigns(plans, asked.limits, lines) as campaigns:
+    with (
+        event_lines(asked.events) as lines,
+        asked.server.resumed(shared.settings),
+        ended_campaigns(plans, asked.limits, lines) as campaigns,
+    ):
         outcomes = [one.outcome(_command(one.plan, [one.plan.engine], asked)) for one in campaigns]
         if not as_json:
             _print_outcomes(outcomes)

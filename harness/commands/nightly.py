@@ -2,17 +2,19 @@
 
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from math import inf
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
 
+from swarden.harness.commands import servers
 from swarden.harness.commands.console import ERR, OUT, print_json
 from swarden.harness.commands.events import EventLines, EventsOption, event_lines
-from swarden.harness.commands.fuzz import ENGINES, STEP_TIMEOUT, STEP_TIMEOUT_S, WITH_FIX, check_engines
+from swarden.harness.commands.fuzz import ENGINES, STEP_TIMEOUT, STEP_TIMEOUT_S, WITH_FIX, check_engines, settings_of
 from swarden.harness.commands.help import limit_option, output_option, traffic_option, worker_option
 from swarden.harness.core.changes import Changes
 from swarden.harness.core.errors import UsageError
@@ -20,7 +22,7 @@ from swarden.harness.core.exit_codes import ExitCode, worst
 from swarden.harness.core.files import check_target, opened, read_whole, write_whole
 from swarden.harness.core.limits import MAX_ARCHIVE_BYTES
 from swarden.harness.core.process import ProcessLimits
-from swarden.harness.core.registry import OWN
+from swarden.harness.core.registry import OWN, target_of
 from swarden.harness.nightly.events import Event
 from swarden.harness.nightly.journal import Journal
 from swarden.harness.nightly.night import Coordinator, Order, begin, resumed
@@ -55,37 +57,75 @@ def nightly(
     junit: Annotated[Path | None, output_option(help="write the results as JUnit to this file too")] = None,
     events: EventsOption = None,
     as_json: Annotated[bool, output_option("--json", help="one JSON object on standard output: night.json")] = False,
+    settings: servers.Set = None,
+    url: servers.Url = None,
+    api: servers.ApiName = None,
+    restart: servers.Restart = None,
+    reference: servers.ReferenceUrl = None,
+    header: servers.Headers = None,
+    allow_remote_host: servers.Remote = False,
+    max_rate: servers.Rate = None,
 ) -> None:
     """Replay the archive, find a canary, fuzz with fresh seeds, confirm the findings, and report.
 
     Prints one line for each phase.
     """
-    if profile not in PROFILES:
-        raise UsageError(f"--profile: {profile!r} is not one of {', '.join(PROFILES)}")
+    server = servers.ServerOptions(url, restart, header, reference, allow_remote_host, max_rate, api, settings)
+    if server.publish():
+        if engine or (workers or 1) > 1 or scheduler:
+            raise UsageError("--url: drives one server with one worker; leave out --engine, --workers and --scheduler")
+        engine, workers, step_timeout = [servers.NAME], 1, max(step_timeout, servers.STEP_TIMEOUT_S)
     check_target("--junit", junit)
-    if resume is None:
-        check_engines(engines := engine or [OWN], None, None, Changes(mutant, tuple(with_fix or ())))
-        command = shlex.join(["swarden", *sys.argv[1:]])
-        limit = PROFILES[profile].minutes if (minutes, runs) == (None, None) else minutes
-        place = Archive(archive)
-        night = begin(place, Order(engines, command, limit, runs, profile, seed, mutant, gate, with_fix or ()))
-        for line in night.not_ended:
-            ERR.print(line, markup=False, soft_wrap=True)
-    else:
-        place, night = resumed(resume)
+    order = Order(engine or [OWN], "", minutes, runs, profile, seed, mutant, gate, with_fix or ())
+    place, night = _begun(Archive(archive), order, server) if resume is None else _resumed(resume)
     limits = ProcessLimits(step_timeout, int(memory_gib * 2**30))
-    with _told_how_to_continue(place.nights_folder / night.name, night):
+    told = _told_how_to_continue(place.nights_folder / night.name, night, server.words)
+    with told, server.resumed(night.settings):
         builds = [EngineBuild(one.engine, one.version, one.source_hash) for one in night.engines]
         opening = pool_of_scheduler(scheduler, workers, builds) if scheduler else local_pool(workers)
         with opening as pool, _emitter(place.nights_folder / night.name, events) as emit:
             for line in Coordinator(place, night, pool, limits, emit).run(PHASES):
                 (ERR if as_json else OUT).print(line, markup=False)
-        Journal(place.nights_folder / night.name / "shards").clear()
-        if junit is not None:
-            _copy(place.nights_folder / night.name / "junit.xml", junit, place.root)
-        if as_json:
-            print_json(msgspec.to_builtins(night))
+        _end(place, night, junit, as_json=as_json)
     raise typer.Exit(night.exit_code or ExitCode.CLEAN)
+
+
+def _begun(place: Archive, order: Order, server: servers.ServerOptions) -> tuple[Archive, Night]:
+    """A new night; a server tells its settings first."""
+    if order.profile not in PROFILES:
+        raise UsageError(f"--profile: {order.profile!r} is not one of {', '.join(PROFILES)}")
+    if server.settings and server.url is None:
+        raise UsageError("--set: is for a server; give --url too")
+    check_engines(order.engines, None, None, Changes(order.mutant, tuple(order.fixes)))
+    words = ["swarden", *sys.argv[1:]]
+    if server.words:  # as they are given, they may have secrets
+        words = ["swarden", "nightly", "--archive", str(place.root), *server.words]
+    is_limited = (order.minutes, order.runs) != (None, None)
+    minutes = order.minutes if is_limited else PROFILES[order.profile].minutes
+    fixed, seconds = settings_of(server.settings or [], order.engines), inf if minutes is None else 60 * minutes
+    settings, about = server.learn(fixed, seconds)
+    order = order._replace(command=shlex.join(words), minutes=minutes, settings=settings, about=about)
+    night = begin(place, order)
+    for line in night.not_ended:
+        ERR.print(line, markup=False, soft_wrap=True)
+    return place, night
+
+
+def _resumed(folder: Path) -> tuple[Archive, Night]:
+    place, night = resumed(folder)
+    for one in night.engines:
+        target_of(one.engine).check_environment()
+    return place, night
+
+
+def _end(place: Archive, night: Night, junit: Path | None, *, as_json: bool) -> None:
+    """Remove the shards, whose records the night has, and write what the user has asked for."""
+    folder = place.nights_folder / night.name
+    Journal(folder / "shards").clear()
+    if junit is not None:
+        _copy(folder / "junit.xml", junit, place.root)
+    if as_json:
+        print_json(msgspec.to_builtins(night))
 
 
 def _copy(source: Path, target: Path, root: Path) -> None:
@@ -95,7 +135,7 @@ def _copy(source: Path, target: Path, root: Path) -> None:
 
 
 @contextmanager
-def _told_how_to_continue(folder: Path, night: Night) -> Iterator[None]:
+def _told_how_to_continue(folder: Path, night: Night, options: Sequence[str]) -> Iterator[None]:
     """Print the command that continues the night if it does not end; after an interrupt, a finding is its verdict."""
     try:
         yield
@@ -104,7 +144,7 @@ def _told_how_to_continue(folder: Path, night: Night) -> Iterator[None]:
         raise typer.Exit(worst([ExitCode.INTERRUPTED, exit_code_of(night)])) from None
     finally:
         if night.exit_code is None:
-            command = f"swarden nightly --resume {shlex.quote(str(folder))}"
+            command = shlex.join(["swarden", "nightly", "--resume", str(folder), *options])
             ERR.print(f"the night has not ended; to continue: {command}", markup=False, soft_wrap=True)
 
 

@@ -214,7 +214,8 @@ def _figures_of(path: Path, log: OpLog, verdict: str) -> dict[str, Any]:
 
 def _lines_of(path: Path, log: OpLog, replays: Replays) -> list[StoryLine]:
     header, failure, verdict = log.header, replays.failure, replays.verdict
-    counts = f": failed {replays.failures} of {replays.runs} runs" if verdict is Verdict.FLAKY else ""
+    is_rate = verdict is Verdict.FLAKY or not header.target.is_repeatable
+    counts = f": failed {replays.failures} of {replays.runs} runs" if is_rate else ""
     lines = [StoryLine(StoryPart.VERDICT, f"{verdict.value} {path}{counts}")]
     if replays.is_nondeterministic:
         lines.append(StoryLine(StoryPart.EVIDENCE, f"not deterministic: {replays.diverged}"))

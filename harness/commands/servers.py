@@ -1,10 +1,11 @@
 """The options of commands that drive a server over HTTP."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from functools import partial, wraps
 from inspect import Parameter, signature
+from math import isfinite
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -12,13 +13,15 @@ import typer
 
 from swarden.harness.commands.console import ERR
 from swarden.harness.core.errors import UsageError
+from swarden.harness.engines.server.adapter import MOST_AT_ONCE
 from swarden.harness.engines.server.apis import APIS, api_of
 from swarden.harness.engines.server.learning import learned
-from swarden.harness.engines.server.process import Server, api_at, published
+from swarden.harness.engines.server.process import Server, api_at, published, recorded
 from swarden.harness.engines.server.target import connection
 
 NAME = "server"  # of the target
 STEP_TIMEOUT_S = 1800.0  # a round has its own limit, which is of progress
+REMOTE_RATE = 10.0
 server_option = partial(typer.Option, rich_help_panel="Server")
 Url = Annotated[str | None, server_option("--url", help="drive the server there, over HTTP", metavar="URL")]
 Restart = Annotated[
@@ -32,9 +35,21 @@ ReferenceUrl = Annotated[
     str | None, server_option("--reference", help="a server that judges the answers; itself by default", metavar="URL")
 ]
 Remote = Annotated[bool, server_option("--allow-remote-host", help="the server may be on another machine")]
+Set = Annotated[list[str] | None, server_option("--set", help="a setting of the server, in JSON", metavar="NAME=VALUE")]
+Rate = Annotated[
+    float | None,
+    server_option("--max-rate", min=0, help="calls a second; 10 with --allow-remote-host, else any number"),
+]
 ApiName = Annotated[
     str | None, server_option("--api", help=f"{', '.join(APIS)}; found by its pages by default", metavar="NAME")
 ]
+
+
+class Known(NamedTuple):
+    """The settings of all runs in JSON form, and what is said of the server; "" without one."""
+
+    settings: dict[str, Any]
+    line: str = ""
 
 
 class ServerOptions(NamedTuple):
@@ -45,6 +60,7 @@ class ServerOptions(NamedTuple):
     headers: Sequence[str] | None = None
     reference: str | None = None
     is_remote: bool = False
+    rate: float | None = None
     api: str | None = None
     settings: Sequence[str] | None = None
 
@@ -55,24 +71,48 @@ class ServerOptions(NamedTuple):
                 if value:
                     raise UsageError(f"{option}: is for a server; give --url too")
             return False
-        headers = dict(map(_header, self.headers or ()))
-        Server(self.url, self.restart or "", headers, self.reference or "", remote=self.is_remote).publish()
+        headers, rate = dict(map(_header, self.headers or ())), self.rate
+        rate = REMOTE_RATE * self.is_remote if rate is None else rate
+        Server(self.url, self.restart or "", headers, self.reference or "", self.is_remote, rate).publish()
         return True
 
-    def learn(self, fixed: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings that the published server tells and shows before the first run, in JSON form, and says so.
+    def bounds(self, seconds: float) -> str:
+        """The most that the server can get in so many seconds."""
+        rate = published().rate
+        pace = f"{rate:g} a second" if rate else "as fast as they are answered (--max-rate bounds it)"
+        in_all = f", {rate * seconds:,.0f} in all" if rate and isfinite(seconds) else ""
+        return f"{self.url} gets at most {MOST_AT_ONCE} calls at the same time, {pace}{in_all}"
 
-        It is started if need be, and ended again; `fixed` settings win, and are all without a server.
+    @contextmanager
+    def resumed(self, settings: Mapping[str, Any]) -> Iterator[None]:
+        """The server runs when the block ends: a worker that was ended from outside may have left it paused."""
+        try:
+            yield
+        finally:
+            if self.url is not None:
+                connection().resume(api_of(settings["api"]))
+
+    def learn(self, fixed: Mapping[str, Any], seconds: float) -> Known:
+        """What the published server tells and shows before the first run.
+
+        It is started if need be, and ended again; `fixed` settings win, and are all without a server.  First of all it
+        says what the server can get in so many seconds.
         """
         if self.url is None:
-            return dict(fixed)
+            return Known(dict(fixed))
+        ERR.print(self.bounds(seconds), markup=False, soft_wrap=True)
         server = connection()
         with closing(server):
             server.renew(api_of(self.api or "openai"))
-            found = learned(server, api_of(self.api or api_at(server.address)), fixed)
-        ERR.print(f"{server.address.shown}, API {found.settings['api']}: {found.line}", markup=False, soft_wrap=True)
-        settings: dict[str, Any] = msgspec.to_builtins(found.settings)
-        return settings
+            try:
+                found = learned(server, api_of(self.api or api_at(server.address)), fixed)
+            except UsageError as error:
+                if (log := recorded(server)) is None:
+                    raise
+                raise UsageError(f"{error}; the strict check inside has failed: swarden replay {log}") from error
+        line = f"{server.address.shown}, API {found.settings['api']}: {found.line}"
+        ERR.print(line, markup=False, soft_wrap=True)
+        return Known(msgspec.to_builtins(found.settings), line)
 
     @property
     def words(self) -> list[str]:
@@ -81,21 +121,25 @@ class ServerOptions(NamedTuple):
             return []
         server = published()
         options = {"--url": self.url, "--api": self.api, "--restart": server.masked_restart}
-        options |= {"--reference": self.reference}
+        options |= {"--reference": self.reference, "--max-rate": None if self.rate is None else f"{self.rate:g}"}
         words = [word for name, value in options.items() if value for word in (name, value)]
         words += [word for one in self.headers or () for word in ("--header", one)]
         words += [word for one in self.settings or () for word in ("--set", one)]
         return words + ["--allow-remote-host"] * self.is_remote
 
 
+NONE = ServerOptions(None)
+
+
 def over_http(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options of a server to a command, which finds the server published."""
     added = {"url": Url, "restart": Restart, "reference": ReferenceUrl, "header": Headers, "allow_remote_host": Remote}
+    added |= {"max_rate": Rate}
 
     @wraps(command)
     def with_server(*arguments: Any, **options: Any) -> None:
-        url, restart, reference, headers, is_remote = [options.pop(name, None) for name in added]
-        ServerOptions(url, restart, headers, reference, bool(is_remote)).publish()
+        url, restart, reference, headers, is_remote, rate = [options.pop(name, None) for name in added]
+        ServerOptions(url, restart, headers, reference, bool(is_remote), rate).publish()
         command(*arguments, **options)
 
     own = signature(command, eval_str=True)

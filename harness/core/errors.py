@@ -1,5 +1,7 @@
 """Errors that the user can correct."""
 
+from pathlib import Path
+
 
 class UsageError(Exception):
     """A command or a file that cannot be used: one line with the place, the value found and the value wanted.
@@ -29,6 +31,18 @@ class RemoteError(Exception):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+
+class CheckFailed(RemoteError):
+    """The strict check of an engine in another process has failed; `log` is the op-log that it has written there."""
+
+    def __init__(self, text: str, fingerprint: str, log: Path) -> None:
+        super().__init__(text, fingerprint)
+        self.log = log
+
+
+class EngineGone(UsageError):
+    """An engine outside of this process has ended, and no further run can be made with it; the text says why."""
 
 
 class InvalidConfig(UsageError):

@@ -7,7 +7,7 @@ from enum import Enum
 import msgspec
 
 from swarden.harness.core.driver import EVERYTHING, Checking, Driver, Failure, KeptParts
-from swarden.harness.core.errors import UsageError
+from swarden.harness.core.errors import EngineGone, UsageError
 from swarden.harness.core.limits import MAX_STEPS
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Inject
@@ -26,7 +26,7 @@ class TruncatedLog(UsageError):
 
 
 class Verdict(Enum):
-    """The result of a replay. FIXED: no failure. FLAKY: the runs of the log differ.
+    """The result of a replay. FIXED: no failure. FLAKY: the runs of the log differ, in digests or in their failures.
 
     FAILED: a failure with the fingerprint that the log expects, or any failure if it expects none. CHANGED: another.
     """
@@ -96,9 +96,9 @@ def verdict_of(runs: Sequence[Replayed]) -> Replays:
     first = runs[0].again
     differences = (_difference(first, run.driver, before="the first run") for run in runs[1:])
     difference = next(filter(None, differences), None)
-    failure = shown.driver.failure
+    failure, is_flaky = shown.driver.failure, bool(difference) or len({run.verdict for run in runs}) > 1
     return Replays(
-        Verdict.FLAKY if difference else shown.verdict,
+        Verdict.FLAKY if is_flaky else shown.verdict,
         failure.fingerprints if failure is not None else (),
         len(failed),
         len(runs),
@@ -189,12 +189,18 @@ def repeat(log: OpLog, runs: int = RUNS, observe: Observe | None = None, *, trac
 
 
 def _runs_of(log: OpLog, runs: int, observe: Observe | None, *, trace_origins: bool) -> list[Replayed]:
-    done = []
+    """The runs of a log; fewer if one of them has ended an engine that cannot be started again."""
+    done: list[Replayed] = []
     for run in range(runs):
         keep_digests = log.header.target.is_repeatable
-        driver = run_log(
-            log, keep_digests=keep_digests, observe=observe if not run else None, trace_origins=trace_origins
-        )
+        try:
+            driver = run_log(
+                log, keep_digests=keep_digests, observe=observe if not run else None, trace_origins=trace_origins
+            )
+        except EngineGone:
+            if not done:
+                raise
+            break
         done.append(Replayed(log, driver, _difference(log, driver)))
     if log.header.truncated and not any(run.driver.failure for run in done):
         raise TruncatedLog(f"does not fail, and a part of its run is missing: {log.header.truncated}")

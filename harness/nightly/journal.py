@@ -29,6 +29,7 @@ class FindingFile(msgspec.Struct, frozen=True, kw_only=True):
     died: str = ""
     story: list[str] = []
     passed: list[str] = []
+    recorded: str = ""
     cause: Cause = UNKNOWN
     behind: list[str] = []
 
@@ -41,6 +42,7 @@ class FindingFile(msgspec.Struct, frozen=True, kw_only=True):
             died=finding.died,
             story=[str(line) for line in finding.story],
             passed=sorted(finding.passed),
+            recorded=str(finding.recorded or ""),
             cause=finding.cause,
         )
 
@@ -54,6 +56,7 @@ class FindingFile(msgspec.Struct, frozen=True, kw_only=True):
             died=self.died,
             story=[StoryLine(StoryPart.EVIDENCE, line) for line in self.story],
             passed=frozenset(self.passed if log.header.source_hash == log.header.target.source_hash() else ()),
+            recorded=Path(self.recorded) if self.recorded else None,
             cause=Cause(behind=tuple(self.behind)) if self.behind else self.cause,
         )
 

@@ -4,7 +4,7 @@ import hashlib
 import secrets
 import shlex
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -113,6 +113,8 @@ class Order(NamedTuple):
     mutant: str | None = None
     is_gate: bool = False
     fixes: Sequence[str] = ()
+    settings: Mapping[str, Any] = {}
+    about: str = ""
 
 
 def begin(archive: Archive, order: Order) -> Night:
@@ -134,6 +136,8 @@ def begin(archive: Archive, order: Order) -> Night:
         is_gate=order.is_gate,
         started=f"{now:%Y-%m-%dT%H:%M:%SZ}",
         after=latest({one.name: one.after for one in earlier}),
+        settings=dict(order.settings),
+        about=order.about,
         engines=[_engine_of_night(engine) for engine in order.engines],
         not_ended=[*_lines_of(archive, [one for one in earlier if one.exit_code is None])],
     )

@@ -12,7 +12,7 @@ from swarden.harness.core.fingerprint import slug
 from swarden.harness.core.limits import MAX_STORY_BYTES
 from swarden.harness.core.oplog import OpLog, OpLogError
 from swarden.harness.core.registry import UnknownEngine, installed, target_of
-from swarden.harness.nightly.reports import ORDER
+from swarden.harness.nightly.reports import ORDER, about_server
 from swarden.harness.nightly.verdict import exit_code_of, red_reasons, verdict_of
 from swarden.harness.report.page import page_of_report
 from swarden.harness.search.archive import FAILING, Archive, Archived, EngineOfNight, Night, Sighting, Status, date_of
@@ -60,6 +60,7 @@ class NightView(NamedTuple):
     verdict: str
     code: int
     reasons: Sequence[str]
+    server: Sequence[str]
 
     @property
     def tone(self) -> str:
@@ -159,7 +160,7 @@ def _logs_of_campaign(root: Path) -> list[Path]:
 
 def _view_of(night: Night) -> NightView:
     verdict = NOT_ENDED if night.exit_code is None else verdict_of(night)
-    return NightView(night, verdict, int(exit_code_of(night)), red_reasons(night))
+    return NightView(night, verdict, int(exit_code_of(night)), red_reasons(night), about_server(night))
 
 
 def _of_archive(archived: Archived, date: str) -> FindingView:

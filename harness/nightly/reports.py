@@ -50,6 +50,23 @@ def _details(night: Coordinator, finding: FindingOfNight) -> str:
         return str(replay_line(path)) if finding.sighting.log else ""
 
 
+ROUNDS = {  # the laws that are evaluated once a round, or less often
+    "valid_requests_are_answered": "rounds",
+    "outputs_match_uncached_model": "of them with judged answers",
+    "server_is_empty_at_rest": "whose end the metrics show, with no KV in use",
+    "capacity_is_whole_at_rest": "probes of the capacity",
+}
+
+
+def about_server(night: Night) -> list[str]:
+    """What the server of a night has told, and what was sent to it; empty for a night without one."""
+    if not night.about:
+        return []
+    [tallies] = (one.tallies for one in night.engines)
+    counts = [f"{tallies.evaluated[law]} {what}" for law, what in ROUNDS.items()]
+    return [night.about, f"{tallies.ops['submit']} requests in {', '.join(counts)}"]
+
+
 # --- Markdown
 
 
@@ -61,6 +78,7 @@ def markdown(night: Night) -> str:
         "",
         f"`{night.command}`, seed {night.seed}, exit code {exit_code_of(night)}.",
         "",
+        *(f"- {plain(line)}" for line in about_server(night)),
         *(f"- red: {plain(reason)}" for reason in red_reasons(night)),
         *(f"- error: {plain(error)}" for error in night.errors),
         *(f"- {plain(line)}" for line in night.not_ended),

@@ -160,7 +160,9 @@ def _archived(night: Coordinator, engine: str, name: str) -> Archived | None:
 def _write(archived: Archived, name: str, settled: Finding) -> Path:
     """Write the log, its pytest file and its story; returns the path of the log."""
     path = write_log(settled.log, name, archived.folder, archived.root, with_test=not is_death(name))
-    last = str(replay_line(path))
-    story = [*(line for line in map(str, settled.story) if not line.startswith(last.split()[0])), last]
+    last = [str(replay_line(path))]
+    if (inner := settled.inner) is not None:  # in a folder of its own: the others are logs of the night's engine
+        last.append(str(replay_line(write_log(inner.log, inner.fingerprint, archived.folder / "inner", archived.root))))
+    story = [*(line for line in map(str, settled.story) if not line.startswith(last[0].split()[0])), *last]
     write(path.with_suffix(".txt"), "\n".join([*story, ""]).encode(), archived.root)
     return path

@@ -73,6 +73,7 @@ def campaign_of(night: Coordinator, engine: str) -> Plan:
         night.night.runs,
         mutant=night.night.mutant,
         known=_known(night, engine),
+        settings=night.night.settings,
         fixes=fixes_of(target_of(engine), night.night.fixes),
     )
 

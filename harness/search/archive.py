@@ -20,7 +20,7 @@ from enum import StrEnum
 from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -146,6 +146,7 @@ class Night(msgspec.Struct, kw_only=True):
     `seed` is that of the campaigns; `profile` names their lengths and floors.  `minutes` limits the random traffic, and
     `runs` the runs of each engine.  In a gate, findings that were open before do not make the night red.  `workers` is
     the number of shards that run at a time.
+    `settings` are in all runs, and `about` says what a server has told.
     `started` and `ended` are times in UTC.  `after` has the latest nights of the archive when the night began.
     `not_ended` has a line for each earlier night that has died with shards.
     """
@@ -160,6 +161,8 @@ class Night(msgspec.Struct, kw_only=True):
     runs: int | None = None
     mutant: str | None = None
     fixes: list[str] = []
+    settings: dict[str, Any] = {}
+    about: str = ""
     is_gate: bool = False
     workers: int = 1
     started: str

@@ -1,9 +1,8 @@
 """A campaign: batches of random runs from seeds, their counts and their findings."""
 
-import hashlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from swarden.harness.core.changes import Changes
 from swarden.harness.core.driver import Driver, Failure, KeptParts
-from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.errors import CheckFailed, EngineGone, InvalidConfig
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Op
 from swarden.harness.core.registry import target_of
@@ -32,7 +31,7 @@ from swarden.harness.search.fixed_settings import Settings, have_settings, refus
 from swarden.harness.search.machine import Player, RunListener, turns_of
 from swarden.harness.search.profiles import Profile
 from swarden.harness.search.result import Finding, Reached, Result
-from swarden.harness.search.run import Run
+from swarden.harness.search.run import Run, batch_seed
 from swarden.harness.search.shrink import measure
 from swarden.harness.search.steering import CONFIRMATIONS, Steering
 from swarden.harness.search.verification import Cause, Deaths, Trials, Verifier
@@ -197,6 +196,11 @@ class Worker(RunListener):
             self._running.begin(header)
         try:
             return driver_of(header, keep=KEPT._replace(digests=self.target.is_repeatable), observe=self._observe)
+        except EngineGone:  # its finding ends the work
+            if not self.result.tallies.failed_runs:
+                raise
+            self._is_stopped = lambda: True
+            return None
         except InvalidConfig:
             if not self.plan.settings and not header.model:
                 raise
@@ -355,16 +359,11 @@ class Worker(RunListener):
         name = log.header.expected or failure.fingerprint
         known = self.result.findings.get(name)
         if known is None or measure(log) < measure(known.log):
-            result.findings[name] = Finding(
-                name,
-                log,
-                time.process_time() - self._started.cpu_s,
-                self.plan.engine,
-                story=story_lines(log.header, failure),
-                passed=passed,
-                path=save_unshrunk(log, name, self.plan.out, self.plan.seed),
-                cause=cause,
-            )
+            spent = time.process_time() - self._started.cpu_s
+            path = save_unshrunk(log, name, self.plan.out, self.plan.seed)
+            recorded = failure.error.log if isinstance(failure.error, CheckFailed) else None
+            found = Finding(name, log, spent, self.plan.engine, story=story_lines(log.header, failure))
+            result.findings[name] = replace(found, passed=passed, path=path, recorded=recorded, cause=cause)
 
     def _recheck(self, result: Result, log: OpLog) -> None:
         """Run the ops again. A difference is nondeterminism, which outranks a violation; both logs are kept."""
@@ -392,9 +391,3 @@ def _share_of(plan: Plan) -> Share:
     target = target_of(plan.engine)
     logs = [one for one in logs if have_settings(target, one.log.header.configs, plan.settings)]
     return Share(CorpusPart(logs[plan.first_run.batch % plan.workers :: plan.workers]))
-
-
-def batch_seed(campaign_seed: int, batch: int) -> int:
-    """The seed of a batch; it does not depend on the number of workers."""
-    name = f"{campaign_seed}/{batch}".encode()
-    return int.from_bytes(hashlib.blake2b(name, digest_size=4).digest())

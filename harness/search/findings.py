@@ -12,15 +12,17 @@ import msgspec
 
 from swarden.harness.core.as_code import kinds_in, log_code
 from swarden.harness.core.driver import Driver, Failure
+from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import write_whole
 from swarden.harness.core.fingerprint import slug
 from swarden.harness.core.oplog import OpLog, OpLogError
 from swarden.harness.core.printable import printable
 from swarden.harness.core.replay import Replays, Verdict, failure_like, log_of, run_log
+from swarden.harness.core.versions import load_for_here
 from swarden.harness.report.story import StoryLine, StoryPart, replay_line, story_lines
 from swarden.harness.search.result import Finding
 from swarden.harness.search.shrink import BudgetSpent, DoesNotFail, ShrinkBudget, Shrunk, shrink
-from swarden.harness.search.verification import NO_TRIALS, Trials, Verifier
+from swarden.harness.search.verification import NO_TRIALS, Cause, Trials, Verifier
 
 RUNS_FOR_RATE, MISSED = 5, 0.05  # of a failure that is not in each run of its log; the share of runs that may miss it
 FINDINGS = Path(".swarden/findings")
@@ -56,7 +58,21 @@ def report_finding(
     even within a run, with the smallest log so far.
     The log of a finding that killed its worker is run once more; if it passes, it is written unshrunk.  So is any other
     finding that does not fail again, which is FLAKY.
+    If the strict check inside of a server has recorded an op-log that fails without the server, that one is shrunk.
     """
+    if finding.recorded is None:
+        return _reported(finding, out, budget, trials, is_stopped)
+    inner, note = _inner(finding, finding.recorded, trials)
+    if inner is None:
+        report = _reported(finding, out, budget, trials, is_stopped)
+        return replace(report, story=[*report.story, StoryLine(StoryPart.EVIDENCE, note)])
+    return _with_inner(finding, _reported(inner, out, budget, trials, is_stopped), out, note)
+
+
+def _reported(
+    finding: Finding, out: Path, budget: ShrinkBudget, trials: Trials, is_stopped: Callable[[], bool]
+) -> Finding:
+    """See `report_finding`."""
 
     def go_on() -> None:
         if is_stopped():
@@ -87,6 +103,35 @@ def report_finding(
         sealed_finding = replace(sealed_finding, story=[*sealed_finding.story, StoryLine(StoryPart.EVIDENCE, rate)])
     depth = _depth(sealed_finding.log, lambda *_: trials.beat()) if sealed_finding.is_confirmed else []
     return replace(sealed_finding, story=[*sealed_finding.story, *depth])
+
+
+def _inner(finding: Finding, path: Path, trials: Trials) -> tuple[Finding | None, str]:
+    """The finding that the check inside of a server has recorded there, and what is to be said of it.
+
+    There is none if its engine is not installed here, or if the log passes behind the port of its engine.
+    """
+    try:
+        log = load_for_here(path)
+        failure = run_log(log, observe=lambda *_: trials.beat()).failure
+    except UsageError as error:
+        return None, f"the op-log of the check inside is not replayed: {error}"
+    engine = f"{log.header.engine}=={log.header.version}"
+    note = f"{len(log.ops)} ops that the check inside has recorded"
+    if failure is None:
+        return None, f"{note} pass when they are replayed on {engine}: {path}"
+    name = failure.fingerprint
+    inner = Finding(name, log.as_regression(name), finding.found_cpu_seconds, engine)
+    return inner, f"{note} fail when they are replayed on {engine}"
+
+
+def _with_inner(finding: Finding, inner: Finding, out: Path, note: str) -> Finding:
+    """The finding, of which the inner one shows the cause: written unshrunk, or of the known bugs of that one."""
+    if inner.cause.bugs:
+        return _of_known_bugs(finding, finding.log, inner.cause)
+    shrunk = StoryLine(StoryPart.CLAIM, f"{note}, and so do {inner.ops} of them: {inner.path}")
+    whole = replace(finding, inner=inner, story=[*finding.story, shrunk, *inner.story])
+    note = "the requests from outside are not shrunk: the op-log above needs no server"
+    return write_unshrunk(whole, out, note, Replays(Verdict.FAILED, (finding.fingerprint,), 1, 1))
 
 
 def _tries_of(finding: Finding, heartbeat: Callable[[], None]) -> tuple[int, str]:
@@ -122,9 +167,7 @@ def _sealed_finding(finding: Finding, small: Shrunk, out: Path, trials: Trials, 
         note = f"shrinking leads to the known bug {cause.name}, but this log is not verified to be of a known bug"
         return write_unshrunk(finding, out, note, Replays(Verdict.FAILED, (finding.fingerprint,), 1, 1))
     if cause.bugs:
-        if finding.path is not None:
-            finding.path.unlink(missing_ok=True)
-        return replace(finding, log=log, cause=cause, path=None)
+        return _of_known_bugs(finding, log, cause)
     path = _written(log, finding, out)
     faults = [StoryLine(StoryPart.EVIDENCE, f"while this was shrunk: {fault}") for fault in small.target_faults]
     return replace(
@@ -138,6 +181,12 @@ def _sealed_finding(finding: Finding, small: Shrunk, out: Path, trials: Trials, 
         replays=Replays(Verdict.FAILED, failure.fingerprints, 1, 1),
         cause=cause,
     )
+
+
+def _of_known_bugs(finding: Finding, log: OpLog, cause: Cause) -> Finding:
+    if finding.path is not None:
+        finding.path.unlink(missing_ok=True)
+    return replace(finding, log=log, cause=cause, path=None)
 
 
 def _is_known(finding: Finding, trials: Trials) -> bool:

@@ -27,8 +27,9 @@ class Finding:
     log.  `passed` are the candidates that the shrink of the log has run in vain; see shrink.py.
     `path` is the file of the log, None if it could not be written.  `engine_steps` and `shrink_cpu_seconds` are those
     of the shrunk log; None if it could not be shrunk.  `replays` is the verdict of running the log again, None if it
-    was not: FLAKY for a finding that does not fail again.  `cause` says which known bugs have its fingerprint; the
-    finding is of known bugs if its shrunk log has turned out to pass with their fixes.
+    was not: FLAKY for a finding that does not fail again.  `recorded` is the op-log that the strict check inside of a
+    server has written, and `inner` the finding that was made of it.  `cause` says which known bugs have its
+    fingerprint; the finding is of known bugs if its shrunk log has turned out to pass with their fixes.
     """
 
     fingerprint: str
@@ -42,6 +43,8 @@ class Finding:
     engine_steps: int | None = None
     shrink_cpu_seconds: float = 0.0
     replays: Replays | None = None
+    recorded: Path | None = None
+    inner: "Finding | None" = None
     cause: Cause = UNKNOWN
 
     def __str__(self) -> str:

@@ -1,5 +1,6 @@
 """One run of a campaign, and what it adds to the counts of the campaign."""
 
+import hashlib
 from typing import NamedTuple
 
 from swarden.harness.core.driver import Driver
@@ -43,3 +44,9 @@ class Run(NamedTuple):
         of_other_machines = {name for other, probes in probes_of.items() if other != machine for name in probes}
         tallies.probes.update(self.watch.seen - of_other_machines)
         tallies.machine_runs[machine] = 1
+
+
+def batch_seed(campaign_seed: int, batch: int) -> int:
+    """The seed of a batch; it does not depend on the number of workers."""
+    name = f"{campaign_seed}/{batch}".encode()
+    return int.from_bytes(hashlib.blake2b(name, digest_size=4).digest())

@@ -148,6 +148,8 @@ def replay_log(content: bytes, path: Path, engine: str, mutant: str | None, limi
         of_engine = OpLog(header, log.ops, digests)
         with _lane(engine, limits) as group:
             replays = group.replay(of_engine, RUNS)
+        if replays.verdict is Verdict.FLAKY and not log.header.target.is_repeatable:  # it has a rate
+            return replace(replays, verdict=Verdict.FAILED)
         if replays.verdict is Verdict.CHANGED and is_death(replays.fingerprints[0]):
             with _group(limits) as fresh:
                 return fresh.replay(of_engine, RUNS)
@@ -199,14 +201,19 @@ def _confirmed(report: Finding, limits: ProcessLimits) -> Finding:
         return report
     if report.why_flaky:
         return replace(report, log=report.log.as_regression(report.fingerprint))
-    again, why = [], ""
+    if not report.log.header.target.is_repeatable:  # one process drives the server, and no fresh one beside it
+        with _lane(report.engine, limits) as group:
+            again = group.replay(report.log, FRESH)
+        rate = replace(again, verdict=Verdict.FAILED, fingerprints=tuple(report.fingerprints))
+        return replace(report, replays=rate)
+    fresh_runs, why = [], ""
     try:
         for _ in range(FRESH):
             with _group(limits) as fresh:
-                again.append(fresh.replay(report.log, 1))
+                fresh_runs.append(fresh.replay(report.log, 1))
     except UsageError as error:
         why = str(error)
-    return replace(report, replays=_together(report, again, why))
+    return replace(report, replays=_together(report, fresh_runs, why))
 
 
 def _together(report: Finding, again: Sequence[Replays], why: str) -> Replays:

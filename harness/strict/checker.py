@@ -10,7 +10,7 @@ from swarden.harness.core.registry import OWN, target_of
 from swarden.harness.strict.audit import Audit
 from swarden.harness.strict.census import Census, interval_of
 from swarden.harness.strict.live import Check, Handler, Live
-from swarden.harness.strict.private import record_mode
+from swarden.harness.strict.private import FOLDER_VARIABLE, record_mode
 from swarden.harness.strict.recorder import FlightRecorder
 from swarden.harness.strict.reporter import Reporter
 from swarden.harness.strict.sums import Sums
@@ -33,8 +33,9 @@ class StrictChecker:
     recorder: FlightRecorder
     reporter: Reporter
 
-    def __init__(self, level: Level, *, reports: bool, folder: Path = LOGS) -> None:
-        self._level, self._reports, self._folder = level, reports, folder
+    def __init__(self, level: Level, *, reports: bool, folder: Path | None = None) -> None:
+        self._level, self._reports = level, reports
+        self._folder = folder or Path(os.environ.get(FOLDER_VARIABLE) or LOGS)
         self._record_mode = record_mode(os.environ)
 
     def attach(self, engine: Any) -> None:

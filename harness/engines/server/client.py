@@ -3,8 +3,12 @@
 import ipaddress
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from math import inf
+from threading import TIMEOUT_MAX, Lock, Timer
+from time import monotonic, sleep
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
@@ -13,11 +17,13 @@ import msgspec
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.printable import printable
 
-ANSWER_S = 600.0  # without a byte
+ANSWER_S = 600.0  # for a whole answer outside of a round
 MOST_BYTES = 1 << 26  # of one answer
 MOST_LINE = 1 << 22
+MOST_CHUNKS = 1 << 16
 CONNECT_S, QUICK_S = 10.0, 60.0  # to open a connection; for a call that computes nothing
 DATA, DONE = b"data:", b"[DONE]"
+LAST = (b'"stop":true', b'"finish_reason":"')  # in the last object where no DONE follows: llama.cpp, transformers
 
 
 class Reply(NamedTuple):
@@ -29,11 +35,28 @@ class Reply(NamedTuple):
     is_cut: bool = False  # by this client
 
 
+@dataclass
+class Pace:
+    """At most so many calls a second, of all threads; 0 for any number."""
+
+    per_second: float = 0.0
+    _next_s: float = 0.0
+    _lock: Lock = field(default_factory=Lock)
+
+    def wait(self) -> None:
+        if self.per_second:
+            with self._lock:
+                self._next_s = max(monotonic(), self._next_s) + 1 / self.per_second
+                wait_s = self._next_s - monotonic()
+            sleep(max(0.0, wait_s))
+
+
 class Address(NamedTuple):
-    """Where a server is, and the headers of each call."""
+    """Where a server is, the headers of each call, and how often it may be called."""
 
     url: str
     headers: Mapping[str, str] = {}
+    pace: Pace = Pace()
 
     @property
     def shown(self) -> str:
@@ -67,23 +90,32 @@ class Call:
         self._base = urlsplit(address.url).path.rstrip("/")
         self._headers = {"Content-Type": "application/json", "Connection": "close", **address.headers}
         self._connection = _connection(address, CONNECT_S)
+        self._socket: socket.socket | None = None  # which the connection forgets when the answer begins
         self._on_chunk = on_chunk
+        self._pace = address.pace
 
     def cut(self) -> None:
-        if (found := self._connection.sock) is not None:
-            found.shutdown(socket.SHUT_RDWR)
+        if self._socket is not None:
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def made(
         self, method: str, path: str, body: Any = None, *, most_chunks: int | None = None, limit_s: float = ANSWER_S
     ) -> Reply:
-        """Make the call.  After `most_chunks` of a stream the connection is closed, as by a client that goes away."""
+        """Make the call.  After `most_chunks` of a stream the connection is closed, as by a client that goes away.
+
+        With 0 that is at once, before the server has answered.  The whole answer has `limit_s`; without a limit, the
+        caller cuts the call.
+        """
+        self._pace.wait()
+        until = monotonic() + limit_s
         try:
-            with closing(self._connection) as connection:
-                connection.connect()
-                connection.sock.settimeout(limit_s)
+            with closing(self._connection) as connection, _connected(connection, limit_s) as self._socket:
                 data = None if body is None else msgspec.json.encode(body)
                 connection.request(method, self._base + path, data, self._headers)
-                return self._read(connection.getresponse(), most_chunks)
+                if most_chunks == 0:
+                    return Reply(200, is_cut=True)
+                reply = self._read(connection.getresponse(), most_chunks)
+                return reply if monotonic() < until else Reply(0, error=f"no whole answer in {limit_s:g} s")
         except (OSError, HTTPException, AttributeError) as error:  # AttributeError: it was cut before it was connected
             return Reply(0, error=f"{type(error).__name__}: {error}")
 
@@ -101,6 +133,8 @@ class Call:
                     code = error.get("code") if isinstance(error, dict) else None
                     return Reply(code if isinstance(code, int) else 500, chunks[:-1], printable(str(error)[:2000]))
                 self._on_chunk()
+                if len(chunks) > MOST_CHUNKS:
+                    raise ValueError(f"more than {MOST_CHUNKS} objects")
         except (ValueError, msgspec.MsgspecError) as error:
             return Reply(0, chunks, f"an answer that cannot be read: {error}")
         if not objects.is_whole:
@@ -135,7 +169,7 @@ class _Objects:
             if line.startswith(DATA) and (data := line.removeprefix(DATA).strip()):
                 self.is_whole |= data == DONE
                 if data != DONE:
-                    self.is_whole |= b'"stop":true' in data  # llama.cpp has no other mark
+                    self.is_whole |= any(mark in data for mark in LAST)
                     yield data
 
 
@@ -145,10 +179,30 @@ def _connection(address: Address, timeout_s: float) -> HTTPConnection:
     return kind(parts.hostname or "", parts.port, timeout=timeout_s)
 
 
+@contextmanager
+def _connected(connection: HTTPConnection, limit_s: float) -> Iterator[socket.socket]:
+    """The socket, which ends after so many seconds: its own timeout begins anew with each byte that comes."""
+    connection.connect()
+    found: socket.socket = connection.sock
+    found.settimeout(None if limit_s == inf else limit_s)
+
+    def end() -> None:
+        with suppress(OSError):
+            found.shutdown(socket.SHUT_RDWR)
+
+    timer = Timer(min(limit_s, TIMEOUT_MAX), end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield found
+    finally:
+        timer.cancel()
+
+
 def text_at(address: Address, path: str) -> str | None:
     """The text of a page; None if there is none."""
     try:
-        with closing(_connection(address, QUICK_S)) as connection:
+        with closing(_connection(address, CONNECT_S)) as connection, _connected(connection, QUICK_S):
             connection.request("GET", urlsplit(address.url).path.rstrip("/") + path, headers=dict(address.headers))
             response = connection.getresponse()
             body = response.read(MOST_BYTES)

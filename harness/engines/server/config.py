@@ -16,7 +16,7 @@ class ServerConfig(Settings, frozen=True):
     `url`, `launch` (the command of --restart) and `header_names` only tell the reader of an op-log what was driven: a
     replay takes them from its own command line.  A token of a prompt is in [`first_token`, `last_token`].  Prompts end
     near multiples of `block_size` and `window`.  A new server answers a cold prompt of `probe_len` tokens without a
-    preemption; 0: not known.
+    preemption; 0: not known.  Requests do without the features in `left_out`, such as seed: those of a known bug.
 
     With `concurrent` the requests of a round are sent at the same time, else one after the other.  With `paused` they
     are sent while the server is paused, and run together when it resumes.
@@ -34,13 +34,14 @@ class ServerConfig(Settings, frozen=True):
     max_context_len: Annotated[int, within(8, MOST_TOKENS)] = 1024
     probe_len: Annotated[int, within(0, MOST_TOKENS)] = 0
     tolerance: Annotated[float, within(0, 100)] = 2e-3
+    left_out: tuple[str, ...] = ()
     concurrent: Annotated[bool, Drawn((True, True, False))] = False
     paused: Annotated[bool, Drawn((False, True)), PartOf("concurrent")] = False
 
     main: ClassVar = ("api", "model", "concurrent")
     learned: ClassVar = (
         *("api", "url", "launch", "header_names", "model", "first_token", "last_token", "block_size", "window"),
-        *("max_context_len", "probe_len", "tolerance"),
+        *("max_context_len", "probe_len", "tolerance", "left_out"),
     )
 
     def __post_init__(self) -> None:
@@ -49,6 +50,13 @@ class ServerConfig(Settings, frozen=True):
             raise InvalidConfig(f"last_token is {self.last_token}, want more than first_token {self.first_token}")
         if self.paused and not (self.concurrent and PAUSE in APIS[self.api].acts):
             raise InvalidConfig("paused is true, want false: the API has no pause, or requests are not concurrent")
+        if others := {*self.left_out} - APIS[self.api].features:
+            raise InvalidConfig(f"left_out has {min(others)}, want of {', '.join(sorted(APIS[self.api].features))}")
+
+    @property
+    def features(self) -> frozenset[str]:
+        """What requests may have beside a prompt and a length."""
+        return APIS[self.api].features - {*self.left_out}
 
     @property
     def shape(self) -> Shape:
@@ -61,5 +69,5 @@ class ServerConfig(Settings, frozen=True):
             8,
             self.max_context_len,
             unused=() if FLUSH in api.acts else ("flush",),
-            samples="seed" in api.features,
+            samples="seed" in self.features,
         )

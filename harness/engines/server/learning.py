@@ -1,7 +1,7 @@
 """What a server tells of itself, and what is measured before the first run: its vocabulary, its noise, its capacity."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import isnan
 from typing import Any, NamedTuple
 
@@ -15,15 +15,20 @@ from swarden.harness.engines.server.process import Connection
 LAST_TOKENS = (20_000, 2_000, 250, 120, 60)  # tried in this order
 PROMPTS, ANSWER_LEN = 6, 8
 LEAST_TOLERANCE, TIMES_NOISE = 1e-3, 10.0  # the tolerance is so many times the largest difference
+MISSING = 404
 MOST_SHARES = 5  # of the context, for the length of the probe
 
 
 class Learned(NamedTuple):
-    """The settings of all runs, the largest difference of log-probabilities, and of how many tokens."""
+    """The settings of all runs, the largest difference of log-probabilities, and of how many tokens.
+
+    The server has not the pages `missing`: calls of them do nothing.
+    """
 
     settings: Mapping[str, Any]
     noise: float | None
     tokens: int
+    missing: Sequence[str] = ()
 
     @property
     def line(self) -> str:
@@ -35,7 +40,8 @@ class Learned(NamedTuple):
         else:
             judged = f"log-probabilities differ by {self.noise:.1e} over {self.tokens} tokens, tolerance"
             judged += f" {told['tolerance']:.1e}"
-        return f"{known}; {judged}; cold prompts to {told['probe_len']} tokens"
+        missing = f"; it has no {', '.join(self.missing)}" if self.missing else ""
+        return f"{known}; {judged}; cold prompts to {told['probe_len']} tokens{missing}"
 
 
 def learned(connection: Connection, api: Api, asked: Mapping[str, Any]) -> Learned:
@@ -53,9 +59,9 @@ def learned(connection: Connection, api: Api, asked: Mapping[str, Any]) -> Learn
         settings["tolerance"] = max(LEAST_TOLERANCE, TIMES_NOISE * noise)
     if "probe_len" not in asked:
         settings["probe_len"] = _capacity(connection, api, config)
-    return Learned(
-        {name: getattr(ServerConfig(**settings), name) for name in ServerConfig.learned}, noise, len(differences)
-    )
+    told = {name: getattr(ServerConfig(**settings), name) for name in ServerConfig.learned}
+    missing = [path for act, path in api.acts.items() if connection.act(api, act).status == MISSING]
+    return Learned(told, noise, len(differences), missing)
 
 
 def _last_token(connection: Connection, api: Api, config: ServerConfig) -> int:
@@ -90,7 +96,7 @@ def _differences(connection: Connection, api: Api, config: ServerConfig) -> list
         found += [
             abs(mine.logprob - other.logprob) for mine, other in zip(told, cold, strict=False) if mine.id == other.id
         ]
-        if (last := compared(told, cold, 1.0, is_greedy=True)) is None or last.want != told[last.place].id:
+        if (last := compared(told, cold, 1.0, is_greedy=True)) is None or last.want != last.told:
             raise UsageError(f"{connection.address.shown} gives a new server's answer otherwise when it is asked again")
     return [one for one in found if not isnan(one)]
 

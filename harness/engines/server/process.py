@@ -10,21 +10,23 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from time import sleep
+from shutil import copyfile
+from time import monotonic, sleep
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
 
-from swarden.harness.core.errors import UsageError
+from swarden.harness.core.errors import EngineGone, UsageError
 from swarden.harness.core.printable import printable
-from swarden.harness.engines.server.apis import FLUSH, Api, Token, Wanted, api_of, figures
-from swarden.harness.engines.server.client import Address, Call, Reply, text_at
+from swarden.harness.engines.server.apis import FLUSH, OK, RESUME, Api, Token, Wanted, api_of, figures
+from swarden.harness.engines.server.client import QUICK_S, Address, Call, Pace, Reply, text_at
 from swarden.harness.engines.server.config import ServerConfig
+from swarden.harness.strict.private import FOLDER_VARIABLE
 from swarden.invariants.events import Probed
 
 VARIABLE = "SWARDEN_SERVER"  # by which a command tells its worker processes what --url, --restart and --header say
-BOOT_S, POLL_S, ANSWER_S = 900, 0.25, 600
+BOOT_S, POLL_S, LOOK_S, ANSWER_S = 900, 0.25, 10, 600
 LOGS = Path(".swarden/servers")
 LAST_BYTES = 1 << 16  # of the log of a server
 SECRET = re.compile(r"(^|[-_])(keys?|token|secrets?|password|auth|authorization|headers?)($|[-_])|^-H$", re.IGNORECASE)
@@ -34,21 +36,22 @@ SUPERVISE = (  # ends the server, and all that it has started, with its parent: 
     "import os, signal, subprocess, sys, threading\n"
     "child = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)\n"
     "def watch():\n"
-    "    sys.stdin.buffer.read()\n"
+    "    os.read(0, 1)\n"
     "    os.killpg(0, signal.SIGKILL)\n"
     "threading.Thread(target=watch, daemon=True).start()\n"
-    "sys.exit(child.wait() % 256)\n"
+    "os._exit(child.wait() % 256)\n"  # the thread reads still
 )
 
 
 class Server(msgspec.Struct, frozen=True):
-    """What the command line says of a server; the headers can be secrets."""
+    """What the command line says of a server; the headers can be secrets.  `rate` are calls a second; 0: any number."""
 
     url: str
     restart: str = ""
     headers: Mapping[str, str] = {}
     reference: str = ""
     remote: bool = False
+    rate: float = 0.0
 
     def publish(self) -> None:
         """Tell the worker processes of this one, which alone inherit it."""
@@ -92,10 +95,11 @@ class Connection:
     server: Server
     process: "subprocess.Popen[bytes] | None" = None
     log: Path | None = None
+    checks: Path | None = None  # where a strict check inside of the process writes op-logs
     reference: Address | None = None
 
     def __post_init__(self) -> None:
-        self.address = Address(self.server.url, self.server.headers)
+        self.address = Address(self.server.url, self.server.headers, Pace(self.server.rate))
         self.address.check(remote=self.server.remote)
         if self.server.reference:
             self.reference = Address(self.server.reference)
@@ -119,17 +123,25 @@ class Connection:
     def renew(self, api: Api) -> None:
         """Make the server ready for a run: flushed, or a new one if it cannot be flushed or is not idle.
 
-        Without --restart it stays as it is.  Raises UsageError if it does not answer.
+        Without --restart it stays as it is.  Raises EngineGone if it does not answer.
         """
         if not self.server.restart and not self.is_healthy:
-            raise UsageError(f"{self.address.shown} does not answer; start the server again, or give --restart")
+            raise EngineGone(f"{self.address.shown} does not answer; start the server again, or give --restart")
+        self.resume(api)
         is_as_new = self.is_healthy and self._is_flushed(api) and self._is_idle(api)
         if self.server.restart and (self.process is None or not is_as_new):
             self.start()
 
+    def act(self, api: Api, act: str) -> Reply:
+        return Call(self.address).made("POST", api.acts[act], {}, limit_s=QUICK_S)
+
+    def resume(self, api: Api) -> None:
+        """A run that was ended from outside may have left the server paused."""
+        if RESUME in api.acts and self.is_running:
+            self.act(api, RESUME)
+
     def _is_flushed(self, api: Api) -> bool:
-        path = api.acts.get(FLUSH)
-        return path is not None and Call(self.address).made("POST", path, {}, limit_s=60).status == 200
+        return FLUSH in api.acts and self.act(api, FLUSH).status == OK
 
     def _is_idle(self, api: Api) -> bool:
         """Whether the metrics show no request and no KV in use, which a failed run may have left."""
@@ -137,10 +149,10 @@ class Connection:
         return not any(found.get(name) for name in (api.metrics.running, api.metrics.waiting, api.metrics.usage))
 
     def start(self) -> None:
-        """Start the server with the command of --restart; raises UsageError if it does not answer in time."""
+        """Start the server with the command of --restart; raises EngineGone if it does not answer in time."""
         self.close()
-        if Call(self.address).made("GET", "/health", limit_s=10).status:
-            raise UsageError(f"--restart: another server answers at {self.address.shown}; end it, or name another port")
+        if Call(self.address).made("GET", "/health", limit_s=LOOK_S).status:
+            raise EngineGone(f"--restart: another server answers at {self.address.shown}; end it, or name another port")
         parts = urlsplit(self.server.url)
         self.log = LOGS / f"{parts.hostname}-{parts.port}.log"
         self.log.parent.mkdir(parents=True, exist_ok=True)
@@ -148,6 +160,10 @@ class Connection:
             words = shlex.split(self.server.restart)
         except ValueError as error:
             raise UsageError(f"--restart: {error}") from error
+        self.checks = self.log.with_suffix(".checks").resolve()
+        for left in self.checks.glob("*.oplog"):
+            left.unlink()
+        kept = {name: value for name, value in os.environ.items() if name != VARIABLE}
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", SUPERVISE, *words],
@@ -155,15 +171,16 @@ class Connection:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env={name: value for name, value in os.environ.items() if name != VARIABLE},
+                env=kept | {FOLDER_VARIABLE: str(self.checks)},
             )
-        for _ in range(int(BOOT_S / POLL_S)):
+        until = monotonic() + BOOT_S
+        while monotonic() < until:
             if not self.is_running:
-                raise UsageError(f"--restart: the server ends at once: {self.last_words()[0]} (its log is {self.log})")
-            if Call(self.address).made("GET", "/health", limit_s=10).status in (200, 404):
+                raise EngineGone(f"--restart: the server ends at once: {self.last_words()[0]}")
+            if Call(self.address).made("GET", "/health", limit_s=LOOK_S).status in (200, 404):
                 return
             sleep(POLL_S)
-        raise UsageError(f"--restart: the server does not answer at {self.address.shown} after {BOOT_S} s")
+        raise EngineGone(f"--restart: the server does not answer at {self.address.shown} after {BOOT_S} s")
 
     def close(self) -> None:
         """End the server that this process has started; its log stays until the next start."""
@@ -176,18 +193,21 @@ class Connection:
     def last_words(self) -> tuple[str, str]:
         """The first line at the end of the log that names an error, the root cause; and the name of that error.
 
-        Without one, the last line.
+        Without one, the last line.  The log is kept under this name, whatever is started later.
         """
         if self.log is None:
             return "its log is not known without --restart", "unknown"
         with self.log.open("rb") as file:
             file.seek(max(0, self.log.stat().st_size - LAST_BYTES))
             lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
-        for line in lines:
-            text = line.rpartition("] ")[2] if "] " in line else line
+        line, cause = (lines[-1] if lines else "it wrote nothing"), "exit"
+        for text in (line.rpartition("] ")[2] if "] " in line else line for line in lines):
             if match := ERROR.match(text):
-                return printable(text[:200]), match[1]
-        return (printable(lines[-1][:200]) if lines else "it wrote nothing"), "exit"
+                line, cause = text, match[1]
+                break
+        kept = self.log.with_name(f"{self.log.stem}-{cause}.log")
+        copyfile(self.log, kept)
+        return f"{printable(line[:200])} (its log is {kept})", cause
 
     def judge(self, api: Api, wanted: Wanted, answer: Sequence[int], model: str) -> list[Token] | Reply:
         """The answer as a server without a cache gives it; the reply of the server if it gives none."""
@@ -218,6 +238,12 @@ class Connection:
         after = figures(self.address).get(preemptions)
         grown = 0.0 if before is None or after is None else after - before
         return Probed(length, answer.reply.status, max(0, int(grown)))
+
+
+def recorded(connection: Connection) -> Path | None:
+    """An op-log that a strict check inside of the server has written, moved to the logs; None if there is none."""
+    written = sorted(connection.checks.glob("*.oplog")) if connection.checks is not None else []
+    return written[0].replace(LOGS / written[0].name) if written else None
 
 
 def api_at(address: Address) -> str:

@@ -6,11 +6,13 @@ from swarden.invariants.transition import Transition, When
 from swarden.invariants.violation import Code, Evidence, Ref, found, request_ref
 
 SERVER = Ref("server")
-ANSWERED, SERVER_ERRORS, OVERLOADED = 200, 500, 503
+ANSWERED, CLIENT_ERRORS, SERVER_ERRORS = 200, 400, 500
+OVERLOADED = (429, 503)
 
 
 class ServiceCode(Code):
     SERVER_ERROR = "status {status}: {detail}"
+    REFUSED_AGAIN = "status {status} for the same tokens without the cache, although they were answered: {detail}"
     UNREADABLE = "the connection broke, or the answer is unreadable: {detail}"
     TOO_LONG = "{num_tokens} tokens, {asked} were requested"
     STILL_RUNNING = "{running} requests run, but all are answered"
@@ -24,14 +26,18 @@ class ServiceCode(Code):
 def valid_requests_are_answered(change: Transition) -> Evidence:
     """A valid request is answered, with at most the tokens that it asks for; it may be refused with a status below 500.
 
-    A server may also say that it is overloaded (503).
+    It is not refused if the same tokens were answered before.  A server may also say that it is overloaded (429, 503).
     """
     for event in change.events_of(Answered):
-        subject = request_ref(event.request_id)
+        subject = request_ref(event.request_id) if event.request_id else SERVER
         if not event.status:
             yield found(subject, ServiceCode.UNREADABLE, detail=event.detail)
-        elif event.status >= SERVER_ERRORS and event.status != OVERLOADED:
+        elif event.status in OVERLOADED:
+            continue
+        elif event.status >= SERVER_ERRORS:
             yield found(subject, ServiceCode.SERVER_ERROR, status=event.status, detail=event.detail)
+        elif event.status >= CLIENT_ERRORS and event.is_judge:
+            yield found(subject, ServiceCode.REFUSED_AGAIN, status=event.status, detail=event.detail)
         elif event.num_tokens > event.max_new_tokens:
             values = {"num_tokens": event.num_tokens, "asked": event.max_new_tokens}
             yield found(subject, ServiceCode.TOO_LONG, **values)
@@ -53,7 +59,7 @@ def server_is_empty_at_rest(change: Transition) -> Evidence:
 def capacity_is_whole_at_rest(change: Transition) -> Evidence:
     """A server at rest can hold a prompt as long as when it was new."""
     for length, status, preemptions in change.events_of(Probed):
-        if status not in (ANSWERED, OVERLOADED):
+        if status not in (ANSWERED, *OVERLOADED):
             yield found(SERVER, ServiceCode.NOT_ANSWERED, status=status, length=length)
         if preemptions:
             yield found(SERVER, ServiceCode.PREEMPTED, preemptions=preemptions, length=length)

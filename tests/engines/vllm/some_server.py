@@ -78,8 +78,8 @@ def _is_known(req: Any) -> bool:
     return bool(req.num_computed_tokens >= req.num_tokens)
 
 
-def plant_use_after_free() -> Callable[[], None]:
-    """Plant a bug: a decode frees the last whole block of the prompt of each request with four outputs.
+def plant_use_after_free(num_outputs: int = NUM_OUTPUTS_AT_BUG) -> Callable[[], None]:
+    """Plant a bug: a decode frees the last whole block of the prompt of each request with so many outputs.
 
     Not a shared block, and only a cached one, which the free queue hands out last. Returns a function that removes it.
     """
@@ -89,7 +89,7 @@ def plant_use_after_free() -> Callable[[], None]:
 
     def broken(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
         blocks = allocate(self, request, *args, **kwargs)
-        if request.num_output_tokens == NUM_OUTPUTS_AT_BUG and blocks is not None:
+        if request.num_output_tokens == num_outputs and blocks is not None:
             tables = self.coordinator.single_type_managers
             table = next(one for one in tables if isinstance(one.kv_cache_spec, full_attention))
             index = request.num_prompt_tokens // table.block_size - 1

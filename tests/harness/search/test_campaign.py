@@ -14,10 +14,11 @@ from swarden.harness.core.replay import failure_like, run_log
 from swarden.harness.core.running_log import RunningLog, last_run
 from swarden.harness.engines.own.mutants.catalog import BY_ID
 from swarden.harness.engines.own.target import OwnTarget
-from swarden.harness.search.campaign import Plan, RunIndex, Worker, batch_seed
+from swarden.harness.search.campaign import Plan, RunIndex, Worker
 from swarden.harness.search.machine import turns_of
 from swarden.harness.search.profiles import PROFILES
 from swarden.harness.search.result import Result
+from swarden.harness.search.run import batch_seed
 from swarden.harness.search.shrink import measure
 from tests.harness.driving import TINY
 

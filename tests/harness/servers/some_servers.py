@@ -1,5 +1,8 @@
 """Servers on the loopback address: swarden's own engine, and servers that misbehave."""
 
+import shlex
+import socket
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -10,14 +13,52 @@ from swarden.engine_under_test.engine import create_engine
 from swarden.engine_under_test.model.runner import ModelForward
 from swarden.engine_under_test.ports import Ports
 from swarden.harness.core.changes import Changes
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.ops import Step, Submit
 from swarden.harness.core.registry import target_of
 from swarden.harness.engines.own.models import tiny_model
+from swarden.harness.engines.server import target
+from swarden.harness.engines.server.process import VARIABLE, Server
 from swarden.harness.front.http import Front
 from swarden.harness.front.loop import EngineThread
 
+ONE = (Submit(), Step())
 CONFIG = EngineConfig(
     page_size=16, full_pages=72, swa_pages=24, sliding_window=40, max_running_requests=8, max_context_len=1024
 )
+
+
+# Answers with the letter a, and dies of a request for at least so many tokens.
+MORTAL = """
+import json, os, sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send({"data": [{"id": "m"}]}, 200 if self.path in ("/health", "/v1/models") else 404)
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if asked["max_tokens"] >= int(sys.argv[2]):
+            print("noise\\nRuntimeError: no more", file=sys.stderr, flush=True)
+            os._exit(3)
+        self.send({"choices": [{"text": "a" * asked["max_tokens"]}]})
+    def send(self, value, status=200):
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(json.dumps(value).encode())
+    def log_message(self, *_): pass
+HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+def mortal(port: int | str, deadly: int) -> str:
+    """The command that starts a server which dies."""
+    return shlex.join([sys.executable, "-c", MORTAL, str(port), str(deadly)])
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        port: int = one.getsockname()[1]
+    return port
 
 
 @contextmanager
@@ -30,19 +71,26 @@ def our_server(mutant: str | None = None) -> Iterator[str]:
 
 
 @contextmanager
-def server_with(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]:
-    """The URL of a server that is healthy, and answers each request for a completion so."""
+def server_with(
+    answer: Callable[[BaseHTTPRequestHandler], None], *, metrics: Callable[[], str] | None = None, acts: int = 200
+) -> Iterator[str]:
+    """The URL of a server that is healthy, and answers each request for a completion so, and all others with `acts`."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.empty(200 if self.path == "/health" else 404)
+            if self.path == "/metrics" and metrics is not None:
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(metrics().encode())
+            else:
+                self.empty(200 if self.path == "/health" else 404)
 
         def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
+            self.body = self.rfile.read(int(self.headers["Content-Length"]))
             if self.path == "/v1/completions":
                 answer(self)
             else:
-                self.empty(200)
+                self.empty(acts)
 
         def empty(self, status: int) -> None:
             self.send_response(status)
@@ -64,3 +112,11 @@ def served(server: ThreadingHTTPServer) -> Iterator[str]:
             yield f"http://127.0.0.1:{server.server_address[1]}"
         finally:
             server.shutdown()
+
+
+def log_at(monkeypatch, url, ops, **settings) -> OpLog:
+    """The op-log of these ops on the server there."""
+    monkeypatch.setenv(VARIABLE, "")
+    target.connection.cache_clear()
+    Server(url).publish()
+    return OpLog(Header(engine="server", configs=[{"last_token": 60, "model": "swarden", **settings}]), list(ops))

@@ -2,29 +2,25 @@
 
 import subprocess
 import sys
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from unittest.mock import ANY
 
 import pytest
 
-from swarden.harness.core.driver import Driver
-from swarden.harness.core.errors import UsageError
-from swarden.harness.core.oplog import Header, OpLog
-from swarden.harness.core.ops import Abort, Flush, Op, Pause, Recipe, Resume, Step, Submit
-from swarden.harness.core.replay import Verdict, repeat, run_log
-from swarden.harness.engines.server import adapter, target
-from swarden.harness.engines.server.adapter import Judged, compared
-from swarden.harness.engines.server.apis import APIS, Token, Wanted, api_of
-from swarden.harness.engines.server.client import MOST_LINE, Address, Call
+from swarden.harness.core.ops import Abort, Flush, Pause, Recipe, Resume, Step, Submit
+from swarden.harness.core.replay import Verdict, repeat
+from swarden.harness.engines.server import adapter
+from swarden.harness.engines.server.adapter import Judged, RoundRequest, compared
+from swarden.harness.engines.server.apis import APIS, Wanted, api_of, read
+from swarden.harness.engines.server.client import Address, Call, Reply
 from swarden.harness.engines.server.learning import learned
-from swarden.harness.engines.server.process import VARIABLE, Connection, Server, api_at
+from swarden.harness.engines.server.process import Connection, Server, api_at
 from swarden.harness.engines.server.program import program_of
 from swarden.harness.report.program import program_text
-from tests.harness.servers.some_servers import our_server, server_with
+from tests.harness.servers.some_servers import ONE, log_at, our_server, server_with
 
 WITH_TOKENS = [name for name in APIS if name != "openai"]
 SHARED = Recipe(path=(0, 0, 0, 0), stretch=10)
-ONE = (Submit(), Step())
 TRAFFIC = (
     Submit(recipe=SHARED, max_new_tokens=8),
     Submit(recipe=Recipe(path=(1, 1), stretch=40), max_new_tokens=4, seed=3, priority=1, namespace=1),
@@ -45,24 +41,6 @@ EVICTS = (
     Submit(recipe=Recipe(path=(0, 0, 0, 0, 0), stretch=10), max_new_tokens=8),
     Step(),
 )
-
-
-@pytest.fixture
-def run(monkeypatch):
-    """Runs ops on a server: run(url, ops, **settings)."""
-
-    def run(url: str, ops: Sequence[Op], **settings: object) -> Driver:
-        return run_log(log_at(monkeypatch, url, ops, **settings))
-
-    return run
-
-
-def log_at(monkeypatch, url, ops, **settings) -> OpLog:
-    """The op-log of these ops on the server there."""
-    monkeypatch.setenv(VARIABLE, "")
-    target.connection.cache_clear()
-    Server(url).publish()
-    return OpLog(Header(engine="server", configs=[{"last_token": 60, "model": "swarden", **settings}]), list(ops))
 
 
 @pytest.mark.parametrize("api", WITH_TOKENS)
@@ -125,83 +103,68 @@ def test_api_is_found_by_its_pages():
         assert api_at(Address(url)) == "openai"
 
 
-def garbage(handler):
-    handler.send_response(200)
-    handler.end_headers()
-    handler.wfile.write(b"<html>")
+@pytest.mark.parametrize("api", ["vllm", "sglang"])
+@pytest.mark.parametrize("num_tokens", [1, 4])
+def test_answer_that_fills_the_context_is_judged(api, num_tokens):
+    wanted = Wanted([3 + place % 50 for place in range(1024 - num_tokens)], num_tokens)
+    with our_server() as url:
+        address = Address(url)
+        told, _ = read(api_of(api), Call(address).made("POST", api_of(api).path, api_of(api).body(wanted, "")))
+        cold = api_of(api).cold(address, wanted, [token.id for token in told], "")
+
+    assert not isinstance(cold, Reply)
+    assert compared(told, cold, 1e-3, is_greedy=True) == Judged(num_tokens - 1, ANY, told[-1].id, told[-1].id)
 
 
-def another_object(handler):
-    handler.send_response(200)
-    handler.end_headers()
-    handler.wfile.write(b'{"choices": [{}]}')
+def test_prompt_continues_an_answer_with_tokens_beyond_the_largest_of_a_prompt(run):
+    rounds: list[RoundRequest | str] = []
+    again = Submit(recipe=Recipe(path=(1,), stretch=3, continues=0))
+    with our_server() as url:
+        driver = run(url, (Submit(max_new_tokens=30), Step()), last_token=30)
+        driver.systems[0].port.on_round = rounds.extend
+        answer = driver.systems[0].streamed[0].token_ids
+        driver.apply(again)
+        driver.apply(Step())
+
+    [sent] = rounds
+    assert isinstance(sent, RoundRequest)
+    prompt = sent.wanted.prompt
+    assert max(answer) > 30 >= max(prompt[34:])
+    assert (len(prompt), prompt[4:34]) == (37, list(answer))
 
 
-def endless_line(handler):
-    handler.send_response(200)
-    handler.send_header("Content-Type", "text/event-stream")
-    handler.end_headers()
-    while True:
-        handler.wfile.write(b"x" * MOST_LINE)
+def test_client_may_leave_before_the_first_token(run):
+    rounds: list[RoundRequest | str] = []
+    ops = (*[Submit(max_new_tokens=200)] * 4, Abort(request=3), Step())
+    with our_server() as url:
+        driver = run(url, ops[:-1], concurrent=True)
+        driver.systems[0].port.on_round = rounds.extend
+        driver.apply(Step())
+
+    assert driver.failure is None
+    answers = [(one.reply.is_cut, len(one.tokens)) for one in rounds if isinstance(one, RoundRequest)]
+    assert answers == [(False, 200)] * 3 + [(True, 0)]
 
 
-def closed(handler):
-    handler.connection.close()
+def test_interrupt_does_not_leave_the_server_paused(run, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    with our_server() as url:
+        driver = run(url, (Submit(), Submit()), concurrent=True, paused=True)
+        monkeypatch.setattr(adapter, "wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            driver.apply(Step())
+        body = api_of("vllm").body(Wanted([5, 6], 2), "swarden")
+
+        assert Call(Address(url)).made("POST", "/v1/completions", body, limit_s=20).status == 200
 
 
-def nothing(handler):
-    handler.send_response(200)
-    handler.end_headers()
+def test_next_run_resumes_a_server_that_was_left_paused(run):
+    with our_server() as url:
+        Call(Address(url)).made("POST", "/pause", {})
 
-
-def cut_short(handler):
-    handler.send_response(200)
-    handler.send_header("Content-Type", "text/event-stream")
-    handler.end_headers()
-    handler.wfile.write(b'data: {"choices": [{"token_ids": [5]}]}\n\n')
-
-
-def talkative(handler):
-    handler.send_response(200)
-    handler.end_headers()
-    handler.wfile.write(b'{"choices": [{"text": "more characters than tokens"}]}')
-
-
-def error(handler):
-    handler.send_error(500, "EngineDeadError")
-
-
-def silent(handler):
-    handler.rfile.read(1)
-
-
-def refused(handler):
-    handler.send_error(400)
-
-
-@pytest.mark.parametrize(
-    ("answer", "code"),
-    [
-        (garbage, "unreadable"),
-        (another_object, "unreadable"),
-        (endless_line, "unreadable"),
-        (closed, "unreadable"),
-        (nothing, "unreadable"),
-        (cut_short, "unreadable"),
-        (error, "server_error"),
-    ],
-)
-def test_server_that_misbehaves_is_found(run, answer, code):
-    with server_with(answer) as url:
-        failure = run(url, ONE).failure
-
-    assert failure is not None
-    assert failure.fingerprint == f"valid_requests_are_answered/request/{code}"
-
-
-def test_characters_are_no_tokens(run):
-    with server_with(talkative) as url:
-        assert run(url, ONE, api="openai").failure is None
+        assert run(url, ONE).failure is None
 
 
 def test_paused_front_answers_when_it_resumes():
@@ -217,56 +180,3 @@ def test_paused_front_answers_when_it_resumes():
 
             assert answer.result().status == 200
     assert was_waiting
-
-
-def test_server_may_refuse_a_request(run):
-    with server_with(refused) as url:
-        assert run(url, ONE).failure is None
-
-
-def test_server_that_computes_nothing_hangs(run, monkeypatch):
-    monkeypatch.setattr(adapter, "HANG_S", 1.0)
-    with server_with(silent) as url:
-        failure = run(url, ONE).failure
-
-    assert failure is not None
-    assert failure.fingerprint == "ServerHangs"
-
-
-@pytest.mark.parametrize(
-    ("url", "text"),
-    [
-        ("127.0.0.1:8000", "want http://HOST:PORT"),
-        ("http://user:hunter2@127.0.0.1:8000", "has a user or a query"),
-        ("http://:hunter2@127.0.0.1:8000", "has a user or a query"),
-        ("http://127.0.0.1:99999", "want http://HOST:PORT"),
-        ("http://10.0.0.1:8000", "is not on this machine"),
-    ],
-)
-def test_url_that_is_not_of_this_machine_is_refused(url, text):
-    with pytest.raises(UsageError, match=text) as refused:
-        Connection(Server(url))
-
-    assert "hunter2" not in str(refused.value)
-
-
-def test_secrets_of_the_launch_line_are_masked():
-    command = (
-        "env HF_TOKEN=abc http_proxy=abc serve --api-key abc abc --auth-token=abc -H 'Authorization: abc' --port 8000"
-    )
-    server = Server("http://127.0.0.1:1", f"{command} --max-num-batched-tokens 64 --tokenizer DIR")
-
-    assert "abc" not in server.masked_restart
-    assert server.masked_restart.endswith(" --port 8000 --max-num-batched-tokens 64 --tokenizer DIR")
-
-
-def test_tokens_that_are_equally_likely_are_not_judged():
-    mine = [Token(5, -1.0, 5, -1.0), Token(7, -0.5, 7, -0.5)]
-    other = [Token(5, -1.0, 5, -1.0), Token(8, -0.5005, 8, -0.5005)]
-    wrong = [Token(5, -1.0, 5, -1.0), Token(8, -0.6, 8, -0.6)]
-
-    assert compared(mine, other, 1e-3, is_greedy=True) == Judged(0, 0.0, 5)
-    found = compared(mine, wrong, 1e-3, is_greedy=True)
-    assert found is not None
-    assert (found.place, found.want) == (1, 8)
-    assert compared(mine, wrong, 1e-3, is_greedy=False) == Judged(0, 0.0, 5)

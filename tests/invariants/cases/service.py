@@ -19,7 +19,22 @@ def after(*events):
 
 
 CASES = [
-    healthy(valid_requests_are_answered, after(Answered(1, 200, 4, 4), Answered(2, 400, 0, 4), Answered(3, 503, 0, 4))),
+    healthy(
+        valid_requests_are_answered,
+        after(Answered(1, 200, 4, 4), Answered(2, 400, 0, 4), Answered(3, 503, 0, 4), Answered(4, 429, 0, 0, "", True)),
+    ),
+    broken(
+        valid_requests_are_answered,
+        "refused-again",
+        after(Answered(1, 400, 0, 0, "too long", is_judge=True)),
+        found(request_ref(1), ServiceCode.REFUSED_AGAIN, status=400, detail="too long"),
+    ),
+    broken(
+        valid_requests_are_answered,
+        "flush-failed",
+        after(Answered(0, 500, 0, 0, "/flush_cache: error")),
+        found(SERVER, ServiceCode.SERVER_ERROR, status=500, detail="/flush_cache: error"),
+    ),
     broken(
         valid_requests_are_answered,
         "server-error",

@@ -1,0 +1,201 @@
+"""Servers that misbehave, and those that may do what they do."""
+
+from concurrent.futures import ThreadPoolExecutor, wait
+from itertools import count
+from math import inf
+from threading import Event
+
+import pytest
+
+from swarden.harness.core.ops import Flush
+from swarden.harness.core.replay import Verdict, repeat
+from swarden.harness.engines.server import adapter
+from swarden.harness.engines.server.client import MOST_LINE, Address, Call, Reply
+from tests.harness.servers.some_servers import ONE, log_at, server_with
+
+
+def garbage(handler):
+    handler.send_response(200)
+    handler.end_headers()
+    handler.wfile.write(b"<html>")
+
+
+def another_object(handler):
+    handler.send_response(200)
+    handler.end_headers()
+    handler.wfile.write(b'{"choices": [{}]}')
+
+
+def endless_line(handler):
+    handler.send_response(200)
+    handler.send_header("Content-Type", "text/event-stream")
+    handler.end_headers()
+    while True:
+        handler.wfile.write(b"x" * MOST_LINE)
+
+
+def endless_body(handler):
+    handler.send_response(200)
+    handler.send_header("Content-Length", str(10**10))
+    handler.end_headers()
+    while True:
+        handler.wfile.write(b" " * MOST_LINE)
+
+
+def endless_chunks(handler):
+    handler.send_response(200)
+    handler.send_header("Content-Type", "text/event-stream")
+    handler.end_headers()
+    while True:
+        handler.wfile.write(b'data: {"choices": [{"token_ids": [5]}]}\n\n' * 1000)
+
+
+def trickling(handler):
+    handler.send_response(200)
+    handler.end_headers()
+    while True:
+        handler.wfile.write(b" ")
+        Event().wait(0.1)
+
+
+def closed(handler):
+    handler.connection.close()
+
+
+def nothing(handler):
+    handler.send_response(200)
+    handler.end_headers()
+
+
+def cut_short(handler):
+    handler.send_response(200)
+    handler.send_header("Content-Type", "text/event-stream")
+    handler.end_headers()
+    handler.wfile.write(b'data: {"choices": [{"token_ids": [5]}]}\n\n')
+
+
+def talkative(handler):
+    handler.send_response(200)
+    handler.end_headers()
+    handler.wfile.write(b'{"choices": [{"text": "more characters than tokens"}]}')
+
+
+def answered(handler, token=5):
+    handler.send_response(200)
+    handler.end_headers()
+    handler.wfile.write(b'{"choices": [{"token_ids": [%d], "logprobs": {"token_logprobs": [-1.0]}}]}' % token)
+
+
+def never_judged(handler):
+    refused(handler) if b"prompt_logprobs" in handler.body else answered(handler)
+
+
+def error(handler):
+    handler.send_error(500, "EngineDeadError")
+
+
+def silent(handler):
+    handler.rfile.read(1)
+
+
+def refused(handler):
+    handler.send_error(400)
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (garbage, "unreadable"),
+        (another_object, "unreadable"),
+        (endless_line, "unreadable"),
+        (endless_body, "unreadable"),
+        (endless_chunks, "unreadable"),
+        (closed, "unreadable"),
+        (nothing, "unreadable"),
+        (cut_short, "unreadable"),
+        (error, "server_error"),
+        (never_judged, "refused_again"),
+    ],
+)
+def test_server_that_misbehaves_is_found(run, answer, code):
+    with server_with(answer) as url:
+        failure = run(url, ONE).failure
+
+    assert failure is not None
+    assert failure.fingerprint == f"valid_requests_are_answered/request/{code}"
+
+
+def test_answer_has_its_time_however_often_a_byte_comes():
+    with server_with(trickling) as url:
+        reply = Call(Address(url)).made("POST", "/v1/completions", {}, limit_s=0.5)
+
+    assert reply == Reply(0, error="no whole answer in 0.5 s")
+
+
+def test_call_is_cut_in_its_answer():
+    with server_with(trickling) as url, ThreadPoolExecutor() as threads:
+        call = Call(Address(url))
+        made = threads.submit(call.made, "POST", "/v1/completions", {}, limit_s=inf)
+        wait([made], timeout=0.5)
+        call.cut()
+
+        assert made.result(timeout=30).chunks == []
+
+
+def test_act_that_fails_is_found(run):
+    with server_with(answered, acts=500) as url:
+        failure = run(url, (Flush(), *ONE)).failure
+
+    assert failure is not None
+    assert failure.fingerprint == "valid_requests_are_answered/server/server_error"
+
+
+def test_failure_in_some_runs_is_flaky(monkeypatch):
+    calls = iter(range(99))
+    with server_with(lambda handler: (error, closed, error)[next(calls)](handler)) as url:
+        replays = repeat(log_at(monkeypatch, url, ONE))
+
+    assert (replays.verdict, replays.failures, replays.is_nondeterministic) == (Verdict.FAILED, 3, False)
+
+    with server_with(lambda handler: (refused, error, refused)[next(calls) - 3](handler)) as url:
+        replays = repeat(log_at(monkeypatch, url, ONE))
+
+    assert (replays.verdict, replays.failures, replays.is_nondeterministic) == (Verdict.FLAKY, 1, False)
+
+
+def test_server_whose_metrics_grow_does_not_hang(run, monkeypatch):
+    monkeypatch.setattr(adapter, "HANG_S", 0.8)
+    looks = count()
+    until = Event()
+
+    def metrics():
+        number = next(looks)
+        if number > 4:
+            until.set()
+        return f"vllm:prompt_tokens_total {number}\n"
+
+    def late(handler):
+        until.wait()
+        refused(handler)
+
+    with server_with(late, metrics=metrics) as url:
+        assert run(url, ONE).failure is None
+
+
+def test_characters_are_no_tokens(run):
+    with server_with(talkative) as url:
+        assert run(url, ONE, api="openai").failure is None
+
+
+def test_server_may_refuse_a_request(run):
+    with server_with(refused) as url:
+        assert run(url, ONE).failure is None
+
+
+def test_server_that_computes_nothing_hangs(run, monkeypatch):
+    monkeypatch.setattr(adapter, "HANG_S", 1.0)
+    with server_with(silent) as url:
+        failure = run(url, ONE).failure
+
+    assert failure is not None
+    assert failure.fingerprint == "ServerHangs"

@@ -1,0 +1,191 @@
+"""Servers that swarden starts, and that die."""
+
+import shlex
+import signal
+import subprocess
+import sys
+from contextlib import closing
+
+import pytest
+
+from swarden.harness.core.errors import EngineGone, UsageError
+from swarden.harness.core.replay import Verdict, repeat
+from swarden.harness.engines.server import process
+from swarden.harness.engines.server.apis import api_of
+from swarden.harness.engines.server.client import Address, Call
+from swarden.harness.engines.server.process import Connection, Server, published
+from tests.harness.servers.some_servers import ONE, free_port, log_at, mortal, our_server
+from tests.harness.some_processes import running, swarden, wait_until
+
+OPENAI = api_of("openai")
+BODY = {"prompt": "ab", "max_tokens": 2}
+NEVER, BEHIND_LEARNING = 10_000, 9  # tokens of an answer
+
+
+@pytest.fixture
+def connection(tmp_path, monkeypatch):
+    """A connection with this command, in a folder of its own; it is closed."""
+    monkeypatch.chdir(tmp_path)
+    opened = []
+
+    def connection(command, port=None):
+        port = port or free_port()
+        opened.append(Connection(Server(f"http://127.0.0.1:{port}", command.replace("PORT", str(port)))))
+        return opened[-1]
+
+    yield connection
+    for one in opened:
+        one.close()
+
+
+def answers(url):
+    return Call(Address(url)).made("POST", "/v1/completions", BODY).status
+
+
+def test_server_is_started_and_ends_with_all_that_it_has_started(connection):
+    started = connection(shlex.join(["sh", "-c", mortal("PORT", NEVER) + "; true"]))
+
+    started.renew(OPENAI)
+    assert answers(started.server.url) == 200
+    started.close()
+    assert answers(started.server.url) == 0
+
+
+def test_server_without_a_flush_is_new_in_each_run_and_one_with_it_stays(connection):
+    mortals = connection(mortal("PORT", NEVER))
+    ours = connection(f"{sys.executable} -m swarden.harness.cli serve --model tiny-gemma3 --port PORT")
+    first = {}
+    for one, api in ((mortals, OPENAI), (ours, api_of("vllm"))):
+        one.renew(api)
+        first[api.name] = one.process
+        one.renew(api)
+
+    assert first["openai"] is not mortals.process
+    assert first["vllm"] is ours.process
+
+
+def test_log_of_a_server_that_died_is_kept(connection):
+    started = connection(mortal("PORT", 1))
+    started.renew(OPENAI)
+    answers(started.server.url)
+
+    line, cause = started.last_words()
+    started.renew(OPENAI)
+
+    kept = started.log.with_name(f"{started.log.stem}-RuntimeError.log")
+    assert (line, cause) == (f"RuntimeError: no more (its log is {kept})", "RuntimeError")
+    assert kept.read_text() == "noise\nRuntimeError: no more\n"
+    assert started.is_healthy
+
+
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        ("sh -c 'echo OSError: no model; exit 1'", "the server ends at once: OSError: no model"),
+        ("sh -c 'exit 1'", "the server ends at once: it wrote nothing"),
+        ("/nowhere/serve", "the server ends at once: FileNotFoundError"),
+        ("sleep 60", "does not answer at http://127.0.0.1:"),
+        ("serve 'a", "--restart: No closing quotation"),
+    ],
+)
+def test_command_that_starts_no_server_is_one_line(connection, monkeypatch, command, text):
+    monkeypatch.setattr(process, "BOOT_S", 2)
+    with pytest.raises(UsageError, match=text) as refused:
+        connection(command).renew(OPENAI)
+
+    assert "\n" not in str(refused.value)
+
+
+def test_another_server_at_the_port_is_not_taken_for_the_own_one(connection):
+    with our_server() as url, pytest.raises(EngineGone, match="another server answers"):
+        connection("sleep 60", port=url.rpartition(":")[2]).renew(OPENAI)
+
+
+def test_server_that_never_answers_has_its_time_to_start(connection, monkeypatch):
+    monkeypatch.setattr(process, "BOOT_S", 1)
+    monkeypatch.setattr(process, "LOOK_S", 1)
+    listen = "import socket, sys; one = socket.create_server(('127.0.0.1', int(sys.argv[1]))); one.accept()"
+
+    with pytest.raises(EngineGone, match="after 1 s"):
+        connection(shlex.join([sys.executable, "-c", f"{listen}; __import__('time').sleep(60)", "PORT"])).renew(OPENAI)
+
+
+def test_server_that_cannot_be_started_again_is_gone(connection):
+    with pytest.raises(EngineGone, match="does not answer; start the server again, or give --restart"):
+        connection("").renew(OPENAI)
+
+
+def test_worker_that_knows_no_server_names_the_option(monkeypatch):
+    monkeypatch.delenv(process.VARIABLE, raising=False)
+    with pytest.raises(UsageError, match="give --url"):
+        published()
+
+
+def test_replay_ends_with_the_run_that_ended_the_server(monkeypatch):
+    port = free_port()
+    with started_by_hand(port, 1):
+        replays = repeat(log_at(monkeypatch, f"http://127.0.0.1:{port}", ONE, api="openai"))
+
+    assert (replays.verdict, replays.failures, replays.runs) == (Verdict.FAILED, 1, 1)
+    assert replays.fingerprints == ("ServerDied/unknown",)
+
+
+def started_by_hand(port, deadly):
+    """A server that swarden has not started, until the end of the block."""
+    server = subprocess.Popen(shlex.split(mortal(port, deadly)), stderr=subprocess.DEVNULL)
+    connection = Connection(Server(f"http://127.0.0.1:{port}"))
+    looks = (connection.is_healthy for _ in iter(int, 1))
+    next(filter(None, looks))
+    return closing(Ended(server))
+
+
+class Ended:
+    def __init__(self, server):
+        self.server = server
+
+    def close(self):
+        self.server.kill()
+        self.server.wait()
+
+
+def test_death_without_restart_ends_the_campaign_with_its_finding(tmp_path):
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    with started_by_hand(port, BEHIND_LEARNING):
+        run = swarden("fuzz", "--url", url, "--minutes", 3, "--seed", 1, "--max-rate", 500, cwd=tmp_path)
+
+    assert run.returncode == 1, run.stderr
+    assert "new: ServerDied/unknown" in run.stdout
+    assert "does not answer; start the server again, or give --restart" in run.stdout
+    assert f"{url} gets at most 64 calls at the same time, 500 a second, 150,000 in all" in run.stderr
+
+
+def test_kill_of_the_command_ends_the_server_and_keeps_the_failure(tmp_path):
+    """kill -9 while the finding is shrunk."""
+    port = free_port()
+    url, command = f"http://127.0.0.1:{port}", mortal(port, BEHIND_LEARNING)
+    fuzz = ("fuzz", "--url", url, "--restart", command, "--set", "probe_len=0", "--minutes", 3, "--seed", 1)
+    with running(*fuzz, "--stop-on-first", cwd=tmp_path) as fuzzing:
+        wait_until(lambda: any(tmp_path.glob(".swarden/findings/*.unshrunk.oplog")))
+        fuzzing.send_signal(signal.SIGKILL)
+        fuzzing.communicate()
+        wait_until(lambda: not answers(url))
+    [found] = tmp_path.glob(".swarden/findings/*.oplog")
+    again = swarden("replay", found, "--url", url, "--restart", command, "--repeat", 1, cwd=tmp_path)
+
+    assert "found: ServerDied/RuntimeError" in again.stdout, again.stdout
+
+
+def test_death_is_found_shrunk_and_replayed_with_restart(tmp_path):
+    port = free_port()
+    url, command = f"http://127.0.0.1:{port}", mortal(port, BEHIND_LEARNING)
+    run = swarden(
+        "fuzz", "--url", url, "--restart", command, "--set", "probe_len=0", "--runs", 6, "--seed", 1,
+        "--stop-on-first", "--shrink-seconds", 5, cwd=tmp_path,
+    )  # fmt: skip
+    [found] = tmp_path.glob(".swarden/findings/*.oplog")
+    again = swarden("replay", found, "--url", url, "--restart", command, "--repeat", 2, cwd=tmp_path)
+
+    assert (run.returncode, again.returncode) == (1, 1), run.stderr
+    assert f"its log is .swarden/servers/127.0.0.1-{port}-RuntimeError.log" in run.stdout
+    assert f"FAILED {found}: failed 2 of 2 runs" in again.stdout
