@@ -76,6 +76,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "harness/engines/server": [
         (980, "any server over HTTP: four APIs, rounds, judged answers, at rest, restarts, a client as a program"),
         (60, "a whole context is judged, answers of other lengths, a bound on the rate, logs of servers that died"),
+        (20, "the capacity of a server, for traffic that fills it"),
     ],
     "harness/front": [(420, "our engine behind HTTP in three APIs, which tests what drives servers")],
     "harness/core": [
@@ -293,7 +294,10 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     ],
     "tests/cuda": [(140, "our engine on a GPU: outputs, copies on a stream, random traffic")],
     "tests/packaging": [(120, "wheel and sdist are tried in empty environments")],
-    "tests/real": [(480, "a real vLLM on the CPU below attach: models, traffic over HTTP, costs of each level")],
+    "tests/real": [
+        (480, "a real vLLM on the CPU below attach: models, traffic over HTTP, costs of each level"),
+        (20, "the op-logs of bugs of llama.cpp's server"),
+    ],
     "tests/quality": [
         (960, "moved: the parts of our engine and their naive models, of harness/components"),
         (420, "moved: engines that are perturbed, of harness/perturbed and harness/bench"),

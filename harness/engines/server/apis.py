@@ -177,6 +177,8 @@ class Vllm(Api):
                     found["block_size"] = int(labels["block_size"])
                 if labels.get("sliding_window", "").isdigit():
                     found["window"] = int(labels["sliding_window"])
+                if labels.get("num_gpu_blocks", "").isdigit() and "block_size" in found:
+                    found["capacity"] = int(labels["num_gpu_blocks"]) * found["block_size"]
         return found
 
 
@@ -241,7 +243,11 @@ class Sglang(Api):
 
     def learn(self, address: Address) -> dict[str, Any]:
         told = object_at(address, "/get_server_info")
-        names = {"block_size": "page_size", "max_context_len": "context_length"}
+        names = {
+            "block_size": "page_size",
+            "max_context_len": "context_length",
+            "capacity": "max_total_num_tokens",
+        }
         return {"model": told.get("model_path"), **{name: told.get(theirs) for name, theirs in names.items()}}
 
 
@@ -278,8 +284,10 @@ class LlamaCpp(Api):
         return self.tokens(reply) if reply.status == OK else reply
 
     def learn(self, address: Address) -> dict[str, Any]:
-        told = object_at(address, "/props").get("default_generation_settings") or {}
-        return {"max_context_len": told.get("n_ctx"), "block_size": 1}
+        told = object_at(address, "/props")
+        context_len, slots = (told.get("default_generation_settings") or {}).get("n_ctx"), told.get("total_slots")
+        capacity = context_len * slots if context_len and slots else None
+        return {"max_context_len": context_len, "block_size": 1, "capacity": capacity}
 
 
 class OpenAI(Api):

@@ -35,6 +35,7 @@ class Learned(NamedTuple):
         """What was measured, for people."""
         told = self.settings
         known = f"context {told['max_context_len']}, blocks of {told['block_size']}, tokens to {told['last_token']}"
+        known += f", room for {told['capacity']}" if told["capacity"] else ""
         if self.noise is None:
             judged = "without log-probabilities only tokens are compared"
         else:

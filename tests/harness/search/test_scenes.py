@@ -11,6 +11,7 @@ from swarden.engine_under_test.config import HOST_POLICIES, EngineConfig
 from swarden.harness.core.ops import Heal, Inject, Pause, Resume, Step, Submit
 from swarden.harness.core.recipes import expand
 from swarden.harness.core.system import EngineSystem
+from swarden.harness.core.target import Pool, Shape
 from swarden.harness.engines.own.adapter import SwardenEngine
 from swarden.harness.engines.own.config import on_host, suited
 from swarden.harness.engines.own.faults import FAULTS
@@ -129,6 +130,15 @@ def share_that_fails(mutant, load, scene, *, times=1):
 def test_most_rewinds_go_below_the_frontier():
     """Most runs fail with a bug by which sessions ignore the frontier."""
     assert share_that_fails("B63", REWINDING, partial(rewinds, REWINDING)) > 1 / 2
+
+
+@given(ops=outlasts(Shape(page_size=16, pools=[Pool("context", 400)], max_context_len=1024)))
+@steady
+def test_outlasting_requests_fill_a_pool_of_several_contexts(ops):
+    prompts = [expand(op.recipe) for op in ops if isinstance(op, Submit)]
+
+    assert len(prompts) > 2
+    assert 6000 <= sum(map(len, prompts)) <= 400 * 16
 
 
 def test_many_outlasting_requests_grow_into_pages_with_slow_backups():
