@@ -77,6 +77,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (980, "any server over HTTP: four APIs, rounds, judged answers, at rest, restarts, a client as a program"),
         (60, "a whole context is judged, answers of other lengths, a bound on the rate, logs of servers that died"),
         (20, "the capacity of a server, for traffic that fills it"),
+        (20, "a checkpoint that judges a server"),
     ],
     "harness/front": [(420, "our engine behind HTTP in three APIs, which tests what drives servers")],
     "harness/core": [
@@ -120,6 +121,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     ],
     "harness/search": [
         (40, "the rate of a failure that is not in each run of its log"),
+        (20, "long answers, prompts that end inside an answer, outputs that outgrow a pool of several contexts"),
         (10, "crashes that are met while a finding is settled"),
         (30, "options of requests; lists of single ops"),
         (220, "every engine has the loads and the scenes that only ours had"),
@@ -264,6 +266,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "tests/harness": [
         (220, "servers over HTTP: ours in three APIs, planted bugs, servers that misbehave"),
         (280, "servers that die, are started again, or are left paused; judges that refuse"),
+        (40, "a checkpoint as a judge; scenes for pools of several contexts"),
         (30, "crashes that are met while a finding is settled; late chunks; journals of earlier builds"),
         (30, "requests with several sequences"),
         (20, "late pages of aborted transfers, options of requests"),

@@ -260,7 +260,7 @@ class ServerPort(EnginePort):
         if not one.tokens or one.reply.status != OK:
             return
         answer = [token.id for token in one.tokens]
-        cold = self._connection.judge(self._api, one.wanted, answer, self._config.model)
+        cold = self._connection.judge(self._api, self._config, one.wanted, answer)
         if isinstance(cold, Reply):
             self.log.notice(Answered(one.id, cold.status, 0, 0, cold.error, is_judge=True))
             return

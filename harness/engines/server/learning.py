@@ -91,7 +91,7 @@ def _differences(connection: Connection, api: Api, config: ServerConfig) -> list
         told, reply = read(api, one.reply)
         if reply.status != 200:
             raise UsageError(f"{connection.address.shown} does not answer a valid request: {reply.error[:300]}")
-        cold = connection.judge(api, one.wanted, [token.id for token in told], config.model)
+        cold = connection.judge(api, config, one.wanted, [token.id for token in told])
         if isinstance(cold, Reply):
             raise UsageError(f"{connection.address.shown} refuses to judge an answer: {cold.error[:300]}")
         found += [
