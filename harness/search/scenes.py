@@ -1,6 +1,6 @@
 """Requests, and short sequences of ops that reach states which single random ops rarely reach."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import cache
 from itertools import chain
 
@@ -227,20 +227,30 @@ def outlasts(draw: st.DrawFn, shape: Shape) -> tuple[Op, ...]:
 def fillers(draw: st.DrawFn, shape: Shape, most: int) -> tuple[Op, ...]:
     """Requests that fill a pool, and the steps that compute them; the last one has `most` tokens of output.
 
-    They are two, unless the pool holds more than two contexts.
+    They are two, unless the pool holds more than two contexts.  Then half of the draws have short prompts, and long
+    outputs which do not fit together: an engine that estimates outputs admits all of them.
     """
     pages, left = _pages_for_one(shape), draw(st.integers(3, 8)) + shape.lookahead_len
     longest = shape.max_context_len - most - 1
     others = min(MOST_FILLERS, max(0, pages * shape.page_size // longest - 1))
+    if others and draw(st.booleans()):
+        share = pages * shape.page_size // (count := min(others + 2, shape.max_running_requests))
+        sizes = [(share // 2, min(share, shape.max_context_len - share // 2 - 1))] * count
+        return *_fillers(sizes), *_steps(share)
     pages -= others * -(-longest // shape.page_size)
     first = draw(st.integers(max(1, pages // 4), max(1, pages // 2)))
     lengths = [max(1, min(count * shape.page_size - left, longest)) for count in (first, pages - first)]
     lengths, outputs = [longest] * others + lengths, [most] * others + [draw(one_option(1, 2, 4)), most]
-    requests = [
-        Submit(recipe=long_recipe(length, family=2), namespace=3 + place, max_new_tokens=new_tokens)
-        for place, (length, new_tokens) in enumerate(zip(lengths, outputs, strict=True))
-    ]
+    requests = _fillers(list(zip(lengths, outputs, strict=True)))
     return *requests, *_steps(2 + sum(_num_chunks(length, shape) for length in lengths))
+
+
+def _fillers(sizes: Sequence[tuple[int, int]]) -> list[Submit]:
+    """Requests with prompts and outputs of these lengths, which share nothing."""
+    return [
+        Submit(recipe=long_recipe(length, family=2), namespace=3 + place, max_new_tokens=new_tokens)
+        for place, (length, new_tokens) in enumerate(sizes)
+    ]
 
 
 def _num_chunks(length: int, shape: Shape) -> int:
