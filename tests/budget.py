@@ -78,8 +78,12 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (60, "a whole context is judged, answers of other lengths, a bound on the rate, logs of servers that died"),
         (20, "the capacity of a server, for traffic that fills it"),
         (20, "a checkpoint that judges a server"),
+        (40, "several answers of a request"),
     ],
-    "harness/front": [(420, "our engine behind HTTP in three APIs, which tests what drives servers")],
+    "harness/front": [
+        (420, "our engine behind HTTP in three APIs, which tests what drives servers"),
+        (20, "several answers of a request in each of them"),
+    ],
     "harness/core": [
         (20, "a target that is not repeatable: no digests, a rate"),
         (10, "namespaces of requests beside those of adapters"),

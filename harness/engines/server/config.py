@@ -64,5 +64,6 @@ class ServerConfig(Settings, frozen=True):
             self.max_context_len,
             unused=() if FLUSH in api.acts else ("flush",),
             samples="seed" in api.features,
+            options=("sequences",) if "n" in api.features else (),
             outputs=(self.window + 2 * self.block_size,) if self.window else (),
         )
