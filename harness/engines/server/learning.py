@@ -14,7 +14,7 @@ from swarden.harness.engines.server.process import Connection
 
 LAST_TOKENS = (20_000, 2_000, 250, 120, 60)  # tried in this order
 PROMPTS, ANSWER_LEN = 6, 8
-LEAST_TOLERANCE, TIMES_NOISE = 1e-3, 10.0  # the tolerance is so many times the largest difference
+TIMES_NOISE = 10.0  # the tolerance is so many times the largest difference
 MISSING = 404
 MOST_SHARES = 5  # of the context, for the length of the probe
 
@@ -57,7 +57,7 @@ def learned(connection: Connection, api: Api, asked: Mapping[str, Any]) -> Learn
     differences = _differences(connection, api, config)
     noise = max(differences) if differences else None
     if noise is not None and "tolerance" not in asked:
-        settings["tolerance"] = max(LEAST_TOLERANCE, TIMES_NOISE * noise)
+        settings["tolerance"] = max(api.least_tolerance, TIMES_NOISE * noise)
     if "probe_len" not in asked:
         settings["probe_len"] = _capacity(connection, api, config)
     told = {name: getattr(ServerConfig(**settings), name) for name in ServerConfig.learned}
