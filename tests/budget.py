@@ -77,8 +77,14 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (980, "any server over HTTP: four APIs, rounds, judged answers, at rest, restarts, a client as a program"),
         (30, "features that a campaign leaves out; op-logs of a strict check inside of the server"),
         (60, "a whole context is judged, answers of other lengths, a bound on the rate, logs of servers that died"),
+        (20, "the capacity of a server, for traffic that fills it"),
+        (20, "a checkpoint that judges a server"),
+        (40, "several answers of a request"),
     ],
-    "harness/front": [(420, "our engine behind HTTP in three APIs, which tests what drives servers")],
+    "harness/front": [
+        (420, "our engine behind HTTP in three APIs, which tests what drives servers"),
+        (20, "several answers of a request in each of them"),
+    ],
     "harness/core": [
         (20, "a target that is not repeatable: no digests, a rate"),
         (10, "namespaces of requests beside those of adapters"),
@@ -121,6 +127,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "harness/search": [
         (40, "the rate of a failure that is not in each run of its log"),
         (60, "the op-log of a strict check inside of a server is shrunk in place of the requests from outside"),
+        (20, "long answers, prompts that end inside an answer, outputs that outgrow a pool of several contexts"),
         (10, "crashes that are met while a finding is settled"),
         (30, "options of requests; lists of single ops"),
         (220, "every engine has the loads and the scenes that only ours had"),
@@ -271,6 +278,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (50, "op-logs of a strict check inside of a server"),
         (140, "nights of servers; servers and processes that are killed, hang, lie or answer without end"),
         (280, "servers that die, are started again, or are left paused; judges that refuse"),
+        (40, "a checkpoint as a judge; scenes for pools of several contexts"),
         (30, "crashes that are met while a finding is settled; late chunks; journals of earlier builds"),
         (30, "requests with several sequences"),
         (20, "late pages of aborted transfers, options of requests"),
@@ -304,6 +312,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "tests/real": [
         (480, "a real vLLM on the CPU below attach: models, traffic over HTTP, costs of each level"),
         (40, "from a failing round of a real vLLM to a few ops behind the port"),
+        (20, "the op-logs of bugs of llama.cpp's server"),
     ],
     "tests/quality": [
         (960, "moved: the parts of our engine and their naive models, of harness/components"),

@@ -32,7 +32,12 @@ Headers = Annotated[
     server_option("--header", help="a header of each call, from this environment variable", metavar="NAME=VARIABLE"),
 ]
 ReferenceUrl = Annotated[
-    str | None, server_option("--reference", help="a server that judges the answers; itself by default", metavar="URL")
+    str | None,
+    server_option(
+        "--reference",
+        help="judges the answers: a server of this model, or a checkpoint for swarden's engine; itself by default",
+        metavar="URL|DIR",
+    ),
 ]
 Remote = Annotated[bool, server_option("--allow-remote-host", help="the server may be on another machine")]
 Set = Annotated[list[str] | None, server_option("--set", help="a setting of the server, in JSON", metavar="NAME=VALUE")]

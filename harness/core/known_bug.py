@@ -26,6 +26,7 @@ Date = Annotated[str, msgspec.Meta(pattern=r"^20\d\d-[01]\d-[0-3]\d$")]
 Line = Annotated[int, msgspec.Meta(ge=1)]
 Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
 Verdict = Annotated[str, msgspec.Meta(pattern=r"^(comment on (issue|pull) \d+|new issue|private|not worth posting)$")]
+Repository = Annotated[str, msgspec.Meta(pattern=r"^([\w.-]+/[\w.-]+@[\w.-]+)?$")]
 PRIVATE = "private"
 TELLING = ("title", "cause", "upstream", "document")  # how a bug happens: a private one has none of them
 
@@ -128,7 +129,8 @@ class KnownBug(Span, frozen=True, kw_only=True):
     failures can have, that of its own op-log first.  `searched` is the date of the last search for related issues and
     pull requests, `verdict` what to do with the bug upstream.  `logs` has, by the name of an op-log, what a further
     one shows, and its releases if they are not those of the bug.  `large_pools` has settings of a server's size with
-    which the bug's own op-log fails, too, on the newest release that has the bug.
+    which the bug's own op-log fails, too, on the newest release that has the bug.  `repository` is that of a server
+    which is no package, as OWNER/NAME@TAG with the tag of the code.
     A bug is private if a client can stop a server, or read data of others, with it: nothing tells how it happens.
     """
 
@@ -141,6 +143,7 @@ class KnownBug(Span, frozen=True, kw_only=True):
     verdict: Verdict
     title: str = ""
     cause: str = ""
+    repository: Repository = ""
     upstream: tuple[Related, ...] = ()
     logs: dict[str, Log] = {}
     large_pools: dict[Text, Annotated[int, msgspec.Meta(ge=1)]] = {}

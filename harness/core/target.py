@@ -53,7 +53,7 @@ class Shape(NamedTuple):
     a prefix is used until it is copied to the host; 0 without a host tier.  `slow_copy` is the fault by which copies to
     or from the host are late, if there is one.  `serves_prompts_alone`: a request may ask for no token.  `samples`: a
     request may have a seed.  `options` are the arguments of a Submit op that the engine has beside: adapter, uncached,
-    prompt_logprobs, sequences.
+    prompt_logprobs, sequences.  `outputs` are lengths of answers beside those of a load, such as one beyond the window.
     """
 
     page_size: int = 1
@@ -69,6 +69,7 @@ class Shape(NamedTuple):
     serves_prompts_alone: bool = False
     samples: bool = False
     options: Sequence[str] = ()
+    outputs: Sequence[int] = ()
 
 
 class Draw(Protocol):

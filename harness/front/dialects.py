@@ -13,6 +13,9 @@ from swarden.harness.front.loop import Asked, Scored, Served
 COLD = count(1 << 40)  # the namespaces of requests that read no cached prefix
 
 
+Count = Annotated[int, msgspec.Meta(ge=1, le=16)]  # of answers
+
+
 class Completions(msgspec.Struct):
     """POST /v1/completions."""
 
@@ -24,7 +27,7 @@ class Completions(msgspec.Struct):
     ignore_eos: bool = False
     priority: int = 0
     cache_salt: str = ""
-    n: Annotated[int, msgspec.Meta(ge=1, le=16)] = 1
+    n: Count = 1
     stream: bool = False
     logprobs: int | None = None
     prompt_logprobs: int | None = None
@@ -36,6 +39,7 @@ class SglangSampling(msgspec.Struct):
     sampling_seed: int | None = None
     stop_token_ids: list[int] = []
     ignore_eos: bool = False
+    n: Count = 1
 
 
 class Generate(msgspec.Struct):
@@ -61,6 +65,7 @@ class LlamaCompletion(msgspec.Struct):
     cache_prompt: bool = True
     stream: bool = False
     n_probs: int = 0
+    n_cmpl: Count = 1
 
 
 class Request(NamedTuple):
@@ -76,8 +81,8 @@ class Request(NamedTuple):
             case Completions():
                 return _choice(self.body, index, served, new)
             case Generate():
-                return _generated(self.body, served)
-        return _completed(self.body, served, new)
+                return _generated(self.body, served) | {"index": index}
+        return _completed(self.body, served, new) | {"index": index}
 
     def whole(self, all_served: Sequence[Served]) -> dict[str, Any]:
         """The object of the ended answers."""
@@ -104,7 +109,6 @@ def _completions(one: Completions, eos: Sequence[int]) -> Sequence[Asked]:
     stop = (*one.stop_token_ids, *(() if one.ignore_eos else eos))
     wants_logits = one.logprobs is not None or one.prompt_logprobs is not None
     namespace = namespace_of(one.cache_salt) if one.prompt_logprobs is None else next(COLD)
-    seeds = [None if one.seed is None else one.seed + index for index in range(one.n)]
     return [
         Asked(
             one.prompt,
@@ -112,24 +116,41 @@ def _completions(one: Completions, eos: Sequence[int]) -> Sequence[Asked]:
             namespace,
             -one.priority,  # the lowest first, as in vLLM
         )
-        for seed in seeds
+        for seed in _seeds(one.seed, one.n)
     ]
+
+
+def _seeds(first: int | None, count: int) -> list[int | None]:
+    return [None if first is None else first + index for index in range(count)]
 
 
 def _generate(one: Generate, eos: Sequence[int]) -> Sequence[Asked]:
     want = one.sampling_params
     stop = (*want.stop_token_ids, *(() if want.ignore_eos else eos))
     namespace = next(COLD) if one.return_logprob and one.logprob_start_len >= 0 else namespace_of(one.extra_key)
-    sampling = SamplingParams(
-        want.max_new_tokens, stop, want.temperature, seed=want.sampling_seed, return_logits=one.return_logprob
-    )
-    return [Asked(one.input_ids, sampling, namespace, one.priority)]
+    scores = one.return_logprob
+    return [
+        Asked(
+            one.input_ids,
+            SamplingParams(want.max_new_tokens, stop, want.temperature, seed=seed, return_logits=scores),
+            namespace,
+            one.priority,
+        )
+        for seed in _seeds(want.sampling_seed, want.n)
+    ]
 
 
 def _llama(one: LlamaCompletion, eos: Sequence[int]) -> Sequence[Asked]:
     stop = () if one.ignore_eos else eos
-    sampling = SamplingParams(one.n_predict, stop, one.temperature, seed=one.seed, return_logits=one.n_probs > 0)
-    return [Asked(one.prompt, sampling, 0 if one.cache_prompt else next(COLD))]
+    namespace, scores = 0 if one.cache_prompt else next(COLD), one.n_probs > 0
+    return [
+        Asked(
+            one.prompt,
+            SamplingParams(one.n_predict, stop, one.temperature, seed=seed, return_logits=scores),
+            namespace,
+        )
+        for seed in _seeds(one.seed, one.n_cmpl)
+    ]
 
 
 def _choice(one: Completions, index: int, served: Served, new: Sequence[Scored]) -> dict[str, Any]:

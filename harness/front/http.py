@@ -159,6 +159,9 @@ def metrics(front: Front) -> str:
         "llamacpp:requests_deferred": waiting,
         "llamacpp:tokens_predicted_total": front.num_tokens,
     }
+    config = engine.config
+    labels = f'block_size="{config.page_size}",num_gpu_blocks="{max(one.capacity for one in ledgers)}"'
+    names[f'vllm:cache_config_info{{{labels},sliding_window="{config.sliding_window}"}}'] = 1
     return "".join(f"{name} {value}\n" for name, value in names.items())
 
 

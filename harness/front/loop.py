@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from threading import Thread
+from traceback import print_exception
 from typing import Any, NamedTuple
 
 from swarden.engine_under_test.engine import Engine
@@ -144,6 +145,7 @@ class EngineThread:
                 except Empty:
                     self._step()
         except Exception as error:
+            print_exception(error)  # the log of the server, in which its client looks for the cause
             self.error = error
             for served in self._served.values():
                 served.pieces.put(None)

@@ -6,11 +6,12 @@ from difflib import unified_diff
 from itertools import islice
 from pathlib import Path
 from textwrap import indent
+from typing import NamedTuple
 
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.known_bug import PRIVATE, Document, Fix, KnownBug, Related, Span
 from swarden.harness.core.oplog import OpLog
-from swarden.harness.core.releases import Releases, parsed
+from swarden.harness.core.releases import parsed
 from swarden.harness.core.target import Target
 from swarden.harness.report.story import CLAIMS
 from swarden.harness.report.wording import counted
@@ -22,14 +23,22 @@ scheduler, and `swarden replay FILE` repeats it:
 """
 
 
+class Home(NamedTuple):
+    """A repository on GitHub, the tag of the code ("": that of the release), and the folder of the package."""
+
+    repository: str
+    tag: str
+    sources: str
+
+
 def document(bug: KnownBug, target: Target, folder: Path) -> str:
     """The document of a bug that has one; `folder` is that of the document, for the links to the op-logs."""
-    about, releases = bug.document, _releases(target)
+    about, home = bug.document, home_of(bug, target)
     assert about is not None, f"{bug.name} has no document"
     facts = {
         "effect": bug.effect,
         "releases": span_text(bug, bug.tried),
-        "upstream": upstream_text(bug, releases),
+        "upstream": upstream_text(bug, home),
     }
     of_swarden = {
         "Why it is the engine and not the test harness": about.argument,
@@ -37,23 +46,23 @@ def document(bug: KnownBug, target: Target, folder: Path) -> str:
         "Recorded runs": _runs_text(bug, folder),
     }
     rows = "\n".join(["| | |", "| --- | --- |", *(f"| {name} | {text} |" for name, text in facts.items())])
-    return _paragraphs(f"# {bug.title}", rows, *_texts(_sections(bug, about, releases) | of_swarden)) + "\n"
+    return _paragraphs(f"# {bug.title}", rows, *_texts(_sections(bug, about, home) | of_swarden)) + "\n"
 
 
 def issue(bug: KnownBug, target: Target, program: str) -> str:
     """A bug as an issue of the engine: its document without what only swarden's readers need, and with a program."""
-    about, releases = bug.document, _releases(target)
+    about, home = bug.document, home_of(bug, target)
     if about is None:
         raise UsageError(f"{bug.name}: has no document, so it is no issue; its verdict is {bug.verdict}")
-    related = f"Related: {upstream_text(bug, releases)}." if bug.upstream else ""
+    related = f"Related: {upstream_text(bug, home)}." if bug.upstream else ""
     facts = _paragraphs(f"In {span_text(bug, bug.tried)}. {bug.effect[:1].upper()}{bug.effect[1:]}.", related)
     shown = f"```python\n{program}```" if program else about.no_program
-    sections = {"Program": shown, **_sections(bug, about, releases)}
+    sections = {"Program": shown, **_sections(bug, about, home)}
     order = ("Environment", "Steps", "Program", "Expected", "Actual")
     return _paragraphs(f"# {bug.title}", facts, *_texts({name: sections[name] for name in order} | sections)) + "\n"
 
 
-def _sections(bug: KnownBug, about: Document, releases: Releases) -> dict[str, str]:
+def _sections(bug: KnownBug, about: Document, home: Home) -> dict[str, str]:
     pools = pools_text(bug)
     newest_first = sorted(bug.fixes, key=lambda fix: parsed(fix.releases[1]), reverse=True)
     return {
@@ -61,16 +70,16 @@ def _sections(bug: KnownBug, about: Document, releases: Releases) -> dict[str, s
         "Steps": "\n".join(f"{number}. {step}" for number, step in enumerate(about.steps, 1)),
         "Expected": about.expected,
         "Actual": about.actual,
-        "Cause": _paragraphs(bug.cause, f"In {about.code_release}:", _code_text(about, releases)),
-        "Fix": _paragraphs(about.suggestion, *(_fix_text(fix, releases.sources) for fix in newest_first)),
+        "Cause": _paragraphs(bug.cause, f"In {about.code_release}:", _code_text(about, home)),
+        "Fix": _paragraphs(about.suggestion, *(_fix_text(fix, home.sources) for fix in newest_first)),
         "Sizes and likelihood": _paragraphs(about.sizes, pools and f"The same run fails with {pools}."),
         "Recovery": about.recovery,
     }
 
 
-def _code_text(about: Document, releases: Releases) -> str:
+def _code_text(about: Document, home: Home) -> str:
     """The places as links that stay, one a line: GitHub shows the lines behind such a link in an issue."""
-    tree = f"{GITHUB}/{releases.repository}/blob/v{about.code_release}/{releases.sources}"
+    tree = f"{GITHUB}/{home.repository}/blob/{home.tag or f'v{about.code_release}'}/{home.sources}"
     return "\n".join(f"- [{one.file}:{one.line}]({tree}{one.file}#L{one.line}), `{one.name}`" for one in about.code)
 
 
@@ -85,7 +94,7 @@ def table(bugs: Iterable[KnownBug], target: Target) -> str:
         if bug.verdict != PRIVATE:
             named = f"[{bug.name}]({bug.name}.md)" if bug.document is not None else bug.name
             what = bug.effect if bug.document is not None else f"{bug.effect}: {' '.join(bug.cause.split())}"
-            cells = (named, span_text(bug, bug.tried), what, pools_text(bug), upstream_text(bug, _releases(target)))
+            cells = (named, span_text(bug, bug.tried), what, pools_text(bug), upstream_text(bug, home_of(bug, target)))
             rows.append(f"| {' | '.join((*cells, bug.verdict))} |")
     head = "| bug | releases | effect | fails also with | upstream | verdict |"
     return "\n".join([head, "| --- | --- | --- | --- | --- | --- |", *rows])
@@ -103,19 +112,23 @@ def span_text(span: Span, tried: str) -> str:
     return f"{span.first} to {tried}, the newest tried" if span.first != tried else f"{tried}, the newest tried"
 
 
-def upstream_text(bug: KnownBug, releases: Releases) -> str:
-    links = [f"[{one}]({_link(one, releases)}) ({one.state}): {one.relation}" for one in bug.upstream]
+def upstream_text(bug: KnownBug, home: Home) -> str:
+    links = [f"[{one}]({_link(one, home)}) ({one.state}): {one.relation}" for one in bug.upstream]
     return "; ".join(links) or f"no upstream issue found (searched up to {bug.searched})"
 
 
-def _releases(target: Target) -> Releases:
+def home_of(bug: KnownBug, target: Target) -> Home:
+    """Where the sources of the engine are: as the bug says of a server, else those of the target's releases."""
+    if bug.repository:
+        repository, _, tag = bug.repository.partition("@")
+        return Home(repository, tag, "")
     assert target.releases is not None, f"{target.name} has no releases, and known bugs are those of releases"
-    return target.releases
+    return Home(target.releases.repository, "", target.releases.sources)
 
 
-def _link(related: Related, releases: Releases) -> str:
+def _link(related: Related, home: Home) -> str:
     kind = "issues" if related.kind == "issue" else "pull"
-    return f"{GITHUB}/{related.repository or releases.repository}/{kind}/{related.number}"
+    return f"{GITHUB}/{related.repository or home.repository}/{kind}/{related.number}"
 
 
 def _paragraphs(*texts: str) -> str:

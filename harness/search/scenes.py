@@ -1,6 +1,6 @@
 """Requests, and short sequences of ops that reach states which single random ops rarely reach."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import cache
 from itertools import chain
 
@@ -32,6 +32,7 @@ REWINDS = (0, 0, 1, 5, 13, 30)  # tokens
 CONTEST_PRIORITIES = (0, 4, 8, 12)  # of the request with the lowest priority in a contest
 HOST_FAILS = "host.fails"  # a fault
 MAX_STEP_OPS = 4  # Step ops in a row
+MOST_FILLERS = 14  # beside two
 BEYOND_THE_WINDOW = (0, 3, 9, 1, 17)  # tokens that a turn rewinds beyond the window
 
 
@@ -217,26 +218,39 @@ def evicted_prompts(draw: st.DrawFn, first: Submit, shape: Shape) -> tuple[tuple
 
 @st.composite
 def outlasts(draw: st.DrawFn, shape: Shape) -> tuple[Op, ...]:
-    """Two requests fill a pool. One ends soon; the other grows into its pages, whose backups are slow."""
+    """Some requests fill a pool. The last one grows into the pages of the others, whose backups are slow."""
     most, slow = draw(one_option(16, 40)), Inject(fault=shape.slow_copy or None, count=draw(st.integers(3, 16)))
     return *draw(fillers(shape, most=most)), *((slow,) if shape.slow_copy else ()), *_steps(most)
 
 
 @st.composite
 def fillers(draw: st.DrawFn, shape: Shape, most: int) -> tuple[Op, ...]:
-    """Two requests that fill a pool, and the steps that compute both; the second has `most` tokens of output."""
+    """Requests that fill a pool, and the steps that compute them; the last one has `most` tokens of output.
+
+    They are two, unless the pool holds more than two contexts.  Then half of the draws have short prompts, and long
+    outputs which do not fit together: an engine that estimates outputs admits all of them.
+    """
     pages, left = _pages_for_one(shape), draw(st.integers(3, 8)) + shape.lookahead_len
+    longest = shape.max_context_len - most - 1
+    others = min(MOST_FILLERS, max(0, pages * shape.page_size // longest - 1))
+    if others and draw(st.booleans()):
+        share = pages * shape.page_size // (count := min(2 * others + 2, shape.max_running_requests))
+        sizes = [(share // 2, min(share, shape.max_context_len - share // 2 - 1))] * count
+        return *_fillers(sizes), *_steps(share)
+    pages -= others * -(-longest // shape.page_size)
     first = draw(st.integers(max(1, pages // 4), max(1, pages // 2)))
-    lengths = [
-        max(1, min(count * shape.page_size - left, shape.max_context_len - most - 1))
-        for count in (first, pages - first)
-    ]
-    outputs = (draw(one_option(1, 2, 4)), most)
-    both = [
+    lengths = [max(1, min(count * shape.page_size - left, longest)) for count in (first, pages - first)]
+    lengths, outputs = [longest] * others + lengths, [most] * others + [draw(one_option(1, 2, 4)), most]
+    requests = _fillers(list(zip(lengths, outputs, strict=True)))
+    return *requests, *_steps(2 + sum(_num_chunks(length, shape) for length in lengths))
+
+
+def _fillers(sizes: Sequence[tuple[int, int]]) -> list[Submit]:
+    """Requests with prompts and outputs of these lengths, which share nothing."""
+    return [
         Submit(recipe=long_recipe(length, family=2), namespace=3 + place, max_new_tokens=new_tokens)
-        for place, (length, new_tokens) in enumerate(zip(lengths, outputs, strict=True))
+        for place, (length, new_tokens) in enumerate(sizes)
     ]
-    return *both, *_steps(2 + sum(_num_chunks(length, shape) for length in lengths))
 
 
 def _num_chunks(length: int, shape: Shape) -> int:

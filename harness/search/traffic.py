@@ -187,7 +187,7 @@ def begin_run(run: Machine, data: st.DataObject, load: Load) -> list[Requests]:
     served = load._replace(outputs=tuple([num for num in load.outputs if num]))
     return [
         Requests(
-            load if shape.serves_prompts_alone else served,
+            (load if shape.serves_prompts_alone else served).with_outputs(shape.outputs),
             shape,
             (),
             tuple([fault for fault in target.faults if fault not in shape.unused]),
@@ -270,11 +270,18 @@ def with_seeds(draw: st.DrawFn, ops: Sequence[Op]) -> list[Op]:
 
 @st.composite
 def prompts(draw: st.DrawFn, requests: Requests) -> Submit:
-    """A request. In a quarter of the draws its prompt ends near a multiple of a page, a window or a chunk."""
+    """A request. In a quarter of the draws its prompt ends near a multiple of a page, a window or a chunk.
+
+    Beside long answers there are prompts that end inside an earlier answer, so far from its end.
+    """
     request, shape = draw(submissions(requests.load)), requests.shape
+    lengths = [shape.page_size, shape.chunk_len or 0, *[pool.window or 0 for pool in shape.pools]]
+    recipe = request.recipe
+    if shape.outputs and recipe.continues is not None and draw(st.booleans()):
+        cut = len(recipe.path) * recipe.stretch + draw(one_option(*filter(None, lengths))) + draw(st.integers(-1, 1))
+        return msgspec.structs.replace(request, recipe=msgspec.structs.replace(recipe, cut=cut))
     if draw(st.integers(0, 3)) < 3:
         return request
-    lengths = [shape.page_size, shape.chunk_len or 0, *[pool.window or 0 for pool in shape.pools]]
     stretch = draw(one_option(*filter(None, lengths))) + draw(st.integers(-1, 1))
     path = request.recipe.path[: draw(st.integers(1, 3))]
     stretch = max(1, min(stretch, shape.max_context_len // (2 * len(path)), MAX_STRETCH))

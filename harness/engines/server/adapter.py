@@ -12,7 +12,19 @@ from swarden.harness.core.errors import CheckFailed, RemoteError
 from swarden.harness.core.event_log import EventLog
 from swarden.harness.core.faults import FaultPlan
 from swarden.harness.core.port import EnginePort, Streamed, Submission
-from swarden.harness.engines.server.apis import FLUSH, OK, PAUSE, RESUME, Api, Token, Wanted, api_of, figures, read
+from swarden.harness.engines.server.apis import (
+    FLUSH,
+    OK,
+    PAUSE,
+    RESUME,
+    Api,
+    Token,
+    Wanted,
+    api_of,
+    figures,
+    of_sequence,
+    read,
+)
 from swarden.harness.engines.server.client import ANSWER_S, Call, Reply
 from swarden.harness.engines.server.config import ServerConfig
 from swarden.harness.engines.server.process import Connection, recorded
@@ -59,6 +71,12 @@ class RoundRequest:
     tokens: Sequence[Token] = ()
     reply: Reply = field(default_factory=lambda: Reply(0))
 
+    def parts(self, api: Api) -> "Iterator[RoundRequest]":
+        """One for each sequence, with its tokens and its part of the reply."""
+        for index in range(self.wanted.sequences):
+            tokens, reply = read(api, of_sequence(self.reply, index))
+            yield RoundRequest(self.id + index, self.wanted, self.asked, self.cut_after, tokens, reply)
+
 
 class Judged(NamedTuple):
     """The first wrong position of an answer, or its last one: an index, the difference, the token told and expected."""
@@ -72,12 +90,13 @@ class Judged(NamedTuple):
 class ServerPort(EnginePort):
     """Requests are collected until the next step, which sends them; an abort is a client that goes away early."""
 
+    forks = True
+
     def __init__(self, config: ServerConfig, connection: Connection) -> None:
         self.log = EventLog()
         self.faults = FaultPlan({})
         self._config = config
         self._connection = connection
-        self._api: Api = api_of(config.api)
         self._round: list[RoundRequest | str] = []  # requests, and acts
         self._known: dict[tuple[int, ...], list[int]] = {}  # by what the client knows: prompts with their answers
         self._is_paused = False
@@ -86,23 +105,29 @@ class ServerPort(EnginePort):
         self.on_round: Callable[[Sequence[RoundRequest | str]], None] = lambda _: None
         connection.renew(self._api)
 
+    @property
+    def _api(self) -> Api:
+        return api_of(self._config.api)
+
     def submit(self, submission: Submission) -> int:
-        self._num_requests += 1
-        features = self._config.features
+        features, first = self._config.features, self._num_requests + 1
+        self._num_requests += submission.sequences
+        seed = 0 if submission.sequences > 1 and submission.seed is None else submission.seed  # n answers are sampled
         wanted = Wanted(
             self._prompt(tuple(submission.tokens)),
             max(1, submission.max_new_tokens),
             tuple(submission.stop) if "stop" in features else (),
-            submission.seed if "seed" in features else None,
+            seed if "seed" in features else None,
             submission.priority if "priority" in features else 0,
             submission.namespace if "salt" in features else 0,
+            sequences=submission.sequences,
         )
-        self._round.append(RoundRequest(self._num_requests, wanted, submission.tokens))
-        return self._num_requests
+        self._round.append(RoundRequest(first, wanted, submission.tokens))
+        return first
 
     def abort(self, request_id: int) -> None:
         for asked in self._requests():
-            if asked.id == request_id:
+            if asked.id <= request_id < asked.id + asked.wanted.sequences:
                 asked.cut_after = request_id % 4
 
     def flush(self) -> bool:
@@ -125,14 +150,16 @@ class ServerPort(EnginePort):
         self.on_round(self._round)
         self._send(asked)
         self._round = []
+        small = asked[0].wanted if asked else None
+        asked = [part for one in asked for part in one.parts(self._api)]
         for one in asked:
             detail = "" if one.reply.status == OK else one.reply.error
             num_tokens = len(one.tokens) if self._api.has_ids else 0  # characters are no tokens
             self.log.notice(Answered(one.id, one.reply.status, num_tokens, one.wanted.max_new_tokens, detail))
             answer = [token.id for token in one.tokens]
             self._known[*one.asked, *answer] = [*one.wanted.prompt, *answer]
-        if asked:
-            self._rest(asked[0].wanted)
+        if small is not None:
+            self._rest(small)
         for one in asked:
             self._judge(one)
         self._check_alive()  # also after the calls of the judge
@@ -205,7 +232,7 @@ class ServerPort(EnginePort):
             return
         body = self._api.body(one.wanted, self._config.model)
         reply = call.made("POST", self._api.path, body, most_chunks=one.cut_after, limit_s=inf)
-        one.tokens, one.reply = read(self._api, reply)
+        one.reply = reply
 
     def _await(self, jobs: Sequence[Future[None]]) -> None:
         last, before = monotonic(), self._progress()
@@ -251,7 +278,7 @@ class ServerPort(EnginePort):
             if not any(shown):
                 break
             sleep(REST_S)
-            nudge = small._replace(prompt=small.prompt[:1], max_new_tokens=1)
+            nudge = small._replace(prompt=small.prompt[:1], max_new_tokens=1, sequences=1)
             self._connection.answers(self._api, self._config, [nudge])
         if any(figure is not None for figure in shown):
             self.log.notice(Rested(*shown))
@@ -263,7 +290,7 @@ class ServerPort(EnginePort):
         if not one.tokens or one.reply.status != OK:
             return
         answer = [token.id for token in one.tokens]
-        cold = self._connection.judge(self._api, one.wanted, answer, self._config.model)
+        cold = self._connection.judge(self._api, self._config, one.wanted, answer)
         if isinstance(cold, Reply):
             self.log.notice(Answered(one.id, cold.status, 0, 0, cold.error, is_judge=True))
             return

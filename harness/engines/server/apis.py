@@ -19,7 +19,10 @@ METRIC = re.compile(r"^([A-Za-z_:][\w:]*)(\{.*\})? (\S+)$")
 
 
 class Wanted(NamedTuple):
-    """A request: `seed` asks for sampling at temperature 1; one that is `cold` reads no cached prefix."""
+    """A request: `seed` asks for sampling at temperature 1; one that is `cold` reads no cached prefix.
+
+    It gets so many answers as `sequences`.
+    """
 
     prompt: Sequence[int]
     max_new_tokens: int
@@ -28,6 +31,7 @@ class Wanted(NamedTuple):
     priority: int = 0
     salt: int = 0
     is_cold: bool = False
+    sequences: int = 1
 
 
 class Token(NamedTuple):
@@ -56,8 +60,9 @@ class Api(Protocol):
     path: str
     metrics: Metrics
     acts: ClassVar[Mapping[str, str]]
-    features: frozenset[str]  # of requests: stop, seed, priority, salt
+    features: frozenset[str]  # of requests: stop, seed, priority, salt, n
     has_ids: ClassVar[bool] = True  # the tokens of an answer are token ids
+    least_tolerance: ClassVar[float] = 1e-3
 
     def body(self, wanted: Wanted, model: str) -> dict[str, Any]: ...
 
@@ -69,6 +74,15 @@ class Api(Protocol):
 
     def learn(self, address: Address) -> dict[str, Any]:
         """The settings of a configuration that the server tells."""
+
+
+def of_sequence(reply: Reply, index: int) -> Reply:
+    """The part of a reply that is the answer with this index."""
+    chunks = []
+    for chunk in reply.chunks:
+        choices = [one for one in chunk.get("choices") or [chunk] if one.get("index", 0) == index]
+        chunks += [{**chunk, "choices": choices} if "choices" in chunk else chunk] * bool(choices)
+    return reply._replace(chunks=chunks)
 
 
 def read(api: Api, reply: Reply) -> tuple[Sequence[Token], Reply]:
@@ -83,7 +97,8 @@ def read(api: Api, reply: Reply) -> tuple[Sequence[Token], Reply]:
 
 def continued(wanted: Wanted, answer: Sequence[int]) -> Wanted:
     """A cold request for one more token behind an answer, or a part of it."""
-    return wanted._replace(prompt=[*wanted.prompt, *answer], max_new_tokens=1, stop=(), seed=None, is_cold=True)
+    prompt = [*wanted.prompt, *answer]
+    return wanted._replace(prompt=prompt, max_new_tokens=1, stop=(), seed=None, is_cold=True, sequences=1)
 
 
 def figures(address: Address) -> dict[str, float]:
@@ -122,7 +137,7 @@ class Vllm(Api):
         PAUSE: "/pause?mode=keep&clear_cache=false",
         RESUME: "/resume",
     }
-    features = frozenset({"stop", "seed", "priority", "salt"})
+    features = frozenset({"stop", "seed", "priority", "salt", "n"})
 
     def body(self, wanted: Wanted, model: str) -> dict[str, Any]:
         body: dict[str, Any] = {"model": model, "prompt": wanted.prompt, "max_tokens": wanted.max_new_tokens}
@@ -130,6 +145,8 @@ class Vllm(Api):
         body["stream"] = True
         if wanted.seed is not None:
             body |= {"temperature": 1.0, "seed": wanted.seed}
+        if wanted.sequences > 1:
+            body["n"] = wanted.sequences
         if wanted.stop:
             body["stop_token_ids"] = wanted.stop
         if wanted.priority:
@@ -177,6 +194,8 @@ class Vllm(Api):
                     found["block_size"] = int(labels["block_size"])
                 if labels.get("sliding_window", "").isdigit():
                     found["window"] = int(labels["sliding_window"])
+                if labels.get("num_gpu_blocks", "").isdigit() and "block_size" in found:
+                    found["capacity"] = int(labels["num_gpu_blocks"]) * found["block_size"]
         return found
 
 
@@ -197,12 +216,14 @@ class Sglang(Api):
         PAUSE: "/pause_generation",
         RESUME: "/continue_generation",
     }
-    features = frozenset({"stop", "seed", "priority", "salt"})
+    features = frozenset({"stop", "seed", "priority", "salt", "n"})
 
     def body(self, wanted: Wanted, model: str) -> dict[str, Any]:
         sampling: dict[str, Any] = {"max_new_tokens": wanted.max_new_tokens, "temperature": 0.0}
         if wanted.seed is not None:
             sampling |= {"temperature": 1.0, "sampling_seed": wanted.seed}
+        if wanted.sequences > 1:
+            sampling["n"] = wanted.sequences
         if wanted.stop:
             sampling["stop_token_ids"] = wanted.stop
         body: dict[str, Any] = {"input_ids": wanted.prompt, "sampling_params": sampling, "stream": True}
@@ -241,13 +262,18 @@ class Sglang(Api):
 
     def learn(self, address: Address) -> dict[str, Any]:
         told = object_at(address, "/get_server_info")
-        names = {"block_size": "page_size", "max_context_len": "context_length"}
+        names = {
+            "block_size": "page_size",
+            "max_context_len": "context_length",
+            "capacity": "max_total_num_tokens",
+        }
         return {"model": told.get("model_path"), **{name: told.get(theirs) for name, theirs in names.items()}}
 
 
 class LlamaCpp(Api):
-    """llama.cpp's own endpoint."""
+    """llama.cpp's own endpoint.  Its KV has half precision: 1e-2 was seen between batches, and often nothing."""
 
+    least_tolerance = 5e-2
     name = "llama.cpp"
     path = "/completion"
     metrics = Metrics(
@@ -256,12 +282,14 @@ class LlamaCpp(Api):
         progress=("llamacpp:tokens_predicted_total", "llamacpp:prompt_tokens_total"),
     )
     acts: ClassVar[Mapping[str, str]] = {}
-    features = frozenset({"seed"})
+    features = frozenset({"seed", "n"})
 
     def body(self, wanted: Wanted, model: str) -> dict[str, Any]:
         body = {"prompt": wanted.prompt, "n_predict": wanted.max_new_tokens, "temperature": 0.0, "stream": True}
         body |= {"n_probs": 2, "return_tokens": True, "cache_prompt": not wanted.is_cold}
         body |= {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
+        if wanted.sequences > 1:
+            body["n_cmpl"] = wanted.sequences
         return body if wanted.seed is None else body | {"temperature": 1.0, "seed": wanted.seed}
 
     def tokens(self, reply: Reply) -> list[Token]:
@@ -274,12 +302,14 @@ class LlamaCpp(Api):
 
     def cold(self, address: Address, wanted: Wanted, answer: Sequence[int], model: str) -> list[Token] | Reply:
         """The answer is generated again."""
-        reply = Call(address).made("POST", self.path, self.body(wanted._replace(is_cold=True), model))
+        reply = Call(address).made("POST", self.path, self.body(wanted._replace(is_cold=True, sequences=1), model))
         return self.tokens(reply) if reply.status == OK else reply
 
     def learn(self, address: Address) -> dict[str, Any]:
-        told = object_at(address, "/props").get("default_generation_settings") or {}
-        return {"max_context_len": told.get("n_ctx"), "block_size": 1}
+        told = object_at(address, "/props")
+        context_len, slots = (told.get("default_generation_settings") or {}).get("n_ctx"), told.get("total_slots")
+        capacity = context_len * slots if context_len and slots else None
+        return {"max_context_len": context_len, "block_size": 1, "capacity": capacity}
 
 
 class OpenAI(Api):

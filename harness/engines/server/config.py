@@ -15,8 +15,9 @@ class ServerConfig(Settings, frozen=True):
 
     `url`, `launch` (the command of --restart) and `header_names` only tell the reader of an op-log what was driven: a
     replay takes them from its own command line.  A token of a prompt is in [`first_token`, `last_token`].  Prompts end
-    near multiples of `block_size` and `window`.  A new server answers a cold prompt of `probe_len` tokens without a
-    preemption; 0: not known.  Requests do without the features in `left_out`, such as seed: those of a known bug.
+    near multiples of `block_size` and `window`.  Its KV memory holds `capacity` tokens; 0: not known.  A new server
+    answers a cold prompt of `probe_len` tokens without a preemption; 0: not known.  Requests do without the features
+    in `left_out`, such as seed: those of a known bug.
 
     With `concurrent` the requests of a round are sent at the same time, else one after the other.  With `paused` they
     are sent while the server is paused, and run together when it resumes.
@@ -32,6 +33,7 @@ class ServerConfig(Settings, frozen=True):
     block_size: Annotated[int, within(1, 1 << 16)] = 16
     window: Annotated[int, within(0, MOST_TOKENS)] = 0
     max_context_len: Annotated[int, within(8, MOST_TOKENS)] = 1024
+    capacity: Annotated[int, within(0, 1 << 40)] = 0
     probe_len: Annotated[int, within(0, MOST_TOKENS)] = 0
     tolerance: Annotated[float, within(0, 100)] = 2e-3
     left_out: tuple[str, ...] = ()
@@ -41,7 +43,7 @@ class ServerConfig(Settings, frozen=True):
     main: ClassVar = ("api", "model", "concurrent")
     learned: ClassVar = (
         *("api", "url", "launch", "header_names", "model", "first_token", "last_token", "block_size", "window"),
-        *("max_context_len", "probe_len", "tolerance", "left_out"),
+        *("max_context_len", "capacity", "probe_len", "tolerance", "left_out"),
     )
 
     def __post_init__(self) -> None:
@@ -60,14 +62,17 @@ class ServerConfig(Settings, frozen=True):
 
     @property
     def shape(self) -> Shape:
-        window = (Pool("window", 1 << 16, self.window),) if self.window else ()
+        units = self.capacity // self.block_size or 1 << 16
+        window = (Pool("window", units, self.window),) if self.window else ()
         api = APIS[self.api]
         return Shape(
             self.block_size,
-            (Pool("context", 1 << 16), *window),
+            (Pool("context", units), *window),
             None,
             8,
             self.max_context_len,
             unused=() if FLUSH in api.acts else ("flush",),
             samples="seed" in self.features,
+            options=("sequences",) if "n" in self.features else (),
+            outputs=(self.window + 2 * self.block_size,) if self.window else (),
         )

@@ -14,7 +14,7 @@ from swarden.harness.engines.server.process import Connection
 
 LAST_TOKENS = (20_000, 2_000, 250, 120, 60)  # tried in this order
 PROMPTS, ANSWER_LEN = 6, 8
-LEAST_TOLERANCE, TIMES_NOISE = 1e-3, 10.0  # the tolerance is so many times the largest difference
+TIMES_NOISE = 10.0  # the tolerance is so many times the largest difference
 MISSING = 404
 MOST_SHARES = 5  # of the context, for the length of the probe
 
@@ -35,6 +35,7 @@ class Learned(NamedTuple):
         """What was measured, for people."""
         told = self.settings
         known = f"context {told['max_context_len']}, blocks of {told['block_size']}, tokens to {told['last_token']}"
+        known += f", room for {told['capacity']}" if told["capacity"] else ""
         if self.noise is None:
             judged = "without log-probabilities only tokens are compared"
         else:
@@ -56,7 +57,7 @@ def learned(connection: Connection, api: Api, asked: Mapping[str, Any]) -> Learn
     differences = _differences(connection, api, config)
     noise = max(differences) if differences else None
     if noise is not None and "tolerance" not in asked:
-        settings["tolerance"] = max(LEAST_TOLERANCE, TIMES_NOISE * noise)
+        settings["tolerance"] = max(api.least_tolerance, TIMES_NOISE * noise)
     if "probe_len" not in asked:
         settings["probe_len"] = _capacity(connection, api, config)
     told = {name: getattr(ServerConfig(**settings), name) for name in ServerConfig.learned}
@@ -90,7 +91,7 @@ def _differences(connection: Connection, api: Api, config: ServerConfig) -> list
         told, reply = read(api, one.reply)
         if reply.status != 200:
             raise UsageError(f"{connection.address.shown} does not answer a valid request: {reply.error[:300]}")
-        cold = connection.judge(api, one.wanted, [token.id for token in told], config.model)
+        cold = connection.judge(api, config, one.wanted, [token.id for token in told])
         if isinstance(cold, Reply):
             raise UsageError(f"{connection.address.shown} refuses to judge an answer: {cold.error[:300]}")
         found += [

@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -27,10 +28,12 @@ from swarden.invariants.events import Probed
 
 VARIABLE = "SWARDEN_SERVER"  # by which a command tells its worker processes what --url, --restart and --header say
 BOOT_S, POLL_S, LOOK_S, ANSWER_S = 900, 0.25, 10, 600
+PAGE_SIZE = 16  # of swarden's engine as a judge
 LOGS = Path(".swarden/servers")
 LAST_BYTES = 1 << 16  # of the log of a server
 SECRET = re.compile(r"(^|[-_])(keys?|token|secrets?|password|auth|authorization|headers?)($|[-_])|^-H$", re.IGNORECASE)
 SECRET_TEXT = re.compile(r"bearer |api[-_]?key.*[:=]", re.IGNORECASE)
+PLAIN = re.compile(r"true|false|\d{1,6}")  # of a variable, or of a setting
 ERROR = re.compile(r"^\S*?(\w*(?:Error|Exception|Abort|Fault)\w*)\b")
 SUPERVISE = (  # ends the server, and all that it has started, with its parent: whatever ends that
     "import os, signal, subprocess, sys, threading\n"
@@ -62,13 +65,13 @@ class Server(msgspec.Struct, frozen=True):
         """The command without assignments of the environment, and without the values of keys and tokens."""
         words, is_masked = [], False
         for word in shlex.split(self.restart):
-            name, is_set, _ = word.partition("=")
+            name, is_set, value = word.partition("=")
             if is_masked and not word.startswith("-"):
                 words.append("***")
                 continue
             if "@" in word or SECRET_TEXT.search(word):
                 words.append("***")
-            elif is_set and (SECRET.search(name) or not name.startswith("-")):
+            elif is_set and (SECRET.search(name) or not (name.startswith("-") or PLAIN.fullmatch(value))):
                 words.append(f"{name}=***")
             else:
                 words.append(word)
@@ -90,25 +93,30 @@ class Exchange(NamedTuple):
 
 @dataclass
 class Connection:
-    """A server that is driven, and one that is its reference (None: the server itself, without its cache)."""
+    """A server that is driven, and one that is its reference: of a URL, or swarden's engine with a checkpoint.
+
+    Without one the server judges itself, without its cache.
+    """
 
     server: Server
     process: "subprocess.Popen[bytes] | None" = None
     log: Path | None = None
     checks: Path | None = None  # where a strict check inside of the process writes op-logs
-    reference: Address | None = None
+    reference: "Connection | None" = None
 
     def __post_init__(self) -> None:
         self.address = Address(self.server.url, self.server.headers, Pace(self.server.rate))
         self.address.check(remote=self.server.remote)
-        if self.server.reference:
-            self.reference = Address(self.server.reference)
-            self.reference.check(remote=self.server.remote)
+        if "://" in self.server.reference:
+            self.reference = Connection(Server(self.server.reference, remote=self.server.remote))
+        elif self.server.reference and not Path(self.server.reference, "config.json").is_file():
+            where = printable(self.server.reference)
+            raise UsageError(f"--reference: {where} is neither http://HOST:PORT nor a folder with config.json")
 
     @cached_property
-    def reference_api(self) -> Api:
-        assert self.reference is not None, "the server is its own reference"
-        return api_of(api_at(self.reference))
+    def api(self) -> Api:
+        """The API that the pages of the server show."""
+        return api_of(api_at(self.address))
 
     @property
     def is_running(self) -> bool:
@@ -150,7 +158,7 @@ class Connection:
 
     def start(self) -> None:
         """Start the server with the command of --restart; raises EngineGone if it does not answer in time."""
-        self.close()
+        self._end()
         if Call(self.address).made("GET", "/health", limit_s=LOOK_S).status:
             raise EngineGone(f"--restart: another server answers at {self.address.shown}; end it, or name another port")
         parts = urlsplit(self.server.url)
@@ -183,7 +191,13 @@ class Connection:
         raise EngineGone(f"--restart: the server does not answer at {self.address.shown} after {BOOT_S} s")
 
     def close(self) -> None:
-        """End the server that this process has started; its log stays until the next start."""
+        """End the servers that this process has started; a log stays until the next start."""
+        self._end()
+        if self.reference is not None:
+            self.reference.close()
+            self.reference = self.reference if "://" in self.server.reference else None
+
+    def _end(self) -> None:
         if self.process is not None:
             assert self.process.stdin is not None, "the process has a pipe, by which it ends"
             self.process.stdin.close()
@@ -209,11 +223,16 @@ class Connection:
         copyfile(self.log, kept)
         return f"{printable(line[:200])} (its log is {kept})", cause
 
-    def judge(self, api: Api, wanted: Wanted, answer: Sequence[int], model: str) -> list[Token] | Reply:
+    def judge(self, api: Api, config: ServerConfig, wanted: Wanted, answer: Sequence[int]) -> list[Token] | Reply:
         """The answer as a server without a cache gives it; the reply of the server if it gives none."""
-        judge, address = (api, self.address) if self.reference is None else (self.reference_api, self.reference)
+        if self.server.reference and self.reference is None:
+            self.reference = Connection(decoder_of(Path(self.server.reference), config.max_context_len))
+            self.reference.start()
+        judge, address = api, self.address
+        if self.reference is not None:
+            judge, address = self.reference.api, self.reference.address
         try:
-            return judge.cold(address, wanted, answer, model)
+            return judge.cold(address, wanted, answer, config.model)
         except (KeyError, TypeError, ValueError, IndexError) as error:
             return Reply(0, error=f"an answer without its parts: {error!r}")
 
@@ -244,6 +263,16 @@ def recorded(connection: Connection) -> Path | None:
     """An op-log that a strict check inside of the server has written, moved to the logs; None if there is none."""
     written = sorted(connection.checks.glob("*.oplog")) if connection.checks is not None else []
     return written[0].replace(LOGS / written[0].name) if written else None
+
+
+def decoder_of(checkpoint: Path, context_len: int) -> Server:
+    """swarden's engine with this checkpoint, for one request at a time."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    sizes = {"max_context_len": context_len, "full_pages": context_len // PAGE_SIZE + 1, "max_running_requests": 1}
+    words = [word for name, value in sizes.items() for word in ("--set", f"{name}={value}")]
+    serve = [sys.executable, "-m", "swarden", "serve", "--checkpoint", str(checkpoint), "--port", str(port)]
+    return Server(f"http://127.0.0.1:{port}", shlex.join([*serve, "--set", f"page_size={PAGE_SIZE}", *words]))
 
 
 def api_at(address: Address) -> str:

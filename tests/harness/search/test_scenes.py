@@ -11,6 +11,7 @@ from swarden.engine_under_test.config import HOST_POLICIES, EngineConfig
 from swarden.harness.core.ops import Heal, Inject, Pause, Resume, Step, Submit
 from swarden.harness.core.recipes import expand
 from swarden.harness.core.system import EngineSystem
+from swarden.harness.core.target import Pool, Shape
 from swarden.harness.engines.own.adapter import SwardenEngine
 from swarden.harness.engines.own.config import on_host, suited
 from swarden.harness.engines.own.faults import FAULTS
@@ -129,6 +130,18 @@ def share_that_fails(mutant, load, scene, *, times=1):
 def test_most_rewinds_go_below_the_frontier():
     """Most runs fail with a bug by which sessions ignore the frontier."""
     assert share_that_fails("B63", REWINDING, partial(rewinds, REWINDING)) > 1 / 2
+
+
+@given(ops=outlasts(Shape(page_size=16, pools=[Pool("context", 400)], max_context_len=1024)))
+@steady
+def test_outlasting_requests_fill_a_pool_of_several_contexts(ops):
+    requests = [op for op in ops if isinstance(op, Submit)]
+    lengths = [len(expand(one.recipe)) for one in requests]
+    in_all = sum(lengths) + sum(one.max_new_tokens for one in requests)
+
+    assert len(requests) > 2
+    assert 6000 <= sum(lengths) <= 400 * 16 or sum(lengths) < 400 * 16 < in_all
+    assert max(length + one.max_new_tokens for length, one in zip(lengths, requests, strict=True)) < 1024
 
 
 def test_many_outlasting_requests_grow_into_pages_with_slow_backups():

@@ -41,7 +41,7 @@ def test_secrets_of_the_launch_line_are_masked():
     command = (
         "env HF_TOKEN=abc http_proxy=abc serve --api-key abc abc --auth-token=abc -H 'Authorization: abc' --port 8000"
     )
-    server = Server("http://127.0.0.1:1", f"{command} --max-num-batched-tokens 64 --tokenizer DIR")
+    server = Server("http://127.0.0.1:1", f"{command} pages=64 --max-num-batched-tokens 64 --tokenizer DIR")
 
     assert "abc" not in server.masked_restart
-    assert server.masked_restart.endswith(" --port 8000 --max-num-batched-tokens 64 --tokenizer DIR")
+    assert server.masked_restart.endswith(" --port 8000 pages=64 --max-num-batched-tokens 64 --tokenizer DIR")

@@ -5,19 +5,23 @@ import signal
 import subprocess
 import sys
 from contextlib import closing
+from unittest.mock import ANY
 
 import pytest
 
 from swarden.harness.core.errors import EngineGone, UsageError
 from swarden.harness.core.replay import Verdict, repeat
 from swarden.harness.engines.server import process
-from swarden.harness.engines.server.apis import api_of
-from swarden.harness.engines.server.client import Address, Call
-from swarden.harness.engines.server.process import Connection, Server, published
+from swarden.harness.engines.server.adapter import Judged, compared
+from swarden.harness.engines.server.apis import Wanted, api_of, read
+from swarden.harness.engines.server.client import Address, Call, Reply
+from swarden.harness.engines.server.config import ServerConfig
+from swarden.harness.engines.server.process import Connection, Server, decoder_of, published
+from tests.engine_under_test.model.checkpoints import write_checkpoint
 from tests.harness.servers.some_servers import ONE, free_port, log_at, mortal, our_server
 from tests.harness.some_processes import running, swarden, wait_until
 
-OPENAI = api_of("openai")
+OPENAI, VLLM = api_of("openai"), api_of("vllm")
 BODY = {"prompt": "ab", "max_tokens": 2}
 NEVER, BEHIND_LEARNING = 10_000, 9  # tokens of an answer
 
@@ -108,6 +112,31 @@ def test_server_that_never_answers_has_its_time_to_start(connection, monkeypatch
 
     with pytest.raises(EngineGone, match="after 1 s"):
         connection(shlex.join([sys.executable, "-c", f"{listen}; __import__('time').sleep(60)", "PORT"])).renew(OPENAI)
+
+
+def test_checkpoint_judges_a_server(connection, tmp_path):
+    write_checkpoint(tmp_path, "gemma3", vocab_size=97)
+    config = ServerConfig(max_context_len=256)
+    serve = decoder_of(tmp_path, config.max_context_len)
+    same = connection(serve.restart, port=serve.url.rpartition(":")[2])
+    same.renew(VLLM)
+    wanted = Wanted([5, 6, 7], 8)
+    [one] = same.answers(VLLM, config, [wanted])
+    told, _ = read(VLLM, one.reply)
+
+    with closing(Connection(Server(serve.url, reference=str(tmp_path)))) as judged:
+        cold = judged.judge(VLLM, config, wanted, [token.id for token in told])
+        wrong = judged.judge(VLLM, config, wanted, [token.id + 1 for token in told])
+
+    assert not isinstance(cold, Reply)
+    assert not isinstance(wrong, Reply)
+    assert compared(told, cold, 1e-3, is_greedy=True) == Judged(7, ANY, told[-1].id, told[-1].id)
+    assert wrong[0].best == told[0].id
+
+
+def test_reference_that_is_neither_a_server_nor_a_checkpoint_is_one_line(tmp_path):
+    with pytest.raises(UsageError, match=r"is neither http://HOST:PORT nor a folder with config\.json"):
+        Connection(Server("http://127.0.0.1:1", reference=str(tmp_path)))
 
 
 def test_server_that_cannot_be_started_again_is_gone(connection):
