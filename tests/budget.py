@@ -174,6 +174,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (30, "copies that write over what the cache has"),
         (20, "preemptions that free nothing at once"),
         (40, "synchronous loads that fail"),
+        (30, "the cached blocks that a waiting request can find, by the pool's map of hashes"),
     ],
     "harness/engines/vllm_cpu": [
         (520, "the worker of a release and tiny models behind the port, the KV in memory by tag, bugs of the worker"),
