@@ -330,6 +330,7 @@ OPTIONAL_PARTS = (
     "cached_blocks",
     "awaited",
     "delivered",
+    "cached_columns",
 )
 
 
@@ -380,6 +381,8 @@ class Snapshot:
     cached_blocks: tuple[CachedBlocks, ...] | None = None
     awaited: Mapping[int, tuple[Sequence[int], ...]] | None = None  # units whose KV arrives: by request, per component
     delivered: frozenset[int] | None = None  # requests whose KV was all sent; the other side has read each message
+    cached_columns: Mapping[int, tuple[Sequence[int], ...]] | None = None  # of an engine without nodes: by request, per
+    # component the unit of each page of its tokens that a request can find in the cache, 0 for none
     is_loading: bool = False  # a load that is not in `copy_jobs` is in progress, and requests may wait for it
     unreported: frozenset[str] = frozenset()
 
@@ -438,6 +441,7 @@ class Snapshot:
             self.cached_blocks,
             self.awaited,
             self.delivered,
+            self.cached_columns,
         )
         return _missing(tuple([part is None for part in parts]), self.unreported)
 

@@ -185,6 +185,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (30, "copies that write over what the cache has"),
         (20, "preemptions that free nothing at once"),
         (40, "synchronous loads that fail"),
+        (30, "the cached blocks that a waiting request can find, by the pool's map of hashes"),
     ],
     "harness/engines/vllm_cpu": [
         (520, "the worker of a release and tiny models behind the port, the KV in memory by tag, bugs of the worker"),
@@ -229,6 +230,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "tests/examples": [(440, "an engine with a prefix cache and its target in three levels, as the guide has them")],
     "tests/fakes": [(40, "messages of a link that were not read")],
     "tests/invariants": [
+        (20, "blocks that are found by hashes"),
         (40, "laws of servers"),
         (20, "passes that compute ended requests"),
         (40, "first passes that compute what is cached; laws that an adapter names"),

@@ -40,7 +40,8 @@ class System(Protocol):
     """One system under test: the driver applies ops to it and captures its state after each.
 
     `steps_without_forward` counts, since the last launch, the engine steps in which no pass was launched or completed
-    although there were live requests, no fault fired and the engine was not paused.  Pressure restarts the count.
+    although there were live requests, no fault fired and the engine was not paused.  Pressure restarts the count, as
+    does `heal`, which releases pressure.
     """
 
     reference: Reference
@@ -149,6 +150,7 @@ class EngineSystem:
         self._resume()
         for pool in self.port.pool_names:
             self.port.pressure(pool, 0)
+        self._idle_steps.restart()
 
     def clear(self) -> None:
         self._sessions.close_all()

@@ -1,14 +1,17 @@
 """The first pass of a request begins behind what the cache has of it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable
 
 from swarden.invariants.events import Launched
 from swarden.invariants.invariant import invariant
 from swarden.invariants.kinds import Place
 from swarden.invariants.prefixes import Columns, columns_of, longest_usable
+from swarden.invariants.reference import Expectation
 from swarden.invariants.transition import Transition, When
-from swarden.invariants.view import RequestView
+from swarden.invariants.view import RequestView, Snapshot
 from swarden.invariants.violation import Code, Evidence, found, request_ref
+
+ColumnsOf = Callable[[Snapshot, RequestView, Expectation], Columns]
 
 
 class FirstPassCode(Code):
@@ -26,17 +29,34 @@ def first_passes_skip_cached_prefixes(change: Transition) -> Evidence:
     At least its last token is computed.  Not for turns of sessions, and for requests that ask not
     to be cached.
     """
+    yield from _computed_again(change, _of_nodes)
+
+
+def has_blocks_of_one_size(change: Transition) -> bool:
+    """Nor drafts: a release may compute the last block of a hit again, for its drafter."""
+    sizes = {component.page_size for component in change.after.components}
+    return shares_prefixes_without_states(change) and len(sizes) == 1 and not change.after.limits.draft_len
+
+
+@invariant(When.STEP, needs=("cached_columns", "requests", "records"), on=(Launched,), given=has_blocks_of_one_size)
+def first_passes_skip_cached_blocks(change: Transition) -> Evidence:
+    """The first pass of a waiting request begins behind its longest usable prefix of blocks that stayed cached.
+
+    As `first_passes_skip_cached_prefixes`, of an engine that finds its blocks by hashes.
+    """
+    yield from _computed_again(change, _of_hashes)
+
+
+def _computed_again(change: Transition, columns_in: ColumnsOf) -> Evidence:
     before, page_size = change.before, change.after.limits.page_size
     for event in change.events_of(Launched):
         for request_id, start, _ in event.entries:
             request, expected = before.request_by_id.get(request_id), change.reference.expectations.get(request_id)
             if request is None or expected is None or expected.is_uncached or not _is_new(change, request):
                 continue
-            known = expected.tokens[: request.prompt_len + request.num_outputs]
-            most = (len(known) - 1) // page_size
-            usable = longest_usable(
-                before, [column[:most] for column in _kept_columns(change, expected.namespace, known)]
-            )
+            most = (request.prompt_len + request.num_outputs - 1) // page_size
+            was, now = (columns_in(state, request, expected) for state in (before, change.after))
+            usable = longest_usable(before, [column[:most] for column in _kept(was, now)])
             if start < usable.length:
                 yield found(
                     request_ref(request_id), FirstPassCode.CACHED_TOKENS_COMPUTED, start=start, usable=usable.length
@@ -49,9 +69,17 @@ def _is_new(change: Transition, request: RequestView) -> bool:
     return request.place == Place.WAITING and not (has_record or request.session or request.awaits)
 
 
-def _kept_columns(change: Transition, namespace: int, tokens: Sequence[int]) -> Columns:
-    """Per component the units of the cached pages of some tokens, 0 for one that was not cached all the step."""
-    was, now = (columns_of(state, namespace, tokens) for state in (change.before, change.after))
+def _of_nodes(state: Snapshot, request: RequestView, expected: Expectation) -> Columns:
+    return columns_of(state, expected.namespace, expected.tokens[: request.prompt_len + request.num_outputs])
+
+
+def _of_hashes(state: Snapshot, request: RequestView, _expected: Expectation) -> Columns:
+    columns = (state.cached_columns or {}).get(request.id, ((),) * len(state.components))
+    return [list(column) for column in columns]
+
+
+def _kept(was: Columns, now: Columns) -> Columns:
+    """Per component the units of cached pages, 0 for one that was not cached all the step."""
     return [
         [unit if later[place : place + 1] == [unit] else 0 for place, unit in enumerate(earlier)]
         for earlier, later in zip(was, now, strict=True)

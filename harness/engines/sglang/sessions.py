@@ -128,7 +128,8 @@ class SglangSessions(SessionPort):
             return number
         refused = self._requests.refused(request)
         is_long = len(tokens) >= self._requests.max_len - SPARE_TOKENS
-        if not is_long and start == len(history):
+        fits = not is_long and "exceeds the KV memory budget" not in (req.finished_reason or req.to_finish).message
+        if fits and start == len(history):
             self._notice(seen.TurnRefused(submission.session, refused))
         self._requests.reject(refused, submission, "too long" if is_long else "")
         return refused

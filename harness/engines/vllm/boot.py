@@ -60,6 +60,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "DeviceConfig": ("config:DeviceConfig",),
     "VllmConfig": ("config:VllmConfig",),
     "get_group_id": ("v1.core.kv_cache_utils:get_group_id",),
+    "make_block_hash_with_group_id": ("v1.core.kv_cache_utils:make_block_hash_with_group_id",),
     "get_block_hash": ("v1.core.kv_cache_utils:get_block_hash",),
     "maybe_convert_block_hash": ("v1.core.kv_cache_utils:maybe_convert_block_hash",),
     "EngineArgs": ("engine.arg_utils:EngineArgs",),

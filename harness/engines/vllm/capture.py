@@ -1,7 +1,7 @@
 """Snapshots of a vLLM engine core: facts from a walk over its tables, its free queue and its queues of requests."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import zip_longest
 from typing import Any, NamedTuple
@@ -36,6 +36,30 @@ class EventSources(NamedTuple):
     router: VllmRouter | None = None
 
 
+class FindableBlocks:
+    """The blocks in the pool's map of hashes for those of the requests that wait, or did at the last walk."""
+
+    def __init__(self, key_of: Callable[[Any, int], Any], built: BuiltCore, num_groups: int) -> None:
+        self._key_of, self._built, self._groups = key_of, built, range(num_groups)
+        self._waited = set[int]()
+
+    def of(self, requests: VllmRequests, place_of: Callable[[Any], Place]) -> dict[int, tuple[Sequence[int], ...]]:
+        """By request and group; none of requests that read no cached blocks."""
+        waiting = {number for number, one in requests.live.items() if place_of(one.req) == Place.WAITING}
+        wanted, self._waited = waiting | self._waited, waiting
+        reading = {number: requests.live[number].req for number in sorted(wanted) if number in requests.live}
+        return {
+            number: tuple([self._cached(req.block_hashes, group) for group in self._groups])
+            for number, req in reading.items()
+            if not req.skip_reading_prefix_cache
+        }
+
+    def _cached(self, hashes: Sequence[Any], group: int) -> Sequence[int]:
+        cached = self._built.pool.cached_block_hash_to_block
+        blocks = [cached.get_one_block(self._key_of(one, group)) for one in hashes]
+        return [0 if block is None else block.block_id for block in blocks]
+
+
 class VllmCapture:
     """Walks one engine core between two steps."""
 
@@ -44,6 +68,7 @@ class VllmCapture:
     ) -> None:
         self._config, self._built, self._runner, self._moves = config, built, runner, moves
         self._unreported, self._router = events
+        self._findable = FindableBlocks(runner.release.part("make_block_hash_with_group_id"), built, len(config.groups))
         self._groups = config.groups
         self._whole = [group.window for group in self._groups].index(None)
         self.components = tuple([ComponentView(POOL, *group) for group in self._groups])
@@ -87,6 +112,7 @@ class VllmCapture:
             ),
             is_paused=is_paused,
             cached_blocks=None if self._router is None else self._router.cached_blocks(),
+            cached_columns=self._findable.of(requests, self._place),
             is_loading=bool(self._runner.loads),
             unreported=self._unreported,
         )

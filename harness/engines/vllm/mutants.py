@@ -139,3 +139,12 @@ bug(
     broken="keep_end = session.num_tokens",
     caught_by=("slots_hold_their_prefix",),
 )
+
+bug(
+    "half-of-a-request-looked-up",
+    "no release has it: a look-up goes only through the first half of a request, so cached blocks are computed again",
+    at="vllm.v1.core.kv_cache_manager:KVCacheManager.get_computed_blocks",
+    healthy="max_cache_hit_length = request.num_tokens - 1",
+    broken="max_cache_hit_length = request.num_tokens // 2",
+    caught_by=("first_passes_skip_cached_blocks",),
+)

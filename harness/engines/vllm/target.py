@@ -48,7 +48,7 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
     }
     kept = ("role",)
     faults: Mapping[str, str] = FAULTS
-    contracts = frozenset({"completeness", "reclaiming", "running_requests"})
+    contracts = frozenset({"completeness", "first_passes", "reclaiming", "running_requests"})
     releases = VLLM
     load = boot
     config_type: type[VllmConfig] = VllmConfig

@@ -160,6 +160,14 @@ def test_excused_step_does_not_excuse_later_steps():
     assert system.steps_without_forward == 3
 
 
+def test_steps_under_pressure_are_not_counted_after_a_heal():
+    system = after(Pressure(pages=32), REQUEST, *[Step()] * 3)
+
+    system.heal()
+
+    assert system.steps_without_forward == 0
+
+
 def test_late_pass_is_excused_while_its_fault_fires():
     system = after(REQUEST, Step(), Inject(fault="forward.late", count=3), config=OVERLAP)
 

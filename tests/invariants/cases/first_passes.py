@@ -2,7 +2,11 @@
 
 from dataclasses import replace
 
-from swarden.invariants.contracts.first_passes import FirstPassCode, first_passes_skip_cached_prefixes
+from swarden.invariants.contracts.first_passes import (
+    FirstPassCode,
+    first_passes_skip_cached_blocks,
+    first_passes_skip_cached_prefixes,
+)
 from swarden.invariants.events import Launched
 from swarden.invariants.violation import found, request_ref
 from tests.invariants.builders import AFTER, BEFORE, HEALTHY, LIMITS, OTHER_PROMPT, broken, healthy, reference
@@ -29,6 +33,14 @@ def first_pass(start, *, num_more=4, uncached=False, nodes=AFTER.nodes, is_turn=
     )
 
 
+def first_pass_by_hashes(start, *, before=((7, 8), (3, 4)), after=((7, 8), (3, 4))):
+    """The first pass of r2 in an engine without nodes, with the cached pages of its prompt before and after."""
+    change = first_pass(start)
+    parts = (change.before, before), (change.after, after)
+    states = [replace(state, nodes=None, cached_columns={2: columns}) for state, columns in parts]
+    return replace(change, before=states[0], after=states[1])
+
+
 WITHOUT_N3 = tuple(node for node in AFTER.nodes or () if node.id != 3)
 
 
@@ -44,4 +56,8 @@ CASES = [
     healthy(first_passes_skip_cached_prefixes, first_pass(0, is_turn=True), "turn-of-a-session"),
     broken(first_passes_skip_cached_prefixes, "computes-all", first_pass(0), computed(0, 8)),
     broken(first_passes_skip_cached_prefixes, "computes-a-cached-page", first_pass(4), computed(4, 8)),
+    healthy(first_passes_skip_cached_blocks, first_pass_by_hashes(8)),
+    healthy(first_passes_skip_cached_blocks, first_pass_by_hashes(4, after=((7, 9), (3, 4))), "evicted"),
+    healthy(first_passes_skip_cached_blocks, first_pass_by_hashes(4, before=((7, 8), (5, 0))), "window-missing"),
+    broken(first_passes_skip_cached_blocks, "computes-cached-blocks", first_pass_by_hashes(0), computed(0, 8)),
 ]
