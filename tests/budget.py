@@ -161,6 +161,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "harness/engines/lmdeploy": [
         (840, "the PyTorch engine of lmdeploy behind the port, with loop and scheduler, without its workers"),
         (80, "bugs of the block managers, the trie, the checkpoints and the inputs of a pass"),
+        (60, "sleep and wakeup of lmdeploy as a pause"),
     ],
     "harness/engines/transformers": [
         (880, "the continuous batching of transformers behind the port, without its model"),
@@ -264,6 +265,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (40, "the diff of each fix is applied to its release"),
         (20, "the parts in the sources of releases are those of their import"),
         (120, "each part of transformers' continuous batching is driven"),
+        (120, "each part of lmdeploy's engine is driven"),
     ],
     "tests/harness": [
         (220, "servers over HTTP: ours in three APIs, planted bugs, servers that misbehave"),

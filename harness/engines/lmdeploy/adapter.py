@@ -1,6 +1,7 @@
 """A release of lmdeploy behind EnginePort: its PyTorch engine with loop and scheduler, but not its workers."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -32,7 +33,9 @@ CODE = EngineCode(
     ledgers=f"lmdeploy.{PAGING}.block_manager.base_block_manager",
     stand_ins=[f"{__package__}.model", f"{__package__}.core", tags.__name__, loops.__name__],
 )
-REPORTED = names_of([*OF_PASSES, *OF_OWNERS, *OF_CLIENTS, seen.Admitted, seen.Retracted, seen.CopiedIn])
+REPORTED = names_of(
+    [*OF_PASSES, *OF_OWNERS, *OF_CLIENTS, seen.Admitted, seen.Retracted, seen.CopiedIn, seen.Paused, seen.Resumed]
+)
 UNREPORTED = seen.ALL_EVENTS - REPORTED | names_of([seen.Proposed, seen.Verified])
 WAITING, ACTIVE = "WAITING", ("READY", "RUNNING")  # of the statuses of a request in the release
 
@@ -43,14 +46,15 @@ class LmdeployEngine(EnginePort):
     def __init__(self, release: LmdeployRelease, config: LmdeployConfig) -> None:
         self.log = EventLog(code=CODE)
         self.faults = FaultPlan(CLIENT_FAULTS, on_fire=lambda fault: self.log.notice(seen.Fired(fault)))
-        self.core = build(release, config, TagLayers(config, self._read), Hooks(self._launch, self._complete))
-        self._size = config.page_size
+        self.core = build(
+            release, config, TagLayers(config, self._read), Hooks(self._launch, self._complete, self._slept)
+        )
         self._requests = LmdeployRequests(release, self.core, self.log.notice)
         self._capture = LmdeployCapture(config, self.core, self._requests)
         self._passes = Passes[Entry]()
         self._running: Sequence[Any] = ()  # the requests of the pass that is being made
         self._owner: Owner | None = None  # for which the release works
-        self._steps = 0
+        self._steps, self._is_asleep, self._sleeps = 0, False, False
         self._follow()
         self._after = self._found()
 
@@ -70,7 +74,21 @@ class LmdeployEngine(EnginePort):
     def step(self) -> Sequence[Streamed]:
         self._steps += 1
         self.core.deliver()
+        while self._is_asleep and self._passes.in_flight:  # they have ended in vain
+            self._complete()
+        self._wake()
         return self._requests.streamed()
+
+    def pause(self) -> bool:
+        """As Engine.sleep: when the pass has ended whose output is awaited, all requests end, and the KV is lost."""
+        self._sleeps = True
+        self.core.loop.start(self.core.engine.sleep)
+        return True
+
+    def resume(self) -> None:
+        """As Engine.wakeup; an engine that does not sleep yet wakes up when it does."""
+        self._sleeps = False
+        self._wake()
 
     def clear(self) -> None:
         trie = self.core.scheduler.block_trie
@@ -82,8 +100,20 @@ class LmdeployEngine(EnginePort):
         self._after = sharing(self._after, self._found())
         return self._after
 
+    def _slept(self) -> None:
+        self._is_asleep = True
+        self.log.notice(seen.Paused())
+
+    def _wake(self) -> None:
+        if self._is_asleep and not self._sleeps:
+            self._is_asleep = False
+            self.log.notice(seen.Resumed())
+            self.core.wake()
+
     def _found(self) -> view.Snapshot:
-        return self._capture.capture(self._steps, self._passes.in_flight, UNREPORTED)
+        return replace(
+            self._capture.capture(self._steps, self._passes.in_flight, UNREPORTED), is_paused=self._is_asleep
+        )
 
     def _report(self, events: Iterable[NamedTuple]) -> None:
         for event in events:
@@ -156,12 +186,14 @@ class LmdeployEngine(EnginePort):
         one = self._passes.launch([self._entry(seq, start, start + count) for seq, start, count in positions])
         self.log.notice(one.launched())
         self._copy_in(payload["cache_inputs"])
+        size = self._capture.components[0].page_size
         for entry in one.entries:
             for index, units in enumerate(entry.units):
-                written = units if index else units[entry.start // self._size : -(-entry.end // self._size)]
+                written = units if index else units[entry.start // size : -(-entry.end // size)]
                 pool = self._capture.components[index].pool
-                written = tuple(written)
-                self.log.notice(seen.Written(one.launch, entry.request, pool, entry.start, entry.end, written, index))
+                self.log.notice(
+                    seen.Written(one.launch, entry.request, pool, entry.start, entry.end, tuple(written), index)
+                )
 
     def _launched_len(self, seq: Any) -> int:
         return self._capture.launched_len(seq.session_id, seq, self._passes.in_flight)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from swarden.harness.kit.clock import EngineClock
-from swarden.harness.kit.parts import BootedRelease, ReleaseParts, optional, quiet_import
+from swarden.harness.kit.parts import BootedRelease, Feature, ReleaseParts, optional, quiet_import
 from swarden.harness.kit.stand_ins import Silent, replace_triton
 
 PARTS: Mapping[str, tuple[str, ...]] = {
@@ -24,8 +24,15 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "build_strategy_factory": ("pytorch.strategies:build_strategy_factory",),
     "SpecAgent": ("pytorch.spec_decode.base:BaseSpecModelAgent",),
     "DistContext": ("pytorch.distributed:DistContext",),
+    "fill_logits_indices": ("pytorch.engine.inputs_maker:fill_logits_indices",),
     "restore_checkpoint": ("pytorch.engine.model_agent.agent:_restore_cache_checkpoint",),
     "save_checkpoint": ("pytorch.engine.model_agent.agent:_save_cache_checkpoint",),
+}
+FEATURES = {
+    "serves_prompts_alone": Feature(
+        "a request without new tokens gets none; before, it gets one",
+        lambda release: release.part("fill_logits_indices") is not None,
+    ),
 }
 ABSENT = {  # packages that need not be installed, with the reason
     "mmengine": "configurations of other tools are not read",
@@ -53,7 +60,7 @@ class LmdeployRelease(ReleaseParts):
     """The release of lmdeploy that is imported in this process."""
 
     def __init__(self, version: str) -> None:
-        super().__init__(version, "lmdeploy", PARTS, {})
+        super().__init__(version, "lmdeploy", PARTS, FEATURES)
 
 
 def _load(version: str, folders: Sequence[Path]) -> LmdeployRelease:

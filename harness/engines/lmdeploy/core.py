@@ -16,10 +16,11 @@ ANY_FOLDER = "/"  # in the place of a model's
 
 
 class Hooks(NamedTuple):
-    """What an executor calls: with the inputs of a pass that it gets, and when it has computed the oldest one."""
+    """What an executor calls: with the inputs of a pass, when it has computed the oldest one, and when it sleeps."""
 
     launched: Callable[[Any], None]
     completed: Callable[[], None]
+    slept: Callable[[], None]
 
 
 class Core(NamedTuple):
@@ -49,6 +50,10 @@ class Core(NamedTuple):
         if is_awaited := gate is not None and not gate.done():
             gate.set_result(None)
         self.run(0.01 if is_awaited else 0.1)  # clients are woken one after the other; an idle loop waits for 0.1 s
+
+    def wake(self) -> None:
+        self.loop.call_soon(self.engine.wakeup)
+        self.run()
 
     def run(self, seconds: float = 0.0) -> None:
         """Let the coroutines of the engine run; raises what ends its loop."""
@@ -165,6 +170,16 @@ def _executor_class(release: LmdeployRelease) -> Any:
         def stop(self) -> None: ...
 
         def release(self) -> None: ...
+
+        async def sleep(self, level: int = 1) -> None:  # the name in the releases
+            """The device ends its passes, whose outputs are dropped, and gives up its memory."""
+            self.queue.clear()
+            self.agent.reset_runtime_state()
+            self.agent.model.clear()
+            self.hooks.slept()
+
+        def wakeup(self, tags: Any = None) -> None:
+            """The memory is there again, without its content."""
 
         async def forward_async(self, inputs: Any) -> None:
             self.hooks.launched(inputs)

@@ -78,7 +78,7 @@ bug(
     "row-of-another-request",
     "a decode keeps the first rows of the batch instead of those of the requests that go on",
     at=f"{MAKER}.create_model_inputs_delta",
-    healthy="indices_cpu = np.arange(0, batch_size)[valid_mask]",
-    broken="indices_cpu = np.arange(0, valid_mask.sum())",
-    caught_by=("reads_cover_the_window", "slots_hold_their_prefix"),
+    healthy="indice_cpu=indices_cpu,",
+    broken="indice_cpu=np.arange(len(valid_seqs)),",
+    caught_by=("outputs_end_as_asked", "slots_hold_their_prefix"),
 )

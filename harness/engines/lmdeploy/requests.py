@@ -22,7 +22,8 @@ MOST_NAMESPACES = 1 << 11
 class LmdeployRequest(ClientRequest):
     """A request that has not ended: `req` is its instance of the engine.
 
-    `run` counts how often it has stopped running, and it `has_kv` since it was admitted.
+    The engine lowers `max_new_tokens` to what its cache holds.  `run` counts how often the request has stopped running,
+    and it `has_kv` since it was admitted.
     """
 
     prompt_len: int = 0
@@ -43,6 +44,7 @@ class LmdeployRequests(Clients[LmdeployRequest]):
     def __init__(self, release: LmdeployRelease, core: Core, notice: Callable[[NamedTuple], None]) -> None:
         super().__init__(notice)
         self._release, self._core = release, core
+        self._least = 0 if release.has("serves_prompts_alone") else 1  # new tokens
         self._status, self._longest = release.part("ResponseType"), core.engine.engine_config.session_len
 
     def submit(self, submission: Submission) -> int:
@@ -53,7 +55,8 @@ class LmdeployRequests(Clients[LmdeployRequest]):
             return number
         tokens[0] += TOKEN_SPAN * submission.namespace
         request = LmdeployRequest(number, self._release.part("EngineInstance")(self._core.engine), submission.namespace)
-        request.prompt_len, request.max_new_tokens = len(tokens), submission.max_new_tokens
+        limit = min(submission.max_new_tokens, self._core.engine.max_session_len - len(tokens))
+        request.prompt_len, request.max_new_tokens = len(tokens), max(self._least, limit)
         request.stop = frozenset(submission.stop)
         self._core.loop.start(partial(self._serve, self.add(request), tokens, submission))
         return number
@@ -132,7 +135,7 @@ class LmdeployRequests(Clients[LmdeployRequest]):
             namespace=request.namespace,
             prompt_len=request.prompt_len,
             num_outputs=request.num_streamed,
-            max_new_tokens=request.max_new_tokens if seq is None else seq.sampling_param.max_new_tokens,
+            max_new_tokens=request.max_new_tokens,
         )
 
     def _place(self, request: LmdeployRequest, seq: Any) -> Place:

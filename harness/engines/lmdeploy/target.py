@@ -6,7 +6,7 @@ from typing import Any
 
 from swarden.harness.core.errors import InvalidConfig, UsageError
 from swarden.harness.core.faults import CLIENT_FAULTS
-from swarden.harness.core.ops import Abort, Drain, Heal, Inject, Step, Submit
+from swarden.harness.core.ops import Abort, Drain, Heal, Inject, Pause, Resume, Step, Submit
 from swarden.harness.core.port import EnginePort
 from swarden.harness.core.releases import Releases, parsed
 from swarden.harness.core.target import ENGINE, Draw, MachineSpec, Shape
@@ -17,6 +17,7 @@ from swarden.harness.engines.lmdeploy.mutants import MUTANTS
 from swarden.harness.kit.released import ReleasedTarget
 
 OLDEST = "0.16.0"
+OPS = (Submit, Abort, Step, Pause, Resume, Inject, Heal, Drain)
 LMDEPLOY = Releases(
     package="lmdeploy",
     root=Path(".swarden/engines/lmdeploy"),
@@ -35,7 +36,7 @@ class LmdeployTarget(ReleasedTarget[LmdeployRelease]):
 
     name = "lmdeploy"
     code = CODE
-    machines: Mapping[str, MachineSpec] = {ENGINE: MachineSpec((Submit, Abort, Step, Inject, Heal, Drain), batches=3)}
+    machines: Mapping[str, MachineSpec] = {ENGINE: MachineSpec(OPS, batches=3)}
     faults = CLIENT_FAULTS
     releases = LMDEPLOY
     load = boot
