@@ -50,7 +50,7 @@ test: lint
 # The tests of other engines' targets. They need releases of these engines, which are installed in .swarden/engines.
 test-engines: export OMP_NUM_THREADS = 1
 test-engines: $(TOOLS)
-	$(BIN)/swarden engines install sglang==0.5.12.post1 sglang==0.5.23 transformers==5.19.0 transformers==5.24.0 vllm==0.20.2 vllm==0.33.0
+	$(BIN)/swarden engines install lmdeploy==0.16.0 lmdeploy==0.18.0 sglang==0.5.12.post1 sglang==0.5.23 transformers==5.19.0 transformers==5.24.0 vllm==0.20.2 vllm==0.33.0
 	$(BIN)/pytest tests/engines
 
 # A real vLLM on the CPU, below `swarden attach` and behind the port.

@@ -10,6 +10,7 @@ from swarden.invariants.events import (
     LOAD_KIND,
     REQUEST_KIND,
     SESSION_KIND,
+    TREE,
     TREE_KIND,
     Completed,
     CopiedIn,
@@ -42,7 +43,7 @@ def misplaced_units(before: Snapshot, events: Sequence[NamedTuple], after: Snaps
     """
     owners = {pool.name: dict(pool.owner_of) for pool in before.pools}
     taken: set[tuple[str, int]] = set()
-    fences = Fences(before, events, after)
+    fences, is_shared_early = Fences(before, events, after), after.limits.shares_uncomputed
     found: list[Misplaced] = []
     for event in events:
         if type(event) not in MOVES:
@@ -52,7 +53,7 @@ def misplaced_units(before: Snapshot, events: Sequence[NamedTuple], after: Snaps
                 expected = (REQUEST_KIND, event.request_id)
                 for unit in event.pages:
                     owner = owner_of.get(unit)
-                    is_kept = owner == expected or fences.covers(event, unit)
+                    is_kept = owner == expected or fences.covers(event, unit) or (owner == TREE and is_shared_early)
                     if not is_kept and owner not in _later_owners(event, before, after):
                         found.append(Misplaced(event, unit, owner))
         elif type(event) is Taken:

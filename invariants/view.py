@@ -89,6 +89,11 @@ class PoolView:
         return sum([len(holding.units) for holding in self.holdings if holding.cached])
 
     @Derived
+    def cached(self) -> list[int]:
+        """The units of the tree."""
+        return list(chain.from_iterable([holding.units for holding in self.holdings if holding.cached]))
+
+    @Derived
     def num_absent(self) -> int:
         return sum([len(holding.units) for holding in self.holdings if holding.owner == ABSENT])
 

@@ -21,6 +21,7 @@ LINES: Mapping[str, int] = {
     "harness/commands": 2_340,
     "harness/core": 2_480,
     "harness/engines/demo": 0,
+    "harness/engines/lmdeploy": 0,
     "harness/engines/own": 1_240,
     "harness/engines/own/content": 360,
     "harness/engines/own/mutants": 2_100,
@@ -118,6 +119,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "the calls that a release gets, for a program that makes the same ones"),
         (20, "the symptoms that such a program shows"),
         (360, "what an adapter reads of a release, and what another release has otherwise, from the sources"),
+        (40, "an event loop of asyncio with its own time, for engines that are coroutines"),
     ],
     "src": [
         (100, "swarden.kit, the public names for targets"),
@@ -165,6 +167,11 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (10, "a tiny model on a GPU"),
         (80, "KV events as a router reads them"),
         (60, "the pages that a transfer awaits, and the messages of a pair that were read"),
+    ],
+    "harness/engines/lmdeploy": [
+        (840, "the PyTorch engine of lmdeploy behind the port, with loop and scheduler, without its workers"),
+        (80, "bugs of the block managers, the trie, the checkpoints and the inputs of a pass"),
+        (60, "sleep and wakeup of lmdeploy as a pause"),
     ],
     "harness/engines/transformers": [
         (880, "the continuous batching of transformers behind the port, without its model"),
@@ -249,6 +256,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "memory that moves between groups of layers, rings, requests that wait with their KV"),
     ],
     "tests": [
+        (20, "findings of servers and of lmdeploy have documents"),
         (20, "the outbox has the client of a server where no program shows a bug"),
         (40, "the documents of known bugs are those of their files"),
         (140, "the stories and the picture in the documents are what is printed; a build as it is published"),
@@ -273,6 +281,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (40, "the diff of each fix is applied to its release"),
         (20, "the parts in the sources of releases are those of their import"),
         (120, "each part of transformers' continuous batching is driven"),
+        (120, "each part of lmdeploy's engine is driven"),
     ],
     "tests/harness": [
         (20, "streaming input of vLLM"),

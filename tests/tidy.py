@@ -58,6 +58,9 @@ MAY_IMPORT = {
     "harness/engines/demo": ("harness.engines.demo", "kit"),  # as the package of a user
     "tests/examples/cacheserve": ("tests.examples.cacheserve", "kit"),
     "harness/kit": ("harness.core", "harness.kit", "invariants", "msgspec"),
+    "harness/engines/lmdeploy": (
+        *("harness.core", "harness.kit", "harness.engines.lmdeploy", "invariants", "msgspec"),
+    ),
     "harness/engines/sglang": (
         *("harness.core", "harness.search", "harness.strict", "harness.kit", "harness.engines.sglang"),
         *("invariants", "hypothesis", "msgspec"),

@@ -1,4 +1,4 @@
-"""The calls that a release gets from outside, recorded for a program that makes the same ones."""
+"""Calls within a release that a target follows, and those from outside, recorded for a program that makes the same."""
 
 from collections.abc import Callable
 from functools import partial
@@ -37,3 +37,9 @@ class Calls:
             return original(*args, **kwargs)
         finally:
             self._depth -= 1
+
+
+def record_calls(owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
+    """Replace a method of an object by `wrapper`, which gets the method and its arguments."""
+    original = getattr(owner, name)
+    setattr(owner, name, lambda *args, **kwargs: wrapper(original, *args, **kwargs))

@@ -5,7 +5,7 @@ from pathlib import Path
 from swarden.invariants.catalog import ALL
 from tests.engines.some_laws import applicable
 
-ENGINES = ("swarden", "sglang==0.5.23", "vllm==0.33.0", "transformers==5.24.0")
+ENGINES = ("swarden", "sglang==0.5.23", "vllm==0.33.0", "transformers==5.24.0", "lmdeploy==0.18.0")
 PAGE = Path(__file__).parents[2] / "docs/engines.md"
 
 

@@ -10,6 +10,7 @@ import pytest
 from swarden.harness.commands.repro import check_not_private, find
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.known_bug import PRIVATE
+from tests.engines.lmdeploy.conftest import RELEASES as LMDEPLOY_RELEASES
 from tests.engines.sglang.conftest import RELEASES as SGLANG_RELEASES
 from tests.engines.some_findings import failures_with_large_pools, laws_with, misfits, misplaced, op_logs_of, plant_all
 from tests.engines.some_laws import law_of
@@ -17,7 +18,12 @@ from tests.engines.transformers.conftest import RELEASES as TRANSFORMERS_RELEASE
 from tests.engines.vllm.conftest import RELEASES as VLLM_RELEASES
 from tests.pages import ROOT, own_bugs
 
-RELEASES = {"sglang": SGLANG_RELEASES, "transformers": TRANSFORMERS_RELEASES, "vllm": VLLM_RELEASES}
+RELEASES = {
+    "lmdeploy": LMDEPLOY_RELEASES,
+    "sglang": SGLANG_RELEASES,
+    "transformers": TRANSFORMERS_RELEASES,
+    "vllm": VLLM_RELEASES,
+}
 ON = [(name, release) for name, releases in RELEASES.items() for release in releases]
 of_each_release = pytest.mark.parametrize("engine", [f"{name}=={release}" for name, release in ON])
 of_each_op_log = pytest.mark.parametrize(

@@ -12,11 +12,12 @@ from swarden.harness.core.port import EnginePort, Streamed, Submission
 from swarden.harness.engines.transformers.boot import TransformersRelease
 from swarden.harness.engines.transformers.capture import TransformersCapture
 from swarden.harness.engines.transformers.config import TransformersConfig
-from swarden.harness.engines.transformers.core import build, number_of, record_calls
+from swarden.harness.engines.transformers.core import build, number_of
 from swarden.harness.engines.transformers.model import TagLayers
 from swarden.harness.engines.transformers.passes import Entry
 from swarden.harness.engines.transformers.requests import TransformersRequests
 from swarden.harness.kit import tags
+from swarden.harness.kit.calls import record_calls
 from swarden.harness.kit.passes import Pass, Passes
 from swarden.harness.kit.reported import OF_CLIENTS, OF_OWNERS, OF_PASSES, names_of
 from swarden.harness.kit.tags import ReadTags

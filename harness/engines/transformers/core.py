@@ -1,6 +1,6 @@
 """The parts of a release that serve requests: its manager, batch processor, scheduler and cache, without its thread."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from swarden.harness.engines.transformers.boot import TransformersRelease
@@ -63,9 +63,3 @@ def build(release: TransformersRelease, config: TransformersConfig, model: Any) 
     manager.current_batch = 0
     cache = processor.cache
     return Core(manager, processor, processor.scheduler, cache, list(cache.cache_allocators.values()))
-
-
-def record_calls(owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
-    """Replace a method of an object by `wrapper`, which gets the method and its arguments."""
-    original = getattr(owner, name)
-    setattr(owner, name, lambda *args, **kwargs: wrapper(original, *args, **kwargs))

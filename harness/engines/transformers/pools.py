@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from swarden.harness.engines.transformers.core import record_calls
+from swarden.harness.kit.calls import record_calls
 from swarden.harness.kit.owners import Owners, UnitFacts, pool_view
 from swarden.invariants.events import ABSENT, GROUP_KIND, REQUEST_KIND, TREE, Owner
 from swarden.invariants.view import FREE, Holding, PoolView

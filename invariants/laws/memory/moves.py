@@ -90,7 +90,8 @@ def refused_takes_change_nothing(change: Transition) -> Evidence:
 def writes_go_to_private_units(change: Transition) -> Evidence:
     """A pass writes only to units that its request owns, or that are fenced for this pass or a later one.
 
-    The units of a turn may belong to its session, or to another turn of the session, when its pass writes.
+    If pages are shared before they are computed, all requests that share one write it, with the same KV.  The units
+    of a turn may belong to its session, or to another turn of the session, when its pass writes.
     """
     for event, unit, owner in change.misplaced:
         if isinstance(event, Written):

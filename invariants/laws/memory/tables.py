@@ -149,6 +149,7 @@ def unit_stands_in_one_table_place(change: Transition) -> Evidence:
 
     If two groups of layers, or two page indices, use the same block, it holds the KV of only one of them.
     Shared pages before the window are not checked: they may have been evicted and cached again in another place.
+    If pages are shared before they are computed, the pages of the tree are not private, wherever they are.
     """
     after = change.after
     columns: dict[str, list[Column]] = {component.pool: [] for component in after.components}
@@ -160,12 +161,16 @@ def unit_stands_in_one_table_place(change: Transition) -> Evidence:
                 needed = min(first_needed_page(next_position(record), component.window, size), shared)
             columns[component.pool].append(Column(record.owner, index, shared, needed, units[needed:]))
     for pool, of_pool in columns.items():
-        if not _are_apart(of_pool):
-            yield from _collisions(after.pool(pool), of_pool)
+        of_tree = frozenset(after.pool(pool).cached if after.limits.shares_uncomputed else ())
+        if not _are_apart(of_pool, of_tree):
+            yield from _collisions(after.pool(pool), of_pool, of_tree)
 
 
-def _are_apart(columns: Sequence[Column]) -> bool:
-    """Has each unit one component and one page index, and is it in the private part of one column at most?"""
+def _are_apart(columns: Sequence[Column], of_tree: frozenset[int]) -> bool:
+    """Has each unit one component and one page index, and is it in the private part of one column at most?
+
+    No unit in `of_tree` is private.
+    """
     units = set(chain.from_iterable([column.units for column in columns]))
     places = set(chain.from_iterable([zip(repeat(one.component), one.units, count(one.first)) for one in columns]))
     private = list(chain.from_iterable([one.units[max(0, one.num_shared - one.first) :] for one in columns]))
@@ -173,16 +178,18 @@ def _are_apart(columns: Sequence[Column]) -> bool:
         units.remove(0)
         places = {place for place in places if place[1]}
         private = list(filter(None, private))
+    if of_tree:
+        private = [unit for unit in private if unit not in of_tree]
     return len(places) == len(units) and len(private) == len(set(private))
 
 
-def _collisions(pool: PoolView, columns: Sequence[Column]) -> Evidence:
+def _collisions(pool: PoolView, columns: Sequence[Column], of_tree: frozenset[int]) -> Evidence:
     named: dict[int, tuple[Column, int]] = {}
     for column in columns:
         for index, unit in enumerate(column.units, start=column.first):
             if unit not in named:
                 named[unit] = column, index
-            elif unit and (code := _collision(named[unit], (column, index))):
+            elif unit and (code := _collision(named[unit], (column, index), is_cached=unit in of_tree)):
                 other, place = named[unit]
                 yield found(
                     unit_ref(pool, unit),
@@ -193,14 +200,14 @@ def _collisions(pool: PoolView, columns: Sequence[Column]) -> Evidence:
                 )
 
 
-def _collision(one: tuple[Column, int], other: tuple[Column, int]) -> TableCode | None:
+def _collision(one: tuple[Column, int], other: tuple[Column, int], *, is_cached: bool) -> TableCode | None:
     """The violation of two places of one unit; None if it may be in both, as a shared page."""
     if one[0].component != other[0].component:
         return TableCode.IN_TWO_COMPONENTS
     if one[1] != other[1]:
         return TableCode.IN_TWO_PLACES
     is_shared = any(index < column.num_shared for column, index in (one, other))
-    return None if is_shared else TableCode.PRIVATE_OF_TWO
+    return None if is_shared or is_cached else TableCode.PRIVATE_OF_TWO
 
 
 def _path_units(path: Sequence[NodeView], component: int) -> list[int]:

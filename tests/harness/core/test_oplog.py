@@ -134,7 +134,7 @@ BROKEN_HEADERS = [
         "engine that is not installed",
         HEADER.replace("swarden", "toy"),
         ":1: the header: engine 'toy' is not installed; install its package; "
-        "installed are demo, server, sglang, swarden, transformers, vllm, vllm-cpu",
+        "installed are demo, lmdeploy, server, sglang, swarden, transformers, vllm, vllm-cpu",
     ),
     (
         "unknown machine",

@@ -1,0 +1,149 @@
+"""The requests of clients: a coroutine of each, on the release's own instance of the engine."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+from swarden.harness.core.port import Submission
+from swarden.harness.engines.lmdeploy.boot import LmdeployRelease
+from swarden.harness.engines.lmdeploy.core import Core
+from swarden.harness.engines.lmdeploy.model import TOKEN_SPAN
+from swarden.harness.engines.lmdeploy.passes import Entry
+from swarden.harness.kit.clients import ClientRequest, Clients
+from swarden.invariants.events import Admitted, FinishReason, Retracted
+from swarden.invariants.kinds import Place
+from swarden.invariants.view import RequestView
+
+MOST_NAMESPACES = 1 << 11
+
+
+@dataclass
+class LmdeployRequest(ClientRequest):
+    """A request that has not ended: `req` is its instance of the engine.
+
+    The engine lowers `max_new_tokens` to what its cache holds.  `run` counts how often the request has stopped running,
+    and it `has_kv` since it was admitted.
+    """
+
+    prompt_len: int = 0
+    max_new_tokens: int = 0
+    stop: Collection[int] = ()
+    run: int = 0
+    has_kv: bool = False
+    cached_len: int = 0
+    num_retractions: int = 0
+
+
+class LmdeployRequests(Clients[LmdeployRequest]):
+    """The unfinished requests; a request is a session of its own, with its number.
+
+    As the server, a prompt that fills the context and a request without new tokens are rejected.
+    """
+
+    def __init__(self, release: LmdeployRelease, core: Core, notice: Callable[[NamedTuple], None]) -> None:
+        super().__init__(notice)
+        self._release, self._core = release, core
+        self._least = 0 if release.has("serves_prompts_alone") else 1  # new tokens
+        self._status, self._longest = release.part("ResponseType"), core.engine.engine_config.session_len
+
+    def submit(self, submission: Submission) -> int:
+        number, tokens = self.next_id(), list(submission.tokens)
+        is_known = all(token < TOKEN_SPAN for token in tokens) and submission.namespace < MOST_NAMESPACES
+        if not 0 < len(tokens) < self._longest or submission.max_new_tokens < 1 or not is_known:
+            self.reject(number, submission)
+            return number
+        tokens[0] += TOKEN_SPAN * submission.namespace
+        request = LmdeployRequest(number, self._release.part("EngineInstance")(self._core.engine), submission.namespace)
+        limit = min(submission.max_new_tokens, self._core.engine.max_session_len - len(tokens))
+        request.prompt_len, request.max_new_tokens = len(tokens), max(self._least, limit)
+        request.stop = frozenset(submission.stop)
+        self._core.loop.start(partial(self._serve, self.add(request), tokens, submission))
+        return number
+
+    async def _serve(self, request: LmdeployRequest, tokens: list[int], submission: Submission) -> None:
+        """The client of one request; the answer with its end comes when its session has ended, too."""
+        settings = self._release.part("GenerationConfig")(
+            max_new_tokens=submission.max_new_tokens, stop_token_ids=list(submission.stop), top_k=1, random_seed=0
+        )
+        reason, last = FinishReason.ABORT, 0
+        async for output in request.req.async_stream_infer(request.id, tokens, gen_config=settings):
+            new = output.token_ids
+            request.num_streamed += len(new)
+            last = new[-1] if new else last
+            if output.status == self._status.INPUT_LENGTH_ERROR:
+                del self.live[request.id]
+                self.reject(request.id, submission)
+                return
+            if output.status == self._status.FINISH:
+                is_stopped = request.num_streamed > 0 and last in request.stop
+                reason = FinishReason.STOP if is_stopped else FinishReason.LENGTH
+            elif output.status not in (self._status.SUCCESS, self._status.CANCEL):
+                reason = FinishReason.FORWARD_FAILED
+            self._answer(request, new)
+        self.finish(request, reason)
+        self._answer(request, ())
+
+    def _answer(self, request: LmdeployRequest, new: Sequence[int]) -> None:
+        self.answer(request, new, cached_len=request.cached_len, num_retractions=request.num_retractions)
+
+    def abort(self, number: int) -> None:
+        """The client of a request stops it; its answer comes from the release."""
+        if (request := self.live.get(number)) is not None:
+            self._core.loop.start(partial(request.req.async_cancel, number))
+
+    @property
+    def seqs(self) -> dict[int, Any]:
+        """The release's objects for the requests, by number."""
+        sessions = self._core.scheduler.sessions.items()
+        return {number: seq for number, session in sessions for seq in session.sequences.values()}
+
+    def admit(self, number: int, start: int) -> None:
+        """A waiting request is part of the next pass, and continues after [0, start)."""
+        if (request := self.live.get(number)) is not None:
+            if not request.has_kv:
+                request.has_kv, request.cached_len = True, start
+            self._notice(Admitted(number, start, start, (), ()))
+
+    def stop_running(self, number: int) -> None:
+        """Results of passes in flight are not used from now on."""
+        if (request := self.live.get(number)) is not None:
+            request.run += 1
+
+    def retract(self, number: int) -> None:
+        """A waiting request has released what it kept."""
+        request = self.live.get(number)
+        if request is not None and request.has_kv:
+            request.has_kv = False
+            request.num_retractions += 1
+            self._notice(Retracted(number, request.num_streamed, ()))
+
+    def counts(self, entry: Entry) -> bool:
+        """Will the result of a pass in flight for this entry be used?"""
+        request = self.live.get(entry.request)
+        return request is not None and request.run == entry.run
+
+    def views(self) -> tuple[RequestView, ...]:
+        """The requests in a snapshot, each where the queues of the release have it."""
+        seqs = self.seqs
+        return tuple([self._view(request, seqs.get(request.id)) for request in self.live.values()])
+
+    def _view(self, request: LmdeployRequest, seq: Any) -> RequestView:
+        return RequestView(
+            id=request.id,
+            place=self._place(request, seq),
+            namespace=request.namespace,
+            prompt_len=request.prompt_len,
+            num_outputs=request.num_streamed,
+            max_new_tokens=request.max_new_tokens,
+        )
+
+    def _place(self, request: LmdeployRequest, seq: Any) -> Place:
+        if seq is None:
+            return Place.WAITING if not request.num_streamed else Place.LOST
+        maker = self._core.inputs_maker
+        if seq.status.name == "WAITING":
+            return Place.SWAPPED if seq.num_blocks or seq.logical_state >= 0 else Place.WAITING
+        if seq.status.name in ("READY", "RUNNING"):
+            return Place.CHUNKED if maker.long_context_chunker.seq is seq else Place.RUNNING
+        return Place.LOST

@@ -1,0 +1,58 @@
+"""An event loop of asyncio whose time passes only when its owner says so, for engines that are coroutines."""
+
+import asyncio
+import asyncio.events
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, cast
+
+
+class OwnTimeLoop(asyncio.BaseEventLoop):
+    """Runs what is ready, in order, without threads, files or sleep.  `now_s` is its time, from 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_s = 0.0
+        self._selector = self  # its select() is called for events of files
+        self.set_exception_handler(lambda *_: None)
+        self._started: set[asyncio.Task[Any]] = set()
+
+    def __del__(self, *_: Any) -> None:
+        """It has nothing to close."""
+
+    def time(self) -> float:
+        return self.now_s
+
+    def select(self, timeout: float | None) -> Sequence[Any]:  # the name in asyncio
+        return ()
+
+    def _process_events(self, event_list: Sequence[Any]) -> None:
+        """There are none."""
+
+    def start(self, function: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        """Let a coroutine run from the next run on; what it raises is raised by `run_for`."""
+        self.call_soon(lambda: self._started.add(self.create_task(function())))
+
+    def run_for(self, seconds: float) -> None:
+        """Run until nothing is ready; timers of the next seconds count as ready, at their times."""
+        until, loop = self.now_s + seconds, cast("Any", self)  # parts of the base class that it does not show
+        before, hooks = asyncio.events._get_running_loop(), sys.get_asyncgen_hooks()
+        asyncio.events._set_running_loop(self)
+        sys.set_asyncgen_hooks(finalizer=lambda _: None)  # a generator that is given up with its engine is not closed
+        try:
+            while loop._ready or self._next_timer_s <= until:
+                if not loop._ready:
+                    self.now_s = max(self.now_s, self._next_timer_s)
+                loop._run_once()
+        finally:
+            asyncio.events._set_running_loop(before)
+            sys.set_asyncgen_hooks(*hooks)
+        self.now_s = until
+        for task in [task for task in self._started if task.done()]:
+            self._started.remove(task)
+            task.result()
+
+    @property
+    def _next_timer_s(self) -> float:
+        timers = cast("Any", self)._scheduled
+        return min([timer.when() for timer in timers if not timer.cancelled()], default=float("inf"))
