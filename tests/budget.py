@@ -260,6 +260,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (120, "each part of transformers' continuous batching is driven"),
     ],
     "tests/harness": [
+        (80, "definitions in each kind of block; what a backtest and the page of a release must not count"),
         (220, "servers over HTTP: ours in three APIs, planted bugs, servers that misbehave"),
         (30, "crashes that are met while a finding is settled; late chunks; journals of earlier builds"),
         (30, "requests with several sequences"),

@@ -5,6 +5,7 @@ import hashlib
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import chain
@@ -156,9 +157,7 @@ def _bound(tree: ast.Module) -> frozenset[str]:
 def defined(module: str, body: Iterable[ast.stmt], owner: str = "") -> Iterator[Definition]:
     """What these statements define; `owner` is the class around them, with a dot behind it."""
     for node in body:
-        if isinstance(node, ast.If | ast.Try):
-            yield from defined(module, [*node.body, *node.orelse, *getattr(node, "finalbody", ())], owner)
-        elif isinstance(node, ast.ClassDef):
+        if isinstance(node, ast.ClassDef):
             bases = ", ".join(map(ast.unparse, node.bases))
             yield Definition(module, f"{owner}{node.name}", CLASS, f"({bases})" if bases else "", node.lineno)
             yield from defined(module, node.body, f"{owner}{node.name}.")
@@ -171,6 +170,17 @@ def defined(module: str, body: Iterable[ast.stmt], owner: str = "") -> Iterator[
             for target in targets:
                 if isinstance(target, ast.Name):
                     yield Definition(module, f"{owner}{target.id}", ATTRIBUTE, "", node.lineno)
+        else:
+            yield from defined(module, _within(node), owner)
+
+
+def _within(node: ast.stmt) -> Iterator[ast.stmt]:
+    """The statements in the blocks of a compound statement, such as `if`, `try`, `with`, `for` and `match`."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt):
+            yield child
+        elif isinstance(child, ast.ExceptHandler | ast.match_case):
+            yield from child.body
 
 
 def _set_on_self(module: str, function: Function, owner: str) -> Iterator[Definition]:
@@ -181,7 +191,7 @@ def _set_on_self(module: str, function: Function, owner: str) -> Iterator[Defini
 
 
 def _signature(function: Function) -> str:
-    arguments = function.args
+    arguments = deepcopy(function.args)
     for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
         one.annotation = None
     return f"({ast.unparse(arguments)})"
