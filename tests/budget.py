@@ -71,6 +71,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (40, "swarden check: what a target lacks, gets wrong, and would gain"),
         (120, "swarden engines check: a release beside an older one"),
         (140, "swarden backtest"),
+        (60, "a backtest replays with the defaults of the older release"),
         (200, "swarden engines try: the page of a new release"),
     ],
     "harness/engines/server": [
@@ -117,6 +118,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "swarden.fuzz and swarden.replay"),
     ],
     "harness/search": [
+        (100, "a backtest counts each cost once, and no fix where a default, a known bug or the adapter explains it"),
         (40, "the rate of a failure that is not in each run of its log"),
         (10, "crashes that are met while a finding is settled"),
         (30, "options of requests; lists of single ops"),
@@ -260,7 +262,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (120, "each part of transformers' continuous batching is driven"),
     ],
     "tests/harness": [
-        (80, "definitions in each kind of block; what a backtest and the page of a release must not count"),
+        (160, "definitions in each kind of block; what a backtest and the page of a release must not count"),
         (220, "servers over HTTP: ours in three APIs, planted bugs, servers that misbehave"),
         (30, "crashes that are met while a finding is settled; late chunks; journals of earlier builds"),
         (30, "requests with several sequences"),

@@ -5,6 +5,7 @@ import hashlib
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -80,6 +81,19 @@ class Definitions:
             if one.kind == CLASS:
                 bases[one.name] |= {base.rpartition(".")[2] for base in re.split(r"[(), ]+|\[.*?\]", one.form)} - {""}
         return {name: sorted(_closure(name, bases) - {name}) for name in bases}
+
+    @cached_property
+    def defaults(self) -> Mapping[str, Mapping[str, object]]:
+        """By class, the fields whose default is a literal, with that."""
+        found: dict[str, dict[str, object]] = defaultdict(dict)
+        nodes = chain.from_iterable(map(ast.walk, self.modules.values()))
+        for kind in [one for one in nodes if isinstance(one, ast.ClassDef)]:
+            for node in kind.body:
+                match node:
+                    case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+                        with suppress(ValueError):
+                            found[kind.name][name] = ast.literal_eval(value)
+        return found
 
     @cached_property
     def digest(self) -> str:
