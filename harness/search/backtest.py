@@ -122,18 +122,20 @@ class Backtest:
                     outcomes[finding.log] = Outcome.MOVED, f"its log fails with the older defaults: {older_defaults}"
             if any(outcome is Outcome.FOUND for outcome, _ in outcomes.values()):
                 searches = [self._searched(group, new, seed) for seed in seeds]
-        judged = []
         for finding in old.findings:
-            outcome, why = outcomes[finding.log]
-            if outcome is Outcome.FOUND:
-                outcome, why = self._outcome_of_searches(new, finding, old.search, searches)
-            judged.append(Judged(finding=finding, outcome=outcome, why=why))
+            if outcomes[finding.log][0] is Outcome.FOUND:
+                outcomes[finding.log] = self._outcome_of_searches(new, finding, old.search, searches)
+        found = [one for one in old.findings if outcomes[one.log][0] is Outcome.FOUND]
+        bugs = self._known_bugs(old.version, new, found)
         inner = sum(one.cost.cpu_seconds for one in searches if one.seed not in were_searched)
         replays = Cost(part=f"{new}: replays of {old.version}", cpu_seconds=round(_cpu_seconds() - began - inner, 1))
         pair = Pair(
             old=old.version,
             new=new,
-            judged=judged,
+            judged=[
+                Judged(finding=one, outcome=outcomes[one.log][0], why=outcomes[one.log][1], bug=bugs.get(one.log, ""))
+                for one in old.findings
+            ],
             costs=[old.search.cost, old.cost, replays, *(one.cost for one in searches)],
             faults=[
                 *(f"{old.version}: {name}" for name in sorted(old.search.faults)),
@@ -239,6 +241,16 @@ class Backtest:
                 return Outcome.MOVED, f"its log passes, but {seed} meets {same[0]}"
         return Outcome.FOUND, ""
 
+    def _known_bugs(self, old: str, new: str, found: Sequence[Frozen]) -> Mapping[str, str]:
+        """By log, the known bug of a finding; else its first namesake whose op-log the newer release lets pass, too."""
+        bugs = target_of(f"{self.engine}=={old}").known_bugs()
+        logs = [(one, name, path) for one in found for name in one.namesakes for path in bugs[name].oplogs]
+        for version, verdict in ((old, Verdict.FAILED), (new, Verdict.FIXED)) if logs else ():
+            name = f"{self.engine}=={version}"
+            with self._workers(version) as group:
+                logs = [one for one in logs if _verdict_of(group, one[2], name, one[0].fingerprint) is verdict]
+        return {one.log: bug for one, bug, _ in reversed(logs)} | {one.log: one.bug for one in found if one.bug}
+
     def _workers(self, version: str) -> WorkerGroup:
         (self.folder / version).mkdir(parents=True, exist_ok=True)
         return WorkerGroup(1, self.folder / version, hang_seconds=HANG_S)
@@ -257,6 +269,14 @@ def _frozen(path: Path, fingerprint: str, bug: str, namesakes: Sequence[str] = (
         ops=len(OpLog.parse(content, path).ops),
         namesakes=[*namesakes],
     )
+
+
+def _verdict_of(group: WorkerGroup, path: Path, engine: str, fingerprint: str) -> Verdict | None:
+    """The verdict of an op-log on a release; None if it cannot be run there."""
+    try:
+        return group.replay(OpLog.load(path, engine=engine).as_regression(fingerprint), 1).verdict
+    except UsageError:
+        return None
 
 
 def _ends_runs(fault: str) -> bool:

@@ -89,11 +89,16 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of a finding on the next release, with its reason."""
+    """The outcome of a finding on the next release, with its reason.
+
+    `bug` is the known bug of a finding that was found before its fix: that of the finding, or a namesake whose own
+    op-log fails on the older release and passes on the newer one, too.
+    """
 
     finding: Frozen
     outcome: Outcome
     why: str = ""
+    bug: str = ""
 
 
 class Pair(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,7 +116,7 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
 
     def count(self, outcome: Outcome, *, is_known: bool | None = None) -> int:
         """The findings with this outcome; of those that the tree knew, or did not know, if that is asked for."""
-        found = [one.finding for one in self.judged if one.outcome is outcome]
+        found = [one for one in self.judged if one.outcome is outcome]
         return len([one for one in found if is_known is None or bool(one.bug) == is_known])
 
 

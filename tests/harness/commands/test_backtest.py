@@ -191,6 +191,27 @@ def test_failure_of_a_known_bug_with_the_same_fingerprint_is_a_move(tested, tmp_
     assert judged == {("moved", "its log passes, but the search with seed 4 meets the-leak")}
 
 
+@pytest.mark.parametrize(
+    ("pair", "known"),
+    [pytest.param("1.1.0--1.2.0", "the-leak", id="passes-there"), pytest.param("1.0.0--1.1.0", "", id="fails-there")],
+)
+def test_bug_is_known_if_the_op_log_of_the_tree_passes_there_too(tested, tmp_path, pair, known):
+    """The log of the first pair is that of a bug that 1.1.0 has as well, so its finding has moved."""
+
+    def change(results):
+        path = results / pair.partition("--")[0] / "frozen.json"
+        [finding] = json.loads(path.read_text())["findings"]
+        (tmp_path / "findings").mkdir()
+        (tmp_path / "findings/the-leak.toml").write_text(BUG.format(finding["fingerprint"]))
+        shutil.copy(path.with_name(finding["log"]), tmp_path / "findings/the-leak.oplog")
+        _edit(path, findings=[finding | {"namesakes": ["the-leak"]}])
+
+    _judged_again(tested[0], tmp_path, pair, change)
+
+    [judged] = json.loads((tmp_path / f".swarden/backtest/tinyserve/{pair}.json").read_text())["judged"]
+    assert judged["bug"] == known
+
+
 def test_log_that_fails_by_the_same_law_in_another_way_has_moved(tested, tmp_path):
     def change(results):
         path = results / "1.2.0/frozen.json"
