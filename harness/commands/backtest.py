@@ -59,8 +59,7 @@ def backtest(
     """
     releases = _releases_of(engine)
     if shipped:
-        pairs = list(pairs_in(Path(str(sys.modules[type(target_of(engine)).__module__].__file__)).with_name(RESULTS)))
-        _print_table(engine, pairs)
+        _print_table(engine, shipped_pairs(engine))
         return
     versions = _versions(releases, oldest, newest, install=install)
     prepare_process()
@@ -74,6 +73,11 @@ def backtest(
         ERR.print(_line(pair), markup=False, soft_wrap=True)
     write_whole(test.folder / RESULTS, msgspec.json.format(msgspec.json.encode(pairs)) + b"\n")
     _print_table(engine, pairs)
+
+
+def shipped_pairs(engine: str) -> Sequence[Pair]:
+    """The results that ship with an engine."""
+    return pairs_in(Path(str(sys.modules[type(target_of(engine)).__module__].__file__)).with_name(RESULTS))
 
 
 def _budget(engine: str, seed: int, cpu_minutes: float | None, runs: int | None) -> Budget:
