@@ -60,6 +60,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "engine_under_test": [(20, "KV events know the pages of nodes that never held units")],
     "harness": [(20, "help lists the commands by their use")],
     "harness/commands": [
+        (60, "nights and replays of servers; their bounds and judges"),
         (200, "a server over HTTP: --url and its options, swarden serve"),
         (60, "swarden demo"),
         (20, "a terminal breaks long texts between words"),
@@ -72,6 +73,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (40, "swarden check: what a target lacks, gets wrong, and would gain"),
         (120, "swarden engines check: a release beside an older one"),
         (140, "swarden backtest"),
+        (60, "a backtest replays with the defaults of the older release"),
         (200, "swarden engines try: the page of a new release"),
     ],
     "harness/engines/server": [
@@ -112,6 +114,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "a fix as a diff that git applies to the release"),
     ],
     "harness/kit": [
+        (20, "an event loop with its own time"),
         (20, "one way to import a release quietly"),
         (320, "memory of tags, drafts, passes, owners and clients, of which each engine had its own"),
         (100, "declared settings, from which draws, JSON, defaults and errors follow"),
@@ -127,6 +130,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "swarden.fuzz and swarden.replay"),
     ],
     "harness/search": [
+        (100, "a backtest counts each cost once, and no fix where a default, a known bug or the adapter explains it"),
         (40, "the rate of a failure that is not in each run of its log"),
         (60, "the op-log of a strict check inside of a server is shrunk in place of the requests from outside"),
         (20, "long answers, prompts that end inside an answer, outputs that outgrow a pool of several contexts"),
@@ -256,7 +260,9 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "memory that moves between groups of layers, rings, requests that wait with their KV"),
     ],
     "tests": [
+        (20, "tables of backtests, findings of servers"),
         (20, "findings of servers and of lmdeploy have documents"),
+        (20, "the tables of the backtests are those of the results that ship"),
         (20, "the outbox has the client of a server where no program shows a bug"),
         (40, "the documents of known bugs are those of their files"),
         (140, "the stories and the picture in the documents are what is printed; a build as it is published"),
@@ -285,6 +291,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     ],
     "tests/harness": [
         (20, "streaming input of vLLM"),
+        (200, "definitions in each kind of block; what a backtest and the page of a release must not count"),
         (220, "servers over HTTP: ours in three APIs, planted bugs, servers that misbehave"),
         (50, "op-logs of a strict check inside of a server"),
         (140, "nights of servers; servers and processes that are killed, hang, lie or answer without end"),

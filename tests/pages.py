@@ -9,18 +9,26 @@ import shlex
 import subprocess
 import sys
 from html.parser import HTMLParser
+from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from swarden.harness.commands.backtest import shipped_pairs
+from swarden.harness.commands.backtest import table as backtest_table
 from swarden.harness.core.known_bug import KnownBug
 from swarden.harness.core.registry import target_of
 from swarden.harness.report.known_bug import document, table
+from swarden.harness.report.wording import counted
+from swarden.harness.search.backtest_results import Outcome, cost_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 HASH = re.compile(r"-[0-9a-f]{8}\.oplog")  # of the sources
 STORY = re.compile(r"^<!-- story of: (swarden .*) -->\n```\n.*?^```$", re.MULTILINE | re.DOTALL)
 TABLE = re.compile(r"^<!-- known bugs of ([\w-]+) (with a document|without one) -->\n(?:\|.*\n)*", re.MULTILINE)
+BACKTEST = re.compile(r"^<!-- backtest of (\w+) -->\n(?:\|.*\n)*", re.MULTILINE)
+BACKTESTS = re.compile(r"^\| .*\(docs/releases\.md#what-was-found-before-its-fix\) \|$", re.MULTILINE)  # a row
+BACKTESTED = {"sglang": "SGLang", "vllm": "vLLM", "transformers": "transformers"}
 FINDINGS = ROOT / "docs/findings"
 ENGINES = ("lmdeploy", "server", "sglang", "transformers", "vllm", "vllm-cpu")
 PICTURED = "tests/quality/oplogs/B18.oplog"
@@ -52,6 +60,29 @@ def with_tables(page: str) -> str:
         return f"{found[0].splitlines()[0]}\n{table(bugs, target)}\n"
 
     return TABLE.sub(written, page)
+
+
+def with_backtests(page: str) -> str:
+    """The page with the tables of the backtests that ship, and the row that sums them up."""
+
+    def written(found: re.Match[str]) -> str:
+        rows = [line for line in backtest_table(found[1], shipped_pairs(found[1])) if line.startswith("|")]
+        return "\n".join([found[0].splitlines()[0], *rows, ""])
+
+    return BACKTESTS.sub(backtests_row(), BACKTEST.sub(written, page))
+
+
+def backtests_row() -> str:
+    by_engine = {name: [pair for pair in shipped_pairs(name) if not pair.is_same] for name in BACKTESTED}
+    pairs = [pair for judged in by_engine.values() for pair in judged]
+    ranges = ", ".join(f"{BACKTESTED[name]} {own[0].old} to {own[-1].new}" for name, own in by_engine.items())
+    minutes = ceil(max(cost_of([pair]).cpu_seconds for pair in pairs) / 60)
+    found = sum(pair.count(Outcome.FOUND) for pair in pairs)
+    what = f"[{counted(found, 'bug')} found before the next release fixed them]"
+    return (
+        f"| {ranges} | random traffic on each release: {len(pairs)} pairs, each at most {minutes} minutes of CPU "
+        f"| {what}(docs/releases.md#what-was-found-before-its-fix) |"
+    )
 
 
 def own_bugs(engine: str) -> list[KnownBug]:
@@ -132,7 +163,7 @@ def draw(page: str) -> None:
 
 if __name__ == "__main__":
     for path in PAGES:
-        path.write_text(with_tables(with_stories(path.read_text())))
+        path.write_text(with_backtests(with_tables(with_stories(path.read_text()))))
     for path, text in documents().items():
         path.write_text(text)
     if "--picture" in sys.argv:

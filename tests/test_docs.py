@@ -12,7 +12,9 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from swarden.harness.cli import app
+from swarden.harness.commands.backtest import shipped_pairs
 from swarden.harness.report import story
+from swarden.harness.search.backtest_results import cost_of
 from tests import outbox, pages
 from tests.engines import some_findings
 
@@ -23,6 +25,7 @@ RELEASES = ROOT / ".github" / "workflows" / "releases.yml"
 FENCED = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 IN_A_LINE = re.compile(r"`((?:[A-Z_]+=\S+ )?swarden [^`]+)`")
 REMARK = re.compile(r"  +.*| # .*| > .*| \| .*")
+MOST_CPU_S = 600.0  # of a pair of releases in a backtest
 LONG_LINE = 60  # characters of a line that can be a sentence
 PLACEHOLDERS = {"DIR": ".", "N": "3", "K": "2", "SEED": "7", "ID": "B46", "$MINUTES": "3", "[ID…]": "B46"}
 
@@ -90,6 +93,16 @@ def test_documents_of_known_bugs_and_their_tables_are_those_of_the_files():
 
     assert {path: path.read_text() for path in pages.documents()} == pages.documents()
     assert pages.with_tables(table.read_text()) == table.read_text()
+
+
+def test_backtests_in_the_pages_are_those_that_ship():
+    readme, releases = (pages.ROOT / name for name in ("README.md", "docs/releases.md"))
+
+    assert pages.backtests_row() in readme.read_text().splitlines()
+    assert pages.with_backtests(releases.read_text()) == releases.read_text()
+    assert pages.BACKTEST.findall(releases.read_text()) == [*pages.BACKTESTED]
+    pairs = [pair for name in pages.BACKTESTED for pair in shipped_pairs(name)]
+    assert max(cost_of([pair]).cpu_seconds for pair in pairs) <= MOST_CPU_S
 
 
 @pytest.mark.parametrize("path", some_findings.private_texts(), ids=lambda path: path.stem)

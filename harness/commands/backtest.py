@@ -11,18 +11,20 @@ import typer
 
 from swarden.harness.commands.console import ERR, OUT
 from swarden.harness.commands.engines import install_release
+from swarden.harness.commands.older_defaults import older_defaults
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import write_whole
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.releases import Releases, parsed
 from swarden.harness.kit.released import ReleasedTarget
 from swarden.harness.report.wording import counted
-from swarden.harness.search.backtest import Backtest, Budget, Outcome, Pair, pairs_in
+from swarden.harness.search.backtest import Backtest, adapter_hash
+from swarden.harness.search.backtest_results import Budget, Outcome, Pair, cost_of, pairs_in
 from swarden.harness.search.process import prepare_process
 
 RESULTS = "backtest.json"
 FOLDER = Path(".swarden/backtest")
-CPU_MINUTES = 2.0
+CPU_MINUTES = 1.0
 COLUMNS = ("release", "next", "found before its fix", "of these known", "moved", "still there", "not judged")
 
 
@@ -33,9 +35,11 @@ def backtest(
         str | None, typer.Option("--from", help="the first release; the oldest that is installed")
     ] = None,
     newest: Annotated[str | None, typer.Option("--to", help="the last release; the newest that is installed")] = None,
-    cpu_minutes: Annotated[float, typer.Option(min=0.01, help="CPU time of a search", metavar="MINUTES")] = CPU_MINUTES,
+    cpu_minutes: Annotated[
+        float | None, typer.Option(min=0.01, help=f"CPU time of a search, {CPU_MINUTES:g}", metavar="MINUTES")
+    ] = None,
     runs: Annotated[
-        int | None, typer.Option(min=1, help="end a search after so many runs: then it is deterministic")
+        int | None, typer.Option(min=1, help="end a search after so many runs, in any time: then it is deterministic")
     ] = None,
     seed: Annotated[
         int, typer.Option(min=0, help="seed of the search; the next release has the two behind it, too")
@@ -55,13 +59,13 @@ def backtest(
     """
     releases = _releases_of(engine)
     if shipped:
-        pairs = list(pairs_in(Path(str(sys.modules[type(target_of(engine)).__module__].__file__)).with_name(RESULTS)))
-        _print_table(engine, pairs)
+        _print_table(engine, shipped_pairs(engine))
         return
     versions = _versions(releases, oldest, newest, install=install)
     prepare_process()
-    test = Backtest(engine, out / engine, Budget(seed, 60 * cpu_minutes, runs))
-    searches = f"{len(versions) - 1} to {3 * len(versions) - 2} searches of {cpu_minutes:g} CPU minutes"
+    test = Backtest(engine, out / engine, _budget(engine, seed, cpu_minutes, runs))
+    limit = f"{cpu_minutes or CPU_MINUTES:g} CPU minutes" if runs is None else counted(runs, "run")
+    searches = f"{len(versions) - 1} to {3 * len(versions) - 2} searches of {limit}"
     ERR.print(f"{engine} {versions[0]} to {versions[-1]}: {searches}; shrinking comes on top", markup=False)
     pairs = []
     for pair in _pairs(test, releases, versions, install=install):
@@ -69,6 +73,18 @@ def backtest(
         ERR.print(_line(pair), markup=False, soft_wrap=True)
     write_whole(test.folder / RESULTS, msgspec.json.format(msgspec.json.encode(pairs)) + b"\n")
     _print_table(engine, pairs)
+
+
+def shipped_pairs(engine: str) -> Sequence[Pair]:
+    """The results that ship with an engine."""
+    return pairs_in(Path(str(sys.modules[type(target_of(engine)).__module__].__file__)).with_name(RESULTS))
+
+
+def _budget(engine: str, seed: int, cpu_minutes: float | None, runs: int | None) -> Budget:
+    if runs is not None and cpu_minutes is not None:
+        raise UsageError("--runs and --cpu-minutes: want one of them")
+    cpu_seconds = 60 * (cpu_minutes or CPU_MINUTES) if runs is None else None
+    return Budget(seed=seed, cpu_seconds=cpu_seconds, max_runs=runs, adapter=adapter_hash(engine))
 
 
 def _print_table(engine: str, pairs: Sequence[Pair]) -> None:
@@ -91,15 +107,17 @@ def table(engine: str, pairs: Sequence[Pair]) -> Iterator[str]:
 def _row(names: Sequence[str], pairs: Sequence[Pair]) -> str:
     counts = [sum(pair.count(outcome) for pair in pairs) for outcome in Outcome]
     counts.insert(1, sum(pair.count(Outcome.FOUND, is_known=True) for pair in pairs))
-    cost = f"{sum(pair.cpu_seconds for pair in pairs):.0f}", str(sum(pair.ops for pair in pairs))
-    return f"| {' | '.join([*names, *map(str, counts), *cost])} |"
+    cost = cost_of(pairs)
+    return f"| {' | '.join([*names, *map(str, counts), f'{cost.cpu_seconds:.0f}', str(cost.ops)])} |"
 
 
 def _line(pair: Pair) -> str:
     if pair.is_same:
         return f"{pair.old} to {pair.new}: no module that is driven has changed"
     counts = ", ".join(f"{pair.count(one)} {one.value}" for one in Outcome if pair.count(one))
-    return f"{pair.old} to {pair.new}: {counts or 'no finding'}, {pair.runs} runs, {pair.cpu_seconds:.0f} CPU s"
+    cost = cost_of([pair])
+    faults = f"; {counted(len(pair.faults), 'fault')} of the adapter" if pair.faults else ""
+    return f"{pair.old} to {pair.new}: {counts or 'no finding'}, {cost.runs} runs, {cost.cpu_seconds:.0f} CPU s{faults}"
 
 
 def _pairs(test: Backtest, releases: Releases, versions: Sequence[str], *, install: bool) -> Iterator[Pair]:
@@ -114,7 +132,8 @@ def _pairs(test: Backtest, releases: Releases, versions: Sequence[str], *, insta
                 release = test.frozen(old, _digest(f"{test.engine}=={old}"))
                 here.need(new)
                 is_same = _digest(f"{test.engine}=={new}") == release.digest
-                pair = test.same(old, new) if is_same else test.judged(release, new)
+                defaults = older_defaults(target_of(f"{test.engine}=={old}"), target_of(f"{test.engine}=={new}"))
+                pair = test.same(old, new) if is_same else test.judged(release, new, defaults)
             yield pair
             old = old if pair.is_same else new
             here.keep(old)

@@ -24,13 +24,14 @@ from swarden.harness.search.archive import Archive
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.outcome import Outcome
 from swarden.harness.search.profiles import PROFILES, SHRINK_SECONDS
+from swarden.harness.search.result import Finding
 from swarden.harness.search.workers import WorkerGroup
 
 LEAK = ("unit_has_one_owner", "leaked")  # the law and the code of a unit that is neither free nor owned
 SEED = 0  # of both campaigns
 STEP_SECONDS = 60.0
 FAILS, PASSES = "fails", "passes"
-FAILURE = ("failure", "op-log")  # the heads of a table
+FAILURE = ("failure", "op-log", "on the older release")  # the heads of a table
 
 
 class Campaigns(NamedTuple):
@@ -53,8 +54,8 @@ class Trial(NamedTuple):
     logs: Mapping[str, str]
 
     @property
-    def fingerprints(self) -> set[str]:
-        return {one.fingerprint for one in self.outcome.findings if one.is_confirmed} if self.outcome else set()
+    def findings(self) -> Sequence[Finding]:
+        return [one for one in self.outcome.findings if one.is_confirmed] if self.outcome else []
 
     @property
     def evaluated(self) -> set[str]:
@@ -63,25 +64,44 @@ class Trial(NamedTuple):
         )
 
 
+class Failing(NamedTuple):
+    """A failure of a release, its log, and how that ends on the older release."""
+
+    failure: str
+    log: str
+    before: str
+
+
 class Page:
-    """What a release does beside an older one: works, not applicable, broken, newly failing, newly passing."""
+    """What a release does beside an older one: works, not applicable, broken, newly failing, newly passing.
 
-    def __init__(self, target: ReleasedTarget[Any], comparison: Comparison, old: Trial, new: Trial) -> None:
-        self._target, self._comparison, self._old, self._new = target, comparison, old, new
+    `before` has, by log of a finding on this release, how it ends on the older one.
+    """
+
+    def __init__(
+        self,
+        target: ReleasedTarget[Any],
+        comparison: Comparison,
+        trials: tuple[Trial, Trial],
+        before: Mapping[Path, str],
+    ) -> None:
+        self._target, self._comparison, self._before = target, comparison, before
+        self._old, self._new = trials
 
     @cached_property
-    def newly_failing(self) -> Sequence[tuple[str, str]]:
-        """The findings and the logs that fail only on this release, each with its place or its story."""
-        found = [one for one in self._new.outcome.findings if one.is_confirmed] if self._new.outcome else []
+    def newly_failing(self) -> Sequence[Failing]:
+        """The findings whose logs do not fail alike on the older release, and the known op-logs that pass there."""
         of_campaign = [
-            (one.fingerprint, str(one.path)) for one in found if one.fingerprint not in self._old.fingerprints
+            Failing(one.fingerprint, str(one.path), self._before[one.path])
+            for one in self._new.findings
+            if one.path is not None and self._before[one.path] != FAILS
         ]
-        return [*of_campaign, *((f"passes on {self._comparison.version}", log) for log in self._changed(PASSES, FAILS))]
+        return [*of_campaign, *(Failing("known", log, PASSES) for log in self._changed(PASSES, FAILS))]
 
     @cached_property
-    def unknown_owners(self) -> Sequence[tuple[str, str]]:
+    def unknown_owners(self) -> Sequence[Failing]:
         """Those that can be units of a pool or of an owner that the adapter does not know yet."""
-        return [one for one in self.newly_failing if self._is_untried and set(LEAK) <= {*one[0].split("/")}]
+        return [one for one in self.newly_failing if self._is_untried and set(LEAK) <= {*one.failure.split("/")}]
 
     @property
     def code(self) -> ExitCode:
@@ -157,12 +177,15 @@ def trial_of(name: str, logs: Mapping[str, Path], plan: Plan) -> Trial:
         return Trial(outcome, why_broken, {label: _end_of(group, name, path) for label, path in logs.items()})
 
 
-def _end_of(group: WorkerGroup, name: str, path: Path) -> str:
+def _end_of(group: WorkerGroup, name: str, path: Path, expected: str | None = None) -> str:
+    """How a log ends on a release; with `expected`, only a failure with this fingerprint is FAILS."""
     try:
         log = OpLog.load(path, engine=name)
-        replays = group.replay(OpLog(log.header, log.ops), 1)
+        replays = group.replay(OpLog(log.header, log.ops) if expected is None else log.as_regression(expected), 1)
     except UsageError as error:
         return str(error)
+    if expected is not None and replays.verdict is Verdict.CHANGED:
+        return f"{FAILS} with {', '.join(replays.fingerprints)}"
     return PASSES if replays.verdict is Verdict.FIXED else FAILS
 
 
@@ -187,4 +210,9 @@ def tried(target: ReleasedTarget[Any], comparison: Comparison, campaigns: Campai
         folder.mkdir(parents=True, exist_ok=True)
         plan = Plan(name, PROFILES["smoke"], SEED, campaigns.seconds, out=folder, workers=campaigns.workers)
         trials.append(trial_of(name, known_logs(released(name), archive), plan))
-    return Page(target, comparison, *trials)
+    older, [old, new] = f"{target.name}=={comparison.version}", trials
+    with WorkerGroup(1, None, hang_seconds=STEP_SECONDS) as group:
+        before = {
+            one.path: _end_of(group, older, one.path, one.fingerprint) for one in new.findings if one.path is not None
+        }
+    return Page(target, comparison, (old, new), before)

@@ -5,6 +5,8 @@ import hashlib
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import chain
@@ -79,6 +81,19 @@ class Definitions:
             if one.kind == CLASS:
                 bases[one.name] |= {base.rpartition(".")[2] for base in re.split(r"[(), ]+|\[.*?\]", one.form)} - {""}
         return {name: sorted(_closure(name, bases) - {name}) for name in bases}
+
+    @cached_property
+    def defaults(self) -> Mapping[str, Mapping[str, object]]:
+        """By class, the fields whose default is a literal, with that."""
+        found: dict[str, dict[str, object]] = defaultdict(dict)
+        nodes = chain.from_iterable(map(ast.walk, self.modules.values()))
+        for kind in [one for one in nodes if isinstance(one, ast.ClassDef)]:
+            for node in kind.body:
+                match node:
+                    case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+                        with suppress(ValueError):
+                            found[kind.name][name] = ast.literal_eval(value)
+        return found
 
     @cached_property
     def digest(self) -> str:
@@ -156,9 +171,7 @@ def _bound(tree: ast.Module) -> frozenset[str]:
 def defined(module: str, body: Iterable[ast.stmt], owner: str = "") -> Iterator[Definition]:
     """What these statements define; `owner` is the class around them, with a dot behind it."""
     for node in body:
-        if isinstance(node, ast.If | ast.Try):
-            yield from defined(module, [*node.body, *node.orelse, *getattr(node, "finalbody", ())], owner)
-        elif isinstance(node, ast.ClassDef):
+        if isinstance(node, ast.ClassDef):
             bases = ", ".join(map(ast.unparse, node.bases))
             yield Definition(module, f"{owner}{node.name}", CLASS, f"({bases})" if bases else "", node.lineno)
             yield from defined(module, node.body, f"{owner}{node.name}.")
@@ -171,6 +184,17 @@ def defined(module: str, body: Iterable[ast.stmt], owner: str = "") -> Iterator[
             for target in targets:
                 if isinstance(target, ast.Name):
                     yield Definition(module, f"{owner}{target.id}", ATTRIBUTE, "", node.lineno)
+        else:
+            yield from defined(module, _within(node), owner)
+
+
+def _within(node: ast.stmt) -> Iterator[ast.stmt]:
+    """The statements in the blocks of a compound statement, such as `if`, `try`, `with`, `for` and `match`."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt):
+            yield child
+        elif isinstance(child, ast.ExceptHandler | ast.match_case):
+            yield from child.body
 
 
 def _set_on_self(module: str, function: Function, owner: str) -> Iterator[Definition]:
@@ -181,7 +205,7 @@ def _set_on_self(module: str, function: Function, owner: str) -> Iterator[Defini
 
 
 def _signature(function: Function) -> str:
-    arguments = function.args
+    arguments = deepcopy(function.args)
     for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
         one.annotation = None
     return f"({ast.unparse(arguments)})"

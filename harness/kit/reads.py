@@ -14,7 +14,7 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from swarden.harness.kit.definitions import ATTRIBUTE, CLASS, Definition, Definitions, defined
+from swarden.harness.kit.definitions import ATTRIBUTE, CLASS, Definition, Definitions
 from swarden.invariants.catalog import catalog_of
 from swarden.invariants.events import ALL_EVENTS
 
@@ -62,14 +62,6 @@ class Adapter:
             for name, use in _uses(tree, file, "", is_inner=False):
                 found[name].append(use)
         return found
-
-    @cached_property
-    def own(self) -> Set[str]:
-        """The names that the adapter defines itself, or has from the kit and from harness/core."""
-        kit = Path(__file__).parent
-        paths = [path for folder in (kit, kit.with_name("core")) for path in folder.glob("*.py")]
-        trees = [*self.trees.values(), *(ast.parse(path.read_bytes()) for path in paths)]
-        return {one.name for tree in trees for one in defined("", tree.body)}
 
     @cached_property
     def named(self) -> Set[str]:
@@ -176,8 +168,7 @@ class Comparison:
         part, now = self._parts_by_class.get(was.owner or was.name), new.get(was.qualified)
         is_special = was.name.startswith("__")
         if not new and not is_special:  # a missing part has a difference of its own
-            is_known = was.name in self.adapter.own or (part is not None and not was.owner)
-            return "" if is_known else GONE
+            return "" if part is not None and not was.owner else GONE
         if part is None or (is_special and (was.name != INIT or was.owner not in self.adapter.uses)):
             return ""
         if now is not None:

@@ -5,121 +5,49 @@ release are frozen, with the hashes of their logs, before anything of the next r
 """
 
 import hashlib
+import resource
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
+from itertools import chain, product
 from math import inf
 from pathlib import Path
-from typing import TypeVar
-
-import msgspec
+from time import process_time
 
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import write_whole
 from swarden.harness.core.oplog import OpLog
-from swarden.harness.core.process import Process, ProcessDied
 from swarden.harness.core.registry import target_of
-from swarden.harness.core.replay import Verdict, run_log
+from swarden.harness.core.replay import Verdict
+from swarden.harness.core.sources import hash_of
+from swarden.harness.core.target import Target
+from swarden.harness.search.backtest_results import (
+    Budget,
+    Cost,
+    Frozen,
+    Judged,
+    Outcome,
+    Pair,
+    Release,
+    Searched,
+    read,
+    write,
+)
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.profiles import PROFILES
 from swarden.harness.search.result import Finding, Result
 from swarden.harness.search.shrink import ShrinkBudget
-from swarden.harness.search.verification import Verifier, names_in
+from swarden.harness.search.tasks import Block
+from swarden.harness.search.verification import MOST_FIXES, names_in
 from swarden.harness.search.workers import WorkerGroup
 
 HANG_S = 60.0
-SHRINK_CPU_S = 15.0  # of one finding; the budget of the searches does not include it
+SHRINK_CPU_S, SHRINKS_CPU_S = 15.0, 90.0  # of one finding, and of all findings of a release
+SHRINK_EXECUTIONS = 300  # of one finding, where a search ends after a number of runs
+BEFORE_RUNS = ("target/build/", "target/decode/")  # the fingerprints of faults
+MOST_DEATHS = 5  # of processes in a search: each boots the release again
 SEEDS = 3  # of the searches on the next release
 MIN_RUNS_SHARE = 0.5  # of the runs on the older release: a search with fewer shows nothing
-
-
-class Outcome(Enum):
-    """What became of a finding.
-
-    FOUND: its log passes with equal settings, and SEEDS searches no longer meet its fingerprint.  MOVED: its log passes
-    for another reason, or fails in another way.  STILL: it fails as before.  NOT_JUDGED: it cannot be run there, or the
-    searches there are too short.
-    """
-
-    FOUND = "found before its fix"
-    MOVED = "moved"
-    STILL = "still there"
-    NOT_JUDGED = "not judged"
-
-
-class Budget(msgspec.Struct, frozen=True):
-    """The limits of one search: its CPU time, and the number of runs, with which it is deterministic."""
-
-    seed: int
-    cpu_seconds: float
-    max_runs: int | None = None
-
-
-class Searched(msgspec.Struct, frozen=True, kw_only=True):
-    """One search: `fingerprints` are those of failures that are not of known bugs, `known` the known bugs it has met.
-
-    `logs` has the unshrunk logs of the findings, by fingerprint; `faults` are exceptions of the adapter.
-    """
-
-    seed: int
-    runs: int
-    ops: int
-    cpu_seconds: float
-    fingerprints: list[str]
-    known: list[str]
-    faults: list[str]
-    logs: dict[str, str] = {}
-
-
-class Frozen(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding: its log in the folder of its release, and the hash of that file.  `bug` is the known bug, if any."""
-
-    fingerprint: str
-    bug: str
-    log: str
-    blake2b: str
-    ops: int
-
-
-class Release(msgspec.Struct, frozen=True, kw_only=True):
-    """The findings of a release, one for each cause; `without_log` are known bugs that the search has met besides."""
-
-    version: str
-    digest: str
-    search: Searched
-    findings: list[Frozen]
-    without_log: list[str]
-
-
-class Judged(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of a finding on the next release, with its reason."""
-
-    finding: Frozen
-    outcome: Outcome
-    why: str = ""
-
-
-class Pair(msgspec.Struct, frozen=True, kw_only=True):
-    """Two successive releases; `is_same` if no driven module has changed, and then nothing is judged.
-
-    The CPU time and the ops are those of the searches on both.
-    """
-
-    old: str
-    new: str
-    is_same: bool = False
-    judged: list[Judged] = []
-    runs: int = 0
-    ops: int = 0
-    cpu_seconds: float = 0.0
-
-    def count(self, outcome: Outcome, *, is_known: bool | None = None) -> int:
-        """The findings with this outcome; of those that the tree knew, or did not know, if that is asked for."""
-        found = [one.finding for one in self.judged if one.outcome is outcome]
-        return len([one for one in found if is_known is None or bool(one.bug) == is_known])
-
-
-FileT = TypeVar("FileT", bound=msgspec.Struct)
 
 
 @dataclass(frozen=True)
@@ -132,16 +60,16 @@ class Backtest:
 
     def __post_init__(self) -> None:
         path = self.folder / "budget.json"
-        if (before := _read(path, Budget)) not in (None, self.budget):
+        if (before := read(path, Budget)) not in (None, self.budget):
             raise UsageError(f"{path}: is of a backtest with {before}, not {self.budget}; name another folder")
-        _write(path, self.budget)
+        write(path, self.budget)
 
     def pair(self, old: str, new: str) -> Pair | None:
         """The result for two releases, if it is there."""
-        return _read(self._pair_path(old, new), Pair)
+        return read(self._pair_path(old, new), Pair)
 
     def same(self, old: str, new: str) -> Pair:
-        return _write(self._pair_path(old, new), Pair(old=old, new=new, is_same=True))
+        return write(self._pair_path(old, new), Pair(old=old, new=new, is_same=True))
 
     def frozen(self, version: str, digest: str) -> Release:
         """Search a release, shrink what is found, and write the logs with their hashes.
@@ -149,72 +77,103 @@ class Backtest:
         `digest` is the hash of the modules that the adapter drives.
         """
         path = self.folder / version / "frozen.json"
-        if (before := _read(path, Release)) is not None:
+        if (before := read(path, Release)) is not None:
             return before
-        search = self._searched(version, self.budget.seed)
-        known, findings = [*search.known], []
-        seen: set[str] = set()
+        began = _cpu_seconds()
+        was_searched = self._search_path(version, self.budget.seed).exists()
         with self._workers(version) as group:
-            for finding in _shrunk(group, self._findings(version, search), path.parent):
+            search = self._searched(group, version, self.budget.seed)
+            known, findings = [*search.known], []
+            seen: set[str] = set()
+            for finding in self._shrunk(group, self._findings(version, search), path.parent):
                 known += finding.cause.bugs
                 if finding.path is not None and finding.is_confirmed and finding.fingerprint not in seen:
                     seen.update(finding.fingerprints)
-                    findings.append(_frozen(finding.path, finding.fingerprint, ""))
+                    findings.append(_frozen(finding.path, finding.fingerprint, "", sorted(finding.cause.namesakes)))
             of_tree = {bug: self._of_known_bug(group, version, bug) for bug in dict.fromkeys(known)}
         findings += [one for one in of_tree.values() if one is not None]
-        without_log = [bug for bug, one in of_tree.items() if one is None]
-        return _write(
-            path,
-            Release(version=version, digest=digest, search=search, findings=findings, without_log=without_log),
+        cpu_seconds = _cpu_seconds() - began - (0 if was_searched else search.cost.cpu_seconds)
+        release = Release(
+            version=version,
+            digest=digest,
+            search=search,
+            findings=findings,
+            without_log=[bug for bug, one in of_tree.items() if one is None],
+            cost=Cost(part=f"{version}: shrinks and replays", cpu_seconds=round(cpu_seconds, 1)),
         )
+        return write(path, release)
 
-    def judged(self, old: Release, new: str) -> Pair:
-        """Judge the findings of a release by the next one."""
-        outcomes = {one.log: self._outcome_of_log(old.version, new, one) for one in old.findings}
+    def judged(self, old: Release, new: str, older_defaults: Block | None) -> Pair:
+        """Judge the findings of a release by the next one, in one process.
+
+        `older_defaults` plants the defaults of the older release in the newer one, if it has changed some.
+        """
+        began = _cpu_seconds()
+        seeds = [self.budget.seed + number for number in range(SEEDS)]
+        were_searched = {seed for seed in seeds if self._search_path(new, seed).exists()}
         searches: list[Searched] = []
-        if any(outcome is Outcome.FOUND for outcome, _ in outcomes.values()):
-            searches = [self._searched(new, self.budget.seed + number) for number in range(SEEDS)]
-        judged = []
+        with self._workers(new) as group:
+            outcomes = {one.log: self._outcome_of_log(group, old.version, new, one) for one in old.findings}
+            passing = [one for one in old.findings if outcomes[one.log][0] is Outcome.FOUND]
+            for finding, block in product(passing, filter(None, [older_defaults])):
+                log = OpLog.load(self.folder / old.version / finding.log, engine=f"{self.engine}=={new}")
+                again = group.replay(log.as_regression(finding.fingerprint), 1, block=block)
+                if again.verdict is Verdict.FAILED:
+                    outcomes[finding.log] = Outcome.MOVED, f"its log fails with the older defaults: {older_defaults}"
+            if any(outcome is Outcome.FOUND for outcome, _ in outcomes.values()):
+                searches = [self._searched(group, new, seed) for seed in seeds]
         for finding in old.findings:
-            outcome, why = outcomes[finding.log]
-            if outcome is Outcome.FOUND:
-                outcome, why = _outcome_of_searches(finding, old.search, searches)
-            judged.append(Judged(finding=finding, outcome=outcome, why=why))
-        all_searches = [old.search, *searches]
+            if outcomes[finding.log][0] is Outcome.FOUND:
+                outcomes[finding.log] = self._outcome_of_searches(new, finding, old.search, searches)
+        found = [one for one in old.findings if outcomes[one.log][0] is Outcome.FOUND]
+        bugs = self._known_bugs(old.version, new, found)
+        inner = sum(one.cost.cpu_seconds for one in searches if one.seed not in were_searched)
+        replays = Cost(part=f"{new}: replays of {old.version}", cpu_seconds=round(_cpu_seconds() - began - inner, 1))
         pair = Pair(
             old=old.version,
             new=new,
-            judged=judged,
-            runs=sum(one.runs for one in all_searches),
-            ops=sum(one.ops for one in all_searches),
-            cpu_seconds=round(sum(one.cpu_seconds for one in all_searches), 1),
+            judged=[
+                Judged(finding=one, outcome=outcomes[one.log][0], why=outcomes[one.log][1], bug=bugs.get(one.log, ""))
+                for one in old.findings
+            ],
+            costs=[old.search.cost, old.cost, replays, *(one.cost for one in searches)],
+            faults=[
+                *(f"{old.version}: {name}" for name in sorted(old.search.faults)),
+                *(f"{new}: {name}" for name in sorted({*chain.from_iterable(one.faults for one in searches)})),
+            ],
         )
-        return _write(self._pair_path(old.version, new), pair)
+        return write(self._pair_path(old.version, new), pair)
 
-    def _searched(self, version: str, seed: int) -> Searched:
-        path = self.folder / version / f"search-{seed}.json"
-        if (before := _read(path, Searched)) is not None:
+    def _search_path(self, version: str, seed: int) -> Path:
+        return self.folder / version / f"search-{seed}.json"
+
+    def _searched(self, group: WorkerGroup, version: str, seed: int) -> Searched:
+        path = self._search_path(version, seed)
+        if (before := read(path, Searched)) is not None:
             return before
         name, budget = f"{self.engine}=={version}", self.budget
         plan = Plan(name, PROFILES["default"], seed, inf, budget.max_runs, out=path.parent / f"seed-{seed}")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with self._workers(version) as group:
-            for _ in group.running(plan):
-                if group.result.cpu_seconds >= budget.cpu_seconds:
-                    group.stop()
-            result = group.result
+        for _ in group.running(plan):
+            is_over = group.result.cpu_seconds >= (inf if budget.cpu_seconds is None else budget.cpu_seconds)
+            if is_over or len(group.result.replaced) >= MOST_DEATHS:
+                group.stop()
+        result = group.result
         tallies = result.tallies
+        deaths = {f"death {number}": text for number, text in enumerate(result.unexplained_deaths)}
         searched = Searched(
             seed=seed,
-            runs=tallies.runs,
-            ops=sum(tallies.ops.values()),
-            cpu_seconds=round(result.cpu_seconds, 1),
+            cost=Cost(
+                part=f"{version}: search {seed}",
+                cpu_seconds=round(result.cpu_seconds, 1),
+                runs=tallies.runs,
+                ops=sum(tallies.ops.values()),
+            ),
             fingerprints=sorted({*tallies.failures, *result.findings}),
             known=sorted({bug for names in tallies.known for bug in names_in(names)}),
-            faults=list(result.target_faults.values()) + result.unexplained_deaths,
+            faults=result.target_faults | deaths,
             logs={one.fingerprint: one.path.name for one in result.findings.values() if one.path is not None},
         )
-        return _write(path, searched)
+        return write(path, searched)
 
     def _findings(self, version: str, search: Searched) -> Mapping[str, Finding]:
         folder = self.folder / version / f"seed-{search.seed}"
@@ -224,6 +183,14 @@ class Backtest:
             fingerprint: Finding(fingerprint, log.as_regression(fingerprint), 0.0, name)
             for fingerprint, log in logs.items()
         }
+
+    def _shrunk(self, group: WorkerGroup, findings: Mapping[str, Finding], out: Path) -> Sequence[Finding]:
+        group.result = Result(findings=dict(findings))
+        cpu_seconds = min(SHRINK_CPU_S, SHRINKS_CPU_S / max(1, len(findings)))
+        budget = ShrinkBudget(cpu_seconds=cpu_seconds)
+        if self.budget.max_runs is not None:
+            budget = ShrinkBudget(executions=SHRINK_EXECUTIONS, cpu_seconds=inf)
+        return [one for one in group.report_findings(out, budget) if one is not None]
 
     def _of_known_bug(self, group: WorkerGroup, version: str, name: str) -> Frozen | None:
         """A known bug that the search has met, with the first of the tree's op-logs that fails with it here."""
@@ -237,7 +204,7 @@ class Backtest:
                 return _frozen(copy, replays.fingerprints[0], name)
         return None
 
-    def _outcome_of_log(self, old: str, new: str, finding: Frozen) -> tuple[Outcome, str]:
+    def _outcome_of_log(self, group: WorkerGroup, old: str, new: str, finding: Frozen) -> tuple[Outcome, str]:
         """FOUND if the log passes with equal settings."""
         path, name = self.folder / old / finding.log, f"{self.engine}=={new}"
         content = path.read_bytes()
@@ -247,87 +214,103 @@ class Backtest:
             log = OpLog.parse(content, path, engine=name)
             targets = [target_of(f"{self.engine}=={version}") for version in (old, new)]
             before, after = ([one.encode(one.decode(config)) for config in log.header.configs] for one in targets)
-            with self._workers(new) as group:
-                replays = group.replay(log.as_regression(finding.fingerprint), 1)
+            replays = group.replay(log.as_regression(finding.fingerprint), 1)
         except UsageError as error:
             return Outcome.NOT_JUDGED, str(error)
         if replays.verdict is Verdict.FIXED:
             return (Outcome.FOUND, "") if before == after else (Outcome.MOVED, "its settings have other values there")
-        fingerprints = ", ".join(replays.fingerprints)
-        law = finding.fingerprint.partition("/")[0]
-        is_same = replays.verdict is Verdict.FAILED or law in [one.partition("/")[0] for one in replays.fingerprints]
-        known = "" if finding.bug else _known_cause(log)
-        why = f"fails there with {fingerprints}" + (f", known as {known}" if known else "")
-        return Outcome.STILL if is_same else Outcome.MOVED, why
+        known = "" if finding.bug else _known_cause(group, targets[1], log, replays.fingerprints)
+        why = f"fails there with {', '.join(replays.fingerprints)}" + (f", known as {known}" if known else "")
+        return Outcome.STILL if replays.verdict is Verdict.FAILED else Outcome.MOVED, why
+
+    def _outcome_of_searches(
+        self, new: str, finding: Frozen, before: Searched, searches: Sequence[Searched]
+    ) -> tuple[Outcome, str]:
+        """The outcome of a finding whose log passes: whether the same search still meets it, also as a known bug."""
+        bugs = target_of(f"{self.engine}=={new}").known_bugs()
+        for one in searches:
+            seed = f"the search with seed {one.seed}"
+            if one.cost.runs < MIN_RUNS_SHARE * before.cost.runs:
+                return Outcome.NOT_JUDGED, f"{seed} made {one.cost.runs} runs, before {before.cost.runs}"
+            if faults := [text for name, text in one.faults.items() if _ends_runs(name) and name not in before.faults]:
+                return Outcome.NOT_JUDGED, f"{seed}: {faults[0]}"
+            if finding.fingerprint in one.fingerprints:
+                return Outcome.MOVED, f"its log passes, but {seed} meets {finding.fingerprint}"
+            same = [bug for bug in one.known if bug == finding.bug or finding.fingerprint in bugs[bug].fingerprints]
+            if same:
+                return Outcome.MOVED, f"its log passes, but {seed} meets {same[0]}"
+        return Outcome.FOUND, ""
+
+    def _known_bugs(self, old: str, new: str, found: Sequence[Frozen]) -> Mapping[str, str]:
+        """By log, the known bug of a finding; else its first namesake whose op-log the newer release lets pass, too."""
+        bugs = target_of(f"{self.engine}=={old}").known_bugs()
+        logs = [(one, name, path) for one in found for name in one.namesakes for path in bugs[name].oplogs]
+        for version, verdict in ((old, Verdict.FAILED), (new, Verdict.FIXED)) if logs else ():
+            name = f"{self.engine}=={version}"
+            with self._workers(version) as group:
+                logs = [one for one in logs if _verdict_of(group, one[2], name, one[0].fingerprint) is verdict]
+        return {one.log: bug for one, bug, _ in reversed(logs)} | {one.log: one.bug for one in found if one.bug}
 
     def _workers(self, version: str) -> WorkerGroup:
+        (self.folder / version).mkdir(parents=True, exist_ok=True)
         return WorkerGroup(1, self.folder / version, hang_seconds=HANG_S)
 
     def _pair_path(self, old: str, new: str) -> Path:
         return self.folder / f"{old}--{new}.json"
 
 
-def _shrunk(group: WorkerGroup, findings: Mapping[str, Finding], out: Path) -> Sequence[Finding]:
-    group.result = Result(findings=dict(findings))
-    reported = group.report_findings(out, ShrinkBudget(cpu_seconds=SHRINK_CPU_S))
-    return [one for one in reported if one is not None]
-
-
-def _outcome_of_searches(finding: Frozen, before: Searched, searches: Sequence[Searched]) -> tuple[Outcome, str]:
-    """The outcome of a finding whose log passes: whether the same search still meets it."""
-    for one in searches:
-        if one.runs < MIN_RUNS_SHARE * before.runs:
-            return Outcome.NOT_JUDGED, f"the search with seed {one.seed} made {one.runs} runs, before {before.runs}"
-        if finding.fingerprint in one.fingerprints:
-            return Outcome.MOVED, f"its log passes, but seed {one.seed} meets {finding.fingerprint}"
-        if finding.bug in one.known:
-            return Outcome.MOVED, f"its log passes, but seed {one.seed} meets {finding.bug}"
-    return Outcome.FOUND, ""
-
-
-def _frozen(path: Path, fingerprint: str, bug: str) -> Frozen:
+def _frozen(path: Path, fingerprint: str, bug: str, namesakes: Sequence[str] = ()) -> Frozen:
     content = path.read_bytes()
-    ops = len(OpLog.parse(content, path).ops)
-    return Frozen(fingerprint=fingerprint, bug=bug, log=path.name, blake2b=_hash_of(content), ops=ops)
+    return Frozen(
+        fingerprint=fingerprint,
+        bug=bug,
+        log=path.name,
+        blake2b=_hash_of(content),
+        ops=len(OpLog.parse(content, path).ops),
+        namesakes=[*namesakes],
+    )
 
 
-def _known_cause(log: OpLog) -> str:
-    """The known bugs with whose fixes a log passes; "" if there are none, or if the trial kills its process."""
+def _verdict_of(group: WorkerGroup, path: Path, engine: str, fingerprint: str) -> Verdict | None:
+    """The verdict of an op-log on a release; None if it cannot be run there."""
     try:
-        with Process() as process:
-            return str(process.call(_name_of_cause, log))
-    except ProcessDied:
-        return ""
+        return group.replay(OpLog.load(path, engine=engine).as_regression(fingerprint), 1).verdict
+    except UsageError:
+        return None
 
 
-def _name_of_cause(log: OpLog) -> str:
-    failure = run_log(log).failure
-    return "" if failure is None else Verifier(log.header.target, log.header.fixes).cause_of(failure, log).name
+def _ends_runs(fault: str) -> bool:
+    """Whether a fault of the adapter ends runs, which may hide what they would have met; else none has begun."""
+    return not fault.startswith(BEFORE_RUNS)
+
+
+def _known_cause(group: WorkerGroup, target: Target, log: OpLog, fingerprints: Sequence[str]) -> str:
+    """A known bug of a release with whose fix a log passes there; "" if there is none."""
+    version, bugs = target.version(), target.known_bugs().values()
+    named = [bug for bug in bugs if bug.has(version) and {*bug.fingerprints} & {*fingerprints}]
+    for bug in [one for one in named if one.patch_for(version) is not None][:MOST_FIXES]:
+        try:
+            if group.replay(log.with_fixes([bug.name]), 1).verdict is Verdict.FIXED:
+                return bug.name
+        except UsageError:  # the fix does not fit
+            continue
+    return ""
+
+
+def adapter_hash(engine: str) -> str:
+    """The hash of the code that drives the releases of an engine and judges them."""
+    names = {kind.__module__ for kind in type(target_of(engine)).__mro__} - sys.stdlib_module_names
+    modules = [Path(str(sys.modules[name].__file__)) for name in names]
+    harness = Path(__file__).parents[1]
+    code = [path for module in modules for path in module.parent.glob("*.py")]
+    return hash_of(sorted({*code, harness / "core", harness / "kit", harness.parent / "invariants"}))
+
+
+def _cpu_seconds() -> float:
+    """The CPU time of this process and of its processes that have ended."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return process_time() + ended.ru_utime + ended.ru_stime
 
 
 def _hash_of(content: bytes) -> str:
     return hashlib.blake2b(content, digest_size=16).hexdigest()
-
-
-def pairs_in(path: Path) -> Sequence[Pair]:
-    """The results in a file; raises UsageError if there are none."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=list[Pair])
-    except (msgspec.DecodeError, OSError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise UsageError(f"{path}: {why}; run the backtest, and copy its backtest.json there") from error
-
-
-def _read(path: Path, kind: type[FileT]) -> FileT | None:
-    if not path.exists():
-        return None
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
-    except (msgspec.DecodeError, OSError) as error:
-        raise UsageError(f"{path}: {error}; remove it, and run the backtest again") from error
-
-
-def _write(path: Path, content: FileT) -> FileT:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, msgspec.json.format(msgspec.json.encode(content)))
-    return content

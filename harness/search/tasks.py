@@ -1,6 +1,7 @@
 """The tasks of the worker processes of campaigns and nights: to make runs, to report a finding, to replay a log."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -9,7 +10,7 @@ from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.process import Parent
 from swarden.harness.core.replay import Replays, Verdict, repeat
 from swarden.harness.core.running_log import RunningLog
-from swarden.harness.core.target import prepare
+from swarden.harness.core.target import Target, prepare
 from swarden.harness.report.story import story_lines
 from swarden.harness.search.campaign import Plan, Worker
 from swarden.harness.search.findings import report_finding
@@ -17,6 +18,8 @@ from swarden.harness.search.process import prepare_process
 from swarden.harness.search.result import Finding, Result
 from swarden.harness.search.shrink import ShrinkBudget
 from swarden.harness.search.verification import Deaths, Trials
+
+Block = Callable[[Target], AbstractContextManager[object]]  # such as one that changes the engine
 
 
 def make_runs(parent: Parent, plan: Plan) -> None:
@@ -35,9 +38,11 @@ def report(parent: Parent, finding: Finding, out: Path, budget: ShrinkBudget, de
     return report_finding(finding, out, budget, trials=trials, is_stopped=parent.is_stopped)
 
 
-def replay_log(parent: Parent, log: OpLog, runs: int, with_story: bool) -> Replays:
-    """Run a log `runs` times; `with_story` asks for the story of its failure."""
-    replays = repeat(log, runs, _boot(parent, log), trace_origins=with_story)
+def replay_log(parent: Parent, log: OpLog, runs: int, with_story: bool, block: Block) -> Replays:
+    """Run a log `runs` times, within a block; `with_story` asks for the story of its failure."""
+    observe = _boot(parent, log)
+    with block(log.header.target):
+        replays = repeat(log, runs, observe, trace_origins=with_story)
     story = story_lines(log.header, replays.failure) if with_story and replays.failure is not None else []
     replays = replace(replays, failure=None, story=tuple(map(str, story)))
     if replays.is_nondeterministic:

@@ -5,7 +5,7 @@ import signal
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from math import ceil, inf
 from pathlib import Path
@@ -25,7 +25,7 @@ from swarden.harness.search.campaign import Plan, RunIndex
 from swarden.harness.search.findings import save_unshrunk, write_unshrunk
 from swarden.harness.search.result import Finding, Result, Tallies
 from swarden.harness.search.shrink import ShrinkBudget
-from swarden.harness.search.tasks import make_runs, replay_log, report
+from swarden.harness.search.tasks import Block, make_runs, replay_log, report
 from swarden.harness.search.verification import Trial
 
 GRACE_S = 10.0  # for a worker to end its step after an interrupt
@@ -147,13 +147,13 @@ class WorkerGroup:
         self.result.seconds = time.monotonic() - self.started_at
         self._go_on()
 
-    def replay(self, log: OpLog, runs: int = RUNS, *, with_story: bool = False) -> Replays:
+    def replay(self, log: OpLog, runs: int = RUNS, *, with_story: bool = False, block: Block = nullcontext) -> Replays:
         """Run a log `runs` times in the first worker; if that dies, the log has failed with the kind of death.
 
-        With `with_story` a failure that does not kill the worker has its story.  Raises UsageError if the log cannot
-        be run, or is truncated and does not fail.
+        With `with_story` a failure that does not kill the worker has its story.  The runs are within `block`.  Raises
+        UsageError if the log cannot be run, or is truncated and does not fail.
         """
-        self.workers[0].give(replay_log, log, runs, with_story)
+        self.workers[0].give(replay_log, log, runs, with_story, block)
         replays: Replays | UsageError | None = None
         for received in self._messages():
             if received is None:

@@ -72,4 +72,4 @@ def _load(version: str, folders: Sequence[Path]) -> TransformersRelease:
     return release
 
 
-boot = BootedRelease("transformers", _load)
+boot = BootedRelease("transformers", _load, "transformers", PARTS)

@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+from swarden.harness.search.backtest_results import Cost, Pair, cost_of, pairs_in
 from tests.harness.some_targets import swarden_in, swarden_with
 from tests.harness.some_wheels import wheel
 
@@ -40,7 +41,18 @@ class TinyTarget(DemoTarget):
             PLANTED.enter_context(self.mutant(BUGS[self.release]).planted())
             BUGS.pop(self.release)
 """
-LIMITS = ("--cpu-minutes", "5", "--runs", "64", "--seed", "3")
+BUG = """
+first = "1.0.0"
+tried = "1.3.0"
+effect = "pages are lost"
+title = "the leak"
+cause = "an abort"
+fingerprints = ["{}"]
+searched = "2026-11-27"
+verdict = "not worth posting"
+"""
+COSTS = [Cost(part=name, cpu_seconds=seconds) for name, seconds in (("1", 1), ("2", 2), ("3", 4))]
+LIMITS = ("--runs", "64", "--seed", "3")
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +75,15 @@ def _outcomes(folder):
     return [[(one["finding"]["fingerprint"], one["outcome"]) for one in pair["judged"]] for pair in pairs]
 
 
+def _pairs(folder):
+    return pairs_in(folder / ".swarden/backtest/tinyserve/backtest.json")
+
+
+def _without_cpu(run):
+    """The table but for the CPU time, which differs from run to run."""
+    return [line.split("|")[1:8] for line in run.stdout.splitlines()]
+
+
 def test_each_outcome_is_told_apart(tested):
     """The leak of 1.0.0 passes on 1.1.0, where the search meets another leak: that is no fix that was awaited."""
     folder, run = tested
@@ -83,9 +104,7 @@ def test_same_seed_and_runs_give_the_same_logs(tested, tmp_path):
 
     again = swarden_in(tmp_path)("backtest", "tinyserve", *LIMITS, "--install")
 
-    assert [line.split("|")[1:8] for line in again.stdout.splitlines()] == [
-        line.split("|")[1:8] for line in run.stdout.splitlines()
-    ]
+    assert _without_cpu(again) == _without_cpu(run)
     assert _outcomes(tmp_path) == _outcomes(folder)
 
 
@@ -96,7 +115,7 @@ def test_interrupted_backtest_goes_on_from_its_files(tested, tmp_path):
 
     again = swarden_in(tmp_path)("backtest", "tinyserve", *LIMITS, "--install")
 
-    assert again.stdout == run.stdout, again.stderr
+    assert _without_cpu(again) == _without_cpu(run), again.stderr
     assert again.stderr.count("downloads") == 2
 
 
@@ -115,6 +134,7 @@ def test_results_that_ship_are_printed_again(tested, tmp_path):
     ("limits", "told"),
     [
         pytest.param([*LIMITS, "--runs", "7"], "is of a backtest with", id="another-budget"),
+        pytest.param([*LIMITS, "--cpu-minutes", "1"], "--runs and --cpu-minutes: want one of them", id="two-limits"),
         pytest.param([*LIMITS, "--from", "9.9.9"], "--from 9.9.9: is not installed", id="unknown"),
         pytest.param([*LIMITS, "--from", "1.3.0"], "1.3.0: want at least two releases", id="one-release"),
     ],
@@ -126,6 +146,104 @@ def test_backtest_that_cannot_run_is_refused_in_one_line(tested, tmp_path, limit
 
     assert run.returncode == 2
     assert told in run.stderr.splitlines()[-1]
+
+
+def _judged_again(folder, tmp_path, pair, change):
+    """The outcomes and reasons of a pair that is judged again after a change of the files of the backtest."""
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    results = tmp_path / ".swarden/backtest/tinyserve"
+    (results / f"{pair}.json").unlink()
+    change(results)
+    run = swarden_in(tmp_path)("backtest", "tinyserve", *LIMITS, "--install")
+    assert run.returncode == 0, run.stderr
+    return {(one["outcome"], one["why"]) for one in json.loads((results / f"{pair}.json").read_text())["judged"]}
+
+
+def _edit(path, **fields):
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+@pytest.mark.parametrize(
+    ("fault", "judged"),
+    [
+        pytest.param("target/capture/KeyError", ("not judged", "the search with seed 4: boom"), id="in-a-run"),
+        pytest.param("target/build/ValueError", ("found before its fix", ""), id="before-the-run"),
+    ],
+)
+def test_search_whose_runs_the_adapter_has_ended_shows_nothing(tested, tmp_path, fault, judged):
+    def change(results):
+        _edit(results / "1.2.0/search-4.json", faults={fault: "boom"})
+
+    assert _judged_again(tested[0], tmp_path, "1.1.0--1.2.0", change) == {judged}
+
+
+def test_failure_of_a_known_bug_with_the_same_fingerprint_is_a_move(tested, tmp_path):
+    """On 1.2.0 the tree has a fix for a bug with the fingerprint of the finding: its failures are counted as known."""
+
+    def change(results):
+        [finding] = json.loads((results / "1.1.0/frozen.json").read_text())["findings"]
+        (tmp_path / "findings").mkdir()
+        (tmp_path / "findings/the-leak.toml").write_text(BUG.format(finding["fingerprint"]))
+        _edit(results / "1.2.0/search-4.json", known=["the-leak"])
+
+    judged = _judged_again(tested[0], tmp_path, "1.1.0--1.2.0", change)
+
+    assert judged == {("moved", "its log passes, but the search with seed 4 meets the-leak")}
+
+
+@pytest.mark.parametrize(
+    ("pair", "known"),
+    [pytest.param("1.1.0--1.2.0", "the-leak", id="passes-there"), pytest.param("1.0.0--1.1.0", "", id="fails-there")],
+)
+def test_bug_is_known_if_the_op_log_of_the_tree_passes_there_too(tested, tmp_path, pair, known):
+    """The log of the first pair is that of a bug that 1.1.0 has as well, so its finding has moved."""
+
+    def change(results):
+        path = results / pair.partition("--")[0] / "frozen.json"
+        [finding] = json.loads(path.read_text())["findings"]
+        (tmp_path / "findings").mkdir()
+        (tmp_path / "findings/the-leak.toml").write_text(BUG.format(finding["fingerprint"]))
+        shutil.copy(path.with_name(finding["log"]), tmp_path / "findings/the-leak.oplog")
+        _edit(path, findings=[finding | {"namesakes": ["the-leak"]}])
+
+    _judged_again(tested[0], tmp_path, pair, change)
+
+    [judged] = json.loads((tmp_path / f".swarden/backtest/tinyserve/{pair}.json").read_text())["judged"]
+    assert judged["bug"] == known
+
+
+def test_log_that_fails_by_the_same_law_in_another_way_has_moved(tested, tmp_path):
+    def change(results):
+        path = results / "1.2.0/frozen.json"
+        findings = json.loads(path.read_text())["findings"]
+        _edit(path, findings=[one | {"fingerprint": one["fingerprint"] + "_otherwise"} for one in findings])
+
+    assert {outcome for outcome, _ in _judged_again(tested[0], tmp_path, "1.2.0--1.3.0", change)} == {"moved"}
+
+
+def test_search_that_two_pairs_have_in_common_costs_once(tested):
+    pairs = [Pair(old=old, new=new, costs=costs) for old, new, costs in (("1", "2", COSTS[:2]), ("2", "3", COSTS[1:]))]
+
+    assert [cost_of(one).cpu_seconds for one in ([pairs[0]], [pairs[1]], pairs)] == [3, 6, 7]
+    all_row = tested[1].stdout.splitlines()[-3]
+    assert all_row.split("|")[-2:-1] == [f" {cost_of(_pairs(tested[0])).ops} "]
+
+
+def test_runs_replace_the_cpu_time(tested):
+    budget = json.loads((tested[0] / ".swarden/backtest/tinyserve/budget.json").read_text())
+
+    assert (budget["cpu_seconds"], budget["max_runs"]) == (None, 64)
+
+
+def test_changed_adapter_is_refused(tested, tmp_path):
+    shutil.copytree(tested[0], tmp_path, dirs_exist_ok=True)
+    with (tmp_path / "some_target.py").open("a") as source:
+        source.write("# another build\n")
+
+    run = swarden_in(tmp_path)("backtest", "tinyserve", *LIMITS, "--install")
+
+    assert run.returncode == 2
+    assert "is of a backtest with" in run.stderr.splitlines()[-1]
 
 
 def test_changed_log_is_refused(tested, tmp_path):

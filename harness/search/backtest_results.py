@@ -1,0 +1,158 @@
+"""The records of a backtest and their files: the budget, the searches, the frozen findings and their outcomes."""
+
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.files import write_whole
+
+
+class Outcome(Enum):
+    """What became of a finding.
+
+    FOUND: its log passes with equal settings, and SEEDS searches no longer meet its fingerprint.  MOVED: its log passes
+    for another reason, or fails in another way.  STILL: it fails as before.  NOT_JUDGED: it cannot be run there, or the
+    searches there are too short, or have runs that the adapter has ended, as it did not before.
+    """
+
+    FOUND = "found before its fix"
+    MOVED = "moved"
+    STILL = "still there"
+    NOT_JUDGED = "not judged"
+
+
+class Budget(msgspec.Struct, frozen=True, kw_only=True):
+    """The limit of one search: its CPU time, or the number of runs, with which it is deterministic.
+
+    `adapter` is the hash of the code that drives the releases and judges them.
+    """
+
+    seed: int
+    cpu_seconds: float | None
+    max_runs: int | None
+    adapter: str
+
+
+class Cost(msgspec.Struct, frozen=True, kw_only=True):
+    """What a part of the backtest has cost, in all processes; the search of a release is a part of two pairs."""
+
+    part: str
+    cpu_seconds: float
+    runs: int = 0
+    ops: int = 0
+
+
+class Searched(msgspec.Struct, frozen=True, kw_only=True):
+    """One search: `fingerprints` are those of failures that are not of known bugs, `known` the known bugs it has met.
+
+    `logs` has the unshrunk logs of the findings, by fingerprint, `faults` the exceptions of the adapter.
+    """
+
+    seed: int
+    cost: Cost
+    fingerprints: list[str]
+    known: list[str]
+    faults: dict[str, str]
+    logs: dict[str, str] = {}
+
+
+class Frozen(msgspec.Struct, frozen=True, kw_only=True):
+    """A finding: its log in the folder of its release, and the hash of that file.
+
+    `bug` is the known bug with whose fix it passes; `namesakes` are known bugs of its fingerprint without a fix here.
+    """
+
+    fingerprint: str
+    bug: str
+    log: str
+    blake2b: str
+    ops: int
+    namesakes: list[str] = []
+
+
+class Release(msgspec.Struct, frozen=True, kw_only=True):
+    """The findings of a release, one for each cause; `without_log` are known bugs that the search has met besides.
+
+    `cost` is that of all but the search: the boots, the shrinks and the replays.
+    """
+
+    version: str
+    digest: str
+    search: Searched
+    findings: list[Frozen]
+    without_log: list[str]
+    cost: Cost
+
+
+class Judged(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome of a finding on the next release, with its reason.
+
+    `bug` is the known bug of a finding that was found before its fix: that of the finding, or a namesake whose own
+    op-log fails on the older release and passes on the newer one, too.
+    """
+
+    finding: Frozen
+    outcome: Outcome
+    why: str = ""
+    bug: str = ""
+
+
+class Pair(msgspec.Struct, frozen=True, kw_only=True):
+    """Two successive releases; `is_same` if no driven module has changed, and then nothing is judged.
+
+    `faults` are those of the adapter in the searches, by release and fingerprint.
+    """
+
+    old: str
+    new: str
+    is_same: bool = False
+    judged: list[Judged] = []
+    costs: list[Cost] = []
+    faults: list[str] = []
+
+    def count(self, outcome: Outcome, *, is_known: bool | None = None) -> int:
+        """The findings with this outcome; of those that the tree knew, or did not know, if that is asked for."""
+        found = [one for one in self.judged if one.outcome is outcome]
+        return len([one for one in found if is_known is None or bool(one.bug) == is_known])
+
+
+def cost_of(pairs: Iterable[Pair]) -> Cost:
+    """The cost of some pairs; a search that two of them have in common counts once."""
+    costs = {cost.part: cost for pair in pairs for cost in pair.costs}.values()
+    return Cost(
+        part="all",
+        cpu_seconds=sum(one.cpu_seconds for one in costs),
+        runs=sum(one.runs for one in costs),
+        ops=sum(one.ops for one in costs),
+    )
+
+
+FileT = TypeVar("FileT", bound=msgspec.Struct)
+
+
+def pairs_in(path: Path) -> Sequence[Pair]:
+    """The results in a file; raises UsageError if there are none."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=list[Pair])
+    except (msgspec.DecodeError, OSError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"{path}: {why}; run the backtest, and copy its backtest.json there") from error
+
+
+def read(path: Path, kind: type[FileT]) -> FileT | None:
+    if not path.exists():
+        return None
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (msgspec.DecodeError, OSError) as error:
+        raise UsageError(f"{path}: {error}; remove it, and run the backtest again") from error
+
+
+def write(path: Path, content: FileT) -> FileT:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, msgspec.json.format(msgspec.json.encode(content)))
+    return content
