@@ -108,7 +108,7 @@ class LmdeployEngine(EnginePort):
         if self._is_asleep and not self._sleeps:
             self._is_asleep = False
             self.log.notice(seen.Resumed())
-            self.core.wake()
+            self.core.engine.wakeup()
 
     def _found(self) -> view.Snapshot:
         return replace(

@@ -51,10 +51,6 @@ class Core(NamedTuple):
             gate.set_result(None)
         self.run(0.01 if is_awaited else 0.1)  # clients are woken one after the other; an idle loop waits for 0.1 s
 
-    def wake(self) -> None:
-        self.loop.call_soon(self.engine.wakeup)
-        self.run()
-
     def run(self, seconds: float = 0.0) -> None:
         """Let the coroutines of the engine run; raises what ends its loop."""
         with self.torch.inference_mode():  # as the background task of the releases' agent, for the whole thread
