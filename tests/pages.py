@@ -78,7 +78,7 @@ def backtests_row() -> str:
     ranges = ", ".join(f"{BACKTESTED[name]} {own[0].old} to {own[-1].new}" for name, own in by_engine.items())
     minutes = ceil(max(cost_of([pair]).cpu_seconds for pair in pairs) / 60)
     found = sum(pair.count(Outcome.FOUND) for pair in pairs)
-    what = f"[{counted(found, 'bug')} found before the next release fixed them]"
+    what = f"[{counted(found, 'failure')} found that the next release no longer has]"
     return (
         f"| {ranges} | random traffic on each release: {len(pairs)} pairs, each at most {minutes} minutes of CPU "
         f"| {what}(docs/releases.md#what-was-found-before-its-fix) |"
