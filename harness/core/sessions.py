@@ -1,6 +1,6 @@
 """The sessions that clients hold with an engine."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from swarden.harness.core.ops import CloseSession, OpenSession, Turn
@@ -10,20 +10,21 @@ from swarden.invariants.events import FinishReason
 from swarden.invariants.reference import Reference
 
 
-@dataclass(slots=True)
-class ClientSession:
-    """An open session, and the request of its last turn; 0 if it had no turn yet."""
-
-    session: int
-    namespace: int
-    last_turn: int = 0
-
-
 class QueuedTurn(NamedTuple):
     """A turn that waits for the end of another one, and its new tokens."""
 
     request: int
     submission: Submission
+
+
+@dataclass(slots=True)
+class ClientSession:
+    """An open session, the request of its last turn that has begun (0 if it had none), and those behind it."""
+
+    session: int
+    namespace: int
+    last_turn: int = 0
+    queued: list[QueuedTurn] = field(default_factory=list)
 
 
 class ClientSessions:
@@ -33,7 +34,7 @@ class ClientSessions:
         self._sessions, self._queues_turns = port.sessions, port.queues_turns
         self._reference = reference
         self._open: list[ClientSession] = []
-        self._queued: dict[int, QueuedTurn] = {}  # by the turn before it
+        self._session_of: dict[int, ClientSession] = {}  # by its unfinished turns, if turns are queued
 
     def open(self, op: OpenSession) -> bool:
         """False for an engine without sessions."""
@@ -51,7 +52,7 @@ class ClientSessions:
         An op with `tokens` has its whole prompt there, but for the first `kept` ones.  A turn that will be queued has
         its new tokens only.
         """
-        if self._is_queued(session):
+        if self._is_busy(session):
             new = expand(op.recipe) if op.tokens is None else op.tokens[op.kept :]
             return Submission(new, op.max_new_tokens, op.stop, op.priority, session.namespace, session.session)
         tokens = self._reference.tokens_of(session.last_turn)
@@ -62,25 +63,30 @@ class ClientSessions:
             prompt = [*kept, *op.tokens[len(kept) :]]
         return Submission(prompt, op.max_new_tokens, op.stop, op.priority, session.namespace, session.session)
 
-    def sent(self, session: ClientSession, request: int, submission: Submission) -> None:
+    def turn_sent(self, session: ClientSession, request: int, submission: Submission) -> None:
         """The submission of a turn has got this id."""
-        if self._is_queued(session):
-            self._queued[session.last_turn] = QueuedTurn(request, submission)
-        session.last_turn = request
+        if self._is_busy(session):
+            session.queued.append(QueuedTurn(request, submission))
+        else:
+            session.last_turn = request
+        if self._queues_turns:
+            self._session_of[request] = session
 
-    def ended(self, request: int, reason: str) -> None:
-        """A turn has ended: now the prompt of one that is queued behind it is known."""
-        queued = self._queued.pop(request, None)
-        if queued is None or self._reference.expectations[queued.request].reason is not None:
-            return  # it was rejected
-        if reason in (FinishReason.STOP, FinishReason.LENGTH):
-            prompt = [*self._reference.tokens_of(request)[:-1], *queued.submission.tokens]
-            namespace, stop = queued.submission.namespace, queued.submission.stop
-            self._reference.submitted(queued.request, namespace=namespace, prompt=prompt, stop=stop)
+    def turn_ended(self, request: int, reason: str) -> None:
+        """A request has ended: if it is a turn, the prompt of the turn that is queued behind it is known now."""
+        session = self._session_of.pop(request, None)
+        if session is None:
+            return
+        if request != session.last_turn:
+            session.queued = [turn for turn in session.queued if turn.request != request]
+        elif session.queued and reason in (FinishReason.STOP, FinishReason.LENGTH):
+            session.last_turn, sent = session.queued.pop(0)
+            prompt = [*self._reference.tokens_of(request)[:-1], *sent.tokens]
+            self._reference.submitted(session.last_turn, namespace=sent.namespace, prompt=prompt, stop=sent.stop)
 
-    def _is_queued(self, session: ClientSession) -> bool:
-        last = self._reference.expectations.get(session.last_turn)
-        return self._queues_turns and last is not None and last.reason is None
+    def _is_busy(self, session: ClientSession) -> bool:
+        """Would a turn be queued behind the last one?"""
+        return session.last_turn in self._session_of
 
     def close(self, op: CloseSession) -> bool:
         """False if no session is open."""

@@ -183,7 +183,7 @@ class EngineSystem:
             self.reference.streamed(streamed.request_id, streamed.token_ids, streamed.finish_reason)
             if streamed.finish_reason is not None:
                 self._live.end(streamed.request_id)
-                self._sessions.ended(streamed.request_id, streamed.finish_reason)
+                self._sessions.turn_ended(streamed.request_id, streamed.finish_reason)
             elif CLIENT_GONE in self.port.faults.known and self.port.faults.fires(CLIENT_GONE):
                 self._abort_request(streamed.request_id)
                 self._live.leave(streamed.request_id)
@@ -221,7 +221,7 @@ class EngineSystem:
         session = self._sessions.session_of(op)
         if session is not None:
             submission = self._sessions.submission(session, op)
-            self._sessions.sent(session, self._send(submission), submission)
+            self._sessions.turn_sent(session, self._send(submission), submission)
         return session is not None
 
     def _accept(self, op: Accept) -> bool:

@@ -232,7 +232,7 @@ def fillers(draw: st.DrawFn, shape: Shape, most: int) -> tuple[Op, ...]:
     """
     pages, left = _pages_for_one(shape), draw(st.integers(3, 8)) + shape.lookahead_len
     longest = shape.max_context_len - most - 1
-    others = min(MOST_FILLERS, max(0, pages * shape.page_size // longest - 1))
+    others = min(MOST_FILLERS, max(0, pages * shape.page_size // longest - 1)) if longest > 0 else 0
     if others and draw(st.booleans()):
         share = pages * shape.page_size // (count := min(2 * others + 2, shape.max_running_requests))
         sizes = [(share // 2, min(share, shape.max_context_len - share // 2 - 1))] * count

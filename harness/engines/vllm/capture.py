@@ -193,7 +193,7 @@ class VllmCapture:
         if request.queued is not None:
             new = request.queued
             waiting = (request.id, Place.WAITING, request.namespace, len(new.tokens), 0, new.max_new_tokens)
-            return RequestView(*waiting, priority=new.priority)
+            return RequestView(*waiting, priority=new.priority, session=request.session)
         return RequestView(
             id=request.id,
             place=Place.LINKED if request.is_linked else self._place(req),

@@ -41,8 +41,6 @@ def program_of(log: OpLog, release: VllmRelease) -> Program:
     if header.mutant is not None or header.model or header.twin is not None or header.fixes:
         raise NoProgram("the op-log has a mutant, a model, a twin or fixes, and a program has the release alone")
     for op in log.ops:
-        if isinstance(op, Turn):
-            raise NoProgram("a request of the op-log streams its input, and a program sends whole requests")
         if isinstance(op, Submit) and (op.adapter or op.prompt_logprobs):
             raise NoProgram(
                 "a request of the op-log has an adapter or asks for prompt_logprobs, and a program has neither"
@@ -56,6 +54,8 @@ def program_of(log: OpLog, release: VllmRelease) -> Program:
     if is_of_caches(failure):
         raise NoProgram(f"no program looks at {failure.fingerprint}; write it --as issue")
     config: VllmConfig = header.target.decode(header.configs[failure.engine])
+    if config.streaming_input and Turn in map(type, log.ops):
+        raise NoProgram("a request of the op-log streams its input, and a program sends whole requests")
     if config.role == PREFILL:
         raise NoProgram("the op-log fails on the prefill side of a pair, for which no program is written")
     if config.role == DECODE and Pause in map(type, log.ops):

@@ -95,6 +95,8 @@ class VllmSessions(SessionPort):
         if turn.id != stream.turn:
             return
         if self._built.scheduler.requests.get(turn.req.request_id) is not turn.req:  # the release has forgotten it
+            if turn.finish_reason in (FinishReason.STOP, FinishReason.LENGTH):
+                stream.queued.clear()  # these turns are lost: their clients wait
             self._end(stream)
             self._forget(turn.session, stream)
             return

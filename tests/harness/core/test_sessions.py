@@ -4,37 +4,51 @@ from unittest.mock import Mock
 
 import pytest
 
-from swarden.harness.core.ops import OpenSession, Recipe, Turn
+from swarden.harness.core.ops import OpenSession, Turn
 from swarden.harness.core.sessions import ClientSessions
 from swarden.invariants.events import FinishReason
 from swarden.invariants.reference import Reference
 
-FIRST, SECOND = [1, 2, 3, 4], [5, 6]
+PROMPTS = ([1, 2, 3, 4], [5, 6], [9])
+FIRST, SECOND, THIRD = PROMPTS
 OUTPUT = [7, 8]
+STOP, LENGTH, ABORT, REJECTED = FinishReason.STOP, FinishReason.LENGTH, FinishReason.ABORT, FinishReason.REJECTED
 
 
-def queued_turn(reason):
-    """The prompt of a second turn that arrives during the first one, which ends for this reason."""
+def last_prompt(num_turns, ends):
+    """The prompt of the last of some turns that arrive together, after the `ends`: (turn, output, reason)."""
     reference, port = Reference(), Mock(queues_turns=True)
     port.sessions.open_session.return_value = 1
     sessions = ClientSessions(port, reference)
     sessions.open(OpenSession())
-    for number, tokens in enumerate((FIRST, SECOND), start=1):
-        op = Turn(recipe=Recipe(), tokens=tuple(tokens), max_new_tokens=2)
+
+    def send(number, tokens):
+        op = Turn(tokens=tuple(tokens), max_new_tokens=2)
         session = sessions.session_of(op)
         assert session is not None
         submission = sessions.submission(session, op)
         reference.submitted(number, namespace=0, prompt=submission.tokens)
-        sessions.sent(session, number, submission)
-    reference.streamed(1, OUTPUT, reason)
-    sessions.ended(1, reason)
-    return reference.tokens_of(2)
+        sessions.turn_sent(session, number, submission)
+
+    for number, tokens in enumerate(PROMPTS[:num_turns], start=1):
+        send(number, tokens)
+    for turn, output, reason in ends:
+        reference.streamed(turn, output, reason)
+        sessions.turn_ended(turn, reason)
+    return list(reference.tokens_of(num_turns))
 
 
-@pytest.mark.parametrize("reason", [FinishReason.STOP, FinishReason.LENGTH])
-def test_queued_turn_goes_on_after_the_turn_before_it_less_its_last_output(reason):
-    assert list(queued_turn(reason)) == [*FIRST, *OUTPUT[:-1], *SECOND]
-
-
-def test_queued_turn_behind_an_aborted_one_has_its_own_tokens_only():
-    assert list(queued_turn(FinishReason.ABORT)) == SECOND
+@pytest.mark.parametrize(
+    ("num_turns", "ends", "prompt"),
+    [
+        pytest.param(2, [], SECOND, id="queued"),
+        pytest.param(2, [(1, OUTPUT, STOP)], [*FIRST, 7, *SECOND], id="stopped"),
+        pytest.param(2, [(1, OUTPUT, LENGTH)], [*FIRST, 7, *SECOND], id="at-its-length"),
+        pytest.param(2, [(1, OUTPUT, ABORT)], SECOND, id="aborted"),
+        pytest.param(3, [(1, OUTPUT, STOP)], THIRD, id="behind-another"),
+        pytest.param(3, [(1, OUTPUT, STOP), (2, [3, 4], STOP)], [*FIRST, 7, *SECOND, 3, *THIRD], id="third"),
+        pytest.param(3, [(2, [], REJECTED), (1, OUTPUT, STOP)], [*FIRST, 7, *THIRD], id="behind-a-rejected-one"),
+    ],
+)
+def test_queued_turn_goes_on_after_the_turn_before_it_less_its_last_output(num_turns, ends, prompt):
+    assert last_prompt(num_turns, ends) == prompt
