@@ -132,6 +132,16 @@ def test_most_rewinds_go_below_the_frontier():
     assert share_that_fails("B63", REWINDING, partial(rewinds, REWINDING)) > 1 / 2
 
 
+@steady
+@given(context=st.sampled_from([8, 17, 41]), data=st.data())
+def test_pool_is_filled_in_a_context_that_is_not_longer_than_an_output(context, data):
+    shape = Shape(page_size=4, pools=[Pool("pages", 16)], max_context_len=context)
+
+    ops = data.draw(outlasts(shape))
+
+    assert sum(isinstance(op, Submit) for op in ops) >= 2
+
+
 @given(ops=outlasts(Shape(page_size=16, pools=[Pool("context", 400)], max_context_len=1024)))
 @steady
 def test_outlasting_requests_fill_a_pool_of_several_contexts(ops):
