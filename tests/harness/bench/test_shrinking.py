@@ -7,8 +7,8 @@ from swarden.harness.bench.shrinking import Comparison, Effort, compare, figures
 
 @pytest.fixture(scope="module")
 def comparison() -> Comparison:
-    """The comparison for a bug that fails one of the first runs."""
-    return compare("S12")
+    """The comparison for a bug that fails one of the first runs, with a seed for which Hypothesis is quick."""
+    return compare("S12", from_seed=13)
 
 
 def test_our_shrinker_executes_at_most_a_tenth_of_the_steps(comparison):
