@@ -2,7 +2,7 @@
 
 import pytest
 
-from swarden.harness.core.ops import CloseSession, OpenSession, Recipe, Step, Turn
+from swarden.harness.core.ops import Abort, CloseSession, OpenSession, Recipe, Step, Turn
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.system import EngineSystem
 from swarden.invariants.events import SESSION_KIND, Kept, Lent
@@ -12,6 +12,8 @@ FIRST, SECOND = (
     Turn(recipe=Recipe(path=(2,)), max_new_tokens=3),
 )
 STEPS = 12
+TOO_LONG = Turn(recipe=Recipe(path=(3,)), max_new_tokens=200)
+ANOTHER = Turn(recipe=Recipe(path=(2,)), rewind=6, max_new_tokens=3)
 SEPARATE = (OpenSession(), FIRST, Step(count=STEPS), SECOND)
 QUEUED = (OpenSession(), FIRST, SECOND)
 
@@ -54,6 +56,14 @@ def lengths(engine, ops):
     return kept, lent, owners, left.records
 
 
+def left(engine, ops):
+    """The reasons for which the turns have ended, and the sessions and records that are left."""
+    system, _ = served(engine, {}, ops)
+    found = system.capture()
+    reasons = [system.reference.expectations[number].reason for number in system.submitted]
+    return reasons, len(found.sessions), len(found.records)
+
+
 @pytest.mark.parametrize("settings", [{}, {"asynchronous": True}], ids=["synchronous", "asynchronous"])
 @pytest.mark.parametrize("ops", [SEPARATE, QUEUED], ids=["separate", "queued"])
 def test_each_turn_is_answered_as_its_whole_prompt_would_be(on_release, ops, settings):
@@ -69,3 +79,16 @@ def test_session_keeps_the_kv_of_a_turn_until_it_is_closed(release, on_release):
 
     assert kept[0] == lent[0] == prompt_len + FIRST.max_new_tokens - 1
     assert (owners, left) == ([SESSION_KIND], ())
+
+
+@pytest.mark.parametrize(
+    ("ops", "wanted"),
+    [
+        pytest.param((*QUEUED, Step(count=2), Abort()), (["abort", "abort"], 1, 0), id="cancelled"),
+        pytest.param((*QUEUED, CloseSession()), (["length", "length"], 0, 0), id="closed"),
+        pytest.param((OpenSession(), FIRST, TOO_LONG, SECOND), (["length", "rejected", "length"], 1, 1), id="too-long"),
+        pytest.param((OpenSession(), FIRST, Step(count=STEPS), ANOTHER), (["length", "length"], 1, 1), id="rewound"),
+    ],
+)
+def test_turns_end_with_their_session_or_one_after_the_other(on_release, ops, wanted):
+    assert on_release("0.33.0", left, "vllm==0.33.0", ops) == wanted
