@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from swarden.harness.core.errors import UsageError
+from swarden.harness.core.errors import EngineGone, UsageError
 from swarden.harness.core.mutant import Mutant
 from swarden.harness.core.mutant_file import mutant_of
 from swarden.harness.core.oplog import OpLog
@@ -94,12 +94,15 @@ def build_of(engine: str) -> EngineBuild:
 
 
 def run_shard(plan: Plan, limits: ProcessLimits, until: Collection[str] = ()) -> ShardResult:
-    """Make the runs of a plan; a finding of one of the laws `until` ends them."""
-    with _lane(plan.engine, limits) as group:
-        for _ in group.running(plan):
-            if any(finding.invariant in until for finding in group.result.findings.values()):
-                group.stop()
-        return ShardResult(group.result, socket.gethostname())
+    """Make the runs of a plan; a finding of one of the laws `until` ends them, and so does an engine that is gone."""
+    try:
+        with _lane(plan.engine, limits) as group:
+            for _ in group.running(plan):
+                if any(finding.invariant in until for finding in group.result.findings.values()):
+                    group.stop()
+    except EngineGone as error:
+        group.result.gone = str(error)
+    return ShardResult(group.result, socket.gethostname())
 
 
 def find_canary(campaign: Plan, mutants: Sequence[str], limits: ProcessLimits) -> Canary:
@@ -202,10 +205,15 @@ def _confirmed(report: Finding, limits: ProcessLimits) -> Finding:
     if report.why_flaky:
         return replace(report, log=report.log.as_regression(report.fingerprint))
     if not report.log.header.target.is_repeatable:  # one process drives the server, and no fresh one beside it
-        with _lane(report.engine, limits) as group:
-            again = group.replay(report.log, FRESH)
-        rate = replace(again, verdict=Verdict.FAILED, fingerprints=tuple(report.fingerprints))
-        return replace(report, replays=rate)
+        names = tuple(report.fingerprints)
+        try:
+            with _lane(report.engine, limits) as group:
+                again = group.replay(report.log, FRESH)
+        except EngineGone as error:  # after the run that has ended it there is no further one
+            return replace(report, replays=Replays(Verdict.FAILED, names, 1, 1, str(error)))
+        except UsageError as error:
+            return replace(report, replays=_together(report, [], str(error)))
+        return replace(report, replays=replace(again, verdict=Verdict.FAILED, fingerprints=names))
     fresh_runs, why = [], ""
     try:
         for _ in range(FRESH):

@@ -2,7 +2,6 @@
 
 import shlex
 import signal
-import subprocess
 import sys
 from contextlib import closing
 from unittest.mock import ANY
@@ -18,12 +17,20 @@ from swarden.harness.engines.server.client import Address, Call, Reply
 from swarden.harness.engines.server.config import ServerConfig
 from swarden.harness.engines.server.process import Connection, Server, decoder_of, published
 from tests.engine_under_test.model.checkpoints import write_checkpoint
-from tests.harness.servers.some_servers import ONE, free_port, log_at, mortal, our_server
+from tests.harness.servers.some_servers import (
+    BEHIND_LEARNING,
+    ONE,
+    free_port,
+    log_at,
+    mortal,
+    our_server,
+    started_by_hand,
+)
 from tests.harness.some_processes import running, swarden, wait_until
 
 OPENAI, VLLM = api_of("openai"), api_of("vllm")
 BODY = {"prompt": "ab", "max_tokens": 2}
-NEVER, BEHIND_LEARNING = 10_000, 9  # tokens of an answer
+NEVER = 10_000  # tokens of an answer
 
 
 @pytest.fixture
@@ -157,24 +164,6 @@ def test_replay_ends_with_the_run_that_ended_the_server(monkeypatch):
 
     assert (replays.verdict, replays.failures, replays.runs) == (Verdict.FAILED, 1, 1)
     assert replays.fingerprints == ("ServerDied/unknown",)
-
-
-def started_by_hand(port, deadly):
-    """A server that swarden has not started, until the end of the block."""
-    server = subprocess.Popen(shlex.split(mortal(port, deadly)), stderr=subprocess.DEVNULL)
-    connection = Connection(Server(f"http://127.0.0.1:{port}"))
-    looks = (connection.is_healthy for _ in iter(int, 1))
-    next(filter(None, looks))
-    return closing(Ended(server))
-
-
-class Ended:
-    def __init__(self, server):
-        self.server = server
-
-    def close(self):
-        self.server.kill()
-        self.server.wait()
 
 
 def test_death_without_restart_ends_the_campaign_with_its_finding(tmp_path):
