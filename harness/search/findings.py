@@ -93,7 +93,9 @@ def _reported(
         finding = replace(finding, fingerprint=failure.fingerprint, log=log, died="")
     tries, rate = _tries_of(finding, trials.beat)
     if not tries:
-        return write_unshrunk(finding, out, rate, Replays(Verdict.FAILED, (finding.fingerprint,), 1, 1))
+        report = write_unshrunk(finding, out, rate)
+        why = f"{finding.fingerprint}: {rate}; it is kept: {report.path or 'in memory only'}"
+        return replace(report, replays=Replays(Verdict.FLAKY, (), 0, RUNS_FOR_RATE, why))
     try:
         small = shrink(finding.log, still_fails, budget, passed=finding.passed)
     except DoesNotFail:

@@ -213,6 +213,9 @@ def _confirmed(report: Finding, limits: ProcessLimits) -> Finding:
             return replace(report, replays=Replays(Verdict.FAILED, names, 1, 1, str(error)))
         except UsageError as error:
             return replace(report, replays=_together(report, [], str(error)))
+        if again.verdict in (Verdict.FIXED, Verdict.CHANGED):
+            why = f"{again.verdict.value} when it was run again {', '.join(again.fingerprints)}".rstrip()
+            return replace(report, replays=Replays(Verdict.FLAKY, names, 0, again.runs, why))
         return replace(report, replays=replace(again, verdict=Verdict.FAILED, fingerprints=names))
     fresh_runs, why = [], ""
     try:

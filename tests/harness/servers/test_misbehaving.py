@@ -1,6 +1,7 @@
 """Servers that misbehave, and those that may do what they do."""
 
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
 from itertools import count
 from math import inf
 from threading import Event
@@ -8,9 +9,14 @@ from threading import Event
 import pytest
 
 from swarden.harness.core.ops import Flush
-from swarden.harness.core.replay import Verdict, repeat
+from swarden.harness.core.process import ProcessLimits
+from swarden.harness.core.replay import Replays, Verdict, repeat
 from swarden.harness.engines.server import adapter
 from swarden.harness.engines.server.client import MOST_LINE, Address, Call, Reply
+from swarden.harness.search.findings import report_finding
+from swarden.harness.search.result import Finding
+from swarden.harness.search.shards import _confirmed, close_lanes
+from swarden.harness.search.shrink import ShrinkBudget
 from tests.harness.servers.some_servers import ONE, log_at, server_with
 
 
@@ -161,6 +167,21 @@ def test_failure_in_some_runs_is_flaky(monkeypatch):
         replays = repeat(log_at(monkeypatch, url, ONE))
 
     assert (replays.verdict, replays.failures, replays.is_nondeterministic) == (Verdict.FLAKY, 1, False)
+
+
+def test_finding_that_does_not_fail_again_is_not_confirmed(monkeypatch, tmp_path):
+    name = "valid_requests_are_answered/request/server_error"
+    close_lanes()  # a worker of an earlier test does not know the server
+    with server_with(refused) as url:
+        finding = Finding(name, log_at(monkeypatch, url, ONE).as_regression(name), 0.0, "server")
+        reported = report_finding(finding, tmp_path, ShrinkBudget(cpu_seconds=60))
+        again = _confirmed(replace(finding, replays=Replays(Verdict.FAILED, (name,), 1, 1)), ProcessLimits(60.0))
+    close_lanes()
+
+    for one, runs in ((reported, 5), (again, 3)):
+        assert one.why_flaky
+        assert one.replays is not None
+        assert (one.replays.failures, one.replays.runs) == (0, runs)
 
 
 def test_server_whose_metrics_grow_does_not_hang(run, monkeypatch):
