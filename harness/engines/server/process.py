@@ -31,8 +31,11 @@ BOOT_S, POLL_S, LOOK_S, ANSWER_S = 900, 0.25, 10, 600
 PAGE_SIZE = 16  # of swarden's engine as a judge
 LOGS = Path(".swarden/servers")
 LAST_BYTES = 1 << 16  # of the log of a server
-SECRET = re.compile(r"(^|[-_])(keys?|token|secrets?|password|auth|authorization|headers?)($|[-_])|^-H$", re.IGNORECASE)
-SECRET_TEXT = re.compile(r"bearer |api[-_]?key.*[:=]", re.IGNORECASE)
+SECRET = re.compile(
+    r"(^|[-_])(keys?|token|secrets?|password|auth|authorization|headers?|env|export)($|[-_])|^-H$", re.IGNORECASE
+)
+SECRET_TEXT = re.compile(r"bearer |(api[-_]?key|authorization).*[:=]", re.IGNORECASE)
+SPACE = re.compile(r"[ \t\r\n]")  # between the words of a shell
 PLAIN = re.compile(r"true|false|\d{1,6}")  # of a variable, or of a setting
 ERROR = re.compile(r"^\S*?(\w*(?:Error|Exception|Abort|Fault)\w*)\b")
 SUPERVISE = (  # ends the server, and all that it has started, with its parent: whatever ends that
@@ -57,26 +60,46 @@ class Server(msgspec.Struct, frozen=True):
     rate: float = 0.0
 
     def publish(self) -> None:
-        """Tell the worker processes of this one, which alone inherit it."""
+        """Tell the worker processes of this one; raises UsageError if `restart` is no command."""
+        try:
+            shlex.split(self.restart)
+        except ValueError as error:
+            raise UsageError(f"--restart: {error}") from error
         os.environ[VARIABLE] = msgspec.json.encode(self).decode()
 
     @property
     def masked_restart(self) -> str:
         """The command without assignments of the environment, and without the values of keys and tokens."""
-        words, is_masked = [], False
-        for word in shlex.split(self.restart):
-            name, is_set, value = word.partition("=")
-            if is_masked and not word.startswith("-"):
-                words.append("***")
-                continue
-            if "@" in word or SECRET_TEXT.search(word):
-                words.append("***")
-            elif is_set and (SECRET.search(name) or not (name.startswith("-") or PLAIN.fullmatch(value))):
-                words.append(f"{name}=***")
-            else:
-                words.append(word)
-            is_masked = word.startswith("-") and not is_set and bool(SECRET.search(word))
-        return shlex.join(words)
+        return masked(self.restart)
+
+
+def masked(command: str) -> str:
+    """A command of a shell without secrets; a word that is a command itself is masked word by word."""
+    words, is_masked = [], False
+    for word in _words(command):
+        name, is_set, value = word.partition("=")
+        is_secret = bool(SECRET.search(name))
+        if is_masked and not word.startswith("-"):
+            words.append("***")
+            continue
+        if "@" in word or SECRET_TEXT.search(word):
+            words.append("***")
+        elif SPACE.search(name):
+            words.append(masked(word))
+        elif is_set and (is_secret or not (name.startswith("-") or PLAIN.fullmatch(value))):
+            words.append(f"{name}=***")
+        else:
+            words.append(f"{name}={masked(value)}" if SPACE.search(value) else word)
+        is_masked = word.startswith("-") and not is_set and is_secret
+    return command if words == _words(command) else shlex.join(words)
+
+
+def _words(command: str) -> list[str]:
+    """The words of a command; text whose quotes are not closed is split at its spaces."""
+    try:
+        return shlex.split(command)
+    except ValueError:
+        return command.split()
 
 
 def published() -> Server:
@@ -164,17 +187,13 @@ class Connection:
         parts = urlsplit(self.server.url)
         self.log = LOGS / f"{parts.hostname}-{parts.port}.log"
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            words = shlex.split(self.server.restart)
-        except ValueError as error:
-            raise UsageError(f"--restart: {error}") from error
         self.checks = self.log.with_suffix(".checks").resolve()
         for left in self.checks.glob("*.oplog"):
             left.unlink()
         kept = {name: value for name, value in os.environ.items() if name != VARIABLE}
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", SUPERVISE, *words],
+                [sys.executable, "-c", SUPERVISE, *shlex.split(self.server.restart)],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,

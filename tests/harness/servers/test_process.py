@@ -96,7 +96,6 @@ def test_log_of_a_server_that_died_is_kept(connection):
         ("sh -c 'exit 1'", "the server ends at once: it wrote nothing"),
         ("/nowhere/serve", "the server ends at once: FileNotFoundError"),
         ("sleep 60", "does not answer at http://127.0.0.1:"),
-        ("serve 'a", "--restart: No closing quotation"),
     ],
 )
 def test_command_that_starts_no_server_is_one_line(connection, monkeypatch, command, text):
