@@ -22,7 +22,6 @@ from swarden.harness.engines.server.apis import (
     Wanted,
     api_of,
     figures,
-    of_sequence,
     read,
 )
 from swarden.harness.engines.server.client import ANSWER_S, Call, Reply
@@ -74,7 +73,7 @@ class RoundRequest:
     def parts(self, api: Api) -> "Iterator[RoundRequest]":
         """One for each sequence, with its tokens and its part of the reply."""
         for index in range(self.wanted.sequences):
-            tokens, reply = read(api, of_sequence(self.reply, index))
+            tokens, reply = read(api, self.reply, index)
             yield RoundRequest(self.id + index, self.wanted, self.asked, self.cut_after, tokens, reply)
 
 

@@ -135,7 +135,7 @@ class Call:
                 self._on_chunk()
                 if len(chunks) > MOST_CHUNKS:
                     raise ValueError(f"more than {MOST_CHUNKS} objects")
-        except (ValueError, msgspec.MsgspecError) as error:
+        except (ValueError, RecursionError, msgspec.MsgspecError) as error:
             return Reply(0, chunks, f"an answer that cannot be read: {error}")
         if not objects.is_whole:
             return Reply(0, chunks, "the answer ends before its end")

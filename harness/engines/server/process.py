@@ -3,11 +3,13 @@
 import os
 import re
 import shlex
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +22,19 @@ import msgspec
 
 from swarden.harness.core.errors import EngineGone, UsageError
 from swarden.harness.core.printable import printable
-from swarden.harness.engines.server.apis import FLUSH, OK, RESUME, Api, Token, Wanted, api_of, figures
+from swarden.harness.engines.server.apis import (
+    FLUSH,
+    NOT_AS_TOLD,
+    OK,
+    RESUME,
+    Api,
+    Token,
+    Wanted,
+    api_of,
+    checked,
+    figures,
+    without_parts,
+)
 from swarden.harness.engines.server.client import QUICK_S, Address, Call, Pace, Reply, text_at
 from swarden.harness.engines.server.config import ServerConfig
 from swarden.harness.strict.private import FOLDER_VARIABLE
@@ -220,6 +234,8 @@ class Connection:
         if self.process is not None:
             assert self.process.stdin is not None, "the process has a pipe, by which it ends"
             self.process.stdin.close()
+            with suppress(ProcessLookupError):  # what it has started can outlive it
+                os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
         self.process = None
 
@@ -251,9 +267,10 @@ class Connection:
         if self.reference is not None:
             judge, address = self.reference.api, self.reference.address
         try:
-            return judge.cold(address, wanted, answer, config.model)
-        except (KeyError, TypeError, ValueError, IndexError) as error:
-            return Reply(0, error=f"an answer without its parts: {error!r}")
+            cold = judge.cold(address, wanted, answer, config.model)
+            return cold if isinstance(cold, Reply) else checked(cold)
+        except NOT_AS_TOLD as error:
+            return without_parts(error)
 
     def answers(
         self, api: Api, config: ServerConfig, wanted: Sequence[Wanted], *, at_once: bool = False

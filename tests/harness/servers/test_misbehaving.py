@@ -32,6 +32,23 @@ def another_object(handler):
     handler.wfile.write(b'{"choices": [{}]}')
 
 
+def answers(body):
+    def answer(handler):
+        handler.send_response(200)
+        handler.end_headers()
+        handler.wfile.write(body)
+
+    return answer
+
+
+def only_usage_last(handler):
+    handler.send_response(200)
+    handler.send_header("Content-Type", "text/event-stream")
+    handler.end_headers()
+    handler.wfile.write(b'data: {"choices": [{"token_ids": [5]}]}\n\ndata: {"choices": [], "usage": {}}\n\n')
+    handler.wfile.write(b"data: [DONE]\n\n")
+
+
 def endless_line(handler):
     handler.send_response(200)
     handler.send_header("Content-Type", "text/event-stream")
@@ -113,6 +130,18 @@ def refused(handler):
     [
         (garbage, "unreadable"),
         (another_object, "unreadable"),
+        *(
+            pytest.param(answers(body), "unreadable", id=name)
+            for name, body in (
+                ("choices-5", b'{"choices": 5}'),
+                ("choices-null", b'{"choices": null}'),
+                ("choices-of-text", b'{"choices": ["x"]}'),
+                ("logprobs-of-text", b'{"choices": [{"token_ids": [5], "logprobs": "abc"}]}'),
+                ("logprob-of-text", b'{"choices": [{"token_ids": [5], "logprobs": {"token_logprobs": ["abc"]}}]}'),
+                ("token-of-text", b'{"choices": [{"token_ids": ["x"]}]}'),
+                ("nested", b'{"choices": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
+            )
+        ),
         (endless_line, "unreadable"),
         (endless_body, "unreadable"),
         (endless_chunks, "unreadable"),
@@ -201,6 +230,17 @@ def test_server_whose_metrics_grow_does_not_hang(run, monkeypatch):
 
     with server_with(late, metrics=metrics) as url:
         assert run(url, ONE).failure is None
+
+
+def test_last_object_may_have_no_choices(run):
+    def judged(handler):
+        refused(handler) if b"prompt_logprobs" in handler.body else only_usage_last(handler)
+
+    with server_with(judged) as url:
+        failure = run(url, ONE).failure
+
+    assert failure is not None
+    assert failure.fingerprint == "valid_requests_are_answered/request/refused_again"  # by the judge: it was read
 
 
 def test_characters_are_no_tokens(run):

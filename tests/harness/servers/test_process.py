@@ -4,6 +4,7 @@ import shlex
 import signal
 import sys
 from contextlib import closing
+from pathlib import Path
 from unittest.mock import ANY
 
 import pytest
@@ -118,6 +119,17 @@ def test_server_that_never_answers_has_its_time_to_start(connection, monkeypatch
 
     with pytest.raises(EngineGone, match="after 1 s"):
         connection(shlex.join([sys.executable, "-c", f"{listen}; __import__('time').sleep(60)", "PORT"])).renew(OPENAI)
+
+
+def test_server_that_ends_leaves_no_process_behind(connection, tmp_path):
+    started = connection("sh -c 'sleep 999 & echo $! > left; exit 3'")
+    with pytest.raises(EngineGone, match="ends at once"):
+        started.renew(OPENAI)
+
+    started.close()
+
+    command = Path("/proc", (tmp_path / "left").read_text().strip(), "cmdline")
+    wait_until(lambda: not command.exists() or not command.read_bytes())
 
 
 def test_checkpoint_judges_a_server(connection, tmp_path):
