@@ -77,7 +77,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (200, "swarden engines try: the page of a new release"),
     ],
     "harness/engines/server": [
-        (60, "launch lines with commands in quotes, answers of any shape, judges and references that hang or die"),
+        (80, "launch lines with commands in quotes, answers of any shape, judges and references that hang or die"),
         (980, "any server over HTTP: four APIs, rounds, judged answers, at rest, restarts, a client as a program"),
         (30, "features that a campaign leaves out; op-logs of a strict check inside of the server"),
         (60, "a whole context is judged, answers of other lengths, a bound on the rate, logs of servers that died"),

@@ -10,12 +10,11 @@ from swarden.harness.engines.server.adapter import compared
 from swarden.harness.engines.server.apis import NOT_AS_TOLD, Api, Wanted, read
 from swarden.harness.engines.server.client import Call, Reply
 from swarden.harness.engines.server.config import ServerConfig
-from swarden.harness.engines.server.process import Connection
+from swarden.harness.engines.server.process import MISSING, Connection
 
 LAST_TOKENS = (20_000, 2_000, 250, 120, 60)  # tried in this order
 PROMPTS, ANSWER_LEN = 6, 8
 TIMES_NOISE = 10.0  # the tolerance is so many times the largest difference
-MISSING = 404
 MOST_SHARES = 5  # of the context, for the length of the probe
 
 

@@ -10,9 +10,11 @@ import pytest
 
 from swarden.harness.core.ops import Flush
 from swarden.harness.core.process import ProcessLimits
-from swarden.harness.core.replay import Replays, Verdict, repeat
+from swarden.harness.core.replay import Replays, Verdict, repeat, run_log
+from swarden.harness.core.target_fault import TargetFault
 from swarden.harness.engines.server import adapter
 from swarden.harness.engines.server.client import MOST_LINE, Address, Call, Reply
+from swarden.harness.engines.server.process import Server
 from swarden.harness.search.findings import report_finding
 from swarden.harness.search.result import Finding
 from swarden.harness.search.shards import _confirmed, close_lanes
@@ -111,6 +113,10 @@ def answered(handler, token=5):
 
 def never_judged(handler):
     refused(handler) if b"prompt_logprobs" in handler.body else answered(handler)
+
+
+def silent_judge(handler):
+    silent(handler) if b"prompt_logprobs" in handler.body else answered(handler)
 
 
 def error(handler):
@@ -253,10 +259,38 @@ def test_server_may_refuse_a_request(run):
         assert run(url, ONE).failure is None
 
 
-def test_server_that_computes_nothing_hangs(run, monkeypatch):
-    monkeypatch.setattr(adapter, "HANG_S", 1.0)
-    with server_with(silent) as url:
+@pytest.mark.parametrize(
+    ("limit", "metrics"),
+    [("ANSWER_S", None), ("HANG_S", lambda: "vllm:prompt_tokens_total 1\n")],
+    ids=["without-metrics", "with-metrics"],
+)
+def test_server_that_computes_nothing_hangs(run, monkeypatch, limit, metrics):
+    monkeypatch.setattr(adapter, limit, 1.0)
+    with server_with(silent, metrics=metrics) as url:
         failure = run(url, ONE).failure
 
     assert failure is not None
     assert failure.fingerprint == "ServerHangs"
+
+
+def test_server_that_does_not_judge_hangs(run, monkeypatch):
+    monkeypatch.setattr(adapter, "ANSWER_S", 1.0)
+    monkeypatch.setitem(Call.made.__kwdefaults__, "limit_s", 1.0)
+    with server_with(silent_judge) as url:
+        failure = run(url, ONE).failure
+
+    assert failure is not None
+    assert failure.fingerprint == "ServerHangs"
+
+
+def test_dead_reference_is_not_blamed_on_the_server(monkeypatch):
+    with server_with(answered) as url:
+        log = log_at(monkeypatch, url, ONE)
+        Server(url, reference="http://127.0.0.1:1").publish()
+        with pytest.raises(TargetFault, match=r"--reference: http://127\.0\.0\.1:1 does not judge"):
+            run_log(log)
+
+
+def test_flush_without_its_page_is_not_done(run):
+    with server_with(answered, acts=404) as url:
+        assert run(url, (Flush(),)).counts.noops
