@@ -4,8 +4,9 @@ import pytest
 
 from swarden.harness.core.errors import UsageError
 from swarden.harness.engines.server import client
-from swarden.harness.engines.server.client import Pace
+from swarden.harness.engines.server.client import Address, Call, Pace, text_at
 from swarden.harness.engines.server.process import Connection, Server
+from tests.harness.servers.some_servers import server_with
 from tests.harness.some_processes import swarden
 
 
@@ -36,6 +37,24 @@ def test_url_that_is_not_of_this_machine_is_refused(url, text):
         Connection(Server(url))
 
     assert "hunter2" not in str(refused.value)
+
+
+def test_call_that_is_cut_before_it_is_made_is_not_made():
+    with server_with(lambda _: None) as url:
+        call = Call(Address(url))
+        call.cut()
+
+        assert call.made("GET", "/health").error == "cut before it was made"
+
+
+def test_pages_keep_the_pace(monkeypatch):
+    slept: list[float] = []
+    monkeypatch.setattr(client, "monotonic", lambda: 100.0)
+    monkeypatch.setattr(client, "sleep", slept.append)
+    with server_with(lambda _: None) as url:
+        text_at(Address(url, pace=Pace(4)), "/metrics")
+
+    assert slept == [0.25]
 
 
 def test_secrets_of_the_launch_line_are_masked():
