@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,6 +42,7 @@ CANARY_RUNS = 2000  # until a planted bug counts as missed
 CANARY_S = 3600.0  # of the same; a machine that is busy with other work makes a few hundred runs in five minutes
 CANARY_SEEDS = 5  # of a hunt whose failures are the engine's own
 BADNESS = (Verdict.FIXED, None, Verdict.CHANGED, Verdict.FLAKY, Verdict.FAILED)  # None: the log cannot be run
+SETTLE_S = 900.0  # of one finding of a server, whose shrink waits and uses no CPU time
 FRESH = 3  # processes in which a finding must fail before it is published
 
 
@@ -193,7 +195,9 @@ def settle(finding: Finding, engine: str, limits: ProcessLimits) -> list[Finding
     """
     with _lane(engine, limits) as group, tempfile.TemporaryDirectory(dir=group.folder) as folder:
         group.result = Result(findings={finding.fingerprint: finding})
-        reports = group.report_findings(Path(folder), ShrinkBudget(cpu_seconds=SHRINK_CPU_SECONDS))
+        budget = ShrinkBudget(cpu_seconds=SHRINK_CPU_SECONDS)
+        seconds = inf if finding.log.header.target.is_repeatable else SETTLE_S
+        reports = group.report_findings(Path(folder), budget, seconds=seconds)
         found = [one for one in reports if one is not None]
     return [_confirmed(one, limits) for one in found]
 
