@@ -50,3 +50,4 @@ def test_night_ends_with_the_finding_of_a_server_that_died_without_restart(tmp_p
     gone = f"{url} does not answer; start the server again, or give --restart"
     assert (finding["sighting"]["why"], night["engines"][0]["owed"]) == (gone, [gone])
     assert list(tmp_path.glob("a/nights/*/report.md"))
+    assert "--minutes 5.0 --profile smoke --seed 1" in night["command"]
