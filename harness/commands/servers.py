@@ -110,7 +110,9 @@ class ServerOptions(NamedTuple):
         with closing(server):
             server.renew(api_of(self.api or "openai"))
             try:
-                found = learned(server, api_of(self.api or api_at(server.address)), fixed)
+                api = api_of(self.api or api_at(server.address))
+                server.resume(api)  # a campaign that was killed may have left it paused
+                found = learned(server, api, fixed)
             except UsageError as error:
                 if (log := recorded(server)) is None:
                     raise
