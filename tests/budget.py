@@ -77,6 +77,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (200, "swarden engines try: the page of a new release"),
     ],
     "harness/engines/server": [
+        (80, "launch lines with commands in quotes, answers of any shape, judges and references that hang or die"),
         (980, "any server over HTTP: four APIs, rounds, judged answers, at rest, restarts, a client as a program"),
         (30, "features that a campaign leaves out; op-logs of a strict check inside of the server"),
         (60, "a whole context is judged, answers of other lengths, a bound on the rate, logs of servers that died"),
@@ -290,6 +291,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (120, "each part of lmdeploy's engine is driven"),
     ],
     "tests/harness": [
+        (120, "nights of servers that died, launch lines with commands in quotes, answers of any shape"),
         (20, "streaming input of vLLM"),
         (200, "definitions in each kind of block; what a backtest and the page of a release must not count"),
         (220, "servers over HTTP: ours in three APIs, planted bugs, servers that misbehave"),

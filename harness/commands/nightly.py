@@ -77,7 +77,7 @@ def nightly(
         engine, workers, step_timeout = [servers.NAME], 1, max(step_timeout, servers.STEP_TIMEOUT_S)
     check_target("--junit", junit)
     order = Order(engine or [OWN], "", minutes, runs, profile, seed, mutant, gate, with_fix or ())
-    place, night = _begun(Archive(archive), order, server) if resume is None else _resumed(resume)
+    place, night = _begun(Archive(archive), order, server) if resume is None else _resumed(resume, url)
     limits = ProcessLimits(step_timeout, int(memory_gib * 2**30))
     told = _told_how_to_continue(place.nights_folder / night.name, night, server.words)
     with told, server.resumed(night.settings):
@@ -99,7 +99,7 @@ def _begun(place: Archive, order: Order, server: servers.ServerOptions) -> tuple
     check_engines(order.engines, None, None, Changes(order.mutant, tuple(order.fixes)))
     words = ["swarden", *sys.argv[1:]]
     if server.words:  # as they are given, they may have secrets
-        words = ["swarden", "nightly", "--archive", str(place.root), *server.words]
+        words = ["swarden", "nightly", "--archive", str(place.root), *server.words, *_words_of(order)]
     is_limited = (order.minutes, order.runs) != (None, None)
     minutes = order.minutes if is_limited else PROFILES[order.profile].minutes
     fixed, seconds = settings_of(server.settings or [], order.engines), inf if minutes is None else 60 * minutes
@@ -111,8 +111,20 @@ def _begun(place: Archive, order: Order, server: servers.ServerOptions) -> tuple
     return place, night
 
 
-def _resumed(folder: Path) -> tuple[Archive, Night]:
+def _words_of(order: Order) -> list[str]:
+    """The options of a night beside those of its server."""
+    options = {"--minutes": order.minutes, "--runs": order.runs, "--profile": order.profile}
+    options |= {"--seed": order.seed, "--mutant": order.mutant}
+    words = [word for name, value in options.items() if value is not None for word in (name, f"{value}")]
+    return words + [word for name in order.fixes for word in ("--with-fix", name)] + ["--gate"] * order.is_gate
+
+
+def _resumed(folder: Path, url: str | None) -> tuple[Archive, Night]:
     place, night = resumed(folder)
+    if url is not None and [one.engine for one in night.engines] != [servers.NAME]:
+        raise UsageError(
+            f"--url: {folder} is a night of {night.engines[0].engine}, which is no server; leave out --url"
+        )
     for one in night.engines:
         target_of(one.engine).check_environment()
     return place, night

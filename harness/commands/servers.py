@@ -16,7 +16,7 @@ from swarden.harness.core.errors import UsageError
 from swarden.harness.engines.server.adapter import MOST_AT_ONCE
 from swarden.harness.engines.server.apis import APIS, api_of
 from swarden.harness.engines.server.learning import learned
-from swarden.harness.engines.server.process import Server, api_at, published, recorded
+from swarden.harness.engines.server.process import Connection, Server, api_at, published, recorded
 from swarden.harness.engines.server.target import connection
 
 NAME = "server"  # of the target
@@ -81,12 +81,12 @@ class ServerOptions(NamedTuple):
         Server(self.url, self.restart or "", headers, self.reference or "", self.is_remote, rate).publish()
         return True
 
-    def bounds(self, seconds: float) -> str:
+    def bounds(self, server: Connection, seconds: float) -> str:
         """The most that the server can get in so many seconds."""
-        rate = published().rate
+        rate = server.server.rate
         pace = f"{rate:g} a second" if rate else "as fast as they are answered (--max-rate bounds it)"
         in_all = f", {rate * seconds:,.0f} in all" if rate and isfinite(seconds) else ""
-        return f"{self.url} gets at most {MOST_AT_ONCE} calls at the same time, {pace}{in_all}"
+        return f"{server.address.shown} gets at most {MOST_AT_ONCE} calls at the same time, {pace}{in_all}"
 
     @contextmanager
     def resumed(self, settings: Mapping[str, Any]) -> Iterator[None]:
@@ -105,12 +105,14 @@ class ServerOptions(NamedTuple):
         """
         if self.url is None:
             return Known(dict(fixed))
-        ERR.print(self.bounds(seconds), markup=False, soft_wrap=True)
         server = connection()
+        ERR.print(self.bounds(server, seconds), markup=False, soft_wrap=True)
         with closing(server):
             server.renew(api_of(self.api or "openai"))
             try:
-                found = learned(server, api_of(self.api or api_at(server.address)), fixed)
+                api = api_of(self.api or api_at(server.address))
+                server.resume(api)  # a campaign that was killed may have left it paused
+                found = learned(server, api, fixed)
             except UsageError as error:
                 if (log := recorded(server)) is None:
                     raise

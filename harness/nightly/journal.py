@@ -137,6 +137,6 @@ def record_of(engine: str, ordinal: int, batches: int, done: ShardResult) -> Sha
         cpu_seconds=round(result.cpu_seconds, 3),
         replayed=sorted(result.replayed),
         replaced=result.replaced,
-        unexplained_deaths=[*result.unexplained_deaths, *result.target_faults.values()],
+        unexplained_deaths=[*result.unexplained_deaths, *result.target_faults.values(), *filter(None, [result.gone])],
         diverged=result.diverged,
     )

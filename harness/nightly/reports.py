@@ -53,7 +53,7 @@ def _details(night: Coordinator, finding: FindingOfNight) -> str:
 ROUNDS = {  # the laws that are evaluated once a round, or less often
     "valid_requests_are_answered": "rounds",
     "outputs_match_uncached_model": "of them with judged answers",
-    "server_is_empty_at_rest": "whose end the metrics show, with no KV in use",
+    "server_is_empty_at_rest": "with metrics at rest",
     "capacity_is_whole_at_rest": "probes of the capacity",
 }
 

@@ -44,7 +44,10 @@ def traffic(night: Coordinator) -> str:
     gathered = _Gathered(night, campaigns)
     for shard in shards:
         gathered.add(shard)
-    for key, done in night.jobs(_jobs(night, campaigns, corpora, shards)):
+    left = dict(campaigns)
+    for key, done in night.jobs(_jobs(night, left, corpora, shards)):
+        if done.result.gone:
+            left.pop(key.engine, None)
         shard = gathered.shard_file(key, done)
         night.journal.add(shard)
         gathered.add(shard, is_new=True)
@@ -106,15 +109,15 @@ def _jobs(
     corpora: Mapping[str, list[CorpusLog]],
     done: Sequence[ShardFile],
 ) -> Iterator[Job]:
-    """The shards that are not done yet, of each engine in turn, until the time is used up."""
+    """The shards that are not done yet, of each engine that is left in turn, until the time is used up."""
     ended = {ShardKey(one.record.engine, one.record.ordinal) for one in done}
     spent_s = sum(one.record.seconds for one in done) / night.pool.width
     minutes = night.night.minutes
     until = time.monotonic() + 60 * (minutes if minutes is not None else float("inf")) - spent_s
     size = BATCHES * night.profile.runs_per_batch
     ordinal, runs = 0, night.night.runs
-    while time.monotonic() < until and (runs is None or ordinal * size < runs):
-        for engine, campaign in campaigns.items():
+    while campaigns and time.monotonic() < until and (runs is None or ordinal * size < runs):
+        for engine, campaign in [*campaigns.items()]:
             key = ShardKey(engine, ordinal)
             if key not in ended and time.monotonic() < until:
                 plan = plan_of_shard(campaign, ordinal, corpora[engine])

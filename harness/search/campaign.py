@@ -196,9 +196,10 @@ class Worker(RunListener):
             self._running.begin(header)
         try:
             return driver_of(header, keep=KEPT._replace(digests=self.target.is_repeatable), observe=self._observe)
-        except EngineGone:  # its finding ends the work
+        except EngineGone as error:  # a failure ends the work; its finding, or that of a known bug
             if not self.result.tallies.failed_runs:
                 raise
+            self._send(Result(gone=str(error)))
             self._is_stopped = lambda: True
             return None
         except InvalidConfig:

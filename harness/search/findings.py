@@ -93,7 +93,9 @@ def _reported(
         finding = replace(finding, fingerprint=failure.fingerprint, log=log, died="")
     tries, rate = _tries_of(finding, trials.beat)
     if not tries:
-        return write_unshrunk(finding, out, rate, Replays(Verdict.FAILED, (finding.fingerprint,), 1, 1))
+        report = write_unshrunk(finding, out, rate)
+        why = f"{finding.fingerprint}: {rate}; it is kept: {report.path or 'in memory only'}"
+        return replace(report, replays=Replays(Verdict.FLAKY, (), 0, RUNS_FOR_RATE, why))
     try:
         small = shrink(finding.log, still_fails, budget, passed=finding.passed)
     except DoesNotFail:
@@ -128,7 +130,10 @@ def _with_inner(finding: Finding, inner: Finding, out: Path, note: str) -> Findi
     """The finding, of which the inner one shows the cause: written unshrunk, or of the known bugs of that one."""
     if inner.cause.bugs:
         return _of_known_bugs(finding, finding.log, inner.cause)
-    shrunk = StoryLine(StoryPart.CLAIM, f"{note}, and so do {inner.ops} of them: {inner.path}")
+    told = (
+        f"{note}, and so do {inner.ops} of them: {inner.path}" if inner.is_confirmed else f"{note}; {inner.why_flaky}"
+    )
+    shrunk = StoryLine(StoryPart.CLAIM, told)
     whole = replace(finding, inner=inner, story=[*finding.story, shrunk, *inner.story])
     note = "the requests from outside are not shrunk: the op-log above needs no server"
     return write_unshrunk(whole, out, note, Replays(Verdict.FAILED, (finding.fingerprint,), 1, 1))

@@ -85,7 +85,7 @@ class Outcome:
     @cached_property
     def owed(self) -> list[str]:
         """The reasons for which a campaign without a violation is red."""
-        owed = list(self.result.unexplained_deaths)
+        owed = [*self.result.unexplained_deaths, *filter(None, [self.result.gone])]
         if self.mutant is not None:
             if not self.findings and not self.is_interrupted:
                 owed.append(f"mutant {self.mutant.id}: missed by {', '.join(self.mutant.caught_by)}")

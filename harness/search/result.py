@@ -169,6 +169,7 @@ class Result:
     replayed: set[str] = field(default_factory=set)
     target_faults: dict[str, str] = field(default_factory=dict)
     reached: Reached = NOTHING_REACHED
+    gone: str = ""  # why no further run can be made with the engine
     run: tuple[int, int] | None = None  # the seed and the ordinal, if this is the result of one run
 
     def add(self, other: "Result") -> None:
@@ -183,6 +184,7 @@ class Result:
         self.rare += other.rare
         self.replayed |= other.replayed
         self.target_faults = other.target_faults | self.target_faults
+        self.gone = self.gone or other.gone
         for finding in other.findings.values():
             both = (self.findings.get(finding.fingerprint, finding), finding)
             soonest = min(one.found_cpu_seconds for one in both)

@@ -12,12 +12,13 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
-from swarden.harness.core.errors import UsageError
+from swarden.harness.core.errors import EngineGone, UsageError
 from swarden.harness.core.mutant import Mutant
 from swarden.harness.core.mutant_file import mutant_of
 from swarden.harness.core.oplog import OpLog
@@ -41,6 +42,7 @@ CANARY_RUNS = 2000  # until a planted bug counts as missed
 CANARY_S = 3600.0  # of the same; a machine that is busy with other work makes a few hundred runs in five minutes
 CANARY_SEEDS = 5  # of a hunt whose failures are the engine's own
 BADNESS = (Verdict.FIXED, None, Verdict.CHANGED, Verdict.FLAKY, Verdict.FAILED)  # None: the log cannot be run
+SETTLE_S = 900.0  # of one finding of a server, whose shrink waits and uses no CPU time
 FRESH = 3  # processes in which a finding must fail before it is published
 
 
@@ -94,12 +96,15 @@ def build_of(engine: str) -> EngineBuild:
 
 
 def run_shard(plan: Plan, limits: ProcessLimits, until: Collection[str] = ()) -> ShardResult:
-    """Make the runs of a plan; a finding of one of the laws `until` ends them."""
-    with _lane(plan.engine, limits) as group:
-        for _ in group.running(plan):
-            if any(finding.invariant in until for finding in group.result.findings.values()):
-                group.stop()
-        return ShardResult(group.result, socket.gethostname())
+    """Make the runs of a plan; a finding of one of the laws `until` ends them, and so does an engine that is gone."""
+    try:
+        with _lane(plan.engine, limits) as group:
+            for _ in group.running(plan):
+                if any(finding.invariant in until for finding in group.result.findings.values()):
+                    group.stop()
+    except EngineGone as error:
+        group.result.gone = str(error)
+    return ShardResult(group.result, socket.gethostname())
 
 
 def find_canary(campaign: Plan, mutants: Sequence[str], limits: ProcessLimits) -> Canary:
@@ -190,7 +195,9 @@ def settle(finding: Finding, engine: str, limits: ProcessLimits) -> list[Finding
     """
     with _lane(engine, limits) as group, tempfile.TemporaryDirectory(dir=group.folder) as folder:
         group.result = Result(findings={finding.fingerprint: finding})
-        reports = group.report_findings(Path(folder), ShrinkBudget(cpu_seconds=SHRINK_CPU_SECONDS))
+        budget = ShrinkBudget(cpu_seconds=SHRINK_CPU_SECONDS)
+        seconds = inf if finding.log.header.target.is_repeatable else SETTLE_S
+        reports = group.report_findings(Path(folder), budget, seconds=seconds)
         found = [one for one in reports if one is not None]
     return [_confirmed(one, limits) for one in found]
 
@@ -202,10 +209,18 @@ def _confirmed(report: Finding, limits: ProcessLimits) -> Finding:
     if report.why_flaky:
         return replace(report, log=report.log.as_regression(report.fingerprint))
     if not report.log.header.target.is_repeatable:  # one process drives the server, and no fresh one beside it
-        with _lane(report.engine, limits) as group:
-            again = group.replay(report.log, FRESH)
-        rate = replace(again, verdict=Verdict.FAILED, fingerprints=tuple(report.fingerprints))
-        return replace(report, replays=rate)
+        names = tuple(report.fingerprints)
+        try:
+            with _lane(report.engine, limits) as group:
+                again = group.replay(report.log, FRESH)
+        except EngineGone as error:  # after the run that has ended it there is no further one
+            return replace(report, replays=Replays(Verdict.FAILED, names, 1, 1, str(error)))
+        except UsageError as error:
+            return replace(report, replays=_together(report, [], str(error)))
+        if again.verdict in (Verdict.FIXED, Verdict.CHANGED):
+            why = f"{again.verdict.value} when it was run again {', '.join(again.fingerprints)}".rstrip()
+            return replace(report, replays=Replays(Verdict.FLAKY, names, 0, again.runs, why))
+        return replace(report, replays=replace(again, verdict=Verdict.FAILED, fingerprints=names))
     fresh_runs, why = [], ""
     try:
         for _ in range(FRESH):

@@ -22,12 +22,11 @@ from swarden.harness.engines.server.apis import (
     Wanted,
     api_of,
     figures,
-    of_sequence,
     read,
 )
 from swarden.harness.engines.server.client import ANSWER_S, Call, Reply
 from swarden.harness.engines.server.config import ServerConfig
-from swarden.harness.engines.server.process import Connection, recorded
+from swarden.harness.engines.server.process import Connection, begin_round, recorded
 from swarden.invariants.events import ALL_EVENTS, END, Answered, Compared, Probed, Rested
 from swarden.invariants.limits import Limits
 from swarden.invariants.view import Snapshot
@@ -74,7 +73,7 @@ class RoundRequest:
     def parts(self, api: Api) -> "Iterator[RoundRequest]":
         """One for each sequence, with its tokens and its part of the reply."""
         for index in range(self.wanted.sequences):
-            tokens, reply = read(api, of_sequence(self.reply, index))
+            tokens, reply = read(api, self.reply, index)
             yield RoundRequest(self.id + index, self.wanted, self.asked, self.cut_after, tokens, reply)
 
 
@@ -135,7 +134,7 @@ class ServerPort(EnginePort):
 
     def pause(self) -> bool:
         """The next round is sent while the server is paused."""
-        self._is_paused = PAUSE in self._api.acts
+        self._is_paused = self._has(PAUSE) and self._has(RESUME)
         return self._is_paused
 
     @property
@@ -147,6 +146,7 @@ class ServerPort(EnginePort):
         if not self._round:
             return ()
         self._steps += 1
+        begin_round(self._connection)
         self.on_round(self._round)
         self._send(asked)
         self._round = []
@@ -164,7 +164,9 @@ class ServerPort(EnginePort):
             self._judge(one)
         self._check_alive()  # also after the calls of the judge
         if self._config.probe_len and not self._steps % ROUNDS_PER_PROBE:
-            self.log.notice(self._connection.probe(self._api, self._config, self._config.probe_len))
+            start, probed = monotonic(), self._connection.probe(self._api, self._config, self._config.probe_len)
+            self._check_answered(Reply(probed.status), start)
+            self.log.notice(probed)
         return [
             Streamed(one.id, [token.id for token in one.tokens], "abort" if one.reply.is_cut else "length", 0, 0)
             for one in asked
@@ -194,9 +196,13 @@ class ServerPort(EnginePort):
         ]
 
     def _does(self, act: str) -> bool:
-        if act in self._api.acts:
+        if self._has(act):
             self._round.append(act)
-        return act in self._api.acts
+        return self._has(act)
+
+    def _has(self, act: str) -> bool:
+        """Whether the server has the page of this act, as far as a call has shown it."""
+        return act in self._api.acts and act not in self._connection.missing
 
     # --- a round
 
@@ -235,12 +241,12 @@ class ServerPort(EnginePort):
         one.reply = reply
 
     def _await(self, jobs: Sequence[Future[None]]) -> None:
-        last, before = monotonic(), self._progress()
-        limit_s = HANG_S if self._api.metrics.progress else ANSWER_S  # a prompt may be computed for long
+        last, shown, computed = monotonic(), dict[str, float](), self._computed
         while wait(jobs, timeout=LOOK_S).not_done and self._connection.is_running:
-            if (now := self._progress()) != before:
-                last, before = monotonic(), now
-            elif monotonic() - last >= limit_s:
+            now = self._progress()
+            if computed != self._computed or now.items() - shown.items():
+                last, computed, shown = monotonic(), self._computed, shown | now
+            elif monotonic() - last >= (HANG_S if now else ANSWER_S):  # a prompt may be computed for long
                 break
         if left := sum(not job.done() for job in jobs):
             self._check_alive()
@@ -251,13 +257,20 @@ class ServerPort(EnginePort):
     def _count(self) -> None:
         self._computed += 1
 
-    def _progress(self) -> tuple[float, ...]:
-        found = figures(self._connection.address) if self._api.metrics.progress else {}
-        return (self._computed, *(found.get(name, 0.0) for name in self._api.metrics.progress))
+    def _progress(self) -> dict[str, float]:
+        """The metrics that grow with the tokens that are computed; none if the server does not show them."""
+        names = self._api.metrics.progress
+        return {name: figure for name, figure in figures(self._connection.address).items() if name in names}
 
     def _act(self, act: str) -> None:
         reply, path = self._connection.act(self._api, act), self._api.acts[act]
         self.log.notice(Answered(0, reply.status, 0, 0, f"{path}: {reply.error}" if reply.error else ""))
+
+    def _check_answered(self, reply: Reply, start: float) -> None:
+        """Raise ServerHangs if a call outside of a round has had its whole time."""
+        if not reply.status and (silent_s := monotonic() - start) >= ANSWER_S:
+            self._check_alive()
+            raise ServerHangs(1, silent_s)
 
     def _check_alive(self) -> None:
         if (log := recorded(self._connection)) is not None:
@@ -279,7 +292,12 @@ class ServerPort(EnginePort):
                 break
             sleep(REST_S)
             nudge = small._replace(prompt=small.prompt[:1], max_new_tokens=1, sequences=1)
-            self._connection.answers(self._api, self._config, [nudge])
+            start = monotonic()
+            [answer] = self._connection.answers(self._api, self._config, [nudge])
+            self._check_answered(answer.reply, start)
+            if answer.reply.status != OK:
+                self.log.notice(Answered(0, answer.reply.status, 0, 0, answer.reply.error))
+                break
         if any(figure is not None for figure in shown):
             self.log.notice(Rested(*shown))
 
@@ -290,8 +308,10 @@ class ServerPort(EnginePort):
         if not one.tokens or one.reply.status != OK:
             return
         answer = [token.id for token in one.tokens]
+        start = monotonic()
         cold = self._connection.judge(self._api, self._config, one.wanted, answer)
         if isinstance(cold, Reply):
+            self._check_answered(cold, start)
             self.log.notice(Answered(one.id, cold.status, 0, 0, cold.error, is_judge=True))
             return
         found = compared(

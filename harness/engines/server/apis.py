@@ -10,11 +10,16 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import msgspec
 
 from swarden.harness.core.errors import UsageError
+from swarden.harness.core.printable import printable
 from swarden.harness.engines.server.client import Address, Call, Reply, text_at
 
 FLUSH, PAUSE, RESUME = "flush", "pause", "resume"
 SALTS, OF_PROCESS = count(1), token_hex(4)  # the salts are not those of another campaign
 OK, NO_ROOM = 200, 400  # a whole context has no room for a further token
+NOT_AS_TOLD = (  # errors of reading an answer that has not the form of its API
+    *(KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError),
+    msgspec.MsgspecError,
+)
 METRIC = re.compile(r"^([A-Za-z_:][\w:]*)(\{.*\})? (\S+)$")
 
 
@@ -80,19 +85,30 @@ def of_sequence(reply: Reply, index: int) -> Reply:
     """The part of a reply that is the answer with this index."""
     chunks = []
     for chunk in reply.chunks:
-        choices = [one for one in chunk.get("choices") or [chunk] if one.get("index", 0) == index]
+        of_all = chunk.get("choices", [chunk])
+        choices = [one for one in of_all if one.get("index", 0) == index]
         chunks += [{**chunk, "choices": choices} if "choices" in chunk else chunk] * bool(choices)
     return reply._replace(chunks=chunks)
 
 
-def read(api: Api, reply: Reply) -> tuple[Sequence[Token], Reply]:
-    """The tokens of an answer; if its parts are missing, none, and a reply that says so."""
-    if reply.status == OK and not reply.chunks and not reply.is_cut:
-        return (), Reply(0, error="an empty answer")
+def read(api: Api, reply: Reply, index: int = 0) -> tuple[Sequence[Token], Reply]:
+    """The tokens of the answer with this index, and its part of the reply, which says so if it has none."""
     try:
-        return api.tokens(reply), reply
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        return (), Reply(0, error=f"an answer without its parts: {error!r}")
+        reply = of_sequence(reply, index)
+        if reply.status == OK and not reply.chunks and not reply.is_cut:
+            return (), Reply(0, error="an empty answer")
+        return checked(api.tokens(reply)), reply
+    except NOT_AS_TOLD as error:
+        return (), without_parts(error)
+
+
+def checked(tokens: Sequence[Token]) -> list[Token]:
+    """The tokens, whose ids and log-probabilities are numbers; raises an error of NOT_AS_TOLD."""
+    return msgspec.convert([tuple(token) for token in tokens], list[Token])
+
+
+def without_parts(error: Exception) -> Reply:
+    return Reply(0, error=printable(f"an answer without its parts: {error!r}"[:2000]))
 
 
 def continued(wanted: Wanted, answer: Sequence[int]) -> Wanted:
@@ -116,7 +132,7 @@ def figures(address: Address) -> dict[str, float]:
 def object_at(address: Address, path: str) -> dict[str, Any]:
     try:
         return msgspec.json.decode((text_at(address, path) or "{}").encode(), type=dict[str, Any])
-    except msgspec.MsgspecError:
+    except NOT_AS_TOLD:
         return {}
 
 

@@ -91,10 +91,12 @@ class Call:
         self._headers = {"Content-Type": "application/json", "Connection": "close", **address.headers}
         self._connection = _connection(address, CONNECT_S)
         self._socket: socket.socket | None = None  # which the connection forgets when the answer begins
+        self._is_cut = False
         self._on_chunk = on_chunk
         self._pace = address.pace
 
     def cut(self) -> None:
+        self._is_cut = True
         if self._socket is not None:
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -110,13 +112,15 @@ class Call:
         until = monotonic() + limit_s
         try:
             with closing(self._connection) as connection, _connected(connection, limit_s) as self._socket:
+                if self._is_cut:  # before there was a socket
+                    return Reply(0, error="cut before it was made")
                 data = None if body is None else msgspec.json.encode(body)
                 connection.request(method, self._base + path, data, self._headers)
                 if most_chunks == 0:
                     return Reply(200, is_cut=True)
                 reply = self._read(connection.getresponse(), most_chunks)
                 return reply if monotonic() < until else Reply(0, error=f"no whole answer in {limit_s:g} s")
-        except (OSError, HTTPException, AttributeError) as error:  # AttributeError: it was cut before it was connected
+        except (OSError, HTTPException) as error:
             return Reply(0, error=f"{type(error).__name__}: {error}")
 
     def _read(self, response: HTTPResponse, most_chunks: int | None) -> Reply:
@@ -135,7 +139,7 @@ class Call:
                 self._on_chunk()
                 if len(chunks) > MOST_CHUNKS:
                     raise ValueError(f"more than {MOST_CHUNKS} objects")
-        except (ValueError, msgspec.MsgspecError) as error:
+        except (ValueError, RecursionError, msgspec.MsgspecError) as error:
             return Reply(0, chunks, f"an answer that cannot be read: {error}")
         if not objects.is_whole:
             return Reply(0, chunks, "the answer ends before its end")
@@ -201,6 +205,7 @@ def _connected(connection: HTTPConnection, limit_s: float) -> Iterator[socket.so
 
 def text_at(address: Address, path: str) -> str | None:
     """The text of a page; None if there is none."""
+    address.pace.wait()
     try:
         with closing(_connection(address, CONNECT_S)) as connection, _connected(connection, QUICK_S):
             connection.request("GET", urlsplit(address.url).path.rstrip("/") + path, headers=dict(address.headers))

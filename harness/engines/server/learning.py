@@ -7,15 +7,14 @@ from typing import Any, NamedTuple
 
 from swarden.harness.core.errors import UsageError
 from swarden.harness.engines.server.adapter import compared
-from swarden.harness.engines.server.apis import Api, Wanted, read
+from swarden.harness.engines.server.apis import NOT_AS_TOLD, Api, Wanted, read
 from swarden.harness.engines.server.client import Call, Reply
 from swarden.harness.engines.server.config import ServerConfig
-from swarden.harness.engines.server.process import Connection
+from swarden.harness.engines.server.process import MISSING, Connection
 
 LAST_TOKENS = (20_000, 2_000, 250, 120, 60)  # tried in this order
 PROMPTS, ANSWER_LEN = 6, 8
 TIMES_NOISE = 10.0  # the tolerance is so many times the largest difference
-MISSING = 404
 MOST_SHARES = 5  # of the context, for the length of the probe
 
 
@@ -47,7 +46,11 @@ class Learned(NamedTuple):
 
 def learned(connection: Connection, api: Api, asked: Mapping[str, Any]) -> Learned:
     """Ask a server that is idle; `asked` are settings of the user, which win.  Raises UsageError if it answers none."""
-    told = {name: value for name, value in api.learn(connection.address).items() if value is not None}
+    try:
+        told = {name: value for name, value in api.learn(connection.address).items() if value is not None}
+    except NOT_AS_TOLD as error:
+        url = connection.address.shown
+        raise UsageError(f"{url} has other pages than {api.name}: {error!r}; name another with --api") from error
     server = connection.server
     names = {"url": connection.address.shown, "launch": server.masked_restart, "header_names": [*server.headers]}
     settings: dict[str, Any] = {"api": api.name, **names, **told, **asked}

@@ -3,12 +3,14 @@
 import os
 import re
 import shlex
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from shutil import copyfile
@@ -20,7 +22,20 @@ import msgspec
 
 from swarden.harness.core.errors import EngineGone, UsageError
 from swarden.harness.core.printable import printable
-from swarden.harness.engines.server.apis import FLUSH, OK, RESUME, Api, Token, Wanted, api_of, figures
+from swarden.harness.core.target_fault import TargetFault
+from swarden.harness.engines.server.apis import (
+    FLUSH,
+    NOT_AS_TOLD,
+    OK,
+    RESUME,
+    Api,
+    Token,
+    Wanted,
+    api_of,
+    checked,
+    figures,
+    without_parts,
+)
 from swarden.harness.engines.server.client import QUICK_S, Address, Call, Pace, Reply, text_at
 from swarden.harness.engines.server.config import ServerConfig
 from swarden.harness.strict.private import FOLDER_VARIABLE
@@ -29,10 +44,14 @@ from swarden.invariants.events import Probed
 VARIABLE = "SWARDEN_SERVER"  # by which a command tells its worker processes what --url, --restart and --header say
 BOOT_S, POLL_S, LOOK_S, ANSWER_S = 900, 0.25, 10, 600
 PAGE_SIZE = 16  # of swarden's engine as a judge
+MISSING, SERVER_ERROR = 404, 500  # the least status of an error that is not of the request
 LOGS = Path(".swarden/servers")
 LAST_BYTES = 1 << 16  # of the log of a server
-SECRET = re.compile(r"(^|[-_])(keys?|token|secrets?|password|auth|authorization|headers?)($|[-_])|^-H$", re.IGNORECASE)
-SECRET_TEXT = re.compile(r"bearer |api[-_]?key.*[:=]", re.IGNORECASE)
+SECRET = re.compile(
+    r"(^|[-_])(keys?|token|secrets?|password|auth|authorization|headers?|env|export)($|[-_])|^-H$", re.IGNORECASE
+)
+SECRET_TEXT = re.compile(r"bearer |(api[-_]?key|authorization).*[:=]", re.IGNORECASE)
+SPACE = re.compile(r"[ \t\r\n]")  # between the words of a shell
 PLAIN = re.compile(r"true|false|\d{1,6}")  # of a variable, or of a setting
 ERROR = re.compile(r"^\S*?(\w*(?:Error|Exception|Abort|Fault)\w*)\b")
 SUPERVISE = (  # ends the server, and all that it has started, with its parent: whatever ends that
@@ -57,26 +76,46 @@ class Server(msgspec.Struct, frozen=True):
     rate: float = 0.0
 
     def publish(self) -> None:
-        """Tell the worker processes of this one, which alone inherit it."""
+        """Tell the worker processes of this one; raises UsageError if `restart` is no command."""
+        try:
+            shlex.split(self.restart)
+        except ValueError as error:
+            raise UsageError(f"--restart: {error}") from error
         os.environ[VARIABLE] = msgspec.json.encode(self).decode()
 
     @property
     def masked_restart(self) -> str:
         """The command without assignments of the environment, and without the values of keys and tokens."""
-        words, is_masked = [], False
-        for word in shlex.split(self.restart):
-            name, is_set, value = word.partition("=")
-            if is_masked and not word.startswith("-"):
-                words.append("***")
-                continue
-            if "@" in word or SECRET_TEXT.search(word):
-                words.append("***")
-            elif is_set and (SECRET.search(name) or not (name.startswith("-") or PLAIN.fullmatch(value))):
-                words.append(f"{name}=***")
-            else:
-                words.append(word)
-            is_masked = word.startswith("-") and not is_set and bool(SECRET.search(word))
-        return shlex.join(words)
+        return masked(self.restart)
+
+
+def masked(command: str) -> str:
+    """A command of a shell without secrets; a word that is a command itself is masked word by word."""
+    words, is_masked = [], False
+    for word in _words(command):
+        name, is_set, value = word.partition("=")
+        is_secret = bool(SECRET.search(name))
+        if is_masked and not word.startswith("-"):
+            words.append("***")
+            continue
+        if "@" in word or SECRET_TEXT.search(word):
+            words.append("***")
+        elif SPACE.search(name):
+            words.append(masked(word))
+        elif is_set and (is_secret or not (name.startswith("-") or PLAIN.fullmatch(value))):
+            words.append(f"{name}=***")
+        else:
+            words.append(f"{name}={masked(value)}" if SPACE.search(value) else word)
+        is_masked = word.startswith("-") and not is_set and is_secret
+    return command if words == _words(command) else shlex.join(words)
+
+
+def _words(command: str) -> list[str]:
+    """The words of a command; text whose quotes are not closed is split at its spaces."""
+    try:
+        return shlex.split(command)
+    except ValueError:
+        return command.split()
 
 
 def published() -> Server:
@@ -103,12 +142,15 @@ class Connection:
     log: Path | None = None
     checks: Path | None = None  # where a strict check inside of the process writes op-logs
     reference: "Connection | None" = None
+    missing: set[str] = field(default_factory=set)  # acts without a page
+    has_recorded: bool = False  # the check inside of the process has; it writes one op-log, and checks no more
+    log_start: int = 0  # of the current round
 
     def __post_init__(self) -> None:
         self.address = Address(self.server.url, self.server.headers, Pace(self.server.rate))
         self.address.check(remote=self.server.remote)
         if "://" in self.server.reference:
-            self.reference = Connection(Server(self.server.reference, remote=self.server.remote))
+            self.reference = Connection(Server(self.server.reference, remote=self.server.remote, rate=self.server.rate))
         elif self.server.reference and not Path(self.server.reference, "config.json").is_file():
             where = printable(self.server.reference)
             raise UsageError(f"--reference: {where} is neither http://HOST:PORT nor a folder with config.json")
@@ -125,8 +167,8 @@ class Connection:
 
     @property
     def is_healthy(self) -> bool:
-        """Whether it answers at all; a page that it does not have is an answer."""
-        return self.is_running and Call(self.address).made("GET", "/health", limit_s=60).status in (200, 404)
+        """Whether it answers at all; a server that is busy, or does not know this client, answers too."""
+        return self.is_running and Call(self.address).made("GET", "/health", limit_s=60).status != 0
 
     def renew(self, api: Api) -> None:
         """Make the server ready for a run: flushed, or a new one if it cannot be flushed or is not idle.
@@ -136,12 +178,15 @@ class Connection:
         if not self.server.restart and not self.is_healthy:
             raise EngineGone(f"{self.address.shown} does not answer; start the server again, or give --restart")
         self.resume(api)
-        is_as_new = self.is_healthy and self._is_flushed(api) and self._is_idle(api)
+        is_as_new = not self.has_recorded and self.is_healthy and self._is_flushed(api) and self._is_idle(api)
         if self.server.restart and (self.process is None or not is_as_new):
             self.start()
 
     def act(self, api: Api, act: str) -> Reply:
-        return Call(self.address).made("POST", api.acts[act], {}, limit_s=QUICK_S)
+        reply = Call(self.address).made("POST", api.acts[act], {}, limit_s=QUICK_S)
+        if reply.status == MISSING:
+            self.missing.add(act)
+        return reply
 
     def resume(self, api: Api) -> None:
         """A run that was ended from outside may have left the server paused."""
@@ -164,17 +209,14 @@ class Connection:
         parts = urlsplit(self.server.url)
         self.log = LOGS / f"{parts.hostname}-{parts.port}.log"
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            words = shlex.split(self.server.restart)
-        except ValueError as error:
-            raise UsageError(f"--restart: {error}") from error
         self.checks = self.log.with_suffix(".checks").resolve()
         for left in self.checks.glob("*.oplog"):
             left.unlink()
+        self.has_recorded, self.log_start = False, 0
         kept = {name: value for name, value in os.environ.items() if name != VARIABLE}
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", SUPERVISE, *words],
+                [sys.executable, "-c", SUPERVISE, *shlex.split(self.server.restart)],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -185,7 +227,7 @@ class Connection:
         while monotonic() < until:
             if not self.is_running:
                 raise EngineGone(f"--restart: the server ends at once: {self.last_words()[0]}")
-            if Call(self.address).made("GET", "/health", limit_s=LOOK_S).status in (200, 404):
+            if Call(self.address).made("GET", "/health", limit_s=LOOK_S).status in (OK, MISSING):
                 return
             sleep(POLL_S)
         raise EngineGone(f"--restart: the server does not answer at {self.address.shown} after {BOOT_S} s")
@@ -201,6 +243,8 @@ class Connection:
         if self.process is not None:
             assert self.process.stdin is not None, "the process has a pipe, by which it ends"
             self.process.stdin.close()
+            with suppress(ProcessLookupError):  # what it has started can outlive it
+                os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
         self.process = None
 
@@ -212,7 +256,8 @@ class Connection:
         if self.log is None:
             return "its log is not known without --restart", "unknown"
         with self.log.open("rb") as file:
-            file.seek(max(0, self.log.stat().st_size - LAST_BYTES))
+            size = self.log.stat().st_size
+            file.seek(max(self.log_start if size > self.log_start else 0, size - LAST_BYTES))
             lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
         line, cause = (lines[-1] if lines else "it wrote nothing"), "exit"
         for text in (line.rpartition("] ")[2] if "] " in line else line for line in lines):
@@ -227,14 +272,21 @@ class Connection:
         """The answer as a server without a cache gives it; the reply of the server if it gives none."""
         if self.server.reference and self.reference is None:
             self.reference = Connection(decoder_of(Path(self.server.reference), config.max_context_len))
-            self.reference.start()
+            try:
+                self.reference.start()
+            except EngineGone as error:
+                raise TargetFault(f"--reference: {error}", "target/reference") from error
         judge, address = api, self.address
         if self.reference is not None:
             judge, address = self.reference.api, self.reference.address
         try:
-            return judge.cold(address, wanted, answer, config.model)
-        except (KeyError, TypeError, ValueError, IndexError) as error:
-            return Reply(0, error=f"an answer without its parts: {error!r}")
+            cold = judge.cold(address, wanted, answer, config.model)
+            cold = cold if isinstance(cold, Reply) else checked(cold)
+        except NOT_AS_TOLD as error:
+            cold = without_parts(error)
+        if self.reference is not None and isinstance(cold, Reply) and not 0 < cold.status < SERVER_ERROR:
+            raise TargetFault(f"--reference: {address.shown} does not judge: {cold.error}", "target/reference")
+        return cold
 
     def answers(
         self, api: Api, config: ServerConfig, wanted: Sequence[Wanted], *, at_once: bool = False
@@ -259,9 +311,15 @@ class Connection:
         return Probed(length, answer.reply.status, max(0, int(grown)))
 
 
+def begin_round(connection: Connection) -> None:
+    """Errors that the log has before this round are not the cause of a death in it."""
+    connection.log_start = connection.log.stat().st_size if connection.log is not None else 0
+
+
 def recorded(connection: Connection) -> Path | None:
     """An op-log that a strict check inside of the server has written, moved to the logs; None if there is none."""
     written = sorted(connection.checks.glob("*.oplog")) if connection.checks is not None else []
+    connection.has_recorded |= bool(written)
     return written[0].replace(LOGS / written[0].name) if written else None
 
 

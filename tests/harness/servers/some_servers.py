@@ -2,6 +2,7 @@
 
 import shlex
 import socket
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,11 +19,12 @@ from swarden.harness.core.ops import Step, Submit
 from swarden.harness.core.registry import target_of
 from swarden.harness.engines.own.models import tiny_model
 from swarden.harness.engines.server import target
-from swarden.harness.engines.server.process import VARIABLE, Server
+from swarden.harness.engines.server.process import VARIABLE, Connection, Server
 from swarden.harness.front.http import Front
 from swarden.harness.front.loop import EngineThread
 
 ONE = (Submit(), Step())
+BEHIND_LEARNING = 9  # tokens of an answer
 CONFIG = EngineConfig(
     page_size=16, full_pages=72, swa_pages=24, sliding_window=40, max_running_requests=8, max_context_len=1024
 )
@@ -53,6 +55,18 @@ HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 def mortal(port: int | str, deadly: int) -> str:
     """The command that starts a server which dies."""
     return shlex.join([sys.executable, "-c", MORTAL, str(port), str(deadly)])
+
+
+@contextmanager
+def started_by_hand(port: int, deadly: int) -> Iterator[str]:
+    """The URL of a server that dies and that swarden has not started."""
+    connection = Connection(Server(f"http://127.0.0.1:{port}"))
+    with subprocess.Popen(shlex.split(mortal(port, deadly)), stderr=subprocess.DEVNULL) as server:
+        next(filter(None, (connection.is_healthy for _ in iter(int, 1))))
+        try:
+            yield connection.server.url
+        finally:
+            server.kill()
 
 
 def free_port() -> int:

@@ -4,8 +4,10 @@ import pytest
 
 from swarden.harness.core.errors import UsageError
 from swarden.harness.engines.server import client
-from swarden.harness.engines.server.client import Pace
+from swarden.harness.engines.server.client import Address, Call, Pace, text_at
 from swarden.harness.engines.server.process import Connection, Server
+from tests.harness.servers.some_servers import server_with
+from tests.harness.some_processes import swarden
 
 
 def test_calls_keep_their_pace(monkeypatch):
@@ -37,6 +39,24 @@ def test_url_that_is_not_of_this_machine_is_refused(url, text):
     assert "hunter2" not in str(refused.value)
 
 
+def test_call_that_is_cut_before_it_is_made_is_not_made():
+    with server_with(lambda _: None) as url:
+        call = Call(Address(url))
+        call.cut()
+
+        assert call.made("GET", "/health").error == "cut before it was made"
+
+
+def test_pages_keep_the_pace(monkeypatch):
+    slept: list[float] = []
+    monkeypatch.setattr(client, "monotonic", lambda: 100.0)
+    monkeypatch.setattr(client, "sleep", slept.append)
+    with server_with(lambda _: None) as url:
+        text_at(Address(url, pace=Pace(4)), "/metrics")
+
+    assert slept == [0.25]
+
+
 def test_secrets_of_the_launch_line_are_masked():
     command = (
         "env HF_TOKEN=abc http_proxy=abc serve --api-key abc abc --auth-token=abc -H 'Authorization: abc' --port 8000"
@@ -45,3 +65,40 @@ def test_secrets_of_the_launch_line_are_masked():
 
     assert "abc" not in server.masked_restart
     assert server.masked_restart.endswith(" --port 8000 pages=64 --max-num-batched-tokens 64 --tokenizer DIR")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "sh -c 'vllm serve M --api-key abc --port 8000'",
+        "sh -c 'vllm serve M --api-key abc --foo=1'",
+        "sh -c 'sh -c \"serve --token abc\"'",
+        "sh -c 'serve --api-key abc \"open'",
+        "docker run --env=HF_TOKEN=abc --env HF_TOKEN=abc image",
+        "srun --export=ALL,HF_TOKEN=abc serve",
+        "run --command='serve --api-key abc' --header='X: abc'",
+        "curl 'Authorization: abc'",
+    ],
+)
+def test_secrets_inside_of_words_are_masked(command):
+    assert "abc" not in Server("http://127.0.0.1:1", command).masked_restart
+
+
+def test_command_without_secrets_is_shown_as_it_is():
+    command = "sh -c 'cd /srv && exec serve --port 8000'"
+
+    assert Server("http://127.0.0.1:1", command).masked_restart == command
+
+
+@pytest.mark.parametrize("name", ["fuzz", "nightly"])
+def test_launch_line_that_cannot_be_read_is_one_line(tmp_path, name):
+    run = swarden(name, "--url", "http://127.0.0.1:1", "--restart", "serve 'a", cwd=tmp_path)
+
+    assert (run.returncode, run.stderr) == (2, "swarden: --restart: No closing quotation\n")
+
+
+def test_user_of_a_url_is_not_shown(tmp_path):
+    run = swarden("fuzz", "--url", "http://user:hunter2@127.0.0.1:8000", cwd=tmp_path)
+
+    assert run.returncode == 2
+    assert "hunter2" not in run.stdout + run.stderr

@@ -1,6 +1,7 @@
 """Servers that misbehave, and those that may do what they do."""
 
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
 from itertools import count
 from math import inf
 from threading import Event
@@ -8,9 +9,16 @@ from threading import Event
 import pytest
 
 from swarden.harness.core.ops import Flush
-from swarden.harness.core.replay import Verdict, repeat
+from swarden.harness.core.process import ProcessLimits
+from swarden.harness.core.replay import Replays, Verdict, repeat, run_log
+from swarden.harness.core.target_fault import TargetFault
 from swarden.harness.engines.server import adapter
 from swarden.harness.engines.server.client import MOST_LINE, Address, Call, Reply
+from swarden.harness.engines.server.process import Server
+from swarden.harness.search.findings import report_finding
+from swarden.harness.search.result import Finding
+from swarden.harness.search.shards import _confirmed, close_lanes
+from swarden.harness.search.shrink import ShrinkBudget
 from tests.harness.servers.some_servers import ONE, log_at, server_with
 
 
@@ -24,6 +32,23 @@ def another_object(handler):
     handler.send_response(200)
     handler.end_headers()
     handler.wfile.write(b'{"choices": [{}]}')
+
+
+def answers(body):
+    def answer(handler):
+        handler.send_response(200)
+        handler.end_headers()
+        handler.wfile.write(body)
+
+    return answer
+
+
+def only_usage_last(handler):
+    handler.send_response(200)
+    handler.send_header("Content-Type", "text/event-stream")
+    handler.end_headers()
+    handler.wfile.write(b'data: {"choices": [{"token_ids": [5]}]}\n\ndata: {"choices": [], "usage": {}}\n\n')
+    handler.wfile.write(b"data: [DONE]\n\n")
 
 
 def endless_line(handler):
@@ -90,6 +115,10 @@ def never_judged(handler):
     refused(handler) if b"prompt_logprobs" in handler.body else answered(handler)
 
 
+def silent_judge(handler):
+    silent(handler) if b"prompt_logprobs" in handler.body else answered(handler)
+
+
 def error(handler):
     handler.send_error(500, "EngineDeadError")
 
@@ -107,6 +136,18 @@ def refused(handler):
     [
         (garbage, "unreadable"),
         (another_object, "unreadable"),
+        *(
+            pytest.param(answers(body), "unreadable", id=name)
+            for name, body in (
+                ("choices-5", b'{"choices": 5}'),
+                ("choices-null", b'{"choices": null}'),
+                ("choices-of-text", b'{"choices": ["x"]}'),
+                ("logprobs-of-text", b'{"choices": [{"token_ids": [5], "logprobs": "abc"}]}'),
+                ("logprob-of-text", b'{"choices": [{"token_ids": [5], "logprobs": {"token_logprobs": ["abc"]}}]}'),
+                ("token-of-text", b'{"choices": [{"token_ids": ["x"]}]}'),
+                ("nested", b'{"choices": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
+            )
+        ),
         (endless_line, "unreadable"),
         (endless_body, "unreadable"),
         (endless_chunks, "unreadable"),
@@ -163,6 +204,21 @@ def test_failure_in_some_runs_is_flaky(monkeypatch):
     assert (replays.verdict, replays.failures, replays.is_nondeterministic) == (Verdict.FLAKY, 1, False)
 
 
+def test_finding_that_does_not_fail_again_is_not_confirmed(monkeypatch, tmp_path):
+    name = "valid_requests_are_answered/request/server_error"
+    close_lanes()  # a worker of an earlier test does not know the server
+    with server_with(refused) as url:
+        finding = Finding(name, log_at(monkeypatch, url, ONE).as_regression(name), 0.0, "server")
+        reported = report_finding(finding, tmp_path, ShrinkBudget(cpu_seconds=60))
+        again = _confirmed(replace(finding, replays=Replays(Verdict.FAILED, (name,), 1, 1)), ProcessLimits(60.0))
+    close_lanes()
+
+    for one, runs in ((reported, 5), (again, 3)):
+        assert one.why_flaky
+        assert one.replays is not None
+        assert (one.replays.failures, one.replays.runs) == (0, runs)
+
+
 def test_server_whose_metrics_grow_does_not_hang(run, monkeypatch):
     monkeypatch.setattr(adapter, "HANG_S", 0.8)
     looks = count()
@@ -182,6 +238,17 @@ def test_server_whose_metrics_grow_does_not_hang(run, monkeypatch):
         assert run(url, ONE).failure is None
 
 
+def test_last_object_may_have_no_choices(run):
+    def judged(handler):
+        refused(handler) if b"prompt_logprobs" in handler.body else only_usage_last(handler)
+
+    with server_with(judged) as url:
+        failure = run(url, ONE).failure
+
+    assert failure is not None
+    assert failure.fingerprint == "valid_requests_are_answered/request/refused_again"  # by the judge: it was read
+
+
 def test_characters_are_no_tokens(run):
     with server_with(talkative) as url:
         assert run(url, ONE, api="openai").failure is None
@@ -192,10 +259,38 @@ def test_server_may_refuse_a_request(run):
         assert run(url, ONE).failure is None
 
 
-def test_server_that_computes_nothing_hangs(run, monkeypatch):
-    monkeypatch.setattr(adapter, "HANG_S", 1.0)
-    with server_with(silent) as url:
+@pytest.mark.parametrize(
+    ("limit", "metrics"),
+    [("ANSWER_S", None), ("HANG_S", lambda: "vllm:prompt_tokens_total 1\n")],
+    ids=["without-metrics", "with-metrics"],
+)
+def test_server_that_computes_nothing_hangs(run, monkeypatch, limit, metrics):
+    monkeypatch.setattr(adapter, limit, 1.0)
+    with server_with(silent, metrics=metrics) as url:
         failure = run(url, ONE).failure
 
     assert failure is not None
     assert failure.fingerprint == "ServerHangs"
+
+
+def test_server_that_does_not_judge_hangs(run, monkeypatch):
+    monkeypatch.setattr(adapter, "ANSWER_S", 1.0)
+    monkeypatch.setitem(Call.made.__kwdefaults__, "limit_s", 1.0)
+    with server_with(silent_judge) as url:
+        failure = run(url, ONE).failure
+
+    assert failure is not None
+    assert failure.fingerprint == "ServerHangs"
+
+
+def test_dead_reference_is_not_blamed_on_the_server(monkeypatch):
+    with server_with(answered) as url:
+        log = log_at(monkeypatch, url, ONE)
+        Server(url, reference="http://127.0.0.1:1").publish()
+        with pytest.raises(TargetFault, match=r"--reference: http://127\.0\.0\.1:1 does not judge"):
+            run_log(log)
+
+
+def test_flush_without_its_page_is_not_done(run):
+    with server_with(answered, acts=404) as url:
+        assert run(url, (Flush(),)).counts.noops

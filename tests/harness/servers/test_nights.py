@@ -4,7 +4,7 @@ import json
 
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.search.archive import Archive, Status
-from tests.harness.servers.some_servers import our_server
+from tests.harness.servers.some_servers import BEHIND_LEARNING, free_port, our_server, started_by_hand
 from tests.harness.servers.test_server import EVICTS
 from tests.harness.some_processes import swarden
 
@@ -36,3 +36,18 @@ def test_finding_of_a_server_is_known_then_fixed_and_stays_when_the_server_is_go
     assert gone.returncode == 2
     assert gone.stderr.endswith(f"swarden: {url} does not answer; start the server again, or give --restart\n")
     assert len(list(tmp_path.glob("a/nights/*"))) == 2
+
+
+def test_night_ends_with_the_finding_of_a_server_that_died_without_restart(tmp_path):
+    with started_by_hand(free_port(), BEHIND_LEARNING) as url:
+        run = swarden("nightly", "--profile", "smoke", "--minutes", 5, "--seed", 1, "--archive", "a", "--url", url,
+                      "--json", cwd=tmp_path)  # fmt: skip
+
+    assert run.returncode == 1, run.stderr
+    night = json.loads(run.stdout)
+    [finding] = night["findings"]
+    assert (finding["fingerprint"], finding["sighting"]["status"]) == ("ServerDied/unknown", Status.NEW)
+    gone = f"{url} does not answer; start the server again, or give --restart"
+    assert (finding["sighting"]["why"], night["engines"][0]["owed"]) == (gone, [gone])
+    assert list(tmp_path.glob("a/nights/*/report.md"))
+    assert "--minutes 5.0 --profile smoke --seed 1" in night["command"]

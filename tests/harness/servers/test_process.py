@@ -2,9 +2,9 @@
 
 import shlex
 import signal
-import subprocess
 import sys
 from contextlib import closing
+from pathlib import Path
 from unittest.mock import ANY
 
 import pytest
@@ -18,12 +18,20 @@ from swarden.harness.engines.server.client import Address, Call, Reply
 from swarden.harness.engines.server.config import ServerConfig
 from swarden.harness.engines.server.process import Connection, Server, decoder_of, published
 from tests.engine_under_test.model.checkpoints import write_checkpoint
-from tests.harness.servers.some_servers import ONE, free_port, log_at, mortal, our_server
+from tests.harness.servers.some_servers import (
+    BEHIND_LEARNING,
+    ONE,
+    free_port,
+    log_at,
+    mortal,
+    our_server,
+    started_by_hand,
+)
 from tests.harness.some_processes import running, swarden, wait_until
 
 OPENAI, VLLM = api_of("openai"), api_of("vllm")
 BODY = {"prompt": "ab", "max_tokens": 2}
-NEVER, BEHIND_LEARNING = 10_000, 9  # tokens of an answer
+NEVER = 10_000  # tokens of an answer
 
 
 @pytest.fixture
@@ -89,7 +97,6 @@ def test_log_of_a_server_that_died_is_kept(connection):
         ("sh -c 'exit 1'", "the server ends at once: it wrote nothing"),
         ("/nowhere/serve", "the server ends at once: FileNotFoundError"),
         ("sleep 60", "does not answer at http://127.0.0.1:"),
-        ("serve 'a", "--restart: No closing quotation"),
     ],
 )
 def test_command_that_starts_no_server_is_one_line(connection, monkeypatch, command, text):
@@ -112,6 +119,17 @@ def test_server_that_never_answers_has_its_time_to_start(connection, monkeypatch
 
     with pytest.raises(EngineGone, match="after 1 s"):
         connection(shlex.join([sys.executable, "-c", f"{listen}; __import__('time').sleep(60)", "PORT"])).renew(OPENAI)
+
+
+def test_server_that_ends_leaves_no_process_behind(connection, tmp_path):
+    started = connection("sh -c 'sleep 999 & echo $! > left; exit 3'")
+    with pytest.raises(EngineGone, match="ends at once"):
+        started.renew(OPENAI)
+
+    started.close()
+
+    command = Path("/proc", (tmp_path / "left").read_text().strip(), "cmdline")
+    wait_until(lambda: not command.exists() or not command.read_bytes())
 
 
 def test_checkpoint_judges_a_server(connection, tmp_path):
@@ -157,24 +175,6 @@ def test_replay_ends_with_the_run_that_ended_the_server(monkeypatch):
 
     assert (replays.verdict, replays.failures, replays.runs) == (Verdict.FAILED, 1, 1)
     assert replays.fingerprints == ("ServerDied/unknown",)
-
-
-def started_by_hand(port, deadly):
-    """A server that swarden has not started, until the end of the block."""
-    server = subprocess.Popen(shlex.split(mortal(port, deadly)), stderr=subprocess.DEVNULL)
-    connection = Connection(Server(f"http://127.0.0.1:{port}"))
-    looks = (connection.is_healthy for _ in iter(int, 1))
-    next(filter(None, looks))
-    return closing(Ended(server))
-
-
-class Ended:
-    def __init__(self, server):
-        self.server = server
-
-    def close(self):
-        self.server.kill()
-        self.server.wait()
 
 
 def test_death_without_restart_ends_the_campaign_with_its_finding(tmp_path):

@@ -8,6 +8,7 @@ from unittest.mock import ANY
 import msgspec
 import pytest
 
+from swarden.harness.commands.servers import ServerOptions
 from swarden.harness.core.ops import Abort, Flush, Pause, Recipe, Resume, Step, Submit
 from swarden.harness.core.replay import Verdict, repeat
 from swarden.harness.engines.server import adapter
@@ -181,6 +182,14 @@ def test_next_run_resumes_a_server_that_was_left_paused(run):
         Call(Address(url)).made("POST", "/pause", {})
 
         assert run(url, ONE).failure is None
+
+
+def test_settings_are_learned_from_a_server_that_was_left_paused(monkeypatch):
+    with our_server() as url:
+        log_at(monkeypatch, url, ONE)
+        Call(Address(url)).made("POST", "/pause", {})
+
+        assert ServerOptions(url).learn({"probe_len": 0}, 1.0).settings["api"] == "vllm"
 
 
 def test_paused_front_answers_when_it_resumes():
