@@ -48,7 +48,7 @@ class Limits(NamedTuple):
     closes_idle_sessions: bool = False  # after a time without a turn a session is closed, and its KV is freed
     ms_per_step: int = 0  # the clock advances by this much when a step begins
     shares_prefixes: bool = False  # the KV of ended requests is kept for others
-    shares_uncomputed: bool = False  # a page is shared when it is taken: who shares it writes the same KV to it, too
+    shares_uncomputed: bool = False  # shared when taken: each request that shares a page writes the same KV
     state_interval: int | None = None  # tokens between checkpoints of recurrent states; None: no checkpoints
 
 

@@ -51,9 +51,11 @@ def misplaced_units(before: Snapshot, events: Sequence[NamedTuple], after: Snaps
         if type(event) is Written:
             if (owner_of := owners.get(event.pool)) is not None:
                 expected = (REQUEST_KIND, event.request_id)
-                for unit in event.pages:
+                for index, unit in enumerate(event.pages):
                     owner = owner_of.get(unit)
-                    is_kept = owner == expected or fences.covers(event, unit) or (owner == TREE and is_shared_early)
+                    is_kept = owner == expected or fences.covers(event, unit)
+                    if not is_kept and is_shared_early and owner == TREE:
+                        is_kept = _is_own_place(event, index, before, after)
                     if not is_kept and owner not in _later_owners(event, before, after):
                         found.append(Misplaced(event, unit, owner))
         elif type(event) is Taken:
@@ -80,6 +82,19 @@ def misplaced_units(before: Snapshot, events: Sequence[NamedTuple], after: Snaps
                 if not _may_copy(copied, owner := owner_of.get(unit), (copied.pool, unit) in taken)
             ]
     return found
+
+
+def _is_own_place(event: Written, index: int, before: Snapshot, after: Snapshot) -> bool:
+    """Does the written page number `index` stand in the table of the writer, at the place of its position?
+
+    A table that has no such place before and after the step is not known: the writer can begin and end in one step.
+    """
+    component, size = after.components[event.component], after.page_sizes[event.component]
+    place = component.page_index(event.start // size * size + index * size)
+    records = [snapshot.record_by_request.get(event.request_id) for snapshot in (before, after)]
+    tables = [record.units[event.component] for record in records if record is not None]
+    known = [units[place] for units in tables if place < len(units)]
+    return not known or event.pages[index] in known
 
 
 def _copied_in(event: NamedTuple, after: Snapshot) -> Iterator[CopiedIn]:

@@ -386,8 +386,9 @@ class Snapshot:
     cached_blocks: tuple[CachedBlocks, ...] | None = None
     awaited: Mapping[int, tuple[Sequence[int], ...]] | None = None  # units whose KV arrives: by request, per component
     delivered: frozenset[int] | None = None  # requests whose KV was all sent; the other side has read each message
-    cached_columns: Mapping[int, tuple[Sequence[int], ...]] | None = None  # of an engine without nodes: by request, per
-    # component the unit of each page of its tokens that a request can find in the cache, 0 for none
+    # Of an engine without nodes: by request, per component the unit of each page of its tokens that it can find in the
+    # cache, 0 for none.
+    cached_columns: Mapping[int, tuple[Sequence[int], ...]] | None = None
     is_loading: bool = False  # a load that is not in `copy_jobs` is in progress, and requests may wait for it
     unreported: frozenset[str] = frozenset()
 

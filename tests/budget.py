@@ -115,7 +115,6 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "a fix as a diff that git applies to the release"),
     ],
     "harness/kit": [
-        (20, "an event loop with its own time"),
         (20, "one way to import a release quietly"),
         (320, "memory of tags, drafts, passes, owners and clients, of which each engine had its own"),
         (100, "declared settings, from which draws, JSON, defaults and errors follow"),
@@ -124,6 +123,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "the symptoms that such a program shows"),
         (360, "what an adapter reads of a release, and what another release has otherwise, from the sources"),
         (40, "an event loop of asyncio with its own time, for engines that are coroutines"),
+        (20, "exceptions of callbacks and of tasks that no task awaits are raised; a run has a limit"),
     ],
     "src": [
         (100, "swarden.kit, the public names for targets"),
@@ -177,6 +177,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (840, "the PyTorch engine of lmdeploy behind the port, with loop and scheduler, without its workers"),
         (80, "bugs of the block managers, the trie, the checkpoints and the inputs of a pass"),
         (60, "sleep and wakeup of lmdeploy as a pause"),
+        (20, "an answer of lmdeploy with an error, and the end of the task that wakes its clients, are raised"),
     ],
     "harness/engines/transformers": [
         (880, "the continuous batching of transformers behind the port, without its model"),
@@ -216,6 +217,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "adapters and uncached prompts as options of a request"),
     ],
     "invariants": [
+        (20, "a page that is shared before it is computed is written only at its place in the table of the writer"),
         (20, "events of a server seen over HTTP"),
         (20, "KV that was compared with that first computed for the same tokens"),
         (20, "KV events as a router reads them"),
@@ -242,6 +244,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "tests/examples": [(440, "an engine with a prefix cache and its target in three levels, as the guide has them")],
     "tests/fakes": [(40, "messages of a link that were not read")],
     "tests/invariants": [
+        (40, "pages that are shared before they are computed; a server that is overloaded at rest"),
         (20, "blocks that are found by hashes"),
         (40, "laws of servers"),
         (20, "passes that compute ended requests"),
@@ -292,6 +295,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     ],
     "tests/harness": [
         (120, "nights of servers that died, launch lines with commands in quotes, answers of any shape"),
+        (60, "an event loop with its own time, and followed calls"),
         (20, "streaming input of vLLM"),
         (200, "definitions in each kind of block; what a backtest and the page of a release must not count"),
         (220, "servers over HTTP: ours in three APIs, planted bugs, servers that misbehave"),

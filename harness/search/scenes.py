@@ -235,7 +235,7 @@ def fillers(draw: st.DrawFn, shape: Shape, most: int) -> tuple[Op, ...]:
     others = min(MOST_FILLERS, max(0, pages * shape.page_size // longest - 1)) if longest > 0 else 0
     if others and draw(st.booleans()):
         share = pages * shape.page_size // (count := min(2 * others + 2, shape.max_running_requests))
-        sizes = [(share // 2, min(share, shape.max_context_len - share // 2 - 1))] * count
+        sizes = [(max(1, share // 2), max(1, min(share, shape.max_context_len - share // 2 - 1)))] * count
         return *_fillers(sizes), *_steps(share)
     pages -= others * -(-longest // shape.page_size)
     first = draw(st.integers(max(1, pages // 4), max(1, pages // 2)))

@@ -33,7 +33,7 @@ def first_passes_skip_cached_prefixes(change: Transition) -> Evidence:
 
 
 def has_blocks_of_one_size(change: Transition) -> bool:
-    """Nor drafts: a release may compute the last block of a hit again, for its drafter."""
+    """No states, one page size and no drafts: a release may compute the last block of a hit again for its drafter."""
     sizes = {component.page_size for component in change.after.components}
     return shares_prefixes_without_states(change) and len(sizes) == 1 and not change.after.limits.draft_len
 

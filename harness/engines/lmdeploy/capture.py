@@ -134,16 +134,18 @@ class LmdeployCapture:
                 cached[int(physical[block])] = cached.get(int(physical[block]), 0) + 1
         counted = dict.fromkeys(range(1, self._config.num_blocks + 1), 0)
         for block in counts.nonzero()[0].tolist():
-            counted[int(physical[block])] = int(counts[block])
+            counted[int(physical[block])] += int(counts[block])
         yield {
             unit: UnitFacts(holders.get(unit, ()), count - cached.get(unit, 0), unit in cached)
             for unit, count in counted.items()
         }
         if self._config.states:
-            running = {seq.logical_state: (Owner(REQUEST_KIND, n),) for n, seq in self._requests.seqs.items()}
-            kept = {one.slot: one.pin_count for one in checkpoints}
+            running: dict[int, list[Owner]] = {}
+            for number, seq in self._requests.seqs.items():
+                running.setdefault(seq.logical_state, []).append(Owner(REQUEST_KIND, number))
+            kept, free = {one.slot: one.pin_count for one in checkpoints}, set(self._free_states())
             yield {
-                slot: UnitFacts(running.get(slot, ()), kept.get(slot, int(slot in running)), slot in kept)
+                slot: UnitFacts(running.get(slot, ()), kept.get(slot, int(slot not in free)), slot in kept)
                 for slot in range(1, self._config.num_states + 1)
             }
 

@@ -13,6 +13,7 @@ from swarden.harness.kit.loops import OwnTimeLoop
 from swarden.harness.kit.tags import VOCABULARY
 
 ANY_FOLDER = "/"  # in the place of a model's
+WAKING_S, IDLE_S = 0.01, 0.1  # clients are woken one after the other; an idle loop of the releases waits that long
 
 
 class Hooks(NamedTuple):
@@ -43,37 +44,41 @@ class Core(NamedTuple):
     def inputs_maker(self) -> Any:
         return self.engine._engine_loop.inputs_maker
 
+    @property
+    def is_sleeping(self) -> bool:
+        """Has the engine been put to sleep, and not been woken up?  It answers all requests with an abort then."""
+        return bool(self.engine._sleeping_tags)
+
     def deliver(self) -> None:
         """Compute the oldest pass if its output is awaited, and go on until the next output is."""
         self.run()
         gate = self.executor.gate
         if is_awaited := gate is not None and not gate.done():
             gate.set_result(None)
-        self.run(0.01 if is_awaited else 0.1)  # clients are woken one after the other; an idle loop waits for 0.1 s
+        self.run(WAKING_S if is_awaited else IDLE_S)
 
     def run(self, seconds: float = 0.0) -> None:
-        """Let the coroutines of the engine run; raises what ends its loop."""
+        """Let the coroutines of the engine run; raises what ends its loop, or the task that wakes its clients."""
         with self.torch.inference_mode():  # as the background task of the releases' agent, for the whole thread
             self.loop.run_for(seconds)
-        main = self.engine.req_manager._loop_task
-        if main is not None and main.done():
-            main.result()
+        manager = self.engine.req_manager
+        for task in (manager._loop_task, manager._sender_wait_task):
+            if task is not None and task.done():
+                task.result()
 
 
 def build(release: LmdeployRelease, config: LmdeployConfig, model: TagLayers, hooks: Hooks) -> Core:
     module = vars(sys.modules[release.part("Engine").__module__])
-    loop, settings = (
-        OwnTimeLoop(),
-        release.part("EngineConfig")(
-            session_len=config.max_context_len,
-            max_batch_size=config.max_running_requests,
-            num_gpu_blocks=config.num_blocks + 1,
-            max_prefill_token_num=config.chunk_len,
-            prefill_interval=config.prefill_interval,
-            enable_prefix_caching=config.prefix_caching,
-            prefix_cache_state_budget=config.state_budget,
-            eager_mode=True,
-        ),
+    loop = OwnTimeLoop()
+    settings = release.part("EngineConfig")(
+        session_len=config.max_context_len,
+        max_batch_size=config.max_running_requests,
+        num_gpu_blocks=config.num_blocks + 1,
+        max_prefill_token_num=config.chunk_len,
+        prefill_interval=config.prefill_interval,
+        enable_prefix_caching=config.prefix_caching,
+        prefix_cache_state_budget=config.state_budget,
+        eager_mode=True,
     )
     settings.block_size = settings.kernel_block_size = config.page_size  # less than kernels can, but the same code
     settings.prefix_cache_decode_state_interval = config.state_blocks * config.page_size
@@ -82,7 +87,7 @@ def build(release: LmdeployRelease, config: LmdeployConfig, model: TagLayers, ho
     def build_executor(path: str, **options: Any) -> Any:
         wanted = {name: options[name] for name in ("cache_config", "backend_config", "dist_config", "misc_config")}
         executor = _executor_class(release)(path, model_config=model_config, **wanted, device_type="cuda")
-        executor.hooks, executor.agent = hooks, agent_of(release, executor, model)
+        executor.hooks, executor.agent = hooks, _agent_of(release, executor, model)
         return executor
 
     module["build_executor"] = build_executor
@@ -117,7 +122,7 @@ def _model_config(release: LmdeployRelease, config: LmdeployConfig) -> Any:
     )
 
 
-def agent_of(release: LmdeployRelease, executor: Any, model: TagLayers) -> Any:
+def _agent_of(release: LmdeployRelease, executor: Any, model: TagLayers) -> Any:
     """The release's model agent, without its device and its tasks."""
     agent = object.__new__(_agent_class(release))
     factory = release.part("build_strategy_factory")(executor.model_config, executor.misc_config, None)
@@ -142,7 +147,10 @@ def agent_of(release: LmdeployRelease, executor: Any, model: TagLayers) -> Any:
         outputs=deque(),
         **dict.fromkeys(("kv_connector", "memdecode_agent", "guided_decoding_manager", "profiler")),
     )
-    agent._init_runtime_state() if hasattr(agent, "_init_runtime_state") else agent.reset_runtime_state()
+    if hasattr(agent, "_init_runtime_state"):
+        agent._init_runtime_state()
+    else:
+        agent.reset_runtime_state()
     return agent
 
 

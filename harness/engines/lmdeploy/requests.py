@@ -23,7 +23,7 @@ class LmdeployRequest(ClientRequest):
     """A request that has not ended: `req` is its instance of the engine.
 
     The engine lowers `max_new_tokens` to what its cache holds.  `run` counts how often the request has stopped running,
-    and it `has_kv` since it was admitted.
+    and it `has_kv` since it was admitted.  It `is_aborted` when its client has asked for that.
     """
 
     prompt_len: int = 0
@@ -33,6 +33,7 @@ class LmdeployRequest(ClientRequest):
     has_kv: bool = False
     cached_len: int = 0
     num_retractions: int = 0
+    is_aborted: bool = False
 
 
 class LmdeployRequests(Clients[LmdeployRequest]):
@@ -62,26 +63,29 @@ class LmdeployRequests(Clients[LmdeployRequest]):
         return number
 
     async def _serve(self, request: LmdeployRequest, tokens: list[int], submission: Submission) -> None:
-        """The client of one request; the answer with its end comes when its session has ended, too."""
+        """The client of one request; the answer with its end comes when its session has ended, too.
+
+        Raises RuntimeError for an answer with an error, and for an end that neither an abort nor a sleep explains.
+        """
         settings = self._release.part("GenerationConfig")(
             max_new_tokens=submission.max_new_tokens, stop_token_ids=list(submission.stop), top_k=1, random_seed=0
         )
-        reason, last = FinishReason.ABORT, 0
+        reason, last, status = None, 0, None
         async for output in request.req.async_stream_infer(request.id, tokens, gen_config=settings):
             new = output.token_ids
             request.num_streamed += len(new)
-            last = new[-1] if new else last
-            if output.status == self._status.INPUT_LENGTH_ERROR:
+            last, status = new[-1] if new else last, output.status
+            if status == self._status.INPUT_LENGTH_ERROR and len(tokens) > self._core.engine.max_session_len:
                 del self.live[request.id]
-                self.reject(request.id, submission)
+                self.reject(request.id, submission, "longer than the cache")
                 return
-            if output.status == self._status.FINISH:
+            if status == self._status.FINISH:
                 is_stopped = request.num_streamed > 0 and last in request.stop
                 reason = FinishReason.STOP if is_stopped else FinishReason.LENGTH
-            elif output.status not in (self._status.SUCCESS, self._status.CANCEL):
-                reason = FinishReason.FORWARD_FAILED
             self._answer(request, new)
-        self.finish(request, reason)
+        if reason is None and not request.is_aborted and not self._core.is_sleeping:
+            raise RuntimeError(f"request {request.id}: ended with {status}, but no client or sleep aborted it")
+        self.finish(request, reason or FinishReason.ABORT)
         self._answer(request, ())
 
     def _answer(self, request: LmdeployRequest, new: Sequence[int]) -> None:
@@ -90,6 +94,7 @@ class LmdeployRequests(Clients[LmdeployRequest]):
     def abort(self, number: int) -> None:
         """The client of a request stops it; its answer comes from the release."""
         if (request := self.live.get(number)) is not None:
+            request.is_aborted = True
             self._core.loop.start(partial(request.req.async_cancel, number))
 
     @property

@@ -57,9 +57,9 @@ def server_is_empty_at_rest(change: Transition) -> Evidence:
 
 @invariant(When.STEP, on=(Probed,))
 def capacity_is_whole_at_rest(change: Transition) -> Evidence:
-    """A server at rest can hold a prompt as long as when it was new."""
+    """A server at rest can hold a prompt as long as when it was new; nothing else runs, so it is not overloaded."""
     for length, status, preemptions in change.events_of(Probed):
-        if status not in (ANSWERED, *OVERLOADED):
+        if status != ANSWERED:
             yield found(SERVER, ServiceCode.NOT_ANSWERED, status=status, length=length)
         if preemptions:
             yield found(SERVER, ServiceCode.PREEMPTED, preemptions=preemptions, length=length)

@@ -81,7 +81,7 @@ def turns_continue_on_kept_pages(change: Transition) -> Evidence:
 
     KV that the session kept in the same step is not checked.
     """
-    page_size = change.after.limits.page_size
+    page_size = change.after.components[0].page_size
     kept = {record.owner: record for record in change.before.records or ()}
     for event in change.in_order(Kept, Lent):
         if isinstance(event, Kept):

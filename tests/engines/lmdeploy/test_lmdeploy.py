@@ -15,7 +15,17 @@ from swarden.harness.engines.lmdeploy.config import LmdeployConfig
 from swarden.harness.engines.lmdeploy.mutants import MUTANTS
 from swarden.harness.engines.lmdeploy.target import LmdeployTarget
 from swarden.harness.mutants.verdict import violated_laws
-from swarden.invariants.events import Admitted, CopiedIn, FinishReason, Freed, Launched, Paused, Resumed, Retracted
+from swarden.invariants.events import (
+    Admitted,
+    CopiedIn,
+    Finished,
+    FinishReason,
+    Freed,
+    Launched,
+    Paused,
+    Resumed,
+    Retracted,
+)
 from swarden.invariants.kinds import Place
 from tests.engines.some_runs import random_runs
 from tests.pages import own_bugs
@@ -33,7 +43,7 @@ def served(engine, settings, ops, steps):
     target = target_of(engine)
     target.prepare_process()
     system = EngineSystem(target.build(target.decode(settings)))
-    result = SimpleNamespace(outputs={}, ends={}, events=[], places=set(), most_in_flight=0)
+    result = SimpleNamespace(outputs={}, ends={}, events=[], places=set(), in_flight=[])
     for op in [*ops, *[Step()] * steps]:
         system.do(op)
         for one in system.streamed if isinstance(op, Step) else ():
@@ -41,7 +51,7 @@ def served(engine, settings, ops, steps):
             result.ends |= {one.request_id: one.finish_reason} if one.finish_reason else {}
         snapshot = system.capture()
         result.places |= {request.place for request in snapshot.requests or ()}
-        result.most_in_flight = max(result.most_in_flight, len(snapshot.launches or ()))
+        result.in_flight.append(len(snapshot.launches or ()))
         result.events += system.take_events()
     result.num_live = len(system.capture().requests or ())
     return result
@@ -75,7 +85,7 @@ def test_more_tokens_ahead_than_a_page_are_refused():
 def test_two_passes_are_in_flight_and_a_long_prompt_is_computed_in_chunks(release, on_release):
     result = on_release(release, served, f"lmdeploy=={release}", {}, [PROMPT], 6)
 
-    assert result.most_in_flight == 2
+    assert max(result.in_flight) == 2
     entries = [entry for one in events_of(result, Launched) for entry in one.entries]
     assert entries[:3] == [(1, 0, 16), (1, 16, 30), (1, 30, 31)]
     assert result.ends == {1: FinishReason.LENGTH}
@@ -102,7 +112,8 @@ def test_blocks_behind_a_window_are_given_up(release, on_release):
 
     result = on_release(release, served, f"lmdeploy=={release}", settings, [FOUR_LONG[0]], 30)
 
-    assert sum(len(one.units) for one in events_of(result, Freed)[:-1]) > 0
+    [end] = [index for index, one in enumerate(result.events) if isinstance(one, Finished)]
+    assert [one for one in result.events[: end - 1] if isinstance(one, Freed)]
     assert result.ends == {1: FinishReason.LENGTH}
 
 
@@ -121,6 +132,7 @@ def test_abort_comes_while_passes_are_in_flight(release, on_release):
 
     result = on_release(release, served, f"lmdeploy=={release}", {}, ops, 3)
 
+    assert result.in_flight[ops.index(Abort())] > 0
     assert (result.ends, result.num_live) == ({1: FinishReason.ABORT}, 0)
 
 

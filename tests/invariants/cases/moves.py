@@ -37,6 +37,7 @@ from tests.invariants.builders import (
     AFTER,
     FENCED,
     IN_FLIGHT_BEFORE,
+    LIMITS,
     R1,
     R2,
     TREE,
@@ -60,6 +61,11 @@ TURN_RELEASED = replace(AFTER, receipts=receipts(holder=Owner("fence", 7)))
 
 def written(unit, *earlier):
     return during(*earlier, Written(7, 1, "swa", 20, 21, (unit,)))
+
+
+def shared_uncomputed(unit, *earlier):
+    """Pages are shared before they are computed; the table of r1 has unit 6 at the page of position 20."""
+    return during(*earlier, Written(7, 1, "swa", 20, 21, (unit,), 1), limits=LIMITS._replace(shares_uncomputed=True))
 
 
 def written_by_another(unit, owner):
@@ -174,6 +180,17 @@ CASES = [
         writes_go_to_private_units,
         "cached-unit",
         written(5, Given("swa", (5,), R1, TREE)),
+        written_by_another(5, TREE),
+    ),
+    healthy(
+        writes_go_to_private_units,
+        shared_uncomputed(6, Taken("swa", (6,), R1), Given("swa", (6,), R1, TREE)),
+        "cached-unit-of-the-writer-before-it-is-computed",
+    ),
+    broken(
+        writes_go_to_private_units,
+        "cached-unit-that-stands-elsewhere-in-the-table-of-the-writer",
+        shared_uncomputed(5, Given("swa", (5,), R1, TREE)),
         written_by_another(5, TREE),
     ),
     broken(

@@ -71,4 +71,11 @@ CASES = [
         found(SERVER, ServiceCode.NOT_ANSWERED, status=500, length=1000),
         found(SERVER, ServiceCode.PREEMPTED, preemptions=1, length=1000),
     ),
+    broken(
+        capacity_is_whole_at_rest,
+        "overloaded-at-rest",
+        after(Probed(1000, 429, 0), Probed(1000, 503, 0)),
+        found(SERVER, ServiceCode.NOT_ANSWERED, status=429, length=1000),
+        found(SERVER, ServiceCode.NOT_ANSWERED, status=503, length=1000),
+    ),
 ]

@@ -65,6 +65,14 @@ def tables(*units):
     return replace(HEALTHY, after=replace(ONE_POOL, records=(OF_R1, OF_R2._replace(units=units))))
 
 
+def shared_uncomputed(*holdings):
+    """Pages are shared before they are computed; r1 and r2 have unit 3 at the same place, and these hold the units."""
+    change, [pool] = tables((1, 3), (2, 6)), ONE_POOL.pools
+    held = replace(pool, holdings=[*holdings, Holding(R2, (6,), cached=False)])
+    limits = LIMITS._replace(shares_uncomputed=True)
+    return replace(change, after=replace(change.after, limits=limits, pools=(held,)))
+
+
 def named_twice(unit, code, records, components, indices):
     return found(Ref("block", unit, "blocks"), code, records=records, components=components, indices=indices)
 
@@ -207,6 +215,17 @@ CASES = [
         unit_stands_in_one_table_place,
         "in-two-requests",
         tables((1, 3), (2, 6)),
+        named_twice(3, TableCode.PRIVATE_OF_TWO, (R1, R2), (0, 0), (1, 1)),
+    ),
+    healthy(
+        unit_stands_in_one_table_place,
+        shared_uncomputed(Holding(TREE, (1, 2, 3), cached=True, locks=2), Holding(R1, (4,), cached=False)),
+        "cached-before-it-is-computed",
+    ),
+    broken(
+        unit_stands_in_one_table_place,
+        "in-two-requests-and-not-cached",
+        shared_uncomputed(Holding(TREE, (1, 2), cached=True, locks=2), Holding(R1, (3, 4), cached=False)),
         named_twice(3, TableCode.PRIVATE_OF_TWO, (R1, R2), (0, 0), (1, 1)),
     ),
 ]
