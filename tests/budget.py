@@ -294,6 +294,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (120, "each part of lmdeploy's engine is driven"),
     ],
     "tests/harness": [
+        (40, "turns that are queued, rejected or lost; scenes in short contexts"),
         (120, "nights of servers that died, launch lines with commands in quotes, answers of any shape"),
         (60, "an event loop with its own time, and followed calls"),
         (20, "streaming input of vLLM"),

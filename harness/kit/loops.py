@@ -22,7 +22,7 @@ class OwnTimeLoop(asyncio.BaseEventLoop):
         self._selector = self  # its select() is called for events of files
         self.set_exception_handler(lambda _, context: self._errors.extend(filter(None, [context.get("exception")])))
         self._errors: list[BaseException] = []
-        self._started: set[asyncio.Task[Any]] = set()
+        self._started = set[asyncio.Task[Any]]()
 
     def __del__(self, *_: Any) -> None:
         """It has nothing to close."""
