@@ -38,8 +38,7 @@ class OwnTimeLoop(asyncio.BaseEventLoop):
 
     def start(self, function: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         """Let a coroutine run from the next run on; what it raises is raised by `run_for`."""
-        coroutine = function()
-        self.call_soon(lambda: self._started.add(self.create_task(coroutine)))
+        self.call_soon(lambda: self._started.add(self.create_task(function())))
 
     def run_for(self, seconds: float) -> None:
         """Run until nothing is ready; timers of the next seconds count as ready, at their times.

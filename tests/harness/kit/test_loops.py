@@ -84,9 +84,12 @@ def test_exception_of_a_task_that_no_other_task_awaits_is_raised():
         loop.run_for(0)
 
 
-def test_function_that_makes_no_coroutine_raises_where_it_is_started():
+def test_exception_of_a_function_that_makes_no_coroutine_is_raised():
+    loop = OwnTimeLoop()
+    loop.start(fail)
+
     with pytest.raises(LookupError, match="of a callback"):
-        OwnTimeLoop().start(fail)
+        loop.run_for(0)
 
 
 def test_loop_that_is_never_idle_is_refused_with_its_limit(monkeypatch):
