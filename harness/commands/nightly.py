@@ -91,7 +91,7 @@ def nightly(
 
 
 def _begun(place: Archive, order: Order, server: servers.ServerOptions) -> tuple[Archive, Night]:
-    """A new night; a server tells its settings first."""
+    """A new night; a server reports its settings first."""
     if order.profile not in PROFILES:
         raise UsageError(f"--profile: {order.profile!r} is not one of {', '.join(PROFILES)}")
     if server.settings and server.url is None:

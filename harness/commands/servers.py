@@ -98,7 +98,7 @@ class ServerOptions(NamedTuple):
                 connection().resume(api_of(settings["api"]))
 
     def learn(self, fixed: Mapping[str, Any], seconds: float) -> Known:
-        """What the published server tells and shows before the first run.
+        """What is learned of the published server, and is shown, before the first run.
 
         It is started if need be, and ended again; `fixed` settings win, and are all without a server.  First of all it
         says what the server can get in so many seconds.

@@ -59,7 +59,7 @@ ROUNDS = {  # the laws that are evaluated once a round, or less often
 
 
 def about_server(night: Night) -> list[str]:
-    """What the server of a night has told, and what was sent to it; empty for a night without one."""
+    """What the server of a night has reported, and what was sent to it; empty for a night without one."""
     if not night.about:
         return []
     [tallies] = (one.tallies for one in night.engines)

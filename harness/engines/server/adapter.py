@@ -78,7 +78,7 @@ class RoundRequest:
 
 
 class Judged(NamedTuple):
-    """The first wrong position of an answer, or its last one: an index, the difference, the token told and expected."""
+    """The first wrong position of an answer, or its last one: index, difference, answered and expected token."""
 
     place: int
     difference: float | None
