@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from swarden.harness.core.errors import InvalidConfig, UsageError
+from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.faults import CLIENT_FAULTS
 from swarden.harness.core.ops import Abort, Drain, Heal, Inject, Pause, Resume, Step, Submit
 from swarden.harness.core.port import EnginePort
-from swarden.harness.core.releases import Releases, parsed
+from swarden.harness.core.releases import Releases
 from swarden.harness.core.target import ENGINE, Draw, MachineSpec, Shape
 from swarden.harness.engines.lmdeploy.adapter import CODE, LmdeployEngine
 from swarden.harness.engines.lmdeploy.boot import ABSENT, LmdeployRelease, boot
@@ -16,7 +16,6 @@ from swarden.harness.engines.lmdeploy.config import LmdeployConfig, random_confi
 from swarden.harness.engines.lmdeploy.mutants import MUTANTS
 from swarden.harness.kit.released import ReleasedTarget
 
-OLDEST = "0.16.0"
 OPS = (Submit, Abort, Step, Pause, Resume, Inject, Heal, Drain)
 LMDEPLOY = Releases(
     package="lmdeploy",
@@ -36,6 +35,7 @@ class LmdeployTarget(ReleasedTarget[LmdeployRelease]):
 
     name = "lmdeploy"
     code = CODE
+    oldest = "0.16.0"
     machines: Mapping[str, MachineSpec] = {ENGINE: MachineSpec(OPS, batches=3)}
     faults = CLIENT_FAULTS
     releases = LMDEPLOY
@@ -43,11 +43,6 @@ class LmdeployTarget(ReleasedTarget[LmdeployRelease]):
     config_type = LmdeployConfig
     catalog = MUTANTS.all
     canaries = ("last-block-not-freed", "row-of-another-request")
-
-    def check_environment(self) -> None:
-        super().check_environment()
-        if parsed(self._release) < parsed(OLDEST):
-            raise UsageError(f"lmdeploy {self._release}: its PyTorch engine is driven from {OLDEST} on")
 
     def twins(self, config: Any) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         return {"ample": [{"num_blocks": 4 * config.num_blocks}], "uncached": [{"prefix_caching": False}]}

@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from swarden.harness.core.errors import InvalidConfig, UsageError
+from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.faults import CLIENT_FAULTS
 from swarden.harness.core.ops import Abort, Drain, Heal, Inject, Step, Submit
 from swarden.harness.core.port import EnginePort
 from swarden.harness.core.program import PYTEST, SCRIPT, Program
-from swarden.harness.core.releases import Releases, parsed
+from swarden.harness.core.releases import Releases
 from swarden.harness.core.target import ENGINE, Draw, MachineSpec, Shape
 from swarden.harness.engines.transformers.adapter import CODE, TransformersEngine
 from swarden.harness.engines.transformers.boot import TransformersRelease, boot
@@ -18,7 +18,6 @@ from swarden.harness.engines.transformers.mutants import MUTANTS
 from swarden.harness.engines.transformers.program import program_of
 from swarden.harness.kit.released import ReleasedTarget
 
-OLDEST = "5.19.0"
 TRANSFORMERS = Releases(
     package="transformers",
     root=Path(".swarden/engines/transformers"),
@@ -36,6 +35,7 @@ class TransformersTarget(ReleasedTarget[TransformersRelease]):
 
     name = "transformers"
     code = CODE
+    oldest = "5.19.0"
     machines: Mapping[str, MachineSpec] = {ENGINE: MachineSpec((Submit, Abort, Step, Inject, Heal, Drain), batches=3)}
     faults = CLIENT_FAULTS
     releases = TRANSFORMERS
@@ -43,11 +43,6 @@ class TransformersTarget(ReleasedTarget[TransformersRelease]):
     config_type = TransformersConfig
     catalog = MUTANTS.all
     canaries = ("ring-one-slot-off", "last-block-not-freed")
-
-    def check_environment(self) -> None:
-        super().check_environment()
-        if parsed(self._release) < parsed(OLDEST):
-            raise UsageError(f"transformers {self._release}: its continuous batching is driven from {OLDEST} on")
 
     def twins(self, config: Any) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         return {
