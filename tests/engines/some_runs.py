@@ -1,15 +1,19 @@
 """Random runs of one release, in the process that imports it."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 from swarden.harness.core.driver import Driver
 from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.ops import Op, Step
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import failure_like, log_of, replay
+from swarden.harness.core.system import EngineSystem
 from swarden.harness.core.target import Target
 from swarden.harness.search.machine import RunListener
 from swarden.harness.search.search import search
@@ -89,3 +93,26 @@ def shrunk_failure(engine: str, law: str, searches: int, path: Path, most_ops: i
             replay(small).again.save(path)
             return True
     return False
+
+
+def served(engine: str, settings: dict[str, Any], ops: Sequence[Op], steps: int) -> SimpleNamespace:
+    """What a release does with these ops, and then in so many steps: outputs, ends, events, places and counts."""
+    target = target_of(engine)
+    target.prepare_process()
+    system = EngineSystem(target.build(target.decode(settings)))
+    result = SimpleNamespace(outputs={}, ends={}, events=[], places=set(), in_flight=[])
+    for op in [*ops, *[Step()] * steps]:
+        system.do(op)
+        for answer in system.streamed if isinstance(op, Step) else ():
+            result.outputs.setdefault(answer.request_id, []).extend(answer.token_ids)
+            result.ends |= {answer.request_id: answer.finish_reason} if answer.finish_reason else {}
+        snapshot = system.capture()
+        result.places |= {request.place for request in snapshot.requests or ()}
+        result.in_flight.append(len(snapshot.launches or ()))
+        result.events += system.take_events()
+    result.num_live = len(system.capture().requests or ())
+    return result
+
+
+def events_of(result: SimpleNamespace, kind: type[NamedTuple]) -> list[Any]:
+    return [event for event in result.events if isinstance(event, kind)]

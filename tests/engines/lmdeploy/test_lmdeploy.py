@@ -1,7 +1,6 @@
 """Releases of lmdeploy run random traffic, and each part of their PyTorch engine is driven."""
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,8 +8,6 @@ import pytest
 from swarden.harness.core.errors import InvalidConfig, UsageError
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.ops import Abort, Pause, Recipe, Resume, Step, Submit
-from swarden.harness.core.registry import target_of
-from swarden.harness.core.system import EngineSystem
 from swarden.harness.engines.lmdeploy.config import LmdeployConfig
 from swarden.harness.engines.lmdeploy.mutants import MUTANTS
 from swarden.harness.engines.lmdeploy.target import LmdeployTarget
@@ -27,7 +24,7 @@ from swarden.invariants.events import (
     Retracted,
 )
 from swarden.invariants.kinds import Place
-from tests.engines.some_runs import random_runs
+from tests.engines.some_runs import events_of, random_runs, served
 from tests.pages import own_bugs
 
 RUNS = 30
@@ -36,29 +33,6 @@ NEWEST = "0.18.0"
 OPLOGS = Path(__file__).parent / "mutants"
 PROMPT = Submit(recipe=Recipe(stretch=30), max_new_tokens=3)
 FOUR_LONG: list[Any] = [Submit(recipe=Recipe(path=(branch,), stretch=20), max_new_tokens=24) for branch in range(4)]
-
-
-def served(engine, settings, ops, steps):
-    """What a release does with these ops, and then in so many steps: outputs, ends, events and places."""
-    target = target_of(engine)
-    target.prepare_process()
-    system = EngineSystem(target.build(target.decode(settings)))
-    result = SimpleNamespace(outputs={}, ends={}, events=[], places=set(), in_flight=[])
-    for op in [*ops, *[Step()] * steps]:
-        system.do(op)
-        for one in system.streamed if isinstance(op, Step) else ():
-            result.outputs.setdefault(one.request_id, []).extend(one.token_ids)
-            result.ends |= {one.request_id: one.finish_reason} if one.finish_reason else {}
-        snapshot = system.capture()
-        result.places |= {request.place for request in snapshot.requests or ()}
-        result.in_flight.append(len(snapshot.launches or ()))
-        result.events += system.take_events()
-    result.num_live = len(system.capture().requests or ())
-    return result
-
-
-def events_of(result, kind):
-    return [event for event in result.events if isinstance(event, kind)]
 
 
 def test_random_runs_fail_only_by_known_bugs_and_replay_alike(release, on_release):
@@ -73,7 +47,7 @@ def test_random_runs_fail_only_by_known_bugs_and_replay_alike(release, on_releas
 
 def test_older_release_is_refused_with_the_oldest_that_is_driven():
     kind: Any = LmdeployTarget
-    with pytest.raises(UsageError, match=r"0\.15\.0: its PyTorch engine is driven from 0\.16\.0 on"):
+    with pytest.raises(UsageError, match=r"0\.15\.0: it is driven from 0\.16\.0 on"):
         kind("0.15.0").check_environment()
 
 

@@ -1,7 +1,6 @@
 """Releases of transformers run random traffic, and each part of their continuous batching is driven."""
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,14 +8,12 @@ import pytest
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.ops import Abort, Recipe, Step, Submit
-from swarden.harness.core.registry import target_of
-from swarden.harness.core.system import EngineSystem
 from swarden.harness.engines.transformers.mutants import MUTANTS
 from swarden.harness.engines.transformers.target import TransformersTarget
 from swarden.harness.mutants.verdict import violated_laws
 from swarden.invariants.events import GROUP_KIND, SWAP_KIND, CopiedIn, FinishReason, Launched, Retracted, Taken
 from swarden.invariants.kinds import Place
-from tests.engines.some_runs import random_runs
+from tests.engines.some_runs import events_of, random_runs, served
 from tests.pages import own_bugs
 
 RUNS = 30
@@ -26,28 +23,6 @@ OPLOGS = Path(__file__).parent / "mutants"
 PROMPT = Submit(recipe=Recipe(stretch=9), max_new_tokens=3)
 FOUR_LONG: list[Any] = [Submit(recipe=Recipe(path=(branch,), stretch=20), max_new_tokens=24) for branch in range(4)]
 SCARCE = {"num_blocks": 12, "max_context_len": 48, "safety_margin": 0.0, "block_sharing": False}
-
-
-def served(engine, settings, ops, steps):
-    """What a release does with these ops, and then in so many steps: outputs, ends, events, places and counts."""
-    target = target_of(engine)
-    target.prepare_process()
-    system = EngineSystem(target.build(target.decode(settings)))
-    result = SimpleNamespace(outputs={}, ends={}, events=[], places=set())
-    for op in [*ops, *[Step()] * steps]:
-        system.do(op)
-        for one in system.streamed if isinstance(op, Step) else ():
-            result.outputs.setdefault(one.request_id, []).extend(one.token_ids)
-            result.ends |= {one.request_id: one.finish_reason} if one.finish_reason else {}
-        snapshot = system.capture()
-        result.places |= {request.place for request in snapshot.requests or ()}
-        result.events += system.take_events()
-    result.num_live = len(system.capture().requests or ())
-    return result
-
-
-def events_of(result, kind):
-    return [event for event in result.events if isinstance(event, kind)]
 
 
 def test_random_runs_fail_only_by_known_bugs_and_replay_alike(release, on_release):
@@ -62,7 +37,7 @@ def test_random_runs_fail_only_by_known_bugs_and_replay_alike(release, on_releas
 
 def test_older_release_is_refused_with_the_oldest_that_is_driven():
     kind: Any = TransformersTarget
-    with pytest.raises(UsageError, match=r"5\.18\.0: its continuous batching is driven from 5\.19\.0 on"):
+    with pytest.raises(UsageError, match=r"5\.18\.0: it is driven from 5\.19\.0 on"):
         kind("5.18.0").check_environment()
 
 
