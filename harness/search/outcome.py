@@ -85,13 +85,13 @@ class Outcome:
     @cached_property
     def owed(self) -> list[str]:
         """The reasons for which a campaign without a violation is red."""
-        owed = [*self.result.unexplained_deaths, *filter(None, [self.result.gone])]
+        reasons = [*self.result.unexplained_deaths, *filter(None, [self.result.gone])]
         if self.mutant is not None:
             if not self.findings and not self.is_interrupted:
-                owed.append(f"mutant {self.mutant.id}: missed by {', '.join(self.mutant.caught_by)}")
+                reasons.append(f"mutant {self.mutant.id}: missed by {', '.join(self.mutant.caught_by)}")
         elif not self.why_not_judged:
-            owed += why_not_green(self.result.tallies, self.plan.profile, self.target, is_held=self.is_held)
-        return owed
+            reasons += why_not_green(self.result.tallies, self.plan.profile, self.target, is_held=self.is_held)
+        return reasons
 
     @property
     def is_held(self) -> bool:

@@ -186,7 +186,7 @@ class ServerPort(EnginePort):
     def _prompt(self, tokens: tuple[int, ...]) -> list[int]:
         """The prompt as the server gets it: an earlier prompt with its answer as it was, and tokens that it knows.
 
-        Prompts that differ still differ.
+        A token out of range is taken modulo the range, so prompts that differ only there may be equal.
         """
         low, high = self._config.first_token, self._config.last_token
         known = max((one for one in self._known if tokens[: len(one)] == one), key=len, default=())

@@ -57,7 +57,7 @@ class ServerConfig(Settings, frozen=True):
 
     @property
     def features(self) -> frozenset[str]:
-        """What requests may have beside a prompt and a length."""
+        """The options that a request has here, beside its prompt and its length."""
         return APIS[self.api].features - {*self.left_out}
 
     @property
