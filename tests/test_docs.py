@@ -95,6 +95,12 @@ def test_documents_of_known_bugs_and_their_tables_are_those_of_the_files():
     assert pages.with_tables(table.read_text()) == table.read_text()
 
 
+def test_counts_of_known_bugs_in_the_pages_are_those_of_the_files():
+    for page in (pages.ROOT / "README.md", pages.FINDINGS / "README.md"):
+        assert pages.with_counts(page.read_text()) == page.read_text()
+        assert pages.COUNTED.search(page.read_text())
+
+
 def test_backtests_in_the_pages_are_those_that_ship():
     readme, releases = (pages.ROOT / name for name in ("README.md", "docs/releases.md"))
 
