@@ -39,7 +39,9 @@ fuzz: $(RUNTIME)
 	@$(BIN)/swarden fuzz
 
 # One thread per process: for such small tensors more threads are slower.  Idle workers take tests from the others, because some tests are long.
+# Compiled modules are written even where the environment forbids it, because hundreds of processes would compile them again.
 test: export OMP_NUM_THREADS = 1
+test: export PYTHONDONTWRITEBYTECODE =
 test: lint
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -n auto --dist worksteal $(UNMEASURED:%=--ignore=%)
