@@ -7,9 +7,11 @@ TOOLS := .venv/.swarden-tools
 PIP := $(BIN)/pip --disable-pip-version-check install -q --no-compile
 LOCKED := $(PIP) --no-deps --require-hashes --requirement
 
-# Tests that run without coverage, because tracing is too slow: searches of the harness, hostile files, whole commands, and runs of models.
-MODEL_TESTS := tests/engine_under_test/model
-UNMEASURED := $(wildcard tests/harness tests/quality tests/hostile tests/test_import_root.py $(MODEL_TESTS)/test_oracle.py $(MODEL_TESTS)/test_invariance.py)
+# Tests that run without coverage, because tracing is too slow: searches of the harness, hostile files, whole commands, runs of models,
+# and pairs of processes, each of which imports torch.
+ENGINE_TESTS := tests/engine_under_test
+UNMEASURED := $(wildcard tests/harness tests/quality tests/hostile tests/test_import_root.py $(ENGINE_TESTS)/test_kills.py \
+  $(ENGINE_TESTS)/test_processes.py $(ENGINE_TESTS)/model/test_oracle.py $(ENGINE_TESTS)/model/test_invariance.py)
 
 .PHONY: setup fuzz test test-engines test-engines-real test-cuda test-package lint format lock
 
@@ -39,7 +41,9 @@ fuzz: $(RUNTIME)
 	@$(BIN)/swarden fuzz
 
 # One thread per process: for such small tensors more threads are slower.  Idle workers take tests from the others, because some tests are long.
+# Compiled modules are written even where the environment forbids it, because hundreds of processes would compile them again.
 test: export OMP_NUM_THREADS = 1
+test: export PYTHONDONTWRITEBYTECODE =
 test: lint
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -n auto --dist worksteal $(UNMEASURED:%=--ignore=%)

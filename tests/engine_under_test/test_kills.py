@@ -21,7 +21,7 @@ from swarden.engine_under_test.sampling import SamplingParams
 from swarden.fakes.forward import FakeForward
 from swarden.harness.kit.tags import TagModel
 
-KILLS = int(os.environ.get("SWARDEN_KILLS", "4"))
+KILLS = int(os.environ.get("SWARDEN_KILLS", "2"))
 CONFIG = EngineConfig(
     page_size=4,
     full_pages=400,

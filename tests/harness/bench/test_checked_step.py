@@ -1,12 +1,20 @@
 """The pinned workload stays busy when the engine changes."""
 
-from swarden.harness.bench.checked_step import measure, pinned_workload
+import pytest
+
+from swarden.harness.bench.checked_step import measure
 from swarden.harness.core.ops import Step
 
 
-def test_pinned_workload_is_busy_in_each_measured_step():
+@pytest.fixture(scope="module")
+def cost():
+    """The cost of one pair."""
+    return measure(pairs=1)
+
+
+def test_pinned_workload_is_busy_in_each_measured_step(cost):
     """At its least busy measured step: 4 running, 70 % of both pools, 20 nodes; one engine step an op."""
-    workload = pinned_workload()
+    workload = cost.workload
 
     assert workload.least_running >= 4
     assert set(workload.least_used) == {"full", "swa"}
@@ -16,10 +24,8 @@ def test_pinned_workload_is_busy_in_each_measured_step():
     assert {op.count for op in workload.measured if isinstance(op, Step)} == {1}
 
 
-def test_ratio_is_over_the_empty_machine_of_the_same_pair():
+def test_ratio_is_over_the_empty_machine_of_the_same_pair(cost):
     """One pair gives one ratio, of its two figures."""
-    cost = measure(pairs=1)
-
     assert cost.ratios == [cost.ratio] == [cost.checked_us / cost.empty_us]
     assert cost.invariants > 30
     assert cost.units == 94

@@ -9,7 +9,7 @@ from swarden.harness.mutants.hunt import HuntJob, HuntOutcome, Scope, hunt
 
 def test_both_find_a_bug_from_cold_processes():
     """Both searches end with a finding, and their CPU seconds have those of the imports."""
-    [duel] = measure(["one-token-too-many"], seeds=[1])
+    [duel] = measure(["freed-twice-at-the-border"], seeds=[1])
 
     assert duel.ours.is_found
     assert duel.by_hand.is_found

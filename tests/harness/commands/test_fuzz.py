@@ -55,8 +55,8 @@ def test_clean_campaign_exits_with_zero_and_prints_only_json(tmp_path):
 def test_campaign_prints_the_whole_command_that_runs_it_again(tmp_path):
     """The printed line, with --json, makes the same runs; it has every option that changes the runs."""
     first = swarden(
-        "fuzz", "--machine", "engine", "--mutant", "B46", "--runs", 2, "--workers", 1, "--seed", 5,
-        "--profile", "smoke", "--out", "there", "--set", "page_size=4", "--shrink-seconds", 60, cwd=tmp_path,
+        "fuzz", "--engine", "demo", "--mutant", "one-token-too-many", "--runs", 8, "--workers", 1, "--seed", 5,
+        "--profile", "smoke", "--out", "there", "--set", "block_size=4", "--shrink-seconds", 60, cwd=tmp_path,
     )  # fmt: skip
     [line] = [line for line in first.stderr.splitlines() if line.startswith("to run it again: swarden ")]
 
@@ -71,12 +71,12 @@ def test_campaign_prints_the_whole_command_that_runs_it_again(tmp_path):
 def test_finding_is_named_while_it_is_shrunk_and_not_shrunk_when_the_time_is_over(tmp_path):
     """It is repeated once, so it is confirmed and has its story."""
     run = swarden(
-        "fuzz", "--machine", "engine", "--mutant", "B46", "--stop-on-first", "--workers", 1, "--seed", 1, "--json",
-        "--shrink-seconds", 0, cwd=tmp_path,
+        "fuzz", "--engine", "demo", "--stop-on-first", "--workers", 1, "--seed", 1, "--json", "--shrink-seconds", 0,
+        cwd=tmp_path,
     )  # fmt: skip
 
     [finding] = json.loads(run.stdout)["findings"]
-    line = f"swarden: shrinking {finding['fingerprint']}, found with {finding['ops']} ops, 1 of 1"
+    line = f"demo: shrinking {finding['fingerprint']}, found with {finding['ops']} ops, 1 of 1"
     assert line in run.stderr.splitlines()
     assert run.returncode == 1
     assert "replay" in swarden("replay", finding["path"], cwd=tmp_path).stdout
@@ -128,11 +128,12 @@ def test_campaign_with_a_planted_bug_writes_a_shrunk_log_that_fails_again(plante
 
 def test_campaign_that_misses_the_planted_bug_is_red(tmp_path):
     run = swarden(
-        "fuzz", "--machine", "engine", "--mutant", "B18", "--runs", 1, "--workers", 1, "--seed", 3, cwd=tmp_path
-    )
+        "fuzz", "--engine", "demo", "--mutant", "one-token-too-many", "--runs", 1, "--workers", 1, "--seed", 3,
+        cwd=tmp_path,
+    )  # fmt: skip
 
     assert run.returncode == 5, run.stderr
-    assert run.stdout.startswith("red: mutant B18: missed by ")
+    assert run.stdout.startswith("red: mutant one-token-too-many: missed by ")
 
 
 def test_bug_of_a_model_is_hunted_and_replayed_with_its_model(tmp_path):

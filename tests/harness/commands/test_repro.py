@@ -11,7 +11,7 @@ from threading import Thread
 import msgspec
 import pytest
 
-from swarden.harness.commands.repro import Form, find
+from swarden.harness.commands.repro import find
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.known_bug import PRIVATE
 from swarden.harness.core.oplog import OpLog
@@ -74,9 +74,6 @@ def test_server_gets_only_options_that_the_release_has(tmp_path):
 
 PRIVATE_BUGS = [bug for engine in ENGINES for bug in own_bugs(engine) if bug.verdict == PRIVATE]
 SGLANG_LOGS = ROOT / "harness/engines/sglang/findings"
-RELEASES = target_of("sglang").releases
-HAS_SGLANG = RELEASES is not None and "0.5.23" in RELEASES.installed()
-needs_sglang = pytest.mark.skipif(not HAS_SGLANG, reason="needs SGLang 0.5.23")
 
 
 @pytest.mark.parametrize("bug", PRIVATE_BUGS, ids=lambda bug: bug.name)
@@ -193,34 +190,6 @@ def test_op_log_that_may_be_of_a_private_bug_whose_fix_cannot_be_tried_is_refuse
 
     assert (run.returncode, run.stdout) == (2, "")
     assert run.stderr.startswith(f"swarden: some.oplog: may be of {OF_BLOCKS}, which is private: ")
-
-
-@needs_sglang
-@pytest.mark.parametrize("form", Form)
-def test_private_bug_is_refused_in_every_form(form, tmp_path):
-    run = swarden("repro", "running-turn-freed", "--as", form, "-o", tmp_path / "out", cwd=ROOT)
-
-    assert (run.returncode, run.stdout) == (2, "")
-    assert run.stderr.startswith("swarden: running-turn-freed: is private")
-    assert not list(tmp_path.iterdir())
-
-
-@needs_sglang
-def test_client_of_a_log_whose_failure_it_cannot_see_is_refused():
-    run = swarden("repro", "window-backup-reported-as-host-copy", "--as", "http", cwd=ROOT)
-
-    assert (run.returncode, run.stdout) == (2, "")
-    assert "a client sees only requests without an answer" in run.stderr
-    assert len(run.stderr.splitlines()) == 1
-
-
-@needs_sglang
-def test_issue_of_a_pair_has_no_program():
-    run = swarden("repro", "prompt-never-preallocated", "--as", "issue", cwd=ROOT)
-
-    assert (run.returncode, run.stderr) == (0, "")
-    assert "## Steps" in run.stdout
-    assert "There is no program of one process" in run.stdout
 
 
 def test_program_of_a_log_with_fixes_is_refused():

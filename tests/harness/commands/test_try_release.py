@@ -43,6 +43,7 @@ class TinyTarget(ReleasedTarget, DemoTarget):
         return super().build(config)
 """
 RELEASES = ("0.9.0", "1.0.0", "1.1.0", "1.2.0", "1.3.0")
+SHORT = ("--minutes", "0.05", "--workers", "1")
 BUG = """
 first = "1.0.0"
 fixed = "1.1.0"
@@ -80,7 +81,7 @@ def _sections(text):
 
 def test_bug_of_an_older_release_passes_and_a_leak_of_an_untried_one_may_be_an_owner(swarden):
     """The release before it is installed, too, because none is there."""
-    run = swarden("engines", "try", "tinyserve==1.1.0", "--minutes", "0.05")
+    run = swarden("engines", "try", "tinyserve==1.1.0", *SHORT)
 
     page = _sections(run.stdout)
     assert run.returncode == 5, run.stderr
@@ -95,7 +96,7 @@ def test_bug_of_an_older_release_passes_and_a_leak_of_an_untried_one_may_be_an_o
 
 
 def test_bug_that_comes_back_fails_newly(swarden):
-    run = swarden("engines", "try", "tinyserve==1.2.0", "--against", "1.1.0", "--minutes", "0.05")
+    run = swarden("engines", "try", "tinyserve==1.2.0", "--against", "1.1.0", *SHORT)
 
     page = _sections(run.stdout)
     assert run.returncode == 1, run.stderr
@@ -106,7 +107,7 @@ def test_bug_that_comes_back_fails_newly(swarden):
 def test_failure_that_only_the_campaign_on_the_older_release_has_missed_is_not_new(swarden):
     assert swarden("engines", "install", "tinyserve==0.9.0").returncode == 0
 
-    run = swarden("engines", "try", "tinyserve==1.2.0", "--against", "0.9.0", "--minutes", "0.05", "--workers", "1")
+    run = swarden("engines", "try", "tinyserve==1.2.0", "--against", "0.9.0", *SHORT)
 
     page = _sections(run.stdout)
     assert page["Newly failing"] == "None.", run.stderr
@@ -115,7 +116,7 @@ def test_failure_that_only_the_campaign_on_the_older_release_has_missed_is_not_n
 
 def test_release_that_cannot_be_built_is_broken_and_its_laws_are_not_applicable(swarden, tmp_path):
     path = tmp_path / "page.md"
-    run = swarden("engines", "try", "tinyserve==latest", "--against", "1.1.0", "--minutes", "0.05", "--page", str(path))
+    run = swarden("engines", "try", "tinyserve==latest", "--against", "1.1.0", *SHORT, "--page", str(path))
 
     page = _sections(path.read_text())
     assert (run.returncode, run.stdout) == (2, "")

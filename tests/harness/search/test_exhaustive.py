@@ -71,8 +71,9 @@ def test_planted_bug_is_found_by_a_sequence_that_replays():
     assert failure_like(finding.log, finding.fingerprint) is not None
 
 
-def test_number_of_workers_does_not_change_the_states():
-    one, two = explored(3), explored(3, workers=2)
+def test_number_of_workers_does_not_change_the_states(monkeypatch):
+    monkeypatch.setattr("swarden.harness.search.exhaustive.EXTENSIONS_PER_JOB", 10)  # so that both have jobs
+    one, two = (explored(3, ops=(Submit, Step, Flush, Pause), workers=workers) for workers in (1, 2))
 
     assert [(level.states, level.pruned, level.steps) for level in one] == [
         (level.states, level.pruned, level.steps) for level in two
