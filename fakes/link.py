@@ -62,6 +62,8 @@ class UnsteadyLink:
         if not self._delayed or self._plan.fires("link.down") or self._plan.fires("link.delay"):
             return []
         messages, self._delayed = self._delayed, []
+        if len(messages) > 1 and self._plan.fires("link.reorder"):
+            messages.reverse()
         for message in messages:
             self._count(message, -1)
-        return messages[::-1] if len(messages) > 1 and self._plan.fires("link.reorder") else messages
+        return messages

@@ -363,9 +363,10 @@ def _missing(are_missing: tuple[bool, ...], unreported: frozenset[str]) -> froze
 class Snapshot:
     """One engine between two steps; `host_pools` are, per component, the names of the pools for copies on the host.
 
-    `awaited` and `delivered` are of transfers between engines.  An awaited page that its record does not have is a 0.
-    A message that was lost is never read.  `unreported` has the names of the types of events that this engine never
-    reports, and of the invariants that would compare its adapter with itself, so that they could not fail.
+    `awaited` and `delivered` are of transfers between engines: what the engine waits for, and what the link says.  An
+    awaited page that its record does not have is a 0.  A message that was lost is never read.  `unreported` has the
+    names of the types of events that this engine never reports, and of the invariants that would compare its adapter
+    with itself, so that they could not fail.
     """
 
     step: int

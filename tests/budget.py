@@ -155,6 +155,8 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "the test of any op-log"),
     ],
     "harness/engines/own/mutants": [
+        (10, "loaded prefixes that are not used, without an event"),
+        (10, "transfers of which all has arrived are taken over"),
         (10, "accepted drafts that are not kept"),
         (10, "KV events"),
         (10, "copies that write over what the cache has"),
@@ -185,6 +187,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (80, "bugs of the ledger, the sectors, the rings and the index tensors"),
     ],
     "harness/engines/vllm": [
+        (10, "transfers of which all has arrived are taken over"),
         (220, "streaming input: the turns of a session on one resumable request"),
         (10, "laws that could not fail are named, and not applicable"),
         (20, "adapters and prompt log-probabilities as options of a request"),
@@ -206,6 +209,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "drafts of n-grams with a tiny model"),
     ],
     "harness/engines/sglang": [
+        (10, "transfers of which all has arrived are taken over"),
         (10, "a client is refused for a failure that it cannot see"),
         (40, "full attention alone; settings that suit a load"),
         (80, "KV events as a router reads them"),
@@ -244,6 +248,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "tests/examples": [(440, "an engine with a prefix cache and its target in three levels, as the guide has them")],
     "tests/fakes": [(40, "messages of a link that were not read")],
     "tests/invariants": [
+        (20, "transfers of which all has arrived are taken over"),
         (40, "pages that are shared before they are computed; a server that is overloaded at rest"),
         (20, "blocks that are found by hashes"),
         (40, "laws of servers"),

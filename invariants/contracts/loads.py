@@ -12,6 +12,7 @@ from swarden.invariants.events import (
     CopyBegan,
     CopyEnded,
     Failed,
+    Launched,
     LetGo,
     Loaded,
     LoadPlanned,
@@ -97,25 +98,29 @@ def joined_loads_bring_all_missing_pages(change: Transition) -> Evidence:
                     yield found(request_ref(request.id), LoadCode.JOINED_TOO_SHORT, **values, lacks=lacks)
 
 
-@invariant(When.OP, needs=("nodes", "requests", "copy_jobs"), on=(Loaded,))
+@invariant(When.OP, needs=("nodes", "records", "requests", "copy_jobs"), on=(Loaded, CopyEnded))
 def loaded_prefixes_are_used(change: Transition) -> Evidence:
     """A request that waited for a load continues at the end of the loaded prefix or later, unless the load has failed.
 
-    The loaded prefix is not evicted before.
+    The loaded prefix is not evicted before.  If the engine does not report where a request continues, it is the start
+    of its next pass, or the end of the prefix that its record shares.
     """
     ended = {event.job for event in change.events_of(CopyEnded) if event.failure is None}
     loads = {view.id: view for view in change.before.copy_jobs or () if view.id in ended}
-    for event in change.events_of(Loaded):
-        request = change.before.request_by_id.get(event.request_id)
-        view = loads.get(request.awaits) if request is not None else None
+    passes = change.events_of(Launched)[::-1]
+    starts = {request_id: start for event in passes for request_id, start, _ in event.entries}
+    starts |= {event.request_id: event.length for event in change.events_of(Loaded)}
+    for request in change.before.requests or ():
+        view = loads.get(request.awaits)
         receipt = change.before.receipt_by_id.get(view.receipt) if view is not None else None
         path = change.before.path(receipt.node)[::-1] if receipt is not None else []
         key = list(chain.from_iterable(node.key for node in path))
-        input_len = request.prompt_len + request.num_outputs if request is not None else 0
-        tokens = change.reference.tokens_of(event.request_id)[:input_len]
-        if event.length < len(key) < len(tokens) and list(tokens[: len(key)]) == key:
-            lengths = {"start": event.length, "loaded": len(key)}
-            yield found(request_ref(event.request_id), LoadCode.LOADED_BUT_UNUSED, **lengths)
+        tokens = change.reference.tokens_of(request.id)[: request.prompt_len + request.num_outputs]
+        record = change.after.record_by_request.get(request.id) if request.id not in change.released else None
+        start = starts.get(request.id, len(key) if record is None else record.protected_len)
+        if start < len(key) < len(tokens) and list(tokens[: len(key)]) == key:
+            lengths = {"start": start, "loaded": len(key)}
+            yield found(request_ref(request.id), LoadCode.LOADED_BUT_UNUSED, **lengths)
 
 
 def load_back_threshold_is_known(change: Transition) -> bool:

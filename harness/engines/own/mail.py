@@ -2,13 +2,14 @@
 
 from collections import Counter
 
-from swarden.engine_under_test.messages import Message, TransferEnd
+from swarden.engine_under_test.messages import Message, TransferEnd, TransferRequest
 
 
 class Mail:
     """Counts by transfer the messages of both directions that were sent and not received.
 
-    A lost message is never received.  A request has the number of its transfer.
+    A lost message is never received.  A request has the number of its transfer.  A late TransferRequest that is read
+    behind the TransferEnd is taken for that of a restarted engine, so the decode side awaits another TransferEnd.
     """
 
     def __init__(self) -> None:
@@ -22,6 +23,9 @@ class Mail:
         self._unread[transfer_id] += change
         if isinstance(message, TransferEnd):
             self._ended.add(transfer_id)
+        elif isinstance(message, TransferRequest) and change < 0:
+            self._ended.discard(transfer_id)
+            self._was_read.discard(transfer_id)
         if self.is_read(transfer_id):
             self._was_read.add(transfer_id)
 

@@ -204,14 +204,17 @@ class SglangEngine(EnginePort):
 def unreported_by(release: SglangRelease, config: SglangConfig) -> frozenset[str]:
     """Only a decode side takes requests over, and it rejects by the windowed pages that it allocates for a prompt.
 
-    With overlapped drafts the stand-in compares them with what it samples, as the worker does in such a release.
+    Its stand-in for the receiver decides when a transfer times out.  With overlapped drafts the stand-in compares them
+    with what it samples, as the worker does in such a release.
     """
     unreported = UNREPORTED - names_of(OF_ROUTERS) if config.kv_events else UNREPORTED
     if config.host_ratio is None and config.role != DECODE:
         unreported |= names_of([seen.CopiedIn])
     if release.has("overlapped_drafts"):
         unreported |= {"accepted_drafts_match_the_model"}
-    return unreported | names_of((seen.Rejected,) if config.role == DECODE else OF_TRANSFERS)
+    if config.role == DECODE:
+        return unreported | names_of([seen.Rejected]) | {"delivered_transfers_never_time_out"}
+    return unreported | names_of(OF_TRANSFERS)
 
 
 def faults_of(config: SglangConfig) -> Mapping[str, str]:

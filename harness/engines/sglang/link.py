@@ -139,6 +139,11 @@ class SglangLink:
             self._copy(room, room.chunks)
         return True
 
+    def has_all(self, room: Room) -> bool:
+        """Whether the next poll of the decode side reports that everything has arrived."""
+        is_late = room.delay or self._steps < room.due
+        return room.is_sent and not (room.has_failed or room.is_silent or is_late)
+
     def abort(self, room: Room) -> None:
         """Give up a transfer; the chunks that are in flight are written all the same."""
         if self._steps < room.due and not (room.has_arrived or room.has_failed):

@@ -50,15 +50,22 @@ class LinkedSglangEngine(SglangEngine):
         queue.kv_manager.link = link
 
     def _found(self) -> Snapshot:
-        """With the pages that the release has named to the prefill side, until they have arrived."""
-        found, awaited = super()._found(), dict[int, tuple[Sequence[int], ...]]()
+        """With the pages that the release has named to the prefill side, until it has noted that they have arrived.
+
+        Each step polls the transfers and takes over those that have arrived (process_decode_queue), also where the
+        batch is full, but none while a retracted request waits for pages.
+        """
+        found, awaited, delivered = super()._found(), dict[int, tuple[Sequence[int], ...]](), set[int]()
         if self._config.role == PREFILL:
             return found
-        for one in self.built.scheduler.disagg_decode_transfer_queue.queue:
-            room = self._link.rooms[one.req.bootstrap_room]
-            if room.wanted is not None and not room.has_arrived:
-                awaited[one.req.swarden.id] = room.wanted[: len(found.components)]
-        return replace(found, awaited=awaited)
+        scheduler = self.built.scheduler
+        for one in scheduler.disagg_decode_transfer_queue.queue:
+            room, number = self._link.rooms[one.req.bootstrap_room], one.req.swarden.id
+            if room.wanted is not None:
+                awaited[number] = room.wanted[: len(found.components)]
+                if self._link.has_all(room) and not scheduler.disagg_decode_prealloc_queue.retracted_queue:
+                    delivered.add(number)
+        return replace(found, awaited=awaited, delivered=frozenset(delivered))
 
     @property
     def has_work(self) -> bool:

@@ -45,12 +45,22 @@ class PairClock(EngineClock):
 
 
 class VllmLink:
-    """What both sides share.  `answers` has the kv_transfer_params of each answered prompt, None without KV to send."""
+    """What both sides share.
+
+    `answers` has the kv_transfer_params of each answered prompt, None without KV to send.  `steps_since_read` has, by
+    request, the number of steps of the decode side that began since its blocks were read.
+    """
 
     def __init__(self) -> None:
+        self.steps_since_read: dict[int, int] = {}
         self.clock = PairClock()
         self.answers: dict[int, Mapping[str, Any] | None] = {}
         self.agents: dict[str, Agent] = {}
+
+    def pass_step(self) -> None:
+        """Begin a step of the decode side."""
+        for request in self.steps_since_read:
+            self.steps_since_read[request] += 1
 
 
 @dataclass
@@ -93,6 +103,7 @@ class Agent:
 
     def transfer(self, handle: int) -> str:
         read = self._reads[handle]
+        self._link.steps_since_read.pop(_request_of(read), None)
         self._hooks.begun(read.local)
         read.polls = POLLS + MORE_POLLS * self._faults.fires(LINK_DELAY)
         if self._faults.fires(LINK_FAILS):
@@ -109,6 +120,7 @@ class Agent:
         if read.state == IN_PROGRESS:
             self._make(read)
             read.state = DONE
+            self._link.steps_since_read[_request_of(read)] = 0
         return read.state
 
     def release_xfer_handle(self, handle: int) -> None:
@@ -137,6 +149,11 @@ class Agent:
             for theirs, mine in zip(read.remote, read.local, strict=True):
                 self.memory.put_unit(mine, source.unit(theirs))
             self.send_notif(read.source, read.notification)
+
+
+def _request_of(read: RemoteRead) -> int:
+    """The request whose blocks are read; its number is the same on both sides."""
+    return int(read.notification.split(b":")[0])
 
 
 class Ranks(dict[Any, str]):

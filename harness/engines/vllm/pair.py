@@ -26,6 +26,7 @@ from swarden.harness.engines.vllm.requests import VllmRequest
 from swarden.invariants.view import Snapshot
 
 OTHER = {PREFILL: DECODE, DECODE: PREFILL}
+WAITS_FOR_READ = "WAITING_FOR_REMOTE_KVS"
 TO_PREFILL = {"do_remote_decode": True, "do_remote_prefill": False}  # as the proxies among the examples of a release
 
 
@@ -47,8 +48,8 @@ class LinkedVllmEngine(VllmEngine):
     def __init__(
         self, release: VllmRelease, config: VllmConfig, link: VllmLink, sides: "list[LinkedVllmEngine]"
     ) -> None:
-        super().__init__(release, config)
         self._link, self._sides = link, sides
+        super().__init__(release, config)
         hooks = ReadHooks(self._runner.copied_in, self._read)
         agent = Agent(config.role, link, self._runner.device.memory, self.faults, hooks)
         scheduler = self.built.scheduler
@@ -58,11 +59,24 @@ class LinkedVllmEngine(VllmEngine):
         scheduler._free_blocks = partial(self._let_go, scheduler._free_blocks)
 
     def _found(self) -> Snapshot:
-        """With the blocks that the release has told its worker to read."""
+        """With the blocks that the release has told its worker to read, until its scheduler has noted that they are.
+
+        The worker reports the end of a read with the pass of the poll, and the scheduler gets the report when that pass
+        completes (update_from_output): after that step at the latest in which `most_launches` passes are in flight.
+        """
         found = super()._found()
         if self._config.role == PREFILL:
             return found
-        return replace(found, awaited={number: (*load.tables,) for number, load in self._runner.loads.loading.items()})
+        scheduler, steps = self.built.scheduler, self._link.steps_since_read.items()
+        awaited = {
+            number: (*load.tables,)
+            for number, load in self._runner.loads.loading.items()
+            if (req := scheduler.requests.get(str(number))) is not None
+            and req.status.name == WAITS_FOR_READ
+            and req.request_id not in scheduler.finished_recving_kv_req_ids
+        }
+        delivered = frozenset([number for number, count in steps if count >= self._config.most_launches])
+        return replace(found, awaited=awaited, delivered=delivered)
 
     def awaits_another(self) -> bool:
         """Whether every unfinished request waits for the other side, or perhaps for blocks that it will read."""
@@ -88,6 +102,8 @@ class LinkedVllmEngine(VllmEngine):
         for request in self._requests.live.values():
             if request.is_linked and request.id in self._link.answers:
                 self._forward(request, self._link.answers.pop(request.id))
+        if self._config.role == DECODE and not self._is_paused:
+            self._link.pass_step()
         return super().step()
 
     def _forward(self, request: VllmRequest, params: Mapping[str, Any] | None) -> None:

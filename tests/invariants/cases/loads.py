@@ -164,6 +164,17 @@ CASES = [
         while_copying(CopyEnded(2, None), Loaded(2, 8, (5, 6))),
         found(request_ref(2), LoadCode.LOADED_BUT_UNUSED, start=8, loaded=16),
     ),
+    broken(
+        loaded_prefixes_are_used,
+        "not-used-and-not-reported",
+        while_copying(CopyEnded(2, None)),
+        found(request_ref(2), LoadCode.LOADED_BUT_UNUSED, start=8, loaded=16),
+    ),
+    healthy(
+        loaded_prefixes_are_used,
+        while_copying(CopyEnded(2, None), records=(COPYING.records or ())[:1]),
+        "requeued",
+    ),
     healthy(
         loaded_prefixes_are_used,
         while_copying(CopyEnded(2, None), Loaded(2, 8, (5, 6)), before=INPUT_IS_LOADED_PREFIX),

@@ -1,6 +1,6 @@
 """Bugs of transfers between a prefill engine and a decode engine."""
 
-from swarden.harness.core.mutant import Mutants
+from swarden.harness.core.mutant import Hunk, Mutants
 
 MUTANTS = Mutants(machine="pd")
 bug = MUTANTS.bug
@@ -185,5 +185,21 @@ bug(
     at=f"{PREFILL}.published",
     healthy="pages.stop * self._memory.page_size",
     broken="(pages.stop + 1) * self._memory.page_size",
+    caught_by=("work_makes_progress",),
+)
+
+bug(
+    "S231",
+    "as vllm pull 18632: a decode side that reads no KV, or ends at once, never says that it needs nothing more",
+    Hunk(
+        f"{DECODE}._join_complete",
+        "swapped_out is None:",
+        "swapped_out is None and record.protected_len < incoming.length and incoming.request.tokens_left > 1:",
+    ),
+    Hunk(
+        f"{DECODE}._receive_without_transfer",
+        "elif is_accepted and",
+        "elif message.transfer_id in self._close_reasons and",
+    ),
     caught_by=("delivered_transfers_never_time_out",),
 )

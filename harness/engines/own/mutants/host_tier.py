@@ -250,3 +250,12 @@ bug(
     broken="for step in node.upward() if not step.is_leaf and",
     caught_by=("ended_requests_are_written_through",),
 )
+
+bug(
+    "S232",
+    "a request whose load has ended starts from the prefix that was cached before the load",
+    at="swarden.engine_under_test.scheduler.scheduler:Scheduler._finish_loads",
+    healthy="self.admission.extend(request, record)",
+    broken="pass",
+    caught_by=("loaded_prefixes_are_used",),
+)
