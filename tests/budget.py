@@ -264,6 +264,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "memory that moves between groups of layers, rings, requests that wait with their KV"),
     ],
     "tests": [
+        (20, "links of documents lead to a file and a heading"),
         (20, "tables of backtests, findings of servers"),
         (20, "findings of servers and of lmdeploy have documents"),
         (20, "the tables of the backtests are those of the results that ship"),

@@ -23,6 +23,7 @@ PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 RELEASES = ROOT / ".github" / "workflows" / "releases.yml"
 FENCED = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
 IN_A_LINE = re.compile(r"`((?:[A-Z_]+=\S+ )?swarden [^`]+)`")
 REMARK = re.compile(r"  +.*| # .*| > .*| \| .*")
 MOST_CPU_S = 600.0  # of a pair of releases in a backtest
@@ -77,6 +78,35 @@ def test_command_of_the_documentation_is_one_of_this_build(line):
 def test_command_that_is_none_of_this_build_is_refused(line):
     with pytest.raises(typer.TyperException):
         parse(line)
+
+
+def anchors_of(text: str) -> set[str]:
+    """The anchors of the headings of a page, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.*)", FENCED.sub("", text), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def broken_links(page: Path) -> list[str]:
+    """The links of a page to files and headings of the repository that do not exist."""
+    links = [link for link in LINK.findall(FENCED.sub("", page.read_text())) if "://" not in link]
+    places = {link: (page.parent / link.partition("#")[0] if link[0] != "#" else page) for link in links}
+    return [
+        link
+        for link, place in places.items()
+        if not place.exists() or ("#" in link and link.partition("#")[2] not in anchors_of(place.read_text()))
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_of_a_page_lead_somewhere(page):
+    assert broken_links(page) == []
+
+
+def test_link_to_a_missing_page_or_heading_is_named(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# One, two\n[a](#one-two) [b](#three) [c](page.md#one-two) [d](gone.md) [e](https://x.org)\n")
+
+    assert broken_links(page) == ["#three", "gone.md"]
 
 
 @pytest.mark.parametrize(
