@@ -265,6 +265,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     ],
     "tests": [
         (20, "links of documents lead to a file and a heading"),
+        (80, "an entry for each law: claim, meaning, example, bugs, engines"),
         (20, "tables of backtests, findings of servers"),
         (20, "findings of servers and of lmdeploy have documents"),
         (20, "the tables of the backtests are those of the results that ship"),

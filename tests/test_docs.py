@@ -15,7 +15,7 @@ from swarden.harness.cli import app
 from swarden.harness.commands.backtest import shipped_pairs
 from swarden.harness.report import story
 from swarden.harness.search.backtest_results import cost_of
-from tests import outbox, pages
+from tests import checks_page, outbox, pages
 from tests.engines import some_findings
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -123,6 +123,11 @@ def test_documents_of_known_bugs_and_their_tables_are_those_of_the_files():
 
     assert {path: path.read_text() for path in pages.documents()} == pages.documents()
     assert pages.with_tables(table.read_text()) == table.read_text()
+
+
+def test_page_of_the_laws_is_that_of_their_docstrings_cases_and_bugs():
+    """`python -m tests.checks_page` writes it."""
+    assert checks_page.PAGE.read_text() == checks_page.page()
 
 
 def test_backtests_in_the_pages_are_those_that_ship():
