@@ -265,6 +265,8 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     ],
     "tests": [
         (20, "links of documents lead to a file and a heading"),
+        (20, "the width of prose in documents"),
+        (80, "each command with its options, from the parser"),
         (80, "an entry for each law: claim, meaning, example, bugs, engines"),
         (20, "tables of backtests, findings of servers"),
         (20, "findings of servers and of lmdeploy have documents"),

@@ -30,18 +30,19 @@ HISTORICAL = ("sglang", "vllm")
 TITLES = {"memory": "Memory", "content": "Content", "lifecycle": "Lifecycle", CONTRACTS: "Contracts"}
 INTRODUCTION = """# Laws and contracts, and what a violation means
 
-A law holds for every engine that reports what the law reads. A contract is a promise of one engine, and
-is checked only where an engine makes it. Each entry has:
+A law holds for every engine that reports what the law reads. A contract is a promise of one engine,
+and is checked only where an engine makes it. Each entry has:
 
 - the claim, and the conditions under which it is checked;
 - an example: the evidence that a [story](reports.md#a-story) shows for a state that breaks the law;
-- bugs that break it, of [releases](findings/README.md) and [planted](kill-matrix.md) into swarden's own
-  engine;
-- the engines to which it applies ([the conditions](engines.md)). Without this line it is checked for a
-  [server](servers.md), for a release with its real forward pass, or at a level of the
-  [strict check](strict-check.md).
+- bugs that break it, of [releases](findings/README.md) and [planted](kill-matrix.md) into swarden's
+  own engine;
+- the engines to which it applies ([the conditions](engines.md)). Without this line it is checked
+  for a [server](servers.md), for a release with its real forward pass, or at a level of the [strict
+  check](strict-check.md).
 
-[triage.md](triage.md) leads from a violation to its cause, [glossary.md](glossary.md) has the words.
+[triage.md](triage.md) leads from a violation to its cause, [glossary.md](glossary.md) has the
+words.
 """
 
 
