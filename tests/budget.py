@@ -60,6 +60,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "engine_under_test": [(20, "KV events know the pages of nodes that never held units")],
     "harness": [(20, "help lists the commands by their use")],
     "harness/commands": [
+        (20, "checkouts of engines beside the releases"),
         (60, "nights and replays of servers; their bounds and judges"),
         (200, "a server over HTTP: --url and its options, swarden serve"),
         (60, "swarden demo"),
@@ -90,6 +91,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "several answers of a request in each of them"),
     ],
     "harness/core": [
+        (30, "checkouts of engines beside the releases"),
         (20, "a target that is not repeatable: no digests, a rate"),
         (10, "namespaces of requests beside those of adapters"),
         (20, "options of a request: adapter, uncached, prompt_logprobs"),
@@ -298,6 +300,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (120, "each part of lmdeploy's engine is driven"),
     ],
     "tests/harness": [
+        (50, "checkouts of engines beside the releases"),
         (40, "turns that are queued, rejected or lost; scenes in short contexts"),
         (120, "nights of servers that died, launch lines with commands in quotes, answers of any shape"),
         (60, "an event loop with its own time, and followed calls"),

@@ -249,6 +249,33 @@ def test_workflow_of_releases_tries_the_newest_and_shows_its_page():
     assert f"run: cat {words[words.index('--page') + 1]} >> " in text
 
 
+def commands_of_workflow(path: Path) -> list[str]:
+    """The commands of swarden in the steps of a workflow, with a release in place of the variables."""
+    text = path.read_text().replace("${ENGINE%%==*}", "sglang").replace("$ENGINE", "sglang==checkout-head")
+    lines = re.sub(r">-\n +(.*)\n +(--.*)", r"\1 \2", text).splitlines()
+    return [line for line in (line.strip().removeprefix("run: ") for line in lines) if line.startswith("swarden ")]
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_commands_of_a_workflow_are_of_this_build(path):
+    commands = commands_of_workflow(path)
+
+    assert commands
+    for line in commands:
+        parse(line.replace('"$MINUTES"', "3"))
+
+
+def test_gate_of_a_checkout_links_head_and_base_and_compares_them():
+    """It tries the checkout of ENGINE beside the one of the base."""
+    commands = commands_of_workflow(ROOT / ".github/workflows/pull-request.yml")
+
+    assert [shlex.split(line)[1:5] for line in commands if "engines" in line] == [
+        ["engines", "install", "sglang==checkout-head", "--from"],
+        ["engines", "install", "sglang==checkout-base", "--from"],
+        ["engines", "try", "sglang==checkout-head", "--against"],
+    ]
+
+
 @pytest.mark.parametrize("path", [one for one in WORKFLOWS if one != RELEASES], ids=lambda path: path.name)
 def test_command_of_the_workflow_is_a_night_with_the_archive_that_it_restores(path):
     """Only a night has the corpus of all releases of an engine, and the quarantines."""
