@@ -60,6 +60,8 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "engine_under_test": [(20, "KV events know the pages of nodes that never held units")],
     "harness": [(20, "help lists the commands by their use")],
     "harness/commands": [
+        (60, "the options that a project has in its pyproject.toml"),
+        (20, "live lines of a campaign; pages that are opened in a browser"),
         (20, "checkouts of engines beside the releases"),
         (60, "nights and replays of servers; their bounds and judges"),
         (200, "a server over HTTP: --url and its options, swarden serve"),
@@ -300,6 +302,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (120, "each part of lmdeploy's engine is driven"),
     ],
     "tests/harness": [
+        (100, "the options of a project, live lines, pages that are opened"),
         (50, "checkouts of engines beside the releases"),
         (40, "turns that are queued, rejected or lost; scenes in short contexts"),
         (120, "nights of servers that died, launch lines with commands in quotes, answers of any shape"),
