@@ -9,8 +9,8 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
-from functools import partial
 from importlib.metadata import EntryPoint, version
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -89,12 +89,21 @@ def main() -> None:
 
     for number in STOPPING:  # SIGINT too: a shell's background job has it ignored
         signal.signal(number, interrupt)
-    code = run(partial(app, standalone_mode=False))
+    code = run(_start)
     if received and code not in FAILED:  # an import can drop a KeyboardInterrupt, or raise ImportError in its place
         code = ExitCode.INTERRUPTED
     for number in STOPPING:  # they are ignored while the interpreter ends, too
         signal.signal(number, signal.SIG_IGN)
     sys.exit(code)
+
+
+def _start() -> int | None:
+    """Run the command, with the options that the project in this folder has for it."""
+    if Path("pyproject.toml").is_file():
+        with_project = EntryPoint("project", "swarden.harness.commands.project:with_project", "").load()
+        sys.argv[1:] = with_project(sys.argv[1:])  # from there a command prints what runs it again
+    code: int | None = app(standalone_mode=False)
+    return code
 
 
 def _print_version(is_asked: bool) -> None:

@@ -60,6 +60,9 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "engine_under_test": [(20, "KV events know the pages of nodes that never held units")],
     "harness": [(20, "help lists the commands by their use")],
     "harness/commands": [
+        (60, "the options that a project has in its pyproject.toml"),
+        (20, "live lines of a campaign; pages that are opened in a browser"),
+        (20, "checkouts of engines beside the releases"),
         (60, "nights and replays of servers; their bounds and judges"),
         (200, "a server over HTTP: --url and its options, swarden serve"),
         (60, "swarden demo"),
@@ -90,6 +93,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "several answers of a request in each of them"),
     ],
     "harness/core": [
+        (30, "checkouts of engines beside the releases"),
         (20, "a target that is not repeatable: no digests, a rate"),
         (10, "namespaces of requests beside those of adapters"),
         (20, "options of a request: adapter, uncached, prompt_logprobs"),
@@ -270,6 +274,10 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     ],
     "tests": [
         (20, "the numbers of known bugs in the pages are those of the files"),
+        (20, "links of documents lead to a file and a heading"),
+        (20, "the width of prose in documents"),
+        (80, "each command with its options, from the parser"),
+        (80, "an entry for each law: claim, meaning, example, bugs, engines"),
         (20, "tables of backtests, findings of servers"),
         (20, "findings of servers and of lmdeploy have documents"),
         (20, "the tables of the backtests are those of the results that ship"),
@@ -300,6 +308,8 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (120, "each part of lmdeploy's engine is driven"),
     ],
     "tests/harness": [
+        (100, "the options of a project, live lines, pages that are opened"),
+        (50, "checkouts of engines beside the releases"),
         (40, "turns that are queued, rejected or lost; scenes in short contexts"),
         (120, "nights of servers that died, launch lines with commands in quotes, answers of any shape"),
         (60, "an event loop with its own time, and followed calls"),

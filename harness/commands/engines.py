@@ -50,8 +50,25 @@ def list_again(context: typer.Context, *, as_json: JsonOption = False) -> None:
 
 
 @engines.command()
-def install(names: NamedReleases) -> None:
-    """Install releases in directories of their own; no environment is changed."""
+def install(
+    names: NamedReleases,
+    *,
+    checkout: Annotated[
+        Path | None, typer.Option("--from", help="link this checkout, as NAME==checkout-WORD", metavar="DIR")
+    ] = None,
+) -> None:
+    """Install releases in directories of their own; no environment is changed.
+
+    With --from nothing is copied: the sources of the checkout are used as they are at each run.
+    """
+    if checkout is not None:
+        [name, *others] = names
+        if others:
+            raise UsageError(f"--from: {checkout} is one checkout; name it once, not also {', '.join(others)}")
+        name, releases, version = _release(name)
+        releases.link(version, checkout)
+        OUT.print(f"{name} is {releases.checkout_of(version)}; use it with --engine {name}", markup=False)
+        return
     for name, releases, version in [_release(name) for name in names]:
         if install_release(name, releases, version):
             OUT.print(f"{name} is installed; use it with --engine {name}", markup=False)
@@ -64,7 +81,7 @@ def install(names: NamedReleases) -> None:
 
 def install_release(name: str, releases: Releases, version: str) -> bool:
     """Install a release if it is missing; says on standard error what is downloaded. Returns whether it was missing."""
-    download = releases.download_for(version)
+    download = releases.download_for(version) if version not in releases.linked() else ""
     if download:
         ERR.print(f"{name}: downloads {download} into {releases.root}", markup=False)
         with progress() as live:
@@ -142,6 +159,7 @@ def _row(name: str, place: str) -> dict[str, Any]:
         found = in_environment(target.releases.package)
         row["in_environment"] = {"version": found.version, "folder": str(found.folder)} if found is not None else None
         row["releases"] = target.releases.installed()
+        row["checkouts"] = {name: str(target.releases.checkout_of(name)) for name in target.releases.linked()}
     return row
 
 
@@ -154,4 +172,5 @@ def _lines(row: dict[str, Any]) -> list[str]:
             lines.append(f"  in this environment: {found['version']}, {found['folder']}")
         remedy = f"none; run: swarden engines install {row['name']}==VERSION"
         lines.append(f"  releases: {', '.join(row['releases']) or remedy}")
+        lines += [f"  {name}: {place}" for name, place in row["checkouts"].items()]
     return lines

@@ -1,6 +1,7 @@
 """The progress of a campaign, as a live text on standard error and as event lines."""
 
 import time
+from math import inf
 
 from rich.progress import Progress
 
@@ -10,7 +11,7 @@ from swarden.harness.core.registry import target_of
 from swarden.harness.core.target import Target
 from swarden.harness.report.wording import counted
 from swarden.harness.search.campaign import Plan
-from swarden.harness.search.result import Finding, Tallies
+from swarden.harness.search.result import Finding, Result, Tallies
 from swarden.harness.search.workers import WorkerGroup
 
 SILENT_S = 5.0  # without a step, before a worker is shown as silent
@@ -48,23 +49,42 @@ class ProgressDisplay:
             self._bar.update(self._task, description=self._text(group))
 
     def _text(self, group: WorkerGroup) -> str:
-        tallies = group.result.tallies
-        left_s = self._plan.seconds - (time.monotonic() - group.started_at)
-        workers = ", ".join(
-            f"{one.runs}" + (f" (silent for {worker.silent_s:.0f} s)" if worker.silent_s > SILENT_S else "")
-            for one, worker in zip(group.tallies, group.workers, strict=True)
-        )
-        parts = [
-            f"{self._plan.engine}: {tallies.runs} runs (by worker: {workers}), {tallies.steps} steps",
-            counted(len(group.result.findings), "finding"),
+        result, silent = group.result, [(n, one.silent_s) for n, one in enumerate(group.workers)]
+        lines = [
+            f"{self._plan.engine}: {self._amount(group)}",
+            found_line(result),
+            reached_line(result, target_of(self._plan.engine)),
+            *(f"worker {n} has been silent for {seconds:.0f} s" for n, seconds in silent if seconds > SILENT_S),
         ]
+        return "\n".join(lines)
+
+    def _amount(self, group: WorkerGroup) -> str:
+        """The runs and the steps so far, and what is left."""
+        tallies, passed_s = group.result.tallies, group.result.seconds or time.monotonic() - group.started_at
+        text = (
+            f"{counted(tallies.runs, 'run')}, {counted(tallies.steps, 'step')}, {tallies.steps / passed_s:.0f} a second"
+        )
         if group.result.seconds:
-            parts.append("shrinking findings")
-        elif self._plan.max_runs is not None:
-            parts.append(f"{self._plan.max_runs - tallies.runs} runs left")
-        elif left_s < float("inf"):
-            parts.append(f"{max(0, round(left_s))} s left")
-        return "  ".join([*parts, missing_probes(tallies, target_of(self._plan.engine))])
+            return f"{text}; shrinking findings"
+        if self._plan.max_runs is not None:
+            return f"{text}; {counted(self._plan.max_runs - tallies.runs, 'run')} left"
+        left_s = self._plan.seconds - passed_s
+        return f"{text}; {max(0, round(left_s))} s left" if left_s < inf else text
+
+
+def found_line(result: Result) -> str:
+    """The new failures with the name of the latest, and the runs that failed by known bugs."""
+    tallies, names = result.tallies, [*result.findings]
+    new = f"{counted(len(names), 'new failure')}" + (f", the latest {names[-1]}" if names else "")
+    bugs = f" by {counted(len(tallies.known), 'known bug')}" if tallies.known else " by known bugs"
+    return f"{new}; {counted(tallies.known.total(), 'run')} failed{bugs}"
+
+
+def reached_line(result: Result, target: Target) -> str:
+    """The rare states that are missing, and for how many runs nothing new has happened."""
+    since = result.reached.runs_since_new
+    plateau = f"nothing new in the last {counted(since, 'run')}" if since else ""
+    return "; ".join(filter(None, (missing_probes(result.tallies, target), plateau)))
 
 
 def shrinking_line(finding: Finding) -> str:
@@ -76,5 +96,5 @@ def missing_probes(tallies: Tallies, target: Target) -> str:
     ran = [name for machine, spec in target.machines.items() if tallies.machine_runs[machine] for name in spec.probes]
     missing = [name for name in ran if not tallies.probes[name]]
     if missing:
-        return f"{len(missing)} probes missing: {missing[0]}"
-    return f"rarest probe: {min(ran, key=tallies.probes.__getitem__)}" if ran else ""
+        return f"{counted(len(missing), 'rare state')} missing, such as {missing[0]}"
+    return f"rarest state: {min(ran, key=tallies.probes.__getitem__)}" if ran else ""

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from swarden.harness.commands.console import ERR, OUT
+from swarden.harness.commands.console import ERR, print_page
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import check_target, write_whole
 from swarden.harness.core.imports import importing
@@ -32,6 +32,7 @@ def report(
     coverage: Annotated[
         float, typer.Option(min=0, help="CPU seconds in which the corpus of each engine runs under coverage.py")
     ] = 0.0,
+    opens: Annotated[bool, typer.Option("--open", help="open the page in a browser")] = False,
 ) -> None:
     """Write one self-contained page of HTML about an archive or a campaign."""
     if not folder.is_dir():
@@ -44,7 +45,7 @@ def report(
         lambda engine, paths: _coverage(engine, paths, coverage) if coverage else None,
     )
     write_whole(target, page.encode(errors="backslashreplace"), inside=None if out else folder)
-    OUT.print(f"written: {target}", markup=False)
+    print_page(target, is_opened=opens)
 
 
 def _parts(paths: Sequence[Path], seconds: float) -> Iterator[tuple[Path, RunPart]]:

@@ -8,7 +8,7 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from swarden.harness.commands.console import OUT
+from swarden.harness.commands.console import OUT, print_page
 from swarden.harness.commands.layout import columns_of, print_lines
 from swarden.harness.core.driver import Driver
 from swarden.harness.core.errors import UsageError
@@ -39,15 +39,17 @@ def show(
     engine: Annotated[int | None, typer.Option(min=0, help="only this engine of the log, counted from 0")] = None,
     html: Annotated[bool, typer.Option("--html", help="write a page of HTML instead")] = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="path of the page; FILE.html by default")] = None,
+    opens: Annotated[bool, typer.Option("--open", help="with --html: open the page in a browser")] = False,
 ) -> None:
     """Print an op-log as a table of ops and steps with pool occupancy; with --step the state after one step."""
     if html and (step, engine) != (None, None):
         raise UsageError("--html: the page has all steps and engines; leave out --step and --engine")
-    if out is not None and not html:
-        raise UsageError("--out: is the path of a page; add --html")
+    if (out is not None or opens) and not html:
+        raise UsageError(f"{'--out: is the path of a page' if out else '--open: opens a page'}; add --html")
     log = load_for_here(path)
     if html:
         _write_page(log, path, out or path.with_suffix(".html"))
+        print_page(out or path.with_suffix(".html"), is_opened=opens)
         return
     if engine is not None and engine >= len(log.header.configs):
         raise UsageError(f"{path}: has no engine {engine}; the last is {len(log.header.configs) - 1}")
@@ -78,7 +80,6 @@ def _write_page(log: OpLog, path: Path, target: Path) -> None:
     check_target("--out", target)
     page = page_of_log(log, path)
     write_whole(target, page.encode(errors="backslashreplace"), mode=mode_of(path))
-    OUT.print(f"written: {target}", markup=False)
 
 
 def _print_log(log: OpLog, engines: Sequence[int], rows: list[Row], driver: Driver) -> None:

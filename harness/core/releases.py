@@ -1,4 +1,4 @@
-"""Releases of an engine's package: the one of this environment, and those that this project has installed beside it."""
+"""Releases of an engine's package: of this environment, installed beside it, and checkouts that are linked there."""
 
 import fcntl
 import json
@@ -20,6 +20,7 @@ from swarden.harness.core.errors import UsageError
 
 VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:\.post(\d+))?")
 CHECKOUT = "checkout"  # the version of sources that do not know theirs
+LINKED = re.compile(rf"{CHECKOUT}-[a-z0-9]+")  # the name of a checkout that is linked beside the releases
 NEWER_THAN_ALL = (sys.maxsize,)
 UNTAGGED = re.compile(r"0\.[01](\.\d+)*\.?dev")  # the version of setuptools_scm for a clone without tags
 SHARED = "packages"
@@ -35,7 +36,7 @@ ON_INDEX = "Available versions: "  # in the output of "pip index versions"
 
 def parsed(version: str) -> tuple[int, ...]:
     """Major, minor, micro and post release, for comparisons; a checkout is newer than all releases."""
-    if version == CHECKOUT:
+    if version == CHECKOUT or LINKED.fullmatch(version):
         return NEWER_THAN_ALL
     found = VERSION.match(version)
     if found is None:
@@ -118,6 +119,17 @@ class Releases:
         found = [place.parent.name for place in self.root.glob(f"*/{self.package}")]
         return sorted((name for name in found if self.has_name(name) and self._shared.is_dir()), key=parsed)
 
+    def linked(self) -> list[str]:
+        """The names of the checkouts that are linked here."""
+        return sorted(place.parent.name for place in self.root.glob(f"{CHECKOUT}-*/{self.package}"))
+
+    def checkout_of(self, version: str) -> Path | None:
+        """The sources of a version that can change: of a linked checkout, or of that of this environment."""
+        if version in self.linked():
+            return (self.root / version / self.package).resolve()
+        found = in_environment(self.package)
+        return found.folder if found is not None and found.version == version and not found.is_release else None
+
     def on_index(self) -> list[str]:
         """The releases that the package index has, oldest first; raises UsageError if pip cannot read it."""
         told = _pip(f"list the releases of {self.on_index_as}", "index", "versions", self.on_index_as)
@@ -127,7 +139,8 @@ class Releases:
     def folders_of(self, version: str) -> tuple[Path, ...]:
         """The directories to put on the path for this version; empty if the environment has it or nothing has."""
         found = in_environment(self.package)
-        if (found is not None and found.version == version) or version not in self.installed():
+        here = (*self.installed(), *self.linked())
+        if (found is not None and found.version == version) or version not in here:
             return ()
         return ((self.root / version).resolve(), self._shared.resolve())
 
@@ -151,27 +164,47 @@ class Releases:
         self._check(version)
         self.root.mkdir(parents=True, exist_ok=True)
         with self._alone() as unfinished:
-            release, shared = unfinished / "release", unfinished / "shared"
+            release = unfinished / "release"
             if not self._has(version) and self.kept_files:
                 _unpack(unfinished / "wheels", release, f"{self.on_index_as}=={version}", self.kept_files)
             elif not self._has(version):
                 _install(release, f"{self.on_index_as}=={version}")
-            if not self._shared_is_complete:
-                _install(shared, "--requirement", str(self.requirements))
-                (shared / CONTENTS).write_text(self._contents)
-                _delete(self._shared)
-                shared.rename(self._shared)
+            self._install_shared(unfinished / "shared")
             if release.is_dir():
                 release.rename(self.root / version)
 
+    def link(self, version: str, checkout: Path) -> None:
+        """Link the sources of a checkout, in place of an earlier one, and install the shared packages.
+
+        Raises UsageError if the version is no name for a checkout, or the folder is none.
+        """
+        if not LINKED.fullmatch(version):
+            name = f"{self.on_index_as}=={CHECKOUT}"
+            raise UsageError(f"--from: {version!r} is no name for a checkout; want one such as {name}-head")
+        places = [checkout / self.sources / self.package, checkout / self.package]
+        sources = next((place.resolve() for place in places if (place / "__init__.py").is_file()), None)
+        if sources is None:
+            what = f"no {self.sources}{self.package}/__init__.py"
+            raise UsageError(f"--from: {checkout} has {what}; name a checkout of {self.on_index_as}")
+        self.root.mkdir(parents=True, exist_ok=True)
+        with self._alone() as unfinished:
+            self._install_shared(unfinished / "shared")
+            (unfinished / "release").mkdir()
+            (unfinished / "release" / self.package).symlink_to(sources)
+            _delete(self.root / version)
+            (unfinished / "release").rename(self.root / version)
+
     def remove(self, version: str) -> None:
-        """Delete a release; with the last one also the shared packages. Raises UsageError if it is not installed."""
-        if version not in self.installed():
-            here = ", ".join(self.installed()) or "none"
+        """Delete a release or the link of a checkout; with the last release also the shared packages.
+
+        Raises UsageError if it is not installed.
+        """
+        if version not in (*self.installed(), *self.linked()):
+            here = ", ".join([*self.installed(), *self.linked()]) or "none"
             raise UsageError(f"{self.on_index_as}=={version} is not installed in {self.root}; installed are: {here}")
         with self._alone() as unfinished:
             (self.root / version).rename(unfinished / "release")
-            if not self.installed():
+            if not (self.installed() or self.linked()):
                 _delete(self._shared)
 
     @property
@@ -186,6 +219,14 @@ class Releases:
     def _shared_is_complete(self) -> bool:
         made_for = self._shared / CONTENTS
         return made_for.is_file() and made_for.read_text() == self._contents
+
+    def _install_shared(self, shared: Path) -> None:
+        """Install the shared packages into a new directory, unless they are complete, and put it in place."""
+        if not self._shared_is_complete:
+            _install(shared, "--requirement", str(self.requirements))
+            (shared / CONTENTS).write_text(self._contents)
+            _delete(self._shared)
+            shared.rename(self._shared)
 
     def _has(self, version: str) -> bool:
         return (self.root / version / self.package).is_dir()

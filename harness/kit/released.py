@@ -39,10 +39,7 @@ class ReleasedTarget(ConfiguredTarget, Generic[PartsT]):
 
     def source_hash(self) -> str:
         """The hash of the adapter, of swarden, and of the release: of its version, or of the sources of a checkout."""
-        found = in_environment(self.releases.package)
-        is_checkout = found is not None and found.version == self._release and not found.is_release
-        checkout = found.folder if found is not None and is_checkout else None
-        return _hash_of(self._folders, self._release, checkout)
+        return _hash_of(self._folders, self._release, self.releases.checkout_of(self._release))
 
     @property
     def adapter(self) -> Adapter:
@@ -96,9 +93,10 @@ class ReleasedTarget(ConfiguredTarget, Generic[PartsT]):
         return release
 
     def _versions(self) -> list[str]:
-        """The versions that can be driven here: that of this environment, then the installed ones, newest first."""
-        found = in_environment(self.releases.package)
-        return [*([found.version] if found is not None else []), *reversed(self.releases.installed())]
+        """The versions that can be driven here: of the environment, the installed ones, newest first, checkouts."""
+        found, releases = in_environment(self.releases.package), self.releases
+        of_environment = [found.version] if found is not None else []
+        return [*of_environment, *reversed(releases.installed()), *releases.linked()]
 
 
 @cache

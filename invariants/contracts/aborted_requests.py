@@ -1,4 +1,7 @@
-"""Aborts take effect at once."""
+"""Aborts take effect at once.
+
+On a server: Aborted requests keep their pages, while others wait for them.
+"""
 
 from swarden.invariants.invariant import invariant
 from swarden.invariants.laws.content.outputs import tokens_are_known

@@ -1,4 +1,7 @@
-"""Admission: a naive planner decides which requests start in a step, and what is reserved for them."""
+"""Admission: a naive planner decides which requests start in a step, and what is reserved for them.
+
+On a server: Too many requests start, and are retracted soon; or too few, and memory is idle while clients wait.
+"""
 
 from swarden.invariants.contracts.planning import Stretch, verdicts_on
 from swarden.invariants.events import Failed, Launched, LoadPlanned, Parked, Preempted, RanOut, Retracted

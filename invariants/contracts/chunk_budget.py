@@ -1,4 +1,7 @@
-"""The chunk budget of a pass."""
+"""The chunk budget of a pass.
+
+On a server: A pass is larger than planned: all requests in it wait longer, or the forward pass is out of memory.
+"""
 
 from swarden.invariants.events import Admitted, Launched
 from swarden.invariants.invariant import invariant

@@ -1,4 +1,7 @@
-"""What a request has computed stays in the cache when it ends."""
+"""What a request has computed stays in the cache when it ends.
+
+On a server: The next request with the same prefix computes it again.
+"""
 
 from collections.abc import Iterator, Set
 from math import lcm

@@ -1,4 +1,8 @@
-"""A decode engine reserves exactly the missing pages of a transfer, without delay, for swapped-out requests first."""
+"""A decode engine reserves exactly the missing pages of a transfer, without delay, for swapped-out requests first.
+
+On a server: A decode server takes more pages than it needs, or lets a prompt wait although it is empty: in the end it
+stops answering.
+"""
 
 from swarden.invariants.events import OUTSIDE_KIND, Refused, Reserved
 from swarden.invariants.invariant import invariant

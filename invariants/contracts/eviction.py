@@ -2,6 +2,9 @@
 
 A branch is the path from a root to a leaf.  Its tail are the nodes that its next token reads through the window.  The
 pages of a node in a windowed pool are dead, or interior, if the node is in the tail of no branch.
+
+On a server: Prefixes that are needed soon are evicted, and those that are not needed stay: the hit rate falls, or an
+eviction frees too little.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,7 @@
-"""Fences end at once, when their launch has completed."""
+"""Fences end at once, when their launch has completed.
+
+On a server: Freed pages cannot be taken: the pool seems smaller than it is, and requests wait or are retracted.
+"""
 
 from swarden.invariants.events import Completed
 from swarden.invariants.invariant import invariant

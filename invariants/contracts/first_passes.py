@@ -1,4 +1,7 @@
-"""The first pass of a request begins behind what the cache has of it."""
+"""The first pass of a request begins behind what the cache has of it.
+
+On a server: A prompt is computed that is cached: latency and work, while all answers are right.
+"""
 
 from collections.abc import Callable
 

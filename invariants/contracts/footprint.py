@@ -1,4 +1,7 @@
-"""The most pages that a record may have: ahead for its lookahead, behind for its window and some slack."""
+"""The most pages that a record may have: ahead for its lookahead, behind for its window and some slack.
+
+On a server: Requests hold pages that they do not need yet or any more, so that fewer requests run.
+"""
 
 from collections.abc import Mapping
 

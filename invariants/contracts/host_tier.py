@@ -1,4 +1,7 @@
-"""The copies that the host tier makes, keeps and drops."""
+"""The copies that the host tier makes, keeps and drops.
+
+On a server: The host has copies that cannot be used, or lacks those that it should have: prompts are computed again.
+"""
 
 from collections import Counter
 from collections.abc import Set

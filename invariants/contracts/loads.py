@@ -1,4 +1,7 @@
-"""Loads from the host tier: they restore only missing pages, are reserved once, and are used."""
+"""Loads from the host tier: they restore only missing pages, are reserved once, and are used.
+
+On a server: More is loaded than is read, or what was loaded is computed again: time and pages for nothing.
+"""
 
 from collections.abc import Sequence
 from itertools import chain

@@ -1,4 +1,7 @@
-"""A look-up finds the longest usable prefix."""
+"""A look-up finds the longest usable prefix.
+
+On a server: A prompt is computed that is cached: latency and work, while all answers are right.
+"""
 
 from swarden.invariants.events import Matched
 from swarden.invariants.invariant import invariant

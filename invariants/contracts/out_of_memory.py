@@ -1,4 +1,7 @@
-"""A request is aborted for want of memory only as the last resort."""
+"""A request is aborted for want of memory only as the last resort.
+
+On a server: A client gets an error although its request fits the pools.
+"""
 
 from swarden.invariants.events import OUTSIDE_KIND, Finished, FinishReason, Loaded
 from swarden.invariants.invariant import invariant

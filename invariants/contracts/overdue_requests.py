@@ -1,4 +1,7 @@
-"""Timeouts take effect in the first step in which a request is too old."""
+"""Timeouts take effect in the first step in which a request is too old.
+
+On a server: A request that is too old keeps its pages and its place.
+"""
 
 from swarden.invariants.invariant import invariant
 from swarden.invariants.laws.lifecycle.timeouts import has_timeout

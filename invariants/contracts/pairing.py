@@ -1,4 +1,7 @@
-"""The engine reports each change of a peer map."""
+"""The engine reports each change of a peer map.
+
+On a server: A later free releases the windowed page of another request: its answer is wrong, or the scheduler ends.
+"""
 
 from collections.abc import Sequence
 from itertools import compress, starmap, zip_longest

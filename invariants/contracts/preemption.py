@@ -1,4 +1,7 @@
-"""Preemption: when requests are preempted, which ones, and that the preemptor is admitted at once."""
+"""Preemption: when requests are preempted, which ones, and that the preemptor is admitted at once.
+
+On a server: An important request waits although others could give way; or running requests lose their work in vain.
+"""
 
 from itertools import product
 

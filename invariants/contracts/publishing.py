@@ -1,4 +1,7 @@
-"""A published prefix can be matched at once."""
+"""A published prefix can be matched at once.
+
+On a server: The next request with the same prefix computes it again.
+"""
 
 from collections.abc import Sequence
 from itertools import chain

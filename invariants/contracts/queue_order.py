@@ -1,4 +1,7 @@
-"""Requests are admitted in the order of the waiting queue."""
+"""Requests are admitted in the order of the waiting queue.
+
+On a server: A request is overtaken by later ones, and waits for ever while there are enough of them.
+"""
 
 from collections.abc import Sequence
 

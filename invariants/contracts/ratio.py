@@ -1,4 +1,7 @@
-"""The new-token ratio rises at a retraction and falls with each decode step."""
+"""The new-token ratio rises at a retraction and falls with each decode step.
+
+On a server: The estimate of future tokens is wrong: too many requests start and are retracted, or too few start.
+"""
 
 from collections.abc import Iterator, Sequence
 from itertools import dropwhile

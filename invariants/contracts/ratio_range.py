@@ -1,4 +1,7 @@
-"""The new-token ratio stays within its bounds."""
+"""The new-token ratio stays within its bounds.
+
+On a server: The estimate of future tokens is wrong: too many requests start and are retracted, or too few start.
+"""
 
 from swarden.invariants.invariant import state_invariant
 from swarden.invariants.transition import Transition

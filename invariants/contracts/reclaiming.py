@@ -1,4 +1,8 @@
-"""A preemption is of use at once."""
+"""A preemption is of use at once.
+
+On a server: Running requests are preempted one after the other, and nothing starts in their place: the throughput
+collapses.
+"""
 
 from swarden.invariants.events import REQUEST_KIND, Freed, Loaded, Owner, Paused, Preempted, Retracted
 from swarden.invariants.invariant import invariant

@@ -1,4 +1,7 @@
-"""A request is rejected at arrival if, and only if, it could not run on an empty engine."""
+"""A request is rejected at arrival if, and only if, it could not run on an empty engine.
+
+On a server: A request that can run is refused; or one that cannot run waits for ever, and blocks those behind it.
+"""
 
 from enum import StrEnum
 

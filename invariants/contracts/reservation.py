@@ -1,4 +1,7 @@
-"""The reservation of a request suffices, its units are free when taken, and the admitted range is computed."""
+"""The reservation of a request suffices, its units are free when taken, and the admitted range is computed.
+
+On a server: An admitted request runs out of pages: it is retracted, or the allocation fails and ends the scheduler.
+"""
 
 from swarden.invariants.events import (
     LOAD_KIND,

@@ -1,4 +1,7 @@
-"""A pause retracts every request: only sessions, transfers, copies and fences keep units beside the cache."""
+"""A pause retracts every request: only sessions, transfers, copies and fences keep units beside the cache.
+
+On a server: Memory that a pause is to release stays in use: it leaks, or is overwritten in the pause.
+"""
 
 from swarden.invariants.events import COPY_JOB_KINDS, FENCE_KIND, HANDOVER_KIND, OUTSIDE_KIND, SESSION_KIND
 from swarden.invariants.invariant import invariant

@@ -1,4 +1,7 @@
-"""A request is retried after a failed pass, but only a limited number of times."""
+"""A request is retried after a failed pass, but only a limited number of times.
+
+On a server: A failed pass ends requests that a second try would have answered, or is repeated for ever.
+"""
 
 from swarden.invariants.events import Failed, Finished, FinishReason
 from swarden.invariants.invariant import invariant

@@ -1,4 +1,7 @@
-"""No running request is passed over."""
+"""No running request is passed over.
+
+On a server: A client waits for its next token longer than necessary.
+"""
 
 from swarden.invariants.events import Launched, Paused
 from swarden.invariants.invariant import invariant

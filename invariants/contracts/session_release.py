@@ -1,4 +1,7 @@
-"""A session releases everything but its written KV at the end of a turn, and closes when asked to."""
+"""A session releases everything but its written KV at the end of a turn, and closes when asked to.
+
+On a server: Sessions without a turn keep rows and pages that other requests need, until no request fits.
+"""
 
 from swarden.invariants.events import SESSION_KIND
 from swarden.invariants.invariant import state_invariant

@@ -1,4 +1,7 @@
-"""Only one prompt at a time is computed in chunks."""
+"""Only one prompt at a time is computed in chunks.
+
+On a server: Two prompts share the state of one chunk: a prompt is cut, or an assertion ends the scheduler.
+"""
 
 from swarden.invariants.invariant import state_invariant
 from swarden.invariants.kinds import Place

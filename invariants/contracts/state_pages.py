@@ -1,4 +1,8 @@
-"""The pages of states that a node and a record have.  The laws demand fewer: an engine may drop most of them."""
+"""The pages of states that a node and a record have.  The laws demand fewer: an engine may drop most of them.
+
+On a server: Recurrent states keep pages that no pass reads, so that fewer requests run; or a state is missing, and its
+prefix must be computed again.
+"""
 
 from swarden.invariants.invariant import state_invariant
 from swarden.invariants.transition import Transition

@@ -1,4 +1,7 @@
-"""Locks in a windowed component cover only live nodes, and only the pages that are read."""
+"""Locks in a windowed component cover only live nodes, and only the pages that are read.
+
+On a server: Pages that no token reads stay locked: the windowed pool is full early, and requests wait.
+"""
 
 from swarden.invariants.events import COPY_JOB_KINDS
 from swarden.invariants.invariant import state_invariant

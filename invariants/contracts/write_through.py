@@ -1,4 +1,7 @@
-"""With write-through the host gets a copy of what ended requests leave in the cache."""
+"""With write-through the host gets a copy of what ended requests leave in the cache.
+
+On a server: A prefix that the host was to keep is lost when it is evicted.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,7 @@
-"""The contents of copies: between the device and the host, between two engines, and of swaps."""
+"""The contents of copies: between the device and the host, between two engines, and of swaps.
+
+On a server: KV changes on its way to the host, back, or to another engine: a wrong answer, silently.
+"""
 
 from swarden.invariants.events import Copied, Received
 from swarden.invariants.invariant import invariant

@@ -1,4 +1,7 @@
-"""Draft tokens: they fit the pages of their request, and only those that the model confirms are accepted."""
+"""Draft tokens: they fit the pages of their request, and only those that the model confirms are accepted.
+
+On a server: A client gets tokens that the model would not sample, or drafts are written to pages of other requests.
+"""
 
 from swarden.invariants.events import Launched, Proposed, Verified
 from swarden.invariants.invariant import invariant

@@ -1,4 +1,7 @@
-"""Matches: the cached prefix that a look-up finds is usable."""
+"""Matches: the cached prefix that a look-up finds is usable.
+
+On a server: A request begins on pages that are freed or hold other tokens: a wrong answer, silently.
+"""
 
 from typing import NamedTuple
 

@@ -1,4 +1,7 @@
-"""The tokens that clients get."""
+"""The tokens that clients get.
+
+On a server: A client gets a wrong answer, too many tokens, or tokens before they are computed.
+"""
 
 from collections import Counter
 

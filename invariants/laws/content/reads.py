@@ -1,4 +1,7 @@
-"""The KV that a pass reads: every slot that the model needs, with the correct content."""
+"""The KV that a pass reads: every slot that the model needs, with the correct content.
+
+On a server: Attention reads KV of other tokens, or not all that it needs: a wrong answer, silently, of this client.
+"""
 
 from array import array
 

@@ -1,4 +1,7 @@
-"""Two engines that get the same requests."""
+"""Two engines that get the same requests.
+
+On a server: A setting that must not change answers does: with one of the two settings they are wrong.
+"""
 
 from swarden.invariants.events import FinishReason
 from swarden.invariants.invariant import invariant

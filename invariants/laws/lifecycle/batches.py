@@ -1,6 +1,9 @@
 """Forward passes: the requests of a batch, where each continues, and the tokens that are committed.
 
 A landing is the result of a completed pass for one request; it counts, or is stale (see passes.py).
+
+On a server: Tokens are computed twice, skipped or taken as computed too early: a wrong answer, or passes for requests
+that have ended.
 """
 
 from typing import NamedTuple

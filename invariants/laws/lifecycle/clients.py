@@ -1,4 +1,8 @@
-"""What clients ask for: stop conditions, aborts, and requests that are not cached."""
+"""What clients ask for: stop conditions, aborts, and requests that are not cached.
+
+On a server: An abort, a stop token, a limit or a request not to be cached is not respected: work for nothing, an
+answer that is too long or too short, or KV that others can find.
+"""
 
 from swarden.invariants.events import REQUEST_KIND, TREE_KIND, Finished, FinishReason, Given, Launched
 from swarden.invariants.invariant import invariant

@@ -2,6 +2,8 @@
 
 A launch is one forward pass, named by its number.  An entry is the part of a pass that computes one request.  A fence
 holds the units and locks that were released while a pass may still use them, until that launch has completed.
+
+On a server: A page is used again while the GPU still reads or writes it: wrong answers, silently, and only under load.
 """
 
 from collections.abc import Collection, Iterable, Sequence

@@ -3,6 +3,9 @@
 The decode engine reports Reserved, Filled for pages that arrive, and TakenOver or LetGo.  The prefill engine reports
 Invited, Sent for each part, HandedOver and LetGo.  From Reserved, or from HandedOver on, the owner "transfer" holds the
 record; TakenOver gives it to the request, and LetGo frees it.  KV that was SetAside comes back in the same way.
+
+On a server: The decode server reads pages that were not sent, or the prefill server frees pages that are still sent: a
+wrong answer; or a transfer never ends, and its pages leak.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

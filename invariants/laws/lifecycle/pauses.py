@@ -1,4 +1,7 @@
-"""Pauses: events report them, and no pass is launched in them."""
+"""Pauses: events report them, and no pass is launched in them.
+
+On a server: A pass runs while weights are replaced: an answer that is computed with old and new weights.
+"""
 
 from swarden.invariants.events import Launched, Paused, Resumed
 from swarden.invariants.invariant import invariant

@@ -1,4 +1,8 @@
-"""The queue of each request, and whether it has a record there."""
+"""The queue of each request, and whether it has a record there.
+
+On a server: A request in no queue is never answered; one in two queues is computed twice, and its pages are freed
+twice.
+"""
 
 from collections.abc import Mapping
 

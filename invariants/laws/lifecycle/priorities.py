@@ -1,4 +1,7 @@
-"""Preemption by priority."""
+"""Preemption by priority.
+
+On a server: A running request gives way to one that is not more important: its work is done twice.
+"""
 
 from swarden.invariants.events import Preempted
 from swarden.invariants.invariant import invariant

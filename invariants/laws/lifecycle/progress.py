@@ -1,4 +1,7 @@
-"""The engine makes progress while there is work, and is empty after a drain."""
+"""The engine makes progress while there is work, and is empty after a drain.
+
+On a server: The server stops answering, or memory is lost that only a restart brings back.
+"""
 
 from swarden.invariants.events import ABSENT, HANDOVER_KIND, OUTSIDE_KIND
 from swarden.invariants.invariant import invariant

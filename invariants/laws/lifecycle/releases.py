@@ -1,4 +1,8 @@
-"""Requests that finish, or stop running to wait again: they release everything, and none is lost."""
+"""Requests that finish, or stop running to wait again: they release everything, and none is lost.
+
+On a server: Pages and rows leak with each such request, until no request fits; or a request is lost, and its client
+waits for ever.
+"""
 
 from swarden.invariants.events import (
     REQUEST_KIND,

@@ -1,4 +1,7 @@
-"""What the clients of a server can rely on."""
+"""What the clients of a server can rely on.
+
+On a server: Clients get errors or no answer, or the server has lost memory that only a restart brings back.
+"""
 
 from swarden.invariants.events import Answered, Probed, Rested
 from swarden.invariants.invariant import invariant

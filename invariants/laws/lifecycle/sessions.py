@@ -1,4 +1,8 @@
-"""Streaming sessions: their turns, and the KV that they keep between turns."""
+"""Streaming sessions: their turns, and the KV that they keep between turns.
+
+On a server: A turn continues on the KV of other tokens, which is a wrong answer; or it is refused, or the KV of a
+session is lost or never freed.
+"""
 
 from swarden.invariants.events import SESSION_KIND, Finished, GivenUp, Kept, Lent, Owner, TurnRefused
 from swarden.invariants.invariant import invariant, state_invariant

@@ -1,4 +1,7 @@
-"""Request timeouts."""
+"""Request timeouts.
+
+On a server: A client gets a time-out before its time.
+"""
 
 from swarden.invariants.events import Finished, FinishReason
 from swarden.invariants.invariant import invariant

@@ -1,4 +1,8 @@
-"""The engine's own counters, against the facts."""
+"""The engine's own counters, against the facts.
+
+On a server: Admission decides by wrong numbers: requests wait although memory is free, or an allocation fails and ends
+the scheduler.
+"""
 
 from collections.abc import Mapping
 

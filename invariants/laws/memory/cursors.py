@@ -5,6 +5,8 @@
                           |.windowed pages freed..|frontier
 
 The next pass computes from launched_len on.  Other laws check the reads of passes in flight.
+
+On a server: KV is read that was not computed, or pages are freed that the next token reads: a wrong answer, silently.
 """
 
 from swarden.invariants.events import REQUEST_KIND

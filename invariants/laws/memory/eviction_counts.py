@@ -1,4 +1,8 @@
-"""The number of units that an eviction reports as freed."""
+"""The number of units that an eviction reports as freed.
+
+On a server: The scheduler counts pages that are not there: an allocation fails behind an eviction that was said to
+suffice.
+"""
 
 from swarden.invariants.events import TREE_KIND, Evicted, Freed
 from swarden.invariants.invariant import invariant

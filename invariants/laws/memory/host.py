@@ -1,4 +1,8 @@
-"""The host tier: copies of nodes, and copying between the device and the host."""
+"""The host tier: copies of nodes, and copying between the device and the host.
+
+On a server: A prefix comes back from the host with the KV of other tokens: a wrong answer; or it cannot come back at
+all.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

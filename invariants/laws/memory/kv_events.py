@@ -1,4 +1,7 @@
-"""KV events: the units that were cached and dropped, as reported to a cache-aware router."""
+"""KV events: the units that were cached and dropped, as reported to a cache-aware router.
+
+On a server: A cache-aware router has a wrong view of the cache, and sends requests to the wrong server.
+"""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -1,4 +1,8 @@
-"""Locks on the tree, their receipts, and reader counts."""
+"""Locks on the tree, their receipts, and reader counts.
+
+On a server: With a lock too few a page is evicted while a request reads it: a wrong answer. With one too many it can
+never be evicted: memory is lost, until no request fits.
+"""
 
 from collections import Counter
 from collections.abc import Sequence

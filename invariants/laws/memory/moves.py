@@ -1,4 +1,8 @@
-"""The moves of a step: units between owners, nodes out of the tree, and writes to pages."""
+"""The moves of a step: units between owners, nodes out of the tree, and writes to pages.
+
+On a server: Two requests use one page, or a page is given away while it is still read: wrong answers of other clients,
+silently, or an assertion that ends the scheduler.
+"""
 
 from swarden.invariants.events import (
     OUTSIDE_KIND,

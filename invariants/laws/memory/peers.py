@@ -1,4 +1,8 @@
-"""The peer maps: for a unit of one pool, the unit of another pool that holds the same tokens."""
+"""The peer maps: for a unit of one pool, the unit of another pool that holds the same tokens.
+
+On a server: Freeing a page also frees the windowed page of another request: a wrong answer, silently, or a double
+free.
+"""
 
 from collections.abc import Sequence
 from itertools import chain, compress, islice

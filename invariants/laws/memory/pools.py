@@ -1,4 +1,8 @@
-"""The units of the pools: their number, and the owner of each."""
+"""The units of the pools: their number, and the owner of each.
+
+On a server: A page without owner is lost until the server is restarted; with two owners, one request overwrites the KV
+of the other, silently; freed twice, it is given to two requests.
+"""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,7 @@
-"""KV events as a router reads them: the cache that it builds from them is that of the engine."""
+"""KV events as a router reads them: the cache that it builds from them is that of the engine.
+
+On a server: A cache-aware router sends requests to a server that has not their prefix, or not to the one that has it.
+"""
 
 from collections.abc import Iterator
 

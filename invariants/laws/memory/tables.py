@@ -1,4 +1,7 @@
-"""The pages of a record: its row of the request table, the pages shared with the tree, and the private ones."""
+"""The pages of a record: its row of the request table, the pages shared with the tree, and the private ones.
+
+On a server: Attention reads pages of another request, or pages that are free: a wrong answer, silently.
+"""
 
 from collections.abc import Sequence
 from itertools import chain, count, repeat

@@ -1,4 +1,8 @@
-"""The prefix tree: its shape, and its live nodes and tombstones."""
+"""The prefix tree: its shape, and its live nodes and tombstones.
+
+On a server: A look-up finds the pages of other tokens, which is a wrong answer; or none, and the prompt is computed
+again.
+"""
 
 from collections.abc import Sequence
 

@@ -1,9 +1,14 @@
-"""Long texts on a terminal of 80 columns, and in a pipe."""
+"""Long texts on a terminal of 80 columns, and in a pipe; pages that are opened."""
 
 import io
+from pathlib import Path
+
+import pytest
 
 from swarden.harness.commands.console import PrintableConsole
+from tests.harness.some_processes import swarden
 
+B18 = Path(__file__).parents[2] / "quality" / "oplogs" / "B18.oplog"
 LONG = 2 * "1 run of random traffic for swarden, machine engine, on 1 worker; Ctrl-C ends it early and keeps findings."
 
 
@@ -29,3 +34,17 @@ def test_long_text_on_a_terminal_is_broken_between_words():
 def test_long_text_in_a_pipe_and_a_command_to_copy_stay_one_line():
     assert lines_of(is_terminal=False) == [LONG]
     assert lines_of(is_terminal=True, soft_wrap=True) == [LONG]
+
+
+@pytest.mark.parametrize(
+    ("browser", "remark"),
+    [
+        pytest.param("ln -s %s opened", "", id="browser"),
+        pytest.param("no-such-browser", "--open: no browser was found; open the page by hand\n", id="none"),
+    ],
+)
+def test_page_is_opened_in_a_browser_if_there_is_one(tmp_path, browser, remark):
+    run = swarden("show", B18, "--html", "-o", "page.html", "--open", cwd=tmp_path, BROWSER=browser)
+
+    assert (run.returncode, run.stdout, run.stderr) == (0, "written: page.html\n", remark)
+    assert (tmp_path / "opened").is_symlink() is not bool(remark)

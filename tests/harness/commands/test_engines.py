@@ -62,6 +62,11 @@ def test_release_is_installed_once_listed_and_removed(swarden):
         ),
         pytest.param("engines remove tinyserve==1.2.3", "tinyserve==1.2.3 is not installed in engines; ", id="absent"),
         pytest.param(
+            "engines install tinyserve==checkout-a tinyserve==checkout-b --from DIR",
+            "--from: DIR is one checkout; name it once, not also tinyserve==checkout-b",
+            id="two-of-a-checkout",
+        ),
+        pytest.param(
             "fuzz --engine tinyserve==1.2.3",
             "tinyserve==1.2.3 is not installed; run: swarden engines install tinyserve==1.2.3",
             id="fuzz",

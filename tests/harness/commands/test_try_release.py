@@ -15,7 +15,8 @@ from swarden.harness.engines.demo.target import DemoTarget
 from swarden.harness.kit.parts import BootedRelease, ReleaseParts
 from swarden.harness.kit.released import ReleasedTarget
 
-BUGS = {"1.0.0": "one-token-too-many", "1.2.0": "one-token-too-many"}  # 1.1.0 has the leak of the demo's engine
+BUGS = {"1.0.0": "one-token-too-many", "1.2.0": "one-token-too-many"}
+BUGS["checkout-head"] = "one-token-too-many"  # 1.1.0 has the leak of the demo's engine
 PLANTED = ExitStack()
 UNREACHED = "0.9.0"  # has the bug of 1.2.0, but for the first process, which is that of its campaign
 CAMPAIGN = Path("campaign-of-0.9.0")
@@ -112,6 +113,22 @@ def test_failure_that_only_the_campaign_on_the_older_release_has_missed_is_not_n
     page = _sections(run.stdout)
     assert page["Newly failing"] == "None.", run.stderr
     assert "outputs_stay_within_max_new_tokens" in page["Works"].replace("\\", "")
+
+
+def test_checkout_fails_newly_with_what_passes_on_its_base(swarden, tmp_path):
+    """The gate of a pull request: head and base are two checkouts, and the leak of both is not new."""
+    for name in ("base", "head"):
+        (tmp_path / name / "tinyserve").mkdir(parents=True)
+        (tmp_path / name / "tinyserve/__init__.py").touch()
+        linked = swarden("engines", "install", f"tinyserve==checkout-{name}", "--from", str(tmp_path / name))
+        assert linked.stdout.startswith(f"tinyserve==checkout-{name} is {tmp_path / name}/tinyserve; use it with ")
+
+    run = swarden(*["engines", "try", "tinyserve==checkout-head", "--against", "checkout-base", "--minutes", "0.05"])
+
+    page = _sections(run.stdout)
+    assert run.returncode == 1, run.stderr
+    assert "outputs\\_stay\\_within\\_max\\_new\\_tokens" in page["Newly failing"]
+    assert "unit\\_has\\_one\\_owner" not in page["Newly failing"]
 
 
 def test_release_that_cannot_be_built_is_broken_and_its_laws_are_not_applicable(swarden, tmp_path):

@@ -118,6 +118,30 @@ def test_removal_of_the_last_release_removes_the_shared_packages(releases):
         releases.remove("1.2.3")
 
 
+@pytest.mark.usefixtures("wheels")
+def test_checkout_is_linked_beside_the_releases_and_is_none(releases, tmp_path):
+    """Its sources are used as they are; the packages are the shared ones."""
+    sources = tmp_path / "clone" / PACKAGE
+    sources.mkdir(parents=True)
+    (sources / "__init__.py").touch()
+
+    releases.link("checkout-head", tmp_path / "clone")
+
+    assert (releases.installed(), releases.linked()) == ([], ["checkout-head"])
+    assert (releases.checkout_of("checkout-head"), releases.checkout_of("1.2.3")) == (sources, None)
+    folder, shared = releases.folders_of("checkout-head")
+    assert ((folder / PACKAGE).resolve(), (shared / "helper").is_dir()) == (sources, True)
+    releases.remove("checkout-head")
+    assert (releases.linked(), sources.is_dir(), shared.is_dir()) == ([], True, False)
+
+
+def test_folder_that_is_no_checkout_and_name_of_a_release_are_refused(releases, tmp_path):
+    with pytest.raises(UsageError, match=r"^--from: .* has no tinyserve/__init__.py; name a checkout of tinyserve$"):
+        releases.link("checkout-head", tmp_path)
+    with pytest.raises(UsageError, match=r"want one such as tinyserve==checkout-head$"):
+        releases.link("1.2.3", tmp_path)
+
+
 @pytest.mark.parametrize("version", ["", "1.2", "1.2.3/../..", "../1.2.3", "newest"])
 def test_version_that_is_none_is_refused(releases, version):
     with pytest.raises(UsageError, match="not a version"):
@@ -133,6 +157,7 @@ def test_python_without_pip_is_told_with_the_remedy(releases, monkeypatch):
 
 def test_checkout_is_newer_than_all_releases():
     assert parsed("0.5.9") < parsed("0.5.12") < parsed("0.5.12.post1") < parsed("0.6.0.dev3+g1") < parsed(CHECKOUT)
+    assert parsed("checkout-head") == parsed(CHECKOUT)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,125 @@
+"""docs/checks.md: an entry for each law and contract, from its docstrings, its cases, its bugs and docs/engines.md.
+
+`python -m tests.checks_page` writes it.
+"""
+
+import inspect
+import re
+import sys
+import textwrap
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import groupby
+
+from swarden.harness.core.known_bug import KnownBug
+from swarden.harness.engines.own.mutants.catalog import CATALOG
+from swarden.harness.report.wording import evidence_text, subject_text
+from swarden.invariants.catalog import ALL
+from swarden.invariants.invariant import Invariant
+from swarden.invariants.violation import Violation
+from tests import pages
+from tests.invariants.test_invariants import CASES
+
+PAGE = pages.ROOT / "docs/checks.md"
+ENGINES = pages.ROOT / "docs/engines.md"
+WIDTH = 100
+MEANS = "On a server: "
+ROW = re.compile(r"^\| `(\w+)`[^|]*\|(.*)\|$", re.MULTILINE)
+CONTRACTS = "contracts"
+HISTORICAL = ("sglang", "vllm")
+TITLES = {"memory": "Memory", "content": "Content", "lifecycle": "Lifecycle", CONTRACTS: "Contracts"}
+INTRODUCTION = """# Laws and contracts, and what a violation means
+
+A law holds for every engine that reports what the law reads. A contract is a promise of one engine,
+and is checked only where an engine makes it. Each entry has:
+
+- the claim, and the conditions under which it is checked;
+- an example: the evidence that a [story](reports.md#a-story) shows for a state that breaks the law;
+- bugs that break it, of [releases](findings/README.md) and [planted](kill-matrix.md) into swarden's
+  own engine;
+- the engines to which it applies ([the conditions](engines.md)). Without this line it is checked
+  for a [server](servers.md), for a release with its real forward pass, or at a level of the [strict
+  check](strict-check.md).
+
+[triage.md](triage.md) leads from a violation to its cause, [glossary.md](glossary.md) has the
+words.
+"""
+
+
+def page() -> str:
+    """The text of docs/checks.md."""
+    parts = [INTRODUCTION]
+    for kind, title in TITLES.items():
+        parts.append(f"## {title}\n")
+        own = [one for one in ALL.invariants if kind_of(one) == kind]
+        for module, laws in groupby(sorted(own, key=lambda one: one.find.__module__), lambda one: one.find.__module__):
+            heading, means = about(module)
+            parts += [f"### {heading}\n", wrapped(f"{MEANS}{means}")]
+            parts += [entry for one in laws for entry in entries(one)]
+    return "\n".join(parts).rstrip("\n") + "\n"
+
+
+def kind_of(one: Invariant) -> str:
+    """The folder of its module: memory, content or lifecycle for a law."""
+    return one.find.__module__.split(".")[3] if one.contract is None else CONTRACTS
+
+
+def about(module: str) -> tuple[str, str]:
+    """The title of a module of laws, and what a violation of them means for a server."""
+    paragraphs = (inspect.getdoc(sys.modules[module]) or "").split("\n\n")
+    [means] = [text.removeprefix(MEANS) for text in paragraphs if text.startswith(MEANS)]
+    return paragraphs[0].rstrip("."), means if means[1].isupper() else means[0].lower() + means[1:]
+
+
+def entries(one: Invariant) -> Iterator[str]:
+    """The heading of a law, its claim with the conditions, an example, its bugs and its engines."""
+    yield f"#### `{one.name}`\n"
+    yield from map(wrapped, (inspect.getdoc(one.find) or "").split("\n\n"))
+    facts = {"Example": example_of(one), "Bugs": "; ".join(bugs_of(one)), "Engines": ", ".join(engines_of(one))}
+    items = [wrapped(f"- {name}: {text}", indent="  ").rstrip("\n") for name, text in facts.items() if text]
+    yield "\n".join(items) + "\n"
+
+
+def example_of(one: Invariant) -> str:
+    """What a story says of the first broken case of a law."""
+    broken = next(case for case in CASES if case.invariant is one and case.evidence)
+    violation = Violation(one.name, *broken.evidence[0])
+    return f"`{subject_text(violation.subject)}: {evidence_text(violation)}`"
+
+
+def bugs_of(one: Invariant) -> Iterator[str]:
+    """A bug of a release that has a document, and a planted bug, historical if there is one; both break the law."""
+    found = documented_bugs().get(one.name, [])[:1]
+    yield from (f"[{bug.name}](findings/{bug.name}.md): {bug.effect}" for bug in found)
+    planted = [bug for bug in CATALOG if one.name in bug.caught_by]
+    historical = [bug for bug in planted if bug.source.startswith(HISTORICAL)]
+    yield from (f"{bug.id}, {bug.source}" for bug in (historical or planted)[:1])
+
+
+def documented_bugs() -> dict[str, list[KnownBug]]:
+    """The known bugs that have a document, by the law or error of their first failure."""
+    found = defaultdict(list)
+    for engine in pages.ENGINES:
+        for bug in pages.own_bugs(engine):
+            if bug.document is not None:
+                found[bug.fingerprints[0].split("/")[0]].append(bug)
+    return found
+
+
+def engines_of(one: Invariant) -> list[str]:
+    """The engines to which it applies, as docs/engines.md has them."""
+    text = ENGINES.read_text()
+    names = text.partition("| law or contract |")[2].partition("\n")[0].strip("| ").split(" | ")
+    applies = {law: [cell.strip() for cell in cells.split("|")] for law, cells in ROW.findall(text)}[one.name]
+    return [name.partition("==")[0] for name, cell in zip(names, applies, strict=True) if cell == "yes"]
+
+
+def wrapped(text: str, indent: str = "") -> str:
+    lines = textwrap.wrap(
+        " ".join(text.split()), WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

@@ -1,0 +1,57 @@
+"""The live lines of a campaign, on a terminal alone."""
+
+import os
+import pty
+import subprocess
+import sys
+from collections import Counter
+
+from swarden.harness.commands.progress import found_line, reached_line
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.registry import target_of
+from swarden.harness.search.result import Finding, Reached, Result, Tallies
+from tests.harness.some_processes import swarden
+
+RUN = ("fuzz", "--engine", "demo", "--runs", 60, "--workers", 1, "--seed", 2)
+LOG = OpLog(Header(engine="demo", configs=[{}]), [])
+
+
+def test_line_of_failures_has_the_latest_new_one_and_the_runs_of_known_bugs():
+    findings = {name: Finding(name, LOG, 1.0, "demo") for name in ("law/pool/leaked", "law/row/lost")}
+    result = Result(Tallies(known=Counter({"one-bug": 3, "another": 1})), findings)
+
+    assert found_line(result) == "2 new failures, the latest law/row/lost; 4 runs failed by 2 known bugs"
+    assert found_line(Result()) == "0 new failures; 0 runs failed by known bugs"
+
+
+def test_line_of_rare_states_has_those_that_are_missing_and_the_plateau():
+    target = target_of("swarden")
+    first, *others = target.machines["engine"].probes
+    tallies = Tallies(machine_runs=Counter(engine=9), probes=Counter(dict.fromkeys(others, 2)))
+
+    assert reached_line(Result(tallies, reached=Reached(runs_since_new=7)), target) == (
+        f"1 rare state missing, such as {first}; nothing new in the last 7 runs"
+    )
+    tallies.probes[first] = 1
+    assert reached_line(Result(tallies), target) == f"rarest state: {first}"
+
+
+def test_terminal_has_live_lines_and_a_pipe_has_none(tmp_path):
+    master, slave = pty.openpty()
+    command = [sys.executable, "-m", "swarden", *map(str, RUN)]
+    environment = os.environ | {"TERM": "xterm", "COLUMNS": "160"}
+    with subprocess.Popen(command, cwd=tmp_path, stderr=slave, stdout=subprocess.DEVNULL, env=environment):
+        os.close(slave)
+        shown = b"".join(iter(lambda: _read(master), b"")).decode()
+
+    for text in ("demo: ", " steps, ", " a second; ", "new failure"):
+        assert text in shown
+    assert " a second; " not in swarden(*RUN, cwd=tmp_path).stderr
+
+
+def _read(terminal):
+    """What a terminal gets; nothing when its other end is closed."""
+    try:
+        return os.read(terminal, 1 << 16)
+    except OSError:
+        return b""
