@@ -41,7 +41,7 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Both:
-    """Two observers of one engine."""
+    """An observer that passes each event to two observers of one engine."""
 
     first: Observer
     second: Observer

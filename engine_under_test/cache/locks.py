@@ -19,7 +19,7 @@ from swarden.invariants.events import Locked, Unlocked
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LockReceipt:
-    """Proof of a lock; `unlock` takes it back once.  `lens` are tokens upward from the end of `node`, by component.
+    """Proof of a lock; `unlock` takes it back once.  `lens` are the covered tokens up to `node.end`, by component.
 
     The receipt is opaque to its holder.  A split below or above keeps it valid: it counts tokens, not nodes.
     """

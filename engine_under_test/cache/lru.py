@@ -57,8 +57,8 @@ class LruQueue:
 class Victims:
     """The nodes that may lose their pages of one component, in the order of eviction.
 
-    If the component leaves tombstones, any unlocked node may; those outside of every tail, `tail_len` tokens at the end
-    of a branch, come first.  Otherwise only unlocked leaves may.
+    If the component leaves tombstones, any unlocked node is a victim; nodes outside of every tail, the last `tail_len`
+    tokens of a branch, come first.  Otherwise only unlocked leaves are victims.
     """
 
     def __init__(self, index: int, component: Component) -> None:
@@ -91,8 +91,8 @@ class Victims:
 class Candidates:
     """The nodes that may lose pages: `victims` on the device, by component, and copies on the host.
 
-    Nodes in `copies` may lose the whole copy.  If some component leaves no tombstones, copies are rooted: each needs
-    that of its parent.  Then the copies of pages in the other components may be dropped alone.
+    Nodes in `copies` may lose the whole copy.  If some component leaves no tombstones, each copy needs the copy of its
+    parent.  Then the copies of pages in the other components may be dropped alone.
     """
 
     def __init__(self, components: Sequence[Component]) -> None:

@@ -49,7 +49,7 @@ class PrefixCache:
         return Match(node, length, self._handles(node, length), farther)
 
     def pages_to_lock(self, match: Match, *, frontiers: Mapping[str, int] = NO_FRONTIERS) -> dict[str, int]:
-        """Evictable pages that locks on `match`, and on its reach, would protect; changes nothing.
+        """By pool, the evictable pages that locks on `match` and on its reach would protect; changes nothing.
 
         The pages of a pool below its frontier are not counted: the holder of the lock releases them at once.
         """

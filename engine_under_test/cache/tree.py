@@ -53,7 +53,7 @@ class Insertion:
 
     `handles` are the tree's, for the whole key.  The first `shared` pages belonged to the tree before and are skipped.
     The tree owns the `adopted` pages now, and must free its own `displaced` ones, which they replace.  The giver must
-    free `duplicates`.  Both are by the pools in which they have no pages any more.
+    free `duplicates`.  Both are grouped by the pools in which they no longer have pages.
     """
 
     node: Node

@@ -56,7 +56,7 @@ class Handshakes:
 
     @property
     def connections(self) -> Sequence[Connection]:
-        """Those in their handshake."""
+        """The connections that are in their handshake."""
         return [pending.connection for pending in self._pending]
 
     def established(self, now_ms: int, *, is_occupied: bool) -> Connection | None:
@@ -109,7 +109,7 @@ class Handshakes:
             self._refuse(self._pending.pop(0).connection, Refusal.HANDSHAKE)
 
     def _advance(self, pending: Pending, now_ms: int) -> bool:
-        """Has the connection passed the handshake?  One that has failed is closed and forgotten."""
+        """Has the connection passed the handshake?  A connection that has failed is closed and forgotten."""
         connection = pending.connection
         is_late = now_ms - pending.since_ms >= heartbeat_ms(self._config.link_timeout_ms)
         try:

@@ -42,7 +42,7 @@ class Peer:
 
 
 class Polls(NamedTuple):
-    """When the engine received messages last, and the time before: it has answered all that arrived before that."""
+    """The last two times at which the engine received messages; it has answered all from before the earlier one."""
 
     before_ms: int
     last_ms: int
@@ -150,7 +150,7 @@ class TcpLink:
             self._disconnect()
 
     def _sockets(self) -> poll:
-        """What the thread waits for."""
+        """The sockets that the thread waits for."""
         ready = poll()
         ready.register(self._woken, POLLIN)
         if self._handshakes.listener is not None:
@@ -190,7 +190,7 @@ class TcpLink:
             peer.silence.heard()
 
     def _disconnect(self, refusal: Refusal | None = None) -> None:
-        """Frames that are partly read or partly written are dropped."""
+        """Close the connection; frames that are partly read or partly written are dropped."""
         if self._peer is None:
             return
         self._peer.connection.close()

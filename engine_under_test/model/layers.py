@@ -32,7 +32,7 @@ class RmsNorm:
         self._floor = torch.tensor(math.sqrt(size * eps), dtype=weight.dtype, device=weight.device)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """In x's dtype, computed in the weight's."""
+        """The normalized x, in x's dtype; it is computed in the weight's dtype."""
         dtype, x = x.dtype, x.to(self._weight.dtype)
         length = torch.linalg.vector_norm(x, dim=-1, keepdim=True).hypot_(self._floor)
         return torch.div(x, length).mul_(self._weight).to(dtype)
@@ -47,7 +47,7 @@ class LayerNorm:
         self._eps = eps
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """In x's dtype, computed in the weight's."""
+        """The normalized x, in x's dtype; it is computed in the weight's dtype."""
         dtype, x = x.dtype, x.to(self._weight.dtype)
         return functional.layer_norm(x, self._weight.shape, self._weight, None, self._eps).to(dtype)
 

@@ -69,7 +69,7 @@ class Scheduler:
         return bool(len(self.waiting) or self.active or self._outbox or self.pipeline or self.loading.under_way)
 
     def step(self, now_ms: int) -> list[Output]:
-        """Run one engine step; the outputs for clients since the last step."""
+        """Run one engine step; returns the outputs for clients since the last step."""
         self._finish_loads()
         self.custody.other_side.step(now_ms)
         self._expire(now_ms)
@@ -287,7 +287,7 @@ class Scheduler:
         return not short
 
     def _evict_for_decode(self) -> Need:
-        """Evict until the next decode step has its pages; the pages still missing, by pool."""
+        """Evict until the next decode step has its pages; returns the pages still missing, by pool."""
         return self.custody.evict(self.admission.decode_need(self.decode_candidates()))
 
     def _retract(self, request: Request, event: events.Event, *, cause: str) -> None:
