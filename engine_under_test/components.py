@@ -95,7 +95,7 @@ class Component(ABC):
         return count * self.page_size + slack
 
     def retains(self, length: int, *, written_len: int) -> bool:
-        """Can a request go on at `length`, after passes that wrote up to `written_len`, if it has the pages?"""
+        """Can a request continue at `length`, after passes that wrote up to `written_len`, if it has the pages?"""
         return True
 
     def read_from(self, position: int) -> int:
@@ -129,7 +129,7 @@ class Component(ABC):
         return max(extent.end - extent.start - self._seen, 0) + self._headroom(extent)
 
     def longest_chunk(self, extent: Extent) -> int:
-        """The most tokens of a stretch whose demand_len fits, beside what a match has locked; a page at least.
+        """The most tokens of a stretch whose demand_len fits in the pool beside a matched prefix; at least a page.
 
         A request with a demand above the capacity would wait forever (sglang issue 31205).
         """
@@ -205,7 +205,7 @@ class RecurrentState(Windowed):
     checkpoints every `interval` tokens (None: no checkpoints).
 
     A pass stores the state at each page boundary that it passes and has a page for, and after each of its last
-    `kept_states` positions: after a rejected draft, or a cut, the request goes on from one of these.
+    `kept_states` positions: after a rejected draft, or a cut, the request continues from one of these states.
     """
 
     def __init__(self, name: str, num_pages: int, page_size: int, *, slots: int, interval: int | None) -> None:

@@ -76,9 +76,10 @@ class Engine:
     ) -> int:
         """Queue a request; returns its id.  A request that can never run ends at once, with the reason in its output.
 
-        A turn of a `session` is in the namespace of the session.  The turn reuses the KV of the turn before, up to
-        where the prompts differ, unless more is cached.  The turn is rejected while another turn is unfinished, or if
-        the session is not open.  Raises EngineError for the role prefill or decode: use `submit_transfer` there.
+        A turn of a `session` is in the namespace of the session.  The turn reuses the KV of the previous turn, up to
+        where the prompts differ, unless the cache has a longer prefix.  The turn is rejected while another turn is
+        unfinished, or if the session is not open.  Raises EngineError for the role prefill or decode: use
+        `submit_transfer` there.
         """
         if self.config.role != "both":
             raise EngineError(f"role: {self.config.role} serves no request alone; call submit_transfer on both sides")

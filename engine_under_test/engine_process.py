@@ -97,7 +97,7 @@ Reply = Started | EngineError | list[Output] | State | Alive
 
 
 def run_side(spec: EngineSpec, end: socket.socket | Address, secret: bytes, client: Connection) -> None:
-    """Serve commands until the client process ends.  The first reply is Started, or the error for which none follows.
+    """Serve commands until the client process ends.  The first reply is Started, or an error, which is the only reply.
 
     Each engine waits while the client restarts the process of the other, which may take MAX_STARTS times
     START_TIMEOUT_MS.

@@ -135,7 +135,7 @@ class SideProcess:
         self._start()
 
     def send(self, command: Command) -> None:
-        """Send a command to the process; it is lost where the process ends before it executes it."""
+        """Send a command to the process; the command is lost if the process ends before executing it."""
         self._child.send(command)
 
     def receive(self) -> list[Output]:
@@ -306,7 +306,7 @@ class ProcessPair:
         self._send_held()
 
     def _restart(self, side: SideProcess) -> None:
-        """Start a new process.  All requests end with one of the decode side, or if several in a row do not start."""
+        """Start a new process.  All requests end if it is on the decode side, or if several in a row do not start."""
         reason, was_started = f"the {side.role} process {side.failure}", side.is_started
         is_hopeless = side.num_failed_starts >= MAX_STARTS or side.error is not None
         side.restart()

@@ -46,13 +46,13 @@ def spare_none(_node: Node) -> bool:
 
 
 def evict(tree: RadixTree, need: Sequence[int], spares: Callable[[Node], bool] = spare_none) -> Eviction:
-    """Evict until `need` pages of each component are freed, or no unlocked ones are left.
+    """Evict until `need` pages of each component are freed, or no unlocked pages are left.
 
     No node is split, and a leaf loses its pages of all components, so more pages may be freed.
 
     Costs O(log n) a node; in a component with tombstones also a walk over the branches below the node, within a tail.
-    The caller frees the returned pages before anything else happens.  Nodes for which `spares` is true are skipped,
-    up to as many pages as are missing.
+    The caller frees the returned pages before anything else happens.  Nodes for which `spares` is true are skipped, up
+    to as many pages as are missing.
     """
     eviction = Eviction([0] * len(need), num_spared=[0] * len(need))
     for component, wanted in enumerate(need):

@@ -13,8 +13,8 @@ COMPACT_AT = 32  # entries; a longer queue is searched for stale entries
 class LruQueue:
     """A heap of nodes by last use; `pop` drops stale entries.
 
-    `push` costs O(log n).  A node may have several entries.  An entry is stale if its `last_used` is not that of its
-    node, or if its node is no candidate by `is_candidate`.
+    `push` costs O(log n).  A node may have several entries.  An entry is stale if its `last_used` differs from that of
+    its node, or if its node is not a candidate by `is_candidate`.
     """
 
     def __init__(self, is_candidate: Callable[[Node], bool]) -> None:

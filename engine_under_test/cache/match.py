@@ -19,8 +19,8 @@ class Boundary(NamedTuple):
 class Match:
     """The longest usable prefix on the device, and its `handles`.
 
-    `reach` is the longer prefix that a load from the host can restore; None if there is none.
-    A match is valid until the tree changes.
+    `reach` is the longer prefix that a load from the host can restore; None if there is none. A match is valid only
+    until the tree changes.
     """
 
     node: Node

@@ -248,8 +248,8 @@ class DecodeSide(Side):
     def _fits(self, need: Need, to_lock: Need) -> bool:
         """Are these pages free or evictable, beside the reserves?
 
-        The running requests, the transfers and the new request keep a reserve each, to grow into.  In an engine that is
-        idle otherwise no reserve is kept.
+        The running requests, the transfers and the new request keep a reserve each, to grow into.  If the engine is
+        otherwise idle, no reserve is kept.
         """
         scheduler = self._scheduler
         running = scheduler.decode_candidates()

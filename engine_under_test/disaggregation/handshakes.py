@@ -35,7 +35,7 @@ class Pending:
 
 
 class Handshakes:
-    """Accepts connections on a listening socket, or connects to an address; `refused` counts those that were closed."""
+    """Accepts connections on a listening socket, or connects to an address; `refused` counts those that it closed."""
 
     def __init__(self, end: socket.socket | Address, secret: bytes, config: EngineConfig) -> None:
         if len(secret) < MIN_SECRET:
@@ -60,7 +60,7 @@ class Handshakes:
         return [pending.connection for pending in self._pending]
 
     def established(self, now_ms: int, *, is_occupied: bool) -> Connection | None:
-        """A connection that has passed the handshake, unless the place `is_occupied` by another that is alive."""
+        """A connection that has passed the handshake, unless a live connection occupies the place (`is_occupied`)."""
         if self.listener is not None:
             self._accept(self.listener, now_ms)
         elif not (is_occupied or self._pending):

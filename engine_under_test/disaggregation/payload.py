@@ -17,7 +17,7 @@ MOST_PAGES = 1024  # of one message, whose header has their checksums
 class Pages(NamedTuple):
     """The content of pages of one pool, from page index `first` of a prompt on; `kv` has the layout of its storage.
 
-    `checksums` has one per page, or none.
+    `checksums` has one checksum per page, or none.
     """
 
     pool: str

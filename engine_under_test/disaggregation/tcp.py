@@ -30,7 +30,7 @@ LOG = getLogger("swarden.link")
 
 @dataclass(slots=True)
 class Peer:
-    """A connected peer.  `told_ms` is when its last heartbeat arrived, `beat_ms` when the last one was sent to it."""
+    """A connected peer.  `told_ms` is when its last heartbeat arrived, `beat_ms` when it was last sent a heartbeat."""
 
     connection: Connection
     silence: Silence
@@ -42,7 +42,7 @@ class Peer:
 
 
 class Polls(NamedTuple):
-    """The last two times at which the engine received messages; it has answered all from before the earlier one."""
+    """The last two times at which the engine received messages; it has answered all that arrived before `before_ms`."""
 
     before_ms: int
     last_ms: int
@@ -200,7 +200,7 @@ class TcpLink:
 
 
 def listener_on(address: Address) -> socket.socket:
-    """A listening socket; port 0 is one that the system chooses.  Raises OSError."""
+    """A listening socket; with port 0 the system chooses the port.  Raises OSError."""
     if isinstance(address, str):
         return socket.create_server(address, family=socket.AF_UNIX)
     return socket.create_server(address, family=socket.AF_INET6 if ":" in address[0] else socket.AF_INET)

@@ -41,7 +41,7 @@ class QueryGroup:
 class PoolPass:
     """One pool in one pass: its storage (layers, 2, pages + 1, page_size, kv_heads, head_dim), and the slots to write.
 
-    `slots` (tokens,) int64 are those of all tokens of the pass, in order.
+    `slots` (tokens,) int64 has the slot of each token of the pass, in order.
     """
 
     kv: torch.Tensor

@@ -22,7 +22,7 @@ UNSCALED: Mapping[str, Any] = {"rope_type": "default"}
 def rope_of(config: ConfigFile, layer_type: str, *, by_type: bool, rotated_share: float) -> RopeSpec:
     """The rotary embedding of layers of `layer_type`; raises CheckpointError.
 
-    `by_type`: sliding and full layers have different ones.  `rotated_share` is that of the family.
+    `by_type`: sliding and full layers have different rotary embeddings.  `rotated_share` is the share of the family.
     """
     parameters = _parameters_of(config, layer_type) if by_type else _parameters_of_all(config)
     parameters.refuse_others(READ, {"partial_rotary_factor": rotated_share}, reader="a rotary embedding")

@@ -157,7 +157,7 @@ class Admission:
     def plan_chunk(self, request: Request, record: KVRecord, budget: Budget, *, alone: bool) -> Entry | None:
         """The next chunk of a request whose prefill has begun; None parks the request.
 
-        The chunk leaves a reserve in each pool that asks for one, unless the request is alone and needs those pages.
+        The chunk leaves a reserve in each pool that has one, unless the request is alone and needs those pages.
         """
         capacity = self._chunk_capacity(record, budget, with_reserve=True)
         if capacity <= 0 and alone:

@@ -31,7 +31,7 @@ from swarden.invariants.events import FinishReason, FreeCause
 
 
 class Scheduler:
-    """Holds every unfinished request, but those of the other side, in `waiting`, `loading`, `chunked` or `running`.
+    """Holds every unfinished request, except those of the other side, in `waiting`, `loading`, `chunked` or `running`.
 
     Requests in `loading` wait for KV from the host, or then for a first chunk.  `chunked` is the request whose input is
     only partly launched.  A shortage of memory defers, retracts or ends requests; it never raises out of `step`.
@@ -175,7 +175,7 @@ class Scheduler:
         return self._take_reserved_pages(planned)
 
     def _has_begun(self, request: Request) -> bool:
-        """Does the request hold KV, with a part of its input not launched yet?"""
+        """Does the request hold KV while a part of its input is not launched yet?"""
         return request is self.chunked or request in self.loading
 
     @property
