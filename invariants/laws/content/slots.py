@@ -1,4 +1,4 @@
-"""The bytes and the KV of slots: they are those that were written there."""
+"""The bytes and the KV of slots: they stay as they were written."""
 
 from swarden.invariants.events import BytesCompared, KVCompared
 from swarden.invariants.invariant import invariant

@@ -1,4 +1,4 @@
-"""What the clients of a server can rely on."""
+"""The guarantees of a server to its clients."""
 
 from swarden.invariants.events import Answered, Probed, Rested
 from swarden.invariants.invariant import invariant
