@@ -17,7 +17,7 @@ from swarden.harness.kit.settings import ConfiguredTarget, IfReleaseHas, Setting
 
 
 class ReleasedTarget(ConfiguredTarget, Generic[PartsT]):
-    """One release of an engine; without `release` that of this environment, or the newest that is installed.
+    """One release of an engine; without `release`, the release of this environment, or the newest that is installed.
 
     `load` imports a release into this process, from folders or from the environment; it raises ImportError.
     """
@@ -46,7 +46,7 @@ class ReleasedTarget(ConfiguredTarget, Generic[PartsT]):
 
     @property
     def adapter(self) -> Adapter:
-        """The sources of the adapter, for what they read of a release."""
+        """The sources of the adapter, from which the names that it reads of a release are found."""
         return Adapter(self._folders, self.load.root, self.load.parts, self.contracts)
 
     @property
@@ -55,7 +55,7 @@ class ReleasedTarget(ConfiguredTarget, Generic[PartsT]):
         return tuple(sorted({Path(str(sys.modules[kind.__module__].__file__)).parent for kind in kinds}))
 
     def definitions(self) -> Definitions:
-        """What the sources of this release define, as far as the adapter drives them; nothing is imported."""
+        """The definitions in the sources of this release, as far as the adapter drives them; nothing is imported."""
         folders, found = self.releases.folders_of(self._release), in_environment(self.releases.package)
         if not folders and (found is None or found.version != self._release):
             raise UsageError(f"{self.process} is not installed; run: {self.install_command(self._release)}")
@@ -96,7 +96,7 @@ class ReleasedTarget(ConfiguredTarget, Generic[PartsT]):
         return release
 
     def _versions(self) -> list[str]:
-        """The versions that can be driven here: that of this environment, then the installed ones, newest first."""
+        """The versions that can be driven here: the one of this environment, then the installed ones, newest first."""
         found = in_environment(self.releases.package)
         return [*([found.version] if found is not None else []), *reversed(self.releases.installed())]
 
