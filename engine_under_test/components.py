@@ -58,7 +58,7 @@ class Component(ABC):
 
     @property
     def has_states(self) -> bool:
-        """Then a request takes pages at some places only, and a cached prefix has pages at few places."""
+        """Are the layers recurrent?  Then only some places of a request, and of a cached prefix, have pages."""
         return self.slots > 0
 
     @abstractmethod
@@ -75,14 +75,14 @@ class Component(ABC):
 
     @abstractmethod
     def net_growth(self, count: int) -> int:
-        """Of `count` pages that a request takes those for which it frees no other."""
+        """How many more pages a request holds after it has taken `count` pages and freed those that they replace."""
 
     @abstractmethod
     def lasting_pages(self, start: int, end: int) -> range:
         """The indices of the whole pages of [start, end) that a reader needs after every longer prefix too."""
 
     def taken(self, first: int, stop: int, *, end: int) -> Sequence[int]:
-        """Of the page indices [first, stop), those at which a request takes a page that computes up to `end`."""
+        """The page indices in [first, stop) at which a request that computes up to `end` takes a page."""
         return range(first, stop)
 
     def firm(self, extent: Extent) -> int:
@@ -95,7 +95,7 @@ class Component(ABC):
         return count * self.page_size + slack
 
     def retains(self, length: int, *, written_len: int) -> bool:
-        """Can a request go on at `length`, after passes that wrote up to `written_len`, if it has the pages?"""
+        """Can a request continue at `length`, after passes that wrote up to `written_len`, if it has the pages?"""
         return True
 
     def read_from(self, position: int) -> int:
@@ -129,7 +129,7 @@ class Component(ABC):
         return max(extent.end - extent.start - self._seen, 0) + self._headroom(extent)
 
     def longest_chunk(self, extent: Extent) -> int:
-        """The most tokens of a stretch whose demand_len fits, beside what a match has locked; a page at least.
+        """The most tokens of a stretch whose demand_len fits in the pool beside a matched prefix; at least a page.
 
         A request with a demand above the capacity would wait forever (sglang issue 31205).
         """
@@ -137,7 +137,7 @@ class Component(ABC):
         return max(free * self.page_size - self._headroom(extent) + self._seen, self.page_size)
 
     def _headroom(self, extent: Extent) -> int:
-        """The tokens read after a stretch, the lookahead, and a page."""
+        """The tokens that a token after the stretch reads, plus the lookahead, plus a page."""
         rest = extent.input_len - extent.start
         read_len = min(rest + extent.new_len, self._seen)
         return read_len + align_up(extent.lookahead, self.page_size) + self.page_size
@@ -159,7 +159,7 @@ class FullAttention(Component):
         return count <= self.num_pages
 
     def demand(self, extent: Extent, *, ratio: float) -> int:
-        """The rest of the input, and the estimated output."""
+        """Pages for the rest of the input and for the estimated output."""
         computed = max(0, ceil(extent.new_len * ratio) - 1)  # the last token is sampled and never computed
         total_len = extent.input_len + computed + extent.lookahead
         return pages_between(extent.start, total_len, self.page_size)
@@ -205,7 +205,7 @@ class RecurrentState(Windowed):
     checkpoints every `interval` tokens (None: no checkpoints).
 
     A pass stores the state at each page boundary that it passes and has a page for, and after each of its last
-    `kept_states` positions: after a rejected draft, or a cut, the request goes on from one of these.
+    `kept_states` positions: after a rejected draft, or a cut, the request continues from one of these states.
     """
 
     def __init__(self, name: str, num_pages: int, page_size: int, *, slots: int, interval: int | None) -> None:
@@ -223,7 +223,10 @@ class RecurrentState(Windowed):
         return [*self._checkpoints(first, min(kept_from, stop)), *range(kept_from, stop)]
 
     def chunk_capacity(self, count: int, *, slack: int) -> int:
-        """Two pages for the end, and one for each checkpoint; or a page for every `page_size` tokens."""
+        """Tokens of a chunk that fit into `count` pages.
+
+        Two pages hold the last states, and each further page a checkpoint; or each page holds `page_size` tokens.
+        """
         dense = count * self.page_size + slack
         if count < 2:
             return dense
@@ -235,7 +238,7 @@ class RecurrentState(Windowed):
         return max(super().longest_chunk(extent), self.chunk_capacity(free, slack=0))
 
     def retains(self, length: int, *, written_len: int) -> bool:
-        """The state before `length` is at a page boundary, or was stored and is not overwritten."""
+        """Is the state before `length` at a page boundary, or was it stored and not overwritten?"""
         return length % self.page_size == 0 or length > written_len - self.kept_states
 
     def _checkpoints(self, first: int, stop: int) -> Sequence[int]:

@@ -74,11 +74,12 @@ class Engine:
         priority: int = 0,
         session: int = 0,
     ) -> int:
-        """Queue a request; its id.  A request that can never run ends at once, with the reason in its output.
+        """Queue a request; returns its id.  A request that can never run ends at once, with the reason in its output.
 
-        A turn of a `session` is in the namespace of the session.  The turn reuses the KV of the turn before, up to
-        where the prompts differ, unless more is cached.  The turn is rejected while another turn is unfinished, or if
-        the session is not open.  Raises EngineError for the role prefill or decode: use `submit_transfer` there.
+        A turn of a `session` is in the namespace of the session.  The turn reuses the KV of the previous turn, up to
+        where the prompts differ, unless the cache has a longer prefix.  The turn is rejected while another turn is
+        unfinished, or if the session is not open.  Raises EngineError for the role prefill or decode: use
+        `submit_transfer` there.
         """
         if self.config.role != "both":
             raise EngineError(f"role: {self.config.role} serves no request alone; call submit_transfer on both sides")
@@ -106,7 +107,7 @@ class Engine:
         namespace: int = 0,
         priority: int = 0,
     ) -> int:
-        """Queue a request whose prompt goes from a prefill engine to a decode engine; its id in this engine.
+        """Queue a request whose prompt goes from a prefill engine to a decode engine; returns its id in this engine.
 
         Both engines get the request, with the same `transfer_id`.  The prefill engine computes the prompt and the first
         token.  The decode engine streams all tokens.  A request that can never run ends at once, and the transfer is
@@ -131,12 +132,12 @@ class Engine:
         return request.id
 
     def skip_transfers(self, last_id: int) -> None:
-        """The transfers up to this id, of an engine that this one replaces, are over: the other engine frees them."""
+        """Skip the transfers up to `last_id`, of an engine that this one replaces: the other engine frees them."""
         side = self.scheduler.custody.other_side
         side.last_transfer_id = max(side.last_transfer_id, last_id)
 
     def open_session(self, *, namespace: int = 0) -> int:
-        """Open a session whose KV stays from turn to turn; its id, for `submit` and `close_session`.
+        """Open a session whose KV stays from turn to turn; returns its id, for `submit` and `close_session`.
 
         Raises EngineError in an engine with the role prefill or decode.
         """
@@ -157,7 +158,7 @@ class Engine:
             self.scheduler.end(request, Ending(FinishReason.ABORT))
 
     def step(self) -> list[Output]:
-        """Run one step; the new tokens and the ended requests.  A shortage of memory never raises."""
+        """Run one step; returns the new tokens and the ended requests.  A shortage of memory never raises."""
         undelivered, self.undelivered = self.undelivered, []
         return [*undelivered, *self._step()]
 
@@ -203,7 +204,7 @@ class Engine:
         self.scheduler.resume()
 
     def _other_side(self, ports: Ports) -> Callable[[Scheduler], OtherSide]:
-        """Makes the scheduler's end of the link, or the stand-in for it in an engine without a link."""
+        """A function that makes the scheduler's end of the link, or its stand-in in an engine without a link."""
         link, forward = ports.link, ports.forward
         if link is None or forward is None:
             return lambda _: OtherSide()

@@ -97,7 +97,7 @@ Reply = Started | EngineError | list[Output] | State | Alive
 
 
 def run_side(spec: EngineSpec, end: socket.socket | Address, secret: bytes, client: Connection) -> None:
-    """Serve commands until the client process ends.  The first reply is Started, or the error for which none follows.
+    """Serve commands until the client process ends.  The first reply is Started, or an error, which is the only reply.
 
     Each engine waits while the client restarts the process of the other, which may take MAX_STARTS times
     START_TIMEOUT_MS.
@@ -153,7 +153,7 @@ def _exit_with_client() -> None:
 
 
 def occupancy_of(engine: Engine) -> dict[str, Occupancy]:
-    """By pool, and for "rows"."""
+    """The occupancy of each pool, and of "rows"."""
     rows = engine.memory.table.rows
     pools = {
         ledger.name: Occupancy(ledger.capacity, ledger.num_free, engine.cache.evictable(ledger.name))
@@ -163,7 +163,11 @@ def occupancy_of(engine: Engine) -> dict[str, Occupancy]:
 
 
 def _send_replies(replies: "SimpleQueue[Reply]", client: Connection, interval_ms: int) -> None:
-    """A thread of its own: a client that does not read cannot block the engine, and a pass cannot block heartbeats."""
+    """Send the replies and, while there are none, heartbeats.
+
+    This runs in its own thread: a client that does not read cannot block the engine, and a pass cannot block
+    heartbeats.
+    """
     try:
         while True:
             try:

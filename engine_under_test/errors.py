@@ -1,6 +1,6 @@
 """The errors of the engine.
 
-An operating error is handled within the engine, or tells the caller of the engine what to change.  An AccountingError
+An operating error is handled within the engine, or its message says what the caller must change.  An AccountingError
 always reaches the caller: the accounting is wrong.
 """
 

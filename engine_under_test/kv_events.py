@@ -97,7 +97,7 @@ class KVEvents:
         )
 
     def _learn(self, event: Rooted | Stored) -> str | None:
-        """Compute the hashes of a node's pages, also of one that never holds units; returns that of the page before."""
+        """Compute the hashes of a node's pages, even if it never holds units; returns the hash of the page before."""
         before = self._hashes.get(event.parent, ())
         parent_hash = before[-1] if before else None
         if event.node not in self._hashes:

@@ -33,7 +33,7 @@ class KeepAlive(NamedTuple):
 class PageData(NamedTuple):
     """Pages of one pool, from page index `first` of the prompt on; `pages` has the layout of the pool's storage.
 
-    `checksums` has one per page, or none.
+    `checksums` has one checksum per page, or none.
     """
 
     transfer_id: int

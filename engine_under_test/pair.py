@@ -33,7 +33,7 @@ class Pair:
     def submit(
         self, token_ids: Sequence[int], sampling: SamplingParams, *, namespace: int = 0, priority: int = 0
     ) -> int:
-        """Queue a request on both sides; the id of its transfer, which its outputs carry."""
+        """Queue a request on both sides; returns the id of its transfer, which its outputs carry."""
         self._num_transfers += 1
         for engine in (self.prefill, self.decode):
             request = engine.submit_transfer(
@@ -49,7 +49,7 @@ class Pair:
                 engine.abort(request)
 
     def step(self) -> list[Output]:
-        """Step both engines; the outputs for clients, with transfer ids instead of request ids."""
+        """Step both engines; returns the outputs for clients, with transfer ids instead of request ids."""
         undelivered, self.undelivered = self.undelivered, []
         logits = [
             output._replace(token_ids=(), finish_reason=None) for output in self._step(self.prefill) if output.logits

@@ -237,7 +237,7 @@ class Link(Protocol):
         """The messages that arrived since the last call."""
 
     def reject(self, detail: str) -> None:
-        """Close the connection, drop all that is in it, and count this: a message of the peer was against the rules."""
+        """Close the connection, drop its messages, and count the rejection: a message of the peer broke a rule."""
 
     @property
     def is_clear(self) -> bool:

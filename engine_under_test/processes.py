@@ -130,12 +130,12 @@ class SideProcess:
         self.is_started, self.failure, self.error = False, None, None
 
     def restart(self) -> None:
-        """The new engine knows no earlier request."""
+        """Start a new process; its engine knows no earlier request."""
         self.stop()
         self._start()
 
     def send(self, command: Command) -> None:
-        """Send a command to the process; it is lost where the process ends before it executes it."""
+        """Send a command to the process; the command is lost if the process ends before executing it."""
         self._child.send(command)
 
     def receive(self) -> list[Output]:
@@ -218,7 +218,7 @@ class ProcessPair:
     def submit(
         self, token_ids: Sequence[int], sampling: SamplingParams, *, namespace: int = 0, priority: int = 0
     ) -> int:
-        """Queue a request on both sides; the id of its transfer, which its outputs carry.
+        """Queue a request on both sides; returns the id of its transfer, which its outputs carry.
 
         Raises TypeError for an argument that is not an integer, and EngineError for `return_logits`, before either
         process has received the request.
@@ -254,7 +254,7 @@ class ProcessPair:
         return serve(self, prompts, sampling)
 
     def occupancy(self) -> dict[str, Mapping[str, Occupancy]]:
-        """By side and pool; a process that dies is restarted and asked again.
+        """The occupancy by side and pool; a process that dies is restarted and asked again.
 
         Raises EngineError where a process does not report in time.
         """
@@ -306,7 +306,7 @@ class ProcessPair:
         self._send_held()
 
     def _restart(self, side: SideProcess) -> None:
-        """Start a new process.  All requests end with one of the decode side, or if several in a row do not start."""
+        """Start a new process.  All requests end if it is on the decode side, or if several in a row do not start."""
         reason, was_started = f"the {side.role} process {side.failure}", side.is_started
         is_hopeless = side.num_failed_starts >= MAX_STARTS or side.error is not None
         side.restart()
@@ -347,7 +347,7 @@ class ProcessPair:
         self._suspect, self._held = 0, deque(self._open[one] for one in unserved if one in self._open)
 
     def _send_held(self) -> None:
-        """Submit what is held to the prefill process; after a suspect nothing, until that has its first output."""
+        """Submit the held requests to the prefill process; none after a suspect, until the suspect has an output."""
         while self._held and not self._is_unserved(self._suspect):
             submit = self._held.popleft()
             if self._is_unserved(submit.transfer_id):

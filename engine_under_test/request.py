@@ -30,8 +30,8 @@ class Output(NamedTuple):
 
     `cached_tokens` counts the prompt tokens that were cached, loaded, or kept by the session, when the request first
     began.  `num_retractions` includes preemptions.  `logits` are those computed since the last output, if the client
-    wants them: first of the prompt positions after the cached ones, then of each output token.  Logits computed again
-    after a retraction are sent again.
+    wants them: first those of the prompt positions after the cached tokens, then those of each output token.  Logits
+    computed again after a retraction are sent again.
     """
 
     request_id: int

@@ -41,7 +41,7 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Both:
-    """Two observers of one engine."""
+    """An observer that passes each event to two observers of one engine."""
 
     first: Observer
     second: Observer
@@ -107,7 +107,7 @@ def _package(entry: EntryPoint) -> str:
 
 
 def both(first: Observer | None, second: Observer | None) -> Observer | None:
-    """One observer for two optional ones; None if there is neither."""
+    """The two observers as one; None if there is none."""
     if first is None or second is None:
         return first or second
     return Both(first, second)

@@ -31,10 +31,10 @@ class FakeForward:
 
     @property
     def vocab_size(self) -> None:
-        """Every integer is a token."""
+        """No limit: every integer is a token."""
 
     def layout(self, _pool: PoolSpec) -> SlotLayout:
-        """A tag."""
+        """A slot holds one tag."""
         return SlotLayout(torch.int64)
 
     def launch(self, batch: ForwardBatch) -> None:
@@ -46,7 +46,7 @@ class FakeForward:
         return [Computed(self._sampled.get(entry.request_id, ())) for entry in batch.entries]
 
     def _run(self, batch: ForwardBatch) -> dict[int, list[int]]:
-        """Write, read and sample; returns the next tokens by request."""
+        """Write tags, read tags and sample from them; returns the next tokens by request."""
         pages_by_pool = [pool.pages.tolist() for pool in batch.pools]
         tags = self._new_tags(batch, _stored_before(batch, pages_by_pool[0]))
         sums = []

@@ -12,9 +12,9 @@ Damage = Callable[[Message], Message | None]
 class UnsteadyLink:
     """Wraps one end of a link.
 
-    Each message that is sent is one crossing, and each `receive` with messages.  `damaged` is the message with one bit
-    flipped, None where the damage is detected.  `count` is called with each message: with 1 for each time that it is
-    sent or duplicated, also if it is lost, and with -1 for each time that it is received.
+    Each message that is sent is one crossing, and each `receive` with messages.  `damaged` returns the message with one
+    bit flipped, or None if the damage is detected.  `count` is called with each message: with 1 for each time that it
+    is sent or duplicated, also if it is lost, and with -1 for each time that it is received.
     """
 
     FAULTS: ClassVar = {

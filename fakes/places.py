@@ -36,7 +36,7 @@ def written_pages(batch: ForwardBatch, pool: PoolPages, pages: Sequence[int]) ->
 
 
 def readers(pool: PoolPages, pages: set[int]) -> list[int]:
-    """The indices of the entries with one of these pages."""
+    """The indices of the entries that read one of these pages."""
     listed = pool.pages.tolist()
     return [
         index

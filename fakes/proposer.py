@@ -7,10 +7,10 @@ from swarden.harness.kit.drafts import DraftScript
 
 
 class ScriptedProposer:
-    """Proposes drafts with a set number of right tokens, and then a wrong one.
+    """Proposes drafts with a set number of right tokens, followed by a wrong token.
 
-    The tokens after the wrong one are those that the model would give after it.  `truth` gives the tokens of the model.
-    The op-log sets the `script`; there are no drafts before that.
+    The tokens after the wrong token are those that the model would sample after it.  `truth` gives the tokens of the
+    model. The op-log sets the `script`; there are no drafts before that.
     """
 
     def __init__(self, truth: Callable[[Wanted], Sequence[int]], forget: Callable[[int], None]) -> None:

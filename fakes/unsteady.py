@@ -70,7 +70,7 @@ class UnsteadyForward:
 
 
 def _only(batch: ForwardBatch, kept: Sequence[int]) -> ForwardBatch:
-    """The batch with the kept entries only; the pages of the others stay in the list."""
+    """The batch with the `kept` entries only; the pages of the other entries stay in its page list."""
     pools = [
         replace(
             pool,

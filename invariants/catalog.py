@@ -119,8 +119,8 @@ class Check(NamedTuple):
 class InvariantGroup:
     """Invariants that are due together: after one of the events `on`, or each time if it is empty.
 
-    If it `reads` any parts, and all are the same as when they were checked, the invariants still hold.  Those
-    of which the engine lacks a part are in `not_applicable`, by name.
+    If it `reads` any parts, and all are the same as when they were checked, the invariants still hold.  Invariants that
+    need a part which the engine lacks are in `not_applicable`, by name.
     """
 
     on: frozenset[type]
@@ -131,7 +131,7 @@ class InvariantGroup:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Groups:
-    """The groups of one moment, for an engine that lacks certain parts: those `always` due, and those by event."""
+    """The groups of one moment, for an engine that lacks some parts: the groups `always` due, and groups by event."""
 
     always: Sequence[InvariantGroup]
     after: Mapping[type, Sequence[InvariantGroup]]
@@ -206,7 +206,10 @@ class Catalog:
 
 
 def _groups(moment: When, missing: frozenset[str], invariants: Iterable[Invariant]) -> Groups:
-    """An invariant of events that the engine never reports, or that it names, is not applicable, whatever happens."""
+    """The invariants in groups that are due together.
+
+    An invariant is not applicable if the engine never reports its events, or names it among what it does not report.
+    """
     groups: dict[tuple[frozenset[type], frozenset[str]], InvariantGroup] = {}
     for place, one in enumerate(invariants):
         if one.when in (When.OP, moment):

@@ -1,7 +1,7 @@
-"""The parts of a state that differ from an earlier one, which was checked: only they must be checked.
+"""The parts of a state that differ from an earlier state, which was checked: only these must be checked.
 
-A capture returns the same object for each part that did not change, so a comparison with `is` is enough.
-A part that is not proven to be as correct as before is checked again.
+A capture returns the same object for each part that did not change, so a comparison with `is` is enough. A part that is
+not proven to be as correct as before is checked again.
 """
 
 from collections.abc import Sequence
@@ -108,7 +108,7 @@ class Changes:
 
     @Derived
     def moved_relatives(self) -> Sequence[NodeView]:
-        """The nodes that are new or in another place, and those whose parent is, or was removed."""
+        """The nodes that are new or in another place, and those whose parent is such a node or was removed."""
         return self._with_children(self._differing(PLACE))
 
     @Derived

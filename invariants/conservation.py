@@ -23,7 +23,7 @@ class Conservation(NamedTuple):
 
     @property
     def excess(self) -> int:
-        """By how much the terms exceed the capacity."""
+        """The number by which the sum of the terms exceeds the capacity; negative if the sum is below it."""
         terms = self.free + self.evictable + self.protected + sum(self.uncached.values()) + self.fenced
         return terms - self.capacity
 

@@ -46,7 +46,7 @@ def indexes_by_part(kind: type) -> dict[str, list[str]]:
 
 
 def inherit(earlier: object, later: object, indexes: dict[str, list[str]]) -> None:
-    """Take over what is known of `earlier` for the fields that are the same objects in `later`."""
+    """Copy the indexes of `earlier` to `later` for the fields that are the same objects in both."""
     known, own = earlier.__dict__, later.__dict__
     for part, names in indexes.items():
         if known[part] is own[part]:

@@ -70,8 +70,8 @@ class FinishReason(StrEnum):
 class FreeCause(StrEnum):
     """Why units were freed.  An engine may have other causes; laws tell only SLID and ROLLED_BACK apart.
 
-    The units of a request that ends otherwise than finished have another cause: its FinishReason, or the reason that
-    the peer gave in a Close.
+    The units of a request that ends for another reason than STOP or LENGTH have that FinishReason as their cause, or
+    the reason that the peer gave in a Close.
     """
 
     EVICTED = "evicted"  # from the tree, in a shortage or a flush
@@ -405,9 +405,9 @@ END = -1
 class Compared(NamedTuple):
     """The forward's results for positions [start, end) of a request, compared with those of a model without a cache.
 
-    Logits differ by `difference` at `position`: the first position where it exceeds `tolerance`, else the one with the
-    largest; None if no logits were requested.  `token` was sampled (None: none); `likeliest` is the expected token.
-    In their place END is the end of an answer.
+    Logits differ by `difference` at `position`: the first position where it exceeds `tolerance`, else the position with
+    the largest difference; None if no logits were requested.  `token` was sampled (None: none); `likeliest` is the
+    expected token. In place of a token, END stands for the end of an answer.
     """
 
     launch: int
@@ -500,7 +500,7 @@ class CopyBegan(NamedTuple):
 
 
 class CopiedIn(NamedTuple):
-    """A copy begins to write KV that no pass computed to `units`, for `owner`; with id 0 only its kind is known.
+    """A copy begins to write KV that no pass computed to `units`, for `owner`; with id 0 only the kind is known.
 
     The KV comes from the host, from another engine, or from what was set aside.
     """
@@ -541,7 +541,7 @@ class BytesCompared(NamedTuple):
 
 
 class WrongSlot(NamedTuple):
-    """A slot that a request reads for its `position`, with the KV of another prefix, that of the `known_from` requests.
+    """A slot that a request reads for its `position` has the KV of another prefix, that of the `known_from` requests.
 
     The slot holds the KV of no prefix unless it `is_written`.
     """
@@ -725,9 +725,9 @@ class HandedOver(NamedTuple):
 
 
 class Filled(NamedTuple):
-    """Reserved pages got their KV, from the transfer or from what was set aside; `places` are their page indices.
+    """Reserved pages got their KV, from the transfer or from a copy set aside; `places` are their page indices.
 
-    `checksums` has those that came with the pages, one per page, or none.
+    `checksums` has one checksum per page, as it came with the page, or none.
     """
 
     request_id: int
@@ -763,10 +763,11 @@ class LetGo(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """A server has answered a request: `status` is that of HTTP, 0 if the connection broke or the answer is unreadable.
+    """A server has answered a request; `status` is of HTTP, 0 if the connection broke or the answer is unreadable.
 
-    `num_tokens` of at most `max_new_tokens` came.  `detail` is text for people.  An answer that `is_judge` is that to
-    the same request without the prefix cache.  Number 0 is that of all requests without a prompt, such as a flush.
+    The answer has `num_tokens` of at most `max_new_tokens` tokens.  `detail` is text for people.  With `is_judge` it is
+    the answer to the same request without the prefix cache.  `request_id` is 0 for requests without a prompt, such as a
+    flush.
     """
 
     request_id: int
@@ -778,7 +779,7 @@ class Answered(NamedTuple):
 
 
 class Rested(NamedTuple):
-    """All requests are answered; the metrics show these requests and this share of KV in use (None: not told)."""
+    """All requests are answered; the metrics show these requests and this share of KV in use (None: not shown)."""
 
     running: float | None
     waiting: float | None
@@ -786,9 +787,9 @@ class Rested(NamedTuple):
 
 
 class Probed(NamedTuple):
-    """At rest, a cold prompt of `length` tokens was sent, which the server answered when it was new.
+    """At rest, a cold prompt of `length` tokens was sent again, after the server had answered one when it was new.
 
-    `status` is that of HTTP, 0 if the connection broke; the server counts so many `preemptions` meanwhile.
+    `status` is the HTTP code, 0 if the connection broke; the server counted `preemptions` preemptions meanwhile.
     """
 
     length: int

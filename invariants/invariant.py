@@ -20,7 +20,7 @@ class Invariant:
     `needs` names the parts of a snapshot and the types of events without which the invariant is not applicable.  With
     `on`, it is due only if one of these events happened, and not applicable if the engine reports none of them.  If it
     is due and `given` is false, it is not applicable either.  With `reads`, it depends only on these parts of the state
-    after: if it held before and they are still the same objects, it holds.
+    after the step: if it held before and they are still the same objects, it holds.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Invariant:
 
     @property
     def contract(self) -> str | None:
-        """The module of `swarden.invariants.contracts` that defines it; None for a law."""
+        """The module of `swarden.invariants.contracts` that defines the invariant; None for a law."""
         package, _, name = self.find.__module__.rpartition(".")
         return name if package == CONTRACTS else None
 
@@ -71,7 +71,7 @@ def invariant(
 def state_invariant(
     *, reads: tuple[str, ...], needs: tuple[str, ...] = ()
 ) -> Callable[[Callable[[Transition], Evidence]], Invariant]:
-    """Make an Invariant of a generator that depends on the state after alone, and only on the parts that it `reads`."""
+    """Make an Invariant of a generator that depends only on the parts that it `reads` of the state after the step."""
     assert set(reads) <= set(PARTS), f"reads {reads}: want some of {PARTS}"
     plain = invariant(When.OP, needs=needs)
 

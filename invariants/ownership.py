@@ -85,7 +85,7 @@ def misplaced_units(before: Snapshot, events: Sequence[NamedTuple], after: Snaps
 
 
 def _is_own_place(event: Written, index: int, before: Snapshot, after: Snapshot) -> bool:
-    """Does the written page number `index` stand in the table of the writer, at the place of its position?
+    """Is the written page with this index in the table of the writer, at the place of its position?
 
     A table that has no such place before and after the step is not known: the writer can begin and end in one step.
     """
@@ -98,7 +98,7 @@ def _is_own_place(event: Written, index: int, before: Snapshot, after: Snapshot)
 
 
 def _copied_in(event: NamedTuple, after: Snapshot) -> Iterator[CopiedIn]:
-    """What the begin of a copy, or the arrival of pages, writes in each pool."""
+    """The units that a copy which begins, or an arrival of pages, writes in each pool."""
     if isinstance(event, CopiedIn):
         yield event
     elif isinstance(event, Filled):
@@ -157,7 +157,7 @@ class Fences:
 
 
 def _later_owners(event: Written, before: Snapshot, after: Snapshot) -> list[Owner]:
-    """The owners that may have got the record of a launched turn since: its session, or the next turn."""
+    """The owners that may have got the record of a turn after its launch: its session, or the next turn."""
     view = before.launch_by_id.get(event.launch)
     requests = [request for request, _, _ in view.entries] if view is not None and view.sessions else []
     if view is None or event.request_id not in requests:
@@ -174,7 +174,7 @@ def _check_owner(
     owner_of: dict[int, Owner],
     found: list[Misplaced],
 ) -> None:
-    """Note the units that have another owner than expected."""
+    """Note the units whose owner is not the expected one."""
     for unit in units:
         owner = owner_of.get(unit)
         if (

@@ -45,9 +45,9 @@ class Landing(NamedTuple):
     """The result of a completed pass for one request: positions [start, end), the last `accepted` of them drafts.
 
     It `counts` (is valid) unless the request has ended or released its record since the launch, or the pass failed, or
-    a load for the request has ended since: it has failed, because a pass is launched only behind a load or with it.
-    `failed`: it would be valid, but the pass failed.  The result of a request in `LaunchView.delivered` is valid even
-    after a retraction or a preemption.
+    a load for the request has ended since.  Such a load has failed, because a pass is launched only behind a load or
+    with it. `failed`: it would be valid, but the pass failed.  The result of a request in `LaunchView.delivered` is
+    valid even after a retraction or a preemption.
     """
 
     launch: int
@@ -120,7 +120,10 @@ class KVHolders:
         self.ids = [holder for holder in self.ids if holder != request_id]
 
     def _add_outputs(self, landing: Landing) -> None:
-        """A pass that computes the last known token samples one token, and one after each accepted draft."""
+        """Count the output tokens of a result.
+
+        A pass that computes the last known token samples one token, and one after each accepted draft.
+        """
         request = self.requests.get(landing.request_id)
         if request is not None and landing.end - landing.accepted >= request.prompt_len + self.outputs[request.id]:
             self.outputs[request.id] += 1 + landing.accepted

@@ -13,7 +13,7 @@ Columns = list[list[int]]  # per component the unit of each cached page of some 
 
 
 class Prefix(NamedTuple):
-    """`length` tokens, on `pages` of the first component."""
+    """A cached prefix of `length` tokens, on `pages` of the first component."""
 
     length: int
     pages: list[int]
@@ -35,7 +35,8 @@ def longest_usable(snapshot: Snapshot, columns: Columns) -> Prefix:
 def is_usable(snapshot: Snapshot, columns: Columns, count: int) -> bool:
     """Can a request start after the first `count` pages?
 
-    A component without a window must have all of these pages; one with a window those that the next token reads.
+    A component without a window must have all of these pages; one with a window must have the pages that the next token
+    reads.
     """
     page_size = snapshot.limits.page_size
     return len(columns[0]) >= count and all(

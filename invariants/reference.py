@@ -40,7 +40,7 @@ class Expectation:
     """The tokens of a request with the tag of each, and `sums`, where sums[n] is the sum of the first n tags.
 
     `stop` are its stop tokens; `len_at_abort` is the number of tokens when the client aborted it.  `reason` is the
-    finish reason that the client got, None until then.  An engine need not keep the KV of one that `is_uncached`.
+    finish reason that the client got, None until then.  An engine need not keep the KV of a request that `is_uncached`.
     """
 
     namespace: int
@@ -78,7 +78,7 @@ class Expectation:
     def tags_of(self, start: int, end: int, drafts: Sequence[int] = ()) -> "array[int]":
         """The tags of [start, end), where the last tokens are `drafts` instead of the output's tokens.
 
-        Without those behind the last known token.
+        The tags behind the last known token are left out.
         """
         border = max(0, end - len(drafts))
         if not drafts or border > len(self.tags):
@@ -92,7 +92,7 @@ class Expectation:
         return tags
 
     def next_token(self, position: int, *, windows: Sequence[int | None], vocabulary: int) -> int:
-        """The token that must be sampled for `position`, from the tags that each pool's `windows` show."""
+        """The token that must be sampled for `position`, from the tags that are visible in the window of each pool."""
         sums, total = self.sums, self.sums[position]
         return sampled_token(
             [

@@ -1,4 +1,4 @@
-"""Snapshots that share what is equal in them, so that the laws check again only what changed."""
+"""Snapshots that share their equal parts, so that the laws check again only what changed."""
 
 from dataclasses import replace
 from typing import TypeVar
@@ -10,7 +10,7 @@ PartT = TypeVar("PartT")
 
 
 def same_or_new(old: PartT, new: PartT) -> PartT:
-    """The old value if both are equal, so that a later comparison can use identity."""
+    """The old value if it equals the new one, so that a later comparison can use identity."""
     return old if old == new else new
 
 

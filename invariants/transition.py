@@ -82,7 +82,7 @@ class Transition:
 
     @Derived
     def changes(self) -> Changes:
-        """The parts of the state after that must be checked; all of them, unless an earlier state was checked."""
+        """The parts of the state `after` that must be checked; all of them, unless an earlier state was checked."""
         return Changes(self.checked, self.after)
 
     @Derived
@@ -138,12 +138,12 @@ class Transition:
 
     @Derived
     def misplaced(self) -> list[Misplaced]:
-        """Units that were moved or written by another than their owner at that moment."""
+        """The units that were moved or written by a holder that was not their owner at that moment."""
         return misplaced_units(self.before, self.events, self.after)
 
     @Derived
     def grown(self) -> list[tuple[RequestView, Expectation]]:
-        """The requests before whose clients have got tokens since, each with the client's view of it."""
+        """The requests of the state before whose clients have got tokens since, each with the client's view of it."""
         expectations = self.reference.expectations
         known = [(request, expectations.get(request.id)) for request in self.before.requests or ()]
         return [

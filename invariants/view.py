@@ -32,7 +32,7 @@ class Holding(NamedTuple):
 class Fence(NamedTuple):
     """Units that were freed, but that launch `launch` may still read.
 
-    `read` are cached units that launch `launch` may still read, too, and of which the engine counts it as a reader.
+    `read` are cached units that the launch may still read; the engine counts the launch as their reader.
     """
 
     launch: int
@@ -53,11 +53,11 @@ def _all_units(capacity: int) -> frozenset[int]:
 class PoolView:
     """One pool: its free list in order, its fences, and the units that each owner holds.
 
-    `unit` is the noun for its units (page, row, slot, block), and `capacity` their number without the padding unit.
-    If memory moves between the groups of layers, each group has a pool with a unit for all memory that it can get, and
-    ABSENT owns those whose memory it does not have; a further pool has the moving memory, with the group as its owner.
-    A cached block that an engine keeps in its free queue is a cached holding here, not free.  List such a
-    block as both if it has readers: it is in use and could be taken, which a law reports.
+    `unit` is the noun for its units (page, row, slot, block), and `capacity` their number without the padding unit. If
+    memory moves between the groups of layers, each group has a pool with a unit for all memory that it can get, and
+    ABSENT owns the units whose memory it does not have; a further pool has the moving memory, with the group as its
+    owner. A cached block that an engine keeps in its free queue is a cached holding here, not free.  List such a block
+    as both if it has readers: it is in use and could be taken, which a law reports.
     """
 
     name: str
@@ -157,7 +157,7 @@ class PeerMap(NamedTuple):
     slots: int = 1
 
     def by_unit(self) -> Sequence[int]:
-        """The peer of each unit; the largest one if its slots have peers in several units."""
+        """The peer of each unit; the largest peer if its slots have peers in several units."""
         if self.slots == 1:
             return self.peers
         return [max(mapped) // self.slots for mapped in self.slots_by_unit()]
@@ -295,11 +295,11 @@ class SessionView(NamedTuple):
 
 
 class CachedBlocks(NamedTuple):
-    """The blocks of a group in one tier, as the hashes that the engine's KV events have: the `cached` ones, and those
-    that a router takes for cached after all events so far.
+    """The blocks of a group in one tier, as the hashes of the engine's KV events.
 
-    `moving` blocks are being copied between the tiers, with an event at the begin or at the end.  `group` is an index
-    into Snapshot.components.
+    `cached` are the blocks that the engine has cached, `reported` those that a router assumes to be cached after all
+    events so far.  `moving` blocks are being copied between the tiers, with an event at the begin or at the end.
+    `group` is an index into Snapshot.components.
     """
 
     group: int
@@ -402,7 +402,7 @@ class Snapshot:
 
     @Derived
     def host_pool_of(self) -> dict[str, str]:
-        """The name of the host pool by the name of the device pool."""
+        """The name of the host pool of each device pool, by the name of the device pool."""
         return {component.pool: name for component, name in zip(self.components, self.host_pools, strict=False)}
 
     @Derived

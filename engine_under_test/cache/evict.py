@@ -19,8 +19,8 @@ from swarden.invariants.events import Demoted, Removed, Tombstoned
 class Eviction:
     """The evicted pages, for the caller to free, and their count in each component.
 
-    The caller first frees the pages of the `tombstoned` nodes in one pool each; such a node may be in `whole` too.
-    It then frees the remaining pages of the nodes in `whole`, which are by the pools in which they have none.
+    The caller first frees the pages of the `tombstoned` nodes in one pool each; such a node may be in `whole` too. It
+    then frees the remaining pages of the nodes in `whole`, which are grouped by the pools in which they have no pages.
     The nodes in `spared` were next in the eviction order, but were kept.
     """
 
@@ -31,13 +31,13 @@ class Eviction:
     num_spared: list[int] = field(default_factory=list)  # pages of the spared nodes, by component
 
     def take(self, node: Node, lacks: Pools) -> None:
-        """Count all remaining pages of a node as evicted; it has none in the pools `lacks`."""
+        """Count all remaining pages of a node as evicted; the node has no pages in the pools `lacks`."""
         for component, live in enumerate(node.live):
             self.freed[component] += node.num_pages if live else 0
         self.whole.setdefault(lacks, []).append(node)
 
     def due(self, component: int, wanted: int) -> int:
-        """Of `wanted` pages those that had to become free; ancestors of a spared node cannot be evicted."""
+        """The number of the `wanted` pages that had to become free: ancestors of a spared node cannot be evicted."""
         return min(wanted, self.freed[component]) if self.num_spared[component] else wanted
 
 
@@ -46,13 +46,13 @@ def spare_none(_node: Node) -> bool:
 
 
 def evict(tree: RadixTree, need: Sequence[int], spares: Callable[[Node], bool] = spare_none) -> Eviction:
-    """Evict until `need` pages of each component are freed, or no unlocked ones are left.
+    """Evict until `need` pages of each component are freed, or no unlocked pages are left.
 
     No node is split, and a leaf loses its pages of all components, so more pages may be freed.
 
     Costs O(log n) a node; in a component with tombstones also a walk over the branches below the node, within a tail.
-    The caller frees the returned pages before anything else happens.  Nodes for which `spares` is true are skipped,
-    up to as many pages as are missing.
+    The caller frees the returned pages before anything else happens.  Nodes for which `spares` is true are skipped, up
+    to as many pages as are missing.
     """
     eviction = Eviction([0] * len(need), num_spared=[0] * len(need))
     for component, wanted in enumerate(need):

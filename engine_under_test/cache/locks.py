@@ -19,7 +19,7 @@ from swarden.invariants.events import Locked, Unlocked
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LockReceipt:
-    """Proof of a lock; `unlock` takes it back once.  `lens` are tokens upward from the end of `node`, by component.
+    """Proof of a lock; `unlock` takes it back once.  `lens` are the covered tokens up to `node.end`, by component.
 
     The receipt is opaque to its holder.  A split below or above keeps it valid: it counts tokens, not nodes.
     """
@@ -41,7 +41,7 @@ class LockReceipt:
 
 
 class LockDesk:
-    """Issues receipts and takes them back; keeps the valid ones."""
+    """Issues receipts and takes them back; keeps the receipts that are valid."""
 
     def __init__(self, tree: RadixTree) -> None:
         self._tree = tree
@@ -49,7 +49,7 @@ class LockDesk:
         self._out: dict[int, LockReceipt] = {}
 
     def lock(self, node: Node, start: int | None = None) -> LockReceipt:
-        """Protect the pages that a reader at the end of `node` needs; if `start` is given, those of [start, end)."""
+        """Protect the pages that a reader at the end of `node` needs; with `start`, the pages of [start, end)."""
         self._num_receipts += 1
         lens = self._tree.covered_lens(node.end)
         if start is not None:

@@ -13,8 +13,8 @@ COMPACT_AT = 32  # entries; a longer queue is searched for stale entries
 class LruQueue:
     """A heap of nodes by last use; `pop` drops stale entries.
 
-    `push` costs O(log n).  A node may have several entries.  An entry is stale if its `last_used` is not that of its
-    node, or if its node is no candidate by `is_candidate`.
+    `push` costs O(log n).  A node may have several entries.  An entry is stale if its `last_used` differs from that of
+    its node, or if its node is not a candidate by `is_candidate`.
     """
 
     def __init__(self, is_candidate: Callable[[Node], bool]) -> None:
@@ -57,8 +57,8 @@ class LruQueue:
 class Victims:
     """The nodes that may lose their pages of one component, in the order of eviction.
 
-    If the component leaves tombstones, any unlocked node may; those outside of every tail, `tail_len` tokens at the end
-    of a branch, come first.  Otherwise only unlocked leaves may.
+    If the component leaves tombstones, any unlocked node is a victim; nodes outside of every tail, the last `tail_len`
+    tokens of a branch, come first.  Otherwise only unlocked leaves are victims.
     """
 
     def __init__(self, index: int, component: Component) -> None:
@@ -91,8 +91,8 @@ class Victims:
 class Candidates:
     """The nodes that may lose pages: `victims` on the device, by component, and copies on the host.
 
-    Nodes in `copies` may lose the whole copy.  If some component leaves no tombstones, copies are rooted: each needs
-    that of its parent.  Then the copies of pages in the other components may be dropped alone.
+    Nodes in `copies` may lose the whole copy.  If some component leaves no tombstones, each copy needs the copy of its
+    parent.  Then the copies of pages in the other components may be dropped alone.
     """
 
     def __init__(self, components: Sequence[Component]) -> None:

@@ -19,8 +19,8 @@ class Boundary(NamedTuple):
 class Match:
     """The longest usable prefix on the device, and its `handles`.
 
-    `reach` is the longer prefix that a load from the host can restore; None if there is none.
-    A match is valid until the tree changes.
+    `reach` is the longer prefix that a load from the host can restore; None if there is none. A match is valid only
+    until the tree changes.
     """
 
     node: Node
@@ -62,7 +62,7 @@ def longest(tree: RadixTree, path: Iterable[tuple[Node, int]], has: Callable[[No
 
 
 def pages_between(bottom: Node, top: int, end: int, page_size: int) -> Iterator[tuple[Node, int]]:
-    """On the way up from `bottom`, each node that overlaps [top, end), with its number of pages in there."""
+    """Yield, from `bottom` upward, each node that overlaps [top, end), with the number of its pages in that range."""
     for node in bottom.upward():
         if node.end <= top:
             break

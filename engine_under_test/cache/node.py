@@ -96,7 +96,7 @@ class Node:
             node = node.parent
 
     def common_len(self, tokens: Sequence[int], *, page_size: int) -> int:
-        """How many tokens of this node's key equal those of `tokens` from `start` on, in whole pages."""
+        """How many tokens of this node's key equal the tokens of `tokens` from `start` on, in whole pages."""
         limit = min(len(self.key), (len(tokens) - self.start) // page_size * page_size)
         if tokens[self.start : self.start + limit] == self.key[:limit]:
             return limit

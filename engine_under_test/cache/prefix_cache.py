@@ -49,7 +49,7 @@ class PrefixCache:
         return Match(node, length, self._handles(node, length), farther)
 
     def pages_to_lock(self, match: Match, *, frontiers: Mapping[str, int] = NO_FRONTIERS) -> dict[str, int]:
-        """Evictable pages that locks on `match`, and on its reach, would protect; changes nothing.
+        """By pool, the evictable pages that locks on `match` and on its reach would protect; changes nothing.
 
         The pages of a pool below its frontier are not counted: the holder of the lock releases them at once.
         """
@@ -193,7 +193,7 @@ class PrefixCache:
         return sum(pages for node, pages in walk if node.live[component] and not node.locks[component])
 
     def _under_lock(self, handles: list[int]) -> list[int]:
-        """The handles, but NO_PAGE for pages of the anchor that a lock on their end does not protect."""
+        """The handles, with NO_PAGE in place of each page of the anchor that a lock on their end does not protect."""
         length = len(handles) * self._page_size
         for component, covered in zip(self.tree.components, self.tree.covered_lens(length), strict=True):
             open_pages = (length - covered) // self._page_size

@@ -80,6 +80,7 @@ class KVRecord:
     def skip(self, pool: str, indices: Sequence[int], first: int, stop: int, *, page_size: int) -> None:
         """Record holes in a pool: of the page indices [first, stop), all but `indices`, which are in order."""
         for before, index in pairwise([first - 1, *indices, stop]):
+            assert before < index, f"{pool}: page index {index} after {before} of [{first}, {stop})"
             if index > before + 1:
                 self.holes.setdefault(pool, []).append(range((before + 1) * page_size, index * page_size))
 

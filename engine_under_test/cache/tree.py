@@ -31,7 +31,7 @@ class IncomingPages(NamedTuple):
         return [not overlap(spans, start, end) for spans in self.absent]
 
     def parts(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """The parts of [start, end), each with or without pages as a whole, in every component."""
+        """Split [start, end) into parts that, in every component, have all their pages or none."""
         return pairwise(borders(chain.from_iterable(self.absent), start, end))
 
 
@@ -52,8 +52,8 @@ class Insertion:
     """The result of an insertion: the incoming pages by their new use, and the pages that they displaced.
 
     `handles` are the tree's, for the whole key.  The first `shared` pages belonged to the tree before and are skipped.
-    The tree owns the `adopted` pages now, and must free its own `displaced` ones, which they replace.  The giver must
-    free `duplicates`.  Both are by the pools in which they have no pages any more.
+    The tree owns the `adopted` pages now, and must free its own `displaced` pages, which the adopted pages replace.
+    The giver must free `duplicates`.  Both are grouped by the pools in which they no longer have pages.
     """
 
     node: Node
@@ -94,7 +94,7 @@ class RadixTree:
         return self.roots[namespace]
 
     def walk(self, tokens: Sequence[int], namespace: int) -> Iterator[tuple[Node, int]]:
-        """The nodes that hold a prefix of `tokens`, each with the length that it has in common, in whole pages."""
+        """The nodes that hold a prefix of `tokens`, each with the length of the part that it holds, in whole pages."""
         node = self.roots.get(namespace)
         position = 0
         while node is not None:
@@ -147,6 +147,7 @@ class RadixTree:
         All lengths are multiples of the page size.
         """
         assert len(key) == len(handles) * self.page_size, f"{len(key)} tokens on {len(handles)} pages"
+        assert protected_len % self.page_size == 0, f"{protected_len} shared tokens, which end inside a page"
         for pool, spans in absent.items():
             for border in chain.from_iterable((span.start, span.stop) for span in spans):
                 assert border % self.page_size == 0, f"{pool} span ends at {border}, inside a page"
@@ -264,7 +265,7 @@ class RadixTree:
     def _recover(
         self, node: Node, incoming: IncomingPages, given: Sequence[bool], gained: Sequence[bool], result: Insertion
     ) -> None:
-        """Add the `gained` components of a node from the `given` ones of the incoming pages, whole pages if possible.
+        """Add the components `gained` to a node from incoming pages, which have those `given`; whole pages if possible.
 
         Only the peers can be taken over if the node has another component that the incoming pages lack, or if it is
         locked: freeing pages that a running request has locked would be a use after free (sglang pull 29352).

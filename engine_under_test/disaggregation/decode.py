@@ -123,12 +123,12 @@ class DecodeSide(Side):
             self._time_out(incoming)
 
     def is_withheld(self, record: KVRecord, end: int) -> bool:
-        """Only the pages arrive that the next token reads, so a match of [0, end) may lack pages before them."""
+        """Would a match of [0, end) lack pages?  Only the pages that the next token reads arrive here."""
         end = align_down(end, self._memory.page_size)
         return any(record.frontier(pool.name) > pool.needed_from(end) for pool in self._memory.pools)
 
     def swap_out(self, request: Request, record: KVRecord) -> bool:
-        """A prompt cannot be recomputed on this side: its KV is copied out of the pools, and restored in its turn."""
+        """Copy the request's KV out of the pools; it is restored later, because this side cannot recompute a prompt."""
         length, memory = record.committed_len, self._memory
         swapped_out = []
         for pool, due in all_pages_due(memory, prefix_len=0, length=length).items():
@@ -194,7 +194,7 @@ class DecodeSide(Side):
                 pass
 
     def _receive_without_transfer(self, message: Message) -> None:
-        """A queued request is known, though not invited yet.  Any other accepted id is closed here."""
+        """Answer a message for a queued request that was not invited yet, or for a transfer that is closed here."""
         queued, is_accepted = self._queue.get(message.transfer_id), message.transfer_id <= self.last_transfer_id
         if queued is not None:
             queued.timer.received(self._now_ms)
@@ -248,8 +248,8 @@ class DecodeSide(Side):
     def _fits(self, need: Need, to_lock: Need) -> bool:
         """Are these pages free or evictable, beside the reserves?
 
-        The running requests, the transfers and the new request keep a reserve each, to grow into.  In an engine that is
-        idle otherwise no reserve is kept.
+        The running requests, the transfers and the new request keep a reserve each, to grow into.  If the engine is
+        otherwise idle, no reserve is kept.
         """
         scheduler = self._scheduler
         running = scheduler.decode_candidates()

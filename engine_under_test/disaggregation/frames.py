@@ -104,7 +104,7 @@ class FrameReader:
         return messages
 
     def wrote(self, count: int) -> Message | Heartbeat | None:
-        """So many bytes were written to `space`; the message, where its frame is complete.  Raises FrameDamaged."""
+        """Note that `space` got `count` bytes; returns the message if its frame is complete.  Raises FrameDamaged."""
         self._num_read += count
         while self._num_read == len(self._parts[-1]):
             if len(self._parts) == 1:

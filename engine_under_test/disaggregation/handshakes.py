@@ -35,7 +35,7 @@ class Pending:
 
 
 class Handshakes:
-    """Accepts connections on a listening socket, or connects to an address; `refused` counts those that were closed."""
+    """Accepts connections on a listening socket, or connects to an address; `refused` counts those that it closed."""
 
     def __init__(self, end: socket.socket | Address, secret: bytes, config: EngineConfig) -> None:
         if len(secret) < MIN_SECRET:
@@ -56,11 +56,11 @@ class Handshakes:
 
     @property
     def connections(self) -> Sequence[Connection]:
-        """Those in their handshake."""
+        """The connections that are in their handshake."""
         return [pending.connection for pending in self._pending]
 
     def established(self, now_ms: int, *, is_occupied: bool) -> Connection | None:
-        """A connection that has passed the handshake, unless the place `is_occupied` by another that is alive."""
+        """A connection that has passed the handshake, unless a live connection occupies the place (`is_occupied`)."""
         if self.listener is not None:
             self._accept(self.listener, now_ms)
         elif not (is_occupied or self._pending):
@@ -109,7 +109,7 @@ class Handshakes:
             self._refuse(self._pending.pop(0).connection, Refusal.HANDSHAKE)
 
     def _advance(self, pending: Pending, now_ms: int) -> bool:
-        """Has the connection passed the handshake?  One that has failed is closed and forgotten."""
+        """Has the connection passed the handshake?  A connection that has failed is closed and forgotten."""
         connection = pending.connection
         is_late = now_ms - pending.since_ms >= heartbeat_ms(self._config.link_timeout_ms)
         try:

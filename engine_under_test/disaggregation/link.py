@@ -15,7 +15,7 @@ class InProcessLink:
 
     @classmethod
     def pair(cls) -> "tuple[InProcessLink, InProcessLink]":
-        """Both ends."""
+        """Make both ends of a link."""
         one, other = deque[Message](), deque[Message]()
         return cls(one, other), cls(other, one)
 

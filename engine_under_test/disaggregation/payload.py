@@ -1,4 +1,4 @@
-"""The pages of a prompt that a transfer sends, those that the next token reads, and how they are read and written."""
+"""The pages that a transfer sends, which are those that the next token reads, and how they are read and written."""
 
 from array import array
 from collections.abc import Iterator, Sequence, Set
@@ -17,7 +17,7 @@ MOST_PAGES = 1024  # of one message, whose header has their checksums
 class Pages(NamedTuple):
     """The content of pages of one pool, from page index `first` of a prompt on; `kv` has the layout of its storage.
 
-    `checksums` has one per page, or none.
+    `checksums` has one checksum per page, or none.
     """
 
     pool: str
@@ -28,7 +28,7 @@ class Pages(NamedTuple):
 
 
 def shape_of(memory: KVMemory, pool: str, count: int) -> tuple[int, ...]:
-    """The shape of the content of so many pages."""
+    """The shape of the content of `count` pages."""
     kv, page_dim = memory.store.kv(pool), memory.store.page_dim(pool)
     return (*kv.shape[:page_dim], count, *kv.shape[page_dim + 1 :])
 
@@ -84,7 +84,7 @@ def read_pages(memory: KVMemory, pool: str, handles: Sequence[int]) -> tuple[lis
 
 
 def checksums_of(memory: KVMemory, pool: str, kv: torch.Tensor) -> tuple[int, ...]:
-    """A checksum of each page of a content."""
+    """A checksum of each page in `kv`."""
     return tuple(page_sums(kv, memory.store.page_dim(pool)).tolist())
 
 

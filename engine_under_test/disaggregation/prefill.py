@@ -112,7 +112,7 @@ class PrefillSide(Side):
                 self._retransmit(transfer_id, outgoing)
 
     def published(self, request: Request, record: KVRecord) -> None:
-        """Whole pages that are due in any case are sent once they are computed, others when the prompt is done."""
+        """Send whole pages that are due in any case once they are computed; others follow when the prompt is done."""
         outgoing = self._transfers[request.transfer_id]
         for pool in self._memory.pools:
             pages = pool.lasting_pages(outgoing.sent_len(pool.name), record.committed_len)
@@ -133,7 +133,7 @@ class PrefillSide(Side):
         return True
 
     def swap_out(self, request: Request, record: KVRecord) -> bool:
-        """A retracted prompt is computed and sent again, so its pages may be freed at once."""
+        """Prepare to compute and send a retracted prompt again, so that its pages may be freed at once."""
         outgoing = self._transfers[request.transfer_id]
         outgoing.sent.clear()
         outgoing.unacknowledged.clear()
@@ -223,14 +223,14 @@ class PrefillSide(Side):
     def _retry_ms(self, outgoing: Outgoing) -> int:
         """The retransmission interval.
 
-        Thousands of requests may wait for an invitation.  One that the decode side has acknowledged is retransmitted
-        only every half timeout.
+        Thousands of requests may wait for an invitation.  A request that the decode side has acknowledged is
+        retransmitted only every half timeout.
         """
         is_known = outgoing.record is None and outgoing.timer.first_unanswered_ms is None
         return self._config.link_timeout_ms // 2 if is_known else self._config.link_retry_ms
 
     def _retransmit(self, transfer_id: int, outgoing: Outgoing) -> None:
-        """Unacknowledged pages are retransmitted only after the send buffer has drained."""
+        """Retransmit what the peer has not acknowledged; pages only after the send buffer has drained."""
         outgoing.timer.sent(self._now_ms)
         if outgoing.record is None:
             self._link.send(TransferRequest(transfer_id, outgoing.terms))

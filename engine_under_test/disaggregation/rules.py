@@ -15,7 +15,7 @@ MAX_NAME = 40  # characters of a peer's text in a reason
 def why_pages_are_wrong(message: PageData | PageAck, due: Mapping[str, range]) -> str | None:
     """The pages must be some of those that are due in their pool for the whole prompt.
 
-    Those of a prefix are tolerated, and not written: the peer may answer an engine that this one has replaced.
+    Pages of a prefix are tolerated, and not written: the peer may answer an engine that this one has replaced.
     """
     if message.pool not in due:
         return f"pool {message.pool[:MAX_NAME]!r}; want one of {', '.join(due)}"

@@ -41,7 +41,7 @@ class PeerTimer:
         self.last_received_ms, self.first_unanswered_ms = now_ms, None
 
     def sent(self, now_ms: int) -> None:
-        """A message was sent that the peer must answer."""
+        """Record that a message was sent that the peer must answer."""
         self.last_sent_ms = now_ms
         if self.first_unanswered_ms is None:
             self.first_unanswered_ms = now_ms
@@ -92,7 +92,7 @@ class Side(OtherSide):
     def _receive_all(self, now_ms: int) -> None:
         """Handle the messages that arrived since the last step; the state of the link is read before them.
 
-        After one that breaks a rule the rest is dropped with the connection, and nothing else ends.
+        After a message that breaks a rule, the other messages are dropped with the connection, but no transfer ends.
         """
         self._now_ms, self._is_link_clear = now_ms, self._link.is_clear
         self._answered_ms = now_ms - self._link.lag_ms

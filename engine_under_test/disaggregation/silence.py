@@ -10,7 +10,7 @@ def heartbeat_ms(timeout_ms: int) -> int:
 
 @dataclass(slots=True)
 class Silence:
-    """The time without a sign of life of a peer, as far as this process watched.
+    """The time since the last message of a peer, as far as this process observed it.
 
     The time between two looks counts as at most `max_step_ms`, because this process itself may have been stopped.
     """

@@ -30,7 +30,7 @@ LOG = getLogger("swarden.link")
 
 @dataclass(slots=True)
 class Peer:
-    """A connected peer.  `told_ms` is when its last heartbeat arrived, `beat_ms` when the last one was sent to it."""
+    """A connected peer.  `told_ms` is when its last heartbeat arrived, `beat_ms` when it was last sent a heartbeat."""
 
     connection: Connection
     silence: Silence
@@ -42,7 +42,7 @@ class Peer:
 
 
 class Polls(NamedTuple):
-    """When the engine received messages last, and the time before: it has answered all that arrived before that."""
+    """The last two times at which the engine received messages; it has answered all that arrived before `before_ms`."""
 
     before_ms: int
     last_ms: int
@@ -150,7 +150,7 @@ class TcpLink:
             self._disconnect()
 
     def _sockets(self) -> poll:
-        """What the thread waits for."""
+        """The sockets that the thread waits for."""
         ready = poll()
         ready.register(self._woken, POLLIN)
         if self._handshakes.listener is not None:
@@ -190,7 +190,7 @@ class TcpLink:
             peer.silence.heard()
 
     def _disconnect(self, refusal: Refusal | None = None) -> None:
-        """Frames that are partly read or partly written are dropped."""
+        """Close the connection; frames that are partly read or partly written are dropped."""
         if self._peer is None:
             return
         self._peer.connection.close()
@@ -200,7 +200,7 @@ class TcpLink:
 
 
 def listener_on(address: Address) -> socket.socket:
-    """A listening socket; port 0 is one that the system chooses.  Raises OSError."""
+    """A listening socket; with port 0 the system chooses the port.  Raises OSError."""
     if isinstance(address, str):
         return socket.create_server(address, family=socket.AF_UNIX)
     return socket.create_server(address, family=socket.AF_INET6 if ":" in address[0] else socket.AF_INET)

@@ -77,7 +77,7 @@ class Backups:
             self._drop(node, range(len(self.num_copied)))
 
     def _chain(self, node: Node) -> list[Node]:
-        """A node behind its ancestors without a copy, topmost first; [] if the host lacks nothing of the node."""
+        """The ancestors without a copy, topmost first, and then the node; [] if the host lacks nothing of the node."""
         if not node.in_tree or not lacking(node):
             return []
         chain = [node]
@@ -87,7 +87,7 @@ class Backups:
         return chain
 
     def _prefix_is_copied(self, node: Node) -> bool:
-        """Does the parent have a copy, or does a copy of the node need none?"""
+        """Does the parent have a copy, or can the host keep a copy of the node without one of the parent?"""
         above, is_rooted = node.parent, self._cache.tree.candidates.is_rooted
         return not is_rooted or above is None or not above.in_tree or above.has_copy
 

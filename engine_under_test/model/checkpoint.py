@@ -114,7 +114,7 @@ def _files(directory: Path) -> Mapping[Path, list[str] | None]:
 
 
 def _stored_tensors(path: Path, names: list[str] | None) -> Iterator[tuple[str, Any]]:
-    """The tensors of a file, by name; each has its shape, and is read by an index."""
+    """The tensors of a file, by name; a tensor shows its shape, and is read only when it is indexed."""
     try:
         with path.open("rb") as start:
             header_len = int.from_bytes(start.read(LENGTH_BYTES), "little")

@@ -20,7 +20,7 @@ class ConfigFile:
         self._within = within
 
     def __contains__(self, key: str) -> bool:
-        """A key with the value null counts as absent."""
+        """Whether the key has a value; the value null counts as absent."""
         return self.values.get(key) is not None
 
     def has(self, key: str) -> bool:
@@ -92,7 +92,7 @@ class ConfigFile:
         return value
 
     def token_ids(self, key: str) -> tuple[int, ...]:
-        """One id, a list of ids, or none."""
+        """The token ids in the file under a key: one id, a list of ids, or none."""
         value = self.raw(key) if key in self else []
         ids = value if isinstance(value, list) else [value]
         if not all(isinstance(one, int) and not isinstance(one, bool) and 0 <= one <= MAX_NUMBER for one in ids):

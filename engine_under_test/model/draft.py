@@ -20,7 +20,7 @@ KEPT_STATES = 32  # the newest; rejected drafts beyond them cost a pass over the
 
 
 class DraftContext:
-    """What the layers keep of one sequence: its `tokens`, with their keys and values, and the states after the last.
+    """The `tokens` of one sequence, with their keys and values and the newest states, as the layers keep them.
 
     The KV is (layers, 2, capacity, kv_heads, head_dim).  It is outside the engine's pools, and is never shared.
     """
@@ -142,5 +142,5 @@ class DraftModel:
 
 
 def draft_model(directory: str | Path, *, device: str = "cpu", dtype: str = "float32") -> DraftModel:
-    """The model of a checkpoint as a proposer; raises CheckpointError or ConfigError for one that cannot be run."""
+    """The model of a checkpoint as a proposer; raises CheckpointError or ConfigError if it cannot be run."""
     return DraftModel(load_decoder(Path(directory), dtype=usable_dtype(dtype), device=usable_device(device)))

@@ -76,6 +76,6 @@ def read_json(directory: Path, name: str) -> dict[str, Any]:
 
 
 def _number_or_object(read: dict[str, Any]) -> Any:
-    """transformers writes a number that JSON does not have as an object."""
+    """Read a number that JSON lacks (an infinity or NaN), which transformers writes as an object."""
     number = read.get("__float__")
     return float(number) if number in ("Infinity", "-Infinity", "NaN") and len(read) == 1 else read

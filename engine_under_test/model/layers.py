@@ -32,7 +32,7 @@ class RmsNorm:
         self._floor = torch.tensor(math.sqrt(size * eps), dtype=weight.dtype, device=weight.device)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """In x's dtype, computed in the weight's."""
+        """The normalized x, in x's dtype; it is computed in the weight's dtype."""
         dtype, x = x.dtype, x.to(self._weight.dtype)
         length = torch.linalg.vector_norm(x, dim=-1, keepdim=True).hypot_(self._floor)
         return torch.div(x, length).mul_(self._weight).to(dtype)
@@ -47,7 +47,7 @@ class LayerNorm:
         self._eps = eps
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """In x's dtype, computed in the weight's."""
+        """The normalized x, in x's dtype; it is computed in the weight's dtype."""
         dtype, x = x.dtype, x.to(self._weight.dtype)
         return functional.layer_norm(x, self._weight.shape, self._weight, None, self._eps).to(dtype)
 
@@ -82,7 +82,10 @@ def _linear(rope: RopeSpec, frequencies: torch.Tensor) -> torch.Tensor:
 
 
 def _yarn(rope: RopeSpec, frequencies: torch.Tensor) -> torch.Tensor:
-    """Pairs with `beta_fast` turns in the original length are kept; those below `beta_slow` are stretched."""
+    """Yarn: stretch the slow pairs only.
+
+    Pairs with at least `beta_fast` turns in the original length are kept; pairs with at most `beta_slow` are stretched.
+    """
     num_pairs = len(frequencies)
 
     def pair_that_turns(times: float) -> float:
@@ -115,7 +118,7 @@ SCALINGS: dict[str, Callable[[RopeSpec, torch.Tensor], torch.Tensor]] = {
 def rotation_table(rope: RopeSpec, head_dim: int, context_len: int, dtype: torch.dtype) -> torch.Tensor:
     """The rotation of each pair at each position, as complex numbers: (context_len, head_dim / 2).
 
-    It is 1 for the pairs that are not rotated, the last ones.
+    The last pairs, which are not rotated, have the rotation 1.
     """
     dtype = working_dtype(dtype)
     angles = torch.outer(torch.arange(context_len, dtype=dtype), inverse_frequencies(rope, head_dim, dtype))

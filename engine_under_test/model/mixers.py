@@ -28,7 +28,7 @@ Tensors = Mapping[str, torch.Tensor]
 
 
 class LayerCache(Protocol):
-    """What the layers keep of the tokens that were computed before."""
+    """The keys, the values and the states of tokens that were computed before, for the layers to read."""
 
     def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scoring: Scoring) -> torch.Tensor:
         """Store the keys and values of new tokens, and compute their attention over all stored ones.
@@ -51,7 +51,7 @@ class Mixer(Protocol):
     def __call__(
         self, x: torch.Tensor, rotations: torch.Tensor | None, cache: LayerCache, rows: torch.Tensor | None
     ) -> torch.Tensor:
-        """x is (n, hidden_size), and so is the result, or (m, hidden_size) of `rows`."""
+        """x and the result are (n, hidden_size); with `rows` the result is (m, hidden_size)."""
         ...
 
 
@@ -72,7 +72,7 @@ class LayerTensors:
         return None if name is None else make_norm(self[f"{name}.weight"], self.spec)
 
     def linear(self, *names: str, has_bias: bool) -> Linear:
-        """The projections of these names, one after the other."""
+        """One Linear of the projections with these names, stacked in order."""
         return Linear(self._stacked(names, "weight"), self._stacked(names, "bias") if has_bias else None)
 
     def _stacked(self, names: Sequence[str], kind: str) -> torch.Tensor:

@@ -41,7 +41,7 @@ class QueryGroup:
 class PoolPass:
     """One pool in one pass: its storage (layers, 2, pages + 1, page_size, kv_heads, head_dim), and the slots to write.
 
-    `slots` (tokens,) int64 are those of all tokens of the pass, in order.
+    `slots` (tokens,) int64 has the slot of each token of the pass, in order.
     """
 
     kv: torch.Tensor
@@ -97,14 +97,18 @@ class PagedCache:
 
 
 def kind_of(window: int | None, *, num_slots: int) -> LayerKind:
-    """The kind of the layers of a pool with this window, and this number of states a page."""
+    """The kind of the layers of a pool with this window, and with `num_slots` states a page."""
     if num_slots:
         return LayerKind.RECURRENT
     return LayerKind.FULL if window is None else LayerKind.SLIDING
 
 
 def _pool_pass(batch: ForwardBatch, pool: PoolPages) -> PoolPass:
-    """Decodes with the same number of queries and about as many pages are one group; any other entry is its own."""
+    """The slots and the groups of one pool in a pass.
+
+    Decodes with the same number of queries and about as many pages are one group; any other entry is a group of its
+    own.
+    """
     page_size, device = batch.page_size, pool.kv.device
     pages = pool.pages.tolist()
     slots, rows = array("q"), 0
@@ -141,7 +145,7 @@ def _by_num_pages(indices: Sequence[int], spans: Sequence[PageSpan]) -> list[lis
 def _group(
     batch: ForwardBatch, pool: PoolPages, pages: Sequence[int], indices: Sequence[int], rows_of: slice | list[int]
 ) -> QueryGroup:
-    """Shorter entries are filled up with the padding page, which no query sees."""
+    """One group of entries; the shorter ones are filled up with the padding page, which no query sees."""
     device, page_size = pool.kv.device, batch.page_size
     entries, spans = [batch.entries[index] for index in indices], [pool.spans[index] for index in indices]
     most = max(span.num_pages for span in spans)

@@ -30,7 +30,7 @@ class Core(Protocol):
     def __call__(
         self, x: torch.Tensor, beside: torch.Tensor, state: torch.Tensor | None, asked: Sequence[int]
     ) -> Recurred:
-        """As `Recurrence`; x is convolved, and `beside` are the inputs that are not, (batch, tokens, rest)."""
+        """As `Recurrence`; x is the convolved inputs, `beside` the other inputs, (batch, tokens, rest)."""
         ...
 
 
@@ -161,7 +161,7 @@ class Mamba2:
 
 
 class Mamba2Inputs(NamedTuple):
-    """What the tokens add to the state, and read of it.
+    """The values that the tokens add to the state, and those by which they read it.
 
     In shapes t and s are tokens, g groups, r heads of a group, p channels of a head, n values of a channel.  `heads`
     and `added` (which is `heads` times dt) are (batch, t, g, r, p), `log_decay` is (batch, t, g, r), b and c are

@@ -22,7 +22,7 @@ UNSCALED: Mapping[str, Any] = {"rope_type": "default"}
 def rope_of(config: ConfigFile, layer_type: str, *, by_type: bool, rotated_share: float) -> RopeSpec:
     """The rotary embedding of layers of `layer_type`; raises CheckpointError.
 
-    `by_type`: sliding and full layers have different ones.  `rotated_share` is that of the family.
+    `by_type`: sliding and full layers have different rotary embeddings.  `rotated_share` is the share of the family.
     """
     parameters = _parameters_of(config, layer_type) if by_type else _parameters_of_all(config)
     parameters.refuse_others(READ, {"partial_rotary_factor": rotated_share}, reader="a rotary embedding")
@@ -43,13 +43,16 @@ def rope_of(config: ConfigFile, layer_type: str, *, by_type: bool, rotated_share
 
 
 def _parameters_of_all(config: ConfigFile) -> ConfigFile:
-    """The old key takes precedence over the new one."""
+    """The parameters of all layers; the old key takes precedence over the new one."""
     scaling = config.inner("rope_scaling")
     return scaling if scaling.values else config.inner("rope_parameters")
 
 
 def _parameters_of(config: ConfigFile, layer_type: str) -> ConfigFile:
-    """The old key applies to the full layers only, and overrides the new one key by key."""
+    """The parameters of the layers of one type.
+
+    The old key applies to the full layers only, and overrides the new one key by key.
+    """
     by_type = config.inner("rope_parameters")
     by_type.refuse_others((SLIDING, FULL), {"truncate": True}, reader="layers of two types")
     parameters = by_type.with_defaults({SLIDING: UNSCALED, FULL: UNSCALED}).inner(layer_type)
@@ -58,7 +61,7 @@ def _parameters_of(config: ConfigFile, layer_type: str) -> ConfigFile:
 
 
 def _rope_type(parameters: ConfigFile) -> str:
-    """Older files have the key `type`."""
+    """The kind of rotary embedding; older files have the key `type`."""
     named = [key for key in ("rope_type", "type") if key in parameters]
     types = [parameters.choice(key, SCALINGS) for key in named]
     if len(set(types)) > 1:
@@ -67,7 +70,10 @@ def _rope_type(parameters: ConfigFile) -> str:
 
 
 def _original_len(config: ConfigFile, parameters: ConfigFile, *, by_type: bool) -> int:
-    """The key beside rope_parameters takes precedence over the key within, except with one object a layer type."""
+    """The context length in tokens that the model was first trained on.
+
+    The key beside rope_parameters takes precedence over the key within, except with one object a layer type.
+    """
     places = (parameters,) if by_type else (config, parameters)
     for place in places:
         if "original_max_position_embeddings" in place:
@@ -93,7 +99,10 @@ def _yarn(rope: RopeSpec, parameters: ConfigFile) -> RopeSpec:
 
 
 def _attention_factor(parameters: ConfigFile, factor: float) -> float:
-    """Source: arXiv 2309.00071, section 3.4; the ratio of two scales: DeepSeek-V2, arXiv 2405.04434."""
+    """The factor by which the rotated vectors are scaled.
+
+    Source: arXiv 2309.00071, section 3.4; the ratio of two scales: DeepSeek-V2, arXiv 2405.04434.
+    """
     if "attention_factor" in parameters:
         return parameters.number("attention_factor")
     if "mscale" in parameters and "mscale_all_dim" in parameters:

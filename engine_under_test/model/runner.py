@@ -160,9 +160,10 @@ def usable_device(name: str) -> torch.device:
 def fitted(config: EngineConfig, spec: ModelSpec, *, source: str) -> EngineConfig:
     """The configuration with the model's window, at most its context length, and exactly the pools of its layers.
 
-    Without a number of windowed pages it gets the most that all running requests need, plus one chunk of a prompt;
-    without one of pages of states, the most that all running requests need, and the checkpoints of one context.
-    Raises ConfigError, naming `source` and the key, for a value that does not fit the model.
+    If the number of windowed pages is not set, it becomes the most that all running requests need, plus one chunk of a
+    prompt.  If the number of pages of states is not set, it becomes the most that all running requests need, plus the
+    checkpoints of one context. Raises ConfigError, naming `source` and the key, for a value that does not fit the
+    model.
     """
     kinds = {layer.kind for layer in spec.layers}
     config = replace(config, max_context_len=min(config.max_context_len, spec.max_context_len))

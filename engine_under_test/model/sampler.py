@@ -1,4 +1,4 @@
-"""Samples the next token from logits: the likeliest, or a random one of the likely ones.
+"""Samples the next token from logits: the likeliest token, or a random one of the likely tokens.
 
 The random number depends only on the seed of the request and the position, so the same logits give the same token in
 another batch and after a retraction.

@@ -68,7 +68,7 @@ class RopeSpec(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LayerSpec:
-    """One layer: its kind, and its rotary embedding (None: none)."""
+    """One layer: its kind, and its rotary embedding (None: it has none)."""
 
     index: int
     kind: LayerKind
@@ -79,7 +79,7 @@ class RgLruSpec(NamedTuple):
     """A real-gated linear recurrent unit behind a causal convolution, as in Griffin (arXiv 2402.19427, section 2.4).
 
     The unit has `width` channels; its gates are matrices of `num_blocks` blocks on the diagonal.  The convolution has
-    `conv_len` taps.  `activation` is that of the other branch.
+    `conv_len` taps.  `activation` is the activation of the other branch.
     """
 
     width: int

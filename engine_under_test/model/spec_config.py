@@ -147,7 +147,7 @@ def _listed_kinds(config: ConfigFile, family: Family, num_layers: int) -> list[L
 
 
 def _slides(config: ConfigFile, family: Family, index: int) -> bool:
-    """Is this layer sliding?  For a file that does not list the layer types."""
+    """Is this layer sliding, in a file that does not list the layer types?"""
     full_every = config.count("sliding_window_pattern") if config.has("sliding_window_pattern") else family.full_every
     if full_every:
         return (index + 1) % full_every != 0

@@ -11,7 +11,7 @@ from swarden.engine_under_test.ports import ForwardBatch, PoolPages
 
 
 class Alike(NamedTuple):
-    """What the entries of one call have in common; `asked` are indices of tokens of an entry."""
+    """The key of entries that are computed in one call; `asked` are indices of tokens of an entry."""
 
     num_tokens: int
     is_start: bool
@@ -56,7 +56,10 @@ class StatePass:
 
 
 def state_pass(batch: ForwardBatch, pool: PoolPages) -> StatePass:
-    """Entries with as many tokens and the same asked places are one group; entries that start at 0 are others."""
+    """The groups of entries of a pass.
+
+    Entries with as many tokens and the same asked places are one group; entries that start at 0 form other groups.
+    """
     members: dict[Alike, list[int]] = {}
     first_rows, rows = [], 0
     for index, (entry, states) in enumerate(zip(batch.entries, pool.states, strict=True)):

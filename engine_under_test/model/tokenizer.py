@@ -66,7 +66,7 @@ class Tokenizer:
             self._process.stdin.flush()
 
     def _answer(self, failure: str) -> Any:
-        """The next answer; `failure` is what an error means."""
+        """The next answer; raises CheckpointError with the text `failure` if it is an error."""
         assert self._process.stdout is not None, "it is a pipe"
         line = self._process.stdout.readline()
         told = json.loads(line) if line.endswith("\n") else {"error": f"it crashed ({self._death()})"}

@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def limit(kind: int, most: int) -> None:
-    """Limit a resource of this process, within the limit that the process has got."""
+    """Limit a resource of this process, at most to the limit that the process already has."""
     hard = resource.getrlimit(kind)[1]
     resource.setrlimit(kind, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
 

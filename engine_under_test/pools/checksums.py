@@ -32,6 +32,6 @@ def _sums(kv: torch.Tensor, dim: int) -> torch.Tensor:
 
 @cache
 def _factors(count: int, device: torch.device) -> torch.Tensor:
-    """Odd factors, unlike each other, so that equal words in exchanged places differ."""
+    """Different odd factors, so that two words that exchange their places change the sum."""
     mixed = torch.arange(1, count + 1, dtype=torch.int64, device=device) * MIX[0]
     return ((mixed ^ (mixed >> 27)) * MIX[1]) | 1

@@ -97,7 +97,7 @@ class PairedLedgers:
     ) -> None:
         """Free the handles' pages in every pool but those in `lacks`, in which they have none.
 
-        Raises AccountingError for a page that is missing, and for one that is not.
+        Raises AccountingError if a page is missing in another pool, or present in a pool of `lacks`.
         """
         if self.anchor.name not in lacks:
             self._check_handles(handles, cause)
@@ -127,7 +127,7 @@ class PairedLedgers:
     def take_over(
         self, pool: str, kept: Sequence[int], incoming: Sequence[int], *, from_owner: Owner, to_owner: Owner
     ) -> None:
-        """Move the peers of `incoming` in one pool to `kept`, which had none and keeps its owner."""
+        """Move the peers of `incoming` in one pool to the handles `kept`, which had no peers and keep their owner."""
         for follower in self.followers:
             if follower.name == pool:
                 self._check_no_peers(follower, kept, f"takes over a {pool} page")

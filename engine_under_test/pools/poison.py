@@ -1,4 +1,4 @@
-"""Poison for freed pages, so that a read of one shows in the output."""
+"""Poison for freed pages, so that a read of a freed page shows in the output."""
 
 from swarden.engine_under_test.pools.kv_store import KVStore
 from swarden.invariants.events import Event, Freed

@@ -157,7 +157,7 @@ class Admission:
     def plan_chunk(self, request: Request, record: KVRecord, budget: Budget, *, alone: bool) -> Entry | None:
         """The next chunk of a request whose prefill has begun; None parks the request.
 
-        The chunk leaves a reserve in each pool that asks for one, unless the request is alone and needs those pages.
+        The chunk leaves a reserve in each pool that has one, unless the request is alone and needs those pages.
         """
         capacity = self._chunk_capacity(record, budget, with_reserve=True)
         if capacity <= 0 and alone:
@@ -269,7 +269,7 @@ class Admission:
         return Entry(request, record, extent.start, extent.end, completes_input=extent.end == extent.input_len)
 
     def _up_to_branch(self, request: Request, start: int, *, most: int) -> int:
-        """At most `most` tokens from `start` on, and none beyond where the request leaves the prefixes in the tree.
+        """The number of tokens to compute from `start` on: at most `most`, and none after the prefix found in the tree.
 
         Otherwise no state would be cached there, and the next request that branches off there would find none.
         """
@@ -279,7 +279,7 @@ class Admission:
         return min(most, branch - start) if branch > start else most
 
     def _extent(self, request: Request, start: int, *, most: int) -> Extent:
-        """At most `most` tokens from `start` on."""
+        """The extent of at most `most` tokens from `start` on."""
         input_len = len(request.tokens)
         end = fitting_end(start, input_len, most=most, page_size=self._config.page_size)
         new_len = min(request.tokens_left, self._config.max_estimated_new_tokens)

@@ -77,7 +77,7 @@ class Custody:
         record.allocated_len = length
 
     def evict(self, need: Need) -> Need:
-        """Evict until `need` pages are free in each pool, as far as possible; the pages still missing, by pool."""
+        """Evict until `need` pages are free in each pool, if possible; returns the pages still missing, by pool."""
         ledgers = self._memory.ledgers.ledgers
         short = shortage(ledgers, need)
         if not short:

@@ -48,7 +48,7 @@ class LoadingQueue:
         del self._jobs[request]
 
     def wake(self) -> list[Request]:
-        """Complete the finished copies; the requests whose copy job has ended now."""
+        """Complete the finished copies; returns the requests whose copy job has ended now."""
         if self._host is not None:
             self._host.poll()
         under_way = [job.id for job in self.under_way]

@@ -46,7 +46,7 @@ class OtherSide:
         return False
 
     def published(self, request: Request, record: KVRecord) -> None:
-        """The computed part of a prompt has grown."""
+        """Note that the computed part of a prompt has grown."""
 
     def hold_finished(self, request: Request, record: KVRecord) -> bool:
         """Take the record of a finished request for the other side; False where the record is to be released."""
@@ -61,4 +61,4 @@ class OtherSide:
         return False
 
     def ended(self, request: Request, ending: Ending) -> None:
-        """A request has ended, in the scheduler or on this side."""
+        """Note that a request has ended, in the scheduler or on this side."""

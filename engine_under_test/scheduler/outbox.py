@@ -14,7 +14,7 @@ class Outbox:
         self._ended: list[Request] = []
 
     def __bool__(self) -> bool:
-        """Is the end of a request still to be sent?"""
+        """Is there an end of a request that was not sent yet?"""
         return bool(self._ended)
 
     def note_tokens(self, request: Request) -> None:

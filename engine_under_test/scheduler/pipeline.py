@@ -31,7 +31,7 @@ class CompletedPass:
 
 
 class Pipeline:
-    """The passes in flight: one, or two where a pass is launched before the result of the pass before is known.
+    """The passes in flight: one, or two if a pass is launched before the result of the previous pass is known.
 
     `speculation` verifies the drafts against the tokens that the passes sampled.
     """

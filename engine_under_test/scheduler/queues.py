@@ -16,7 +16,7 @@ class WaitingQueue:
         return len(self._requests)
 
     def __iter__(self) -> Iterator[Request]:
-        """First come, first served."""
+        """The requests in the order in which they arrived."""
         if not self._in_order:
             self._requests = dict(sorted(self._requests.items()))
             self._in_order = True

@@ -31,7 +31,7 @@ from swarden.invariants.events import FinishReason, FreeCause
 
 
 class Scheduler:
-    """Holds every unfinished request, but those of the other side, in `waiting`, `loading`, `chunked` or `running`.
+    """Holds every unfinished request, except those of the other side, in `waiting`, `loading`, `chunked` or `running`.
 
     Requests in `loading` wait for KV from the host, or then for a first chunk.  `chunked` is the request whose input is
     only partly launched.  A shortage of memory defers, retracts or ends requests; it never raises out of `step`.
@@ -69,7 +69,7 @@ class Scheduler:
         return bool(len(self.waiting) or self.active or self._outbox or self.pipeline or self.loading.under_way)
 
     def step(self, now_ms: int) -> list[Output]:
-        """Run one engine step; the outputs for clients since the last step."""
+        """Run one engine step; returns the outputs for clients since the last step."""
         self._finish_loads()
         self.custody.other_side.step(now_ms)
         self._expire(now_ms)
@@ -175,7 +175,7 @@ class Scheduler:
         return self._take_reserved_pages(planned)
 
     def _has_begun(self, request: Request) -> bool:
-        """Does the request hold KV, with a part of its input not launched yet?"""
+        """Does the request hold KV while a part of its input is not launched yet?"""
         return request is self.chunked or request in self.loading
 
     @property
@@ -287,7 +287,7 @@ class Scheduler:
         return not short
 
     def _evict_for_decode(self) -> Need:
-        """Evict until the next decode step has its pages; the pages still missing, by pool."""
+        """Evict until the next decode step has its pages; returns the pages still missing, by pool."""
         return self.custody.evict(self.admission.decode_need(self.decode_candidates()))
 
     def _retract(self, request: Request, event: events.Event, *, cause: str) -> None:

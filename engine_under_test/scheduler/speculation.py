@@ -55,7 +55,7 @@ class Speculation:
         return Computed(computed.tokens[: accepted + 1], logits)
 
     def _known(self, drafts: Sequence[int]) -> Iterator[int]:
-        """The drafts up to the first outside the vocabulary of the model: a proposer may have a larger one."""
+        """The drafts up to the first one outside the model's vocabulary: a proposer may have a larger vocabulary."""
         size = self._vocab_size
         return takewhile(lambda token: token >= 0 and (size is None or token < size), drafts)
 

@@ -37,7 +37,7 @@ class Sessions:
         return [session.record for session in self.by_id.values() if session.record is not None]
 
     def open(self, namespace: int, now_ms: int) -> int:
-        """A new session; its id."""
+        """Open a session; returns its id."""
         self._num_sessions += 1
         self.by_id[self._num_sessions] = Session(self._num_sessions, namespace, now_ms)
         self._notice(SessionOpened(self._num_sessions, namespace, now_ms))

@@ -1,4 +1,4 @@
-"""A machine that a user would write with Hypothesis for the demo's engine, with own asserts of conservation."""
+"""The machine that a user would write with Hypothesis for the demo's engine, with its own conservation asserts."""
 
 from collections import Counter
 

@@ -53,7 +53,7 @@ class StepCount:
         return nothing
 
     def empty_machine(self) -> type[RuleBasedStateMachine]:
-        """Measures the cost of the generation alone."""
+        """A machine with empty rules only; it measures the cost of the generation."""
         rules = {f"rule_{number}": self.empty_rule() for number in range(EMPTY_RULES)}
         return type("EmptyMachine", (RuleBasedStateMachine,), rules)
 
@@ -136,7 +136,7 @@ def pinned_workload() -> Workload:
 
 
 def _submission(number: int) -> Op:
-    """Prompts that share a prefix, branch at a few depths and repeat later."""
+    """A request; prompts share a prefix, branch at a few depths and repeat later."""
     path = (0, number % 2, number % 3, number % 5, number % 7)
     return Submit(
         recipe=Recipe(path=path, stretch=4, cut=number % 3), max_new_tokens=OUTPUT_LENS[number % len(OUTPUT_LENS)]

@@ -95,7 +95,7 @@ def prompts(vocab_size: int) -> list[list[int]]:
 
 
 def measure(checkpoint: str, directory: Path, *, rounds: int = ROUNDS) -> LinkCost:
-    """Both pairs serve the same requests in turns; the result is the median of the rounds."""
+    """Serve the same requests with both pairs in turns; the result is the median of the rounds."""
     load, window = prompts(SHAPES[checkpoint]["vocab_size"]), read_spec(directory).sliding_window
     pages = num_pages(PROMPT_LEN + NEW_TOKENS, PAGE_SIZE) * REQUESTS
     config = EngineConfig(
@@ -164,7 +164,7 @@ def _tcp_ends(config: EngineConfig) -> tuple[TcpLink, TcpLink]:
 
 
 def _min_bytes(pair: Pair, lengths: Sequence[int]) -> int:
-    """The bytes of all pages, or in a windowed pool of those that the token after the prompt reads.
+    """The bytes of all pages of the prompts; in a windowed pool, of the pages that the token after the prompt reads.
 
     The pages are counted position by position, independently of the sender's code.
     """

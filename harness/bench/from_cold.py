@@ -1,4 +1,4 @@
-"""The CPU seconds from a cold start to a shrunk finding, over those of a machine that a user writes with Hypothesis.
+"""The CPU seconds from a cold start to a shrunk finding, relative to a machine that a user writes with Hypothesis.
 
 Both drive the demo's engine with one bug planted; each search is a process of its own, whose imports count:
 
@@ -49,7 +49,7 @@ class SearchPair(NamedTuple):
 
 
 def measure(mutants: Sequence[str] = BUGS, seeds: Sequence[int] = SEEDS) -> list[SearchPair]:
-    """Search for each bug from each seed with both, in turn."""
+    """Search for each bug from each seed, with swarden and with the machine by hand in turn."""
     return list(_pairs(mutants, seeds))
 
 

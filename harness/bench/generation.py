@@ -122,7 +122,7 @@ def race(checkpoint: str, directory: Path, *, is_shared: bool, rounds: int = ROU
 
 
 def race_all(*, rounds: int = ROUNDS) -> list[Race]:
-    """Every checkpoint, without shared prefixes and with them."""
+    """Races on every checkpoint, without shared prefixes and with them."""
 
     def both(checkpoint: str, directory: Path) -> list[Race]:
         return [race(checkpoint, directory, is_shared=is_shared, rounds=rounds) for is_shared in (False, True)]
@@ -131,7 +131,7 @@ def race_all(*, rounds: int = ROUNDS) -> list[Race]:
 
 
 def on_each_checkpoint(measure: Callable[[str, Path], FigureT]) -> list[FigureT]:
-    """The measurement of each shape, one checkpoint at a time; `measure` gets its name and its folder."""
+    """The measurements of all shapes, one checkpoint at a time; `measure` gets the checkpoint's name and folder."""
     measured = []
     for checkpoint in SHAPES:
         with made(checkpoint) as directory:

@@ -21,7 +21,7 @@ CHECKERS: Mapping[str, Callable[..., StrictChecker] | None] = {"off": None, "aud
 class Growth:
     """Microseconds of CPU per step in small and large pools, and their ratio: medians over alternating pairs.
 
-    `level` is that of the strict check, or "off".
+    `level` is the level of the strict check, or "off".
     """
 
     level: str

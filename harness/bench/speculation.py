@@ -70,7 +70,7 @@ def prompts(vocab_size: int, *, requests: int = REQUESTS, seed: int = 0) -> list
 
 
 def measure(checkpoint: str, directory: Path, *, rounds: int = ROUNDS, new_tokens: int = NEW_TOKENS) -> Saving:
-    """Both serve the same requests greedily, in turns; the result is the median of the rounds."""
+    """Serve the same requests greedily with and without drafts, in turns; the result is the median of the rounds."""
     load = prompts(SHAPES[checkpoint]["vocab_size"])
     most = max(map(len, load)) + new_tokens + DRAFT_TOKENS
     plain = EngineConfig(

@@ -52,7 +52,7 @@ class StepParts:
 
     @property
     def added(self) -> float:
-        """What the harness adds to a step, relative to the engine's own step with its model."""
+        """The share that the harness adds to a step, relative to the engine's own step with its model."""
         own = self.us[ENGINE] + self.us[MODEL]
         return (sum(self.us.values()) - own) / own
 
@@ -85,7 +85,7 @@ class Sampler:
         self.counts[self._part(frame)] += 1
 
     def _part(self, frame: FrameType | None) -> str:
-        """The part by the call of the driver that runs; within a call of the engine, by the innermost code."""
+        """The part of a sample, by the driver's call that runs; within a call of the engine, by the innermost code."""
         inner, called = "", ""
         while frame is not None and frame.f_globals is not vars(driving):
             inner = inner or (ENGINE if self._code.has(frame) else self._part_of_ours(frame))
@@ -105,7 +105,7 @@ class Sampler:
 
 
 def measure(engines: Sequence[str], *, seconds: float = CPU_SECONDS) -> list[StepParts]:
-    """Each engine in turn, with pages of each size."""
+    """Measure each engine in turn, with pages of each size."""
     return [_measured(engine, page_size, seconds) for page_size in PAGE_SIZES for engine in engines]
 
 
@@ -127,7 +127,7 @@ def _measured(engine: str, page_size: int, seconds: float) -> StepParts:
 
 
 def _run(header: Header) -> int:
-    """The number of steps of one run."""
+    """Run the ops once; returns the number of steps."""
     driver = driver_of(header)
     for op in _ops():
         driver.apply(op)

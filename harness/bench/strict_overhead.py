@@ -15,7 +15,7 @@ from swarden.invariants.events import Event
 
 
 def content_at(share: float) -> Callable[..., StrictChecker]:
-    """The level content with a share of the slots."""
+    """The level content, which checks this share of the slots."""
     return lambda *, reports: StrictChecker(lambda live: live.content(live, share), reports=reports)
 
 

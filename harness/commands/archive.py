@@ -164,13 +164,13 @@ def _today() -> str:
 
 
 def _name_of_import(place: Archive) -> str:
-    """A name that sorts behind the nights of this day so far, and before the next one."""
+    """A name that sorts after the nights of this day so far, and before the next night."""
     today = _today()
     return max((one.name for one in place.nights_folder.glob(f"{today}-*")), default=f"{today}-00") + "-import"
 
 
 def _the_one(place: Archive, prefix: str) -> Archived:
-    """The finding with this fingerprint or folder, or whose fingerprint or folder begins so."""
+    """The finding whose fingerprint or folder is `prefix`, or begins with it."""
     findings = place.findings([])
     exact = [one for one in findings if prefix in (one.fingerprint, one.name)]
     found = exact or [one for one in findings if one.fingerprint.startswith(prefix) or one.name.startswith(prefix)]

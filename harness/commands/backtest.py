@@ -121,7 +121,7 @@ def _line(pair: Pair) -> str:
 
 
 def _pairs(test: Backtest, releases: Releases, versions: Sequence[str], *, install: bool) -> Iterator[Pair]:
-    """The pairs; a release is installed after the findings of the one before it are frozen."""
+    """The pairs; the newer release of a pair is installed after the findings of the older one are frozen."""
     here = _Installed(test.engine, releases, can_install=install)
     old = versions[0]
     try:
@@ -155,14 +155,14 @@ class _Installed:
             self.versions.append(version)
 
     def keep(self, *kept: str) -> None:
-        """Remove the others of those that were missing before."""
+        """Remove the installed releases except for `kept`."""
         for version in [one for one in self.versions if one not in kept]:
             self.releases.remove(version)
             self.versions.remove(version)
 
 
 def _digest(name: str) -> str:
-    """The hash of the modules that the adapter drives; of a target without a table of them, the version."""
+    """The hash of the modules that the adapter drives; the version, for a target without a table of these."""
     target = target_of(name)
     return target.definitions().digest if isinstance(target, ReleasedTarget) else target.version()
 

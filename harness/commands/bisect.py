@@ -20,7 +20,7 @@ FAILED, ERROR = "FAILED", "ERROR"
 
 
 class Boundaries(NamedTuple):
-    """`first_failing` is the oldest of the failing versions around the known one, `first_fixed` the version after them.
+    """`first_failing`: the oldest version of the failing range around the known one; `first_fixed`: the one after it.
 
     None means that no older version passes, or that no version fixes it.
     """
@@ -30,7 +30,7 @@ class Boundaries(NamedTuple):
 
 
 class VersionRange(NamedTuple):
-    """The oldest and the newest version to search; None is that of the installed ones."""
+    """The oldest and the newest version to search; None: the oldest or the newest installed one."""
 
     oldest: str | None
     newest: str | None
@@ -120,7 +120,7 @@ def _releases_of(name: str) -> Releases:
 
 
 def _range(name: str, known: str, limits: VersionRange, *, install: bool) -> list[str]:
-    """The versions to search, oldest first; without `install` the installed ones, and says which are missing."""
+    """The versions to search, oldest first; without `install` only installed ones, and prints which are missing."""
     releases = _releases_of(name)
     installed = releases.installed()
     there = sorted({*installed, *_on_index(releases, needed=install)}, key=parsed)
@@ -151,7 +151,7 @@ def _why_not(name: str, version: str, installed: Sequence[str], there: Sequence[
 
 
 def _on_index(releases: Releases, *, needed: bool) -> list[str]:
-    """The releases of the package index; without need, none if it cannot be read."""
+    """The releases of the package index; [] if it cannot be read and is not `needed`."""
     try:
         return releases.on_index()
     except UsageError as error:

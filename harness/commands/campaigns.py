@@ -25,7 +25,7 @@ END = object()
 
 
 class CampaignLimits(NamedTuple):
-    """The seconds without an engine step until a worker is killed, and those to shrink all findings of a campaign."""
+    """The seconds without an engine step until a worker is killed, and the seconds to shrink all findings."""
 
     step_seconds: float
     shrink_seconds: float
@@ -88,7 +88,7 @@ def plans_for(engines: Sequence[str], shared: Plan) -> list[Plan]:
 
 
 def model_of_mutant(engine: str, mutant: str | None) -> str:
-    """The model that this bug needs; "" for the stand-in."""
+    """The model that a mutant needs; "" for the stand-in."""
     return mutant_of(target_of(engine), mutant).model if mutant is not None else ""
 
 
@@ -96,7 +96,8 @@ def model_of_mutant(engine: str, mutant: str | None) -> str:
 def ended_campaigns(plans: Sequence[Plan], limits: CampaignLimits, lines: EventLines) -> Iterator[list[Campaign]]:
     """Run all campaigns at the same time; each ends when its findings are reported.
 
-    The first SIGINT or SIGTERM interrupts those that have not ended, and nothing in the body, which prints the verdict.
+    The first SIGINT or SIGTERM interrupts the campaigns that have not ended, but not the body, which prints the
+    verdict.
     """
     prepare_process()
     bar = progress()

@@ -49,7 +49,7 @@ def check(
 
 
 def _lines_of(more: list[FurtherData]) -> list[str]:
-    """The further data in their order."""
+    """A line for each of the further data, in their order."""
     if not more:
         return []
     lines = ["further data, in the order of what their laws have found in the other engines that are here:"]

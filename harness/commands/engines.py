@@ -80,7 +80,7 @@ def install(
 
 
 def install_release(name: str, releases: Releases, version: str) -> bool:
-    """Install a release if it is missing; says on standard error what is downloaded. Returns whether it was missing."""
+    """Install a release if it is missing, and print what is downloaded; returns whether it was missing."""
     download = releases.download_for(version) if version not in releases.linked() else ""
     if download:
         ERR.print(f"{name}: downloads {download} into {releases.root}", markup=False)

@@ -30,7 +30,7 @@ from swarden.harness.search.shrink import ShrinkBudget
 
 @dataclass
 class Explored:
-    """The levels that were searched, of `depth` wanted ones, and their findings, shrunk and written."""
+    """The levels that were searched, of `depth` requested levels, and their findings, shrunk and written."""
 
     depth: int
     levels: list[ExploredLength] = field(default_factory=list)
@@ -45,12 +45,12 @@ class Explored:
 
     @property
     def reached(self) -> int:
-        """The number of ops up to which every sequence was tried."""
+        """The length up to which every sequence of ops was tried."""
         return max((level.length for level in self.levels if level.share == 1), default=0)
 
     @property
     def verdict(self) -> str:
-        """As of a campaign; a search that ended before its depth is not judged, unless no state was left."""
+        """The verdict, as of a campaign; a search that ended early is not judged, unless no state was left."""
         if self.findings:
             return VERDICTS[self.exit_code]
         is_done = self.reached == self.depth or (bool(self.levels) and self.levels[-1].is_last)
@@ -92,10 +92,10 @@ class Explored:
 
 
 def explore(plan: Plan, depth: int, ignored: Mapping[str, object], *, shrink_seconds: float, as_json: bool) -> ExitCode:
-    """Search for what a plan of random traffic names, up to `depth` ops, and print it.
+    """Search all sequences of up to `depth` ops, with the engine and machine of a plan, and print the outcome.
 
-    `ignored` are further options, which must not be given.  Raises UsageError if the engine has no tiny configuration,
-    too.
+    `ignored` are options without an effect here, which must not be given.  Raises UsageError if one is given, or if the
+    engine has no tiny configuration.
     """
     for option, value in {
         "--model": plan.model,
@@ -121,7 +121,7 @@ def explore(plan: Plan, depth: int, ignored: Mapping[str, object], *, shrink_sec
 def _explored(plan: Plan, depth: int, shrink_seconds: float) -> Iterator[Explored]:
     """Search, print each level, and shrink and write the findings.
 
-    The first SIGINT or SIGTERM ends the search and the shrinking, and nothing in the body, which prints the verdict.
+    The first SIGINT or SIGTERM ends the search and the shrinking, but not the body, which prints the verdict.
     """
     target, machine = target_of(plan.engine), plan.machine or ENGINE
     if target.machines[machine].roles:

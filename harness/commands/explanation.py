@@ -11,7 +11,7 @@ from swarden.harness.search.explain import Alternative, Explanation, Range, Valu
 
 
 def explanation_lines(explanation: Explanation, ops: Sequence[Op]) -> Iterator[str]:
-    """The statements about the ops, their order, and the values, those of each op together."""
+    """The statements about the ops, about their order, and about the values; all values of an op are in one line."""
     end = "" if explanation.complete else "; the budget was used up, so later statements are missing"
     yield f"the failure needs, by {explanation.replays} replays of logs that differ in one thing{end}:"
     yield from _op_lines(explanation, ops)
@@ -41,7 +41,7 @@ def _op_lines(explanation: Explanation, ops: Sequence[Op]) -> Iterator[str]:
 
 
 def _range_text(one: Range) -> str:
-    """The values that serve as well; "" if each that was tried does."""
+    """The values with which the log still fails; "" if it fails with every value that was tried."""
     if not one.low_is_strict and not one.high_is_strict:
         return ""
     if one.low == one.high:
@@ -55,7 +55,7 @@ def _range_text(one: Range) -> str:
 
 
 def _alternatives_text(alternatives: Sequence[Alternative]) -> str:
-    """A value, and others that do not serve as well and that do; "" if each that was tried does."""
+    """The values with which the log fails, and those with which it passes; "" if it fails with each that was tried."""
     bad, good = ([_value(one.other) for one in alternatives if one.still_fails == fails] for fails in (False, True))
     if not bad:
         return ""

@@ -109,14 +109,14 @@ def fuzz(
 
 
 def _minutes(asked: float | None, runs: int | None, profile: str) -> float:
-    """The limit of the traffic: as asked, none with --runs, or that of the profile."""
+    """The time limit of the traffic: the one asked for, none with --runs, or that of the profile."""
     return asked if asked is not None else PROFILES[profile].minutes if runs is None else inf
 
 
 class Asked(NamedTuple):
     """Options that are in no plan: the limit in minutes (None: the default), other limits, and the file of events.
 
-    `over_http` are those of a server and its settings: what the server tells of itself is no option.
+    `over_http` are the options of a server and its settings, without what the server reports about itself.
     """
 
     minutes: float | None

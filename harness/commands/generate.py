@@ -103,7 +103,7 @@ def generate(
 
 
 def _configured(checkpoint: Path, **settings: Any) -> EngineConfig:
-    """The configuration; a UsageError about a value of the checkpoint names its file."""
+    """The configuration with `settings`; a UsageError about a value of the checkpoint names its file."""
     try:
         return EngineConfig(**settings)
     except ConfigError as error:
@@ -116,7 +116,7 @@ def _window_settings(spec: ModelSpec, swa_pages: int | None) -> dict[str, int | 
 
 
 def _draft_settings(count: int) -> dict[str, int]:
-    """Recurrent layers keep a state for each draft, for the tokens before and after them, and one more."""
+    """The settings for drafts; recurrent layers keep a state for each draft, and three more."""
     return {"lookahead_tokens": count, "draft_tokens": count, "state_slots": count + 3}
 
 

@@ -1,4 +1,4 @@
-"""The options in the help of a command: one plain word for each value, none for a flag, and no bounds."""
+"""The options in the help of a command: one plain word for each value, no word for a flag, and no bounds."""
 
 import re
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ def with_plain_params(params: Sequence[Any]) -> Sequence[Any]:
 
 
 def with_plain_help(command: Any, ctx: Any) -> Any:
-    """The command and its own commands, changed in place: their parameters, and one line for each paragraph."""
+    """The command and its subcommands, changed in place: plain parameters, and one line for each paragraph."""
     for one in (command, *(command.commands.values() if isinstance(command, TyperGroup) else ())):
         with_plain_params(one.get_params(ctx))
         one.help = re.sub(r"(?<!\n)\n(?!\n)", " ", one.help or "")

@@ -91,7 +91,7 @@ def nightly(
 
 
 def _begun(place: Archive, order: Order, server: servers.ServerOptions) -> tuple[Archive, Night]:
-    """A new night; a server reports its settings first."""
+    """A new night; if it has a server, the server reports its settings first."""
     if order.profile not in PROFILES:
         raise UsageError(f"--profile: {order.profile!r} is not one of {', '.join(PROFILES)}")
     if server.settings and server.url is None:
@@ -112,7 +112,7 @@ def _begun(place: Archive, order: Order, server: servers.ServerOptions) -> tuple
 
 
 def _words_of(order: Order) -> list[str]:
-    """The options of a night beside those of its server."""
+    """The options of a night, without the options of its server."""
     options = {"--minutes": order.minutes, "--runs": order.runs, "--profile": order.profile}
     options |= {"--seed": order.seed, "--mutant": order.mutant}
     words = [word for name, value in options.items() if value is not None for word in (name, f"{value}")]
@@ -131,7 +131,7 @@ def _resumed(folder: Path, url: str | None) -> tuple[Archive, Night]:
 
 
 def _end(place: Archive, night: Night, junit: Path | None, *, as_json: bool) -> None:
-    """Remove the shards, whose records the night has, and write what the user has asked for."""
+    """Remove the shards, whose records are in the night, and write the files that the user has asked for."""
     folder = place.nights_folder / night.name
     Journal(folder / "shards").clear()
     if junit is not None:
@@ -148,7 +148,7 @@ def _copy(source: Path, target: Path, root: Path) -> None:
 
 @contextmanager
 def _told_how_to_continue(folder: Path, night: Night, options: Sequence[str]) -> Iterator[None]:
-    """Print the command that continues the night if it does not end; after an interrupt, a finding is its verdict."""
+    """Print the command that continues the night if it does not end; after an interrupt a finding is the verdict."""
     try:
         yield
     except KeyboardInterrupt:
@@ -162,7 +162,7 @@ def _told_how_to_continue(folder: Path, night: Night, options: Sequence[str]) ->
 
 @contextmanager
 def _emitter(folder: Path, path: Path | None) -> Iterator[Callable[[Event], None]]:
-    """Writes each event to the night's events.jsonl, behind those of an interrupted start, and to the user's file."""
+    """A function that writes each event to the night's events.jsonl, after earlier ones, and to the user's file."""
     try:
         own = opened(folder / "events.jsonl", "ab", inside=folder.parents[1])
     except OSError as error:

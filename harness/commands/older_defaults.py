@@ -19,11 +19,11 @@ ENVIRONMENT = ("environ", "envs")  # the modules that read the variables of the 
 
 @dataclass(frozen=True)
 class OlderDefaults:
-    """What has another default in a release than in an older one, with the older default.
+    """The defaults that a release has changed, with their values in an older release.
 
-    `by_part` has the fields of the parts, `variables` those of the environment.  A call is the block in which objects
-    of the parts have these values for the fields that their maker leaves out, and variables that are not set have
-    theirs.
+    `by_part` has the fields of the parts, `variables` the environment variables.  A call gives a context with the older
+    defaults: objects of the parts get them for fields that their maker leaves out, and so do variables that are not
+    set.
     """
 
     by_part: Mapping[str, Mapping[str, object]]
@@ -46,7 +46,7 @@ class OlderDefaults:
 
 
 def older_defaults(old: Target, new: Target) -> OlderDefaults | None:
-    """The changed defaults of a release, of those that are literals in both; None if there are none."""
+    """The defaults that a release has changed and that are literals in both releases; None if there are none."""
     if not isinstance(old, ReleasedTarget) or not isinstance(new, ReleasedTarget):
         return None
     before, after = old.definitions(), new.definitions()

@@ -55,7 +55,7 @@ def released(name: str) -> ReleasedTarget[Any]:
 
 
 def compared(target: ReleasedTarget[Any], against: str | None = None) -> Comparison:
-    """A release beside another one, by default the newest older one that is installed."""
+    """A release beside another one, by default beside the newest older release that is installed."""
     older = [one for one in target.releases.installed() if parsed(one) < parsed(target.version())]
     if against is None and not older:
         want = f"run: swarden engines install {target.name}==VERSION of the release that worked before"
@@ -88,7 +88,7 @@ def figures_of(target: ReleasedTarget[Any], comparison: Comparison) -> dict[str,
 
 
 def lines_of(target: ReleasedTarget[Any], comparison: Comparison) -> Iterator[str]:
-    """A line for each name that differs, and what the differences make not applicable."""
+    """A line for each name that differs, and the laws that the differences make not applicable."""
     names, modules = counted(len(comparison.table), "name"), counted(len(comparison.new.modules), "module")
     yield f"{target.process}, beside {comparison.version}: the adapter reads {names} of {modules}"
     differences = [one for one in comparison.differences if one.kind != NEW]
@@ -107,7 +107,7 @@ def lines_of(target: ReleasedTarget[Any], comparison: Comparison) -> Iterator[st
 
 
 def _new_names(comparison: Comparison) -> Mapping[str, Sequence[str]]:
-    """What is new, by the class that has it; classes by their module."""
+    """The names that are new, by the class that has them; new classes by their module."""
     found: dict[str, list[str]] = defaultdict(list)
     for one in comparison.differences:
         if one.kind == NEW:

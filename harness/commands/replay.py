@@ -66,7 +66,7 @@ def replay(
 
 
 class Elsewhere(NamedTuple):
-    """The engine and the model on which an op-log is replayed, where they are not those of the log; and more fixes."""
+    """The engine and the model on which an op-log is replayed, if they differ from those of the log; and more fixes."""
 
     engine: str | None = None
     model: str | None = None
@@ -79,7 +79,7 @@ class Elsewhere(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What the user has asked for; "" for nothing."""
+        """The options of the user as text; "" if there are none."""
         target = target_of(self.engine) if self.engine is not None else None
         on = f"on {target.name} {target.version()}, as --engine says" if target is not None else ""
         model = "the stand-in" if self.model == STAND_IN else self.model

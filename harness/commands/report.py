@@ -49,7 +49,7 @@ def report(
 
 
 def _parts(paths: Sequence[Path], seconds: float) -> Iterator[tuple[Path, RunPart]]:
-    """The part of each op-log; those of one version of an engine run in one process, until one of them ends it."""
+    """The part of each op-log; logs of one version of an engine run in one process, until a log ends the process."""
     for _, group in groupby(sorted(paths, key=_engine_of), key=_engine_of):
         waiting = list(group)
         while waiting:

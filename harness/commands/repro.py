@@ -40,7 +40,7 @@ INSIDE = f"import sys; from {__name__} import run_inside; run_inside(*sys.argv[1
 
 
 class Form(StrEnum):
-    """What is written."""
+    """The form in which a finding is written."""
 
     PYTEST, SCRIPT, HTTP, ISSUE = PYTEST, SCRIPT, HTTP, ISSUE
 
@@ -68,7 +68,7 @@ class Found(NamedTuple):
 
 
 class Written(NamedTuple):
-    """The text of a program or an issue, and whether it needs none of swarden's stand-ins."""
+    """The text of a program or an issue, and whether it runs without the stand-ins of swarden."""
 
     text: str
     carries_stand_ins: bool = False
@@ -140,7 +140,7 @@ def repro(
 
 
 def code_of(ran: Ran) -> ExitCode:
-    """Raises UsageError if the program did not come to its end."""
+    """The exit code for a program that was run; raises UsageError if it did not come to its end."""
     if ran.shows_bug:
         return ExitCode.VIOLATED
     if ran.code == 0:
@@ -178,8 +178,8 @@ def find(finding: str, engine: str | None) -> Found:
 def check_not_private(found: Found) -> None:
     """Raises UsageError for an op-log of a private bug: its failure goes with the fix, or the fix cannot be tried.
 
-    An op-log that does not fail is refused, too: it can be that of a private bug which this release has not.  So is
-    that of a known bug which fails in another way, with other settings or on another release.
+    An op-log that does not fail is refused, too: it can be that of a private bug that this release does not have.  So
+    is an op-log of a known bug that fails in another way, with other settings or on another release.
     """
     log, known = found.load(), found.target.known_bugs()
     if log.header.mutant is not None and any(bug.verdict == PRIVATE for bug in known.values()):
@@ -239,7 +239,7 @@ def _program_of_issue(found: Found, forms: list[Form]) -> str:
 
 
 def _issue_of_log(found: Found, program: str) -> str:
-    """What an op-log alone says: its failure, its settings and its program."""
+    """The issue for an op-log without a known bug: its failure, its settings and its program."""
     log = found.load()
     failure = run_log(log, trace_origins=True).failure
     if failure is None:
@@ -250,7 +250,7 @@ def _issue_of_log(found: Found, program: str) -> str:
 
 
 def engines_to_run(found: Found) -> list[str]:
-    """The releases here on which a program can show the finding: those that need no stand-in first."""
+    """The installed releases on which a program can show the finding; releases that need no stand-in come first."""
     package, real = found.target.code.package, list[str]()
     for name in sorted(installed()):
         target = target_of(name)

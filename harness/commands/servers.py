@@ -51,14 +51,14 @@ ApiName = Annotated[
 
 
 class Known(NamedTuple):
-    """The settings of all runs in JSON form, and what is said of the server; "" without one."""
+    """The settings of all runs in JSON form, and the text about the server; "" without a server."""
 
     settings: dict[str, Any]
     line: str = ""
 
 
 class ServerOptions(NamedTuple):
-    """What the command line says of a server; `settings` are those of --set."""
+    """The options of a server on the command line; `settings` are those of --set."""
 
     url: str | None
     restart: str | None = None
@@ -82,7 +82,7 @@ class ServerOptions(NamedTuple):
         return True
 
     def bounds(self, server: Connection, seconds: float) -> str:
-        """The most that the server can get in so many seconds."""
+        """The most calls that the server can get in `seconds`, as text."""
         rate = server.server.rate
         pace = f"{rate:g} a second" if rate else "as fast as they are answered (--max-rate bounds it)"
         in_all = f", {rate * seconds:,.0f} in all" if rate and isfinite(seconds) else ""
@@ -90,7 +90,7 @@ class ServerOptions(NamedTuple):
 
     @contextmanager
     def resumed(self, settings: Mapping[str, Any]) -> Iterator[None]:
-        """The server runs when the block ends: a worker that was ended from outside may have left it paused."""
+        """Resume the server after the body: a worker that was killed may have left it paused."""
         try:
             yield
         finally:
@@ -98,10 +98,10 @@ class ServerOptions(NamedTuple):
                 connection().resume(api_of(settings["api"]))
 
     def learn(self, fixed: Mapping[str, Any], seconds: float) -> Known:
-        """What is learned of the published server, and is shown, before the first run.
+        """The settings of the published server, which are shown before the first run.
 
-        It is started if need be, and ended again; `fixed` settings win, and are all without a server.  First of all it
-        says what the server can get in so many seconds.
+        The server is started if necessary, and ended again.  `fixed` settings take precedence; without a server they
+        are the only ones.  First of all the bounds for `seconds` are printed.
         """
         if self.url is None:
             return Known(dict(fixed))
@@ -123,7 +123,7 @@ class ServerOptions(NamedTuple):
 
     @property
     def words(self) -> list[str]:
-        """The options that drive the server again, without secrets; what the server tells is left out."""
+        """The options that drive the server again, without secrets, and without what the server reports."""
         if self.url is None:
             return []
         server = published()

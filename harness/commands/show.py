@@ -76,14 +76,14 @@ def show(
 
 
 def _write_page(log: OpLog, path: Path, target: Path) -> None:
-    """The page has the rights of the op-log, because it has prompts, too."""
+    """Write the page with the access rights of the op-log, because it shows prompts, too."""
     check_target("--out", target)
     page = page_of_log(log, path)
     write_whole(target, page.encode(errors="backslashreplace"), mode=mode_of(path))
 
 
 def _print_log(log: OpLog, engines: Sequence[int], rows: list[Row], driver: Driver) -> None:
-    """The heading, a table for each of the engines, and the failure."""
+    """Print the heading, a table for each of the engines, and the failure."""
     header, failure = log.header, driver.failure
     _print_heading(opening_lines(header))
     for engine in engines:
@@ -99,7 +99,7 @@ def _print_log(log: OpLog, engines: Sequence[int], rows: list[Row], driver: Driv
 
 
 def _print_engine(header: Header, engine: int, driver: Driver) -> None:
-    """The name of an engine if there are several, its configuration and its requests."""
+    """Print the name of an engine if there are several, its configuration and its requests."""
     _print_name(header, engine)
     _print_heading([configuration_line(header, engine), *request_lines(driver.systems[engine].reference)])
 

@@ -89,7 +89,7 @@ def trace(
 
 
 def _config_of(target: Target, shape: Shape, settings: Mapping[str, Any]) -> Any:
-    """A configuration of this shape; the settings are those of the own engine."""
+    """A configuration of this shape; `settings` are settings of swarden's own engine."""
     config = target.config_of(shape)
     return replace(config, **settings) if target.name == OWN else config
 

@@ -65,7 +65,7 @@ class Trial(NamedTuple):
 
 
 class Failing(NamedTuple):
-    """A failure of a release, its log, and how that ends on the older release."""
+    """A failure of a release, its log, and how the log ends on the older release."""
 
     failure: str
     log: str
@@ -73,7 +73,7 @@ class Failing(NamedTuple):
 
 
 class Page:
-    """What a release does beside an older one: works, not applicable, broken, newly failing, newly passing.
+    """The results of a release beside an older one: works, not applicable, broken, newly failing, newly passing.
 
     `before` has, by log of a finding on this release, how it ends on the older one.
     """
@@ -90,7 +90,7 @@ class Page:
 
     @cached_property
     def newly_failing(self) -> Sequence[Failing]:
-        """The findings whose logs do not fail alike on the older release, and the known op-logs that pass there."""
+        """The findings whose logs do not fail so on the older release, and the known op-logs that pass there."""
         of_campaign = [
             Failing(one.fingerprint, str(one.path), self._before[one.path])
             for one in self._new.findings
@@ -100,7 +100,7 @@ class Page:
 
     @cached_property
     def unknown_owners(self) -> Sequence[Failing]:
-        """Those that can be units of a pool or of an owner that the adapter does not know yet."""
+        """The new failures that can come from a pool or an owner that the adapter does not know yet."""
         return [one for one in self.newly_failing if self._is_untried and set(LEAK) <= {*one.failure.split("/")}]
 
     @property
@@ -155,7 +155,7 @@ class Page:
 
     @property
     def _is_untried(self) -> bool:
-        """Whether the release is newer than those on which known bugs were tried, and has what the adapter does not."""
+        """Whether the release is newer than all on which known bugs were tried, and has names new to the adapter."""
         tried = [parsed(bug.tried) for bug in self._target.known_bugs().values()]
         is_newer = parsed(self._target.version()) > max(tried, default=())
         return is_newer and any(one.kind == NEW for one in self._comparison.differences)
@@ -166,7 +166,7 @@ class Page:
 
 
 def trial_of(name: str, logs: Mapping[str, Path], plan: Plan) -> Trial:
-    """A campaign on a release, and the logs on it."""
+    """The trial of a release: a campaign on it, and these logs."""
     try:
         with ended_campaigns([plan], CampaignLimits(STEP_SECONDS, SHRINK_SECONDS), EventLines(None)) as [campaign]:
             outcome = campaign.outcome(f"swarden fuzz --engine {name} --seed {plan.seed}")

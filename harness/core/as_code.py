@@ -27,7 +27,7 @@ def log_code(log: OpLog) -> str:
 
 
 def kinds_in(log: OpLog) -> list[str]:
-    """The names of the types that the code of a log's ops uses."""
+    """The names of the op types that the code of a log uses."""
     recipes = [
         value
         for op in log.ops

@@ -1,4 +1,4 @@
-"""The changes to an engine's code with which a run is made."""
+"""The changes to an engine's code that are planted for a run."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -19,14 +19,15 @@ class Changes(NamedTuple):
     def patches(self, target: Target) -> list[Patch]:
         """The mutant and the fixes, without those that are `needless`.
 
-        Raises UsageError for a name that the target does not have, and for another fix that does not fit its version.
+        Raises UsageError for a name that the target does not have, and for a fix that does not fit its version and is
+        not `needless`.
         """
         mutants = [mutant_of(target, self.mutant).patch] if self.mutant is not None else []
         needless = self.needless(target)
         return [*mutants, *(target.fix(name) for name in self.fixes if name not in needless)]
 
     def needless(self, target: Target) -> list[str]:
-        """The fixes that do not fit the version of a target because it does not have their bugs."""
+        """The fixes that do not fit the target's version because that version does not have their bugs."""
         known, version = target.known_bugs(), target.version()
         bugs = [known[name] for name in self.fixes if name in known]
         return [bug.name for bug in bugs if not bug.has(version) and bug.patch_for(version) is None]
@@ -48,7 +49,7 @@ ALL = "all"
 
 
 def fixes_of(target: Target, names: Sequence[str]) -> tuple[str, ...]:
-    """The names of fixes, where ALL stands for each one that fits the version; raises UsageError if one does not."""
+    """The names of the fixes; ALL stands for each fix that fits the version.  Raises UsageError if one does not fit."""
     version = target.version()
     fitting = [name for name, bug in target.known_bugs().items() if bug.patch_for(version) is not None]
     if ALL in names and not fitting:

@@ -1,4 +1,4 @@
-"""The branches by which an engine passes over a request in a step, with the values of their conditions.
+"""The branches by which an engine leaves a request out of a step, with the values of their conditions.
 
 A traced run follows the functions that `EngineCode.decisions` names, line by line.  A branch is a `return`, `break` or
 `continue` below an `if`, and a `return` of a comparison; the numbers come from the engine's own variables, and from the
@@ -31,9 +31,9 @@ COMPUTED = ("min", "max", "int", "len", "float", "abs", "round", "sum", "any", "
 
 
 class PassedOver(NamedTuple):
-    """A function of the engine took a branch that leaves a request out of this step; 0: none in particular.
+    """A function of the engine took a branch that leaves `request` out of this step; 0: no particular request.
 
-    `condition` is the source text of the condition that held, `values` are those in it as text, and `place` is the
+    `condition` is the source text of the condition that held, `values` are the values in it as text, and `place` is the
     place in the engine's code.
     """
 
@@ -134,7 +134,7 @@ class DecisionTracer:
     def _values(
         self, frame: FrameType, expression: ast.expr, *, is_assigned: bool = False
     ) -> Iterator[tuple[str, object]]:
-        """The variables and results in an expression, each followed by those from which it was computed."""
+        """The variables and results in an expression, each followed by the values from which it was computed."""
         for node in _operands(expression):
             value, of = self._value(frame, node)
             if value is ABSENT or (isinstance(value, Enum) and _text(node).endswith(f".{value.name}")):
@@ -147,7 +147,7 @@ class DecisionTracer:
                     yield from self._values(frame, assigned, is_assigned=True)
 
     def _value(self, frame: FrameType, node: ast.expr) -> tuple[object, Sequence[tuple[str, object]]]:
-        """The value of a variable, an attribute or a call, with those that gave it; ABSENT if it is not known."""
+        """The value of a variable, an attribute or a call, with the values that gave it; ABSENT if it is not known."""
         results = self._results[frame].of
         match node:
             case ast.Name():
@@ -164,7 +164,7 @@ class DecisionTracer:
 
 @cache
 def source_of(filename: str) -> Source:
-    """What the file of a function says; nothing if its source is not there."""
+    """The branches, returns and assignments in the file of a function; none if the file cannot be read."""
     text = "".join(linecache.getlines(filename))
     branches: dict[int, Branch] = {}
     returned: dict[int, ast.expr] = {}
@@ -201,7 +201,7 @@ def source_of(filename: str) -> Source:
 
 
 def _refuses(value: ast.expr | None) -> bool:
-    """Whether a returned value may mean that a request is left out: not if it was computed."""
+    """Whether a returned value may mean that a request is left out: a name, an attribute, None or False."""
     match value:
         case None | ast.Attribute() | ast.Name():
             return True
@@ -244,14 +244,14 @@ def _operands(expression: ast.expr) -> Iterator[ast.expr]:
 
 
 def _assigned_to(name: str, frame: FrameType) -> ast.expr | None:
-    """The last expression above the line of a frame, within its function, that was assigned to a name."""
+    """The expression that was last assigned to a name, within the function of a frame and above its line."""
     assigned = source_of(frame.f_code.co_filename).assigned
     lines = range(frame.f_lineno - 1, frame.f_code.co_firstlineno, -1)
     return next((assigned[line][1] for line in lines if line in assigned and assigned[line][0] == name), None)
 
 
 def _field(holder: object, name: str) -> Any:
-    """An attribute that is stored; ABSENT for one that would be computed."""
+    """The value of an attribute if it is stored in the object; ABSENT if reading it would run code."""
     stored = getattr(holder, "__dict__", {})
     if name in stored:
         return stored[name]
@@ -284,7 +284,7 @@ def _text(node: ast.expr) -> str:
 
 
 def _shown(value: object) -> str:
-    """A value as text; "" for one that has no short text."""
+    """A value as text; "" for a value without a short text."""
     match value:
         case bool() | int() | None:
             return str(value)

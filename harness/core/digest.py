@@ -58,7 +58,7 @@ class Digest:
 
 
 def _facts(snapshot: Snapshot) -> tuple[object, ...]:
-    """The facts of a state. The holdings of the pools are included only if there are no records that name the units."""
+    """The facts of a state; they include the holdings of the pools only if there are no records that name the units."""
     return (
         [pool.holdings for pool in snapshot.pools] if snapshot.records is None else None,
         snapshot.nodes,

@@ -27,8 +27,8 @@ ValueT = TypeVar("ValueT")
 class Moment(NamedTuple):
     """The events of one transition of one system; `step` is the engine step at its end.
 
-    `origins` has the place in the engine's code for each event; it may be shorter.  `passed_over` are the branches by
-    which requests were left out of a step.  Both are () if the run is not traced.
+    `origins` has the place in the engine's code of each event, up to the last known one.  `passed_over` are the
+    branches by which requests were left out of a step.  Both are () if the run is not traced.
     """
 
     system: int
@@ -52,7 +52,7 @@ class Failure:
 
     If the engine raised an error or was stuck, `error` is set, `frames` are the places in the engine's code, and
     `transition` starts and ends in the last captured state.  `history` has the transitions of all engines, and also the
-    events between the last capture and the error.  `ops` are those of the run up to `op`, or the latest of them.
+    events between the last capture and the error.  `ops` are the ops of the run up to `op`, or the latest of these.
     """
 
     fingerprints: tuple[str, ...]
@@ -85,8 +85,8 @@ EVERYTHING = KeptParts()
 class Checking(NamedTuple):
     """The invariants to check, the interval of checks in engine steps, the engine's code, and the target's name.
 
-    If `every` is above 1, the only other checks are those at the start and at the end of a drain.  A run of more than
-    `max_steps` engine steps raises RunTooLarge.
+    If `every` is above 1, the state is also checked at the start and at the end of a drain, and at no other time.  A
+    run of more than `max_steps` engine steps raises RunTooLarge.
     """
 
     catalog: Catalog = ALL
@@ -187,7 +187,7 @@ class Driver:
         return has_effect
 
     def _advance(self, index: int, op: Op) -> bool:
-        """Make one step, or execute another op; checked only if it is due."""
+        """Make one step, or execute another op; the transition is checked only if a check is due."""
         system = self.systems[index]
         self._history.system = index
         is_step = isinstance(op, Step)
@@ -201,7 +201,7 @@ class Driver:
         return self._transition(index, lambda: system.do(op), When.STEP if is_step else When.OP)
 
     def _call(self, act: Callable[[], ValueT]) -> ValueT:
-        """Call the engine and return its result; any exception of it becomes EngineRaised.
+        """Call the engine and return its result; any exception of the engine becomes EngineRaised.
 
         Raises RunTooLarge, with the number of the op, if the ops need too much memory.
         """
@@ -270,7 +270,7 @@ class Driver:
             self._checked[index] = change.after
 
     def _drain(self) -> bool:
-        """Heal all faults, finish all requests within a bound, clear the caches, and check that every unit is free.
+        """Clear all faults, finish all requests within a bound, clear the caches, and check that every unit is free.
 
         Linked systems drain together: the systems with work make steps in turn until none has work.
         """

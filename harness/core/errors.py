@@ -11,7 +11,7 @@ class UsageError(Exception):
 
 
 class CannotImport(UsageError):
-    """Code that cannot be imported; `what` says why."""
+    """Code that cannot be imported; `what` is the reason."""
 
     def __init__(self, what: str, remedy: str) -> None:
         super().__init__(what, remedy)

@@ -10,8 +10,8 @@ STOPPING = (signal.SIGINT, signal.SIGTERM)  # interrupt a command
 class ExitCode(IntEnum):
     """The exit codes in the order of precedence.
 
-    FAULT is an internal error.  STUCK: a drain did not finish in time.  INTERRUPTED: before a verdict.  RED:
-    the minimum coverage was not reached, a mutant was not found, or a crash did not repeat.
+    FAULT is an internal error.  STUCK: a drain did not finish in time.  INTERRUPTED: the command was ended before it
+    had a verdict.  RED: the minimum coverage was not reached, a mutant was not found, or a crash did not repeat.
     """
 
     FAULT = 70

@@ -30,7 +30,7 @@ class FaultPlan:
         self._armed: dict[str, Armed] = {}
 
     def arm(self, name: str, *, skip: int = 0, count: int = 1) -> None:
-        """Let the fault fire at `count` crossings (0 disarms it), after `skip` that succeed.  Raises UnknownFault."""
+        """Arm a fault: `skip` crossings succeed, the next `count` fail (0 disarms the fault).  Raises UnknownFault."""
         self._check(name)
         self._armed.pop(name, None)
         if count > 0:

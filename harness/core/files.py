@@ -107,12 +107,12 @@ def check_target(option: str, path: Path | None) -> None:
 
 
 def mode_of(path: Path) -> int:
-    """The rights of a regular file, for a file that is made from it; those of its owner only, for any other file."""
+    """The access rights for a file made from this one: the same if it is regular, else only those of the owner."""
     return path.stat().st_mode & EVERYBODY if path.is_file() else OWNER_ONLY
 
 
 def _open(path: str, flags: int) -> int:
-    """Open without blocking; waits until a FIFO that is written has a reader."""
+    """Open a file without blocking; a FIFO that is opened for writing waits until it has a reader."""
     give_up = time.monotonic() + PATIENCE_S
     while True:
         try:

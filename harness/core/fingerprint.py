@@ -40,17 +40,18 @@ NESTED = re.compile(r"\.<locals>\.<.*$")  # a comprehension or a lambda is part 
 def fingerprint(violation: Violation) -> str:
     """The law, the kind of its subject, and the name of the code, as in `unit_has_one_owner/swa page/free_in_use`.
 
-    The owners are no part of it: which owner a bug meets depends on the traffic.
+    Owners are not part of a fingerprint: which owner a bug meets depends on the traffic.
     """
     subject = " ".join(filter(None, (violation.subject.pool, violation.subject.kind)))
     return f"{violation.law}/{subject}/{violation.code.name.lower()}"
 
 
 def current_fingerprint(name: str) -> str:
-    """The fingerprint with this name, or with its name in an earlier build.
+    """The fingerprint of today for this name, which may be its name in an earlier build.
 
-    Such a name has the earlier name of its code, or ends with kinds of owners, as in
-    `unit_has_one_owner/swa page/free_in_use/free+tree`.  The functions in the name of an error have a dot.
+    A name of an earlier build has the earlier name of its code, or ends with kinds of owners, as in
+    `unit_has_one_owner/swa page/free_in_use/free+tree`.  The functions in the name of an error contain a dot, so such a
+    name is left as it is.
     """
     parts = name.split("/")
     if len(parts) == 4 and "." not in parts[3]:
@@ -67,8 +68,8 @@ def fingerprints(violations: Iterable[Violation]) -> list[str]:
 def fingerprint_of_error(error: BaseException, package: str) -> str:
     """The type of an error, and the innermost function of `package` in its traceback with its caller there.
 
-    The caller tells apart the bugs that end in one allocator. Without a function of `package`, the innermost of all.
-    As in `AccountingError/pools.ledger.Ledger.free/pools.paired.PairedPools.release`.
+    The caller distinguishes bugs that end in the same allocator.  Without a function of `package`, the innermost
+    functions of all are named. As in `AccountingError/pools.ledger.Ledger.free/pools.paired.PairedPools.release`.
     """
     if isinstance(error, RemoteError):
         return error.fingerprint

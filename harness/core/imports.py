@@ -1,4 +1,4 @@
-"""Imports that can fail: of a package that is optional, and of code that is not swarden's."""
+"""Imports that can fail: of optional packages, and of code that is not part of swarden."""
 
 import importlib
 import re
@@ -29,8 +29,8 @@ def importing(
 ) -> Iterator[None]:
     """Raise CannotImport for an exception of the imported code, with the file that raised it and the remedy.
 
-    The remedy is `repair`, unless a package is missing that the user `can_install`.  A UsageError and KeyboardInterrupt
-    pass.
+    The remedy is `repair`, unless a package is missing that the user `can_install`.  A UsageError and a
+    KeyboardInterrupt are not changed.
     """
     try:
         yield
@@ -50,14 +50,14 @@ def one_line(error: BaseException) -> str:
 
 
 def place_of(error: BaseException) -> str:
-    """The last line that ran, of code that is not Python's or of harness/core; "" if there is none."""
+    """The last line that ran outside of Python's own code and harness/core; "" if there is none."""
     frames = extract_tb(error.__traceback__)
     places = [one for one in frames if not one.filename.startswith(NO_PLACES) and BACKPORT not in one.filename]
     return f" ({places[-1].filename}:{places[-1].lineno})" if places else ""
 
 
 def name_of_today(module: str) -> str:
-    """The name of a module of ours, which builds before the root `swarden` named without it; else the same name."""
+    """The current name of a module of ours that older builds named without the root `swarden`; else the same name."""
     if module.partition(".")[0] not in FORMER_ROOTS:
         return module
     try:
@@ -68,7 +68,7 @@ def name_of_today(module: str) -> str:
 
 
 def former_import(error: BaseException) -> str:
-    """What to change in a file that imports one of our modules by its former name; "" for any other error."""
+    """The remedy for a file that imports one of our modules by its former name; "" for any other error."""
     name = (isinstance(error, ModuleNotFoundError) and error.name) or ""
     today = name_of_today(name)
     return f"write {today} for {name}, and so for all imports of swarden" if today != name else ""
@@ -86,6 +86,6 @@ def _remedy(error: BaseException, repair: str, *, can_install: bool) -> str:
 
 
 def _extra_of(package: str) -> str:
-    """The extra of swarden that has a package; "" if none has it."""
+    """The extra of swarden that installs a package; "" if there is none."""
     found = [match.groups() for match in map(OF_EXTRA.match, requires("swarden") or ()) if match is not None]
     return next((extra for name, extra in found if name.replace("-", "_") == package and extra != "test"), "")

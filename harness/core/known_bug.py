@@ -2,8 +2,8 @@
 
 Each bug of an engine is a file `findings/NAME.toml` beside the engine's target; `NAME.oplog` shows it, and further
 op-logs are `NAME--WHAT.oplog`.  The documents are made from these files, a fix is planted from them, and a failure is
-known if its log passes with the fix.  Of a private bug only what recognises it is there: its op-logs and its cause are
-in the tests, which do not ship.
+known if its log passes with the fix.  The file of a private bug has only what is needed to recognise it: its op-logs
+and its cause are in the tests, which do not ship.
 """
 
 import tomllib
@@ -36,9 +36,9 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
 
 class Span(Record, frozen=True, kw_only=True):
-    """The releases that have a bug: `first` is the first one, `fixed` the first later one that has it not.
+    """The releases that have a bug: `first` is the first one, `fixed` the first later one without the bug.
 
-    Both are of the releases that were tried.  `fixed` is left out while there is none.
+    Both are releases that were tried.  `fixed` is left out while no release fixes the bug.
     """
 
     first: Version
@@ -50,14 +50,14 @@ class Span(Record, frozen=True, kw_only=True):
 
 
 class Log(Record, frozen=True, kw_only=True):
-    """What an op-log shows, and the releases on which it fails, if they are not those of the bug."""
+    """What an op-log shows, and the releases on which it fails, if they differ from those of the bug."""
 
     shows: str = ""
     releases: Span | None = None
 
 
 class Place(Record, frozen=True, kw_only=True):
-    """A line of a file, from the folder of the package on, in the function or class `name`."""
+    """A line of a file, with the path from the folder of the package, in the function or class `name`."""
 
     file: Text
     line: Line
@@ -78,7 +78,7 @@ class Related(Record, frozen=True, kw_only=True):
 
 
 class Fix(Record, frozen=True, kw_only=True):
-    """A patch that takes the bug away in the releases from the first to the last one that are named.
+    """A patch that removes the bug in the releases from the first to the last of those that are named.
 
     `lines` has the first line of each hunk in its file of the last release; a fix that no document shows needs none.
     """
@@ -125,13 +125,13 @@ class Document(Record, frozen=True, kw_only=True):
 class KnownBug(Span, frozen=True, kw_only=True):
     """One bug.
 
-    `effect` is what clients notice, `tried` the newest release that was tried.  `fingerprints` are those that its
-    failures can have, that of its own op-log first.  `searched` is the date of the last search for related issues and
-    pull requests, `verdict` what to do with the bug upstream.  `logs` has, by the name of an op-log, what a further
-    one shows, and its releases if they are not those of the bug.  `large_pools` has settings of a server's size with
-    which the bug's own op-log fails, too, on the newest release that has the bug.  `repository` is that of a server
-    which is no package, as OWNER/NAME@TAG with the tag of the code.
-    A bug is private if a client can stop a server, or read data of others, with it: nothing tells how it happens.
+    `effect` is what clients notice, `tried` the newest release that was tried.  `fingerprints` are the fingerprints
+    that its failures can have; the fingerprint of its own op-log comes first.  `searched` is the date of the last
+    search for related issues and pull requests, `verdict` is what to do about the bug upstream.  `logs` has, by the
+    name of each further op-log, what it shows, and its releases if they are not those of the bug.  `large_pools` has
+    settings of a server's size with which the bug's own op-log fails, too, on the newest release that has the bug.
+    `repository` is set for a server that is not a package, as OWNER/NAME@TAG with the tag of the code. A bug is private
+    if a client can stop a server, or read data of others, with it: then no file says how it happens.
     """
 
     name: Name
@@ -161,7 +161,7 @@ class KnownBug(Span, frozen=True, kw_only=True):
 
     @property
     def oplogs(self) -> dict[Path, Span]:
-        """The op-logs, the bug's own first, each with the releases on which it fails; a private bug has none here."""
+        """The op-logs, the bug's own first, each with the releases on which it fails; a private bug has none."""
         own = sorted(Path(self.folder).glob(f"{self.name}.oplog"))
         further = sorted(Path(self.folder).glob(f"{self.name}--*.oplog"))
         return {path: self.logs.get(path.stem, Log()).releases or self for path in (*own, *further)}
@@ -173,7 +173,7 @@ class KnownBug(Span, frozen=True, kw_only=True):
 
 @cache
 def known_bugs_in(folder: Path) -> Mapping[str, KnownBug]:
-    """The bugs in a folder by name; raises UsageError for a file that is none.  No folder has no bugs."""
+    """The bugs in a folder by name; raises UsageError for an invalid file.  A missing folder has no bugs."""
     bugs = {path.stem: _read(path) for path in sorted(folder.glob("*.toml"))}
     return MappingProxyType(bugs)
 

@@ -1,6 +1,6 @@
 """The limits of op-logs, traces and prompts, checked before memory is allocated; SECURITY.md lists them.
 
-Those of a configuration are limits of its engine.
+The limits of a configuration belong to its engine.
 """
 
 MAX_OPLOG_BYTES = 32 << 20

@@ -14,7 +14,7 @@ class LinkedPort(EnginePort, Protocol):
     """One side of a pair."""
 
     def awaits_another(self) -> bool:
-        """Whether this side can only wait for the other one."""
+        """Whether this side can only wait for the other side."""
 
 
 class LinkedSystem(EngineSystem):
@@ -33,7 +33,7 @@ class LinkedSystem(EngineSystem):
 
     @property
     def drain_bound(self) -> int:
-        """Includes the time to retransmit lost messages, or to time out."""
+        """The maximum number of steps of a drain, with the time to retransmit lost messages or to time out."""
         return super().drain_bound + self._patience
 
     def take_events(self) -> list[NamedTuple]:
@@ -61,7 +61,7 @@ class LinkedSystem(EngineSystem):
 
 
 def joined(systems: Sequence[System], ops: Sequence[type[Op]]) -> System:
-    """One system of the linked sides of a pair, or the only system; `ops` are those of its machine."""
+    """The linked sides of a pair as one system, or the only system; `ops` are the ops of its machine."""
     return JoinedSystem(systems, ops) if len(systems) > 1 else systems[0]
 
 

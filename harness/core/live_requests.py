@@ -24,18 +24,18 @@ class LiveRequests:
         self._siblings.pop(request, None)
 
     def of_client(self, ordinal: int) -> Sequence[int]:
-        """All live sequences of the request that has the sequence with this ordinal, modulo their number."""
+        """All live sequences of the request that has the sequence at `ordinal`, modulo the number of sequences."""
         chosen = list(self.most_tokens)[ordinal % len(self.most_tokens)]
         return [one for one in self._siblings.get(chosen, (chosen,)) if one in self.most_tokens]
 
     def leave(self, request: int) -> None:
-        """The client that has got an answer of this sequence is gone; `left` has the other sequences, once."""
+        """The client of this sequence has its answer and is gone; `left` returns the request's other sequences once."""
         gone = self._siblings.get(request, ())
         self._left += [one for one in gone if one != request and one not in self._left]
         for one in gone:
             self._siblings.pop(one, None)
 
     def left(self) -> Sequence[int]:
-        """The live sequences without a client since the last call; they are aborted when the next step begins."""
+        """The live sequences that have lost their client since the last call; the next step aborts them first."""
         left, self._left = [one for one in self._left if one in self.most_tokens], []
         return left

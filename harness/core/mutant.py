@@ -12,12 +12,12 @@ from swarden.harness.core.patch import Patch
 class Mutant:
     """One bug.  `source` cites where it occurred; `caught_by` names the invariants or engine errors that may detect it.
 
-    Each hunk replaces the healthy text by the broken one.
-    `fixes` takes known bugs of the engine away first, so that the mutant is the only bug.
-    `machine` names the machine whose traffic reaches the bug, `model` the model that its engines run, if any.
+    Each hunk replaces the healthy text by the broken one. `fixes` removes known bugs of the engine first, so that the
+    mutant is the only bug. `machine` names the machine whose traffic reaches the bug, `model` the model that its
+    engines run, if any.
 
     A bug of a checker `overlooks` another mutant, and both are planted together.  It is caught if the op-log of the
-    other mutant violates a law of `caught_by` without the checker bug, and does not with it.
+    other mutant violates a law of `caught_by` without the checker bug, and violates none of them with it.
     """
 
     id: str
@@ -31,7 +31,7 @@ class Mutant:
 
     @property
     def patch(self) -> Patch:
-        """The fixes, its own hunks, and those of the mutant that it overlooks."""
+        """The fixes, the mutant's own hunks, and the hunks of the mutant that it overlooks."""
         return Patch(self.id, self.fixes + self.hunks + (self.overlooks.hunks if self.overlooks is not None else ()))
 
     @contextmanager
@@ -47,7 +47,7 @@ class Mutant:
 
 @dataclass(frozen=True, slots=True)
 class Mutants:
-    """The mutants of a module in the order of its calls of `bug`, and what those have that do not name their own."""
+    """The mutants of a module in the order of its calls of `bug`, and the defaults of their fields."""
 
     machine: str = "engine"
     model: str = ""
@@ -67,7 +67,7 @@ class Mutants:
         model: str = "",
         overlooks: Mutant | None = None,
     ) -> Mutant:
-        """Add a mutant with these hunks; `at`, `healthy` and `broken` are its only one, or its last."""
+        """Add a mutant with these hunks; `at`, `healthy` and `broken` are its only hunk, or its last."""
         if at or not hunks:
             hunks += (Hunk(at, healthy, broken),)
         machine, model = machine or self.machine, model or self.model

@@ -63,7 +63,7 @@ def mutants_of(path: Path) -> dict[str, Mutant]:
 
 
 def check_mutant(target: Target, mutant: Mutant) -> None:
-    """Check that a mutant can be hunted; raises UsageError if it is stale or names an unknown machine, model or law."""
+    """Check that a mutant can be planted; raises UsageError if it is stale or names something unknown."""
     try:
         msgspec.convert(asdict(mutant), Mutant)
     except msgspec.ValidationError as error:

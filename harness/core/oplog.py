@@ -11,7 +11,7 @@ A fresh log is sealed: it has the digest of the state after each op, and its end
 ops and a hash of the lines before it, so a truncated or edited file is detected.  A log without digests is not sealed:
 a regression case, or a log written by hand.  Digests in such a log are ignored.
 
-The header of format 2 is the same, but a setting that it does not have is that of the target's `former_defaults`. The
+The header of format 2 is the same, but missing settings have the values in the target's `former_defaults`.  The
 header of format 1 is {"version":1,"machine":"engine","engines":[…]}; its engine is swarden's own.
 """
 
@@ -63,7 +63,7 @@ class OpLogError(UsageError):
 
 
 class FormerMachineError(OpLogError):
-    """The op-log is of a machine that an earlier build had."""
+    """The op-log is for a machine that only an earlier build had."""
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -71,8 +71,8 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     `engine` names the target, `version` its version and `source_hash` the build that ran; `run` is the ordinal in its
     batch, `mutant` and `fixes` are the changes to the engine's code, `model` is the model that the engines run, if any;
-    `twin` a second engine that gets the same ops; `faults` are those that the ops arm; `expected` is the fingerprint
-    with which the run failed, if known.  `truncated` describes the missing part of an incomplete log.
+    `twin` is a second engine that gets the same ops; `faults` are the faults that the ops can arm; `expected` is the
+    fingerprint with which the run failed, if known.  `truncated` describes the missing part of an incomplete log.
     """
 
     engine: str
@@ -97,7 +97,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def target(self) -> Target:
-        """The target that the log is for, in its version if that is installed."""
+        """The target that the log is for, in the log's version if that is installed."""
         return target_at(self.engine, self.version)
 
 
@@ -121,9 +121,10 @@ class OpLog:
     def load(
         cls, path: Path, *, engine: str | None = None, model: str | None = None, inside: Path | None = None
     ) -> "OpLog":
-        """Read a file that was found `inside` a folder, or that was named.
+        """Read a file that was named by the user, or found `inside` a folder.
 
-        `engine` and `model` ("" for the stand-in) replace those of the header; digests hold for its model only.
+        `engine` and `model` ("" for the stand-in) replace the fields of the header; digests are valid for that model
+        only.
 
         Raises OpLogError for the first error in the file.
         """
@@ -170,7 +171,7 @@ class OpLog:
         return cls(header, ops, known if model is None else None)
 
     def to_bytes(self) -> bytes:
-        """The content of the file."""
+        """The log as the bytes of its file."""
         lines = [_text({"format": FORMAT} | msgspec.to_builtins(self.header))]
         digests = self.digests or ()
         for index, op in enumerate(self.ops):
@@ -198,7 +199,7 @@ class OpLog:
 
     @property
     def key(self) -> str:
-        """A hash of what is run: the configurations and the ops."""
+        """A hash of the configurations and the ops, which decide what is run."""
         return hashlib.blake2b(msgspec.json.encode((self.header.configs, self.ops)), digest_size=8).hexdigest()
 
     def as_regression(self, expected: str) -> "OpLog":
@@ -206,7 +207,7 @@ class OpLog:
         return OpLog(msgspec.structs.replace(self.header, expected=expected), self.ops)
 
     def with_fixes(self, names: Sequence[str]) -> "OpLog":
-        """The log with further fixes, and so without digests; the log itself if there are none."""
+        """The log with further fixes, and therefore without digests; the log itself if no fix is given."""
         if not names:
             return self
         fixes = tuple(dict.fromkeys((*self.header.fixes, *names)))

@@ -52,8 +52,9 @@ class Submit(Op, frozen=True, tag="submit"):
 
     With a `seed` a model samples at temperature 1, without one it takes the likeliest token; a stand-in ignores it.
     `adapter` is the LoRA adapter of the model, 0 for none.  An `uncached` request inserts nothing into the prefix
-    cache.  One with `prompt_logprobs` asks for the log-probabilities of its prompt.  One with several `sequences` (n of
-    an API) gets as many answers, and its client aborts all of them together.  An engine ignores what it lacks.
+    cache.  A request with `prompt_logprobs` asks for the log-probabilities of its prompt.  A request with several
+    `sequences` (n of an API) gets as many answers, and its client aborts all of them together.  An engine ignores
+    options that it does not have.
     """
 
     recipe: Recipe = Recipe()
@@ -149,7 +150,7 @@ class Heal(Op, frozen=True, tag="heal"):
 
 
 class Drain(Op, frozen=True, tag="drain"):
-    """Heal all faults, finish all requests, flush; then every unit of every pool must be free."""
+    """Clear all faults, finish all requests, flush; then every unit of every pool must be free."""
 
 
 AnyOp = (
@@ -186,7 +187,7 @@ def name_of(op: Op | type[Op]) -> str:
 
 
 def num_own_tokens(op: Op) -> int:
-    """The number of prompt tokens that the op itself has: those of an earlier prompt are not counted."""
+    """The number of prompt tokens that the op itself contains; the tokens of an earlier prompt are not counted."""
     match op:
         case Submit() | Turn() if op.tokens is not None:
             return len(op.tokens)

@@ -15,11 +15,11 @@ PLANTED = re.compile(r"^<(.+?) in ")  # the file name of a function with a plant
 
 
 class EngineCode(NamedTuple):
-    """The package of an engine's code, the parts of it that are not the origin of an event, and what stands in for it.
+    """The package of an engine's code, the parts that are not the origin of an event, and the stand-ins for its model.
 
     `ledgers` is a package within it that only does accounting, `emitters` are functions that only emit events; the
     origin of an event is their caller.  `stand_ins` are the modules of the stand-in for the model, whose time a
-    benchmark counts apart from that of the port.  `decisions` are the functions, classes and modules that decide which
+    benchmark counts separately from the port.  `decisions` are the functions, classes and modules that decide which
     requests a step computes; a story shows why they passed over a request.
     """
 
@@ -35,7 +35,7 @@ class EngineCode(NamedTuple):
     def origin_of_caller(self) -> str:
         """The innermost places on the stack in the engine, joined by CALLED_BY; "" if there is none.
 
-        Those in `ledgers` or `emitters` are left out, unless there is no other.
+        Places in `ledgers` or `emitters` are left out, unless there is no other place.
         """
         places: list[str] = []
         is_found = False

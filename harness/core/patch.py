@@ -1,7 +1,7 @@
-"""A patch: replacements in the source of functions, which are planted into the running code and taken out again.
+"""A patch: replacements in the source of functions, which are planted into the running code and removed again.
 
-A mutant plants a bug, a fix takes the known bug of a release away.  Patches of one function can be planted one after
-the other: each replaces text in what those before have left.
+A mutant plants a bug, a fix removes the known bug of a release.  Patches of one function can be planted one after the
+other: each replaces text in the result of the patches before it.
 """
 
 import __future__
@@ -58,7 +58,7 @@ class Patch:
     def planted(self) -> Iterator[None]:
         """Run the body with the patch planted; raises StalePatch before any change.
 
-        Planting a planted patch again has no effect.  Patches are taken out in the reverse order.
+        Planting a planted patch again has no effect.  Patches are removed in the reverse order.
         """
         missing = {function: place for function, place in self._functions().items() if not self._is_in(function)}
         changed = {function: self._changed(function, place) for function, place in missing.items()}
@@ -90,7 +90,7 @@ class Patch:
         return tuple(dict.fromkeys(hunk.at for hunk in self.hunks))
 
     def _functions(self) -> dict[FunctionType, str]:
-        """The functions that are changed, each with its first name: a class and its base can name the same one."""
+        """The functions that are changed, each with its first name: a class and its base can name the same function."""
         return {self._function(place): place for place in reversed(self.places)}
 
     def _is_in(self, function: FunctionType) -> bool:
@@ -146,7 +146,7 @@ def _listed(names: tuple[str, ...]) -> str:
 
 @cache
 def _of_definition(source: str) -> list[str]:
-    """What Python evaluates when it defines the function of this source: its defaults and decorators."""
+    """The expressions that Python evaluates as it defines the function of this source: defaults and decorators."""
     [definition] = ast.parse(source).body
     assert isinstance(definition, ast.FunctionDef | ast.AsyncFunctionDef), f"{source} is not a def"
     arguments = definition.args
@@ -185,7 +185,7 @@ def _compiled(source: str, file_name: str, original: CodeType) -> CodeType:
 
 
 def _shown(text: str) -> str:
-    """A hunk's text on one line: its first line, and the number of further ones."""
+    """A hunk's text on one line: its first line, and the number of further lines."""
     first, *more = text.strip().splitlines() or [""]
     return repr(first) + (f" and {len(more)} more line{'s' * (len(more) > 1)}" if more else "")
 

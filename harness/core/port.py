@@ -17,7 +17,8 @@ NAMESPACES_PER_ADAPTER = MAX_NAMESPACE + 1
 class Submission(NamedTuple):
     """A request as a client would send it.
 
-    Equal tokens have other KV in another `namespace`.  Each adapter has its own; the client names its `salt`.
+    Equal tokens have different KV in different namespaces.  Each adapter has its own `namespace`; the client names its
+    `salt`.
     """
 
     tokens: Sequence[int]
@@ -58,22 +59,22 @@ class SessionPort(Protocol):
 
 
 class DraftPort(Protocol):
-    """Draft tokens with a chosen number of correct ones."""
+    """Speculation in which the harness sets the number of correct draft tokens."""
 
     def accept(self, lengths: Sequence[int]) -> None:
         """Set the number of correct draft tokens of each later proposal, as a repeated sequence; () disables drafts."""
 
 
 class EnginePort(Protocol):
-    """One engine.  No call blocks or raises for a shortage, an abort or a rejection; the output of `step` has those.
+    """One engine.  No call blocks or raises for a shortage, an abort or a rejection; the output of `step` shows them.
 
     A method returns False if the engine does not support the operation, for example a pause; the op is then a no-op.
     `pool_names` are the pools whose units `pressure` can take.  `faults` are the faults of its fakes; each firing is an
     event of the engine.  `sessions` is None for an engine without sessions, `drafts` for one without speculation or
-    without a choice of drafts.  In one that `queues_turns` a turn of a session may arrive before the turn before it has
-    ended: it is submitted with its new tokens only, and goes on after the tokens of that turn, less the last output.
-    An engine that `forks` can answer a prompt with several sequences; one that `has_uncached` knows requests that
-    insert nothing.  `log` keeps the events until they are taken.
+    without a choice of drafts.  In an engine that `queues_turns` a turn of a session may arrive before the previous
+    turn has ended: it is submitted with its new tokens only, and continues after the tokens of the previous turn, less
+    the last output. An engine that `forks` can answer a prompt with several sequences; an engine that `has_uncached`
+    has requests that insert nothing.  `log` keeps the events until they are taken.
     """
 
     log: EventLog
@@ -86,7 +87,7 @@ class EnginePort(Protocol):
     has_uncached: bool = False
 
     def reference(self) -> Reference:
-        """The expected outputs, before the first request; empty for an engine whose outputs cannot be predicted."""
+        """The reference of the expected outputs; empty for an engine whose outputs cannot be predicted."""
         return Reference()
 
     def submit(self, submission: Submission) -> int:
@@ -125,7 +126,7 @@ class EnginePort(Protocol):
     def pressure(self, pool: str, pages: int) -> bool:
         """Hold `pages` pages of a pool outside of the engine, or all free pages if there are fewer.
 
-        They replace the pages that were held before.
+        These pages replace the pages that were held before.
         """
         return False
 

@@ -1,4 +1,4 @@
-"""One process that holds one release of an engine: it runs functions, one after the other, and its death is data.
+"""One process that holds one release of an engine: it runs functions one by one, and its death is reported as data.
 
 Its Python can be that of another environment, which needs swarden's core and msgspec.  Parent and process share no
 lock, because a killed process releases none.  They share a connection, and memory with a few numbers and the stack of a
@@ -44,7 +44,7 @@ SERVE = (
 
 
 class Interpreter(NamedTuple):
-    """The Python of a process: `path` comes before its own path, `variables` are added to the environment of this one.
+    """The Python of a process: `path` comes before its own path, `variables` are added to the parent's environment.
 
     One of the two paths has swarden and msgspec.
     """
@@ -84,7 +84,7 @@ class Death(NamedTuple):
 
 
 class ProcessDied(RuntimeError):
-    """The process has died before its task ended."""
+    """The process died before its task ended."""
 
     def __init__(self, death: Death) -> None:
         super().__init__(f"the process {death.how}\n{death.stack}".strip())
@@ -99,7 +99,7 @@ class Task(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A task has ended with this result, or with a mistake of the user, and the process waits for its next task."""
+    """A task has ended with this result, or with a UsageError, and the process waits for its next task."""
 
     result: Any
 
@@ -107,8 +107,8 @@ class Ended(NamedTuple):
 class Process:
     """A new process, as its parent sees it.  It ends with its parent, which alone handles SIGINT and SIGTERM.
 
-    What it prints goes to standard error.  Messages of a task are whatever it sends, then Ended; Death is the last
-    message of the process.
+    What the process prints goes to standard error.  A task sends any messages, then Ended; Death is the last message of
+    the process.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class Process:
 
     @property
     def place(self) -> tuple[int, int]:
-        """The batch and the run that the last heartbeat has named."""
+        """The batch and the run that the last heartbeat named."""
         return self._numbers[BATCH], self._numbers[RUN]
 
     @property
@@ -164,7 +164,7 @@ class Process:
         return bool(self._numbers[BEATS])
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """The result of a function of these arguments in the process; see `stream`."""
+        """Call a function in the process, and return its result; see `stream`."""
         [result] = self.stream(_called, function, *arguments)
         return result
 
@@ -189,14 +189,14 @@ class Process:
                 self.kill()
 
     def give(self, function: Callable[..., Any], *arguments: Any, place: tuple[int, int] = (0, 0)) -> None:
-        """Start a task; its messages come by `listen`.  A dead process has its Death as the only one."""
+        """Start a task; its messages come by `listen`.  A dead process sends no message but its Death."""
         self.task, self.silent_s = Task(function, arguments), 0.0
         self._numbers[BATCH], self._numbers[RUN] = place
         with suppress(OSError):
             self._connection.send(self.task)
 
     def listen(self, on_message: Callable[["Process", Any], None]) -> None:
-        """Pass on all messages from now on, in a thread: a process stopped within one blocks no other thread."""
+        """Pass on all messages from now on, in a thread: a stopped process then blocks no other thread."""
 
         def receive() -> None:
             message = None
@@ -211,14 +211,14 @@ class Process:
         self._numbers[STOP] = True
 
     def go_on(self) -> None:
-        """Let later tasks run to their end again."""
+        """Let later tasks run to their end again, after `stop`."""
         self._numbers[STOP] = False
 
     def kill_if_hung(self, hang_seconds: float) -> None:
         """Kill a process that has a task and no heartbeat for `hang_seconds`; the process writes its stack first.
 
-        To be called often: of the time since the last call, in which this process may have been stopped, little counts.
-        With `hang_seconds` 0 a process that has a task is killed at once.
+        Call this often: little of the time since the last call counts, because this process may have been stopped in
+        it. With `hang_seconds` 0 a process that has a task is killed at once.
         """
         now, beats = time.monotonic(), self._numbers[BEATS]
         elapsed_s, self._looked_at = min(now - self._looked_at, 5 * POLL_S), now
@@ -241,7 +241,7 @@ class Process:
                 self.running.unlink()
 
     def _received(self) -> Any:
-        """The next message; a process without progress is killed."""
+        """Wait for the next message; a process without progress is killed."""
         limit = self._limits.hang_seconds
         while limit < inf and not self._connection.poll(POLL_S):
             self.kill_if_hung(limit)
@@ -303,12 +303,12 @@ class Parent:
         self._connection.send(message)
 
     def beat(self, place: Sequence[int] = (0, 0)) -> None:
-        """Tell of progress, in the run with this batch and ordinal."""
+        """Send a heartbeat: the task makes progress, in the run with this batch and ordinal."""
         self._numbers[BEATS] += 1
         self._numbers[BATCH], self._numbers[RUN] = place
 
     def is_stopped(self) -> bool:
-        """Whether the task is to end early."""
+        """Whether the parent has asked the task to end early."""
         return bool(self._numbers[STOP])
 
 
@@ -350,7 +350,7 @@ def _called(_: Parent, function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _fault(how: str, error: Exception) -> Death:
-    """The end of a process by an error of swarden itself."""
+    """The Death of a process that ends by an internal error."""
     return Death(f"{FAULT}/{fingerprint_of_error(error, '')}", how, _stack_of(error))
 
 

@@ -16,7 +16,7 @@ class NoProgram(UsageError):
 class Program(NamedTuple):
     """A template (Jinja) beside the target, and its values: plain data, which the program has as literals.
 
-    A program that `carries_stand_ins` needs none of swarden's for packages that are not installed.
+    A program that `carries_stand_ins` has its own stand-ins for packages that are not installed.
     """
 
     template: Path

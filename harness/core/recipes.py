@@ -11,8 +11,8 @@ FIRST_TOKEN = 1000  # the stand-in model generates smaller ids, so a prompt neve
 def expand(recipe: Recipe, continued: Sequence[int] = ()) -> list[int]:
     """The prompt of a recipe, after the tokens that it continues; never empty.
 
-    A token id depends on the choice that adds it, the depth of the choice and the offset in it, so
-    paths with a common prefix give prompts with a common prefix.
+    A token id depends on the choice that adds it, the depth of the choice and the offset in it, so paths with a common
+    prefix yield prompts with a common prefix.
     """
     tokens = list(continued)
     for depth, choice in enumerate(recipe.path):

@@ -13,7 +13,7 @@ OWN = "swarden"  # the engine that comes with the harness
 
 
 class UnknownEngine(CannotImport):
-    """The target is not installed, cannot be imported, or has another version."""
+    """The target is not installed, cannot be imported, or is installed in another version."""
 
 
 def installed() -> dict[str, EntryPoint]:

@@ -45,7 +45,7 @@ def parsed(version: str) -> tuple[int, ...]:
 
 
 class InEnvironment(NamedTuple):
-    """A package that this environment can import. `is_release` is false for a checkout, whose sources can change."""
+    """A package that this environment can import.  `is_release` is false for a checkout, whose sources can change."""
 
     version: str
     folder: Path
@@ -54,7 +54,7 @@ class InEnvironment(NamedTuple):
 
 @cache
 def in_environment(package: str) -> InEnvironment | None:
-    """The package of this environment, as it is before a release is put on the path; None if it has none."""
+    """The package of this environment, as it is before a release is put on the path; None if there is none."""
     spec = find_spec(package)
     if spec is None or spec.origin is None:  # without an origin it is a folder that happens to have this name
         return None
@@ -84,14 +84,14 @@ def _is_editable(found: Distribution) -> bool:
 
 @dataclass(frozen=True)
 class Releases:
-    """The releases of a package below `root`: a directory each, beside one with the packages that all of them import.
+    """The releases of a package below `root`, a directory each; another directory has the packages that they share.
 
     `requirements` pins these packages; like a release, they are installed without dependencies. A directory appears
-    under its name when it is complete. The sizes of the downloads are approximate, with their unit.
-    `from_environment` are the packages that are installed by the user, because there are several builds of them.
-    With `kept_files`, only files with these suffixes and the metadata of a release are unpacked.  `distribution` is the
-    name of the package on the index, if it is another one.  `repository` is that on GitHub, whose folder `sources` has
-    the package.  `stand_ins` are packages that a release imports, and that are replaced where they are absent.
+    under its name when it is complete. The sizes of the downloads are approximate, with their unit. `from_environment`
+    are the packages that are installed by the user, because there are several builds of them. With `kept_files`, only
+    files with these suffixes and the metadata of a release are unpacked.  `distribution` is the name of the package on
+    the index, if that differs.  `repository` is the repository on GitHub, whose folder `sources` has the package.
+    `stand_ins` are packages that a release imports; each is replaced by a stand-in if it is not installed.
     """
 
     package: str
@@ -111,7 +111,7 @@ class Releases:
         return self.distribution or self.package
 
     def has_name(self, version: str) -> bool:
-        """Whether a release can have this name; a checkout and a development version cannot."""
+        """Whether a release can have this name; a checkout and a development version are not releases."""
         return VERSION.fullmatch(version) is not None
 
     def installed(self) -> list[str]:
@@ -137,7 +137,7 @@ class Releases:
         return sorted(filter(self.has_name, ", ".join(found).split(", ")), key=parsed)
 
     def folders_of(self, version: str) -> tuple[Path, ...]:
-        """The directories to put on the path for this version; empty if the environment has it or nothing has."""
+        """The directories to put on the path for this version; empty if it is in the environment or not installed."""
         found = in_environment(self.package)
         here = (*self.installed(), *self.linked())
         if (found is not None and found.version == version) or version not in here:
@@ -156,11 +156,11 @@ class Releases:
 
     @property
     def absent(self) -> list[str]:
-        """The packages that the environment must have and has not."""
+        """The packages that must be in the environment and are missing there."""
         return [name for name in self.from_environment if find_spec(name) is None]
 
     def install(self, version: str) -> None:
-        """Install what `download_for` names; raises UsageError if pip cannot."""
+        """Install the packages that `download_for` names; raises UsageError if pip fails."""
         self._check(version)
         self.root.mkdir(parents=True, exist_ok=True)
         with self._alone() as unfinished:
@@ -238,7 +238,7 @@ class Releases:
 
     @contextmanager
     def _alone(self) -> Iterator[Path]:
-        """A directory for unfinished work, empty before and deleted after; other processes wait."""
+        """A directory for unfinished work, empty at first and deleted after; other processes wait until then."""
         unfinished = self.root / UNFINISHED
         with (self.root / ".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -265,7 +265,7 @@ def _unpack(wheels: Path, folder: Path, what: str, suffixes: tuple[str, ...]) ->
 
 
 def _pip(deed: str, *arguments: str) -> str:
-    """The output of pip; raises UsageError with pip's first error if it fails, and `deed` is what pip cannot do."""
+    """The output of pip; raises UsageError with pip's first error if it fails.  `deed` names what pip was to do."""
     if find_spec("pip") is None:
         raise UsageError(f"this Python has no pip; run: {sys.executable} -m ensurepip")
     done = subprocess.run([sys.executable, *PIP, *arguments], capture_output=True, text=True, check=False)

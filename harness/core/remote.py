@@ -1,4 +1,4 @@
-"""A system in a process of its own: a twin of an engine of which a process can hold only one."""
+"""A system in a process of its own: a twin of an engine, if a process can hold only one of the two."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -29,7 +29,7 @@ class Build(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """The state of the system after a call; `expectations` are those that have changed."""
+    """The state of the system after a call; `expectations` has the expected outputs that have changed."""
 
     result: bool
     has_work: bool
@@ -78,7 +78,7 @@ def boot(engine: str) -> None:
 
 
 def _call(process: Process, name: str, *arguments: Any) -> Reply:
-    """Raises UsageError and RemoteError, as the call did; an interrupted call ends the process."""
+    """Call a function in the process; raises UsageError and RemoteError as it did.  An interrupt ends the process."""
     try:
         reply = process.call(_answer, name, arguments)
     except ProcessDied as error:
@@ -94,7 +94,7 @@ def _call(process: Process, name: str, *arguments: Any) -> Reply:
 
 @cache
 def _process_of(_engine: str) -> Process:
-    """The process for the twins of an engine, as importing a serving engine takes seconds."""
+    """The process for the twins of an engine; it is kept, because importing a serving engine takes seconds."""
     return Process()
 
 
@@ -102,7 +102,7 @@ def _process_of(_engine: str) -> Process:
 
 
 class _Server:
-    """The system of the last build."""
+    """The system that was built last."""
 
     def __init__(self) -> None:
         self._planted = ExitStack()
@@ -138,7 +138,7 @@ class _Server:
         calls: dict[str, Callable[..., object]] = {"do": system.do, "heal": system.heal, "clear": system.clear}
         result = calls[name](*arguments) if name in calls else True
         with blamed_on(self._engine, "capture"):
-            system.capture()  # some ports tell the owners of units in events from the last capture
+            system.capture()  # some ports derive the owners of units in events from the last capture
             system.take_events()
         found = {one: (len(own.tokens), own.reason) for one, own in system.reference.expectations.items()}
         changed = {

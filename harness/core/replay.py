@@ -28,7 +28,8 @@ class TruncatedLog(UsageError):
 class Verdict(Enum):
     """The result of a replay. FIXED: no failure. FLAKY: the runs of the log differ, in digests or in their failures.
 
-    FAILED: a failure with the fingerprint that the log expects, or any failure if it expects none. CHANGED: another.
+    FAILED: a failure with the fingerprint that the log expects, or any failure if it expects none.  CHANGED: another
+    failure.
     """
 
     FIXED = "FIXED"
@@ -71,8 +72,8 @@ class Replays:
     """The verdict of running a log `runs` times, of which `failures` failed.
 
     The fingerprints and the failure are those of the first run that failed.  `diverged` has the first difference of the
-    runs from each other, or of that run from the log; the latter is no nondeterminism if another build wrote the log.
-    `failure` stays in its process; `story` has the lines of its story, if it was asked for.
+    runs from each other, or of the failed run from the log; the latter is not nondeterminism if another build wrote the
+    log. `failure` stays in its process; `story` has the lines of its story, if the story was requested.
     """
 
     verdict: Verdict
@@ -90,7 +91,7 @@ class Replays:
 
 
 def verdict_of(runs: Sequence[Replayed]) -> Replays:
-    """The verdict of the runs of one log."""
+    """The verdict on the runs of one log."""
     failed = [run for run in runs if run.driver.failure is not None]
     shown = failed[0] if failed else runs[0]
     first = runs[0].again
@@ -113,7 +114,7 @@ def driver_of(
 ) -> Driver:
     """A driver over fresh systems, one for each configuration of a header.
 
-    Raises TargetFault if the target cannot make them.
+    Raises TargetFault if the target cannot make the systems.
     """
     target = header.target
     with blamed_on(target.name, "decode"):
@@ -166,7 +167,7 @@ def run_log(
 
 
 def failure_like(log: OpLog, fingerprint: str, heartbeat: Callable[[], None] = lambda: None) -> Failure | None:
-    """Run a log. Returns its failure if it has this fingerprint among others; calls `heartbeat` at each transition."""
+    """Run a log; returns its failure if this is one of its fingerprints; calls `heartbeat` at each transition."""
     failure = run_log(log, observe=lambda *_: heartbeat()).failure
     return failure if failure and fingerprint in failure.fingerprints else None
 
@@ -189,7 +190,7 @@ def repeat(log: OpLog, runs: int = RUNS, observe: Observe | None = None, *, trac
 
 
 def _runs_of(log: OpLog, runs: int, observe: Observe | None, *, trace_origins: bool) -> list[Replayed]:
-    """The runs of a log; fewer if one of them has ended an engine that cannot be started again."""
+    """The runs of a log; fewer than `runs` if a run has ended an engine that cannot be started again."""
     done: list[Replayed] = []
     for run in range(runs):
         keep_digests = log.header.target.is_repeatable

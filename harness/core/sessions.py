@@ -11,7 +11,7 @@ from swarden.invariants.reference import Reference
 
 
 class QueuedTurn(NamedTuple):
-    """A turn that waits for the end of another one, and its new tokens."""
+    """A turn that waits for the end of the turn before it, and its new tokens."""
 
     request: int
     submission: Submission
@@ -19,7 +19,7 @@ class QueuedTurn(NamedTuple):
 
 @dataclass(slots=True)
 class ClientSession:
-    """An open session, the request of its last turn that has begun (0 if it had none), and those behind it."""
+    """An open session: the request of its last turn that has begun (0: none), and the turns queued behind it."""
 
     session: int
     namespace: int
@@ -37,7 +37,7 @@ class ClientSessions:
         self._session_of: dict[int, ClientSession] = {}  # by its unfinished turns, if turns are queued
 
     def open(self, op: OpenSession) -> bool:
-        """False for an engine without sessions."""
+        """Open a session; False for an engine without sessions."""
         if self._sessions is not None:
             self._open.append(ClientSession(self._sessions.open_session(namespace=op.namespace), op.namespace))
         return self._sessions is not None
@@ -49,8 +49,8 @@ class ClientSessions:
     def submission(self, session: ClientSession, op: Turn) -> Submission:
         """The submission of a turn: its prompt begins with the tokens of the session, less the last `rewind`.
 
-        An op with `tokens` has its whole prompt there, but for the first `kept` ones.  A turn that will be queued has
-        its new tokens only.
+        The `tokens` of an op are its whole prompt, except that the first `kept` tokens are those of the session.  A
+        turn that will be queued has its new tokens only.
         """
         if self._is_busy(session):
             new = expand(op.recipe) if op.tokens is None else op.tokens[op.kept :]
@@ -64,7 +64,7 @@ class ClientSessions:
         return Submission(prompt, op.max_new_tokens, op.stop, op.priority, session.namespace, session.session)
 
     def turn_sent(self, session: ClientSession, request: int, submission: Submission) -> None:
-        """The submission of a turn has got this id."""
+        """Note that a turn was submitted as this request."""
         if self._is_busy(session):
             session.queued.append(QueuedTurn(request, submission))
         else:
@@ -73,7 +73,7 @@ class ClientSessions:
             self._session_of[request] = session
 
     def turn_ended(self, request: int, reason: str) -> None:
-        """A request has ended: if it is a turn, the prompt of the turn that is queued behind it is known now."""
+        """Note that a request has ended: if it is a turn, the prompt of the turn queued behind it is known now."""
         session = self._session_of.pop(request, None)
         if session is None:
             return
@@ -85,11 +85,11 @@ class ClientSessions:
             self._reference.submitted(session.last_turn, namespace=sent.namespace, prompt=prompt, stop=sent.stop)
 
     def _is_busy(self, session: ClientSession) -> bool:
-        """Would a turn be queued behind the last one?"""
+        """Would a turn be queued behind the session's last one?"""
         return session.last_turn in self._session_of
 
     def close(self, op: CloseSession) -> bool:
-        """False if no session is open."""
+        """Close a session; False if no session is open."""
         if not self._open or self._sessions is None:
             return False
         self._sessions.close_session(self._open.pop(op.session % len(self._open)).session)

@@ -225,7 +225,7 @@ class EngineSystem:
         return session is not None
 
     def _accept(self, op: Accept) -> bool:
-        """False for an engine without draft tokens."""
+        """Set the number of correct drafts; False for an engine without draft tokens."""
         if self.port.drafts is not None:
             self.port.drafts.accept(op.lengths)
         return self.port.drafts is not None

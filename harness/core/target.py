@@ -35,7 +35,7 @@ TIMEOUT_MS = 100  # the request timeout that configurations have, and by which t
 class Pool(NamedTuple):
     """A KV pool for generic traffic: its usable `units`, and the `window` of tokens that a position reads.
 
-    The window includes the position itself.  A window of None reads the whole prefix.  A pool that `has_states` keeps
+    The window includes the position itself; with None the whole prefix is read.  A pool that `has_states` keeps
     recurrent states, of which a request has few.
     """
 
@@ -52,8 +52,9 @@ class Shape(NamedTuple):
     ops and faults of the target that an engine of this configuration does not have.  `uses_before_backup` is how often
     a prefix is used until it is copied to the host; 0 without a host tier.  `slow_copy` is the fault by which copies to
     or from the host are late, if there is one.  `serves_prompts_alone`: a request may ask for no token.  `samples`: a
-    request may have a seed.  `options` are the arguments of a Submit op that the engine has beside: adapter, uncached,
-    prompt_logprobs, sequences.  `outputs` are lengths of answers beside those of a load, such as one beyond the window.
+    request may have a seed.  `options` are the further arguments of a Submit op that the engine supports: adapter,
+    uncached, prompt_logprobs, sequences.  `outputs` are further lengths of answers beside the lengths of a load, such
+    as one beyond the window.
     """
 
     page_size: int = 1
@@ -97,9 +98,9 @@ class MachineSpec:
     """A way to drive a target: the ops of its systems, and the models and roles of its engines.
 
     `traffic` is the Hypothesis machine that draws its ops, as "module:Class"; a campaign makes `batches` of it in each
-    rotation through the machines of the target, none if only a campaign that names the machine has it.
-    `models` are the models that its engines can run instead of the stand-in; `roles` has the role of each engine if
-    there are several.  `probes` are rare states that its runs must reach, each with its meaning.
+    rotation through the machines of the target, 0 if it runs only in campaigns that name the machine. `models` are the
+    models that its engines can run instead of the stand-in; `roles` has the role of each engine if there are several.
+    `probes` are rare states that its runs must reach, each with its meaning.
     """
 
     ops: Sequence[type[Op]] = ENGINE_OPS
@@ -115,12 +116,12 @@ class Target(Protocol):
 
     `faults` are the faults that its runs can have, each with its effect; `contracts` are the modules of
     `invariants.contracts` that it promises to satisfy.  `defaults` is the JSON form of its default configuration: the
-    shrinker sets settings to these values, all settings of a `coupled` group together, and does not change `kept` ones.
-    `main_settings` are shown in a story even where they have their default.
-    `former_defaults` are those that op-logs of format 2 mean by a missing setting, where they differ.
-    `releases` are those that `swarden engines` installs, if the target can drive several; `catalog` are its mutants,
-    and `canaries` the ids of mutants that random traffic finds within seconds: each night must find one of them.
-    With `is_repeatable` the same ops are the same run; without, an op-log has no digests and a failure has a rate.
+    shrinker sets settings to these values, all settings of a `coupled` group together, and does not change `kept`
+    settings. `main_settings` are shown in a story even where they have their default. `former_defaults` are the values
+    of settings that are missing in op-logs of format 2, where these differ from `defaults`. `releases` are what
+    `swarden engines` installs, if the target can drive several releases; `catalog` are its mutants, and `canaries` the
+    ids of mutants that random traffic finds within seconds: each night must find one of them. With `is_repeatable` the
+    same ops give the same run; without it an op-log has no digests, and a failure has a rate.
     """
 
     name: str
@@ -205,9 +206,9 @@ class Target(Protocol):
         raise UsageError(f"{self.name}: its target makes no configuration of a given shape; define config_of there")
 
     def twins(self, config: Any) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-        """Changes of settings that leave the outputs of an engine of this configuration as they are.
+        """Changes of settings, by name, that leave the outputs of an engine of this configuration as they are.
 
-        By name; the names are those of every configuration.  Two changes are those of two linked engines.
+        The names are the same for every configuration.  Two changes stand for two linked engines.
         """
         return {}
 
@@ -216,7 +217,7 @@ class Target(Protocol):
         return ""
 
     def check_linked(self, configs: Sequence[Any]) -> None:
-        """Raises InvalidConfig if engines of these configurations cannot be linked; called if there are several."""
+        """Raise InvalidConfig if engines of these configurations cannot be linked; called if there are several."""
 
     def build(self, config: Any) -> EnginePort:
         """A new engine behind its port."""
@@ -233,7 +234,7 @@ class Target(Protocol):
         return [EngineSystem(self.build(config)) for config in configs]
 
     def twin_systems(self, machine: str, configs: Sequence[Any], model: str) -> Sequence[System]:
-        """New systems for the twin of an engine; only its outputs are compared, so it needs to report no event."""
+        """New systems for the twin of an engine; they need not report events, because only outputs are compared."""
         return self.systems(machine, configs, model)
 
     @property
@@ -248,7 +249,7 @@ class Target(Protocol):
         """Raise UsageError if no run can start here, before any worker is started; must be cheap."""
 
     def prepare_process(self) -> None:
-        """Called once in each process that drives this engine, before its first run."""
+        """Prepare a process that drives this engine; called once, before its first run."""
 
     def watch(self) -> Watch:
         """An observer for the probes of one run."""
@@ -266,7 +267,7 @@ class Target(Protocol):
         return known[name]
 
     def known_bugs(self) -> Mapping[str, KnownBug]:
-        """The known bugs of its releases, by name: those in the folders `findings` beside it and beside its bases."""
+        """The known bugs of its releases, by name, from the folders `findings` beside its class and its bases."""
         modules = [sys.modules[kind.__module__] for kind in reversed(type(self).__mro__)]
         files = dict.fromkeys(getattr(one, "__file__", None) for one in modules)
         folders = [Path(file).with_name("findings") for file in files if file is not None]
@@ -275,12 +276,12 @@ class Target(Protocol):
     def programs(self) -> Mapping[str, Callable[[Any], Program]]:
         """The forms in which an op-log of this engine can be a program of its package alone, and what makes each.
 
-        It raises NoProgram for an op-log that no program can show, and UsageError for one that does not fail.
+        The function raises NoProgram for an op-log that no program can show, and UsageError for one that does not fail.
         """
         return {}
 
     def flags(self, config: Any) -> Sequence[str]:
-        """The options of a server with this configuration."""
+        """The options with which a server has this configuration."""
         return ()
 
     def fix(self, name: str) -> Patch:

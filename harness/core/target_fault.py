@@ -25,7 +25,7 @@ class TargetFault(UsageError):
 
 @contextmanager
 def blamed_on(target: str, function: str) -> Iterator[None]:
-    """Any error in this block, except for a UsageError, is raised as a fault of `function` of the target."""
+    """Raise any error of the body, except for a UsageError, as a fault of `function` of the target."""
     try:
         yield
     except UsageError:

@@ -1,6 +1,6 @@
 """Twins: a second engine that gets the same ops and must give the same outputs.
 
-It is the same engine with another setting that clients must not notice, a linked pair of it, or another engine.
+The twin is the same engine with another setting that clients must not notice, a linked pair of it, or another engine.
 """
 
 from collections.abc import Callable, Sequence
@@ -42,7 +42,7 @@ class Twin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
 
 class TwinEngines(NamedTuple):
-    """The engine of a twin, or the linked ones, with the machine that drives them."""
+    """The engine of a twin, or its linked engines, with the machine that drives them."""
 
     target: Target
     machine: str
@@ -75,8 +75,8 @@ def system_of_twin(
 ) -> System | RemoteSystem:
     """A new system for the twin of an engine with this configuration; linked engines are one system.
 
-    If a process can hold only one of the two, it is in a process of its own, where the changes are planted too if the
-    engine is the same.
+    If a process can hold only one of the two engines, the twin has a process of its own; if the engine is the same, the
+    changes are planted there, too.
     """
     other, machine, decoded = twin_of(target, configs, twin, model)
     if target.process and other.process:
@@ -86,7 +86,7 @@ def system_of_twin(
 
 
 def boot_twin(target: Target, wanted: str) -> None:
-    """Start the process of the twin if it needs one of its own: importing a serving engine takes seconds."""
+    """Start the process of the twin if the twin needs one: importing a serving engine takes seconds."""
     is_same = wanted in (ALL, *target.twins(target.decode({})))
     other = target if is_same else target_of(wanted)
     if target.process and other.process:
@@ -137,7 +137,7 @@ def check_twin(target: Target, wanted: str, model: str) -> None:
 class TwinSystem(System):
     """Two systems that get the same ops; only the first is captured and checked.
 
-    An error of either ends the run.  The outputs are compared by a law, `twins_agree`.
+    An error of either system ends the run.  The outputs are compared by a law, `twins_agree`.
     """
 
     def __init__(self, first: System, second: System | RemoteSystem, engine: str = "twin") -> None:
@@ -156,7 +156,7 @@ class TwinSystem(System):
         return self._first.log
 
     def do(self, op: Op) -> bool:
-        """Both do the op; a request that only one of them takes has no twin."""
+        """Do the op in both systems; a request that only one of them accepts has no twin."""
         known = [len(one.reference.expectations) for one in self._both]
         result = self._on_both(lambda one: one.do(op))
         here, there = (one.reference.expectations for one in self._both)
@@ -191,6 +191,6 @@ class TwinSystem(System):
         act(second)
         if not isinstance(second, RemoteSystem):
             with blamed_on(self._engine, "capture"):
-                second.capture()  # some ports tell the owners of units in events from the last capture
+                second.capture()  # some ports derive the owners of units in events from the last capture
                 second.take_events()
         return result

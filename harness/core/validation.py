@@ -31,6 +31,6 @@ def _value_at(raw: Any, place: str) -> Any:
 
 
 def shortened(value: object) -> str:
-    """The value as JSON, cut to MAX_SHOWN characters; no more of it is encoded."""
+    """The value as JSON, cut to MAX_SHOWN characters; the rest is not encoded."""
     text = "".join(islice(json.JSONEncoder().iterencode(value), MAX_SHOWN + 1))
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"

@@ -1,4 +1,4 @@
-"""The version of the engine that an op-log was written for, against the version that is here."""
+"""Compares the engine version that an op-log was written for with the version that is installed."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ def load_for_here(path: Path, *, inside: Path | None = None) -> OpLog:
 
 
 def check_version(path: Path, header: Header, *, or_else: str = "") -> None:
-    """Raise UsageError for a log of another engine version, because its run here would be another run.
+    """Raise UsageError for a log of another engine version, because on this version it would be another run.
 
     `or_else` is another remedy than to install that version.
     """

@@ -17,7 +17,7 @@ Count = Annotated[int, msgspec.Meta(ge=1, le=16)]  # of answers
 
 
 class Completions(msgspec.Struct):
-    """POST /v1/completions."""
+    """The body of POST /v1/completions."""
 
     prompt: list[int]
     max_tokens: int = 16
@@ -43,7 +43,7 @@ class SglangSampling(msgspec.Struct):
 
 
 class Generate(msgspec.Struct):
-    """POST /generate."""
+    """The body of POST /generate."""
 
     input_ids: list[int]
     sampling_params: SglangSampling = msgspec.field(default_factory=SglangSampling)
@@ -55,7 +55,7 @@ class Generate(msgspec.Struct):
 
 
 class LlamaCompletion(msgspec.Struct):
-    """POST /completion."""
+    """The body of POST /completion."""
 
     prompt: list[int]
     n_predict: int = 128
@@ -76,7 +76,7 @@ class Request(NamedTuple):
     body: Completions | Generate | LlamaCompletion
 
     def chunk(self, index: int, served: Served, new: Sequence[Scored]) -> dict[str, Any]:
-        """An object with the new tokens of an answer; that of its end has the finish reason."""
+        """An object with the new tokens of an answer; the last object has the finish reason."""
         match self.body:
             case Completions():
                 return _choice(self.body, index, served, new)
@@ -171,7 +171,7 @@ def _tops(scored: Scored) -> Mapping[int, float]:
 
 
 def _generated(one: Generate, served: Served) -> dict[str, Any]:
-    """Like SGLang's, each object has the whole answer so far."""
+    """An object of SGLang's API; each object has the whole answer so far."""
     first, end = len(served.asked.tokens), len(served.known)
     meta: dict[str, Any] = {"prompt_tokens": first, "completion_tokens": end - first}
     meta["finish_reason"] = {"type": served.ended} if served.ended else None

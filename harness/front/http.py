@@ -47,7 +47,7 @@ class Handler(BaseHTTPRequestHandler):
     }
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: a round of requests is thousands of lines."""
+        """Log nothing: a round of requests would be thousands of lines."""
 
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]

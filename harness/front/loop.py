@@ -65,13 +65,13 @@ class Served:
         return self.tokens_from(first)
 
     def tokens_from(self, first: int) -> list[Scored]:
-        """The known tokens from this position on; one whose logits were not requested has no log-probability."""
+        """The known tokens from a position on; a token whose logits were not requested has no log-probability."""
         places, unscored = range(first, len(self.known)), (math.nan, -1, math.nan)
         return [self.scores.get(place) or Scored(place, self.known[place], *unscored) for place in places]
 
 
 class EngineDied(Exception):
-    """The engine has raised an error, and serves nobody any more."""
+    """The engine has raised an error, and serves no further request."""
 
 
 class EngineThread:

@@ -1,4 +1,4 @@
-"""Calls within a release that a target follows, and those from outside, recorded for a program that makes the same."""
+"""Records calls within a release and calls from outside, for a program that makes the same calls."""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,7 +10,7 @@ STEP = "step"
 
 
 class Calls:
-    """Calls as plain data, each with its `name`; a call that another recorded one makes is not recorded."""
+    """Calls as plain data, each with its `name`; a call within another recorded call is not recorded."""
 
     def __init__(self) -> None:
         self._calls: list[Call] = []

@@ -23,7 +23,7 @@ class ClientRequest:
     finish_reason: FinishReason | None = None
 
     def new_of(self, outputs: Sequence[int]) -> Sequence[int]:
-        """The new tokens of an answer that has all outputs so far."""
+        """The new tokens of an answer, from all of its outputs so far."""
         new = outputs[self.num_streamed :]
         self.num_streamed += len(new)
         return new
@@ -65,7 +65,7 @@ class Clients(Generic[RequestT]):
         self._answers.append(Streamed(number, (), FinishReason.REJECTED, 0, 0))
 
     def finish(self, request: RequestT, reason: FinishReason) -> None:
-        """A request has ended; its client learns it with the next answer."""
+        """Note that a request has ended; its client gets the reason with the next answer."""
         request.finish_reason = reason
         self._notice(seen.Finished(request.id, reason))
 

@@ -1,13 +1,13 @@
-"""The time that an engine reads, in place of one by which runs would differ."""
+"""The clock that an engine reads in place of the real one, with which runs would differ."""
 
 from collections.abc import Iterable
 from types import ModuleType
 
 
 class EngineClock:
-    """Stands for the module `time` in modules of an engine; in seconds from 0, which only a target advances.
+    """Replaces the module `time` in modules of an engine: seconds from 0, which only a target advances.
 
-    With a `tick_s`, each reading is so much later than the one before, so that no two of them are equal.
+    With a `tick_s`, each reading is later than the one before by that much, so that no two of them are equal.
     """
 
     def __init__(self, tick_s: float = 0.0) -> None:

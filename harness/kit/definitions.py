@@ -1,4 +1,4 @@
-"""What the sources of a release define, read without an import: modules, classes, functions, and their attributes."""
+"""The definitions in the sources of a release, read without an import: modules, classes, functions, and attributes."""
 
 import ast
 import hashlib
@@ -43,7 +43,7 @@ class Definition(NamedTuple):
 
 @dataclass(frozen=True)
 class Definitions:
-    """The driven modules of a release: those of `places`, and what they import from the packages of these modules.
+    """The driven modules of a release: the modules of `places`, and what these import from their own packages.
 
     A place is a module, or "module:attribute", relative to `root`, which is a package in `folder`; names of other
     things are passed over.
@@ -55,7 +55,7 @@ class Definitions:
 
     @cached_property
     def modules(self) -> Mapping[str, ast.Module]:
-        """By their names relative to the root."""
+        """The driven modules, by their names relative to the root."""
         named = {self.module_of(place) for place in self.places}
         packages = {self._package_of(name) for name in named} - {""}
         found = {name: tree for name in named if (tree := self._parsed(name)) is not None}
@@ -75,7 +75,7 @@ class Definitions:
 
     @cached_property
     def classes(self) -> Mapping[str, Sequence[str]]:
-        """By the name of each class, the names of its bases, and of theirs."""
+        """The names of the bases of each class, the direct and the indirect ones, by the name of the class."""
         bases: dict[str, set[str]] = defaultdict(set)
         for one in chain.from_iterable(self.by_name.values()):
             if one.kind == CLASS:
@@ -84,7 +84,7 @@ class Definitions:
 
     @cached_property
     def defaults(self) -> Mapping[str, Mapping[str, object]]:
-        """By class, the fields whose default is a literal, with that."""
+        """The fields whose default is a literal, each with its default, by class."""
         found: dict[str, dict[str, object]] = defaultdict(dict)
         nodes = chain.from_iterable(map(ast.walk, self.modules.values()))
         for kind in [one for one in nodes if isinstance(one, ast.ClassDef)]:
@@ -102,14 +102,14 @@ class Definitions:
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
     def has(self, place: str) -> bool:
-        """Whether this place exists; a name that a module imports from elsewhere, or makes at run time, does too."""
+        """Whether this place exists; also true for a name that a module imports from elsewhere or makes at run time."""
         module, _, attribute = place.partition(":")
         tree = self._parsed(module)
         is_module = self._path(f"{module}.{attribute}") is not None
         return tree is not None and (not attribute or is_module or attribute in _bound(tree))
 
     def names(self, text: str) -> bool:
-        """Whether a dotted name is a module, or one of a module or a class in a module."""
+        """Whether a dotted name is a module, or a name in a module or in a class of a module."""
         if ":" in text or self._path(text) is not None:
             return self.has(text)
         owner = text.rpartition(".")[0]
@@ -119,7 +119,7 @@ class Definitions:
         return tree is not None and any(one.qualified == qualified for one in defined(module, tree.body))
 
     def module_of(self, place: str) -> str:
-        """The module of a place, or of a dotted name in it; else the name itself."""
+        """The module of a place, or of a dotted name in a module; else the name itself."""
         module = place.partition(":")[0]
         outer = [module.rsplit(".", count)[0] for count in range(3)]
         return next((one for one in outer if self._path(one) is not None), module)
@@ -158,7 +158,7 @@ def _parsed(path: Path) -> ast.Module:
 
 @cache
 def _bound(tree: ast.Module) -> frozenset[str]:
-    """The names that a module binds, also by imports, and those in its texts: of __all__, or of lazy imports."""
+    """The names that a module binds, also by imports, and names in its strings, as in __all__ or for lazy imports."""
     names = {one.name for one in defined("", tree.body) if not one.owner}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom | ast.Import):
@@ -169,7 +169,7 @@ def _bound(tree: ast.Module) -> frozenset[str]:
 
 
 def defined(module: str, body: Iterable[ast.stmt], owner: str = "") -> Iterator[Definition]:
-    """What these statements define; `owner` is the class around them, with a dot behind it."""
+    """The definitions in these statements; `owner` is the class around them, with a dot behind it."""
     for node in body:
         if isinstance(node, ast.ClassDef):
             bases = ", ".join(map(ast.unparse, node.bases))

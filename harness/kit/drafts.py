@@ -1,4 +1,4 @@
-"""Drafts of which the op-log says how many are right."""
+"""Draft tokens of which the op-log sets how many are right."""
 
 from collections.abc import Sequence
 
@@ -27,7 +27,7 @@ class DraftScript:
 def drafts_after(
     tokens: Sequence[int], *, namespace: int, count: int, right: int, windows: Sequence[int | None]
 ) -> list[int]:
-    """So many drafts after these tokens: the first `right` are those of the model, each of the others is wrong."""
+    """`count` drafts after these tokens: the first `right` are those of the model, each of the others is wrong."""
     expected = Expectation(namespace, 0, list(tokens))
     for index in range(count):
         token = expected.next_token(len(expected.tokens), windows=windows, vocabulary=VOCABULARY)

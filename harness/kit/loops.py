@@ -25,7 +25,7 @@ class OwnTimeLoop(asyncio.BaseEventLoop):
         self._started = set[asyncio.Task[Any]]()
 
     def __del__(self, *_: Any) -> None:
-        """It has nothing to close."""
+        """Do nothing: the loop holds no resource."""
 
     def time(self) -> float:
         return self.now_s
@@ -34,7 +34,7 @@ class OwnTimeLoop(asyncio.BaseEventLoop):
         return ()
 
     def _process_events(self, event_list: Sequence[Any]) -> None:
-        """There are none."""
+        """Do nothing: the loop waits for no file."""
 
     def start(self, function: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         """Let a coroutine run from the next run on; what it raises is raised by `run_for`."""

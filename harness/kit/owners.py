@@ -20,7 +20,7 @@ class Owners:
         self.owner_of = dict(owner_of)
 
     def take(self, units: Iterable[int], owner: Callable[[int], Owner]) -> list[seen.Taken]:
-        """`owner` has the new owner of each unit."""
+        """Note taken units; `owner` returns the new owner of each unit."""
         return [seen.Taken(self.pool, moved, of_owner) for of_owner, moved in self._move(units, owner)]
 
     def free(
@@ -31,20 +31,20 @@ class Owners:
         cause: str = "freed",
         launch: int = 0,
     ) -> list[seen.Freed]:
-        """Free units, which their known owners give up, or those that `owner` names.
+        """Note freed units; their owners are those known here, or those that `owner` returns.
 
-        They are fenced until a launch has completed, unless that is 0.
+        The units are fenced until `launch` has completed, unless that is 0.
         """
         freed = self._move(units, owner or self._known, FENCE if launch else FREE)
         return [seen.Freed(self.pool, moved, of_owner, cause, launch) for of_owner, moved in freed]
 
     def give(self, giver: Owner, taker: Owner, units: Iterable[int] | None = None) -> list[seen.Given]:
-        """Give these units of an owner to another one, or all of them."""
+        """Note units that an owner gives to another one; None: all its units."""
         given = [unit for unit, owner in self.owner_of.items() if owner == giver] if units is None else units
         return [seen.Given(self.pool, moved, giver, taker) for _, moved in self._move(given, lambda _: giver, taker)]
 
     def settle(self, now: Mapping[int, Owner]) -> list[seen.Freed | seen.Given]:
-        """The units whose owner is another one now, without a take or a free; nodes of a tree count as one owner."""
+        """Note the units that have another owner now without a take or a free; nodes of a tree count as one owner."""
         changed: dict[tuple[Owner, Owner], list[int]] = {}
         known, events = self.owner_of, list[seen.Freed | seen.Given]()
         for unit in list(compress(now, map(ne, map(known.get, now), now.values()))):
@@ -63,7 +63,7 @@ class Owners:
     def _move(
         self, units: Iterable[int], owner: Callable[[int], Owner], to: Owner | None = None
     ) -> list[tuple[Owner, tuple[int, ...]]]:
-        """Group the units by `owner`, in the order in which the owners come up; each moves `to`, or to that owner."""
+        """Give each unit to `to`, or to the owner that `owner` returns; returns the units by the latter, in order."""
         groups: dict[Owner, list[int]] = {}
         for unit in units:
             named = owner(unit)
@@ -74,7 +74,7 @@ class Owners:
 
 
 class UnitFacts(NamedTuple):
-    """What the structures of an engine say of a unit: a holder for each place in a table, and its count of readers.
+    """The facts about a unit in an engine's structures: a holder for each place in a table, and its count of readers.
 
     A unit that `is_cached` can be found by its content.
     """
@@ -85,7 +85,7 @@ class UnitFacts(NamedTuple):
 
     @property
     def owner(self) -> Owner | None:
-        """The tree owns what is cached, shared or counted too often; None: it is counted, and has no holder."""
+        """The tree for a unit that is cached, shared or counted too often; None for a counted unit without a holder."""
         if self.is_cached or (self.holders and max(len(self.holders), self.num_readers) > 1):
             return TREE
         return self.holders[0] if self.holders else None if self.num_readers else FREE

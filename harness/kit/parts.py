@@ -18,7 +18,7 @@ from swarden.harness.kit.stand_ins import provide_absent
 
 
 class Feature(NamedTuple):
-    """A difference between releases, with its reason, and how a release is found to have it."""
+    """A difference between releases: its reason, and the test by which a release is found to have it."""
 
     reason: str
     is_in: Callable[[Any], bool]
@@ -48,7 +48,7 @@ class ReleaseParts:
         return found
 
     def _is_in(self, feature: Feature) -> bool:
-        """Whether the release has a feature; it has none of a part that it does not have."""
+        """Whether the release has a feature; False for a feature of a part that it does not have."""
         self._asked_in_vain.clear()
         try:
             return feature.is_in(self)
@@ -124,7 +124,7 @@ def parameters(function: Any) -> Mapping[str, inspect.Parameter]:
 
 
 def known(arguments: Mapping[str, Any], kind: Any, also: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The arguments that the constructor of this release has; `also` are passed on in its **kwargs."""
+    """The arguments that the constructor of this release accepts; names in `also` are accepted through its **kwargs."""
     names = {*parameters(kind.__init__), *also}
     return {name: value for name, value in arguments.items() if name in names}
 

@@ -1,4 +1,4 @@
-"""Passes in flight: what they read is reported when they complete, and whose results are not used."""
+"""Passes in flight: the events of their reads, which are reported at their end, and the results that are not used."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -9,11 +9,11 @@ from swarden.invariants.view import LaunchView
 
 
 class Entry(Protocol):
-    """The part of a pass that belongs to one request; the entries of an engine have what its memory needs, too."""
+    """The part of a pass that belongs to one request; an engine's own entries also have what its memory needs."""
 
     @property
     def ids(self) -> tuple[int, int, int]:
-        """The request, and the positions [start, end) that the pass computes, without those of drafts."""
+        """The request, and the positions [start, end) that the pass computes, without the positions of drafts."""
 
     @property
     def drafts(self) -> Sequence[int]: ...
@@ -38,7 +38,7 @@ class Pass(Generic[EntryT]):
         return seen.Launched(self.launch, tuple([entry.ids for entry in self.entries]))
 
     def completed(self, is_used: Callable[[EntryT], bool]) -> Iterator[NamedTuple]:
-        """The events of the end: the kept ones, `Completed`, and `Discarded` for each result that is not used."""
+        """The events of the end: the kept reports, `Completed`, and `Discarded` for each result that is not used."""
         yield from self.reports
         yield seen.Completed(self.launch)
         yield from [seen.Discarded(self.launch, entry.ids[0]) for entry in self.entries if not is_used(entry)]
@@ -51,7 +51,7 @@ class Pass(Generic[EntryT]):
         sessions: Sequence[int] = (),
         are_delivered: bool = False,
     ) -> LaunchView:
-        """The pass in a snapshot; `units` are those that an entry reads or writes, per component.
+        """The pass in a snapshot; `units` returns the units that an entry reads or writes, per component.
 
         With `are_delivered`, a request whose result is used gets its token even if it is preempted in the meantime.
         """

@@ -1,7 +1,7 @@
-"""What an adapter reads and wraps of a release, and what of it another release has not.
+"""The names that an adapter reads and wraps in a release, and those of them that another release lacks.
 
 The table is made from the adapter's sources: each name in them that the driven modules of a release define.  The
-sources do not tell the class of an object, so a name stands for all its definitions.
+sources do not show the class of an object, so a name stands for all its definitions.
 """
 
 import ast
@@ -39,9 +39,10 @@ class Use(NamedTuple):
 
 @dataclass(frozen=True)
 class Adapter:
-    """The sources of an adapter: those in its folders.
+    """The sources of an adapter: the Python files in its folders.
 
-    `parts` has the places of each part that it asks for, relative to `root`; `contracts` are those of its target.
+    `parts` has the places of each part that it asks for, relative to `root`; `contracts` are the contracts of its
+    target.
     """
 
     folders: Sequence[Path]
@@ -56,7 +57,7 @@ class Adapter:
 
     @cached_property
     def uses(self) -> Mapping[str, Sequence[Use]]:
-        """By name, where the sources use it."""
+        """The places at which the sources use each name, by name."""
         found: dict[str, list[Use]] = defaultdict(list)
         for file, tree in self.trees.items():
             for name, use in _uses(tree, file, "", is_inner=False):
@@ -65,14 +66,14 @@ class Adapter:
 
     @cached_property
     def named(self) -> Set[str]:
-        """The modules and the names in them that the sources give as a text, relative to the root."""
+        """The modules and the names in them that the sources contain as strings, relative to the root."""
         nodes = chain.from_iterable(map(ast.walk, self.trees.values()))
         texts = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
         return {one.removeprefix(f"{self.root}.") for one in texts if DOTTED.fullmatch(one)}
 
     @cached_property
     def features(self) -> Mapping[str, Set[str]]:
-        """By difference between releases, the parts that tell whether a release has it."""
+        """The parts by which a release is found to have a difference, by difference."""
         nodes = chain.from_iterable(map(ast.walk, self.trees.values()))
         tables = [node for node in nodes if isinstance(node, ast.Dict)]
         return {
@@ -96,9 +97,9 @@ class Adapter:
 
 
 class Difference(NamedTuple):
-    """What a release has not, or has anew: `what` as it was or is, `now` what it has in its place.
+    """A name that a release lacks or has anew: `what` is its former or new form, `now` the forms in its place.
 
-    `laws` are not applicable where the adapter cannot read it; `features` are differences that a release then has not.
+    `laws` are not applicable if the adapter cannot read it; `features` are the differences that the release then lacks.
     """
 
     kind: str
@@ -120,7 +121,7 @@ BREAKS = (MISSING, GONE, MOVED, SIGNATURE)  # the kinds that can break an adapte
 
 @dataclass(frozen=True)
 class Comparison:
-    """A release beside an older one that the adapter drives, which has this version."""
+    """A release beside an older one that the adapter drives; `version` is that of the older one."""
 
     adapter: Adapter
     old: Definitions
@@ -178,7 +179,7 @@ class Comparison:
         return MOVED if was.name != INIT and kind and not any(one.owner in owners for one in new.values()) else ""
 
     def _new(self) -> Iterator[Difference]:
-        """New classes of the kinds of the parts, and new fields, members and attributes of the parts."""
+        """New subclasses of the parts or of their bases, and new fields, members and attributes of the parts."""
         old = {one.qualified for one in chain.from_iterable(self.old.by_name.values())}
         parts = {*self._new_classes.values()}
         modules = {self.new.module_of(place) for place in self.new.places}
@@ -200,13 +201,13 @@ class Comparison:
         return self._classes_in(self.new)
 
     def _classes_in(self, release: Definitions) -> Mapping[str, str]:
-        """By part, the name that it has in a release."""
+        """By part, the name of its class in a release."""
         found = {part: next(filter(release.has, places), "") for part, places in self.adapter.parts.items()}
         return {part: place.partition(":")[2] for part, place in found.items() if place}
 
     @cached_property
     def _parts_by_class(self) -> Mapping[str, str]:
-        """The part to which a class of the older release belongs: its own, or the first that derives from it."""
+        """The part of each class of the older release: its own part, or the first whose class derives from it."""
         found = {name: part for part, name in self._old_classes.items()}
         for part, name in self._old_classes.items():
             for base in self.old.classes.get(name, ()):
@@ -215,7 +216,7 @@ class Comparison:
 
 
 def _uses(node: ast.AST, file: str, function: str, *, is_inner: bool) -> Iterator[tuple[str, Use]]:
-    """`is_inner`: within a function, where a class is made of a base that the release has."""
+    """The uses of names in a node; `is_inner` within a function, where a class may derive from one of the release."""
     for child in ast.iter_child_nodes(node):
         line, inner, is_within = getattr(child, "lineno", 0), function, is_inner
         match child:

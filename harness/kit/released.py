@@ -17,7 +17,7 @@ from swarden.harness.kit.settings import ConfiguredTarget, IfReleaseHas, Setting
 
 
 class ReleasedTarget(ConfiguredTarget, Generic[PartsT]):
-    """One release of an engine; without `release` that of this environment, or the newest that is installed.
+    """One release of an engine; without `release`, the release of this environment, or the newest that is installed.
 
     `load` imports a release into this process, from folders or from the environment; it raises ImportError.
     """
@@ -43,7 +43,7 @@ class ReleasedTarget(ConfiguredTarget, Generic[PartsT]):
 
     @property
     def adapter(self) -> Adapter:
-        """The sources of the adapter, for what they read of a release."""
+        """The sources of the adapter, from which the names that it reads of a release are found."""
         return Adapter(self._folders, self.load.root, self.load.parts, self.contracts)
 
     @property
@@ -52,7 +52,7 @@ class ReleasedTarget(ConfiguredTarget, Generic[PartsT]):
         return tuple(sorted({Path(str(sys.modules[kind.__module__].__file__)).parent for kind in kinds}))
 
     def definitions(self) -> Definitions:
-        """What the sources of this release define, as far as the adapter drives them; nothing is imported."""
+        """The definitions in the sources of this release, as far as the adapter drives them; nothing is imported."""
         folders, found = self.releases.folders_of(self._release), in_environment(self.releases.package)
         if not folders and (found is None or found.version != self._release):
             raise UsageError(f"{self.process} is not installed; run: {self.install_command(self._release)}")

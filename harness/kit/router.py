@@ -34,14 +34,14 @@ class RouterView:
             view.update(event.hashes) if isinstance(event, BlocksStored) else view.difference_update(event.hashes)
 
     def beside(self, cached: Callable[[Tier], Iterable[int]], moving: Iterable[int] = ()) -> Iterator[CachedBlocks]:
-        """The view of each group and tier, beside the hashes of the blocks that are cached there or `moving`."""
+        """The view of each group and tier, with the hashes of the blocks that are cached there or `moving`."""
         copied = frozenset(moving)
         for tier, blocks in self._reported.items():
             yield CachedBlocks(tier.group, tier.on_host, frozenset(cached(tier)), frozenset(blocks), copied)
 
 
 def events_of(events: Iterable[Any], is_on_host: Callable[[Any], bool] = lambda _: False) -> Iterator[BlockEvent]:
-    """The events of an engine with vLLM's types (BlockStored, BlockRemoved, AllBlocksCleared), as SGLang has."""
+    """The events of an engine that uses vLLM's types (BlockStored, BlockRemoved, AllBlocksCleared), as SGLang does."""
     for event in events:
         name = type(event).__name__
         if name == "AllBlocksCleared":

@@ -26,25 +26,25 @@ class OneOf(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """The values from which a random configuration has one; the simplest is the first one."""
+    """The values from which a random configuration is drawn; the simplest is the first one."""
 
     options: Sequence[Any]
 
 
 class PartOf(NamedTuple):
-    """The setting that enables what this one describes: the shrinker resets both together."""
+    """The setting that enables the annotated setting: the shrinker resets both together."""
 
     setting: str
 
 
 class IfReleaseHas(NamedTuple):
-    """The feature without which a release has only the default of this setting."""
+    """The feature of a release without which this setting can only have its default."""
 
     feature: str
 
 
 class Needs(NamedTuple):
-    """With a setting that is not at its default, others must have one of these values; `at`: with that value only."""
+    """If a setting is not at its default, others must have one of these values; `at`: only if it has that value."""
 
     setting: str
     values: Mapping[str, Sequence[Any]]
@@ -52,7 +52,7 @@ class Needs(NamedTuple):
 
 
 def within(low: float, high: float) -> msgspec.Meta:
-    """The range of a number, with both ends."""
+    """The limits of a number, both included."""
     return msgspec.Meta(ge=low, le=high)
 
 
@@ -77,7 +77,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def shape(self) -> Shape:
-        """What generic traffic needs of this configuration."""
+        """The part of this configuration that generic traffic needs."""
         return Shape()
 
 
@@ -88,7 +88,7 @@ def _check(name: str, value: Any, wanted: Sequence[Any], beside: str = "") -> No
 
 @cache
 def declared(kind: type[Settings], what: type[Any]) -> Mapping[str, Any]:
-    """By setting, what its type says of this kind."""
+    """By setting, the annotation of this kind in its type."""
     hints = get_type_hints(kind, include_extras=True).items()
     notes = {name: get_args(hint)[1:] for name, hint in hints if get_origin(hint) is Annotated}
     return {name: note for name, of_setting in notes.items() for note in of_setting if isinstance(note, what)}

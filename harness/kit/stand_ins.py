@@ -95,7 +95,7 @@ class _StandIn(ModuleType):
 
 
 class _Finder(MetaPathFinder, Loader):
-    """Finds these packages and all their submodules."""
+    """Finds these packages and all their submodules as stand-ins."""
 
     def __init__(self, packages: Iterable[str]) -> None:
         self._packages = frozenset(packages)

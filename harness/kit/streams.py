@@ -20,7 +20,7 @@ class StreamCopy(NamedTuple):
 class Stream:
     """A stand-in for a stream of a GPU: the copies that it has still to make, in order.
 
-    What is put on it begins when the passes up to launch `behind` have ended.
+    A copy that is put on it begins when the passes up to launch `behind` have ended.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

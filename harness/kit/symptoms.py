@@ -1,4 +1,4 @@
-"""What a program of a release can show of a failure: an exception, the ends of requests, or what a pass reads."""
+"""The symptoms that a program of a release can show of a failure: an exception, ends of requests, or reads."""
 
 from swarden.harness.core.driver import Failure
 

@@ -16,7 +16,7 @@ SALT = 0x3D4D51CB1F2A6B77 & TAG_MASK
 
 
 class TagModel:
-    """The functions of the model, as the laws know them; a test can have others."""
+    """The functions of the model, as the laws expect them; a test can use others."""
 
     def namespace_tag(self, namespace: int) -> int:
         """The tag before position 0."""
@@ -109,9 +109,9 @@ class TagMemory:
             self._tags[unit * self.unit_size : (unit + 1) * self.unit_size] = content or [0] * self.unit_size
 
     def fill(self, unit: int, tag: int, component: int = 0) -> None:
-        """Write one tag to all slots of a unit: that of a recurrent state, or 0."""
+        """Write one tag to all slots of a unit: the tag of a recurrent state, or 0."""
         self.put_unit(unit, [tag and tag ^ (SALT * component & TAG_MASK)] * self.unit_size)
 
     def clear(self) -> None:
-        """Lose all KV."""
+        """Remove all KV."""
         self._tags = [0] * len(self._tags)

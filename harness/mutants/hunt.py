@@ -1,4 +1,4 @@
-"""Hunts a planted bug from a cold start, in one process and without a database; the first finding ends the hunt."""
+"""Searches for a planted bug from a cold start, in one process, without a database, up to the first finding."""
 
 import signal
 from collections import Counter
@@ -36,7 +36,7 @@ HANG_CPU_SECONDS = 60.0
 
 
 class HuntOutcome(StrEnum):
-    """How a hunt ended. A law is an invariant, or an error by its name."""
+    """How a search for a mutant ended.  A law is an invariant, or an error by its name."""
 
     FOUND = "found"
     BY_ANOTHER = "found by another law"  # one that the mutant's `caught_by` does not name
@@ -59,7 +59,7 @@ class Scope(NamedTuple):
 
 
 class HuntJob(NamedTuple):
-    """One hunt."""
+    """One search: the mutant to plant, and the seed."""
 
     mutant: Mutant
     seed: int
@@ -67,7 +67,7 @@ class HuntJob(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HuntResult:
-    """The outcome of one hunt, the law that found the bug (or the death of the process), and the cost.
+    """The outcome of one search, the law that found the bug (or the death of the process), and the cost.
 
     `path` is the shrunk op-log, or the whole one if the failure was not reproduced; "" without an op-log.
 
@@ -93,7 +93,7 @@ class HuntResult:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """The finished hunts for one mutant; one hunt is planned for each of `seeds` seeds."""
+    """The finished searches for one mutant; one search is planned for each of `seeds` seeds."""
 
     mutant: Mutant
     seeds: int
@@ -113,13 +113,13 @@ class Score:
         return [one for one in self.hunts if one.outcome is outcome]
 
     def __str__(self) -> str:
-        """As in "found 2 of 3, found by another law 1 of 3"."""
+        """The outcomes as text, as in "found 2 of 3, found by another law 1 of 3"."""
         counts = {outcome: len(self.of(outcome)) for outcome in (HuntOutcome.FOUND, HuntOutcome.BY_ANOTHER)}
         texts = [f"{outcome} {count} of {self.seeds}" for outcome, count in counts.items() if count]
         return ", ".join(texts) or (HuntOutcome.MISSED if self.hunts else "not hunted")
 
     def figures(self) -> dict[str, Any]:
-        """The figures for scripts: sums over all hunts, and medians over the hunts that found the bug, or None."""
+        """The figures for scripts: sums over all searches, and medians over those that found the bug, or None."""
         return {
             "id": self.mutant.id,
             "source": self.mutant.source,
@@ -148,13 +148,13 @@ def scores_of(mutants: Sequence[Mutant], seeds: int, hunted: Sequence[HuntResult
 
 
 def hunts(mutants: Sequence[Mutant], scope: Scope, *, workers: int) -> Iterator[HuntResult]:
-    """Hunt every mutant from every seed of the scope, each in its own process; `workers` hunts run at a time.
+    """Search for every mutant from every seed of the scope, each in its own process; `workers` searches run at a time.
 
-    A hunt that hangs or dies counts as found by another law.
+    A search that hangs or dies counts as found by another law.
     """
     prepare_process()
     warm_up = Plan(scope.engine, PROFILES["smoke"], 0, inf, max_runs=4, machine=ENGINE)
-    Worker(warm_up, lambda _: None).work()  # Hypothesis computes its tables here, not in a hunt
+    Worker(warm_up, lambda _: None).work()  # Hypothesis computes its tables here, not in a search
     jobs = [HuntJob(mutant, seed) for mutant in mutants for seed in range(scope.seeds)]
     for (mutant, seed), ended in run_jobs(jobs, partial(_hunt, scope=scope), workers=workers):
         if isinstance(ended, JobDeath):
@@ -170,7 +170,7 @@ def hunts(mutants: Sequence[Mutant], scope: Scope, *, workers: int) -> Iterator[
 
 
 def _hunt(job: HuntJob, scope: Scope) -> HuntResult:
-    """Run a hunt in its own process; SIGPROF ends the process if it hangs."""
+    """Run a search in its own process; SIGPROF ends the process if it hangs."""
     try:
         return hunt(job, scope, limit_cpu=_end_after)
     except TargetFault as fault:  # perhaps of a capture, because of the planted bug
@@ -193,9 +193,8 @@ def _unlimited(seconds: float) -> None:
 def hunt(job: HuntJob, scope: Scope, *, limit_cpu: Callable[[float], None] = _unlimited) -> HuntResult:
     """Plant a bug, search for it within the CPU seconds of the scope, and shrink the finding within as many again.
 
-    Failures that the engine has without the mutant do not count. For a checker bug, the mutant that the checker
-    overlooks is hunted.  `limit_cpu` is called with the CPU seconds of
-    the next run, or of the shrink.
+    Failures that the engine has without the mutant do not count. For a checker bug, the search is for the mutant that
+    the checker overlooks.  `limit_cpu` is called with the CPU seconds of the next run, or of the shrink.
     """
     mutant, seed = job
     out, hunted = scope.out / slug(mutant.id), mutant.overlooks or mutant
@@ -239,7 +238,7 @@ def hunt(job: HuntJob, scope: Scope, *, limit_cpu: Callable[[float], None] = _un
 
 
 def search_for(mutant: Mutant, plan: Plan, seconds: float, on_run: Callable[[], None]) -> tuple[int, Finding | None]:
-    """The number of runs within these CPU seconds, and the first failure that the engine does not have of its own."""
+    """The number of runs within these CPU seconds, and the first failure that the engine has only with the mutant."""
     start = process_time()
     found: list[Finding] = []
 
@@ -254,7 +253,7 @@ def search_for(mutant: Mutant, plan: Plan, seconds: float, on_run: Callable[[], 
 
 
 def _fails_without(mutant: Mutant, finding: Finding) -> bool:
-    """Whether the engine has this failure of its own; called while the mutant is planted."""
+    """Whether the engine has this failure without the mutant; called while the mutant is planted."""
     header = msgspec.structs.replace(finding.log.header, mutant=None)
     with mutant.removed():
         failure = run_log(OpLog(header, finding.log.ops)).failure

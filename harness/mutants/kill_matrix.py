@@ -23,7 +23,7 @@ no longer detect that bug. For our own engine a test compares the page with the 
 
 @dataclass(frozen=True)
 class KillMatrix:
-    """The catalogue, and the laws that detect each bug: a planted one in its op-log, an excluded one in its case."""
+    """The catalogue, and the laws that detect each bug: planted bugs in their op-logs, excluded bugs in their cases."""
 
     bugs: Sequence[Bug]
     laws_by_mutant: Mapping[str, Sequence[str]]
@@ -56,7 +56,7 @@ def matrix_of(bugs: Sequence[Bug], oplogs: Path, engine: str = OWN) -> KillMatri
 
 
 def page(matrix: KillMatrix) -> str:
-    """The matrix as a Markdown page: marks, tables by invariant and by bug, and the bugs that are not planted."""
+    """The matrix as a Markdown page: the matrix itself, tables by invariant and by bug, and the bugs not planted."""
     by_matrix = [_marks(matrix), _by_invariant(matrix), _by_mutant(matrix)]
     return "\n".join([HEAD, *by_matrix, _detected_by_test(matrix.bugs), _excluded(matrix.bugs), _waiting(matrix.bugs)])
 

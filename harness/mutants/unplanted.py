@@ -1,4 +1,4 @@
-"""Bugs that are not hunted: the engine lacks the capability, its design excludes them, or only a test detects them."""
+"""Bugs that are not planted: the engine lacks the capability, its design excludes them, or only a test detects them."""
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass

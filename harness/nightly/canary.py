@@ -1,4 +1,4 @@
-"""The canary: each night one planted bug for each engine, which one shard must find, or the night is red."""
+"""The canary: a planted bug for each engine, which one shard must find in each night; else the night is red."""
 
 from swarden.harness.core.registry import target_of
 from swarden.harness.nightly.night import Coordinator
@@ -9,7 +9,7 @@ from swarden.harness.search.shards import find_canary
 
 
 def canary(night: Coordinator) -> str:
-    """Hunt a canary on each engine; the text of the phase's line."""
+    """Plant a canary in each engine and search for it; returns the text of the phase's line."""
     done = {one.engine for one in night.night.canaries}
     jobs = []
     for engine in (one.engine for one in night.night.engines if one.engine not in done):

@@ -20,7 +20,7 @@ RUNS = "^runs$"  # the context of the lines that ran after the imports, as a pat
 
 
 def lines_run_by(engine: str, paths: Sequence[Path], seconds: float) -> MeasuredCode:
-    """Run op-logs for so many CPU seconds; the engine must not have been imported in this process.
+    """The lines that op-logs run within these CPU seconds; the engine must not have been imported in this process.
 
     Raises UsageError for a log that cannot be read.
     """

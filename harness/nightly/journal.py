@@ -17,9 +17,9 @@ from swarden.harness.search.verification import UNKNOWN, Cause
 
 
 class FindingFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding that is not settled yet; `log` is the text of its op-log, `cause` what is known of it.
+    """A finding that is not confirmed yet; `log` is the text of its op-log, `cause` is what is known of its cause.
 
-    A build goes on with the shrink of this build alone: a candidate that has passed there may fail here.  Files of
+    Only the same build continues a shrink: a candidate that passed in another build may fail in this one.  Files of
     earlier builds have `behind`, the known bugs behind whose fixes the log fails, in place of the cause.
     """
 
@@ -70,7 +70,7 @@ class RareFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShardFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A finished shard as it stands in the journal."""
+    """A finished shard, as the journal has it in a file."""
 
     record: ShardRecord
     findings: list[FindingFile] = []
@@ -102,7 +102,7 @@ class Journal:
         save(self.path(shard.record.engine, shard.record.ordinal), shard, self.folder.parents[2])
 
     def shards(self, errors: list[str]) -> Iterator[ShardFile]:
-        """The finished shards; one that cannot be read is told and renamed, and is run again."""
+        """The finished shards; a shard that cannot be read is reported and renamed, and is run again."""
         for path in sorted(self.folder.glob("*.json")):
             try:
                 shard = read(path, ShardFile, self.folder.parents[2])

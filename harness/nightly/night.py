@@ -80,7 +80,7 @@ class Coordinator:
         return next(one for one in self.night.engines if one.engine == name)
 
     def seed_of(self, purpose: str) -> int:
-        """The seed of a choice of this night beside its campaigns."""
+        """A seed for a choice of this night other than its campaigns; `purpose` names the choice."""
         return seed_from(f"{self.night.seed}/{purpose}")
 
     def finding(self, engine: str, fingerprint: str) -> FindingOfNight | None:
@@ -102,7 +102,7 @@ class NightPhase(NamedTuple):
 
 
 class Order(NamedTuple):
-    """What the user wants of a night."""
+    """The options of a night, as the user has set them."""
 
     engines: Sequence[str]
     command: str
@@ -118,7 +118,7 @@ class Order(NamedTuple):
 
 
 def begin(archive: Archive, order: Order) -> Night:
-    """A new night with a folder of its own; its seed is none of an earlier night's, unless the order has one."""
+    """A new night with a folder of its own; its seed differs from those of earlier nights, unless the order has one."""
     earlier = archive.nights([])
     now = datetime.now(UTC)
     today = sum(one.name.startswith(f"{now:%Y-%m-%d}") for one in earlier)

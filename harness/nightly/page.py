@@ -77,7 +77,7 @@ class NightView(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """A probe of an engine: the runs that reached it, and those that must."""
+    """A probe of an engine: the number of runs that reached it, and the number that must reach it."""
 
     name: str
     meaning: str
@@ -86,7 +86,7 @@ class Probe(NamedTuple):
 
 
 class FileLines(NamedTuple):
-    """A file of an engine's package: its executable lines, those that ran, and the others as ranges."""
+    """A file of an engine's package: its executable lines, the lines that ran, and the other lines as ranges."""
 
     path: str
     lines: int
@@ -202,7 +202,7 @@ def _by_night(sightings: Iterable[Sighting]) -> dict[str, str]:
 
 
 def _urgency(finding: FindingView) -> tuple[bool, int, str]:
-    """Findings in quarantine come last."""
+    """The sort key of a finding, the most urgent first; findings in quarantine come last."""
     return bool(finding.quarantine), [one.value for one in ORDER].index(finding.status), finding.fingerprint
 
 

@@ -31,7 +31,7 @@ class ReplaySubject(NamedTuple):
 
 
 def replay(night: Coordinator) -> str:
-    """Replay the archive, under its names of today; the text of the phase's line."""
+    """Replay the archive, with its fingerprints in their current form; returns the text of the phase's line."""
     rename_findings(night.archive, night.night.errors)
     for subject, (path, replays) in night.jobs(_jobs(night)):
         publish(night, subject.archived, _sighting(night, subject, path, replays))
@@ -57,14 +57,14 @@ def _jobs(night: Coordinator) -> Iterator[Job]:
 
 
 def logs_of(archived: Archived) -> list[Path]:
-    """At most LOGS op-logs of a finding, the smallest first: that of the last night, and the smallest others."""
+    """At most LOGS op-logs of a finding, the smallest first: the log of the last night, and the smallest other logs."""
     last = archived.log or archived.folder / "NAME.oplog"
     others = sorted(set(archived.folder.glob("*.oplog")) - {last}, key=_size_and_name)
     return sorted([last, *others[: LOGS - 1]], key=_size_and_name)
 
 
 def _size_and_name(path: Path) -> tuple[int, str]:
-    """The order of op-logs; a file that is gone is empty."""
+    """The sort key of an op-log; a missing file counts as empty."""
     return path.stat().st_size if path.exists() else 0, path.name
 
 

@@ -31,7 +31,7 @@ SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~&])")
 
 
 def report(night: Coordinator) -> str:
-    """Judge the night, and write its reports into its folder; the text of the phase's line."""
+    """Judge the night, and write its reports into its folder; returns the text of the phase's line."""
     record = night.night
     details = {one.folder: _details(night, one) for one in record.findings}
     reports = {"report.md": markdown(record), "junit.xml": junit(record, details), "metrics.txt": metrics(record)}
@@ -59,7 +59,7 @@ ROUNDS = {  # the laws that are evaluated once a round, or less often
 
 
 def about_server(night: Night) -> list[str]:
-    """What the server of a night has reported, and what was sent to it; empty for a night without one."""
+    """The reports of a night's server about itself, and what was sent to it; empty for a night without a server."""
     if not night.about:
         return []
     [tallies] = (one.tallies for one in night.engines)

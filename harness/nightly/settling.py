@@ -1,4 +1,4 @@
-"""Settling: the failures of a night are compared with the archive; new ones are shrunk, run again and published."""
+"""Confirms the failures of a night: compares them with the archive, shrinks the new ones, reruns and publishes them."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -25,7 +25,7 @@ SEEN_TODAY = (Status.NEW, Status.KNOWN, Status.REOPENED, Status.FLAKY)
 
 
 def settle_findings(night: Coordinator) -> str:
-    """Settle the failures of this night; the text of the phase's line."""
+    """Confirm the failures of this night; returns the text of the phase's line."""
     found = [*_found_by_traffic(night), *_found_by_replays(night)]
     earlier = _found_by_dead_nights(night, found)
     times: Counter[tuple[str, str]] = Counter()
@@ -60,7 +60,7 @@ def _found_by_traffic(night: Coordinator) -> list[Finding]:
 
 
 def _found_by_dead_nights(night: Coordinator, found: Iterable[Finding]) -> list[Finding]:
-    """The failures of the earlier nights that have not ended, without these and those that the archive has as open."""
+    """The failures of earlier nights that have not ended, without those in `found` and those open in the archive."""
     settled = {(name_of_engine(one.engine), one.fingerprint) for one in found}
     settled |= {
         (one.engine, one.fingerprint) for one in night.archive.findings([]) if one.sightings and one.status in FAILING
@@ -75,7 +75,7 @@ def _found_by_dead_nights(night: Coordinator, found: Iterable[Finding]) -> list[
 def _journals_of_dead_nights(night: Coordinator) -> Iterator[Finding]:
     """The failures on engines of this night, with its mutant, that stand in the journals of earlier nights.
 
-    A log that this build cannot run is told.
+    A log that this build cannot run is reported.
     """
     engines, errors = {one.engine for one in night.night.engines}, night.night.errors
     for one in takewhile(lambda one: one.name != night.night.name, night.archive.nights([])):
@@ -92,7 +92,7 @@ def _journals_of_dead_nights(night: Coordinator) -> Iterator[Finding]:
 
 
 def _smallest(found: Iterable[Finding]) -> list[Finding]:
-    """One failure for each engine and fingerprint: that with the smallest log."""
+    """One failure for each engine and fingerprint: the failure with the smallest log."""
     results: dict[str, Result] = {}
     for finding in found:
         results.setdefault(finding.engine, Result()).add(Result(findings={finding.fingerprint: finding}))
@@ -100,7 +100,7 @@ def _smallest(found: Iterable[Finding]) -> list[Finding]:
 
 
 def _found_by_replays(night: Coordinator) -> Iterator[Finding]:
-    """The failures with which the archive's logs fail instead of their own."""
+    """The failures of logs of the archive that failed with another fingerprint than their own."""
     for one in night.night.findings:
         if one.sighting.status is Status.CHANGED and one.sighting.fingerprints:  # none in a damaged night
             name, engine = one.sighting.fingerprints[0], one.sighting.engine
@@ -111,7 +111,7 @@ def _found_by_replays(night: Coordinator) -> Iterator[Finding]:
 
 
 def _publish(night: Coordinator, finding: Finding, settled: Finding, times: int) -> None:
-    """Write a settled finding to the archive, or tell that a crash did not repeat.
+    """Write a confirmed finding to the archive, or report that a crash did not repeat.
 
     If the finding in the archive cannot be read, only the log is written, into the folder of the night.
     """

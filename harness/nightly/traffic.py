@@ -37,7 +37,7 @@ class ShardKey(NamedTuple):
 
 
 def traffic(night: Coordinator) -> str:
-    """Make new shards until the time or the runs are used up; the text of the phase's line."""
+    """Make new shards until the time or the runs are used up; returns the text of the phase's line."""
     shards = list(night.journal.shards(night.night.errors))
     campaigns = {one.engine: campaign_of(night, one.engine) for one in night.night.engines}
     corpora = {engine: _corpus(night, engine) for engine in campaigns}
@@ -82,7 +82,7 @@ def campaign_of(night: Coordinator, engine: str) -> Plan:
 
 
 def _known(night: Coordinator, engine: str) -> list[OpLog]:
-    """The logs of the findings that fail tonight as before; runs are steered away from these failures."""
+    """The logs of the findings that fail tonight as before; later runs avoid these failures."""
     logs = []
     for one in night.night.findings:
         if one.sighting.engine == engine and one.sighting.status in (Status.KNOWN, Status.REOPENED):
@@ -93,7 +93,7 @@ def _known(night: Coordinator, engine: str) -> list[OpLog]:
 
 
 def _corpus(night: Coordinator, engine: str) -> list[CorpusLog]:
-    """The corpus of an engine; a log that cannot be read is told and left where it is."""
+    """The corpus of an engine; a log that cannot be read is reported and left where it is."""
     logs = []
     for path in files_of(night.archive.corpus_of(engine)):
         try:
@@ -109,7 +109,7 @@ def _jobs(
     corpora: Mapping[str, list[CorpusLog]],
     done: Sequence[ShardFile],
 ) -> Iterator[Job]:
-    """The shards that are not done yet, of each engine that is left in turn, until the time is used up."""
+    """A job for each shard that is not done yet, engine by engine in turn, until the time is used up."""
     ended = {ShardKey(one.record.engine, one.record.ordinal) for one in done}
     spent_s = sum(one.record.seconds for one in done) / night.pool.width
     minutes = night.night.minutes
@@ -136,7 +136,7 @@ class _Gathered:
         self._probes: set[tuple[str, str]] = set()
 
     def shard_file(self, key: ShardKey, done: ShardResult) -> ShardFile:
-        """The shard for the journal: without findings that are known, and with new features only."""
+        """The shard for the journal, without known findings and without features that are not new."""
         features, rare = self._features[key.engine], []
         for run in done.result.rare:
             if not run.features <= features:

@@ -10,7 +10,7 @@ NO_VERDICT = {ExitCode.MISUSE: "not readable"}
 
 
 def exit_code_of(night: Night) -> ExitCode:
-    """The exit code: an excused finding, one that is fixed, and in a gate a known bug change nothing."""
+    """The exit code of a night; excused and fixed findings do not count, nor do known bugs in a gate."""
     codes = [ExitCode.MISUSE] * bool(night.errors)
     codes += [ExitCode.NONDETERMINISTIC for one in night.engines if one.diverged]
     codes += [ExitCode.RED] * bool(red_reasons(night))

@@ -1,11 +1,11 @@
-"""The equation of a pool as text: each term of its conservation, and by how much they miss its capacity."""
+"""The equation of a pool as text: each term of its conservation, and the difference of their sum and its capacity."""
 
 from swarden.invariants.conservation import Conservation, conservation_of
 from swarden.invariants.view import PoolView
 
 
 def conservation_line(pool: PoolView) -> str:
-    """A pool and its equation."""
+    """The name of a pool and its equation."""
     return f"{pool.name}: {equation_text(conservation_of(pool))}"
 
 

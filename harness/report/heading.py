@@ -24,7 +24,7 @@ def engine_name(header: Header, engine: int) -> str:
 
 
 def opening_lines(header: Header, failed: int | None = None) -> list[str]:
-    """The lines with the engine, the failed one of several engines, and the planted bug and fixes."""
+    """The lines that name the engine, the engine that failed if there are several, and the planted bug and fixes."""
     target = header.target
     named = f"engine: {target.name} {target.version()}"
     if header.machine != ENGINE:
@@ -41,7 +41,7 @@ def opening_lines(header: Header, failed: int | None = None) -> list[str]:
 def change_lines(header: Header) -> list[str]:
     """A line for each change of the code: the planted bug with its source, the fixes, and the changed functions.
 
-    And one for each fix that is not planted, because this version does not have its bug.
+    There is also a line for each fix that is not planted because this version does not have its bug.
     """
     target = header.target
     needless = header.changes.needless(target)
@@ -57,7 +57,7 @@ def change_lines(header: Header) -> list[str]:
 
 
 def failed_line(failure: Failure) -> str:
-    """The op that failed, counted from 1 as `swarden show` counts, and the engine step before or in it."""
+    """The op that failed, with its number in `swarden show`, and the last engine step."""
     name = f" ({name_of(failure.op)})" if failure.op is not None else ""
     return f"failed at op {failure.op_index + 1}{name}, after engine step {failure.transition.after.step}"
 
@@ -75,9 +75,9 @@ def configuration_line(header: Header, engine: int) -> str:
 
 
 def ops_line(failure: Failure) -> str:
-    """The ops up to the failure, steps in a row as one, each with its number as `swarden show` counts.
+    """The ops up to the failure, each with its number in `swarden show`; consecutive steps are shown as one op.
 
-    Of many, those that are neither a submission nor a step come first.
+    If there are many, only ops other than submissions and steps are shown.
     """
     first, merged = failure.op_index + 2 - len(failure.ops), list[tuple[int, Op, int]]()
     for number, op in enumerate(failure.ops, first):

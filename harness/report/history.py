@@ -70,9 +70,9 @@ def nodes_below(node: int, parents: Mapping[int, int]) -> list[int]:
 
 
 class HistoryEntry(NamedTuple):
-    """The effect of one event on a thing, and the place in the engine's code that emitted the event, "" if unknown.
+    """The effect of one event on a subject, and the place in the engine's code that emitted the event, "" if unknown.
 
-    The place of a free is followed by those of its callers.
+    The place of a free is followed by the places of its callers.
     """
 
     action: str
@@ -80,7 +80,7 @@ class HistoryEntry(NamedTuple):
 
 
 def entries_of(ref: Ref, moment: Moment, below: Collection[int] = ()) -> list[HistoryEntry]:
-    """The events of one transition that had an effect on a thing, in order."""
+    """The events of one transition that had an effect on a subject, in order."""
     return [
         HistoryEntry(action, origin if isinstance(event, Freed) else nearest(origin))
         for event, origin in zip_longest(moment.events, moment.origins, fillvalue="")
@@ -89,10 +89,10 @@ def entries_of(ref: Ref, moment: Moment, below: Collection[int] = ()) -> list[Hi
 
 
 def passed_over(requests: Collection[int], moments: Sequence[Moment]) -> tuple[int, list[PassedOver]]:
-    """The branches by which the last step passed over these requests, and the number of steps with the same ones.
+    """The branches by which the last step passed over these requests, and for how many steps they were the same.
 
-    Branches that name no request are returned only if none names one of these.  The last moment has none at all if a
-    drain is stuck.
+    If no branch names one of these requests, all branches are returned.  A last moment without branches, as of a stuck
+    drain, is left out.
     """
     steps = [_branches(moment, requests) for moment in (moments if moments[-1].passed_over else moments[:-1])]
     last = steps[-1] if steps else []
@@ -111,7 +111,7 @@ def nearest(origin: str) -> str:
 
 
 def history_of(ref: Ref, moments: Iterable[Moment], below: Collection[int] = ()) -> list[str]:
-    """The newest events of a thing, oldest first, each with its origin in the engine's code if known."""
+    """The newest events of a subject, oldest first, each with its origin in the engine's code if known."""
     entries = [(moment.step, *entry) for moment in moments for entry in entries_of(ref, moment, below)]
     width = max((len(action) for _, action, origin in entries if origin), default=0)
     shown = [
@@ -123,7 +123,7 @@ def history_of(ref: Ref, moments: Iterable[Moment], below: Collection[int] = ())
 
 
 def _action(event: object, ref: Ref, below: Collection[int]) -> str | None:
-    """The effect of an event on a thing as text; None if it had none."""
+    """The effect of an event on a subject as text; None if it had none."""
     if ref.pool:
         return _action_to_unit(event, ref.pool, ref.id)
     if ref.kind == REQUEST_KIND:
@@ -139,7 +139,7 @@ def _action(event: object, ref: Ref, below: Collection[int]) -> str | None:
 
 
 def _ancestors(node: int, parents: Mapping[int, int]) -> set[int]:
-    """The nodes above `node`, up to a node with an unknown parent or one that was found before."""
+    """The nodes above `node`, up to a node with an unknown parent or a node that was found before."""
     found: set[int] = set()
     while (node := parents.get(node, 0)) and node not in found:
         found.add(node)

@@ -32,7 +32,7 @@ class Home(NamedTuple):
 
 
 def document(bug: KnownBug, target: Target, folder: Path) -> str:
-    """The document of a bug that has one; `folder` is that of the document, for the links to the op-logs."""
+    """The document of a bug that has one; `folder` is the document's folder, for the links to the op-logs."""
     about, home = bug.document, home_of(bug, target)
     assert about is not None, f"{bug.name} has no document"
     facts = {
@@ -50,7 +50,7 @@ def document(bug: KnownBug, target: Target, folder: Path) -> str:
 
 
 def issue(bug: KnownBug, target: Target, program: str) -> str:
-    """A bug as an issue of the engine: its document without what only swarden's readers need, and with a program."""
+    """A bug as an issue for the engine: its document without the sections for users of swarden, and with a program."""
     about, home = bug.document, home_of(bug, target)
     if about is None:
         raise UsageError(f"{bug.name}: has no document, so it is no issue; its verdict is {bug.verdict}")
@@ -78,7 +78,7 @@ def _sections(bug: KnownBug, about: Document, home: Home) -> dict[str, str]:
 
 
 def _code_text(about: Document, home: Home) -> str:
-    """The places as links that stay, one a line: GitHub shows the lines behind such a link in an issue."""
+    """The places as permanent links, one a line: GitHub shows the lines behind such a link in an issue."""
     tree = f"{GITHUB}/{home.repository}/blob/{home.tag or f'v{about.code_release}'}/{home.sources}"
     return "\n".join(f"- [{one.file}:{one.line}]({tree}{one.file}#L{one.line}), `{one.name}`" for one in about.code)
 
@@ -88,7 +88,7 @@ def _texts(sections: dict[str, str]) -> list[str]:
 
 
 def table(bugs: Iterable[KnownBug], target: Target) -> str:
-    """A row for each bug, without private ones: those that the newest release has come first."""
+    """A row for each bug that is not private: bugs of the newest release come first."""
     rows = []
     for bug in sorted(bugs, key=lambda one: (one.fixed is not None, one.name)):
         if bug.verdict != PRIVATE:
@@ -118,7 +118,7 @@ def upstream_text(bug: KnownBug, home: Home) -> str:
 
 
 def home_of(bug: KnownBug, target: Target) -> Home:
-    """Where the sources of the engine are: as the bug says of a server, else those of the target's releases."""
+    """Where the engine's sources are: of a server as the bug states, else those of the target's releases."""
     if bug.repository:
         repository, _, tag = bug.repository.partition("@")
         return Home(repository, tag, "")
@@ -156,7 +156,7 @@ def _log_text(bug: KnownBug, path: Path, span: Span, folder: Path) -> str:
 
 
 def diff_of(fix: Fix, sources: str) -> str:
-    """A fix as a diff of the engine's repository, with the numbers of lines of the last release that it is for."""
+    """A fix as a diff of the engine's repository, with the line numbers of the last release that the fix is for."""
     lines, last_file, growth = list[str](), "", 0
     for file, line, hunk in sorted(zip(_files(fix, sources), fix.lines, fix.hunks, strict=True)):
         if file != last_file:

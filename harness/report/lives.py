@@ -24,9 +24,10 @@ class Broken(StrEnum):
 
 
 class SubjectState(NamedTuple):
-    """The state of a subject after a transition, and its reads by passes in that transition.
+    """The state of a subject after a transition, and the passes that read it in that transition.
 
-    `kind` is that of the owner of a unit, the place of a request, or live or tombstone; "" if the subject is absent.
+    `kind` is the kind of a unit's owner, the place of a request, or live or tombstone for a node; "" if the subject is
+    absent.
     """
 
     kind: str
@@ -38,7 +39,7 @@ ABSENT = SubjectState("", "")
 
 
 def subjects_of(failure: Failure, expected: str | None = None) -> list[Ref]:
-    """The units that a failure names, then the requests and nodes, those with the `expected` fingerprint first."""
+    """The units that a failure names, then requests and nodes; subjects with the `expected` fingerprint come first."""
     if failure.error is not None:
         refs = refs_in_message(str(failure.error), [pool.name for pool in failure.transition.after.pools])
     else:

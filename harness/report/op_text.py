@@ -9,7 +9,7 @@ SHOWN_APART = {"op", "engine", "recipe", "tokens", "max_new_tokens"}  # argument
 
 
 def op_text(op: Op) -> str:
-    """As in "submit 8 tokens by path 0.1, 5 new, priority 2"."""
+    """An op in words, as in "submit 8 tokens by path 0.1, 5 new, priority 2"."""
     if isinstance(op, Step | Drain):
         return name_of(op)
     words = []
@@ -24,7 +24,7 @@ def op_text(op: Op) -> str:
 
 
 def _prompt_text(recipe: Recipe, tokens: Sequence[int] | None) -> str:
-    """The first token ids, or the recipe, as in "12 tokens by path 0.1.1 after prompt 3 less 2"."""
+    """A prompt in words: its first token ids, or its recipe as in "12 tokens by path 0.1.1 after prompt 3 less 2"."""
     if tokens is not None:
         more = f" and {len(tokens) - MAX_TOKENS} more" if len(tokens) > MAX_TOKENS else ""
         return f"tokens {' '.join(map(str, tokens[:MAX_TOKENS]))}{more}"

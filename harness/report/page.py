@@ -18,13 +18,13 @@ def page_of_log(log: OpLog, path: Path) -> str:
 
 
 def part_of_log(log: OpLog, path: Path) -> str:
-    """The part of that page for the page of several runs."""
+    """The part of an op-log's page that the page of several runs contains."""
     part: str = ENVIRONMENT.get_template("run.html.j2").module.run_part(view_of(log, path))  # type: ignore[attr-defined]  # a macro
     return part
 
 
 def page_of_report(**values: object) -> str:
-    """The page of an archive or of a campaign; `values` are those that the template names."""
+    """The page of an archive or of a campaign; `values` are the variables of the template."""
     return ENVIRONMENT.get_template("report.html.j2").render(values)
 
 

@@ -31,7 +31,7 @@ def literal(value: Any) -> str:
 
 
 def _runs(numbers: list[int]) -> list[str]:
-    """As in "*range(1000, 1016)", "7"."""
+    """Numbers as elements of a list literal, runs of them as ranges: "*range(1000, 1016)", "7"."""
     texts = list[str]()
     for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
         members = [number for _, number in run]

@@ -1,4 +1,4 @@
-"""One run as the template of its page shows it: the ops beside the pools, the life of the failing page, the tree."""
+"""One run as the template of its page needs it: the ops beside the pools, the life of the failing page, the tree."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -99,7 +99,7 @@ class EngineView(NamedTuple):
 
 @dataclass(frozen=True)
 class RunView:
-    """A run; `subjects` are those of its failure, and `units` the pool and the id of those that are units."""
+    """A run; `subjects` are those of its failure, and `units` the pool and the id of each subject that is a unit."""
 
     name: str
     verdict: str
@@ -121,7 +121,7 @@ class RunView:
 
 
 def view_of(log: OpLog, path: Path) -> RunView:
-    """A log, run twice: to find the subjects of its failure, and to follow them; `path` is in the replay command."""
+    """The view of a log, which is run twice: to find the subjects of its failure, and to follow them."""
     header, failed = log.header, run_log(log).failure
     refs = subjects_of(failed, header.expected) if failed is not None else []
     timeline, driver = timeline_of(log, timeline=Timeline(refs, failed.engine if failed is not None else 0))
@@ -145,7 +145,7 @@ def view_of(log: OpLog, path: Path) -> RunView:
 
 
 def _columns(timeline: Timeline) -> list[PoolColumn]:
-    """The pools of which a unit was ever used, engine by engine."""
+    """The pools of which any unit was used in the run, engine by engine."""
     capacities: dict[tuple[int, str], int] = {}  # by engine and pool
     peaks: dict[tuple[int, str], int] = {}
     for row in timeline.rows:
@@ -204,7 +204,7 @@ class _Lives:
         self._below = [nodes_below(ref.id, parents) if ref.kind == NODE else () for ref in subjects]
 
     def marks(self, row: Row, moment: Moment | None) -> list[Mark]:
-        """A row of another engine changes nothing."""
+        """The states of the subjects after a row; a row of another engine changes none."""
         states = row.states or [state._replace(reads=()) for state in self._states]
         marks = [
             Mark(
@@ -232,7 +232,7 @@ def _engine_view(header: Header, driver: Driver, engine: int) -> EngineView:
 
 
 def _branches(state: Snapshot) -> Iterator[Branch]:
-    """Each node after its parent; then those that no path from a root leads to."""
+    """The nodes of the tree, each after its parent; then the nodes to which no path from a root leads."""
     seen: set[int] = set()
     waiting = [(0, node) for node in (*reversed(state.nodes or ()), *reversed(state.children.get(0, ())))]
     while waiting:

@@ -47,7 +47,7 @@ class StoryPart(Enum):
 
 
 class StoryLine(NamedTuple):
-    """A line of a story, however long."""
+    """A line of a story; it may be long, because the layout wraps it."""
 
     part: StoryPart
     text: str
@@ -101,7 +101,7 @@ def failure_text(failure: Failure, path: Path | None = None) -> str:
 
 
 def story(violations: Sequence[Violation], history: Sequence[Moment], pools: Sequence[PoolView]) -> str:
-    """The violations, with the histories of the things that they name and the equations of the pools."""
+    """The violations, with the histories of the subjects that they name and the equations of the pools."""
     return "\n".join(map(str, _violation_lines(violations, Scene(history, pools))))
 
 
@@ -155,7 +155,7 @@ def _violation_lines(violations: Sequence[Violation], scene: Scene) -> list[Stor
 
 
 def refs_of(violation: Violation) -> list[Ref]:
-    """The things that a violation names, its subject first, each once."""
+    """The subjects that a violation names, its own subject first, each once."""
     return list(dict.fromkeys([violation.subject, *chain.from_iterable(map(_refs_in, violation.values.values()))]))
 
 
@@ -198,7 +198,7 @@ def _evidence_lines(violation: Violation, scene: Scene, shown_before: set[str]) 
 def _error_lines(failure: Failure, error: Exception, scene: Scene) -> Iterator[StoryLine]:
     """An error of the engine and its frames; the histories of what its message names; the pools.
 
-    After a drain that is stuck: why the requests that are left were not scheduled.
+    After a stuck drain, the lines show why the remaining requests were not scheduled.
 
     A message of several lines is the story of a strict check: it has its own history and equations.
     """
@@ -239,7 +239,7 @@ def _equation_lines(pools: Iterable[PoolView], *, except_for: Sequence[StoryLine
 
 
 def _pools_of(violations: Sequence[Violation], pools: Sequence[PoolView]) -> Sequence[PoolView]:
-    """The pools that the evidence names, or all."""
+    """The pools that the evidence names; all pools if it names none."""
     named = {ref.pool for violation in violations for ref in refs_of(violation)}
     named.update(value for violation in violations for value in violation.values.values() if isinstance(value, str))
     return [pool for pool in pools if pool.name in named] or pools

@@ -91,7 +91,7 @@ class Timeline:
         self.rows.append(self._row(driver, driver.acting_system, change))
 
     def add_raised(self, driver: Driver) -> None:
-        """The op in which the engine raised an error, with the last state before the error."""
+        """Add a row for the op in which the engine raised an error, with the last state before the error."""
         if driver.failure is not None and driver.failure.error is not None:
             row = self._row(driver, driver.failure.engine, driver.failure.transition)
             self.rows.append(row._replace(raised=type(driver.failure.error).__name__))
@@ -103,7 +103,7 @@ class Timeline:
             self._num_noops = num_noops
 
     def _row(self, driver: Driver, engine: int, change: Transition) -> Row:
-        """A row keeps nothing of the state, which can be large."""
+        """The row of a transition; it does not refer to the state, which can be large."""
         return Row(
             number=len(driver.ops),
             op=driver.ops[-1],
@@ -138,7 +138,7 @@ def _places(state: Snapshot) -> list[int]:
 
 
 def _results(events: Sequence[NamedTuple]) -> list[str]:
-    """The results of a transition, each once; a pass with its entries."""
+    """The results of a transition, each once; a pass is shown with its entries."""
     texts = []
     for event in events:
         if text := RESULTS.get(type(event)):

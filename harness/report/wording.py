@@ -12,13 +12,13 @@ LETTERS = {NODE: NODE_LETTER, **{kind: kind[0] for kind in OWNER_KINDS}}  # befo
 
 
 def counted(number: float, noun: str) -> str:
-    """As in 1 run, 2.5 minutes."""
+    """A number with its noun, as in "1 run" or "2.5 minutes"."""
     digits = f"{number:g}" if number % 1 else f"{number:.0f}"
     return f"{digits} {noun}{'' if number == 1 else 's'}"
 
 
 def subject_text(ref: Ref) -> str:
-    """As in swa page 17, row 2, request r3, node n7."""
+    """A subject in words, as in "swa page 17", "row 2", "request r3" or "node n7"."""
     if ref.kind == POOL:
         return ref.pool
     if ref.kind == GROUP:

@@ -90,8 +90,8 @@ class FindingSummary(msgspec.Struct, frozen=True, kw_only=True):
     """finding.json.  `engine` is the name of the target; the other fields follow from the sightings.
 
     `first_seen` and `last_seen` are nights in which the finding failed, and `seen` is their number.  `version`,
-    `status` and `log` are those of the last night; `log` is the file name of the smallest log that still fails, among
-    those that were replayed.
+    `status` and `log` are from the last night; `log` is the file name of the smallest log that still fails, among those
+    that were replayed.
     """
 
     format: int = 1
@@ -107,7 +107,7 @@ class FindingSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FindingOfNight(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding as night.json has it; `folder` is its name in `findings/`, `was_open` its state before the night."""
+    """A finding as night.json has it; `folder` is its folder in `findings/`, `was_open` whether it was open before."""
 
     folder: FileName
     fingerprint: str
@@ -231,7 +231,7 @@ class Archived:
         return min(last, key=URGENCY.index, default=Status.NEW)
 
     def status_before(self, night: str, engine: str) -> Status | None:
-        """The status before a night on this engine, else on any; a night that could not run its log says nothing."""
+        """The status before a night on this engine, else on any engine; nights that could not run it are skipped."""
         earlier = [one for one in self._before(night) if one.status is not Status.ERROR]
         same = [one for one in earlier if one.engine == engine]
         return (same or earlier)[-1].status if earlier else None
@@ -261,7 +261,7 @@ class Archived:
         self.put(msgspec.structs.replace(sighting, after=latest(_known(earlier))))
 
     def put(self, sighting: Sighting) -> None:
-        """Write a sighting as it is, and the summary."""
+        """Write a sighting without changes, and the summary."""
         save(self.folder / "seen" / f"{sighting.night}-{slug(sighting.engine)}.json", sighting, self.root)
         self._refresh()
 
@@ -270,7 +270,7 @@ class Archived:
         self._refresh()
 
     def _before(self, night: str) -> Iterator[Sighting]:
-        """The sightings of earlier nights: all, if this night has none yet."""
+        """The sightings of earlier nights; all sightings, if this night has none yet."""
         return takewhile(lambda one: one.night != night, self.sightings)
 
     def _refresh(self) -> None:
@@ -330,7 +330,7 @@ class Archive:
 
 
 def _known(sightings: Iterable[Sighting]) -> dict[str, list[str]]:
-    """The nights of these sightings, each with those that it comes after."""
+    """The nights of these sightings, each with the nights that it comes after."""
     known: dict[str, list[str]] = {}
     for one in sightings:
         known.setdefault(one.night, []).extend(one.after)

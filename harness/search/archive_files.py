@@ -74,7 +74,7 @@ def unreadable(path: Path, error: OSError) -> str:
 
 
 def _counter(kind: type[Any], value: Any) -> Any:
-    """The counters of Tallies, for which msgspec has no type."""
+    """Decode a counter of Tallies, for which msgspec has no type."""
     if kind != Counter[str]:
         return kind(value)
     return Counter(msgspec.convert(value, dict[str, Count]))

@@ -193,7 +193,7 @@ class Backtest:
         return [one for one in group.report_findings(out, budget) if one is not None]
 
     def _of_known_bug(self, group: WorkerGroup, version: str, name: str) -> Frozen | None:
-        """A known bug that the search has met, with the first of the tree's op-logs that fails with it here."""
+        """A known bug that the search has met, with the first of its op-logs that fails on this release, if any."""
         bug = target_of(f"{self.engine}=={version}").known_bugs()[name]
         for path in bug.oplogs:
             log = OpLog.load(path, engine=f"{self.engine}=={version}")
@@ -205,7 +205,7 @@ class Backtest:
         return None
 
     def _outcome_of_log(self, group: WorkerGroup, old: str, new: str, finding: Frozen) -> tuple[Outcome, str]:
-        """FOUND if the log passes with equal settings."""
+        """The outcome by the log of a finding, with its reason: FOUND if the log passes with equal settings."""
         path, name = self.folder / old / finding.log, f"{self.engine}=={new}"
         content = path.read_bytes()
         if _hash_of(content) != finding.blake2b:
@@ -226,7 +226,7 @@ class Backtest:
     def _outcome_of_searches(
         self, new: str, finding: Frozen, before: Searched, searches: Sequence[Searched]
     ) -> tuple[Outcome, str]:
-        """The outcome of a finding whose log passes: whether the same search still meets it, also as a known bug."""
+        """The outcome of a finding whose log passes: do the same searches still meet it, also as a known bug?"""
         bugs = target_of(f"{self.engine}=={new}").known_bugs()
         for one in searches:
             seed = f"the search with seed {one.seed}"
@@ -242,7 +242,7 @@ class Backtest:
         return Outcome.FOUND, ""
 
     def _known_bugs(self, old: str, new: str, found: Sequence[Frozen]) -> Mapping[str, str]:
-        """By log, the known bug of a finding; else its first namesake whose op-log the newer release lets pass, too."""
+        """By log, the known bug of a finding, else its first namesake whose op-log passes on the newer release, too."""
         bugs = target_of(f"{self.engine}=={old}").known_bugs()
         logs = [(one, name, path) for one in found for name in one.namesakes for path in bugs[name].oplogs]
         for version, verdict in ((old, Verdict.FAILED), (new, Verdict.FIXED)) if logs else ():
@@ -280,12 +280,12 @@ def _verdict_of(group: WorkerGroup, path: Path, engine: str, fingerprint: str) -
 
 
 def _ends_runs(fault: str) -> bool:
-    """Whether a fault of the adapter ends runs, which may hide what they would have met; else none has begun."""
+    """Whether a fault of the adapter ends runs, so that these runs may miss failures; else no run has begun."""
     return not fault.startswith(BEFORE_RUNS)
 
 
 def _known_cause(group: WorkerGroup, target: Target, log: OpLog, fingerprints: Sequence[str]) -> str:
-    """A known bug of a release with whose fix a log passes there; "" if there is none."""
+    """The known bug of a release whose fix makes a log pass there; "" if there is none."""
     version, bugs = target.version(), target.known_bugs().values()
     named = [bug for bug in bugs if bug.has(version) and {*bug.fingerprints} & {*fingerprints}]
     for bug in [one for one in named if one.patch_for(version) is not None][:MOST_FIXES]:

@@ -12,11 +12,11 @@ from swarden.harness.core.files import write_whole
 
 
 class Outcome(Enum):
-    """What became of a finding.
+    """The result for a finding on the next release.
 
     FOUND: its log passes with equal settings, and SEEDS searches no longer meet its fingerprint.  MOVED: its log passes
-    for another reason, or fails in another way.  STILL: it fails as before.  NOT_JUDGED: it cannot be run there, or the
-    searches there are too short, or have runs that the adapter has ended, as it did not before.
+    for another reason, or fails in another way.  STILL: it fails as before.  NOT_JUDGED: its log cannot be run there,
+    or the searches there are too short, or the adapter has ended some of their runs, as it did not before.
     """
 
     FOUND = "found before its fix"
@@ -38,7 +38,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
-    """What a part of the backtest has cost, in all processes; the search of a release is a part of two pairs."""
+    """The cost of a part of the backtest, in all processes; the search of a release is a part of two pairs."""
 
     part: str
     cpu_seconds: float
@@ -47,7 +47,7 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Searched(msgspec.Struct, frozen=True, kw_only=True):
-    """One search: `fingerprints` are those of failures that are not of known bugs, `known` the known bugs it has met.
+    """One search: `fingerprints` of failures that are not of known bugs, and the `known` bugs that it has met.
 
     `logs` has the unshrunk logs of the findings, by fingerprint, `faults` the exceptions of the adapter.
     """
@@ -63,7 +63,8 @@ class Searched(msgspec.Struct, frozen=True, kw_only=True):
 class Frozen(msgspec.Struct, frozen=True, kw_only=True):
     """A finding: its log in the folder of its release, and the hash of that file.
 
-    `bug` is the known bug with whose fix it passes; `namesakes` are known bugs of its fingerprint without a fix here.
+    `bug` is the known bug whose fix makes it pass; `namesakes` are known bugs with its fingerprint that have no fix for
+    this release.
     """
 
     fingerprint: str
@@ -77,7 +78,7 @@ class Frozen(msgspec.Struct, frozen=True, kw_only=True):
 class Release(msgspec.Struct, frozen=True, kw_only=True):
     """The findings of a release, one for each cause; `without_log` are known bugs that the search has met besides.
 
-    `cost` is that of all but the search: the boots, the shrinks and the replays.
+    `cost` is the cost of the boots, the shrinks and the replays, without the search.
     """
 
     version: str
@@ -115,7 +116,7 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
     faults: list[str] = []
 
     def count(self, outcome: Outcome, *, is_known: bool | None = None) -> int:
-        """The findings with this outcome; of those that the tree knew, or did not know, if that is asked for."""
+        """The number of findings with this outcome; `is_known` selects known bugs, or all others."""
         found = [one for one in self.judged if one.outcome is outcome]
         return len([one for one in found if is_known is None or bool(one.bug) == is_known])
 

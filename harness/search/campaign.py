@@ -92,7 +92,7 @@ class Plan:
 
 
 class StartTime(NamedTuple):
-    """The start of a worker, in wall-clock time and in CPU time; before it the engine was booted, in `boot_s`."""
+    """The start of a worker, in wall-clock time and in CPU time; before that, booting the engine took `boot_s`."""
 
     wall_s: float
     cpu_s: float
@@ -137,7 +137,7 @@ class Worker(RunListener):
 
     @property
     def boot_seconds(self) -> float:
-        """The time in which the worker has booted the engine; it is no part of any other time."""
+        """The time in which the worker booted the engine; it is not included in any other time."""
         return self._started.boot_s
 
     @property
@@ -158,7 +158,7 @@ class Worker(RunListener):
 
     @property
     def aborts_at_end(self) -> bool:
-        """In three of four runs: to finish the requests takes as many steps as all ops before, and reaches little."""
+        """True in three of four runs: finishing the requests takes as many steps as all ops before, for little."""
         return (self._run.header.seed + self._run.header.run) % FINISHED_EVERY != 0
 
     def fix(self, configs: Sequence[Any]) -> Sequence[Any]:
@@ -171,8 +171,9 @@ class Worker(RunListener):
     def drive(self, header: Header) -> Driver | None:
         """The driver of a run; None before the first run of the plan, and after the last run of the batch.
 
-        Rejects the simplest run, with which each search begins, but for the first search of a machine; and a run whose
-        engines cannot be built with the settings or the model of the plan, so that another configuration is drawn.
+        Rejects the simplest run, with which each search begins, except in the first search of a machine.  Also rejects
+        a run whose engines cannot be built with the settings or the model of the plan, so that another configuration is
+        drawn.
         """
         current, self.next_run = self.next_run, self.next_run._replace(run=self.next_run.run + 1)
         is_repeated = self._repeats_simplest_run
@@ -293,7 +294,7 @@ class Worker(RunListener):
 
     @property
     def _repeats_simplest_run(self) -> bool:
-        """Whether a batch before this one was a search with the same machine, and so with the same simplest run."""
+        """Whether an earlier batch was a search with the same machine, and so with the same simplest run."""
         turns, batch = turns_of(self.target, self.plan.machine), self.next_run.batch
         return turns.index(turns[batch % len(turns)]) < batch
 
@@ -346,7 +347,7 @@ class Worker(RunListener):
             raise error.exceptions[0] from None
 
     def _count(self, failure: Failure, log: OpLog, cause: Cause) -> None:
-        """Count a failure whose finding was sent, so that it stays whatever the shrink of its log does."""
+        """Count a failure, and add a finding with the shrunk log if this failure confirms its trail."""
         small = self._steering.record(failure, log, lambda: self._beat(self.next_run), cause)
         if small is not None and isinstance(small.failure, Failure):
             result = Result()

@@ -38,7 +38,7 @@ class CorpusLog(NamedTuple):
 
 
 class CorpusPart(NamedTuple):
-    """The part of a corpus that is run in the batches of one worker, from the one with the ordinal `first_batch`."""
+    """The part of a corpus that one worker runs in its batches, beginning with the batch `first_batch`."""
 
     logs: Sequence[CorpusLog] = ()
     first_batch: int = 0
@@ -61,7 +61,7 @@ class Share:
         return self._part.logs[first : first + PER_BATCH]
 
     def has_new(self, features: frozenset[int]) -> bool:
-        """Whether no run before had one of these features."""
+        """Whether one of these features is new, that is, no earlier run had it."""
         is_new = not features <= self._features
         self._features |= features
         return is_new
@@ -92,7 +92,7 @@ def digest_of(folder: Path) -> str:
 def logs_of(folder: Path, engine: str, machine: str | None = None) -> list[CorpusLog]:
     """The logs for an engine, and for one of its machines if it is given; raises OpLogError if one cannot be read.
 
-    Those of machines that an earlier build had are left out.
+    Logs for machines that only an earlier build had are left out.
     """
     logs = []
     for path in files_of(folder):
@@ -102,7 +102,7 @@ def logs_of(folder: Path, engine: str, machine: str | None = None) -> list[Corpu
 
 
 def rarest_first(found: Iterable[RareRun]) -> list[OpLog]:
-    """As few logs as have all features of these runs; those with many rare features in few steps come first."""
+    """As few logs as together have all features of these runs; many rare features in few steps come first."""
     runs = sorted(found, key=lambda one: (one.steps, len(one.log.ops)))
     counts = Counter(feature for one in runs for feature in one.features)
     chosen: dict[int, RareRun] = {}
@@ -155,7 +155,7 @@ def _content(path: Path) -> bytes:
 
 
 def _bare(log: OpLog) -> OpLog:
-    """The log without what is of one run or one build, so that equal runs have equal files; the drain is implied."""
+    """The log without a final drain and without fields of one run or build, so that equal runs have equal files."""
     header, ops = log.header, log.ops
     while ops and isinstance(ops[-1], Drain):
         ops = ops[:-1]

@@ -14,7 +14,7 @@ def is_death(fingerprint: str) -> bool:
 
 
 def death_of(log: OpLog) -> Death | None:
-    """Run a log that has killed a process again, in a new process; None if the process ends normally.
+    """Run a log that killed its process again, in a new process; None if that process ends normally.
 
     A log that does not expect a crash or a hang is not run, and the result is None.
     """

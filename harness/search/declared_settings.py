@@ -56,7 +56,7 @@ def setting_problems(target: Target, config: Config) -> Iterator[str]:
 def shrunken_configs(
     target: Target, headers: Sequence[Header], source: random.Random, on_fault: Callable[[TargetFault], None]
 ) -> Iterator[Header]:
-    """The headers with simpler settings that decode accepts, without end; each coupled group and each setting first.
+    """An endless series of headers with simpler settings that decode accepts; each coupled group and setting first.
 
     A fault of decode is passed on.
     """

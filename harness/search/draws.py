@@ -13,7 +13,7 @@ from swarden.harness.core.ops import Accept, Heal, Inject, Op, Recipe, Step
 PRESSURE_PAGES = (0, 1, 3, 10)
 BRANCH_CHOICES = (0, 0, 0, 1, 2)  # mostly 0, so that prompts share long prefixes
 MOST_OPTIONS = 4096  # kept strategies
-OUTAGE = 1000  # crossings; more than a few steps have, so that the fault is still armed when it is healed
+OUTAGE = 1000  # crossings; more than a few steps have, so that the fault is still armed when an op disarms it
 
 OptionT = TypeVar("OptionT", bound=Hashable)
 
@@ -38,7 +38,7 @@ PATHS = st.lists(st.sampled_from(BRANCH_CHOICES), min_size=1, max_size=6)
 @cache
 @st.composite
 def recipes(draw: DrawFn) -> Recipe:
-    """Paths of 1 to 6 choices, with stretches around multiples of pages and windows."""
+    """Recipes with paths of 1 to 6 choices, and with stretches around multiples of pages and windows."""
     continues = draw(st.integers(0, 15))
     return Recipe(
         path=tuple(draw(PATHS)),
@@ -49,7 +49,7 @@ def recipes(draw: DrawFn) -> Recipe:
 
 
 def long_recipe(length: int, *, family: int) -> Recipe:
-    """A prompt of so many tokens, at least one; prompts of one family begin with the same tokens."""
+    """A prompt of `length` tokens, at least one; prompts of one family begin with the same tokens."""
     length = max(1, length)
     stretches = min(MAX_CHOICES, -(-length // MAX_STRETCH))
     stretch = min(MAX_STRETCH, -(-length // stretches))
@@ -58,7 +58,7 @@ def long_recipe(length: int, *, family: int) -> Recipe:
 
 @lru_cache(MOST_OPTIONS)
 def rarely(strategy: SearchStrategy[int]) -> SearchStrategy[int]:
-    """0 in three of four draws."""
+    """0 in three of four draws, else a value from `strategy`."""
     return st.integers(0, 3).flatmap(lambda coin: strategy if coin == 3 else ZERO)
 
 
@@ -69,20 +69,20 @@ def ordinals() -> SearchStrategy[int]:
 
 @cache
 def step_counts() -> SearchStrategy[int]:
-    """Mostly few steps, so that new requests arrive while others run."""
+    """Counts of steps, mostly small, so that new requests arrive while others run."""
     return st.sampled_from((1, 2, 1, 4, MAX_STEPS_PER_OP))
 
 
 @cache
 def acceptances() -> SearchStrategy[Accept]:
-    """Accepted draft tokens per proposal: all, none, alternating or random; sometimes no drafts at all."""
+    """Ops that set the accepted drafts per proposal: all, none, alternating or random; sometimes no drafts at all."""
     lengths = st.lists(st.integers(0, 5), min_size=1, max_size=3).map(tuple)
     return st.one_of(st.sampled_from(((5,), (0,), (5, 0), ())), lengths).map(lambda drawn: Accept(lengths=drawn))
 
 
 @cache
 def stop_sets() -> SearchStrategy[tuple[int, ...]]:
-    """Mostly no stop tokens; otherwise a quarter or an eighth of the tokens that the stand-in model can generate."""
+    """Stop tokens: mostly none, otherwise a quarter or an eighth of the tokens that the stand-in model can generate."""
     return st.sampled_from(((), tuple(range(0, 64, 4)), (), (), tuple(range(0, 64, 8))))
 
 
@@ -95,7 +95,7 @@ def fault_sets(faults: Sequence[str]) -> SearchStrategy[tuple[str, ...]]:
 
 @st.composite
 def troubles(draw: DrawFn, faults: Sequence[str]) -> tuple[Op, ...]:
-    """The ops that arm a fault: it fires a few times, or until it is healed some steps later.
+    """The ops that arm a fault: it fires a few times, or until an op disarms it some steps later.
 
     A run without faults makes a step instead.
     """

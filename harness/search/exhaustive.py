@@ -1,8 +1,9 @@
 """The bounded exhaustive search: all sequences of ops up to a length, on a tiny engine.
 
-It goes by the number of ops: each sequence of the level before is extended by each op of the alphabet.  The prefix is
-applied again to fresh engines, unchecked, because the level before has checked it.  A state that was seen before is not
-extended.  In each new state a drain is tried as well, so a leak shows, but its state is not extended either.
+A level has all sequences of one length: each sequence of the level before is extended by each op of the alphabet.  The
+prefix is applied again to fresh engines, unchecked, because the level before has checked it.  A state that was seen
+before is not extended.  In each new state a drain is tried as well, so a leak shows, but its state is not extended
+either.
 """
 
 import hashlib
@@ -58,7 +59,7 @@ class ExploredEngine:
 
 
 class Extension(NamedTuple):
-    """A sequence to run: `ops` and one more."""
+    """A sequence to run: `ops`, and one more op after them."""
 
     ops: Ops
     op: Op
@@ -191,7 +192,7 @@ class Exploration:
         return [one for index in sorted(done) for one in done[index]]
 
     def _alone(self, extension: Extension) -> list[SequenceResult]:
-        """Run a sequence in a process of its own, because one of its job has killed the process.
+        """Run a sequence in a process of its own, because a sequence of its job has killed the process.
 
         A process that ends by an exception of swarden itself is no finding: raises RuntimeError.
         """
@@ -205,7 +206,7 @@ class Exploration:
         return [SequenceResult((), b"", 0, Finding(name, log, monotonic() - self._began, died=str(ended)))]
 
     def _work(self, job: tuple[int, Sequence[Extension]]) -> list[SequenceResult]:
-        """Run sequences, in a process of their own."""
+        """Run sequences in a process of their own, as one job."""
         signal.setitimer(signal.ITIMER_PROF, JOB_CPU_SECONDS)
         new: set[Key] = set()
         reached = []
@@ -222,7 +223,7 @@ class Exploration:
         systems = target.systems(header.machine, [target.decode(config) for config in header.configs], "")
         for op, system in ((op, system) for op in extension.ops for system in systems):
             system.do(op)
-            system.capture()  # some ports tell the owners of units in events from the last capture
+            system.capture()  # some ports derive the owners of units in events from the last capture
             system.take_events()
         checking = Checking(catalog_of(target.contracts), code=target.code, target=target.name)
         driver = Driver(systems, checking=checking, keep=KeptParts(digests=False, moments=1))
@@ -240,8 +241,8 @@ class Exploration:
 def key_of(systems: Sequence[System], snapshots: Sequence[Snapshot], ops: Ops) -> Key:
     """The key of a state: two sequences with one key can be continued in the same way.
 
-    It has all that a snapshot shows but the number of steps, the tokens of all requests, and what no snapshot shows:
-    the steps without a pass, and the drafts that are accepted.
+    The key has everything in a snapshot but the number of steps, and the tokens of all requests.  It also has what no
+    snapshot shows: the steps without a pass, and the drafts that are accepted.
     """
     facts = [
         [replace(snapshot, step=0) for snapshot in snapshots],

@@ -36,7 +36,7 @@ class ValuePlace(NamedTuple):
 class Range(NamedTuple):
     """A number: the log fails with all values that were tried from `low` to `high`.
 
-    An end is strict if the next value does not fail; else no value beyond it was tried.
+    An end is strict if the log passes with the next value; else no value beyond the end was tried.
     """
 
     place: ValuePlace
@@ -48,7 +48,7 @@ class Range(NamedTuple):
 
 
 class Alternative(NamedTuple):
-    """Another value in the place of one, and whether the log still fails with it."""
+    """Another value in the place of the log's value, and whether the log still fails with it."""
 
     place: ValuePlace
     value: Any
@@ -59,8 +59,9 @@ class Alternative(NamedTuple):
 class Explanation(NamedTuple):
     """What a failure needs.  Ops are numbered from 1.
 
-    The log still fails without any one of the `needless` ops.  `ordered` are the pairs that must keep their order,
-    except for those that follow from two others; `free` need not.  `complete` unless the budget ended it.
+    The log still fails without any one of the `needless` ops.  `ordered` are the pairs of ops that must keep their
+    order, without pairs that follow from two others; the order of `free` pairs does not matter.  `complete` is false if
+    the budget ended the search.
     """
 
     needless: Sequence[int]
@@ -73,7 +74,7 @@ class Explanation(NamedTuple):
 
 
 def explain(log: OpLog, fails: Fails, budget: ShrinkBudget) -> Explanation:
-    """Explain a log that fails; `fails` replays a neighbour."""
+    """Explain why a log fails; `fails` replays a neighbour."""
     found = _Found(log, fails, budget)
     complete = True
     try:
@@ -126,7 +127,7 @@ class _Found:
                 self.needless.append(index + 1)
 
     def find_order(self) -> None:
-        """Try to exchange the order of each two ops, near ones first; a pair that follows from others is left out."""
+        """Try to exchange each two ops, near pairs first; pairs whose order follows from other pairs are left out."""
         pairs = sorted(combinations(range(1, len(self.log.ops) + 1), 2), key=lambda pair: pair[1] - pair[0])
         for first, second in pairs:
             if any((first, op) in self.ordered and (op, second) in self.ordered for op in range(first + 1, second)):
@@ -144,7 +145,7 @@ class _Found:
                 self.alternatives.append(Alternative(place, value, other, self.still_fails(with_value(other))))
 
     def _end(self, value: int, direction: int, limit: int | None, with_value: WithValue) -> tuple[int, bool]:
-        """The last value in a direction with which the log still fails, by doubled distances, then by halves."""
+        """The last value in a direction with which the log still fails: search by doubled, then by halved distances."""
         inside, distance = value, 1
         while distance <= REACH and inside != limit:
             tried = value + direction * distance
@@ -181,7 +182,7 @@ class _Found:
         return self.with_ops([*ops[:index], _replaced(ops[index], names, new), *ops[index + 1 :]])
 
     def _with_setting(self, engine: int, name: str, new: Any) -> OpLog | None:
-        """None if the configuration is not valid then."""
+        """The log with another value of a setting; None if the configuration is not valid then."""
         header = self.log.header
         configs = [{**one, name: new} if index == engine else one for index, one in enumerate(header.configs)]
         try:
@@ -193,9 +194,10 @@ class _Found:
 
 
 def _in_other_order(ops: Sequence[Op], first: int, second: int) -> Iterator[list[Op]]:
-    """The second op just before the first, and the first just after the second; also with later ordinals exchanged.
+    """The ops with the second just before the first, and with the first just after the second.
 
-    The ordinals of two ops that create a handle each, such as requests, are exchanged with their places.
+    If both ops create a handle, such as a request, there are also variants with the two ordinals exchanged in later
+    ops.
     """
     early, late = ops[first - 1], ops[second - 1]
     before, between, after = list(ops[: first - 1]), list(ops[first : second - 1]), list(ops[second:])
@@ -222,14 +224,14 @@ def _arguments(value: msgspec.Struct, above: Sequence[str] = ()) -> Iterator[tup
 
 
 def _limits(kind: msgspec.inspect.Type) -> tuple[int | None, int | None]:
-    """The least and the greatest value of a number."""
+    """The least and the greatest value that a number may have."""
     kinds = kind.types if isinstance(kind, msgspec.inspect.UnionType) else [kind]
     numbers = [one for one in kinds if isinstance(one, msgspec.inspect.IntType)]
     return (numbers[0].ge, numbers[0].le) if numbers else (None, None)
 
 
 def _others(value: Any, limits: tuple[int | None, int | None]) -> Iterator[Any]:
-    """Other values of an argument that is no number: of a choice, none or the least, of a path another choice."""
+    """Other values of an argument that is not a number: the other flag, a number for None, another choice in a path."""
     if isinstance(value, bool):
         yield not value
     elif value is None and limits != (None, None):

@@ -1,4 +1,4 @@
-"""The features of a run: what happened in it, as numbers, so that a run that reaches something new can be told.
+"""The features of a run: what happened in it, as numbers, so that a run that reaches something new can be recognised.
 
 Features come from events and states that every target reports, never from names of bugs or of an engine's functions.
 """
@@ -23,7 +23,7 @@ class Features:
         self._last = ""
 
     def begin(self, op: Op) -> None:
-        """An op begins: the next event forms a pair with it."""
+        """Note that an op begins: the next event forms a pair with it."""
         self._last = name_of(op)
 
     def look(self, change: Transition) -> None:
@@ -46,13 +46,13 @@ class Features:
         return frozenset(crc32(repr((one, _bucket(count))).encode()) for one, count in self._counts.items())
 
     def kinds(self) -> frozenset[int]:
-        """The events, and the moves between queues, as such hashes: few enough that a campaign can have all of them."""
+        """The types of events and the moves between queues, as hashes; a campaign can have all of them."""
         named = [one for one in self._counts if one and isinstance(one[0], str)]
         return frozenset(crc32(repr(one if one[0] == "place" else one[1]).encode()) for one in named)
 
 
 def _bucket(count: int) -> int:
-    """Equal for 1, for 2, for 3, for 4 to 7, for 8 to 15, and so on."""
+    """The bucket of a count: 1, 2, 3, 4 to 7, 8 to 15 and so on each have their own."""
     return count if count < 4 else count.bit_length() + 1
 
 
@@ -63,5 +63,5 @@ def _name(event: NamedTuple) -> str:
 
 @cache
 def _telling(kind: type[NamedTuple]) -> Sequence[str]:
-    """The fields of a kind of event that tell one case from another: names, and flags."""
+    """The fields that distinguish the cases of a type of event: names, and flags."""
     return [name for name, note in kind.__annotations__.items() if name in TELLING or note is bool]

@@ -54,11 +54,10 @@ def report_finding(
 ) -> Finding:
     """Shrink a finding, run its log again and write it below `out`, under a unique name; its unshrunk log is removed.
 
-    A shrink that has begun before goes on.  `is_stopped` ends the shrinking,
-    even within a run, with the smallest log so far.
-    The log of a finding that killed its worker is run once more; if it passes, it is written unshrunk.  So is any other
-    finding that does not fail again, which is FLAKY.
-    If the strict check inside of a server has recorded an op-log that fails without the server, that one is shrunk.
+    A shrink that was begun before is continued.  `is_stopped` ends the shrinking, even within a run, with the smallest
+    log so far. The log of a finding that killed its worker is run once more; if it passes, it is written unshrunk.  So
+    is any other finding that does not fail again, which is FLAKY. If the strict check inside of a server has recorded
+    an op-log that fails without the server, that op-log is shrunk.
     """
     if finding.recorded is None:
         return _reported(finding, out, budget, trials, is_stopped)
@@ -72,7 +71,7 @@ def report_finding(
 def _reported(
     finding: Finding, out: Path, budget: ShrinkBudget, trials: Trials, is_stopped: Callable[[], bool]
 ) -> Finding:
-    """See `report_finding`."""
+    """Shrink, run again and write a finding, as `report_finding` does."""
 
     def go_on() -> None:
         if is_stopped():
@@ -108,9 +107,9 @@ def _reported(
 
 
 def _inner(finding: Finding, path: Path, trials: Trials) -> tuple[Finding | None, str]:
-    """The finding that the check inside of a server has recorded there, and what is to be said of it.
+    """The finding in the op-log that the check inside of a server has recorded, and a note about it.
 
-    There is none if its engine is not installed here, or if the log passes behind the port of its engine.
+    There is no finding if its engine is not installed here, or if the log passes behind the port of its engine.
     """
     try:
         log = load_for_here(path)
@@ -127,7 +126,7 @@ def _inner(finding: Finding, path: Path, trials: Trials) -> tuple[Finding | None
 
 
 def _with_inner(finding: Finding, inner: Finding, out: Path, note: str) -> Finding:
-    """The finding, of which the inner one shows the cause: written unshrunk, or of the known bugs of that one."""
+    """The finding whose cause the inner finding shows: written unshrunk, or counted for the inner known bugs."""
     if inner.cause.bugs:
         return _of_known_bugs(finding, finding.log, inner.cause)
     told = (
@@ -156,8 +155,8 @@ def _tries_of(finding: Finding, heartbeat: Callable[[], None]) -> tuple[int, str
 def _sealed_finding(finding: Finding, small: Shrunk, out: Path, trials: Trials, tries: int) -> Finding:
     """Run the shrunk log again and write it; the finding is FLAKY if it does not fail in this way.
 
-    If the shrunk log passes with the fixes of known bugs, and so does the unshrunk one, the finding is theirs, and no
-    log is written.  If only the shrunk log passes, the unshrunk one is written.
+    If the shrunk log passes with the fixes of known bugs, and so does the unshrunk one, the finding is of these bugs,
+    and no log is written.  If only the shrunk log passes, the unshrunk one is written.
     """
     bare = _without_needless_fixes(small.log, finding, trials.beat)
     for _ in range(tries):
@@ -203,7 +202,7 @@ def _is_known(finding: Finding, trials: Trials) -> bool:
 
 
 def _without_needless_fixes(log: OpLog, finding: Finding, heartbeat: Callable[[], None]) -> OpLog:
-    """The log without the fixes that were planted to tell its bug from known ones, if it fails alike without them."""
+    """The log without the fixes that were planted to exclude known bugs, if it fails in the same way without them."""
     fixes = tuple(name for name in log.header.fixes if name not in finding.cause.behind)
     bare = OpLog(msgspec.structs.replace(log.header, fixes=fixes), log.ops)
     is_needless = fixes != log.header.fixes and failure_like(bare, finding.fingerprint, heartbeat) is not None
@@ -211,7 +210,7 @@ def _without_needless_fixes(log: OpLog, finding: Finding, heartbeat: Callable[[]
 
 
 def _depth(log: OpLog, observe: Callable[..., None]) -> list[StoryLine]:
-    """Whether the log of a run with a model fails with the stand-in, too."""
+    """Whether the log of a run with a model also fails with the stand-in, as lines of the story."""
     if not log.header.model:
         return []
     failure = run_log(OpLog(msgspec.structs.replace(log.header, model=""), log.ops), observe=observe).failure
@@ -223,7 +222,7 @@ def _depth(log: OpLog, observe: Callable[..., None]) -> list[StoryLine]:
 
 
 def _not_reproduced(finding: Finding, out: Path) -> Finding:
-    """The finding with both logs written: the unshrunk one, and that of the run that ended differently."""
+    """The finding with both logs written: the unshrunk log, and the log of the run that ended differently."""
     again = run_log(finding.log, keep_digests=True)
     kept = [_written(finding.log, finding, out)]
     if again.failure is None or finding.fingerprint not in again.failure.fingerprints:
@@ -252,7 +251,7 @@ def write_unshrunk(finding: Finding, out: Path, note: str, replays: Replays | No
 def save_unshrunk(log: OpLog, name: str, out: Path | None, seed: int) -> Path | None:
     """Write an unshrunk log; a file of the same name is overwritten.
 
-    Returns None if there is no folder or the file cannot be written; then the log is in memory only.
+    Returns None if there is no folder or the file cannot be written; then the log is kept in memory only.
     """
     if out is None:
         return None

@@ -29,9 +29,9 @@ def not_exercised(tallies: Tallies, target: Target) -> tuple[list[str], list[str
 
 
 def never_due(tallies: Tallies, target: Target) -> list[str]:
-    """The laws that wait for events of which none came, although the engine does not say that it never reports them.
+    """The laws that need events which never came, although the engine does not declare that it never reports them.
 
-    If it cannot report such an event, its laws may find faults where there are none.
+    If the engine cannot report such an event, its laws may report violations where there are none.
     """
     return [
         one.name
@@ -61,7 +61,7 @@ def _missing_coverage(tallies: Tallies, profile: Profile, target: Target, is_hel
 
 
 def wanted_runs(tallies: Tallies, profile: Profile, target: Target) -> dict[str, int]:
-    """The number of runs that must reach each probe, after so many runs of its machine."""
+    """The number of runs that must reach each probe, by the number of runs of its machine."""
     return {
         name: math.ceil(profile.probe_floor * tallies.machine_runs[machine])
         for machine, spec in target.machines.items()

@@ -1,4 +1,4 @@
-"""The data that a target lacks, in the order of what the laws that need them have found in other engines."""
+"""The data that a target lacks, ordered by what the laws that need them have found in other engines."""
 
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
@@ -19,7 +19,7 @@ class FurtherData(NamedTuple):
 
 
 class FoundElsewhere(NamedTuple):
-    """By law, the known bugs that it found in other engines, and the mutants that it is to find there."""
+    """By law, the known bugs that it found in other engines, and the mutants that it must find there."""
 
     bugs: dict[str, set[str]]
     mutants: dict[str, set[str]]
@@ -31,7 +31,7 @@ class FoundElsewhere(NamedTuple):
 
 
 def found_elsewhere(target: Target) -> FoundElsewhere:
-    """From the known bugs and the catalogues of all other targets that can be imported here."""
+    """The findings of the laws, by the known bugs and the catalogues of all other targets that can be imported here."""
     found = FoundElsewhere({}, {})
     for name in installed():
         try:
@@ -49,7 +49,7 @@ def found_elsewhere(target: Target) -> FoundElsewhere:
 
 
 def lacking(law: Invariant, missing: frozenset[str]) -> list[frozenset[str]]:
-    """The data of which a law needs one set more, because an engine lacks all; [] if it is applicable."""
+    """The sets of data one of which a law needs, because the engine lacks all; [] if the law is applicable."""
     events = sorted(kind.__name__ for kind in law.on)
     one_of = events if events and missing.issuperset(events) else []
     needs = law.needs & missing
@@ -57,9 +57,9 @@ def lacking(law: Invariant, missing: frozenset[str]) -> list[frozenset[str]]:
 
 
 def further_data(missing: frozenset[str], found: FoundElsewhere) -> list[FurtherData]:
-    """What to add, the most useful first: each time the data that find most bugs, then most mutants, for their number.
+    """The data to add, the most useful first: those that find most bugs, then most mutants, per part to add.
 
-    Laws that need more than that come later, when what is added before them is there.
+    Laws that need more data come later, after the data that are added before.
     """
     left = {law.name: lacks for law in ALL.invariants if law.contract is None and (lacks := lacking(law, missing))}
     steps = list[FurtherData]()
@@ -76,7 +76,7 @@ def further_data(missing: frozenset[str], found: FoundElsewhere) -> list[Further
 
 
 def _worth(step: FurtherData) -> tuple[float, float, int, tuple[str, ...]]:
-    """What a step finds for each part or type that it adds."""
+    """The number of bugs and of mutants that a step finds for each part or type that it adds."""
     size = len(step.data)
     return step.bugs / size, step.mutants / size, -size, step.data
 

@@ -22,7 +22,7 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(frozen=True, slots=True)
 class JobDeath:
-    """The process of a job ended without a result. A job limits its own CPU seconds with an ITIMER_PROF."""
+    """The process of a job ended without a result.  A job limits its own CPU seconds with an ITIMER_PROF."""
 
     exit_code: int
     cpu_seconds: float
@@ -46,7 +46,7 @@ class JobDeath:
 class _Child(Popen):
     """Keeps the CPU seconds of its process.
 
-    The kernel tells them once, to whoever waits first: the start of another process waits for all that have ended.
+    The kernel reports them once, to the first wait: starting another process waits for all that have ended.
     """
 
     cpu_seconds = 0.0
@@ -69,7 +69,7 @@ class _Process(ForkProcess):
 
     @property
     def cpu_seconds(self) -> float:
-        """Those of the ended process."""
+        """The CPU seconds of the ended process."""
         return self._popen.cpu_seconds
 
 

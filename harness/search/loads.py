@@ -7,7 +7,7 @@ Kinds = tuple[str, ...]  # each as often as its weight
 
 
 class Load(NamedTuple):
-    """`also` is added to the kinds of ops of a run.
+    """The output lengths and the priorities of a run's requests; `also` is added to the kinds of ops.
 
     A target suits the configuration of a run to its load by the load's name: without certain settings the engine would
     rarely reach the states that the load is for.

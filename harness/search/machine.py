@@ -48,7 +48,7 @@ class RunListener(Protocol):
         return True
 
     def leave_uncounted(self) -> None:
-        """Called in a run whose ops reach rare states by chance only: it says nothing about the traffic."""
+        """Called in a run whose ops reach rare states only by chance: the run must not count as coverage."""
         return
 
     def on_op(self, driver: Driver) -> None: ...
@@ -130,7 +130,7 @@ class Machine(Player, RuleBasedStateMachine):
     """
 
     def supported(self, ops: Iterable[Op]) -> list[Op]:
-        """Those of the ops that the machine has."""
+        """The ops, of these, that the machine has."""
         kinds = self.listener.target.machines[self.machine].ops
         return [op for op in ops if type(op) in kinds]
 
@@ -150,7 +150,7 @@ def _aborts(driver: Driver) -> list[Op]:
 
 
 def turns_of(target: Target, name: str | None) -> list[type[Machine]]:
-    """The Hypothesis machines in the order in which batches use them: that of a machine, or those of a rotation."""
+    """The Hypothesis machines in the order of the batches: that of the machine `name`, or those of a rotation."""
     if name:
         return [_loaded(name, target.machines[name].traffic)]
     left = Counter({name: spec.batches for name, spec in target.machines.items()})

@@ -1,7 +1,7 @@
-"""The order of nights: a night that another one knows of is earlier.
+"""The order of nights: a night is earlier than each night that knows of it.
 
-The clocks of machines differ, and one can be wrong.  So a night names those that it knows.  The clock, with which the
-name of a night begins, decides only between nights that do not know of each other.
+The clocks of machines differ, and one can be wrong.  So a night names the nights that it knows of.  The clock, with
+which the name of a night begins, decides only between nights that do not know of each other.
 """
 
 from bisect import insort
@@ -34,11 +34,11 @@ def positions(known: Known) -> dict[str, int]:
 
 
 def latest(known: Known) -> list[str]:
-    """The nights of which no other one knows."""
+    """The nights that no other night knows of."""
     times = _times_known(known)
     return [night for night in sorted(known) if not times[night]]
 
 
 def _times_known(known: Known) -> Counter[str]:
-    """For each night the number of others that know of it."""
+    """For each night the number of other nights that know of it."""
     return Counter(one for night, before in known.items() for one in {*before} - {night})

@@ -40,7 +40,7 @@ class ShardRecord(msgspec.Struct, kw_only=True):
 
 
 class PhaseRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A finished phase: its line on the terminal, and its wall-clock and the coordinator's CPU seconds."""
+    """A finished phase: its line on the terminal, its wall-clock seconds, and the CPU seconds of the coordinator."""
 
     name: str
     line: str

@@ -34,7 +34,7 @@ OF_BOTH = ("both", "follow", "mishap", "fit", "pause")  # kinds of ops for both 
 
 
 class PairTraffic(Machine):
-    """One rule that draws ops (no swarm: without steps of both sides no transfer completes)."""
+    """A rule that draws ops; there is no swarm, because no transfer completes without steps of both sides."""
 
     machine = PAIR
     sides: tuple[Requests, ...] = ()
@@ -94,7 +94,7 @@ def ops_of_both(draw: st.DrawFn, kind: str, run: PairTraffic) -> tuple[Op, ...]:
 
 @st.composite
 def cut_offs(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
-    """In half of the draws an abort on one side, and the requests that may get the pages."""
+    """An abort on one side, and requests that may get its pages; nothing in half of the draws."""
     if draw(one_option(True, False)):
         return ()
     abort = Abort(engine=draw(one_option(DECODE, PREFILL)), request=draw(ordinals()))
@@ -122,7 +122,7 @@ def follow_ups(draw: st.DrawFn, load: Load, *, refuses: bool) -> tuple[Op, ...]:
 
 @st.composite
 def fitting_prompts(draw: st.DrawFn, run: PairTraffic) -> tuple[Op, ...]:
-    """A prompt that a pool of the prefill side can just hold, or just not; it matches no prefix of the others."""
+    """A prompt that a pool of the prefill side can just hold, or just not hold; it shares no prefix with others."""
     shape = run.sides[PREFILL].shape
     sizes = [pool.units * shape.page_size for pool in shape.pools if not pool.has_states] + [shape.chunk_len or 0]
     length = draw(one_option(*filter(None, sizes))) + draw(one_option(1, 0, -1, -8))

@@ -32,8 +32,8 @@ def prepare_process() -> None:
 def same_draws() -> Iterator[None]:
     """Let the draws of Hypothesis depend on the seed alone within the body.
 
-    Else it also draws numbers that it finds in the source of the imported modules: runs would depend on what a process
-    has imported, and reading the source of a serving engine takes 5 to 7 s.
+    Otherwise Hypothesis also draws numbers that it finds in the source of the imported modules: runs would depend on
+    what a process has imported, and reading the source of a serving engine takes 5 to 7 s.
     """
     before = providers._get_local_constants
     providers._get_local_constants = Constants

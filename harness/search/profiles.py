@@ -5,14 +5,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A named amount of fuzzing.
+    """The parameters of a campaign, with a name.
 
     A batch is one Hypothesis search from one seed, with runs of one length; the lengths of the batches rotate through
     `calls_per_run`: calls of rules, each of which applies one op or a scene.  The runs of one search are alike, so many
-    short searches reach more states.
-    `probe_floor` is the share of runs that must reach each probe.  Every `recheck_every`-th passing run is run twice.
-    `must_evaluate` requires at least one evaluation of every invariant that the engine supports.  A campaign of fewer
-    than `min_runs` runs has the verdict "not judged".
+    short searches reach more states. `probe_floor` is the share of runs that must reach each probe.  Every
+    `recheck_every`-th passing run is run twice. `must_evaluate` requires at least one evaluation of every invariant
+    that the engine supports.  A campaign of fewer than `min_runs` runs has the verdict "not judged".
     """
 
     name: str

@@ -12,7 +12,8 @@ SUMMARIES = ("finding.json", "quarantine.json")
 def rename_findings(archive: Archive, errors: list[str]) -> None:
     """Move each finding with a fingerprint of an earlier build to its fingerprint of today; two can become one.
 
-    A finding with a file that cannot be read or moved is told, and stays.  After a death the next call goes on.
+    A finding with a file that cannot be read or moved is reported, and stays.  If the process dies, the next call
+    continues.
     """
     for old in archive.findings([]):
         name = current_fingerprint(old.fingerprint)
@@ -27,9 +28,10 @@ def rename_findings(archive: Archive, errors: list[str]) -> None:
 
 
 def _move(old: Archived, archive: Archive, name: str) -> None:
-    """Move the files of a finding: of two sightings of one night the worse, of two quarantines the shorter.
+    """Move the files of a finding to its new name, where a finding may be already.
 
-    A finding that is in no quarantine, and not fixed, ends that of the other.
+    Of two sightings of one night the worse is kept, of two quarantines the shorter.  A finding that is neither in
+    quarantine nor fixed ends the quarantine of the other.
     """
     read = list(old.folder.glob("seen/*.json"))
     sightings, _ = old.sightings, old.quarantine  # read now, for their errors

@@ -24,12 +24,12 @@ class Finding:
 
     `found_cpu_seconds` is the CPU time of the worker until the first of them; for a death, the wall-clock time since
     the campaign began.  `died` describes the death of the process in the run.  `story` is that of the failure in the
-    log.  `passed` are the candidates that the shrink of the log has run in vain; see shrink.py.
-    `path` is the file of the log, None if it could not be written.  `engine_steps` and `shrink_cpu_seconds` are those
-    of the shrunk log; None if it could not be shrunk.  `replays` is the verdict of running the log again, None if it
-    was not: FLAKY for a finding that does not fail again.  `recorded` is the op-log that the strict check inside of a
-    server has written, and `inner` the finding that was made of it.  `cause` says which known bugs have its
-    fingerprint; the finding is of known bugs if its shrunk log has turned out to pass with their fixes.
+    log.  `passed` are the candidates that the shrink of the log has run and that did not fail; see shrink.py. `path` is
+    the file of the log, None if it could not be written.  `engine_steps` and `shrink_cpu_seconds` are those of the
+    shrunk log; None if it could not be shrunk.  `replays` is the verdict of running the log again, None if it was not:
+    FLAKY for a finding that does not fail again.  `recorded` is the op-log that the strict check inside of a server has
+    written, and `inner` the finding made from it.  `cause` says which known bugs have its fingerprint; the finding is
+    of known bugs if its shrunk log has turned out to pass with their fixes.
     """
 
     fingerprint: str
@@ -62,7 +62,7 @@ class Finding:
 
     @property
     def fingerprints(self) -> list[str]:
-        """Those of the failure in the log, that of the finding first."""
+        """The fingerprints of the failure in the log; that of the finding comes first."""
         return list(dict.fromkeys((self.fingerprint, *(self.replays.fingerprints if self.replays else ()))))
 
     @property
@@ -97,11 +97,10 @@ class Tallies:
     """The counts over all runs of a campaign.
 
     Runs of the corpus add nothing to `runs`, `ops`, `noops`, `probes` and `machine_runs`, which judge random traffic;
-    runs of a short list of ops add to `runs` alone of these.
-    `rechecked` counts the runs that were made a second time, to detect nondeterminism.  `failures` counts the failed
-    runs by fingerprint, but not those of known bugs, which `known` counts by the names of the bugs; `probes` by probe
-    the runs that reached it, `evaluated` and `not_applicable` by invariant the transitions, `fired` by fault how often
-    it fired.
+    runs of a short list of ops add to `runs` alone of these. `rechecked` counts the runs that were made a second time,
+    to detect nondeterminism.  `failures` counts the failed runs by fingerprint, without the failures of known bugs,
+    which `known` counts by the names of the bugs; `probes` by probe the runs that reached it, `evaluated` and
+    `not_applicable` by invariant the transitions, `fired` by fault how often it fired.
     """
 
     runs: Count = 0
@@ -127,7 +126,7 @@ class Tallies:
         self.known.update(other.known)
 
     def attribute(self, fingerprint: str, bugs: str) -> None:
-        """Count one run that failed with this fingerprint as that of known bugs; the others stay as they are."""
+        """Count one failed run with this fingerprint for known bugs instead; the other runs stay as they are."""
         runs = min(self.failures[fingerprint], 1)
         self.known[bugs] += runs
         self.failures[fingerprint] -= runs
@@ -142,7 +141,7 @@ class Reached(NamedTuple):
     runs_since_new: int = 0
 
     def with_runs(self, runs: int, kinds: frozenset[int]) -> "Reached":
-        """After further runs, which had these kinds."""
+        """The same after further runs, which had these kinds."""
         return Reached(self.kinds | kinds, 0 if kinds - self.kinds else self.runs_since_new + runs)
 
 

@@ -13,8 +13,8 @@ from swarden.harness.search.result import Tallies
 class Run(NamedTuple):
     """The current run: its header, the probes that it has reached, and its features.
 
-    `replays` names the log of the corpus that is run; "" for a random run.  Of a run that is not counted, the ops and
-    the probes judge nothing.
+    `replays` names the log of the corpus that is run; "" for a random run.  The ops and the probes of a run that is not
+    counted are not added to the tallies.
     """
 
     header: Header
@@ -24,7 +24,7 @@ class Run(NamedTuple):
     is_counted: bool = True
 
     def add_to(self, tallies: Tallies, driver: Driver, only_machine: str | None) -> None:
-        """Add this run to the tallies; `only_machine` is that of a campaign of one machine."""
+        """Add this run to the tallies; `only_machine` is the machine of a campaign that has only one."""
         counts, machine = driver.counts, self.header.machine
         tallies.steps = counts.engine_steps
         tallies.failed_runs = int(driver.failure is not None)

@@ -64,7 +64,7 @@ def crowds(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
 
 @st.composite
 def contests(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
-    """Some running requests, sometimes with one prompt, and a later one with a higher priority than most of them."""
+    """Some running requests, sometimes with one prompt, and a later request with a higher priority than most."""
     least = draw(one_option(*CONTEST_PRIORITIES))
     many = draw(st.lists(submissions(load._replace(priorities=(least, least + 1, least + 2))), min_size=2, max_size=4))
     if draw(st.integers(0, 2)) == 2:
@@ -110,7 +110,7 @@ def delays(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
 
 @st.composite
 def flushes(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
-    """A flush. In half of the draws the engine is idle, and a request whose KV the flush removes comes again."""
+    """A flush.  In half of the draws the engine is idle, and a request repeats a prompt whose KV the flush removes."""
     if draw(st.booleans()):
         return (Flush(),)
     request = draw(submissions(load))
@@ -120,7 +120,7 @@ def flushes(draw: st.DrawFn, load: Load) -> tuple[Op, ...]:
 
 @st.composite
 def relatives(draw: st.DrawFn, request: Submit) -> tuple[Submit, ...]:
-    """Two or three requests: with the prompt of another one, a part of it, a longer one, or one that branches off."""
+    """Two or three requests whose prompts repeat, shorten, extend or branch off from the prompt of `request`."""
     path = request.recipe.path
     paths = (path, path[:-1] or path, (*path, 0), (*path[:-1], path[-1] + 1))
     recipes = [msgspec.structs.replace(request.recipe, path=one) for one in paths]
@@ -130,7 +130,7 @@ def relatives(draw: st.DrawFn, request: Submit) -> tuple[Submit, ...]:
 
 @st.composite
 def pauses(draw: st.DrawFn, load: Load, sides: tuple[int, ...] = (0,)) -> tuple[Op, ...]:
-    """A pause of one of the engines, and in three of four draws the resume; between them steps of all, or an op."""
+    """A pause of one of the engines, with steps of all engines or an op in it; in three of four draws it ends."""
     paused, other = draw(one_option(*sides)), draw(one_option(*sides))
     steps = tuple([Step(engine=side, count=draw(st.integers(1, 3))) for side in sides]) * draw(st.integers(0, 1))
     meanwhile: tuple[Op, ...] = ()
@@ -164,10 +164,10 @@ def intruders(draw: st.DrawFn, shape: Shape) -> tuple[Op, ...]:
 def returns(
     draw: st.DrawFn, load: Load, shape: Shape, faults: Collection[str], possible: Collection[str]
 ) -> tuple[Op, ...]:
-    """Requests for a prompt whose device pages may be evicted by then, perhaps among others; some may be aborted.
+    """Requests that repeat a prompt whose device pages may have been evicted; some may be aborted.
 
-    Others may have a part of the prompt, or compete for pages while the host is slow.
-    `faults` are those of the run, `possible` those of the engine.
+    Others may have a part of the prompt, or compete for pages while the host is slow. `faults` are those of the run,
+    `possible` those of the engine.
     """
     first = msgspec.structs.replace(draw(submissions(load)), recipe=draw(recipes()), namespace=0)
     other_submits = draw(st.lists(submissions(load), min_size=1, max_size=3))
@@ -218,7 +218,7 @@ def evicted_prompts(draw: st.DrawFn, first: Submit, shape: Shape) -> tuple[tuple
 
 @st.composite
 def outlasts(draw: st.DrawFn, shape: Shape) -> tuple[Op, ...]:
-    """Some requests fill a pool. The last one grows into the pages of the others, whose backups are slow."""
+    """Some requests fill a pool, and the last one grows into the pages of the others, whose backups are slow."""
     most, slow = draw(one_option(16, 40)), Inject(fault=shape.slow_copy or None, count=draw(st.integers(3, 16)))
     return *draw(fillers(shape, most=most)), *((slow,) if shape.slow_copy else ()), *_steps(most)
 
@@ -227,8 +227,8 @@ def outlasts(draw: st.DrawFn, shape: Shape) -> tuple[Op, ...]:
 def fillers(draw: st.DrawFn, shape: Shape, most: int) -> tuple[Op, ...]:
     """Requests that fill a pool, and the steps that compute them; the last one has `most` tokens of output.
 
-    They are two, unless the pool holds more than two contexts.  Then half of the draws have short prompts, and long
-    outputs which do not fit together: an engine that estimates outputs admits all of them.
+    There are two requests, unless the pool holds more than two contexts.  Then half of the draws have short prompts,
+    and long outputs that do not fit together: an engine that estimates outputs admits all of them.
     """
     pages, left = _pages_for_one(shape), draw(st.integers(3, 8)) + shape.lookahead_len
     longest = shape.max_context_len - most - 1
@@ -246,7 +246,7 @@ def fillers(draw: st.DrawFn, shape: Shape, most: int) -> tuple[Op, ...]:
 
 
 def _fillers(sizes: Sequence[tuple[int, int]]) -> list[Submit]:
-    """Requests with prompts and outputs of these lengths, which share nothing."""
+    """Requests with prompts and outputs of these lengths, which share no prefix."""
     return [
         Submit(recipe=long_recipe(length, family=2), namespace=3 + place, max_new_tokens=new_tokens)
         for place, (length, new_tokens) in enumerate(sizes)
@@ -265,7 +265,7 @@ def _steps(count: int) -> tuple[Op, ...]:
 
 
 def _pages_for_one(shape: Shape) -> int:
-    """The pages that a prompt may fill: of a pool for whole prefixes if prefill is chunked, else of the smallest."""
+    """The pages that a prompt may fill: of a whole-prefix pool if prefill is chunked, else of the smallest pool."""
     whole = [pool.units for pool in shape.pools if pool.window is None]
     kept = [pool.units for pool in shape.pools if not pool.has_states]
     return whole[0] if shape.chunk_len and whole else min(kept, default=16)

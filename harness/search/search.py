@@ -20,7 +20,7 @@ def search(
     calls: int = OPS_PER_RUN,
     phases: Collection[Phase] = (Phase.generate,),
 ) -> None:
-    """Make up to `max_runs` runs of so many calls, and report each to the listener.
+    """Make up to `max_runs` runs of `calls` calls each, and report each run to the listener.
 
     An error of the listener fails the run.
     """

@@ -2,7 +2,7 @@
 
 A shard is BATCHES successive batches of the campaign with the night's seed, so `swarden fuzz` with this seed makes the
 same runs, but for their twins, whatever the number of workers.  Each function here is one job of an Executor.  It
-drives a worker process of its own, so an engine that crashes costs neither the thread of the Executor nor its node.
+drives a worker process of its own, so a crash of the engine ends neither the thread of the Executor nor its node.
 """
 
 import atexit
@@ -40,7 +40,7 @@ BATCHES = 4  # of a shard
 TWIN_EVERY = 4  # one shard of so many
 CANARY_RUNS = 2000  # until a planted bug counts as missed
 CANARY_S = 3600.0  # of the same; a machine that is busy with other work makes a few hundred runs in five minutes
-CANARY_SEEDS = 5  # of a hunt whose failures are the engine's own
+CANARY_SEEDS = 5  # of a search whose failures are the engine's own
 BADNESS = (Verdict.FIXED, None, Verdict.CHANGED, Verdict.FLAKY, Verdict.FAILED)  # None: the log cannot be run
 SETTLE_S = 900.0  # of one finding of a server, whose shrink waits and uses no CPU time
 FRESH = 3  # processes in which a finding must fail before it is published
@@ -96,7 +96,7 @@ def build_of(engine: str) -> EngineBuild:
 
 
 def run_shard(plan: Plan, limits: ProcessLimits, until: Collection[str] = ()) -> ShardResult:
-    """Make the runs of a plan; a finding of one of the laws `until` ends them, and so does an engine that is gone."""
+    """Make the runs of a plan; a finding of one of the laws `until` ends them, and so does the end of the engine."""
     try:
         with _lane(plan.engine, limits) as group:
             for _ in group.running(plan):
@@ -108,7 +108,7 @@ def run_shard(plan: Plan, limits: ProcessLimits, until: Collection[str] = ()) ->
 
 
 def find_canary(campaign: Plan, mutants: Sequence[str], limits: ProcessLimits) -> Canary:
-    """Hunt the first of these mutants that fits the engine."""
+    """Plant the first of these mutants that fits the engine, and search for it."""
     target = target_of(campaign.engine)
     for mutant in (mutant_of(target, name) for name in mutants):
         of_mutant = replace(campaign, mutant=mutant.id, machine=mutant.machine, model=mutant.model)
@@ -120,7 +120,7 @@ def find_canary(campaign: Plan, mutants: Sequence[str], limits: ProcessLimits) -
 
 
 def _hunted(plan: Plan, mutant: Mutant, limits: ProcessLimits) -> Canary:
-    """Hunt a mutant. A failure that the engine has without it does not count: another seed follows."""
+    """Plant a mutant and search for it.  A failure of the engine without it does not count: another seed follows."""
     runs, seconds = 0, 0.0
     for seed in range(plan.seed, plan.seed + CANARY_SEEDS):
         result = run_shard(replace(plan, seed=seed), limits, until=mutant.caught_by).result
@@ -191,7 +191,7 @@ def _badness(replays: Replays | str) -> int:
 def settle(finding: Finding, engine: str, limits: ProcessLimits) -> list[Finding]:
     """Shrink a finding, and run the shrunk log once in each of FRESH fresh processes; `replays` has their verdict.
 
-    It is the first of the result; behind it stand the crashes with fixes of known bugs that were met meanwhile.
+    The finding is the first of the result; crashes with fixes of known bugs that were met meanwhile come after it.
     """
     with _lane(engine, limits) as group, tempfile.TemporaryDirectory(dir=group.folder) as folder:
         group.result = Result(findings={finding.fingerprint: finding})
@@ -245,7 +245,7 @@ def _together(report: Finding, again: Sequence[Replays], why: str) -> Replays:
 
 
 class Lane(NamedTuple):
-    """The worker process of one thread for one engine with these limits, and what ends with it."""
+    """The worker process of one thread, for one engine with these limits, and the resources that end with it."""
 
     group: WorkerGroup
     stack: ExitStack

@@ -4,7 +4,8 @@ It does not depend on an engine: a predicate runs each candidate, and a candidat
 smaller if it has fewer ops, then fewer engine steps, then arguments closer to their defaults, then fewer settings that
 differ from the default, then lower numbers in these settings.
 
-A shrink that its budget has ended goes on from its smallest log, and runs no candidate again that has passed.
+A shrink that its budget has ended can be continued from its smallest log, without running candidates again that have
+passed.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -97,7 +98,7 @@ def shrink(
 ) -> Shrunk:
     """Make `log` smaller as long as `still_fails` returns a failure; raises DoesNotFail if it does not fail at all.
 
-    To go on with a shrink of this log, give what has `passed` in it.
+    To continue a shrink of this log, give the candidates that have `passed` in it.
     """
     search = _Search(OpLog(log.header, list(log.ops)), still_fails, budget, {*passed}, {*passed})
     complete = True
@@ -166,7 +167,7 @@ class _Search:
     def run(self, *, simplify_config: bool) -> None:
         """Shrink the log; a long result is shrunk once more from the start, in another order, and the smaller stays.
 
-        The second time the engine gets smaller, too.
+        In the second shrink the engine gets smaller, too.
         """
         if not self._run(self.log):
             raise DoesNotFail("nothing to shrink: the op-log does not fail, or not in this way")

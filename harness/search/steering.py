@@ -118,11 +118,11 @@ class Steering:
         return True
 
     def cause_of(self, failure: Failure, log: OpLog) -> Cause:
-        """What is known of the failure of a log."""
+        """The Cause of the failure of a log, as far as it is known."""
         return self._verifier.cause_of(failure, log) if self._verifier is not None else UNKNOWN
 
     def new_failure(self, failure: Failure, log: OpLog, cause: Cause) -> tuple[Failure, OpLog]:
-        """The log with the fixes of known bugs that it fails behind, and the failure that it then has."""
+        """The log with the fixes with which it still fails, and the failure that it then has."""
         log = log.with_fixes(cause.behind)
         if not cause.revealed or self._verifier is None:
             return failure, log
@@ -134,8 +134,8 @@ class Steering:
     ) -> Shrunk | None:
         """Count a failure. The one that confirms it gives the trail; later ones widen the trail.
 
-        Returns the shrunk log of the failure that confirms it, if it fails again.  That of known bugs is not shrunk:
-        the trail of one bug is that of its own op-log.
+        Returns the shrunk log of the failure that confirms it, if it fails again.  A failure of known bugs is not
+        shrunk: the trail of a bug is that of its own op-log.
         """
         name = cause.name or failure.fingerprint
         log, small = log.with_fixes(cause.behind), None
@@ -150,7 +150,7 @@ class Steering:
         return small
 
     def end_run(self, names: Collection[str] = ()) -> None:
-        """Count how often the trails end in their failure, of runs that are not steered; `names` has this run's."""
+        """Count how often trails end in their failure, in runs that are not steered; `names` are the run's failures."""
         for name in () if self._is_steered else self._reached:
             trail = self._trails[name]
             trail.followed += 1
@@ -184,7 +184,7 @@ def is_as_far(default: object, mark: object, value: object) -> bool:
 
 
 def _own_log(bug: KnownBug, otherwise: OpLog) -> OpLog:
-    """The op-log of a known bug; another one if it has none here, or the engine cannot be built from it."""
+    """The op-log of a known bug; `otherwise` if it has none here, or the engine cannot be built from it."""
     for path in list(bug.oplogs)[:1]:
         with suppress(OpLogError):
             return OpLog.load(path, engine=f"{otherwise.header.engine}=={otherwise.header.version}")

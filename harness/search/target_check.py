@@ -69,7 +69,7 @@ class TargetCheck(RunListener):
         return self.num_runs % FINISHED_EVERY != 0
 
     def run(self, num_runs: int, seed: int) -> None:
-        """Make so many runs with drawn configurations, and as many with shrunken ones."""
+        """Make `num_runs` runs with drawn configurations, and as many with shrunken ones."""
         prepare(self.target)
         self._check_threads()
         turns = turns_of(self.target, None)
@@ -118,7 +118,7 @@ class TargetCheck(RunListener):
         self.problems.setdefault(fault.fingerprint, str(fault))
 
     def look(self, change: Transition) -> None:
-        """Collect what a transition shows."""
+        """Collect the events and the missing parts of a transition."""
         after, came = change.after, {kind.__name__ for kind in change.by_type}
         self.missing &= after.missing
         self.events |= came
@@ -161,7 +161,7 @@ class TargetCheck(RunListener):
         return [one.name for one in self._catalog if self.evaluated[one.name]]
 
     def unmet(self) -> dict[str, str]:
-        """By law for which no data are missing, the condition that no run has met."""
+        """The laws that lack no data, each with the condition that no run has met."""
         return {
             one.name: one.given.__name__.replace("_", " ")
             for one in self._catalog
@@ -169,10 +169,11 @@ class TargetCheck(RunListener):
         }
 
     def _silent_events(self) -> tuple[list[str], list[str]]:
-        """The types that never came, and of which the port does not say that it has none: wrong ones and possible ones.
+        """The event types that never came, although the port does not declare it: wrong ones and possible ones.
 
-        A law that begins with such an event is never due, unless some configurations are declared to have none.  One
-        that needs it beside others takes it for one that did not happen, which can be true, unless the law has failed.
+        A law that is due after such an event is never due, which is wrong unless some configurations are declared to
+        have none.  A law that needs such an event beside others assumes that it did not happen, which can be true
+        unless the law has failed.
         """
         silent, failed = ALL_EVENTS - self.missing - self.events, {name.partition("/")[0] for name in self.failures}
         wrong, possible = set[str](), set[str]()
@@ -216,7 +217,7 @@ class TargetCheck(RunListener):
                 self._note([f"pool {pool}: has cached units after a drain; let clear of the port evict them"])
 
     def _check_threads(self) -> None:
-        """Whether the engine imports torch, and a step would wait for threads that share busy cores."""
+        """Note a problem if the engine imports torch with several threads: its steps would wait for busy cores."""
         torch, package = sys.modules.get("torch"), self.target.code.package
         modules = [module for name, module in sys.modules.items() if f"{name}.".startswith(f"{package}.")]
         if (

@@ -23,7 +23,7 @@ Block = Callable[[Target], AbstractContextManager[object]]  # such as one that c
 
 
 def make_runs(parent: Parent, plan: Plan) -> None:
-    """Make the runs of a plan; sends a result with the time of the boot, and then that of each run."""
+    """Make the runs of a plan; sends a result with the time of the boot, and then a result for each run."""
     _prepare()
     running = RunningLog(parent.running) if parent.running is not None else None
     worker = Worker(plan, parent.send, parent.is_stopped, heartbeat=parent.beat, running=running)

@@ -35,7 +35,7 @@ def replay(path: Path | str, *, engine: str | None = None, runs: int = RUNS) -> 
 
 
 def replayed(path: Path) -> str:
-    """The story of an op-log that fails on the version that is here, or ""; raises UsageError as `replay` does."""
+    """The story of an op-log's failure on the installed version, or ""; raises UsageError as `replay` does."""
     return "\n".join(_replays(OpLog.load(path), path, 1).story)
 
 

@@ -99,7 +99,7 @@ class HypothesisDraw(Draw):
 
 
 class Requests(NamedTuple):
-    """What the ops of one engine are drawn from; `faults` are those of the run, `possible` those of the engine."""
+    """The parameters of the draws for one engine; `faults` are those of the run, `possible` those of the engine."""
 
     load: Load
     shape: Shape
@@ -250,7 +250,7 @@ def ops_of(draw: st.DrawFn, kind: str, requests: Requests) -> tuple[Op, ...]:
 
 @st.composite
 def with_options(draw: st.DrawFn, ops: Sequence[Op], options: Sequence[str]) -> list[Op]:
-    """The ops, where a third of the requests has one of the options."""
+    """The ops, with one of the options on a third of the requests."""
     values = {"adapter": 1 + draw(st.integers(0, 1)), "sequences": draw(one_option(2, 3))}
     drawn = [draw(one_option(None, None, *options)) if isinstance(op, Submit) else None for op in ops]
     return [
@@ -261,7 +261,7 @@ def with_options(draw: st.DrawFn, ops: Sequence[Op], options: Sequence[str]) -> 
 
 @st.composite
 def with_seeds(draw: st.DrawFn, ops: Sequence[Op]) -> list[Op]:
-    """The ops, where some requests are sampled with a seed."""
+    """The ops, with a sampling seed on some of the requests."""
     return [
         msgspec.structs.replace(op, seed=draw(one_option(None, None, 1, 2))) if isinstance(op, Submit) else op
         for op in ops
@@ -272,7 +272,7 @@ def with_seeds(draw: st.DrawFn, ops: Sequence[Op]) -> list[Op]:
 def prompts(draw: st.DrawFn, requests: Requests) -> Submit:
     """A request. In a quarter of the draws its prompt ends near a multiple of a page, a window or a chunk.
 
-    Beside long answers there are prompts that end inside an earlier answer, so far from its end.
+    With long answers, some prompts end inside an earlier answer, far from its end.
     """
     request, shape = draw(submissions(requests.load)), requests.shape
     lengths = [shape.page_size, shape.chunk_len or 0, *[pool.window or 0 for pool in shape.pools]]

@@ -29,10 +29,10 @@ BREAKS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeE
 class Cause:
     """What is known of a failure.
 
-    `bugs` are the known bugs with whose fixes its log passes: all together and with no fewer, or with each alone if
-    `is_either`.  If there are none, `namesakes` are the known bugs that have its fingerprint, each with the reason for
-    which it is not verified, and `behind` the fixes with which the log still fails; `revealed` is the fingerprint of
-    that failure if it is another one.
+    `bugs` are the known bugs whose fixes make its log pass: all together and no fewer, or each alone if `is_either`.
+    If there are none, `namesakes` are the known bugs that have its fingerprint, each with the reason for which it is
+    not verified, and `behind` the fixes with which the log still fails; `revealed` is the fingerprint of that failure
+    if it is another one.
     """
 
     bugs: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ Deaths = Mapping[frozenset[str], Mapping[str, str]]  # by fixes and by the key o
 
 
 class Trial(NamedTuple):
-    """A replay of the log of a failure with fixes has begun, or the last one has ended if there are none."""
+    """A replay of a failure's log with fixes has begun; without fixes, the last replay has ended."""
 
     fixes: tuple[str, ...] = ()
     fingerprint: str = ""  # of the failure without them
@@ -63,7 +63,7 @@ class Trial(NamedTuple):
 
 @dataclass(frozen=True)
 class Trials:
-    """What a process reports of its trials, and what is known of earlier ones.
+    """The reports of a process on its trials, and the results of earlier trials.
 
     `beat` is called once an engine step, `report` before and after each trial.  `deaths` has the trials that ended
     earlier processes: fixes are not tried again with the same log, nor with any log after DEATHS_OF_A_FIX.
@@ -88,7 +88,7 @@ class Verifier:
     def cause_of(self, failure: Failure, log: OpLog) -> Cause:
         """The cause of the failure of a log; each fix is tried alone first.
 
-        With a mutant planted nothing is known: a fix may make up for the mutant.
+        With a mutant planted the cause is unknown, because a fix may hide the mutant.
         """
         if log.header.mutant is not None:
             return UNKNOWN
@@ -112,7 +112,7 @@ class Verifier:
         return Cause(namesakes={} if revealed else why, behind=tuple(together), revealed=revealed)
 
     def is_cause(self, name: str, failure: Failure, log: OpLog, behind: Sequence[str]) -> bool | None:
-        """Whether the failure goes with the fix of a bug, alone or together with those that the log fails `behind`.
+        """Whether the fix of a bug removes the failure, alone or together with the fixes that the log fails `behind`.
 
         None if it is unknown, because the log cannot be run with the fixes.
         """
@@ -137,7 +137,7 @@ class Verifier:
         return trial.errors.get(frozenset([name]), DOES_NOT_HELP) if name in tried else NOT_TRIED
 
     def _namesakes(self, failure: Failure) -> list[str]:
-        """The bugs with a fingerprint of the failure: those with its first one come first."""
+        """The bugs with a fingerprint of the failure; bugs with its first fingerprint come first."""
         names = [name for name, bug in self._bugs.items() if set(failure.fingerprints) & {*bug.fingerprints}]
         return sorted(names, key=lambda name: failure.fingerprint not in self._bugs[name].fingerprints)
 
@@ -168,7 +168,7 @@ class _Replays:
         return extended
 
     def failure_with(self, fixes: Sequence[str]) -> Failure | None:
-        """The failure of the log with these fixes; its own without any, and if it cannot be run with them."""
+        """The failure of the log with these fixes; its own failure without fixes, or if it cannot be run with them."""
         key = frozenset(fixes)
         if key and key not in self._tried:
             self._trials.report(Trial(tuple(fixes), self._failure.fingerprint, self._log))
@@ -200,7 +200,7 @@ def _why_deadly(deaths: Mapping[str, str], log: OpLog) -> str:
 
 
 def _fewest(fixes: Sequence[str], trial: _Replays) -> list[str]:
-    """Of fixes with which a log passes together, those of which none can be left out."""
+    """The fixes without which the log would not pass, of fixes with which it passes together."""
     needed = list(fixes)
     for one in fixes:
         rest = [other for other in needed if other != one]
@@ -210,7 +210,7 @@ def _fewest(fixes: Sequence[str], trial: _Replays) -> list[str]:
 
 
 def names_in(known: str) -> list[str]:
-    """The bugs in the name of a cause."""
+    """The names of the bugs in the `name` of a Cause."""
     return known.replace(OR, AND).split(AND)
 
 
@@ -227,14 +227,14 @@ def known_lines(known: Counter[str], target: Target | None) -> list[str]:
 
 
 def times(runs: int) -> str:
-    """How many runs failed; a failure of the corpus or of a dead worker can have none."""
+    """The number of failed runs as text; "" for none, as for a failure of the corpus or of a dead worker."""
     return f" \N{MULTIPLICATION SIGN}{runs}" if runs else ""
 
 
 def upstream_of(names: str, target: Target) -> str:
-    """Where known bugs are described: the issue or pull request to comment on, else the first one that is related.
+    """Where known bugs are described: the issue or pull request to comment on, else the first related one.
 
-    A bug that the target does not have any more has none; "" if there is none at all.
+    A bug that the target does not have any more is left out; "" if no bug is left.
     """
     of_target = target.known_bugs()
     bugs = [of_target[name] for name in names_in(names) if name in of_target]

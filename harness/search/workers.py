@@ -36,7 +36,7 @@ MAX_DEATHS = 3 * DEATHS_OF_A_BATCH  # then the worker is not used any more
 
 @dataclass
 class _Past:
-    """What has happened to workers: their `deaths` since their last finished run, the last run of each with a result.
+    """The past of the workers: their `deaths` since their last finished run, and the last run of each with a result.
 
     `trials` has the last trial of each worker; `in_trials` those that have ended a process.
     """
@@ -111,7 +111,7 @@ class WorkerGroup:
 
     @property
     def shrinking(self) -> Iterator[Finding]:
-        """The findings that workers shrink now."""
+        """The findings that workers are shrinking now."""
         tasks = (worker.task for worker in self.workers)
         return (task.arguments[0] for task in tasks if task is not None and task.function is report)
 

@@ -28,8 +28,8 @@ class Census:
     """Checks the laws, and the contracts of the engine, over each step, and over the client calls between two steps.
 
     There is no reference, so no output is compared.  The cost is a walk over the whole engine each step, and a second
-    walk if a client call came before the step.  With an `interval` above 1 one step in so many is checked, beside an
-    audit of every step.
+    walk if a client call came before the step.  With an `interval` above 1, one step in `interval` is checked, and an
+    audit checks every step.
     """
 
     def __init__(self, live: Live, interval: int = 1) -> None:
@@ -67,7 +67,7 @@ class Census:
         self.is_due = True
 
     def launched(self, event: Launched) -> None:
-        """Note a launch; of a step that is not checked, too: the engine makes progress."""
+        """Note a launch, also in a step that is not checked: it shows that the engine makes progress."""
         self.note(event)
         if not self._is_checked:
             self._idle_steps.restart()

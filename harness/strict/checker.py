@@ -27,7 +27,7 @@ class StrictChecker:
     """One level of the strict memory check, with the flight recorder beside it.
 
     A violation raises the error of the engine.  With `reports`, the first violation of each fingerprint is logged
-    instead, and the engine goes on.  The `reporter` has their counts, and the op-log of the first failure.
+    instead, and the engine continues.  The `reporter` has their counts, and the op-log of the first failure.
     """
 
     recorder: FlightRecorder
@@ -50,7 +50,7 @@ class StrictChecker:
         self.start_over()
 
     def start_over(self) -> None:
-        """Check from now on an engine that is empty again."""
+        """Check an engine that is empty again, from now on."""
         self._parts = self._level(self._live)
         self._handlers: dict[type, tuple[Handler, ...]] = {}
         for handlers in (self._live.handlers, self.recorder.handlers, *(part.handlers for part in self._parts)):
@@ -78,7 +78,7 @@ class StrictChecker:
 
 
 def census_of(live: Live) -> Sequence[Check]:
-    """A census of each step; in large pools of some steps, and an audit of each."""
+    """A census of each step; in large pools a census of some steps, and an audit of each."""
     interval = interval_of(live)
     return [Census(live)] if interval == 1 else [Audit(live), Census(live, interval)]
 

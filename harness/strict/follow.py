@@ -38,7 +38,7 @@ class UnknownScheduler(UsageError):
 class Attachment:
     """The check of one scheduler.  Its events wait until a step begins or ends, and are then reported together.
 
-    A step begins when the calls of clients have been taken in.  `live` describes the scheduler.
+    A step begins after the scheduler has received the calls of clients.  `live` describes the scheduler.
     """
 
     live: Live
@@ -55,11 +55,11 @@ class Attachment:
         self._checker.watch(self.live)
 
     def detach(self) -> None:
-        """End the check. The pools stay watched, without effect."""
+        """End the check.  The pools stay wrapped, but nothing is reported any more."""
         self._events = deque(maxlen=0)
 
     def failed(self, error: Exception) -> None:
-        """The scheduler raised an error, which ends it."""
+        """Note an error that the scheduler raised, which ends the scheduler."""
         if not self._is_in_step:
             self._recorder.step_began(StepBegan(0))
         fingerprint = fingerprint_of_error(error, self.live.header().engine)
@@ -77,7 +77,7 @@ class Attachment:
         self._events.append(event)
 
     def _begin_step(self) -> None:
-        """Check the calls of clients that have been taken in."""
+        """Check the calls of clients that the scheduler has received since the last step."""
         self._has_inputs, self._is_in_step = False, True
         self._checker.notice_all(chain(self._take_events(), [StepBegan(0)]))
 
@@ -96,10 +96,10 @@ class Attachment:
 
 
 class Follow(NamedTuple):
-    """What is done before a call, with the arguments in their order, and after it, with the result.
+    """The actions before a call, which gets the arguments in their order, and after it, which gets the result.
 
-    An error that leaves an `outermost` call is recorded.  A scheduler `starts` with a call: before that, or after its
-    constructor, the check is attached.
+    An error that leaves an `outermost` call is recorded.  A call that `starts` is a scheduler's first: the check is
+    attached before it, or after the constructor.
     """
 
     before: Callable[[Any, Sequence[Any]], None] | None = None
@@ -109,7 +109,7 @@ class Follow(NamedTuple):
 
 
 def wrap(kind: type, calls: Mapping[str, Follow], package: str, setting: Mapping[str, str], attach: "Attach") -> None:
-    """Wrap these methods of a scheduler class; if one is missing, wrap none and name it."""
+    """Wrap these methods of a scheduler class; if a method is missing, wrap none and name it."""
     if missing := [name for name in calls if not hasattr(kind, name)]:
         status.refused(setting, f"it has no {', '.join(missing)}")
         return

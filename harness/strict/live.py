@@ -1,4 +1,4 @@
-"""What the strict check needs of a running engine: its target describes it as a `Live`."""
+"""The data of a running engine that the strict check needs: the engine's target describes it as a `Live`."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -59,7 +59,7 @@ class FreeList(Protocol):
 
 
 class LivePool(NamedTuple):
-    """A pool whose moves are events, and its free list if that has the free units alone."""
+    """A pool whose moves are events, and its free list if that holds only the free units."""
 
     name: str
     unit: str
@@ -75,13 +75,12 @@ def _no_content(_live: "Live", _share: float) -> Sequence[Check]:
 class Live:
     """One running engine, described for the check.
 
-    Conservation: `terms` of each pool, and `uncached`, the units in a pool of each owner that is not the tree.
-    Owners: `pools`, their `peers`, and `holders`, which compares the tables of an audit with what the requests hold.
-    State: `capture`, with the step and the state before; `owned` names the owners of moved units where events do not.
-    All laws hold, and of the contracts `contracts`.
-    Client calls: the `header` of their op-log, which has at most `max_recorded_ops` ops and not the `lost` settings of
-    the engine; it begins anew when the engine `is_empty`.
-    `handlers` see each event before the check.
+    Conservation: `terms` of each pool, and `uncached`, the units in a pool of each owner that is not the tree. Owners:
+    `pools`, their `peers`, and `holders`, which compares the tables of an audit with what the requests hold. State:
+    `capture`, with the step and the state before; `owned` names the owners of moved units where events do not. The
+    engine must satisfy all laws, and the contracts in `contracts`. Client calls: the `header` of their op-log, which
+    has at most `max_recorded_ops` ops and not the `lost` settings of the engine; it begins anew when the engine
+    `is_empty`. `handlers` see each event before the check.
     """
 
     error: type[Exception] = MemoryViolation

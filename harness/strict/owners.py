@@ -21,7 +21,7 @@ PADDING = Owner("padding")
 
 
 class Wrong(NamedTuple):
-    """A unit with another owner than the move states. The owner is None if the unit is out of range."""
+    """A unit whose owner is not the one that the move states; the owner is None if the unit is out of range."""
 
     unit: int
     owner: Owner | None

@@ -1,4 +1,4 @@
-"""What a flight recorder writes of the prompts: their tokens renumbered, the tokens themselves, or nothing at all.
+"""How a flight recorder writes prompts: with renumbered tokens, with the tokens themselves, or not at all.
 
     SWARDEN_STRICT_RECORD=renumbered|verbatim|off     unset or empty is renumbered
 

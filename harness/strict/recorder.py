@@ -94,13 +94,13 @@ class FlightRecorder:
             self.record(RecordedAbort(event.request_id))
 
     def is_aborted(self, request_id: int) -> bool:
-        """Whether its client has aborted a request that is alive."""
+        """Whether the client has aborted this request, which has not ended yet."""
         return self._alive.get(request_id, False)
 
     def ended_early(self, request_ids: Sequence[int], *, in_step: bool) -> None:
-        """Requests end in the step in progress, but not by their length.
+        """Record that requests end in the step in progress, but not by their length.
 
-        A replay has a stand-in for the model, and ends these requests by an abort: in that step, or behind it.
+        A replay has a stand-in for the model, and ends these requests by an abort: in that step, or after it.
         """
         for request_id in request_ids if in_step else ():
             if request_id in self._alive and not self._alive[request_id]:
@@ -108,7 +108,7 @@ class FlightRecorder:
         self._early = () if in_step else request_ids
 
     def restart(self) -> None:
-        """Begin the log anew: the engine is empty."""
+        """Begin a new log, because the engine is empty."""
         self.recording.begin()
         self.recording.clear()
         self._count_lost_settings()

@@ -70,11 +70,11 @@ Entry = RecordedSubmit | RecordedTurn | RecordedAbort | RecordedOpen | RecordedC
 
 
 class Recording:
-    """Keeps the newest `max_ops` entries, and the newest with at most MAX_TOKENS tokens of prompts.
+    """Keeps the newest entries: at most `max_ops`, and at most MAX_TOKENS tokens of prompts.
 
-    By `mode` (private.py) the tokens are renumbered in the file, or nothing is kept and written.  `step` is the newest
-    step, kept apart until `begin`.  `lost` counts, by name, the calls and faults that no op can replay; `num_dropped`
-    counts the entries that were dropped.
+    Depending on `mode` (private.py), the tokens are renumbered in the file, or nothing is kept and written.  `step` is
+    the newest step, kept apart until `begin`.  `lost` counts, by name, the calls and faults that no op can replay;
+    `num_dropped` counts the entries that were dropped.
     """
 
     def __init__(self, header: Callable[[], Header], *, max_ops: int, mode: str) -> None:
@@ -107,7 +107,7 @@ class Recording:
             self.num_dropped += 1
 
     def clear(self) -> None:
-        """Forget everything but the newest step: the engine is as it was at the beginning."""
+        """Forget everything but the newest step, because the engine is empty again."""
         self.entries.clear()
         self.lost.clear()
         self.num_dropped = self._num_tokens = 0

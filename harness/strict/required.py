@@ -1,4 +1,4 @@
-"""A command that must have the strict check attached: it runs as a child, and is ended if it has not."""
+"""A command that must have the strict check attached: it runs as a child, and is ended if the check is not attached."""
 
 import os
 import signal
@@ -33,10 +33,10 @@ class RequiredCheck:
         self._early: list[int] = []  # signals that came before the child was there
 
     def run(self, command: Sequence[str], environment: Mapping[str, str]) -> int:
-        """Returns the exit code of the command; 128 + N if signal N has ended it.
+        """Run the command; returns its exit code, or 128 + N if signal N has ended it.
 
-        Raises NotAttached, and ends the command, if a scheduler is refused, or if none is attached so many seconds
-        after the start, or after the last import of the scheduler's module; also if the command ends well before that.
+        Raises NotAttached, and ends the command, if a scheduler is refused, or if none is attached in time after the
+        start, or after the last import of the scheduler's module; also if the command ends well before that.
         """
         for number in FORWARDED:
             signal.signal(number, self._forward)
@@ -95,7 +95,7 @@ def _code_within(child: subprocess.Popen[bytes], seconds: float) -> int | None:
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """End the command, and whatever is left of its group."""
+    """End the command, and all other processes of its group."""
     child.terminate()
     if _code_within(child, GRACE_S) is None:
         child.kill()

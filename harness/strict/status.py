@@ -1,6 +1,6 @@
-"""What a process of a server says of its attachment: in its log, and to `swarden attach --require`.
+"""The reports of a server's process on its attachment: in its log, and to `swarden attach --require`.
 
-It imports the standard library alone, so that it can say which package of swarden is missing.
+This module imports the standard library alone, so that it can say which package of swarden is missing.
 """
 
 import logging
@@ -29,7 +29,7 @@ class StandardError(logging.StreamHandler):  # type: ignore[type-arg]  # of what
 
 
 def log_to_standard_error() -> None:
-    """Show the lines of the check; a server may configure no logger but its own. Its own setting of ours is kept."""
+    """Show the lines of the check even if the server configures only its own loggers; its setting for ours is kept."""
     if not LOGGER.handlers:
         handler = StandardError()
         handler.setFormatter(logging.Formatter("%(levelname)s %(asctime)s %(name)s: %(message)s"))
@@ -44,13 +44,13 @@ def attached(setting: Mapping[str, str]) -> None:
 
 
 def refused(setting: Mapping[str, str], reason: str, error: Exception | None = None) -> None:
-    """The scheduler is not checked. The traceback of an internal `error` is logged, too."""
+    """Report that the scheduler is not checked; the traceback of an internal `error` is logged, too."""
     LOGGER.error("NOT ATTACHED to the scheduler, which runs unchecked: %s", reason, exc_info=error)
     report(setting, State.REFUSED, reason)
 
 
 def report(setting: Mapping[str, str], state: State, reason: str = "") -> None:
-    """Write the state of this process for `swarden attach --require`, if it watches."""
+    """Write the state of this process for `swarden attach --require`, if that watches the process."""
     folder = Path(setting.get(FOLDER) or os.devnull)
     if folder.is_dir():
         part = folder / f".{os.getpid()}"

@@ -9,7 +9,7 @@ from swarden.harness.traces.request import TraceRequest
 
 
 class TraceReader(Protocol):
-    """Reads and validates the first `limit` requests, with every length divided by `scale`."""
+    """A function that reads and validates the first `limit` requests, with every length divided by `scale`."""
 
     def __call__(self, path: Path, *, limit: int | None, scale: int) -> list[TraceRequest]: ...
 

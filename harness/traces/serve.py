@@ -103,7 +103,7 @@ class Hits:
 
     @property
     def share_beyond_first_block(self) -> float:
-        """The share within full blocks after the first, which all requests may have in common."""
+        """The cached share of full blocks after the first block, which all requests may have in common."""
         return self._cached_beyond / self._tokens_beyond if self._tokens_beyond else 0.0
 
 

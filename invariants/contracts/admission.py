@@ -92,7 +92,7 @@ def has_pages_for_all(before: Snapshot) -> bool:
 
 
 def _values(prefix: str, stretch: Stretch) -> dict[str, object]:
-    """The range of a stretch, and per pool its firm pages and its demand."""
+    """The values of a violation for a stretch: its range, and by pool its firm pages and its demand."""
     need = {f"{prefix}_firm": stretch.need.firm, f"{prefix}_demand": stretch.need.demand}
     return {f"{prefix}_start": stretch.start, f"{prefix}_end": stretch.end, **need}
 

@@ -1,4 +1,4 @@
-"""What a request has computed stays in the cache when it ends.
+"""The KV that a request has computed stays in the cache when the request ends.
 
 On a server: The next request with the same prefix computes it again.
 """
@@ -38,8 +38,8 @@ def shares_prefixes(change: Transition) -> bool:
 def ended_by_themselves(change: Transition) -> Iterator[Ended]:
     """The requests that ended with all of their tokens.
 
-    Not turns, whose sessions keep their KV, requests that ask not to be cached, and those that were put back before
-    their last pass ended.
+    Left out are turns, whose sessions keep their KV, requests that ask not to be cached, and requests that released
+    everything to wait again in the step.
     """
     put_back = {event.request_id for event in change.in_order(Retracted, RanOut, Preempted)}  # type: ignore[attr-defined]  # all have one
     for event in change.events_of(Finished):
@@ -54,9 +54,10 @@ def ended_by_themselves(change: Transition) -> Iterator[Ended]:
 def ended_requests_leave_their_kv_cached(change: Transition) -> Evidence:
     """A request that ends by itself frees no whole page that it has computed, unless the cache has these tokens.
 
-    Its last token is not computed, accepted drafts are (vllm pull 54979).  Not for windows and states, of which an
-    engine may keep less, and for pages from the first one on that the cache lost in the step: one that it replaced is
-    not lost.  Of pages that were taken in the step it is known only in an engine with a tree whether they are cached.
+    Its last token is not computed; accepted drafts are computed (vllm pull 54979).  Windows and states are not checked,
+    because an engine may keep fewer of their pages.  Pages are checked up to the first that the cache lost in the step;
+    a page that the cache replaced is not lost.  Whether pages that were taken in the step are cached is known only in
+    an engine with a tree.
     """
     taken = {(event.pool, unit) for event in change.events_of(Taken) for unit in event.units}
     evicted = {(one.pool, unit) for one in change.events_of(Freed) if one.owner.kind == TREE_KIND for unit in one.units}

@@ -16,7 +16,7 @@ UNLIMITED = 1 << 62  # tokens
 
 
 class Need(NamedTuple):
-    """By pool, the `firm` pages that are taken now, and the `demand`: with the pages that may follow."""
+    """By pool, the `firm` pages that are taken now, and the `demand`, which includes the pages that may follow."""
 
     firm: Pages
     demand: Pages
@@ -33,7 +33,7 @@ class Prefill(NamedTuple):
 
 
 class Decode(NamedTuple):
-    """A running request: KV of `launched_len` tokens, pages for `allocated_len`, by component from `kept_from` on."""
+    """A running request: KV of `launched_len` tokens; in each component, pages of [kept_from, allocated_len)."""
 
     launched_len: int
     allocated_len: int
@@ -58,10 +58,11 @@ class Pager(NamedTuple):
         return self.up(end) - self.up(start)
 
     def of_stretch(self, prefill: Prefill, end: int) -> Need:
-        """Firm: [start, end).  Demand: the whole input, the estimated output and the lookahead.
+        """Firm pages: those of [start, end).  Demand: the whole input, the estimated output and the lookahead.
 
-        In a windowed pool the demand is the longer of the stretch and the window, plus a page and the lookahead.  Of
-        states it is only what the stretch takes, plus those.  The last token is sampled and never computed.
+        In a windowed pool the demand is the longer of the stretch and the window, plus a page and the lookahead.  In a
+        pool of states the demand is at most the pages of the stretch plus those of a window, a page and the lookahead.
+        The last token is sampled and never computed.
         """
         need = Need({}, {})
         for component in self.components:
@@ -80,7 +81,7 @@ class Pager(NamedTuple):
         return need
 
     def taken(self, component: ComponentView, start: int, end: int) -> int:
-        """Pages that [start, end) takes: of states only those that no window passes at `end`, and at checkpoints."""
+        """Pages that [start, end) takes; of states, only those within the window at `end` and those of checkpoints."""
         if not component.has_states or component.window is None:
             return self.new(start, end)
         kept_from, size = window_frontier(end, component.window, self.page_size), self.page_size
@@ -88,7 +89,7 @@ class Pager(NamedTuple):
         return sum(page >= kept_from or self._is_checkpoint(page + size) for page in pages)
 
     def capacity(self, component: ComponentView, pages: int, spare_len: int) -> int:
-        """The tokens of a stretch for which so many pages suffice, and the rest of a begun page."""
+        """The tokens of the longest stretch that fits into `pages` pages and the `spare_len` tokens of a begun page."""
         dense = pages * self.page_size + spare_len
         if not component.has_states or pages < STATE_PAGES:
             return dense
@@ -117,7 +118,7 @@ class Pager(NamedTuple):
         return min([prefill.input_len - prefill.start, *lengths])
 
     def of_decode(self, decode: Decode) -> Need:
-        """Firm: one token and its lookahead.  Demand: the estimated tokens, within the window."""
+        """Firm pages: those of a token and its lookahead.  Demand: the estimated tokens, within the window."""
         page_size, launched, allocated = self.page_size, decode.launched_len, decode.allocated_len
         now = max(0, self.new(allocated, launched + 1 + decode.lookahead))
         need = Need({}, {})

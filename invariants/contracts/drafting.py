@@ -1,4 +1,4 @@
-"""Drafts follow one token, all correct ones are accepted, and they are verified before the request's next pass.
+"""Drafts follow one token, all correct drafts are accepted, and drafts are verified before the request's next pass.
 
 On a server: Drafts are computed in vain or lost: speculative decoding costs more than it saves.
 """

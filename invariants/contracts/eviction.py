@@ -91,7 +91,7 @@ def idle_branches_keep_their_window(change: Transition) -> Evidence:
 def _victims(change: Transition, component: int) -> set[int]:
     """The nodes that lost pages of a windowed component, except those that were in the tail of no branch.
 
-    Empty if something was inserted before the last of them.
+    The result is empty if something was inserted before the last of them lost its pages.
     """
     pool, victims, none = change.after.components[component].pool, set[int](), set[int]()
     for event in reversed(change.tree_events):
@@ -104,12 +104,12 @@ def _victims(change: Transition, component: int) -> set[int]:
 
 
 def tree_before(change: Transition) -> Shadow:
-    """The tree before the step; not to be changed."""
+    """The tree before the step; the caller must not change it."""
     return Shadow(change.before)
 
 
 def _least_short(change: Transition, pool: str) -> int:
-    """The pages that an eviction would have lacked without those it took from windows; the minimum of all evictions."""
+    """The pages that an eviction would have lacked without those from windows; the least number of all evictions."""
     page_size, of_windows, short = change.after.limits.page_size, 0, list[int]()
     for event in change.tree_events:
         if isinstance(event, (Removed, Demoted, Tombstoned)) and event.component == pool and event.in_tail:

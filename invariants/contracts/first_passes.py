@@ -1,4 +1,4 @@
-"""The first pass of a request begins behind what the cache has of it.
+"""The first pass of a request begins behind its cached prefix.
 
 On a server: A prompt is computed that is cached: latency and work, while all answers are right.
 """
@@ -29,14 +29,13 @@ def shares_prefixes_without_states(change: Transition) -> bool:
 def first_passes_skip_cached_prefixes(change: Transition) -> Evidence:
     """The first pass of a waiting request begins behind the longest prefix of it that was cached all the step.
 
-    At least its last token is computed.  Not for turns of sessions, and for requests that ask not
-    to be cached.
+    At least its last token is computed.  Turns of sessions are not checked, nor are requests that ask not to be cached.
     """
     yield from _computed_again(change, _of_nodes)
 
 
 def has_blocks_of_one_size(change: Transition) -> bool:
-    """No states, one page size and no drafts: a release may compute the last block of a hit again for its drafter."""
+    """Has the engine one page size, no states and no drafts?  For drafts the last block of a hit may be recomputed."""
     sizes = {component.page_size for component in change.after.components}
     return shares_prefixes_without_states(change) and len(sizes) == 1 and not change.after.limits.draft_len
 
@@ -45,7 +44,7 @@ def has_blocks_of_one_size(change: Transition) -> bool:
 def first_passes_skip_cached_blocks(change: Transition) -> Evidence:
     """The first pass of a waiting request begins behind its longest usable prefix of blocks that stayed cached.
 
-    As `first_passes_skip_cached_prefixes`, of an engine that finds its blocks by hashes.
+    As `first_passes_skip_cached_prefixes`, for an engine that finds its blocks by hashes.
     """
     yield from _computed_again(change, _of_hashes)
 
@@ -82,7 +81,7 @@ def _of_hashes(state: Snapshot, request: RequestView, _expected: Expectation) ->
 
 
 def _kept(was: Columns, now: Columns) -> Columns:
-    """Per component the units of cached pages, 0 for one that was not cached all the step."""
+    """Per component the units of cached pages; 0 for a page that was not cached during the whole step."""
     return [
         [unit if later[place : place + 1] == [unit] else 0 for place, unit in enumerate(earlier)]
         for earlier, later in zip(was, now, strict=True)

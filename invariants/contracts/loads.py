@@ -81,8 +81,8 @@ def loads_are_reserved_once(change: Transition) -> Evidence:
 def joined_loads_bring_all_missing_pages(change: Transition) -> Evidence:
     """A load that another request joins restores all pages that this request lacks up to its start.
 
-    Otherwise the request computes tokens whose KV the host has.  The load may have begun in the same step.  Compared
-    with the tree before the step, so only up to the first event that changes the tree's content.
+    Otherwise the request computes tokens whose KV the host has.  The load may have begun in the same step.  The pages
+    are compared with the tree before the step, so only up to the first event that changes its content.
     """
     before = change.before
     loads = {view.id: [len(units) for units in view.here] for view in before.copy_jobs or () if not view.to_host}

@@ -48,5 +48,5 @@ def _differing(old: Sequence[int], new: Sequence[int]) -> set[int]:
 
 
 def _peer(peers: Sequence[int], unit: int) -> int:
-    """The peer of a unit; 0, as for a unit without one, if the map is too short."""
+    """The peer of a unit; 0 if it has none, or if the map is too short for it."""
     return peers[unit] if unit < len(peers) else 0

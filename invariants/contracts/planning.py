@@ -41,7 +41,7 @@ class Stretch(NamedTuple):
 
 
 class AdmissionVerdict(NamedTuple):
-    """For one request, the stretch that the engine admitted and the one that the planner admits; None: it waits.
+    """For one request, the stretch that the engine admitted and the stretch that the planner admits; None: it waits.
 
     `available` are the pages that the planner had for the request; {} if it got no row.
     """
@@ -53,12 +53,12 @@ class AdmissionVerdict(NamedTuple):
 
 
 def verdicts_on(change: Transition) -> list[AdmissionVerdict]:
-    """The admissions of a step, each with that of the naive planner."""
+    """The admissions of a step, each with the admission of the naive planner."""
     return verdicts(change.before, change.events, change.reference.tokens_of)
 
 
 def verdicts(before: Snapshot, events: Sequence[NamedTuple], tokens_of: Tokens) -> list[AdmissionVerdict]:
-    """In the order of planning, up to the first difference of engine and planner; [] if the plan is unpredictable."""
+    """The verdicts in planning order, up to the first difference of engine and planner; [] if it is unpredictable."""
     places = {request.place for request in before.requests or ()}
     admitted = [event for event in events if type(event) is Admitted]
     has_no_row = Place.CHUNKED not in places and not any(pool.free for pool in before.pools if pool.unit == "row")
@@ -88,7 +88,7 @@ class Rivalry(NamedTuple):
 
 
 def rivalry(before: Snapshot, events: Sequence[NamedTuple], tokens_of: Tokens) -> Rivalry | None:
-    """The rivalry for rows and pages, if the first waiting request fits only in place of some lesser ones; else None.
+    """The rivalry, if the first waiting request fits only in place of running requests of lower priority; else None.
 
     With a request between chunks no step is predicted: that request continues first.
     """
@@ -118,7 +118,7 @@ def rivalry(before: Snapshot, events: Sequence[NamedTuple], tokens_of: Tokens) -
 
 
 class Planner:
-    """The free, evictable and reserved pages while a batch is planned, from the facts before and the moved windows."""
+    """The free, evictable and reserved pages while a batch is planned, from the state before and the moved windows."""
 
     def __init__(self, before: Snapshot, moved: Sequence[NamedTuple]) -> None:
         limits = before.limits
@@ -178,7 +178,7 @@ class Planner:
         return self._take(Stretch(prefill.start, end, self.pager.of_stretch(prefill, end)))
 
     def plan_new(self, request: RequestView, tokens: Sequence[int], *, first: bool) -> Stretch | None:
-        """The first stretch of a waiting request, if the pools have the pages of its demand and those that it locks.
+        """The first stretch of a waiting request, if the pools have the pages that it demands and those that it locks.
 
         A request that is alone, and the `first` of the plan, is computed as far as the pages suffice.
         """
@@ -208,7 +208,7 @@ class Planner:
         return self._take(Stretch(prefill.start, end, need))
 
     def lesser(self, first: RequestView) -> list[RequestView]:
-        """The running requests, in no order, of so low a priority that they may be preempted for `first`."""
+        """The running requests, unordered, whose priority is so low that they may be preempted for `first`."""
         threshold = self.before.limits.preemption_threshold
         running = [one for one in self.before.requests or () if one.place == Place.RUNNING and self._continues(one)]
         return [one for one in running if threshold is not None and first.priority > one.priority + threshold]
@@ -218,8 +218,8 @@ class Planner:
     ) -> None:
         """Release what the preempted requests hold, and the pages that they may still take.
 
-        Their pages of the tree become evictable where no other request locks the node, but for `spared` nodes.  The
-        tokens of a mixed batch are given back by all `rivals`, because the chunk is planned before the victims are.
+        Their pages of the tree become evictable where no other request locks the node, but for `spared` nodes.  All
+        `rivals` give back their tokens of a mixed batch, because the chunk is planned before the victims.
         """
         page_size, nodes = self.before.limits.page_size, self.before.node_by_id
         self.num_rows += len(preempted)
@@ -244,19 +244,19 @@ class Planner:
         return length
 
     def _branch_len(self, request: RequestView, tokens: Sequence[int], prefill: Prefill) -> int:
-        """The tokens up to the end of the prefix that is in the tree, at which a state is cached; else no limit."""
+        """The number of tokens up to the end of the prefix in the tree, where a state is cached; else NO_LIMIT."""
         if not self.has_states:
             return NO_LIMIT
         known = len(list(cached_pages(self.before, request.namespace, tokens))) * self.before.limits.page_size
         return known - prefill.start if known > prefill.start else NO_LIMIT
 
     def _continues(self, request: RequestView) -> bool:
-        """Has a request a token to compute beyond the passes in flight, other than its last?"""
+        """Has a request a token left to compute after the passes in flight, besides its last output token?"""
         launched_len = self.before.record_by_request[request.id].launched_len
         return launched_len + 1 < request.prompt_len + request.max_new_tokens
 
     def _num_decodes(self, running: Sequence[RequestView]) -> int:
-        """The number of requests that decode beside a prefill; with drafts, those without a pass in flight."""
+        """The number of requests that decode beside a prefill; with drafts, only requests without a pass in flight."""
         limits, records = self.before.limits, [self.before.record_by_request[one.id] for one in running]
         ready = [one for one in records if not limits.draft_len or one.launched_len == one.committed_len]
         return len(ready) if limits.mixes_batches else 0
@@ -310,7 +310,7 @@ class Planner:
                 self._unlock(node, index, node.units[index][: max(0, frontier - node.start) // page_size])
 
     def _unlock(self, node: NodeView, component: int, units: Sequence[int]) -> None:
-        """Remove a lock from these units of a node; those without a lock are evictable then."""
+        """Remove a lock from these units of a node; units without another lock become evictable."""
         for unit in units:
             self.locks[component, unit] -= 1
             if unit and not node.locks[component] + self.locks[component, unit]:
@@ -328,7 +328,7 @@ class Planner:
 
 
 def _verdicts(planner: Planner, admitted: list[Admitted], tokens_of: Tokens) -> Iterator[AdmissionVerdict]:
-    """The requests between chunks, then the waiting ones, until one does not fit or is cut."""
+    """The verdicts on requests between chunks, then on waiting requests, until one does not fit or is cut."""
     for request, plan in _plans(planner, tokens_of):
         found = _stretch(admitted.pop(0)) if admitted and admitted[0].request_id == request.id else None
         available = {pool: planner.available(pool) for pool in planner.evictable}

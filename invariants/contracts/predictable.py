@@ -1,4 +1,4 @@
-"""Which steps a naive planner can predict: those that plan a batch first, after nothing but windows that move."""
+"""Which steps a naive planner can predict: those in which only windows move before the batch is planned."""
 
 from collections.abc import Sequence
 from itertools import takewhile
@@ -66,8 +66,8 @@ def _keeps_session_kv(snapshot: Snapshot) -> bool:
 def _begins_with_planning(before: Snapshot, events: Sequence[NamedTuple]) -> bool:
     """Do these events begin with the planning of a batch, faults ignored?
 
-    A plan that admits nothing has no events, so those of results may come first.  If requests may be preempted, they
-    prove nothing, because the engine may have waited for results before it planned.
+    A plan that admits nothing has no events, so events of results may come first.  If requests may be preempted, events
+    of results prove nothing, because the engine may have waited for results before it planned.
     """
     if before.is_paused or len(before.launches or ()) >= before.limits.most_launches:
         return False

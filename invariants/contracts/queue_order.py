@@ -41,5 +41,5 @@ def admission_follows_queue_order(change: Transition) -> Evidence:
 
 
 def _rank(request: RequestView, waits_by: Sequence[str]) -> tuple[int, int]:
-    """The request of lowest rank is next, as far as the order of the queue is known."""
+    """The rank of a waiting request: the lowest is next, as far as the order of the queue is known."""
     return (-request.priority if PRIORITY in waits_by else 0, request.id if ARRIVAL in waits_by else 0)

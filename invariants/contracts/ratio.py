@@ -84,7 +84,7 @@ def _was_short(change: Transition) -> bool:
 
 
 def _waited_for_copies(change: Transition) -> bool:
-    """Did a copy end after an eviction?  Then the eviction may have freed enough in the end."""
+    """Did a copy end after an eviction?  If so, the eviction may have freed enough units in the end."""
     if Evicted not in change.by_type or CopyEnded not in change.by_type:
         return False
     later = list(dropwhile(lambda event: not isinstance(event, Evicted), change.events))

@@ -1,4 +1,4 @@
-"""A preemption is of use at once.
+"""A preemption frees units that can be used at once.
 
 On a server: Running requests are preempted one after the other, and nothing starts in their place: the throughput
 collapses.
@@ -20,8 +20,8 @@ def preempted_requests_free_units_at_once(change: Transition) -> Evidence:
     """A request that is retracted or preempted frees units that can be taken at once.
 
     If all of them wait for passes in flight, nothing can be admitted in their place, and the next request is preempted
-    in vain, too (vllm issue 49674).  Not for a pause, not for a request that frees no unit of its own, and not for one
-    whose load has ended in the step: it may have failed, so that the request has to begin again.
+    in vain, too (vllm issue 49674).  Not checked: a pause, a request that frees no unit of its own, and a request whose
+    load has ended in the step.  Such a load may have failed, so that the request has to begin again.
     """
     pools = {component.pool for component in change.after.components}
     lost = [] if change.events_of(Paused) else change.in_order(Retracted, Preempted)

@@ -47,7 +47,10 @@ def impossible_requests_are_rejected(change: Transition) -> Evidence:
 
 
 def _why_impossible(snapshot: Snapshot, prompt_len: int, max_new_tokens: int) -> Impossible | None:
-    """Prompt, output and lookahead must fit a row; prompt, one token and lookahead must fit each unwindowed pool."""
+    """Why a request could not run on an empty engine; None if it could.
+
+    Prompt, output and lookahead must fit a row; prompt, one token and lookahead must fit each unwindowed pool.
+    """
     limits = snapshot.limits
     if not prompt_len:
         return Impossible.EMPTY_PROMPT

@@ -102,7 +102,7 @@ def retraction_lets_others_run(change: Transition) -> Evidence:
 
 
 def _unnecessary(change: Transition, event: Retracted, free_units: FreeUnits, gone: Set[int]) -> Evidence:
-    """The pages that could have been used instead of a retraction, as far as the facts before and after show."""
+    """The pages that could have been used instead of a retraction, as far as the two states show it."""
     subject = request_ref(event.request_id)
     short = [pool for pool, count in event.need if count > 0]
     need = _decode_need(change, gone)

@@ -16,7 +16,7 @@ class RunningCode(Code):
 
 
 def passes_mix_requests(change: Transition) -> bool:
-    """Does one pass have all requests that run?  Not if units that are freed for them wait for a pass in flight."""
+    """Does one pass compute all running requests?  Not if units that were freed for them wait for a pass in flight."""
     limits = change.after.limits
     is_free_at_once = limits.reuses_in_launch_order or not change.before.launches
     return limits.mixes_batches and limits.chunk_len is not None and is_free_at_once

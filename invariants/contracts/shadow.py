@@ -118,7 +118,7 @@ class Shadow:
             self.nodes[node.id] = node._replace(live=live)
 
     def drop_copy(self, event: CopyDropped) -> None:
-        """Drop a copy; a node left without live pages, copies and children is removed, and so are such ancestors."""
+        """Drop a copy; nodes left without live pages, copies and children are removed, upward from the node."""
         node = self.nodes.get(event.node)
         if node is not None:
             kept = [
@@ -139,7 +139,7 @@ class Shadow:
         return self._ends_within(node, self._tail_limit(component))
 
     def choice(self, event: Victim, node: NodeView, component: int) -> Choice:
-        """Costs O(nodes) for the first choice of a component, then O(log nodes)."""
+        """The choice of a victim.  Costs O(nodes) for the first choice of a component, then O(log nodes)."""
         queues = self._queues.get(component) or self._queued(component)
         is_in_tail = self.is_in_tail(node, component)
         interior = self._first(queues, component, is_in_tail=False)
@@ -197,7 +197,7 @@ class Shadow:
             above = self.nodes.get(above.parent)
 
     def _is_evictable(self, node: NodeView, component: int) -> bool:
-        """Is a node live, unlocked and unused in the step, and, without a window, a leaf?
+        """Is a node live, unlocked and unused in the step, and, in a component without a window, a leaf?
 
         With write-back a node without a copy does not count: the engine may skip it.
         """

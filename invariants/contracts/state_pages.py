@@ -46,7 +46,7 @@ def passed_states_are_freed(change: Transition) -> Evidence:
 def records_keep_their_last_state(change: Transition) -> Evidence:
     """A record has the page of the state after its last launched token, from which its next pass or turn goes on.
 
-    A record in transfer has that of its last transferred token.
+    A record in transfer has the page of the state after its last transferred token.
     """
     after = change.after
     for index in after.stateful or ():

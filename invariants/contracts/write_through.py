@@ -49,8 +49,8 @@ def _has_dropped_copies(change: Transition) -> bool:
 def ended_requests_are_written_through(change: Transition) -> Evidence:
     """An idle host with enough free pages has a copy of each node that a request inserted when it ended by itself.
 
-    Or the copy is under way (sglang pull 25065).  Not for nodes which the request shared before its last step, nor in
-    steps with a failed copy, a load or a fault, or in which the host dropped a copy.
+    The copy may be in progress instead (sglang pull 25065).  Not checked: nodes that the request shared before its last
+    step, and steps with a failed copy, a load or a fault, or in which the host dropped a copy.
     """
     free = [len(change.after.pool(name).free) for name in change.after.host_pools]
     for ended in ended_by_themselves(change):
@@ -69,10 +69,10 @@ def ended_requests_are_written_through(change: Transition) -> Evidence:
 
 
 def _lacking(change: Transition, path: Sequence[NodeView]) -> Iterator[tuple[NodeView, Sequence[int]]]:
-    """The nodes of a path, each with the components in which it is live, and has and gets no copy.
+    """The nodes of a path that have no copy, each with the components in which it is live and gets none.
 
-    None from a node on whose copy is under way: the copies behind it may have to wait.  Without a view of copy jobs
-    the copy of a node that has a part of it may be under way.
+    The result ends at a node whose copy is in progress: the copies behind it may have to wait.  Without a view of copy
+    jobs, the copy of a node with a partial copy may be in progress.
     """
     jobs = [job for state in (change.before, change.after) for job in state.copy_jobs or ()]
     written = {(index, unit) for job in jobs for index, units in enumerate(job.here) for unit in units}

@@ -1,7 +1,7 @@
 """Attaches the strict check to the scheduler of an engine, in each Python process that has this folder on its path.
 
-Python imports `sitecustomize` when it starts. This module then runs the one that it hides, and waits for the import
-of the scheduler. It imports nothing of swarden before that.
+Python imports `sitecustomize` when it starts. This module then runs the `sitecustomize` that it hides, and waits for
+the import of the scheduler. It imports nothing of swarden before that.
 """
 
 import importlib
@@ -46,7 +46,7 @@ class SchedulerFinder(MetaPathFinder):
 
 
 def attach(module: ModuleType, setting: dict[str, str]) -> None:
-    """Attach the check to all schedulers of this module; a process without a package of swarden goes on without it."""
+    """Attach the check to all schedulers of this module; a process that lacks a package of swarden goes unchecked."""
     if SWARDEN not in sys.path:
         sys.path.append(SWARDEN)  # last, so that it hides nothing of the command's environment
     status = importlib.import_module("swarden.harness.strict.status")

@@ -25,7 +25,7 @@ def reads_are_reported(change: Transition) -> bool:
 
 
 def prefixes_are_known(change: Transition) -> bool:
-    """Were reads compared, or can they be: does the reference have requests, from whose tokens the tags follow?"""
+    """Were reads compared, or can they be compared with tags, because the reference has the tokens of requests?"""
     is_tagged = reads_are_reported(change) and bool(change.reference.expectations)
     return is_tagged or PrefixesCompared in change.by_type
 

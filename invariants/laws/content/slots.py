@@ -1,4 +1,4 @@
-"""The bytes and the KV of slots: they are those that were written there.
+"""The bytes and the KV of slots: they stay as they were written.
 
 On a server: The KV of a page was overwritten or is that of other tokens: a wrong answer, silently, of each request
 that reads the page.

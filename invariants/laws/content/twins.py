@@ -23,8 +23,9 @@ def has_twin(change: Transition) -> bool:
 def twins_agree(change: Transition) -> Evidence:
     """A request gets the same output from an engine and from its twin.
 
-    They are compared as far as both go, and neither goes beyond a stop.  An output may be shorter, by an abort, an
-    error or a limit of one engine.  Prompts can differ: they continue outputs that an abort ended at different places.
+    The outputs are compared up to the end of the shorter one, and neither goes beyond a stop.  An abort, an error or a
+    limit of one engine may end an output early.  Prompts can differ if they continue outputs that an abort ended at
+    different places.
     """
     for request_id, there in change.reference.twins.items():
         here = change.reference.expectations[request_id]
@@ -42,6 +43,6 @@ def twins_agree(change: Transition) -> Evidence:
 
 
 def _first_difference(here: Expectation, there: Expectation) -> int | None:
-    """The first position at which both have a token, and another one."""
+    """The first position at which both have a token and the tokens differ."""
     both = enumerate(zip(here.tokens, there.tokens, strict=False))
     return next((position for position, (one, other) in both if one != other), None)

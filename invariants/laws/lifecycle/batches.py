@@ -120,7 +120,7 @@ class PassEntry(NamedTuple):
 
 
 def _follow(change: Transition, event: NamedTuple, reached: dict[int, int]) -> None:
-    """Remove the requests that release their record; set the lengths of loaded and transferred KV."""
+    """Update `reached` by an event: drop requests that release their record; set the length of new KV."""
     if isinstance(event, RECORD_RELEASES):
         reached.pop(event.request_id, None)
     elif isinstance(event, (Loaded, TakenOver)):

@@ -1,4 +1,4 @@
-"""What clients ask for: stop conditions, aborts, and requests that are not cached.
+"""The options and aborts of clients: stop conditions, aborts, and requests that are not cached.
 
 On a server: An abort, a stop token, a limit or a request not to be cached is not respected: work for nothing, an
 answer that is too long or too short, or KV that others can find.
@@ -37,9 +37,9 @@ def aborted_requests_stop_decoding(change: Transition) -> Evidence:
 def aborted_prompts_are_not_computed(change: Transition) -> Evidence:
     """No pass is launched for a request whose client aborted it before it got any output.
 
-    The result of its pass in flight ends it (sglang issue 34149).  An engine that launches the next pass before it has
-    that result may decode it in `decodes_after_abort` passes.  A request with outputs may have further passes, which
-    `aborted_requests_stop_decoding` limits.
+    The result of its pass in flight ends the request (sglang issue 34149).  An engine that launches the next pass
+    before it has that result may decode the request in `decodes_after_abort` passes.  A request with outputs may have
+    further passes, which `aborted_requests_stop_decoding` limits.
     """
     most = change.after.limits.decodes_after_abort
     for event in change.events_of(Launched):

@@ -133,7 +133,7 @@ def filled_pages_were_reserved(change: Transition) -> Evidence:
 def awaited_pages_are_due(change: Transition) -> Evidence:
     """A transfer awaits only those pages of its request that hold tokens which it lacks.
 
-    The other engine sends no others, so the transfer would never be complete (vllm pull 50558).
+    The other engine sends no other pages, so the transfer would never be complete (vllm pull 50558).
     """
     after = change.after
     for request_id, awaited in (after.awaited or {}).items():
@@ -222,7 +222,7 @@ def _transfer_ref(request_id: int) -> Ref:
 
 
 def _due(snapshot: Snapshot, record: RecordView | None, length: int) -> list[Sequence[int]]:
-    """By component the units of the pages of [0, length) behind the shared prefix of a record."""
+    """By component, the units of [0, length) of a record that are behind its shared prefix."""
     if record is None:
         return [()] * len(snapshot.components)
     return [

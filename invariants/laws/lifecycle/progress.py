@@ -30,9 +30,10 @@ class ProgressCode(Code):
 
 
 def is_expected_to_compute(change: Transition) -> bool:
-    """False after many idle steps that have a known end.
+    """Must the engine compute something?  Not after many idle steps that have a known end.
 
-    This is a pause, a copy, units taken from outside the engine, or the KV of an idle session that is closed in time.
+    Known ends are those of a pause, of a copy, of units taken from outside the engine, and of an idle session's KV if
+    sessions are closed in time.
     """
     copies = [one.is_loading or one.copy_jobs for one in (change.before, change.after)]  # one may just have ended
     return change.steps_without_forward < MOST_IDLE_STEPS or not (

@@ -1,4 +1,4 @@
-"""What the clients of a server can rely on.
+"""The guarantees of a server to its clients.
 
 On a server: Clients get errors or no answer, or the server has lost memory that only a restart brings back.
 """

@@ -151,7 +151,7 @@ def idle_sessions_keep_their_kv(change: Transition) -> Evidence:
 
 
 def _sessions_of_reported_kv(change: Transition) -> set[int]:
-    """The sessions whose KV a turn took or left, or that released it."""
+    """The sessions of which a turn took or left the KV, or which released it."""
     return {event.session for event in change.in_order(Lent, Kept, GivenUp) if isinstance(event, (Lent, Kept, GivenUp))}
 
 

@@ -1,4 +1,4 @@
-"""The engine's own counters, against the facts.
+"""The engine's own counters, compared with the facts.
 
 On a server: Admission decides by wrong numbers: requests wait although memory is free, or an allocation fails and ends
 the scheduler.
@@ -54,7 +54,7 @@ def free_counters_match_pools(change: Transition) -> Evidence:
 
 
 def _checked_counters(change: Transition) -> Counters:
-    """The counters that were checked against the nodes of that time; else NO_COUNTERS."""
+    """The counters of the checked state; NO_COUNTERS if all nodes must be checked."""
     counters = change.checked.counters if change.checked is not None else None
     return NO_COUNTERS if change.changes.checks_all or counters is None else counters
 

@@ -49,7 +49,7 @@ def cached_units_were_inserted(change: Transition) -> Evidence:
     """The cache gets units on the device only by insertions and loads; a tombstone that gets some has recovered.
 
     The event of an insertion follows those of its units, which hold tokens of the request.  Without these events other
-    laws take the tree for unchanged.  Not applicable if a load has ended.
+    laws assume that the tree did not change.  Not applicable if a load has ended.
     """
     recovered = {(event.node, event.component) for event in change.events_of(Recovered)}
     stored: list[Stored] = []
@@ -66,7 +66,7 @@ def cached_units_were_inserted(change: Transition) -> Evidence:
 
 
 def _belongs_to(stored: Stored, inserted: Inserted, change: Transition) -> bool:
-    """May an insertion have stored these tokens: are they of its request, as far as its client knows them?"""
+    """Can an insertion have stored these tokens: are they tokens of its request, as far as its client knows them?"""
     expected, end = change.reference.expectations.get(inserted.request_id), stored.start + len(stored.key)
     if expected is None or end > inserted.end:
         return end <= inserted.end
@@ -75,7 +75,7 @@ def _belongs_to(stored: Stored, inserted: Inserted, change: Transition) -> bool:
 
 
 def _gained_by_tombstones(change: Transition) -> Iterator[tuple[int, str]]:
-    """The nodes that had units on the device ever since the state before, each with a component that it gained."""
+    """The nodes that had units on the device during the whole step, each with a component whose units it gained."""
     names = [component.pool for component in change.before.components]
     live: dict[int, set[str]] = {}  # by node, the components of its units on the device
 

@@ -84,7 +84,7 @@ def cached_units_count_their_readers(change: Transition) -> Evidence:
 def locks_extend_to_ancestors(change: Transition) -> Evidence:
     """In a component without a window a node has no more locks than its parent, and no fewer than in any window.
 
-    A node is checked if it or its parent differs.
+    A node is checked if it or its parent differs from the checked state.
     """
     after, components = change.after, change.after.components
     whole = [index for index, component in enumerate(components) if component.window is None]
@@ -120,8 +120,8 @@ def locks_extend_to_ancestors(change: Transition) -> Evidence:
 def receipts_match_records(change: Transition) -> Evidence:
     """Each record that shares a prefix has an unreturned receipt of its own; each receipt has a record to return it.
 
-    A record that is released while a pass reads under its lock leaves the receipt to a fence.  A record that shares
-    nothing need not have a receipt.
+    A record that is released while a pass reads under its lock leaves the receipt to a fence.  A record that shares no
+    prefix need not have a receipt.
     """
     after = change.after
     records = [record for record in after.records or () if record.receipt or record.protected_len]

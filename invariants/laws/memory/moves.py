@@ -113,8 +113,8 @@ def writes_go_to_private_units(change: Transition) -> Evidence:
 def copies_go_to_private_units(change: Transition) -> Evidence:
     """A copy writes only to units that its owner holds, or that were taken for it in this step.
 
-    It spares what the cache has already: with equal content, too, a restore may race with the readers of a locked
-    prefix (sglang pull 29471).
+    A copy must not write units that the cache has already: even with equal content, a restore may race with the readers
+    of a locked prefix (sglang pull 29471).
     """
     for event, unit, owner in change.misplaced:
         if isinstance(event, CopiedIn):
@@ -153,7 +153,7 @@ def out_of_range(event: Move, unit: Ref, capacity: int) -> Found:
 
 
 def wrongly_moved(event: Move, unit: Ref, owner: Owner | None) -> Found:
-    """A move of a unit by another than its owner, or of a free unit."""
+    """A move of a free unit, or of a unit by a holder that is not its owner."""
     by = _mover(event)
     if isinstance(event, Taken):
         return found(unit, MoveCode.TAKEN_IN_USE, by=by, owner=owner)
@@ -185,7 +185,7 @@ def _kept_after_refusal(change: Transition, index: int, refused: Refused) -> lis
 
 
 def _may_be_part(event: object, refused: Refused, snapshot: Snapshot) -> bool:
-    """Is an event a take of as many units by the same owner in another pool of KV?  Rows are taken separately."""
+    """Is an event a take of equally many units by the same owner in another KV pool?  Rows are taken separately."""
     return (
         isinstance(event, Taken)
         and event.owner == refused.owner

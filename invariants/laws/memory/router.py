@@ -1,4 +1,4 @@
-"""KV events as a router reads them: the cache that it builds from them is that of the engine.
+"""KV events as a router reads them: the cache that the router builds from them equals the engine's cache.
 
 On a server: A cache-aware router sends requests to a server that has not their prefix, or not to the one that has it.
 """
@@ -25,7 +25,7 @@ class RouterCode(Code):
 def router_view_matches_cache(change: Transition) -> Evidence:
     """A router that follows an engine's KV events knows the cached blocks of each group and tier, and no others.
 
-    With a wrong view it sends requests to engines that do not have their prefix, or past those that have it.
+    With a wrong view the router sends requests to engines that do not have their prefix, or past engines that have it.
     """
     for one in change.after.cached_blocks or ():
         at = {"group": one.group, "tier": "on the host" if one.on_host else "on the device"}
@@ -54,7 +54,7 @@ def stored_blocks_have_known_parents(change: Transition) -> Evidence:
 
 
 def _stored(change: Transition) -> Iterator[tuple[BlocksStored, set[int]]]:
-    """Each report of stored blocks, with those of the group that a router knows then, in any tier."""
+    """Each report of stored blocks, with the blocks of its group that a router knows at that time, in any tier."""
     views = {(one.group, one.on_host): set(one.reported) for one in change.before.cached_blocks or ()}
     for event in change.in_order(BlocksStored, BlocksRemoved, BlocksCleared):
         if isinstance(event, BlocksStored):

@@ -33,7 +33,7 @@ class TableCode(Code):
 class Column(NamedTuple):
     """The pages of one component in the table of a record, from index `first` on.
 
-    Other tables may have those below index `num_shared`, too.
+    Other tables may have the pages below index `num_shared`, too.
     """
 
     record: Owner
@@ -47,7 +47,7 @@ class Column(NamedTuple):
 def rows_match_their_records(change: Transition) -> Evidence:
     """A record has an entry per page in each component, and its row lists those of the first one, in order.
 
-    allocated_len is at most max_context_len, with the entries of a row for drafts, rounded up to whole pages.
+    allocated_len is at most max_context_len plus the entries of a row for drafts, rounded up to whole pages.
     """
     after = change.after
     longest = after.limits.max_context_len + after.limits.draft_row_len
@@ -204,7 +204,7 @@ def _collisions(pool: PoolView, columns: Sequence[Column], of_tree: frozenset[in
 
 
 def _collision(one: tuple[Column, int], other: tuple[Column, int], *, is_cached: bool) -> TableCode | None:
-    """The violation of two places of one unit; None if it may be in both, as a shared page."""
+    """The violation if one unit is in these two places; None if it may be in both, as a shared page."""
     if one[0].component != other[0].component:
         return TableCode.IN_TWO_COMPONENTS
     if one[1] != other[1]:
