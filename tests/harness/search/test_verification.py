@@ -20,7 +20,7 @@ from swarden.harness.search.shrink import ShrinkBudget
 from swarden.harness.search.verification import DOES_NOT_HELP, NOT_TRIED, Trials, Verifier, known_lines
 from tests.harness.some_bugs import LONG, ODD, OF_BLOCKS, OF_PROMPTS, STUCK, USELESS, WHOLE, write_log, write_package
 
-RUNS = 100
+RUNS = 30
 
 
 @pytest.fixture(scope="module", autouse=True)
