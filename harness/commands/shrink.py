@@ -18,7 +18,7 @@ from swarden.harness.core.versions import load_for_here
 from swarden.harness.search.explain import explain
 from swarden.harness.search.findings import sealed
 from swarden.harness.search.profiles import SHRINK_CPU_SECONDS
-from swarden.harness.search.shrink import ShrinkBudget
+from swarden.harness.search.shrink import BudgetSpent, ShrinkBudget
 from swarden.harness.search.shrink import shrink as make_smaller
 
 MAX_REPLAYS = 500
@@ -46,8 +46,15 @@ def shrink(
     expected = log.header.expected
     fingerprint = expected if expected in failure.fingerprints else failure.fingerprint
 
+    ended_by = "the budget was used up"
+
     def still_fails(candidate: OpLog) -> Failure | None:
-        return failure_like(candidate, fingerprint)
+        nonlocal ended_by
+        try:
+            return failure_like(candidate, fingerprint)
+        except KeyboardInterrupt as interrupt:  # the smallest op-log so far is kept
+            ended_by = "it was interrupted"
+            raise BudgetSpent from interrupt
 
     small = make_smaller(log, still_fails, ShrinkBudget(cpu_seconds=seconds))
     smaller, driver = sealed(small.log)
@@ -67,7 +74,7 @@ def shrink(
     if as_json:
         print_json(figures)
     else:
-        end = "" if small.complete else ", when the budget was used up"
+        end = "" if small.complete else f", when {ended_by}"
         OUT.print(
             f"{fingerprint}: {len(log.ops)} ops to {len(smaller.ops)} ops and {driver.counts.engine_steps} engine "
             f"steps in {small.cpu_seconds:.1f} s of CPU and {small.executions} runs{end}\nwritten: {target}",
