@@ -159,8 +159,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "the test of any op-log"),
     ],
     "harness/engines/own/mutants": [
-        (10, "loaded prefixes that are not used, without an event"),
-        (10, "transfers of which all has arrived are taken over"),
+        (20, "transfers and loaded prefixes that an engine forgets"),
         (10, "accepted drafts that are not kept"),
         (10, "KV events"),
         (10, "copies that write over what the cache has"),
@@ -252,7 +251,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "tests/examples": [(440, "an engine with a prefix cache and its target in three levels, as the guide has them")],
     "tests/fakes": [(40, "messages of a link that were not read")],
     "tests/invariants": [
-        (20, "transfers of which all has arrived are taken over"),
+        (40, "transfers, loaded prefixes and running requests that an engine forgets"),
         (40, "pages that are shared before they are computed; a server that is overloaded at rest"),
         (20, "blocks that are found by hashes"),
         (40, "laws of servers"),

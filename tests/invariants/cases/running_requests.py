@@ -4,10 +4,17 @@ from dataclasses import replace
 
 from swarden.invariants.contracts.running_requests import RunningCode, running_requests_are_computed
 from swarden.invariants.events import Completed, Launched, Retracted
+from swarden.invariants.kinds import Place
 from swarden.invariants.violation import Ref, found, request_ref
-from tests.invariants.builders import AFTER, BEFORE, IN_FLIGHT_BEFORE, LIMITS, broken, healthy, idle
+from tests.invariants.builders import AFTER, BEFORE, IN_FLIGHT_BEFORE, LIMITS, R2, broken, healthy, idle
 
 MIXING = LIMITS._replace(mixes_batches=True, reuses_in_launch_order=True)
+APART = MIXING._replace(mixes_batches=False)
+BOTH_DECODE = replace(
+    BEFORE,
+    records=(*(BEFORE.records or ()), (BEFORE.records or ())[0]._replace(owner=R2)),
+    requests=tuple([one._replace(place=Place.RUNNING) for one in BEFORE.requests or ()]),
+)
 OF_ANOTHER = Launched(9, ((2, 0, 5),))
 
 
@@ -31,5 +38,17 @@ CASES = [
         "passed-over",
         launching(OF_ANOTHER),
         found(request_ref(1), RunningCode.PASSED_OVER, launch=Ref("launch", 9), count=5, most=8),
+    ),
+    healthy(running_requests_are_computed, launching(OF_ANOTHER, limits=APART), "prefill-apart"),
+    healthy(
+        running_requests_are_computed,
+        launching(Launched(9, ((1, 20, 21), (2, 20, 21))), before=BOTH_DECODE, limits=APART),
+        "all-decode",
+    ),
+    broken(
+        running_requests_are_computed,
+        "not-decoded",
+        launching(Launched(9, ((2, 20, 21),)), before=BOTH_DECODE, limits=APART),
+        found(request_ref(1), RunningCode.NOT_DECODED, launch=Ref("launch", 9)),
     ),
 ]
