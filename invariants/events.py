@@ -767,6 +767,7 @@ class Answered(NamedTuple):
 
     `num_tokens` of at most `max_new_tokens` came.  `detail` is text for people.  An answer that `is_judge` is that to
     the same request without the prefix cache.  Number 0 is that of all requests without a prompt, such as a flush.
+    An answer goes on behind `passed_stop`, a text that was to end it.
     """
 
     request_id: int
@@ -775,6 +776,7 @@ class Answered(NamedTuple):
     max_new_tokens: int
     detail: str = ""
     is_judge: bool = False
+    passed_stop: str = ""
 
 
 class Rested(NamedTuple):
