@@ -38,7 +38,7 @@ from swarden.invariants.view import Snapshot
 MOST_AT_ONCE = 64
 LOOK_S = 0.5  # between two looks at the progress of a round
 HANG_S = 60.0  # without a token from any connection, and without progress in the metrics
-LOOKS_AT_REST = 50
+LOOKS_AT_REST, LOOKS_ALIKE = 50, 15  # while the metrics change; while they do not
 REST_S = 0.1
 ROUNDS_PER_PROBE = 6
 REPORTED = frozenset({Answered.__name__, Compared.__name__, Probed.__name__, Rested.__name__})
@@ -314,11 +314,12 @@ class ServerPort(EnginePort):
         names = [getattr(self._api.metrics, name) for name in ("running", "waiting", "usage")]
         if not any(names):
             return
-        shown: list[float | None] = []
+        shown, num_alike = list[float | None](), 0
         for _ in range(LOOKS_AT_REST):
-            in_use = figures(self._connection.address)
+            before, in_use = shown, figures(self._connection.address)
             shown = [in_use.get(name) if name else None for name in names]
-            if not any(shown):
+            num_alike = num_alike + 1 if shown == before else 0
+            if not any(shown) or num_alike == LOOKS_ALIKE:
                 break
             sleep(REST_S)
             nudge = small._replace(prompt=small.prompt[:1], max_new_tokens=1, sequences=1)

@@ -6,7 +6,6 @@ from itertools import repeat
 import pytest
 
 from swarden.harness.core.ops import Abort, Flush, Recipe, Step, Submit
-from swarden.harness.engines.server import adapter
 from tests.harness.servers.front_bugs import front_bug
 from tests.harness.servers.some_servers import CONFIG, our_server
 
@@ -33,8 +32,7 @@ LOST = "capacity_is_whole_at_rest/server/not_answered"
         ("dropped-copy-leaks-a-host-page", IN_USE, HOST),
     ],
 )
-def test_leak_is_found_at_rest(run, monkeypatch, bug, found, more):
-    monkeypatch.setattr(adapter, "LOOKS_AT_REST", 10)
+def test_leak_is_found_at_rest(run, bug, found, more):
     config, ops = replace(CONFIG, **more), (*CANCELLED, Flush(), *CANCELLED)
     with our_server(config=config) as url:
         healthy = run(url, ops).failure
