@@ -767,7 +767,7 @@ class Answered(NamedTuple):
 
     The answer has `num_tokens` of at most `max_new_tokens` tokens.  `detail` is text for people.  With `is_judge` it is
     the answer to the same request without the prefix cache.  `request_id` is 0 for requests without a prompt, such as a
-    flush.
+    flush.  The answer goes on behind `passed_stop`, a text that was to end it.
     """
 
     request_id: int
@@ -776,6 +776,7 @@ class Answered(NamedTuple):
     max_new_tokens: int
     detail: str = ""
     is_judge: bool = False
+    passed_stop: str = ""
 
 
 class Rested(NamedTuple):

@@ -56,6 +56,7 @@ WITH_FIX = traffic_option(
 CORPUS = finding_option(help="folder of op-logs to run first; healthy runs that reach rare states are added to it")
 
 
+@servers.over_http
 def fuzz(
     *,
     engine: Annotated[list[str] | None, ENGINES] = None,
@@ -78,17 +79,11 @@ def fuzz(
     corpus: Annotated[Path | None, CORPUS] = None,
     events: EventsOption = None,
     as_json: Annotated[bool, output_option("--json", help="one JSON object on standard output")] = False,
-    url: servers.Url = None,
-    api: servers.ApiName = None,
-    restart: servers.Restart = None,
-    reference: servers.ReferenceUrl = None,
-    header: servers.Headers = None,
-    allow_remote_host: servers.Remote = False,
-    max_rate: servers.Rate = None,
+    server: servers.ServerOptions = servers.NONE,
 ) -> None:
     """Drive engines with random traffic; check every step; shrink and save the failures."""
     _check("--profile", profile, PROFILES)
-    server = servers.ServerOptions(url, restart, header, reference, allow_remote_host, max_rate, api, settings)
+    server = server._replace(settings=settings)
     if server.publish():
         if engine or (workers or 1) > 1:
             raise UsageError("--url: drives one server with one worker; leave out --engine and --workers")

@@ -38,6 +38,7 @@ ARCHIVE = Path(".swarden/archive")
 MEMORY_GIB = 8.0
 
 
+@servers.over_http
 def nightly(
     *,
     engine: Annotated[list[str] | None, ENGINES] = None,
@@ -58,26 +59,20 @@ def nightly(
     events: EventsOption = None,
     as_json: Annotated[bool, output_option("--json", help="one JSON object on standard output: night.json")] = False,
     settings: servers.Set = None,
-    url: servers.Url = None,
-    api: servers.ApiName = None,
-    restart: servers.Restart = None,
-    reference: servers.ReferenceUrl = None,
-    header: servers.Headers = None,
-    allow_remote_host: servers.Remote = False,
-    max_rate: servers.Rate = None,
+    server: servers.ServerOptions = servers.NONE,
 ) -> None:
     """Replay the archive, find a canary, fuzz with fresh seeds, confirm the findings, and report.
 
     Prints one line for each phase.
     """
-    server = servers.ServerOptions(url, restart, header, reference, allow_remote_host, max_rate, api, settings)
+    server = server._replace(settings=settings)
     if server.publish():
         if engine or (workers or 1) > 1 or scheduler:
             raise UsageError("--url: drives one server with one worker; leave out --engine, --workers and --scheduler")
         engine, workers, step_timeout = [servers.NAME], 1, max(step_timeout, servers.STEP_TIMEOUT_S)
     check_target("--junit", junit)
     order = Order(engine or [OWN], "", minutes, runs, profile, seed, mutant, gate, with_fix or ())
-    place, night = _begun(Archive(archive), order, server) if resume is None else _resumed(resume, url)
+    place, night = _begun(Archive(archive), order, server) if resume is None else _resumed(resume, server.url)
     limits = ProcessLimits(step_timeout, int(memory_gib * 2**30))
     told = _told_how_to_continue(place.nights_folder / night.name, night, server.words)
     with told, server.resumed(night.settings):

@@ -10,7 +10,6 @@ from swarden.engine_under_test.config import EngineConfig
 from swarden.engine_under_test.engine import Engine, create_engine
 from swarden.engine_under_test.model.checkpoint import read_spec
 from swarden.engine_under_test.model.runner import ModelForward
-from swarden.engine_under_test.ports import Ports
 from swarden.harness.commands.console import ERR
 from swarden.harness.commands.fuzz import settings_of
 from swarden.harness.commands.help import memory_option
@@ -18,6 +17,7 @@ from swarden.harness.core.changes import Changes
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.registry import OWN, target_of
 from swarden.harness.engines.own.models import tiny_model
+from swarden.harness.front.faults import ALL, ports_with
 from swarden.harness.front.http import Front
 from swarden.harness.front.loop import EngineThread
 
@@ -35,6 +35,9 @@ def serve(
         memory_option("--set", help="a setting of the engine, in JSON, such as full_pages=64", metavar="NAME=VALUE"),
     ] = None,
     mutant: Annotated[str | None, typer.Option(help="plant the bug with this id, as in 'swarden mutants'")] = None,
+    fault: Annotated[
+        list[str] | None, typer.Option(help=f"of a tiny model, at random: {', '.join(ALL)}", metavar="NAME")
+    ] = None,
 ) -> None:
     """Serve a model with swarden's own engine on the loopback address, in the APIs of vLLM, SGLang and llama.cpp.
 
@@ -42,22 +45,27 @@ def serve(
     """
     if (checkpoint is None) == (model is None):
         raise UsageError("model: give either --checkpoint DIR or --model NAME")
+    if unknown := [name for name in fault or () if name not in ALL or checkpoint is not None]:
+        raise UsageError(f"--fault: {unknown[0]!r}; want one of {', '.join(ALL)}, and --model")
     target = target_of(OWN)
     with Changes(mutant).planted(target):
-        engine, eos = _engine(checkpoint, model or "", settings_of(settings or [], [OWN]))
+        engine, eos = _engine(checkpoint, model or "", settings_of(settings or [], [OWN]), fault or [])
         with Front(EngineThread(engine), port, eos=eos) as front:
             ERR.print(f"serves at {front.url}; Ctrl-C ends it", markup=False)
             front.serve_forever()
 
 
-def _engine(checkpoint: Path | None, model: str, settings: dict[str, Any]) -> tuple[Engine, list[int]]:
+def _engine(
+    checkpoint: Path | None, model: str, settings: dict[str, Any], faults: list[str]
+) -> tuple[Engine, list[int]]:
     if checkpoint is not None:
         spec = read_spec(checkpoint)
         return create_engine(_config({**SMALL, **settings}), checkpoint=checkpoint), [*spec.eos_token_ids]
     if model not in (known := target_of(OWN).machines["engine"].models):
         raise UsageError(f"--model: {model!r} is not one of {', '.join(known)}")
     config = _config({**SMALL, **WINDOWED, **settings})
-    return create_engine(config, ports=Ports(forward=ModelForward(tiny_model(model, config).decoder))), []
+    forward = ModelForward(tiny_model(model, config).decoder)
+    return create_engine(config, ports=ports_with(faults, forward)), []
 
 
 def _config(settings: dict[str, Any]) -> EngineConfig:

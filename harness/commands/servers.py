@@ -62,23 +62,23 @@ class ServerOptions(NamedTuple):
 
     url: str | None
     restart: str | None = None
-    headers: Sequence[str] | None = None
+    header: Sequence[str] | None = None
     reference: str | None = None
-    is_remote: bool = False
-    rate: float | None = None
+    allow_remote_host: bool = False
+    max_rate: float | None = None
     api: str | None = None
     settings: Sequence[str] | None = None
 
     def publish(self) -> bool:
         """Make the server known to the runs of this command; returns whether there is one."""
         if self.url is None:
-            for option, value in (("--restart", self.restart), ("--header", self.headers), ("--api", self.api)):
+            for option, value in (("--restart", self.restart), ("--header", self.header), ("--api", self.api)):
                 if value:
                     raise UsageError(f"{option}: is for a server; give --url too")
             return False
-        headers, rate = dict(map(_header, self.headers or ())), self.rate
-        rate = REMOTE_RATE * self.is_remote if rate is None else rate
-        Server(self.url, self.restart or "", headers, self.reference or "", self.is_remote, rate).publish()
+        headers, rate = dict(map(_header, self.header or ())), self.max_rate
+        rate = REMOTE_RATE * self.allow_remote_host if rate is None else rate
+        Server(self.url, self.restart or "", headers, self.reference or "", self.allow_remote_host, rate).publish()
         return True
 
     def bounds(self, server: Connection, seconds: float) -> str:
@@ -128,37 +128,56 @@ class ServerOptions(NamedTuple):
             return []
         server = published()
         options = {"--url": self.url, "--api": self.api, "--restart": server.masked_restart}
-        options |= {"--reference": self.reference, "--max-rate": None if self.rate is None else f"{self.rate:g}"}
+        options |= {
+            "--reference": self.reference,
+            "--max-rate": None if self.max_rate is None else f"{self.max_rate:g}",
+        }
         words = [word for name, value in options.items() if value for word in (name, value)]
-        words += [word for one in self.headers or () for word in ("--header", one)]
+        words += [word for one in self.header or () for word in ("--header", one)]
         words += [word for one in self.settings or () for word in ("--set", one)]
-        return words + ["--allow-remote-host"] * self.is_remote
+        return words + ["--allow-remote-host"] * self.allow_remote_host
 
 
 NONE = ServerOptions(None)
 
 
+OPTIONS: Mapping[str, Any] = {
+    "url": Url,
+    "api": ApiName,
+    "restart": Restart,
+    "header": Headers,
+    "reference": ReferenceUrl,
+    "allow_remote_host": Remote,
+    "max_rate": Rate,
+}
+
+
 def over_http(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of a server to a command, which finds the server published."""
-    added = {"url": Url, "restart": Restart, "reference": ReferenceUrl, "header": Headers, "allow_remote_host": Remote}
-    added |= {"max_rate": Rate}
+    """Add the options of a server to a command, which gets them as its `server`; one without it finds it published.
+
+    The latter replays op-logs, which name the API.
+    """
+    own = signature(command, eval_str=True)
+    gets_server = "server" in own.parameters
+    added = {name: kind for name, kind in OPTIONS.items() if gets_server or name != "api"}
 
     @wraps(command)
     def with_server(*arguments: Any, **options: Any) -> None:
-        url, restart, reference, headers, is_remote, rate = [options.pop(name, None) for name in added]
-        ServerOptions(url, restart, headers, reference, bool(is_remote), rate).publish()
+        server = ServerOptions(**{name: options.pop(name, None) for name in added})
+        if gets_server:
+            options["server"] = server
+        else:
+            server.publish()
         command(*arguments, **options)
 
-    own = signature(command, eval_str=True)
+    kept = [one for name, one in own.parameters.items() if name != "server"]
     defaults = {"allow_remote_host": False}
     more = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=defaults.get(name), annotation=kind)
         for name, kind in added.items()
     ]
-    with_server.__signature__ = own.replace(  # type: ignore[attr-defined]  # what `inspect.signature` returns
-        parameters=[*own.parameters.values(), *more]
-    )
-    with_server.__annotations__ = {**command.__annotations__, **added}
+    with_server.__signature__ = own.replace(parameters=[*kept, *more])  # type: ignore[attr-defined]  # of `inspect`
+    with_server.__annotations__ = {one.name: one.annotation for one in [*kept, *more]}
     return with_server
 
 

@@ -69,11 +69,11 @@ class Replayed:
 
 @dataclass(frozen=True)
 class Replays:
-    """The verdict of running a log `runs` times, of which `failures` failed.
+    """The verdict of running a log `runs` times, of which `failures` failed: as the log expects, if any did so.
 
-    The fingerprints and the failure are those of the first run that failed.  `diverged` has the first difference of the
-    runs from each other, or of the failed run from the log; the latter is not nondeterminism if another build wrote the
-    log. `failure` stays in its process; `story` has the lines of its story, if the story was requested.
+    The fingerprints and the failure are those of the first of them.  `diverged` has the first difference of the
+    runs from each other, or of that run from the log; the latter is not nondeterminism if another build wrote the log.
+    `failure` stays in its process; `story` has the lines of its story, if the story was requested.
     """
 
     verdict: Verdict
@@ -93,6 +93,7 @@ class Replays:
 def verdict_of(runs: Sequence[Replayed]) -> Replays:
     """The verdict on the runs of one log."""
     failed = [run for run in runs if run.driver.failure is not None]
+    failed = [run for run in failed if run.verdict is Verdict.FAILED] or failed
     shown = failed[0] if failed else runs[0]
     first = runs[0].again
     differences = (_difference(first, run.driver, before="the first run") for run in runs[1:])

@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 
 from swarden.engine_under_test.sampling import SamplingParams
-from swarden.harness.front.loop import Asked, Scored, Served
+from swarden.harness.front.loop import Asked, Scored, Served, text_of
 
 COLD = count(1 << 40)  # the namespaces of requests that read no cached prefix
 
@@ -24,6 +24,7 @@ class Completions(msgspec.Struct):
     temperature: float = 1.0
     seed: int | None = None
     stop_token_ids: list[int] = []
+    stop: list[str] = []
     ignore_eos: bool = False
     priority: int = 0
     cache_salt: str = ""
@@ -38,6 +39,7 @@ class SglangSampling(msgspec.Struct):
     temperature: float = 1.0
     sampling_seed: int | None = None
     stop_token_ids: list[int] = []
+    stop: list[str] = []
     ignore_eos: bool = False
     n: Count = 1
 
@@ -61,6 +63,7 @@ class LlamaCompletion(msgspec.Struct):
     n_predict: int = 128
     temperature: float = 0.8
     seed: int | None = None
+    stop: list[str] = []
     ignore_eos: bool = False
     cache_prompt: bool = True
     stream: bool = False
@@ -115,6 +118,7 @@ def _completions(one: Completions, eos: Sequence[int]) -> Sequence[Asked]:
             SamplingParams(one.max_tokens, stop, one.temperature, seed=seed, return_logits=wants_logits),
             namespace,
             -one.priority,  # the lowest first, as in vLLM
+            one.stop,
         )
         for seed in _seeds(one.seed, one.n)
     ]
@@ -135,6 +139,7 @@ def _generate(one: Generate, eos: Sequence[int]) -> Sequence[Asked]:
             SamplingParams(want.max_new_tokens, stop, want.temperature, seed=seed, return_logits=scores),
             namespace,
             one.priority,
+            want.stop,
         )
         for seed in _seeds(want.sampling_seed, want.n)
     ]
@@ -148,14 +153,16 @@ def _llama(one: LlamaCompletion, eos: Sequence[int]) -> Sequence[Asked]:
             one.prompt,
             SamplingParams(one.n_predict, stop, one.temperature, seed=seed, return_logits=scores),
             namespace,
+            stop_texts=one.stop,
         )
         for seed in _seeds(one.seed, one.n_cmpl)
     ]
 
 
 def _choice(one: Completions, index: int, served: Served, new: Sequence[Scored]) -> dict[str, Any]:
-    choice: dict[str, Any] = {"index": index, "text": "", "finish_reason": served.ended or None}
+    choice: dict[str, Any] = {"index": index, "finish_reason": served.ended or None}
     choice["token_ids"] = [scored.token for scored in new]
+    choice["text"] = text_of(choice["token_ids"])
     if one.logprobs is not None:
         tops = [{f"token_id:{token}": value for token, value in _tops(scored).items()} for scored in new]
         choice["logprobs"] = {"token_logprobs": [scored.logprob for scored in new], "top_logprobs": tops}
@@ -185,11 +192,12 @@ def _generated(one: Generate, served: Served) -> dict[str, Any]:
         if begin < first:
             meta["input_token_logprobs"].insert(0, (None, served.known[begin], None))
             meta["input_top_logprobs"].insert(0, None)
-    return {"text": "", "output_ids": served.known[first:], "meta_info": meta}
+    return {"text": text_of(served.known[first:]), "output_ids": served.known[first:], "meta_info": meta}
 
 
 def _completed(one: LlamaCompletion, served: Served, new: Sequence[Scored]) -> dict[str, Any]:
-    answer: dict[str, Any] = {"content": "", "tokens": [scored.token for scored in new], "stop": bool(served.ended)}
+    tokens = [scored.token for scored in new]
+    answer: dict[str, Any] = {"content": text_of(tokens), "tokens": tokens, "stop": bool(served.ended)}
     if one.n_probs:
         answer["completion_probabilities"] = [
             {

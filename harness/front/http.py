@@ -44,6 +44,10 @@ class Handler(BaseHTTPRequestHandler):
         "/pause_generation": "pause",
         "/resume": "resume",
         "/continue_generation": "resume",
+        "/sleep": "sleep",
+        "/release_memory_occupation": "sleep",
+        "/wake_up": "resume",
+        "/resume_memory_occupation": "resume",
     }
 
     def log_message(self, format: str, *args: Any) -> None:
@@ -57,6 +61,8 @@ class Handler(BaseHTTPRequestHandler):
             self._send(200, {})
         elif path == "/metrics":
             self._send(200, self.server.loop.call(lambda: metrics(self.server)))
+        elif path == "/is_sleeping":
+            self._send(200, {"is_sleeping": self.server.loop.is_paused})
         elif path in DESCRIBED:
             self._send(200, DESCRIBED[path](self.server.loop.engine.config))
         else:
@@ -94,6 +100,8 @@ class Handler(BaseHTTPRequestHandler):
                 loop.pause()
             case "resume":
                 loop.resume()
+            case "sleep":
+                loop.sleep()
 
     def _serve(self, request: Request) -> None:
         loop = self.server.loop
@@ -102,8 +110,10 @@ class Handler(BaseHTTPRequestHandler):
             for one in served:
                 for _ in loop.pieces(one, self._is_gone):
                     pass
-            rejected = [one for one in served if one.ended.startswith("rejected")]
-            self._send(400 if rejected else 200, {"error": rejected[0].ended} if rejected else request.whole(served))
+            if failed := [one for one in served if one.failed]:
+                self._send(failed[0].failed, {"error": failed[0].ended})
+            else:
+                self._send(200, request.whole(served))
         else:
             self._stream(request, served)
         self.server.num_tokens += sum(len(one.known) for one in served)
@@ -114,8 +124,10 @@ class Handler(BaseHTTPRequestHandler):
         begun = False
         for index, one in enumerate(served):
             for new in self.server.loop.pieces(one, self._is_gone):
-                if one.ended.startswith("rejected") and not begun:
-                    self._send(400, {"error": one.ended})
+                if not new and not one.ended:  # a part of the prompt
+                    continue
+                if one.failed and not begun:
+                    self._send(one.failed, {"error": one.ended})
                     return
                 if not begun:
                     self.send_response(200)
@@ -147,20 +159,26 @@ def metrics(front: Front) -> str:
     waiting = front.loop.num_live - running
     ledgers = engine.memory.ledgers.ledgers
     used = max(1 - (one.num_free + engine.cache.evictable(one.name)) / one.capacity for one in ledgers)
+    if engine.host is not None and engine.memory.host is not None:
+        on_host = zip(engine.memory.host.ledgers, engine.host.backups.num_copied, strict=True)
+        used = max(used, *(1 - (one.num_free + copied) / one.capacity for one, copied in on_host))
     names = {
         "vllm:num_requests_running": running,
         "vllm:num_requests_waiting": waiting,
         "vllm:kv_cache_usage_perc": used,
+        "vllm:num_preemptions_total": front.loop.num_retractions,
         "vllm:generation_tokens_total": front.num_tokens,
         "sglang:num_running_reqs": running,
         "sglang:num_queue_reqs": waiting,
         "sglang:token_usage": used,
+        "sglang:num_retracted_reqs": front.loop.num_retractions,
         "llamacpp:requests_processing": running,
         "llamacpp:requests_deferred": waiting,
         "llamacpp:tokens_predicted_total": front.num_tokens,
     }
     config = engine.config
-    labels = f'block_size="{config.page_size}",num_gpu_blocks="{max(one.capacity for one in ledgers)}"'
+    tokens = config.page_size * max(one.capacity for one in ledgers)
+    labels = f'block_size="{config.page_size}",kv_cache_size_tokens="{tokens}"'
     names[f'vllm:cache_config_info{{{labels},sliding_window="{config.sliding_window}"}}'] = 1
     return "".join(f"{name} {value}\n" for name, value in names.items())
 
@@ -175,6 +193,7 @@ def _sglang_info(config: EngineConfig) -> dict[str, Any]:
         "model_path": "swarden",
         "page_size": config.page_size,
         "context_length": config.max_context_len,
+        "enable_memory_saver": True,
         "max_total_num_tokens": pages * config.page_size,
     }
 

@@ -1,7 +1,7 @@
 """An engine in a thread of its own, for clients in other threads."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -11,17 +11,29 @@ from typing import Any, NamedTuple
 from swarden.engine_under_test.engine import Engine
 from swarden.engine_under_test.request import Output
 from swarden.engine_under_test.sampling import SamplingParams
+from swarden.invariants.events import FinishReason
 
+OVERLOADED = (FinishReason.OUT_OF_MEMORY, FinishReason.FORWARD_FAILED)
+FIRST_CHARACTER = 0x4E00  # of token 0
 IDLE_S = 0.05  # between two looks at the client while a request has no output
 
 
 class Asked(NamedTuple):
-    """A request of a client; KV is shared with others of the same `namespace`."""
+    """A request of a client; KV is shared with others of the same `namespace`.
+
+    Behind one of the `stop_texts` the front aborts the request, because the engine knows no texts.
+    """
 
     tokens: Sequence[int]
     sampling: SamplingParams
     namespace: int = 0
     priority: int = 0
+    stop_texts: Sequence[str] = ()
+
+
+def text_of(tokens: Iterable[int]) -> str:
+    """Each token is a character."""
+    return "".join(chr(FIRST_CHARACTER + token) for token in tokens)
 
 
 class Scored(NamedTuple):
@@ -44,6 +56,7 @@ class Served:
     known: list[int] = field(default_factory=list)
     scores: dict[int, Scored] = field(default_factory=dict)
     ended: str = ""
+    num_retractions: int = 0
 
     def __post_init__(self) -> None:
         self.known = [*self.asked.tokens]
@@ -64,6 +77,20 @@ class Served:
                     self.scores[position] = Scored(position, token, *values)
         return self.tokens_from(first)
 
+    @property
+    def failed(self) -> int:
+        """The status of HTTP if the request has ended without a token that it wants; 0 if not."""
+        if self.ended.startswith(FinishReason.REJECTED):
+            return 400
+        lacks = len(self.known) == len(self.asked.tokens) and self.asked.sampling.max_new_tokens
+        return 503 if lacks and self.ended.startswith(OVERLOADED) else 0
+
+    @property
+    def has_stop_text(self) -> bool:
+        """Whether an answer that the engine has not ended has one of the texts."""
+        answer = text_of(self.known[len(self.asked.tokens) :])
+        return not self.ended and any(text in answer for text in self.asked.stop_texts)
+
     def tokens_from(self, first: int) -> list[Scored]:
         """The known tokens from a position on; a token whose logits were not requested has no log-probability."""
         places, unscored = range(first, len(self.known)), (math.nan, -1, math.nan)
@@ -83,6 +110,7 @@ class EngineThread:
         self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._served: dict[int, Served] = {}
         self._is_paused = False
+        self.num_retractions = 0
         Thread(target=self._run, daemon=True).start()
 
     def call(self, function: Callable[[], Any]) -> Any:
@@ -120,7 +148,22 @@ class EngineThread:
                 continue
             if piece is None:
                 raise EngineDied(repr(self.error)) from self.error
-            yield served.add(piece)
+            new = served.add(piece)
+            if served.has_stop_text:
+                served.ended = FinishReason.STOP
+                self.call(lambda: self.engine.abort(served.id))
+            yield new
+
+    def sleep(self) -> None:
+        """Pause, and lose all KV on the device."""
+        self.call(self._sleep)
+
+    def _sleep(self) -> None:
+        self._pause(is_paused=True)
+        self.engine.flush()
+        store = self.engine.memory.store
+        for pool in store.pools:
+            store.kv(pool).zero_()
 
     def pause(self) -> None:
         self.call(lambda: self._pause(is_paused=True))
@@ -135,6 +178,10 @@ class EngineThread:
     @property
     def num_live(self) -> int:
         return len(self._served)
+
+    @property
+    def is_paused(self) -> bool:
+        return self._is_paused
 
     def _run(self) -> None:
         try:
@@ -154,5 +201,7 @@ class EngineThread:
         for output in self.engine.step():
             served = self._served[output.request_id]
             served.pieces.put(output)
+            self.num_retractions += output.num_retractions - served.num_retractions
+            served.num_retractions = output.num_retractions
             if output.finish_reason is not None:
                 del self._served[output.request_id]

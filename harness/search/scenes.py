@@ -234,7 +234,8 @@ def fillers(draw: st.DrawFn, shape: Shape, most: int) -> tuple[Op, ...]:
     longest = shape.max_context_len - most - 1
     others = min(MOST_FILLERS, max(0, pages * shape.page_size // longest - 1)) if longest > 0 else 0
     if others and draw(st.booleans()):
-        share = pages * shape.page_size // (count := min(2 * others + 2, shape.max_running_requests))
+        count = min(2 * others + 2, shape.max_running_requests)
+        share = min(pages * shape.page_size // count, shape.max_context_len)
         sizes = [(max(1, share // 2), max(1, min(share, shape.max_context_len - share // 2 - 1)))] * count
         return *_fillers(sizes), *_steps(share)
     pages -= others * -(-longest // shape.page_size)

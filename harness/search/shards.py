@@ -154,7 +154,8 @@ def replay_log(content: bytes, path: Path, engine: str, mutant: str | None, limi
         with _lane(engine, limits) as group:
             replays = group.replay(of_engine, RUNS)
         if replays.verdict is Verdict.FLAKY and not log.header.target.is_repeatable:  # it has a rate
-            return replace(replays, verdict=Verdict.FAILED)
+            is_same = log.header.expected in (None, *replays.fingerprints)
+            return replace(replays, verdict=Verdict.FAILED if is_same else Verdict.CHANGED)
         if replays.verdict is Verdict.CHANGED and is_death(replays.fingerprints[0]):
             with _group(limits) as fresh:
                 return fresh.replay(of_engine, RUNS)
@@ -217,7 +218,7 @@ def _confirmed(report: Finding, limits: ProcessLimits) -> Finding:
             return replace(report, replays=Replays(Verdict.FAILED, names, 1, 1, str(error)))
         except UsageError as error:
             return replace(report, replays=_together(report, [], str(error)))
-        if again.verdict in (Verdict.FIXED, Verdict.CHANGED):
+        if report.fingerprint not in again.fingerprints:
             why = f"{again.verdict.value} when it was run again {', '.join(again.fingerprints)}".rstrip()
             return replace(report, replays=Replays(Verdict.FLAKY, names, 0, again.runs, why))
         return replace(report, replays=replace(again, verdict=Verdict.FAILED, fingerprints=names))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
-from math import inf, isnan, log
+from math import inf
 from time import monotonic, sleep
 from typing import NamedTuple
 
@@ -17,14 +17,18 @@ from swarden.harness.engines.server.apis import (
     OK,
     PAUSE,
     RESUME,
+    SLEEP,
+    WAKE,
     Api,
     Token,
     Wanted,
     api_of,
     figures,
+    passed_stop,
     read,
 )
 from swarden.harness.engines.server.client import ANSWER_S, Call, Reply
+from swarden.harness.engines.server.comparison import Judged, compared
 from swarden.harness.engines.server.config import ServerConfig
 from swarden.harness.engines.server.process import Connection, begin_round, recorded
 from swarden.invariants.events import ALL_EVENTS, END, Answered, Compared, Probed, Rested
@@ -34,8 +38,7 @@ from swarden.invariants.view import Snapshot
 MOST_AT_ONCE = 64
 LOOK_S = 0.5  # between two looks at the progress of a round
 HANG_S = 60.0  # without a token from any connection, and without progress in the metrics
-HALF = log(0.5)
-LOOKS_AT_REST = 50
+LOOKS_AT_REST, LOOKS_ALIKE = 50, 15  # while the metrics change; while they do not
 REST_S = 0.1
 ROUNDS_PER_PROBE = 6
 REPORTED = frozenset({Answered.__name__, Compared.__name__, Probed.__name__, Rested.__name__})
@@ -77,13 +80,16 @@ class RoundRequest:
             yield RoundRequest(self.id + index, self.wanted, self.asked, self.cut_after, tokens, reply)
 
 
-class Judged(NamedTuple):
-    """The first wrong position of an answer, or its last one: index, difference, answered and expected token."""
+class Round(NamedTuple):
+    """What a step sends: requests and acts, in any order, behind acts `at_rest`; perhaps while the server is paused."""
 
-    place: int
-    difference: float | None
-    told: int
-    want: int
+    items: Sequence[RoundRequest | str]
+    at_rest: Sequence[str] = ()
+    is_paused: bool = False
+
+    @property
+    def requests(self) -> list[RoundRequest]:
+        return [item for item in self.items if isinstance(item, RoundRequest)]
 
 
 class ServerPort(EnginePort):
@@ -98,10 +104,10 @@ class ServerPort(EnginePort):
         self._connection = connection
         self._round: list[RoundRequest | str] = []  # requests, and acts
         self._known: dict[tuple[int, ...], list[int]] = {}  # by what the client knows: prompts with their answers
-        self._is_paused = False
+        self._before_round = ""  # an act that comes before the next round: PAUSE, which lasts for it, or SLEEP
         self._num_requests = self._steps = 0
         self._computed = 0  # pieces of answers, of all connections
-        self.on_round: Callable[[Sequence[RoundRequest | str]], None] = lambda _: None
+        self.on_round: Callable[[Round], None] = lambda _: None
         connection.renew(self._api)
 
     @property
@@ -121,11 +127,13 @@ class ServerPort(EnginePort):
             submission.namespace if "salt" in features else 0,
             sequences=submission.sequences,
         )
+        if stop_texts := self._stop_texts(first, submission.stop):
+            wanted = wanted._replace(stop=(), stop_texts=stop_texts)
         self._round.append(RoundRequest(first, wanted, submission.tokens))
         return first
 
     def abort(self, request_id: int) -> None:
-        for asked in self._requests():
+        for asked in Round(self._round).requests if "abort" in self._config.features else ():
             if asked.id <= request_id < asked.id + asked.wanted.sequences:
                 asked.cut_after = request_id % 4
 
@@ -133,43 +141,49 @@ class ServerPort(EnginePort):
         return self._does(FLUSH)
 
     def pause(self) -> bool:
-        """The next round is sent while the server is paused."""
-        self._is_paused = self._has(PAUSE) and self._has(RESUME)
-        return self._is_paused
+        """The next round is sent while the server is paused, or when it has slept."""
+        if self._config.sleeps and "sleep" in self._config.features:
+            self._before_round = SLEEP
+        else:
+            self._before_round = PAUSE if self._has(PAUSE) and self._has(RESUME) else ""
+        return bool(self._before_round)
 
     @property
     def has_work(self) -> bool:
         return bool(self._round)
 
     def step(self) -> Sequence[Streamed]:
-        asked = list(self._requests())
         if not self._round:
             return ()
-        self._steps += 1
-        begin_round(self._connection)
-        self.on_round(self._round)
-        self._send(asked)
+        begun = self._begun()
+        requests = begun.requests
+        self.on_round(begun)
+        if begun.at_rest:
+            self._sleep()
+        self._send(begun)
         self._round = []
-        small = asked[0].wanted if asked else None
-        asked = [part for one in asked for part in one.parts(self._api)]
-        for one in asked:
-            detail = "" if one.reply.status == OK else one.reply.error
-            num_tokens = len(one.tokens) if self._api.has_ids else 0  # characters are no tokens
-            self.log.notice(Answered(one.id, one.reply.status, num_tokens, one.wanted.max_new_tokens, detail))
-            answer = [token.id for token in one.tokens]
-            self._known[*one.asked, *answer] = [*one.wanted.prompt, *answer]
+        small = requests[0].wanted if requests else None
+        answered = [part for request in requests for part in request.parts(self._api)]
+        for part in answered:
+            detail = "" if part.reply.status == OK else part.reply.error
+            num_tokens = len(part.tokens) if self._api.has_ids else 0  # characters are no tokens
+            passed = passed_stop(part.reply, part.wanted.stop_texts)
+            most = part.wanted.max_new_tokens
+            self.log.notice(Answered(part.id, part.reply.status, num_tokens, most, detail, passed_stop=passed))
+            tokens = [token.id for token in part.tokens]
+            self._known[*part.asked, *tokens] = [*part.wanted.prompt, *tokens]
         if small is not None:
             self._rest(small)
-        for one in asked:
-            self._judge(one)
+        for part in answered:
+            self._judge(part)
         self._check_alive()  # also after the calls of the judge
         if self._config.probe_len and not self._steps % ROUNDS_PER_PROBE:
             start, probed = monotonic(), self._connection.probe(self._api, self._config, self._config.probe_len)
             self._check_answered(Reply(probed.status), start)
             self.log.notice(probed)
         return [
-            Streamed(one.id, [token.id for token in one.tokens], "abort" if one.reply.is_cut else "length", 0, 0)
-            for one in asked
+            Streamed(part.id, [token.id for token in part.tokens], "abort" if part.reply.is_cut else "length", 0, 0)
+            for part in answered
         ]
 
     def capture(self) -> Snapshot:
@@ -180,20 +194,29 @@ class ServerPort(EnginePort):
     def clear(self) -> None:
         """Do nothing: the next run flushes the server, or starts a new one."""
 
-    def _requests(self) -> Iterator[RoundRequest]:
-        return (one for one in self._round if isinstance(one, RoundRequest))
-
     def _prompt(self, tokens: tuple[int, ...]) -> list[int]:
         """The prompt as the server gets it: an earlier prompt with its answer as it was, and tokens that it knows.
 
         A token out of range is taken modulo the range, so prompts that differ only there may be equal.
         """
         low, high = self._config.first_token, self._config.last_token
-        known = max((one for one in self._known if tokens[: len(one)] == one), key=len, default=())
+        known = max((begin for begin in self._known if tokens[: len(begin)] == begin), key=len, default=())
         new = tokens[len(known) :]
         return self._known.get(known, []) + [
             token if low <= token <= high else low + token % (high - low + 1) for token in new
         ]
+
+    def _stop_texts(self, request_id: int, stop: Sequence[int]) -> tuple[str, ...]:
+        """Up to two texts that end the answer in place of these tokens; none if the run has none."""
+        texts = self._config.texts if self._config.stops_by_text and "stop_text" in self._config.features else ()
+        return tuple({texts[(request_id + token // 4) % len(texts)]: None for token in stop[:2] if texts})
+
+    def _sleep(self) -> None:
+        """The server at rest sleeps, and wakes up; its KV is lost."""
+        try:
+            self._act(SLEEP)
+        finally:
+            self._act(WAKE)
 
     def _does(self, act: str) -> bool:
         if self._has(act):
@@ -206,18 +229,25 @@ class ServerPort(EnginePort):
 
     # --- a round
 
-    def _send(self, asked: Sequence[RoundRequest]) -> None:
+    def _begun(self) -> Round:
+        self._steps += 1
+        begin_round(self._connection)
+        act, self._before_round = self._before_round, ""
+        is_paused = (self._config.paused or act == PAUSE) and self._config.concurrent
+        is_paused = is_paused and len(Round(self._round).requests) > 1
+        return Round(self._round, (SLEEP, WAKE) if act == SLEEP else (), is_paused)
+
+    def _send(self, begun: Round) -> None:
         """Make all calls of the round; raises ServerHangs if nothing is computed for long."""
-        is_paused = (self._config.paused or self._is_paused) and self._config.concurrent and len(asked) > 1
-        self._is_paused = False
+        is_paused, items = begun.is_paused, begun.items
         workers = MOST_AT_ONCE if self._config.concurrent else 1
-        calls = [Call(self._connection.address, self._count) for _ in self._round]
+        calls = [Call(self._connection.address, self._count) for _ in items]
         jobs: list[Future[None]] = []
         with ThreadPoolExecutor(workers) as threads:
             try:
                 if is_paused:
                     self._act(PAUSE)
-                jobs += [threads.submit(self._made, call, one) for call, one in zip(calls, self._round, strict=True)]
+                jobs += [threads.submit(self._made, call, item) for call, item in zip(calls, items, strict=True)]
                 if is_paused:
                     wait(jobs, timeout=REST_S + len(jobs) / 100)  # all have arrived
             finally:
@@ -232,13 +262,13 @@ class ServerPort(EnginePort):
                             call.cut()
                         job.cancel()
 
-    def _made(self, call: Call, one: RoundRequest | str) -> None:
-        if isinstance(one, str):
-            self._act(one)
+    def _made(self, call: Call, item: RoundRequest | str) -> None:
+        if isinstance(item, str):
+            self._act(item)
             return
-        body = self._api.body(one.wanted, self._config.model)
-        reply = call.made("POST", self._api.path, body, most_chunks=one.cut_after, limit_s=inf)
-        one.reply = reply
+        body = self._api.body(item.wanted, self._config.model)
+        reply = call.made("POST", self._api.path, body, most_chunks=item.cut_after, limit_s=inf)
+        item.reply = reply
 
     def _await(self, jobs: Sequence[Future[None]]) -> None:
         last, shown, computed = monotonic(), dict[str, float](), self._computed
@@ -284,11 +314,12 @@ class ServerPort(EnginePort):
         names = [getattr(self._api.metrics, name) for name in ("running", "waiting", "usage")]
         if not any(names):
             return
-        shown: list[float | None] = []
+        shown, num_alike = list[float | None](), 0
         for _ in range(LOOKS_AT_REST):
-            found = figures(self._connection.address)
-            shown = [found.get(name) if name else None for name in names]
-            if not any(shown):
+            before, in_use = shown, figures(self._connection.address)
+            shown = [in_use.get(name) if name else None for name in names]
+            num_alike = num_alike + 1 if shown == before else 0
+            if not any(shown) or num_alike == LOOKS_ALIKE:
                 break
             sleep(REST_S)
             nudge = small._replace(prompt=small.prompt[:1], max_new_tokens=1, sequences=1)
@@ -303,56 +334,35 @@ class ServerPort(EnginePort):
 
     # --- the answers
 
-    def _judge(self, one: RoundRequest) -> None:
+    def _is_tie(self, wanted: Wanted, answer: Sequence[int], judged: Judged) -> bool:
+        """Without log-probabilities: whether the answered token also follows the tokens before it, in a new prompt."""
+        if self._api.has_ids or judged.answered in (judged.expected, END):
+            return False
+        prompt = [*wanted.prompt, *answer[: judged.place]]
+        again = wanted._replace(prompt=prompt, max_new_tokens=1, stop_texts=(), sequences=1)
+        [exchange] = self._connection.answers(self._api, self._config, [again])
+        return [token.id for token in read(self._api, exchange.reply)[0]] == [judged.answered]
+
+    def _judge(self, request: RoundRequest) -> None:
         """Compare an answer with that of a server without a cache."""
-        if not one.tokens or one.reply.status != OK:
+        if not request.tokens or request.reply.status != OK:
             return
-        answer = [token.id for token in one.tokens]
+        answer = [token.id for token in request.tokens]
         start = monotonic()
-        cold = self._connection.judge(self._api, self._config, one.wanted, answer)
+        cold = self._connection.judge(self._api, self._config, request.wanted, answer)
         if isinstance(cold, Reply):
             self._check_answered(cold, start)
-            self.log.notice(Answered(one.id, cold.status, 0, 0, cold.error, is_judge=True))
+            self.log.notice(Answered(request.id, cold.status, 0, 0, cold.error, is_judge=True))
             return
-        found = compared(
-            one.tokens,
+        judged = compared(
+            request.tokens,
             cold,
             self._config.tolerance,
-            is_greedy=one.wanted.seed is None,
-            is_whole=not one.reply.is_cut,
+            is_greedy=request.wanted.seed is None,
+            is_whole=not request.reply.is_cut,
         )
-        if found is not None:
-            start = len(one.wanted.prompt)
-            end = start + found.place
-            place, tolerance = (start, end, end), self._config.tolerance
-            self.log.notice(Compared(self._steps, one.id, *place, found.difference, tolerance, found.told, found.want))
-
-
-def compared(
-    told: Sequence[Token], cold: Sequence[Token], tolerance: float, *, is_greedy: bool, is_whole: bool = True
-) -> Judged | None:
-    """The first wrong token of an answer, or the last that could be judged; None if none could.
-
-    A token has the log-probability that it has in the cold answer, and is the likeliest one of that if nothing was
-    sampled.  Where both answers were generated, and two tokens are equally likely, the rest is not judged.  Then one
-    may also end before the other, unless it was cut: that is wrong if no end can be as likely as the token there.
-    """
-    last = None
-    for place, (mine, other) in enumerate(zip(told, cold, strict=False)):
-        difference = abs(mine.logprob - other.logprob)
-        is_near, shown = isnan(difference) or difference <= tolerance, None if isnan(difference) else difference
-        if mine.id != other.id and (not is_greedy or (is_near and shown is not None)):
-            return last  # another draw, or a tie
-        if mine.id != other.id:
-            return Judged(place, shown, mine.id, other.id)
-        is_likeliest = other.best is None or other.best_logprob - other.logprob <= tolerance
-        want = mine.id if other.best is None or is_likeliest or not is_greedy else other.best
-        last = Judged(place, shown, mine.id, want)
-        if not is_near or want != mine.id:
-            return last
-    place = min(len(told), len(cold))
-    more = told[place:] or (cold[place:] if is_whole else ())
-    if is_greedy and more and (isnan(more[0].logprob) or more[0].logprob > HALF + tolerance):
-        here, there = [one[place].id if len(one) > place else END for one in (told, cold)]
-        return Judged(place, None, here, there)
-    return last
+        if judged is not None and not self._is_tie(request.wanted, answer, judged):
+            begin = len(request.wanted.prompt)
+            end = begin + judged.place
+            numbers = (judged.difference, self._config.tolerance, judged.answered, judged.expected)
+            self.log.notice(Compared(self._steps, request.id, begin, end, end, *numbers))

@@ -13,7 +13,7 @@ from swarden.harness.core.errors import UsageError
 from swarden.harness.core.printable import printable
 from swarden.harness.engines.server.client import Address, Call, Reply, text_at
 
-FLUSH, PAUSE, RESUME = "flush", "pause", "resume"
+FLUSH, PAUSE, RESUME, SLEEP, WAKE = "flush", "pause", "resume", "sleep", "wake"
 SALTS, OF_PROCESS = count(1), token_hex(4)  # the salts are not those of another campaign
 OK, NO_ROOM = 200, 400  # a whole context has no room for a further token
 NOT_AS_TOLD = (  # errors of reading an answer that has not the form of its API
@@ -26,7 +26,7 @@ METRIC = re.compile(r"^([A-Za-z_:][\w:]*)(\{.*\})? (\S+)$")
 class Wanted(NamedTuple):
     """A request: `seed` asks for sampling at temperature 1; one that is `cold` reads no cached prefix.
 
-    It gets so many answers as `sequences`.
+    It gets so many answers as `sequences`.  An answer ends with one of the tokens `stop`, or of the `stop_texts`.
     """
 
     prompt: Sequence[int]
@@ -37,6 +37,7 @@ class Wanted(NamedTuple):
     salt: int = 0
     is_cold: bool = False
     sequences: int = 1
+    stop_texts: Sequence[str] = ()
 
 
 class Token(NamedTuple):
@@ -65,7 +66,7 @@ class Api(Protocol):
     path: str
     metrics: Metrics
     acts: ClassVar[Mapping[str, str]]
-    features: frozenset[str]  # of requests: stop, seed, priority, salt, n
+    features: frozenset[str]  # of requests: stop, stop_text, seed, priority, salt, n; abort and sleep
     has_ids: ClassVar[bool] = True  # the tokens of an answer are token ids
     least_tolerance: ClassVar[float] = 1e-3
 
@@ -97,6 +98,7 @@ def read(api: Api, reply: Reply, index: int = 0) -> tuple[Sequence[Token], Reply
         reply = of_sequence(reply, index)
         if reply.status == OK and not reply.chunks and not reply.is_cut:
             return (), Reply(0, error="an empty answer")
+        text_of(reply)  # which must have one
         return checked(api.tokens(reply)), reply
     except NOT_AS_TOLD as error:
         return (), without_parts(error)
@@ -114,7 +116,22 @@ def without_parts(error: Exception) -> Reply:
 def continued(wanted: Wanted, answer: Sequence[int]) -> Wanted:
     """A cold request for one more token behind an answer, or a part of it."""
     prompt = [*wanted.prompt, *answer]
-    return wanted._replace(prompt=prompt, max_new_tokens=1, stop=(), seed=None, is_cold=True, sequences=1)
+    cold = wanted._replace(prompt=prompt, max_new_tokens=1, stop=(), stop_texts=(), is_cold=True)
+    return cold._replace(seed=None, sequences=1)
+
+
+def text_of(reply: Reply) -> str:
+    """The text of an answer; each object of SGLang has the whole text so far.  Raises an error of NOT_AS_TOLD."""
+    if reply.chunks and "meta_info" in reply.chunks[-1]:
+        return str(reply.chunks[-1].get("text") or "")
+    parts = [part for chunk in reply.chunks for part in chunk.get("choices", [chunk])]
+    return "".join(part.get("text") or part.get("content") or "" for part in parts)
+
+
+def passed_stop(reply: Reply, stop_texts: Sequence[str]) -> str:
+    """The first of these texts behind which the answer goes on; "" if it does not."""
+    answer = text_of(reply)
+    return next((text for text in stop_texts if 0 <= answer.find(text) < len(answer) - len(text)), "")
 
 
 def figures(address: Address) -> dict[str, float]:
@@ -152,8 +169,10 @@ class Vllm(Api):
         FLUSH: "/reset_prefix_cache",
         PAUSE: "/pause?mode=keep&clear_cache=false",
         RESUME: "/resume",
+        SLEEP: "/sleep?level=1",
+        WAKE: "/wake_up",
     }
-    features = frozenset({"stop", "seed", "priority", "salt", "n"})
+    features = frozenset({"abort", "stop", "stop_text", "seed", "priority", "salt", "n", "sleep"})
 
     def body(self, wanted: Wanted, model: str) -> dict[str, Any]:
         body: dict[str, Any] = {"model": model, "prompt": wanted.prompt, "max_tokens": wanted.max_new_tokens}
@@ -165,6 +184,8 @@ class Vllm(Api):
             body["n"] = wanted.sequences
         if wanted.stop:
             body["stop_token_ids"] = wanted.stop
+        if wanted.stop_texts:
+            body["stop"] = wanted.stop_texts
         if wanted.priority:
             body["priority"] = wanted.priority
         if wanted.salt or wanted.is_cold:
@@ -203,6 +224,8 @@ class Vllm(Api):
     def learn(self, address: Address) -> dict[str, Any]:
         model = (object_at(address, "/v1/models").get("data") or [{}])[0]
         found = {"model": model.get("id"), "max_context_len": model.get("max_model_len")}
+        if text_at(address, "/is_sleeping") is None:
+            found["left_out"] = ("sleep",)
         for line in (text_at(address, "/metrics") or "").splitlines():
             if line.startswith("vllm:cache_config_info"):
                 labels = dict(re.findall(r'(\w+)="([^"]*)"', line))
@@ -210,8 +233,8 @@ class Vllm(Api):
                     found["block_size"] = int(labels["block_size"])
                 if labels.get("sliding_window", "").isdigit():
                     found["window"] = int(labels["sliding_window"])
-                if labels.get("num_gpu_blocks", "").isdigit() and "block_size" in found:
-                    found["capacity"] = int(labels["num_gpu_blocks"]) * found["block_size"]
+                if labels.get("kv_cache_size_tokens", "").isdigit():  # groups of layers share the blocks
+                    found["capacity"] = int(labels["kv_cache_size_tokens"])
         return found
 
 
@@ -231,8 +254,10 @@ class Sglang(Api):
         FLUSH: "/flush_cache",
         PAUSE: "/pause_generation",
         RESUME: "/continue_generation",
+        SLEEP: "/release_memory_occupation",
+        WAKE: "/resume_memory_occupation",
     }
-    features = frozenset({"stop", "seed", "priority", "salt", "n"})
+    features = frozenset({"abort", "stop", "stop_text", "seed", "priority", "salt", "n", "sleep"})
 
     def body(self, wanted: Wanted, model: str) -> dict[str, Any]:
         sampling: dict[str, Any] = {"max_new_tokens": wanted.max_new_tokens, "temperature": 0.0}
@@ -242,6 +267,8 @@ class Sglang(Api):
             sampling["n"] = wanted.sequences
         if wanted.stop:
             sampling["stop_token_ids"] = wanted.stop
+        if wanted.stop_texts:
+            sampling["stop"] = wanted.stop_texts
         body: dict[str, Any] = {"input_ids": wanted.prompt, "sampling_params": sampling, "stream": True}
         body |= {"return_logprob": True, "top_logprobs_num": 1}
         if wanted.priority:
@@ -283,7 +310,8 @@ class Sglang(Api):
             "max_context_len": "context_length",
             "capacity": "max_total_num_tokens",
         }
-        return {"model": told.get("model_path"), **{name: told.get(theirs) for name, theirs in names.items()}}
+        found = {"model": told.get("model_path"), **{name: told.get(theirs) for name, theirs in names.items()}}
+        return found if told.get("enable_memory_saver") else found | {"left_out": ("sleep",)}
 
 
 class LlamaCpp(Api):
@@ -298,7 +326,7 @@ class LlamaCpp(Api):
         progress=("llamacpp:tokens_predicted_total", "llamacpp:prompt_tokens_total"),
     )
     acts: ClassVar[Mapping[str, str]] = {}
-    features = frozenset({"seed", "n"})
+    features = frozenset({"abort", "stop_text", "seed", "n"})
 
     def body(self, wanted: Wanted, model: str) -> dict[str, Any]:
         body = {"prompt": wanted.prompt, "n_predict": wanted.max_new_tokens, "temperature": 0.0, "stream": True}
@@ -306,6 +334,8 @@ class LlamaCpp(Api):
         body |= {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
         if wanted.sequences > 1:
             body["n_cmpl"] = wanted.sequences
+        if wanted.stop_texts:
+            body["stop"] = wanted.stop_texts
         return body if wanted.seed is None else body | {"temperature": 1.0, "seed": wanted.seed}
 
     def tokens(self, reply: Reply) -> list[Token]:
@@ -335,12 +365,14 @@ class OpenAI(Api):
     path = "/v1/completions"
     metrics = Metrics()
     acts: ClassVar[Mapping[str, str]] = {}
-    features = frozenset({"seed"})
+    features = frozenset({"abort", "stop_text", "seed"})
     has_ids = False
 
     def body(self, wanted: Wanted, model: str) -> dict[str, Any]:
         text = "".join(map(chr, wanted.prompt))
         body = {"model": model, "prompt": text, "max_tokens": wanted.max_new_tokens, "temperature": 0.0}
+        if wanted.stop_texts:
+            body["stop"] = wanted.stop_texts
         return (body if wanted.seed is None else body | {"temperature": 1.0, "seed": wanted.seed}) | {"stream": True}
 
     def tokens(self, reply: Reply) -> list[Token]:

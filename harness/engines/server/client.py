@@ -119,9 +119,9 @@ class Call:
                 if most_chunks == 0:
                     return Reply(200, is_cut=True)
                 reply = self._read(connection.getresponse(), most_chunks)
-                return reply if monotonic() < until else Reply(0, error=f"no whole answer in {limit_s:g} s")
         except (OSError, HTTPException) as error:
-            return Reply(0, error=f"{type(error).__name__}: {error}")
+            reply = Reply(0, error=f"{type(error).__name__}: {error}")
+        return reply if monotonic() < until else Reply(0, error=f"no whole answer in {limit_s:g} s")
 
     def _read(self, response: HTTPResponse, most_chunks: int | None) -> Reply:
         chunks: list[dict[str, Any]] = []
@@ -205,12 +205,23 @@ def _connected(connection: HTTPConnection, limit_s: float) -> Iterator[socket.so
 
 def text_at(address: Address, path: str) -> str | None:
     """The text of a page; None if there is none."""
+    page = page_at(address, path, QUICK_S)
+    return page.text if page.status == 200 else None
+
+
+class Page(NamedTuple):
+    """The status of a page, 0 if there is no answer; and its text, of any form."""
+
+    status: int
+    text: str = ""
+
+
+def page_at(address: Address, path: str, limit_s: float) -> Page:
     address.pace.wait()
     try:
-        with closing(_connection(address, CONNECT_S)) as connection, _connected(connection, QUICK_S):
+        with closing(_connection(address, min(CONNECT_S, limit_s))) as connection, _connected(connection, limit_s):
             connection.request("GET", urlsplit(address.url).path.rstrip("/") + path, headers=dict(address.headers))
             response = connection.getresponse()
-            body = response.read(MOST_BYTES)
+            return Page(response.status, response.read(MOST_BYTES).decode(errors="replace"))
     except (OSError, HTTPException):
-        return None
-    return body.decode(errors="replace") if response.status == 200 else None
+        return Page(0)

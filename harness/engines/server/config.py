@@ -16,11 +16,12 @@ class ServerConfig(Settings, frozen=True):
     `url`, `launch` (the command of --restart) and `header_names` only tell the reader of an op-log what was driven: a
     replay takes them from its own command line.  A token of a prompt is in [`first_token`, `last_token`].  Prompts end
     near multiples of `block_size` and `window`.  Its KV memory holds `capacity` tokens; 0: not known.  A new server
-    answers a cold prompt of `probe_len` tokens without a preemption; 0: not known.  Requests do without the features
-    in `left_out`, such as seed: those of a known bug.
+    answers a cold prompt of `probe_len` tokens without a preemption; 0: not known.  Its answers have had the `texts`.
+    A run does without the features in `left_out`, such as seed: those of a known bug, or those that a server lacks.
 
     With `concurrent` the requests of a round are sent at the same time, else one after the other.  With `paused` they
-    are sent while the server is paused, and run together when it resumes.
+    are sent while the server is paused, and run together when it resumes.  With `stops_by_text` a request that has
+    stop tokens has some of the `texts` in their place.  With `sleeps` a pause sends the server to sleep before a round.
     """
 
     api: Annotated[str, OneOf(tuple(APIS))] = "vllm"
@@ -36,14 +37,17 @@ class ServerConfig(Settings, frozen=True):
     capacity: Annotated[int, within(0, 1 << 40)] = 0
     probe_len: Annotated[int, within(0, MOST_TOKENS)] = 0
     tolerance: Annotated[float, within(0, 100)] = 2e-3
+    texts: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     concurrent: Annotated[bool, Drawn((True, True, False))] = False
     paused: Annotated[bool, Drawn((False, True)), PartOf("concurrent")] = False
+    stops_by_text: Annotated[bool, Drawn((False, False, True))] = False
+    sleeps: Annotated[bool, Drawn((False, False, True))] = False
 
     main: ClassVar = ("api", "model", "concurrent")
     learned: ClassVar = (
         *("api", "url", "launch", "header_names", "model", "first_token", "last_token", "block_size", "window"),
-        *("max_context_len", "capacity", "probe_len", "tolerance", "left_out"),
+        *("max_context_len", "capacity", "probe_len", "tolerance", "texts", "left_out"),
     )
 
     def __post_init__(self) -> None:
@@ -57,7 +61,7 @@ class ServerConfig(Settings, frozen=True):
 
     @property
     def features(self) -> frozenset[str]:
-        """The options that a request has here, beside its prompt and its length."""
+        """The options that a request has here, beside its prompt and its length; and abort and sleep."""
         return APIS[self.api].features - {*self.left_out}
 
     @property

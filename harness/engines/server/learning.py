@@ -6,15 +6,16 @@ from math import isnan
 from typing import Any, NamedTuple
 
 from swarden.harness.core.errors import UsageError
-from swarden.harness.engines.server.adapter import compared
-from swarden.harness.engines.server.apis import NOT_AS_TOLD, Api, Wanted, read
+from swarden.harness.engines.server.apis import NOT_AS_TOLD, OK, SLEEP, WAKE, Api, Wanted, read, text_of
 from swarden.harness.engines.server.client import Call, Reply
+from swarden.harness.engines.server.comparison import compared
 from swarden.harness.engines.server.config import ServerConfig
 from swarden.harness.engines.server.process import MISSING, Connection
 
 LAST_TOKENS = (20_000, 2_000, 250, 120, 60)  # tried in this order
 PROMPTS, ANSWER_LEN = 6, 8
 TIMES_NOISE = 10.0  # the tolerance is so many times the largest difference
+MOST_TEXTS = 16
 MOST_SHARES = 5  # of the context, for the length of the probe
 
 
@@ -32,40 +33,51 @@ class Learned(NamedTuple):
     @property
     def line(self) -> str:
         """What was measured, for people."""
-        told = self.settings
-        known = f"context {told['max_context_len']}, blocks of {told['block_size']}, tokens to {told['last_token']}"
-        known += f", room for {told['capacity']}" if told["capacity"] else ""
+        settings = self.settings
+        known = f"context {settings['max_context_len']}, blocks of {settings['block_size']}"
+        known += f", tokens to {settings['last_token']}"
+        known += f", room for {settings['capacity']}" if settings["capacity"] else ""
         if self.noise is None:
             judged = "without log-probabilities only tokens are compared"
         else:
             judged = f"log-probabilities differ by {self.noise:.1e} over {self.tokens} tokens, tolerance"
-            judged += f" {told['tolerance']:.1e}"
+            judged += f" {settings['tolerance']:.1e}"
         missing = f"; it has no {', '.join(self.missing)}" if self.missing else ""
-        return f"{known}; {judged}; cold prompts to {told['probe_len']} tokens{missing}"
+        return f"{known}; {judged}; cold prompts to {settings['probe_len']} tokens{missing}"
 
 
 def learned(connection: Connection, api: Api, asked: Mapping[str, Any]) -> Learned:
     """Ask a server that is idle; `asked` are settings of the user, which win.  Raises UsageError if it answers none."""
     try:
-        told = {name: value for name, value in api.learn(connection.address).items() if value is not None}
+        described = {name: value for name, value in api.learn(connection.address).items() if value is not None}
     except NOT_AS_TOLD as error:
         url = connection.address.shown
         raise UsageError(f"{url} has other pages than {api.name}: {error!r}; name another with --api") from error
+    left_out = {*described.pop("left_out", ()), *asked.get("left_out", ())}
     server = connection.server
     names = {"url": connection.address.shown, "launch": server.masked_restart, "header_names": [*server.headers]}
-    settings: dict[str, Any] = {"api": api.name, **names, **told, **asked}
+    settings: dict[str, Any] = {"api": api.name, **names, **described, **asked}
+    settings["left_out"] = tuple(sorted(left_out))
     if "last_token" not in settings:
         settings["last_token"] = _last_token(connection, api, ServerConfig(**settings))
     config = ServerConfig(**settings)
-    differences = _differences(connection, api, config)
+    differences, texts = _differences(connection, api, config)
+    settings.setdefault("texts", texts)
     noise = max(differences) if differences else None
     if noise is not None and "tolerance" not in asked:
         settings["tolerance"] = max(api.least_tolerance, TIMES_NOISE * noise)
     if "probe_len" not in asked:
         settings["probe_len"] = _capacity(connection, api, config)
-    told = {name: getattr(ServerConfig(**settings), name) for name in ServerConfig.learned}
-    missing = [path for act, path in api.acts.items() if connection.act(api, act).status == MISSING]
-    return Learned(told, noise, len(differences), missing)
+    missing = []
+    for act, path in api.acts.items():
+        if act not in (SLEEP, WAKE):
+            missing += [path] * (connection.act(api, act).status == MISSING)
+        elif "sleep" not in left_out and connection.act(api, act).status != OK:
+            left_out.add("sleep")
+            missing.append(path)
+    settings["left_out"] = tuple(sorted(left_out))
+    described = {name: getattr(ServerConfig(**settings), name) for name in ServerConfig.learned}
+    return Learned(described, noise, len(differences), missing)
 
 
 def _last_token(connection: Connection, api: Api, config: ServerConfig) -> int:
@@ -81,28 +93,30 @@ def _last_token(connection: Connection, api: Api, config: ServerConfig) -> int:
     raise UsageError(f"{url} answers no request in the API of {api.name}: {error[:300]}; name another with --api")
 
 
-def _differences(connection: Connection, api: Api, config: ServerConfig) -> list[float]:
-    """Differences of log-probabilities between answers and their judges: alone, and in a batch."""
+def _differences(connection: Connection, api: Api, config: ServerConfig) -> tuple[list[float], tuple[str, ...]]:
+    """Differences of log-probabilities between answers and their judges, alone and in a batch; and texts of answers."""
     draw = random.Random(0)
     low, high, longest = config.first_token, config.last_token, max(2, config.max_context_len // 4)
     wanted = [
         Wanted([draw.randint(low, high) for _ in range(draw.randint(1, longest))], ANSWER_LEN, is_cold=True)
         for _ in range(PROMPTS)
     ]
-    found: list[float] = []
-    for one in [*connection.answers(api, config, wanted), *connection.answers(api, config, wanted, at_once=True)]:
-        told, reply = read(api, one.reply)
+    differences, characters = list[float](), set[str]()
+    for exchange in [*connection.answers(api, config, wanted), *connection.answers(api, config, wanted, at_once=True)]:
+        answer, reply = read(api, exchange.reply)
         if reply.status != 200:
             raise UsageError(f"{connection.address.shown} does not answer a valid request: {reply.error[:300]}")
-        cold = connection.judge(api, config, one.wanted, [token.id for token in told])
+        characters |= {*text_of(reply)}
+        cold = connection.judge(api, config, exchange.wanted, [token.id for token in answer])
         if isinstance(cold, Reply):
             raise UsageError(f"{connection.address.shown} refuses to judge an answer: {cold.error[:300]}")
-        found += [
-            abs(mine.logprob - other.logprob) for mine, other in zip(told, cold, strict=False) if mine.id == other.id
+        differences += [
+            abs(mine.logprob - other.logprob) for mine, other in zip(answer, cold, strict=False) if mine.id == other.id
         ]
-        if (last := compared(told, cold, 1.0, is_greedy=True)) is None or last.want != last.told:
+        if (last := compared(answer, cold, 1.0, is_greedy=True)) is None or last.expected != last.answered:
             raise UsageError(f"{connection.address.shown} gives a new server's answer otherwise when it is asked again")
-    return [one for one in found if not isnan(one)]
+    texts = sorted(filter(str.isprintable, characters))[:MOST_TEXTS]
+    return [number for number in differences if not isnan(number)], tuple(texts)
 
 
 def _capacity(connection: Connection, api: Api, config: ServerConfig) -> int:

@@ -28,15 +28,17 @@ from swarden.harness.engines.server.apis import (
     NOT_AS_TOLD,
     OK,
     RESUME,
+    WAKE,
     Api,
     Token,
     Wanted,
     api_of,
     checked,
     figures,
+    object_at,
     without_parts,
 )
-from swarden.harness.engines.server.client import QUICK_S, Address, Call, Pace, Reply, text_at
+from swarden.harness.engines.server.client import QUICK_S, Address, Call, Pace, Reply, page_at, text_at
 from swarden.harness.engines.server.config import ServerConfig
 from swarden.harness.strict.private import FOLDER_VARIABLE
 from swarden.invariants.events import Probed
@@ -168,7 +170,7 @@ class Connection:
     @property
     def is_healthy(self) -> bool:
         """Whether it answers at all; a server that is busy, or does not know this client, answers too."""
-        return self.is_running and Call(self.address).made("GET", "/health", limit_s=60).status != 0
+        return self.is_running and page_at(self.address, "/health", QUICK_S).status != 0
 
     def renew(self, api: Api) -> None:
         """Make the server ready for a run: flushed, or a new one if it cannot be flushed or is not idle.
@@ -189,9 +191,11 @@ class Connection:
         return reply
 
     def resume(self, api: Api) -> None:
-        """A run that was ended from outside may have left the server paused."""
+        """A run that was ended from outside may have left the server paused, or asleep."""
         if RESUME in api.acts and self.is_running:
             self.act(api, RESUME)
+        if WAKE in api.acts and object_at(self.address, "/is_sleeping").get("is_sleeping"):
+            self.act(api, WAKE)
 
     def _is_flushed(self, api: Api) -> bool:
         return FLUSH in api.acts and self.act(api, FLUSH).status == OK
@@ -204,7 +208,7 @@ class Connection:
     def start(self) -> None:
         """Start the server with the command of --restart; raises EngineGone if it does not answer in time."""
         self._end()
-        if Call(self.address).made("GET", "/health", limit_s=LOOK_S).status:
+        if page_at(self.address, "/health", LOOK_S).status:
             raise EngineGone(f"--restart: another server answers at {self.address.shown}; end it, or name another port")
         parts = urlsplit(self.server.url)
         self.log = LOGS / f"{parts.hostname}-{parts.port}.log"
@@ -227,7 +231,7 @@ class Connection:
         while monotonic() < until:
             if not self.is_running:
                 raise EngineGone(f"--restart: the server ends at once: {self.last_words()[0]}")
-            if Call(self.address).made("GET", "/health", limit_s=LOOK_S).status in (OK, MISSING):
+            if page_at(self.address, "/health", LOOK_S).status in (OK, MISSING):
                 return
             sleep(POLL_S)
         raise EngineGone(f"--restart: the server does not answer at {self.address.shown} after {BOOT_S} s")

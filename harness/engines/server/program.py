@@ -8,8 +8,8 @@ from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.program import Program
 from swarden.harness.core.replay import driver_of
-from swarden.harness.engines.server.adapter import MOST_AT_ONCE, RoundRequest, ServerPort
-from swarden.harness.engines.server.apis import api_of
+from swarden.harness.engines.server.adapter import MOST_AT_ONCE, Round, RoundRequest, ServerPort
+from swarden.harness.engines.server.apis import PAUSE, RESUME, api_of
 from swarden.harness.engines.server.config import ServerConfig
 
 TEMPLATE = Path(__file__).with_name("client.py.j2")
@@ -18,9 +18,9 @@ TEMPLATE = Path(__file__).with_name("client.py.j2")
 def program_of(log: OpLog) -> Program:
     """Runs the log, because a prompt can continue an answer; raises UsageError if it does not fail."""
     config: ServerConfig = log.header.target.decode(log.header.configs[0])
-    driver, rounds = driver_of(log.header), list[list[dict[str, Any]]]()
+    driver, rounds = driver_of(log.header), list[dict[str, Any]]()
     port: ServerPort = driver.systems[0].port  # type: ignore[attr-defined]  # a system with one engine
-    port.on_round = lambda items: rounds.append([_item(config, one) for one in items])
+    port.on_round = lambda begun: rounds.append(_round(config, begun))
     for op in log.ops:
         driver.apply(op)
     if driver.failure is None:
@@ -40,6 +40,15 @@ def program_of(log: OpLog) -> Program:
         },
         carries_stand_ins=True,
     )
+
+
+def _round(config: ServerConfig, begun: Round) -> dict[str, Any]:
+    acts = api_of(config.api).acts
+    return {
+        "at_rest": [acts[act] for act in begun.at_rest],
+        "paused": [acts[PAUSE], acts[RESUME]] if begun.is_paused else [],
+        "calls": [_item(config, one) for one in begun.items],
+    }
 
 
 def _item(config: ServerConfig, one: RoundRequest | str) -> dict[str, Any]:

@@ -18,6 +18,7 @@ class ServiceCode(Code):
     REFUSED_AGAIN = "status {status} for the same tokens without the cache, although they were answered: {detail}"
     UNREADABLE = "the connection broke, or the answer is unreadable: {detail}"
     TOO_LONG = "{num_tokens} tokens, {asked} were requested"
+    GOES_ON = "the answer goes on behind the stop string {text}"
     STILL_RUNNING = "{running} requests run, but all are answered"
     STILL_WAITING = "{waiting} requests wait, but all are answered"
     STILL_IN_USE = "a share of {usage} of the KV memory is in use, but all requests are answered"
@@ -27,7 +28,7 @@ class ServiceCode(Code):
 
 @invariant(When.STEP, on=(Answered,))
 def valid_requests_are_answered(change: Transition) -> Evidence:
-    """A valid request is answered, with at most the tokens that it asks for; it may be refused with a status below 500.
+    """A valid request is answered up to its length or a stop string; it may be refused with a status below 500.
 
     It is not refused if the same tokens were answered before.  A server may also say that it is overloaded (429, 503).
     """
@@ -44,6 +45,8 @@ def valid_requests_are_answered(change: Transition) -> Evidence:
         elif event.num_tokens > event.max_new_tokens:
             values = {"num_tokens": event.num_tokens, "asked": event.max_new_tokens}
             yield found(subject, ServiceCode.TOO_LONG, **values)
+        elif event.passed_stop:
+            yield found(subject, ServiceCode.GOES_ON, text=event.passed_stop)
 
 
 @invariant(When.STEP, on=(Rested,))

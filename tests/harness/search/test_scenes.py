@@ -154,6 +154,14 @@ def test_outlasting_requests_fill_a_pool_of_several_contexts(ops):
     assert max(length + one.max_new_tokens for length, one in zip(lengths, requests, strict=True)) < 1024
 
 
+@given(ops=outlasts(Shape(page_size=16, pools=[Pool("context", 1 << 16)], max_context_len=256)))
+@steady
+def test_outlasting_requests_fit_into_the_context_whatever_the_pool_holds(ops):
+    requests = [op for op in ops if isinstance(op, Submit)]
+
+    assert max(len(expand(one.recipe)) + one.max_new_tokens for one in requests) < 256
+
+
 def test_many_outlasting_requests_grow_into_pages_with_slow_backups():
     """One of four runs fails with a bug by which the engine drops copies in flight."""
     assert share_that_fails("S156", OUTLASTING, outlasts, times=4) > 1 / 4

@@ -4,7 +4,7 @@ import shlex
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -12,7 +12,6 @@ from threading import Thread
 from swarden.engine_under_test.config import EngineConfig
 from swarden.engine_under_test.engine import create_engine
 from swarden.engine_under_test.model.runner import ModelForward
-from swarden.engine_under_test.ports import Ports
 from swarden.harness.core.changes import Changes
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Step, Submit
@@ -20,6 +19,7 @@ from swarden.harness.core.registry import target_of
 from swarden.harness.engines.own.models import tiny_model
 from swarden.harness.engines.server import target
 from swarden.harness.engines.server.process import VARIABLE, Connection, Server
+from swarden.harness.front.faults import ports_with
 from swarden.harness.front.http import Front
 from swarden.harness.front.loop import EngineThread
 
@@ -76,28 +76,36 @@ def free_port() -> int:
 
 
 @contextmanager
-def our_server(mutant: str | None = None) -> Iterator[str]:
-    """The URL of our engine with a tiny model, and with a planted bug."""
+def our_server(
+    mutant: str | None = None, *, config: EngineConfig = CONFIG, faults: Sequence[str] = ()
+) -> Iterator[str]:
+    """The URL of our engine with a tiny model, with a planted bug, and with faults that fire at random."""
     with Changes(mutant).planted(target_of("swarden")):
-        engine = create_engine(CONFIG, ports=Ports(forward=ModelForward(tiny_model("tiny-gemma3", CONFIG).decoder)))
+        forward = ModelForward(tiny_model("tiny-gemma3", config).decoder)
+        engine = create_engine(config, ports=ports_with(faults, forward))
         with served(Front(EngineThread(engine), 0, eos=())) as url:
             yield url
 
 
 @contextmanager
 def server_with(
-    answer: Callable[[BaseHTTPRequestHandler], None], *, metrics: Callable[[], str] | None = None, acts: int = 200
+    answer: Callable[[BaseHTTPRequestHandler], None],
+    *,
+    metrics: Callable[[], str] | None = None,
+    acts: int = 200,
+    health: str = "",
 ) -> Iterator[str]:
     """The URL of a server that is healthy, and answers each request for a completion so, and all others with `acts`."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            if self.path == "/metrics" and metrics is not None:
+            pages = {"/health": lambda: health} | ({"/metrics": metrics} if metrics is not None else {})
+            if self.path in pages:
                 self.send_response(200)
                 self.end_headers()
-                self.wfile.write(metrics().encode())
+                self.wfile.write(pages[self.path]().encode())
             else:
-                self.empty(200 if self.path == "/health" else 404)
+                self.empty(404)
 
         def do_POST(self) -> None:
             self.body = self.rfile.read(int(self.headers["Content-Length"]))

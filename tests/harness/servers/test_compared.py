@@ -4,8 +4,8 @@ from math import nan
 
 import pytest
 
-from swarden.harness.engines.server.adapter import Judged, compared
 from swarden.harness.engines.server.apis import Token
+from swarden.harness.engines.server.comparison import Judged, compared
 from swarden.invariants.events import END
 
 
@@ -17,7 +17,7 @@ def test_tokens_that_are_equally_likely_are_not_judged():
     assert compared(mine, other, 1e-3, is_greedy=True) == Judged(0, 0.0, 5, 5)
     found = compared(mine, wrong, 1e-3, is_greedy=True)
     assert found is not None
-    assert (found.place, found.want) == (1, 8)
+    assert (found.place, found.expected) == (1, 8)
     assert compared(mine, wrong, 1e-3, is_greedy=False) == Judged(0, 0.0, 5, 5)
 
 
@@ -35,4 +35,6 @@ def test_answer_that_ends_later_than_the_cold_one_is_wrong(logprob, is_whole, ju
 
     assert compared([first, more], [first], 1e-3, is_greedy=True, is_whole=is_whole) == judged
     shorter = compared([first], [first, more], 1e-3, is_greedy=True, is_whole=is_whole)
-    assert shorter == (judged._replace(told=judged.want, want=judged.told) if is_whole else Judged(0, 0.0, 5, 5))
+    assert shorter == (
+        judged._replace(answered=judged.expected, expected=judged.answered) if is_whole else Judged(0, 0.0, 5, 5)
+    )

@@ -8,16 +8,20 @@ from threading import Event
 
 import pytest
 
-from swarden.harness.core.ops import Flush
+from swarden.harness.core.errors import UsageError
+from swarden.harness.core.ops import Flush, Step, Submit
 from swarden.harness.core.process import ProcessLimits
 from swarden.harness.core.replay import Replays, Verdict, repeat, run_log
 from swarden.harness.core.target_fault import TargetFault
-from swarden.harness.engines.server import adapter
+from swarden.harness.engines.server import adapter, process
+from swarden.harness.engines.server.apis import api_of
 from swarden.harness.engines.server.client import MOST_LINE, Address, Call, Reply
-from swarden.harness.engines.server.process import Server
+from swarden.harness.engines.server.learning import learned
+from swarden.harness.engines.server.process import Connection, Server
+from swarden.harness.search import shards
 from swarden.harness.search.findings import report_finding
 from swarden.harness.search.result import Finding
-from swarden.harness.search.shards import _confirmed, close_lanes
+from swarden.harness.search.shards import _confirmed, close_lanes, settle
 from swarden.harness.search.shrink import ShrinkBudget
 from tests.harness.servers.some_servers import ONE, log_at, server_with
 
@@ -123,6 +127,10 @@ def error(handler):
     handler.send_error(500, "EngineDeadError")
 
 
+def long_answers_fail(handler):
+    (error if b'"max_tokens":9' in handler.body else refused)(handler)
+
+
 def silent(handler):
     handler.rfile.read(1)
 
@@ -217,6 +225,70 @@ def test_finding_that_does_not_fail_again_is_not_confirmed(monkeypatch, tmp_path
         assert one.why_flaky
         assert one.replays is not None
         assert (one.replays.failures, one.replays.runs) == (0, runs)
+
+
+def test_other_failures_do_not_confirm_a_finding(monkeypatch):
+    name = "valid_requests_are_answered/request/server_error"
+    calls = count()
+    close_lanes()  # a worker of an earlier test does not know the server
+    with server_with(lambda handler: (closed, refused)[next(calls) % 2](handler)) as url:
+        finding = Finding(name, log_at(monkeypatch, url, ONE).as_regression(name), 0.0, "server")
+        again = _confirmed(replace(finding, replays=Replays(Verdict.FAILED, (name,), 1, 1)), ProcessLimits(60.0))
+    close_lanes()
+
+    assert again.replays is not None
+    assert (again.replays.verdict, again.replays.failures, again.replays.runs) == (Verdict.FLAKY, 0, 3)
+
+
+def test_rate_of_a_failure_does_not_count_other_failures(monkeypatch):
+    name = "valid_requests_are_answered/request/server_error"
+    calls = count()
+    with server_with(lambda handler: (closed, error, refused)[next(calls) % 3](handler)) as url:
+        replays = repeat(log_at(monkeypatch, url, ONE).as_regression(name))
+
+    assert (replays.verdict, replays.failures, replays.runs) == (Verdict.FLAKY, 1, 3)
+    assert replays.fingerprints == (name,)
+
+
+@pytest.mark.parametrize(("seconds", "num_ops"), [(0.0, 4), (900.0, 2)], ids=["spent", "enough"])
+def test_shrink_of_a_night_has_a_bound(monkeypatch, seconds, num_ops):
+    name = "valid_requests_are_answered/request/server_error"
+    monkeypatch.setattr(shards, "SETTLE_S", seconds)
+    close_lanes()
+    ops = (*ONE, Submit(max_new_tokens=9), Step())
+    with server_with(long_answers_fail) as url:
+        finding = Finding(name, log_at(monkeypatch, url, ops).as_regression(name), 0.0, "server")
+        [settled] = settle(finding, "server", ProcessLimits(60.0))
+    close_lanes()
+
+    assert len(settled.log.ops) == num_ops
+    assert settled.fingerprint == name
+
+
+def test_request_that_fails_at_rest_is_found(run):
+    calls = count()
+    with server_with(
+        lambda handler: (error if next(calls) else refused)(handler),
+        metrics=lambda: "vllm:num_requests_running 1\n",
+    ) as url:
+        failure = run(url, ONE).failure
+
+    assert failure is not None
+    assert failure.fingerprint == "valid_requests_are_answered/server/server_error"
+
+
+def test_server_that_hangs_before_the_first_run_is_one_line(monkeypatch):
+    monkeypatch.setattr(process, "ANSWER_S", 1.0)
+    with (
+        server_with(silent) as url,
+        pytest.raises(UsageError, match="answer a valid request: no whole answer"),
+    ):
+        learned(Connection(Server(url)), api_of("vllm"), {"last_token": 60})
+
+
+def test_health_may_be_a_text():
+    with server_with(refused, health="OK") as url:
+        assert Connection(Server(url)).is_healthy
 
 
 def test_server_whose_metrics_grow_does_not_hang(run, monkeypatch):

@@ -12,11 +12,11 @@ import pytest
 from swarden.harness.core.errors import EngineGone, UsageError
 from swarden.harness.core.replay import Verdict, repeat
 from swarden.harness.engines.server import process
-from swarden.harness.engines.server.adapter import Judged, compared
 from swarden.harness.engines.server.apis import Wanted, api_of, read
 from swarden.harness.engines.server.client import Address, Call, Reply
+from swarden.harness.engines.server.comparison import Judged, compared
 from swarden.harness.engines.server.config import ServerConfig
-from swarden.harness.engines.server.process import Connection, Server, decoder_of, published
+from swarden.harness.engines.server.process import Connection, Server, begin_round, decoder_of, published, recorded
 from tests.engine_under_test.model.checkpoints import write_checkpoint
 from tests.harness.servers.some_servers import (
     BEHIND_LEARNING,
@@ -88,6 +88,31 @@ def test_log_of_a_server_that_died_is_kept(connection):
     assert (line, cause) == (f"RuntimeError: no more (its log is {kept})", "RuntimeError")
     assert kept.read_text() == "noise\nRuntimeError: no more\n"
     assert started.is_healthy
+
+
+def test_error_from_before_the_round_is_not_the_cause_of_a_death(connection, tmp_path):
+    died = connection("")
+    died.log = tmp_path / "server.log"
+    died.log.write_text("OSError: an earlier one\n")
+    begin_round(died)
+    with died.log.open("a") as log:
+        log.write("RuntimeError: no more\n")
+
+    assert died.last_words()[1] == "RuntimeError"
+
+
+def test_server_whose_check_has_recorded_an_op_log_is_started_anew(connection):
+    ours = connection(f"{sys.executable} -m swarden.harness.cli serve --model tiny-gemma3 --port PORT")
+    ours.renew(VLLM)
+    first = ours.process
+    ours.checks.mkdir()
+    (ours.checks / "law-1.oplog").touch()
+
+    log = recorded(ours)
+    ours.renew(VLLM)
+
+    assert log == Path(".swarden/servers/law-1.oplog")
+    assert ours.process is not first
 
 
 @pytest.mark.parametrize(

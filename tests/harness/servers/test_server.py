@@ -11,14 +11,19 @@ import pytest
 from swarden.harness.commands.servers import ServerOptions
 from swarden.harness.core.ops import Abort, Flush, Pause, Recipe, Resume, Step, Submit
 from swarden.harness.core.replay import Verdict, repeat
+from swarden.harness.engines.own.models import VOCABULARY
 from swarden.harness.engines.server import adapter
-from swarden.harness.engines.server.adapter import Judged, RoundRequest, compared
+from swarden.harness.engines.server.adapter import Round
 from swarden.harness.engines.server.apis import APIS, Wanted, api_of, read
 from swarden.harness.engines.server.client import Address, Call, Reply
+from swarden.harness.engines.server.comparison import Judged, compared
 from swarden.harness.engines.server.learning import learned
 from swarden.harness.engines.server.process import Connection, Server, api_at
 from swarden.harness.engines.server.program import program_of
+from swarden.harness.front.http import Handler
+from swarden.harness.front.loop import text_of
 from swarden.harness.report.program import program_text
+from tests.harness.servers.front_bugs import front_bug
 from tests.harness.servers.some_servers import ONE, log_at, our_server, server_with
 
 WITH_TOKENS = [name for name in APIS if name != "openai"]
@@ -86,6 +91,20 @@ def test_finding_is_a_client_without_swarden(monkeypatch, tmp_path, api):
     assert (healthy.returncode, healthy.stdout) == (0, "no bug\n"), healthy.stderr
 
 
+def test_client_pauses_the_server_and_sends_it_to_sleep(monkeypatch, tmp_path):
+    other, client = Submit(recipe=Recipe(path=(1, 1), stretch=40), max_new_tokens=4), tmp_path / "client.py"
+    again = (Submit(recipe=SHARED, max_new_tokens=8), other, Step())
+    with front_bug("sleep-keeps-the-cache").planted(), our_server() as url:
+        log = log_at(monkeypatch, url, (*again, Pause(), *again), concurrent=True, paused=True, sleeps=True)
+        client.write_text(program_text(program_of(log)))
+        broken = subprocess.run([sys.executable, client, url], capture_output=True, text=True, check=False)
+    with our_server() as url:
+        healthy = subprocess.run([sys.executable, client, url], capture_output=True, text=True, check=False)
+
+    assert broken.stdout.startswith("BUG: round "), broken.stderr
+    assert (healthy.returncode, healthy.stdout) == (0, "no bug\n"), healthy.stderr
+
+
 @pytest.mark.parametrize(("api", "capacity"), [("vllm", 72 * 16), ("sglang", 72 * 16), ("llama.cpp", 8 * 1024)])
 def test_settings_of_a_server_are_learned_from_its_pages(api, capacity):
     with our_server() as url:
@@ -120,17 +139,16 @@ def test_answer_that_fills_the_context_is_judged(api, num_tokens):
 
 
 def test_prompt_continues_an_answer_with_tokens_beyond_the_largest_of_a_prompt(run):
-    rounds: list[RoundRequest | str] = []
+    rounds: list[Round] = []
     again = Submit(recipe=Recipe(path=(1,), stretch=3, continues=0))
     with our_server() as url:
         driver = run(url, (Submit(max_new_tokens=30), Step()), last_token=30)
-        driver.systems[0].port.on_round = rounds.extend
+        driver.systems[0].port.on_round = rounds.append
         answer = driver.systems[0].streamed[0].token_ids
         driver.apply(again)
         driver.apply(Step())
 
-    [sent] = rounds
-    assert isinstance(sent, RoundRequest)
+    [sent] = [one for begun in rounds for one in begun.requests]
     prompt = sent.wanted.prompt
     assert max(answer) > 30 >= max(prompt[34:])
     assert (len(prompt), prompt[4:34]) == (37, list(answer))
@@ -151,16 +169,74 @@ def test_each_of_several_answers_is_judged(run, api, mutant):
 
 
 def test_client_may_leave_before_the_first_token(run):
-    rounds: list[RoundRequest | str] = []
+    rounds: list[Round] = []
     ops = (*[Submit(max_new_tokens=200)] * 4, Abort(request=3), Step())
     with our_server() as url:
         driver = run(url, ops[:-1], concurrent=True)
-        driver.systems[0].port.on_round = rounds.extend
+        driver.systems[0].port.on_round = rounds.append
         driver.apply(Step())
 
     assert driver.failure is None
-    assert [one.reply.is_cut for one in rounds if isinstance(one, RoundRequest)] == [False] * 3 + [True]
+    assert [one.reply.is_cut for one in rounds[0].requests] == [False] * 3 + [True]
     assert [len(one.token_ids) for one in driver.systems[0].streamed] == [200] * 3 + [0]
+
+
+@pytest.mark.parametrize("api", WITH_TOKENS)
+def test_answer_ends_with_a_stop_text_and_leaves_nothing_behind(run, api):
+    ops = (Submit(recipe=SHARED, max_new_tokens=30, stop=(VOCABULARY,)), Step())
+    with our_server() as url:
+        [whole] = run(url, ops, api=api).systems[0].streamed
+        text = text_of([whole.token_ids[5]])
+        driver = run(url, ops, api=api, stops_by_text=True, texts=(text,))
+
+    with front_bug("stop-string-is-ignored").planted(), our_server() as url:
+        ignored = run(url, ops, api=api, stops_by_text=True, texts=(text,)).failure
+
+    assert ignored is not None
+    assert ignored.fingerprint == "valid_requests_are_answered/request/goes_on"
+    [ended] = driver.systems[0].streamed
+    place = whole.token_ids.index(whole.token_ids[5])
+    assert driver.failure is None
+    assert len(whole.token_ids) == 30
+    assert ended.token_ids == whole.token_ids[: place + 1]
+    assert driver.counts.tally["server_is_empty_at_rest"].evaluated == 1
+
+
+def test_texts_of_answers_are_learned_and_a_server_that_does_not_sleep_is_not_sent_to(monkeypatch):
+    monkeypatch.setattr(Handler, "ACTS", {name: act for name, act in Handler.ACTS.items() if act != "sleep"})
+    with our_server() as url:
+        found = learned(Connection(Server(url)), api_of("vllm"), {"left_out": ("seed",)})
+
+    assert 1 < len(found.settings["texts"]) <= 16
+    assert {*found.settings["texts"]} <= {*text_of(range(VOCABULARY))}
+    assert found.settings["left_out"] == ("seed", "sleep")
+    assert "it has no /sleep?level=1" in found.line
+
+
+@pytest.mark.parametrize("api", ["vllm", "sglang"])
+def test_server_that_has_slept_answers_as_before(run, api):
+    ops = (Submit(recipe=SHARED, max_new_tokens=8), Step(), Pause(), Submit(recipe=SHARED, max_new_tokens=8), Step())
+    with our_server() as url:
+        driver = run(url, ops, api=api, sleeps=True)
+    with front_bug("sleep-keeps-the-cache").planted(), our_server() as url:
+        failure = run(url, ops, api=api, sleeps=True).failure
+
+    assert driver.failure is None
+    assert [one.request_id for one in driver.systems[0].streamed] == [2]
+    assert failure is not None
+    assert failure.fingerprint == "logits_match_uncached_model/request/wrong_logits"
+
+
+def test_fault_behind_the_front_leads_to_a_bug_that_no_client_reaches(run):
+    crowd = [Submit(recipe=Recipe(path=(number,), stretch=60), max_new_tokens=12) for number in range(6)]
+    with our_server(faults=("pool.refuses",)) as url:
+        healthy = run(url, (*crowd, Step()), concurrent=True).failure
+    with our_server("B77", faults=("pool.refuses",)) as url:
+        failure = run(url, (*crowd, Step()), concurrent=True).failure
+
+    assert healthy is None
+    assert failure is not None
+    assert failure.fingerprint.startswith("valid_requests_are_answered/")
 
 
 def test_interrupt_does_not_leave_the_server_paused(run, monkeypatch):

@@ -43,6 +43,12 @@ CASES = [
     ),
     broken(
         valid_requests_are_answered,
+        "stop-string-ignored",
+        after(Answered(1, 200, 4, 4, passed_stop="ab")),
+        found(request_ref(1), ServiceCode.GOES_ON, text="ab"),
+    ),
+    broken(
+        valid_requests_are_answered,
         "connection-broke",
         after(Answered(1, 0, 2, 4, "closed")),
         found(request_ref(1), ServiceCode.UNREADABLE, detail="closed"),

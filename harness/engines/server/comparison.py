@@ -1,0 +1,49 @@
+"""An answer beside that of a server without a cache."""
+
+from collections.abc import Sequence
+from math import isnan, log
+from typing import NamedTuple
+
+from swarden.harness.engines.server.apis import Token
+from swarden.invariants.events import END
+
+HALF = log(0.5)
+
+
+class Judged(NamedTuple):
+    """The first wrong position of an answer, or its last one: index, difference, answered and expected token."""
+
+    place: int
+    difference: float | None
+    answered: int
+    expected: int
+
+
+def compared(
+    answer: Sequence[Token], cold: Sequence[Token], tolerance: float, *, is_greedy: bool, is_whole: bool = True
+) -> Judged | None:
+    """The first wrong token of an answer, or the last that could be judged; None if none could.
+
+    A token has the log-probability that it has in the cold answer, and is the likeliest one of that if nothing was
+    sampled.  Where both answers were generated, and two tokens are equally likely, the rest is not judged.  Then one
+    may also end before the other, unless it was cut: that is wrong if no end can be as likely as the token there.
+    """
+    last = None
+    for place, (mine, other) in enumerate(zip(answer, cold, strict=False)):
+        difference = abs(mine.logprob - other.logprob)
+        is_near, shown = isnan(difference) or difference <= tolerance, None if isnan(difference) else difference
+        if mine.id != other.id and (not is_greedy or (is_near and shown is not None)):
+            return last  # another draw, or a tie
+        if mine.id != other.id:
+            return Judged(place, shown, mine.id, other.id)
+        is_likeliest = other.best is None or other.best_logprob - other.logprob <= tolerance
+        expected = mine.id if other.best is None or is_likeliest or not is_greedy else other.best
+        last = Judged(place, shown, mine.id, expected)
+        if not is_near or expected != mine.id:
+            return last
+    place = min(len(answer), len(cold))
+    more = answer[place:] or (cold[place:] if is_whole else ())
+    if is_greedy and more and (isnan(more[0].logprob) or more[0].logprob > HALF + tolerance):
+        here, there = [tokens[place].id if len(tokens) > place else END for tokens in (answer, cold)]
+        return Judged(place, None, here, there)
+    return last
