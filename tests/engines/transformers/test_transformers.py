@@ -105,26 +105,26 @@ def laws_with_and_without(mutant):
     return violated_laws(log, mutant), violated_laws(log, None)
 
 
-@pytest.mark.parametrize("mutant", ["ring-one-slot-off", "restored-blocks-in-another-order"])
-def test_answer_of_a_tiny_model_shows_a_planted_bug(mutant, on_release):
-    settings = {**SCARCE, "sliding_layers": int(mutant == "ring-one-slot-off")}
-
+@pytest.mark.parametrize(
+    ("mutant", "settings"),
+    [("ring-one-slot-off", {"sliding_layers": 1}), ("carried-token-of-another-request", {"asynchronous": True})],
+)
+def test_answer_of_a_tiny_model_shows_a_planted_bug(mutant, settings, on_release):
     _, failure = on_release(NEWEST, judged_answers, f"transformers=={NEWEST}", settings, mutant)
 
     assert failure.split("/")[0] == "outputs_match_uncached_model"
 
 
 @pytest.mark.parametrize("settings", [{"sliding_layers": 2}, {"full_layers": 0, "sliding_layers": 1}, {}])
-def test_tiny_model_with_rings_forks_and_copies_answers_as_without_a_cache(release, settings, on_release):
-    compared, failure = on_release(release, judged_answers, f"transformers=={release}", {**SCARCE, **settings})
+def test_tiny_model_with_rings_and_forks_answers_as_without_a_cache(release, settings, on_release):
+    compared, failure = on_release(release, judged_answers, f"transformers=={release}", settings)
 
     assert failure is None
     assert compared >= len(FOUR_LONG)
 
 
 def judged_answers(engine, settings, mutant=None):
-    """How many long answers were compared, in a scarce cache and with a fork, and the failure."""
-    settings |= {"cpu_blocks": 16, "num_blocks": 24}
+    """How many long answers were compared, in a small cache and with a fork, and the failure."""
     ops = [*FOUR_LONG, msgspec.structs.replace(PROMPT, sequences=2), Drain()]
     target_of(engine).prepare_process()
     run = replay(OpLog(Header(engine=engine, configs=[settings], model=GEMMA, mutant=mutant), ops))
