@@ -1,16 +1,23 @@
 """A finding as a program that needs only the engine's package."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from swarden.harness.core.errors import UsageError
+from swarden.harness.core.ops import Op, Submit
 
 SCRIPT, PYTEST, HTTP, ISSUE = "script", "pytest", "http", "issue"  # the forms of a finding for maintainers
 
 
 class NoProgram(UsageError):
     """An op-log that no program of the engine's package alone can show; the text says why."""
+
+
+def check_single(ops: Iterable[Op]) -> None:
+    """Raises NoProgram if a request has several sequences: a front end makes them, and a program has none."""
+    if any(isinstance(op, Submit) and op.sequences > 1 for op in ops):
+        raise NoProgram("a request of the op-log has several sequences, and a program sends requests with one")
 
 
 class Program(NamedTuple):

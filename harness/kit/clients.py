@@ -58,11 +58,15 @@ class Clients(Generic[RequestT]):
         return request
 
     def reject(self, number: int, submission: Submission, cause: str = "") -> None:
-        """Answer a request that the engine never gets; without a `cause` no law judges the rejection."""
+        """Reject a request that the engine never gets; without a `cause` no law judges the rejection."""
         if cause:
             self._notice(seen.Rejected(number, len(submission.tokens), submission.max_new_tokens, cause))
-        self._notice(seen.Finished(number, FinishReason.REJECTED))
-        self._answers.append(Streamed(number, (), FinishReason.REJECTED, 0, 0))
+        self.drop(number, FinishReason.REJECTED)
+
+    def drop(self, number: int, reason: FinishReason) -> None:
+        """End a request that the engine never gets."""
+        self._notice(seen.Finished(number, reason))
+        self._answers.append(Streamed(number, (), reason, 0, 0))
 
     def finish(self, request: RequestT, reason: FinishReason) -> None:
         """Note that a request has ended; its client gets the reason with the next answer."""

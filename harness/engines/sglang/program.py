@@ -11,7 +11,7 @@ from swarden.harness.core.driver import Failure
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.port import Submission
-from swarden.harness.core.program import NoProgram, Program
+from swarden.harness.core.program import NoProgram, Program, check_single
 from swarden.harness.core.replay import driver_of
 from swarden.harness.engines.sglang.config import SglangConfig
 from swarden.harness.kit.calls import STEP, Call, Calls
@@ -63,6 +63,7 @@ def program_of(log: OpLog, flags: Sequence[str]) -> Program:
     header = log.header
     if len(header.configs) > 1 or header.mutant is not None or header.twin is not None or header.fixes:
         raise NoProgram("the op-log has a pair, a mutant, a twin or fixes, and the client has one server of a release")
+    check_single(log.ops)
     driver, calls = driver_of(header), Calls()
     system: Any = driver.systems[0]
     for method, noted in (

@@ -30,7 +30,7 @@ class SglangRequest(ClientRequest):
 
     `next_tokens` are, by position, the outputs of passes; the release may not have seen the last ones yet.
     On a decode side the request `awaits_kv` while its KV is on the other side or set aside.  `num_retractions`
-    retractions or preemptions are reported.  `session` is not 0 for a turn.  A request that `is_refused` is unknown to
+    retractions or preemptions are reported.  `session` is not 0 for a turn.  A request that `is_hidden` is unknown to
     clients.
     """
 
@@ -39,7 +39,7 @@ class SglangRequest(ClientRequest):
     awaits_kv: bool = False
     num_retractions: int = 0
     session: int = 0
-    is_refused: bool = False
+    is_hidden: bool = False
 
     @property
     def awaits_its_first_pass(self) -> bool:
@@ -78,17 +78,20 @@ class SglangRequests(Clients[SglangRequest]):
         if len(submission.tokens) >= self.max_len - SPARE_TOKENS:
             self.reject(number, submission, "too long")
             return number, None
-        req = self._req(number, submission)
-        linked = bool(submission.transfer_id)
+        return number, self.sent(number, submission)
+
+    def sent(self, number: int, submission: Submission) -> Any:
+        """The release's object for a request that its scheduler gets now."""
+        req, linked = self._req(number, submission), bool(submission.transfer_id)
         self.add(SglangRequest(number, req, submission.namespace, is_linked=linked, session=submission.session))
-        return number, req
+        return req
 
     def refused(self, request: SglangRequest) -> int:
         """The id that the client gets for a request that the release has rejected.
 
         There it is a prompt of one token from then on, which ends after its first pass.
         """
-        request.is_refused = True
+        request.is_hidden = True
         return self.next_id()
 
     def add(self, request: SglangRequest) -> SglangRequest:
@@ -132,7 +135,7 @@ class SglangRequests(Clients[SglangRequest]):
                 request.num_retractions = retractions
                 self._notice(seen.Retracted(number, len(request.req.output_ids), ()))
             if request.finish_reason is None and (reason := self._finish_reason(request)) is not None:
-                if reason == FinishReason.REJECTED and not request.is_refused:
+                if reason == FinishReason.REJECTED and not request.is_hidden:
                     req = request.req
                     lens = len(req.origin_input_ids), req.sampling_params.max_new_tokens
                     self._notice(seen.Rejected(number, *lens, req.finished_reason.message))
@@ -153,7 +156,7 @@ class SglangRequests(Clients[SglangRequest]):
         for request in list(self.live.values()):
             req = request.req
             outputs = list(req.output_ids)[: req.finished_len if req.finished() else None]
-            if not request.is_refused:
+            if not request.is_hidden:
                 new = () if request.awaits_its_first_pass else request.new_of(outputs)
                 retractions = request.num_retractions
                 self.answer(request, new, cached_len=req.cached_tokens or 0, num_retractions=retractions)

@@ -8,7 +8,7 @@ from typing import Any
 from swarden.harness.core.driver import Failure
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import OpLog
-from swarden.harness.core.program import NoProgram, Program
+from swarden.harness.core.program import NoProgram, Program, check_single
 from swarden.harness.core.replay import driver_of
 from swarden.harness.engines.sglang.boot import NEEDS_NO_GPU, SglangRelease
 from swarden.harness.engines.sglang.config import BOTH, SWA_TREE, SglangConfig
@@ -32,6 +32,7 @@ def program_of(log: OpLog, release: SglangRelease) -> Program:
         raise NoProgram("a program has UnifiedRadixCache in Python, without drafts, states and disaggregation")
     if release.version < SINCE:
         raise NoProgram(f"a program has the scheduler of 0.5.23 and later, not of {release.text}")
+    check_single(log.ops)
     driver = driver_of(header)
     system: Any = driver.systems[0]
     settings = _settings(system.port.built.scheduler, config, release)

@@ -68,7 +68,7 @@ class OpenSessions(NamedTuple):
         for name, session in self.controller.sessions.items():
             if session.streaming:
                 number = self.number_of(name)
-                turns = [one for one in live if one.session == number and not one.is_refused]
+                turns = [one for one in live if one.session == number and not one.is_hidden]
                 turn, namespace = (turns[0].id, turns[0].namespace) if turns else (0, 0)
                 yield SessionView(number, namespace, turn, kept.get(number, 0), session.close_on_finish)
 
@@ -147,7 +147,7 @@ class SglangSessions(SessionPort):
         """Report the turns that begin in this batch on KV that their sessions kept."""
         for req in batch.reqs:
             session = req.swarden.session
-            if session in self._lendable and not req.swarden.is_refused:
+            if session in self._lendable and not req.swarden.is_hidden:
                 self._lendable.remove(session)
                 length = batch.prefix_lens[batch.reqs.index(req)]
                 page = self._scheduler.page_size

@@ -13,7 +13,7 @@ from swarden.harness.engines.transformers.boot import TransformersRelease
 from swarden.harness.engines.transformers.capture import TransformersCapture
 from swarden.harness.engines.transformers.config import TransformersConfig
 from swarden.harness.engines.transformers.core import build, number_of
-from swarden.harness.engines.transformers.model import TagLayers
+from swarden.harness.engines.transformers.model import TAG_BYTES, TagLayers
 from swarden.harness.engines.transformers.passes import Entry
 from swarden.harness.engines.transformers.requests import TransformersRequests
 from swarden.harness.kit import tags
@@ -46,8 +46,7 @@ class TransformersEngine(EnginePort):
     def __init__(self, release: TransformersRelease, config: TransformersConfig) -> None:
         self.log = EventLog(code=CODE)
         self.faults = FaultPlan(CLIENT_FAULTS, on_fire=lambda fault: self.log.notice(seen.Fired(fault)))
-        model = TagLayers(release.torch, config, release.part("LogitsProcessorList"), self._read)
-        self.core = build(release, config, model)
+        self.core = build(release, config, *self._model(release, config))
         longest = release.part("longest")(self.core.cache) + 1 if config.checks_length else config.max_context_len
         longest = min(config.max_context_len, longest)
         self._requests = TransformersRequests(self.core, longest, self.log.notice)
@@ -57,11 +56,19 @@ class TransformersEngine(EnginePort):
         self._steps, self._has_begun = 0, not config.asynchronous
         self._follow()
         unreported = DRAFTS if config.asynchronous else DRAFTS | names_of([seen.Discarded])
-        self._unreported = seen.ALL_EVENTS - REPORTED | unreported | ONE_SIDED
+        self._unreported = seen.ALL_EVENTS - self._reported | unreported | ONE_SIDED
         self._after = self._found()
 
     def reference(self) -> reference.Reference:
         return reference.Reference(tags.VOCABULARY, tuple([component.window for component in self._capture.components]))
+
+    @property
+    def _reported(self) -> frozenset[str]:
+        return REPORTED
+
+    def _model(self, release: TransformersRelease, config: TransformersConfig) -> tuple[Any, int]:
+        """The model, and the bytes of the KV of a token in one of its layers."""
+        return TagLayers(release.torch, config, release.part("LogitsProcessorList"), self._read), TAG_BYTES
 
     @property
     def has_work(self) -> bool:

@@ -13,8 +13,6 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 FIFO, PREFILL_FIRST = "fifo", "prefill_first"
 MAX_BLOCKS, MAX_SLOTS = 1 << 16, 1 << 22
 LEAST_PAGE = 4  # of the releases
-HEAD_BYTES = 16  # of a token in a layer: a key and a value of 8 bytes
-ALIGNED_BYTES = 128  # of a sector
 
 
 class TransformersConfig(Settings, frozen=True):

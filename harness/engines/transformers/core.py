@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from swarden.harness.engines.transformers.boot import TransformersRelease
-from swarden.harness.engines.transformers.config import HEAD_BYTES, TransformersConfig
+from swarden.harness.engines.transformers.config import TransformersConfig
 from swarden.harness.kit.stand_ins import Silent
 
 CHILD = "__child#"  # between the id of a request and the number of a further sequence, counted from 0
@@ -37,8 +37,9 @@ def number_of(rid: str) -> int:
     return int(base) + (int(child) + 1 if child else 0)
 
 
-def build(release: TransformersRelease, config: TransformersConfig, model: Any) -> Core:
-    block_bytes = HEAD_BYTES * config.page_size * config.num_layers
+def build(release: TransformersRelease, config: TransformersConfig, model: Any, token_bytes: int) -> Core:
+    """The manager with what it makes; `token_bytes` are those of the KV of a token in one layer."""
+    block_bytes = token_bytes * config.page_size * config.num_layers
     batching = release.make(
         "Config",
         page_size=config.page_size,

@@ -16,6 +16,11 @@ from swarden.invariants.view import RequestView
 MOST_NAMESPACES = 1 << 11  # token ids have 31 bits
 
 
+def as_sent(submission: Submission) -> list[int]:
+    """The tokens of a prompt; the first one has the namespace."""
+    return [token + TOKEN_SPAN * submission.namespace * (not place) for place, token in enumerate(submission.tokens)]
+
+
 @dataclass
 class TransformersRequest(ClientRequest):
     """A sequence that has not ended, of the request with the number `first`.
@@ -46,7 +51,7 @@ class TransformersRequests(Clients[TransformersRequest]):
 
     def submit(self, submission: Submission) -> int:
         """Queue a request; returns its number, behind which its further sequences have theirs."""
-        numbers, tokens = [self.next_id() for _ in range(submission.sequences)], list(submission.tokens)
+        numbers, tokens = [self.next_id() for _ in range(submission.sequences)], submission.tokens
         is_known = all(token < TOKEN_SPAN for token in tokens) and submission.namespace < MOST_NAMESPACES
         if not tokens or not is_known or len(tokens) + submission.max_new_tokens > self._longest:
             for number in numbers:
@@ -56,10 +61,9 @@ class TransformersRequests(Clients[TransformersRequest]):
             request = self.add(TransformersRequest(number, None, submission.namespace, first=numbers[0]))
             request.prompt_len, request.max_new_tokens = len(tokens), submission.max_new_tokens
             request.stop = frozenset(submission.stop)
-        tokens[0] += TOKEN_SPAN * submission.namespace
         self._core.manager.num_return_sequences = submission.sequences  # here, each request has its own number
         self._core.manager.add_request(
-            tokens,
+            as_sent(submission),
             request_id=str(numbers[0]),
             max_new_tokens=submission.max_new_tokens,
             streaming=True,

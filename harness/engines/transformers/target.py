@@ -10,14 +10,17 @@ from swarden.harness.core.ops import Abort, Drain, Heal, Inject, Step, Submit
 from swarden.harness.core.port import EnginePort
 from swarden.harness.core.program import PYTEST, SCRIPT, Program
 from swarden.harness.core.releases import Releases
+from swarden.harness.core.system import EngineSystem, System
 from swarden.harness.core.target import ENGINE, Draw, MachineSpec, Shape
 from swarden.harness.engines.transformers.adapter import CODE, TransformersEngine
 from swarden.harness.engines.transformers.boot import TransformersRelease, boot
 from swarden.harness.engines.transformers.config import TransformersConfig, random_config
 from swarden.harness.engines.transformers.mutants import MUTANTS
 from swarden.harness.engines.transformers.program import program_of
+from swarden.harness.engines.transformers.tiny import GEMMA, TinyEngine
 from swarden.harness.kit.released import ReleasedTarget
 
+OPS = (Submit, Abort, Step, Inject, Heal, Drain)
 TRANSFORMERS = Releases(
     package="transformers",
     root=Path(".swarden/engines/transformers"),
@@ -36,7 +39,7 @@ class TransformersTarget(ReleasedTarget[TransformersRelease]):
     name = "transformers"
     code = CODE
     oldest = "5.19.0"
-    machines: Mapping[str, MachineSpec] = {ENGINE: MachineSpec((Submit, Abort, Step, Inject, Heal, Drain), batches=3)}
+    machines: Mapping[str, MachineSpec] = {ENGINE: MachineSpec(OPS, models=(GEMMA,), batches=3)}
     faults = CLIENT_FAULTS
     releases = TRANSFORMERS
     load = boot
@@ -70,6 +73,11 @@ class TransformersTarget(ReleasedTarget[TransformersRelease]):
                 "max_context_len": shape.max_context_len,
             }
         )
+
+    def systems(self, machine: str, configs: Sequence[Any], model: str) -> Sequence[System]:
+        if not model:
+            return super().systems(machine, configs, model)
+        return [EngineSystem(TinyEngine(self.booted_for(config), config)) for config in configs]
 
     def programs(self) -> Mapping[str, Callable[[Any], Program]]:
         return dict.fromkeys((SCRIPT, PYTEST), lambda log: program_of(log, self.booted()))

@@ -13,7 +13,7 @@ from swarden.harness.core.origins import EngineCode
 from swarden.harness.core.port import DraftPort, EnginePort, SessionPort, Streamed, Submission
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.capture import EventSources, VllmCapture
-from swarden.harness.engines.vllm.config import CONNECTOR_FAULTS, DECODE, LOAD_FAILS, PREFILL, VllmConfig
+from swarden.harness.engines.vllm.config import BOTH, CONNECTOR_FAULTS, DECODE, LOAD_FAILS, PREFILL, VllmConfig
 from swarden.harness.engines.vllm.core import build
 from swarden.harness.engines.vllm.device import POOL
 from swarden.harness.engines.vllm.moves import Moves
@@ -77,6 +77,7 @@ class VllmEngine(EnginePort):
         self.log = EventLog(code=CODE)
         self.faults = FaultPlan(faults_of(release, config), on_fire=lambda fault: self.log.notice(seen.Fired(fault)))
         self._config = config
+        self.forks = config.role == BOTH
         self._requests = VllmRequests(release, config, self.log.notice)
         hooks = Hooks(self.log.notice, self._launched, self._completed, self._requests.number_of)
         self._runner = self._make_runner(release, hooks)
@@ -120,18 +121,23 @@ class VllmEngine(EnginePort):
         return bool(self._requests or self._runner.in_flight or self.built.scheduler.has_requests())
 
     def submit(self, submission: Submission) -> int:
+        reqs: Sequence[Any] = ()
         if submission.session and self._streams is not None:
-            number, req = self._streams.submit(submission), None
+            number = self._streams.submit(submission)
         else:
-            number, req = self._requests.new(submission, self.built.hasher)
-        self._runner.device.namespaces[number] = submission.namespace
-        if req is not None:
+            number, reqs = self._requests.new(submission, self.built.hasher)
+        for sequence in range(submission.sequences):
+            self._runner.device.namespaces[number + sequence] = submission.namespace
+        for req in reqs:
             self._admit(req)
         return number
 
     def abort(self, request_id: int) -> None:
         if self._streams is not None and (turn := self._turn(request_id)) is not None:
             self._streams.abort(turn)
+        elif request_id in self._requests and (parent := self._requests.live[request_id].parent):
+            self.built.core.abort_requests(self._requests.abort(parent))
+            self._requests.collect()
         elif request_id in self._requests:
             self.built.core.abort_requests([str(request_id)])
             self._requests.end(request_id, FinishReason.ABORT)
@@ -145,6 +151,8 @@ class VllmEngine(EnginePort):
             for of_client in (outputs or {}).values():
                 for output in of_client.outputs:
                     self._take(self.built.number_of(output.request_id), output)
+                if aborted := self._requests.process(of_client.outputs):
+                    core.abort_requests(aborted)
         self._finish_pause()
         return self._requests.streamed()
 
@@ -253,12 +261,13 @@ class VllmEngine(EnginePort):
     def _loaded(self, original: Callable[..., None], req: Any) -> None:
         """The release takes note of the end of a load; after a failure it may free the blocks."""
         original(req)
-        self._runner.loads.loading.pop(int(req.request_id), None)
+        number = self.built.number_of(req.request_id)
+        self._runner.loads.loading.pop(number, None)
         units = [block.block_id for block in self.built.tables[0].req_to_blocks.get(req.request_id, ())]
         if units:
-            self.log.notice(seen.Loaded(int(req.request_id), req.num_computed_tokens, units))
+            self.log.notice(seen.Loaded(number, req.num_computed_tokens, units))
         else:
-            self.log.notice(seen.Retracted(int(req.request_id), req.num_output_tokens, ()))
+            self.log.notice(seen.Retracted(number, req.num_output_tokens, ()))
 
     def _launched(self, one: VllmPass) -> None:
         for event in launched(one, self._config, self._runner.device):

@@ -20,7 +20,7 @@ STATE_WINDOW = 2  # a token reads the state that the token before it left
 SETTINGS_FOR: Mapping[str, Mapping[str, Any]] = {"rivals": {"policy": PRIORITY}, "returning": {"prefix_caching": True}}
 NEEDS_HOST = ("outlasting", "returning")
 LEASE_S = 30  # kv_lease_duration: for so long a prefill side keeps blocks that are not read; the releases' default
-ACCEPT = name_of(Accept)
+ACCEPT, SEQUENCES = name_of(Accept), "sequences"
 BOTH, PREFILL, DECODE = "both", "prefill", "decode"  # roles
 LOAD_FAILS, LOAD_LATE, STORE_LATE = "load.fails", "load.late", "store.late"
 LINK_FAILS, LINK_DROP, LINK_DELAY = "link.fails", "link.drop", "link.delay"
@@ -189,7 +189,7 @@ class VllmConfig(Settings, frozen=True):
         is_driven = self.external_len and not self.windows and self.draft_len is None
         return (LOAD_FAILS,) if is_driven else ()  # a failed load is reported by its blocks, which one group can have
 
-    options: ClassVar[Sequence[str]] = ("adapter", "prompt_logprobs")  # of a request
+    options: ClassVar[Sequence[str]] = ("adapter", "prompt_logprobs", SEQUENCES)  # of a request
 
     @property
     def shape(self) -> Shape:
@@ -206,7 +206,7 @@ class VllmConfig(Settings, frozen=True):
             slow_copy=slow,
             sessions_rewind=False,
             samples=self.seeds,
-            options=self.options,
+            options=[one for one in self.options if one != SEQUENCES or self.role == BOTH],
         )
 
 

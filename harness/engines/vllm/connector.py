@@ -40,7 +40,7 @@ class Store:
             end = start + num_external_tokens
             tokens = list(request.prompt_token_ids[:end])
             tables = [list(group) for group in blocks.get_block_ids()]
-            self._loads.append(BlockLoad(int(request.request_id), start, end, tokens, tables, self._is_late))
+            self._loads.append(BlockLoad(request.request_id, start, end, tokens, tables, self._is_late))
 
     def build_connector_meta(self, scheduler_output: Any) -> Any:
         loads, self._loads = self._loads, []

@@ -184,7 +184,7 @@ class WorkerSide:
         for rid, read in output.kv_connector_metadata.reqs_to_recv.items():
             if any(read.local_block_ids):
                 end = self._requests[rid].num_computed_tokens
-                self.loading[int(rid)] = BlockLoad(int(rid), 0, end, (), read.local_block_ids, is_late=True)
+                self.loading[int(rid)] = BlockLoad(rid, 0, end, (), read.local_block_ids, is_late=True)
         self._worker.start_load_kv(output.kv_connector_metadata)
         if hasattr(self._worker, "get_transfer_results"):
             results = self._worker.get_transfer_results()

@@ -99,5 +99,5 @@ class LateLoads:
         self._under_way = [one for one in self._under_way if one.passes > 0]
         failed = [one.load for one in ended if one.has_failed]
         blocks = {block for load in failed for block in load.blocks(self._groups)}
-        rids = {str(one.load.request) for one in ended}
-        return EndedLoads(rids, {str(load.request) for load in failed}, blocks) if ended else None
+        rids = {one.load.rid for one in ended}
+        return EndedLoads(rids, {load.rid for load in failed}, blocks) if ended else None

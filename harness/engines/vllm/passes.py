@@ -6,6 +6,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from swarden.harness.engines.vllm.config import LayerGroup
+from swarden.harness.engines.vllm.front import number_of
 from swarden.harness.kit.passes import Pass
 
 PLACEHOLDER = -1  # a draft that is not proposed yet
@@ -17,12 +18,16 @@ class BlockLoad(NamedTuple):
     `tokens` are those of [0, end).  A load in the background `is_late`.
     """
 
-    request: int
+    rid: str
     start: int
     end: int
     tokens: Sequence[int]
     tables: Sequence[Sequence[int]]
     is_late: bool
+
+    @property
+    def request(self) -> int:
+        return number_of(self.rid)
 
     def blocks(self, groups: Sequence[LayerGroup]) -> list[int]:
         """The blocks that it writes, in all groups."""

@@ -11,7 +11,7 @@ from swarden.harness.core.driver import Failure
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.ops import Pause, Submit, Turn
-from swarden.harness.core.program import NoProgram, Program
+from swarden.harness.core.program import NoProgram, Program, check_single
 from swarden.harness.core.replay import driver_of
 from swarden.harness.core.system import EngineSystem
 from swarden.harness.engines.vllm import offloading
@@ -45,6 +45,7 @@ def program_of(log: OpLog, release: VllmRelease) -> Program:
             raise NoProgram(
                 "a request of the op-log has an adapter or asks for prompt_logprobs, and a program has neither"
             )
+    check_single(log.ops)
     driver = driver_of(header)
     recorders = [_Recorder(system) for system in driver.systems if isinstance(system, EngineSystem)]
     for op in log.ops:

@@ -1,16 +1,19 @@
 """The requests of clients: the release's own objects, and the outputs that the clients have not got yet."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from swarden.harness.core.port import Submission
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.config import PREFILL, VllmConfig
+from swarden.harness.engines.vllm.front import VllmFront, number_of
 from swarden.harness.engines.vllm.passes import VllmEntry, VllmPass
 from swarden.harness.kit.clients import ClientRequest, Clients
 from swarden.invariants.events import HANDOVER_KIND, LOAD_KIND, REQUEST_KIND, SESSION_KIND, FinishReason, Owner
 
+NOT_SENT = {"mm_features": None, "data_parallel_rank": None}  # of EngineCoreRequest
 REASONS = {
     "stop": FinishReason.STOP,
     "length": FinishReason.LENGTH,
@@ -27,7 +30,7 @@ class VllmRequest(ClientRequest):
     Results of passes up to launch `dropped` are not used: the request was preempted by a reset since.
     `cached_len` are the tokens of its prompt that the release says were cached.  While it `is_linked` it waits at the
     router of a pair for the prefill side.  A turn of a `session` has the request of its session, and what is `queued`
-    until the turn before it ends.
+    until the turn before it ends.  One of several sequences has the number of the first one as its `parent`.
     """
 
     dropped: int = 0
@@ -35,6 +38,7 @@ class VllmRequest(ClientRequest):
     is_linked: bool = False
     session: int = 0
     queued: Submission | None = None
+    parent: int = 0
 
 
 class VllmRequests(Clients[VllmRequest]):
@@ -48,7 +52,7 @@ class VllmRequests(Clients[VllmRequest]):
 
     def number_of(self, rid: str) -> int:
         """The number of a request, or of the current turn of a session, or else its last one."""
-        return self.turns[rid] if rid in self.turns else int(rid)
+        return self.turns[rid] if rid in self.turns else number_of(rid)
 
     def owner(self, number: int) -> Owner:
         """The owner of blocks in the table of a request: one that has ended keeps them for a load, a transfer or its
@@ -64,55 +68,90 @@ class VllmRequests(Clients[VllmRequest]):
         request = self.live.get(entry.request)
         return request is not None and one.launch > request.dropped and not one.reads_unwritten(entry)
 
-    def new(self, submission: Submission, hasher: Callable[[Any], Any] | None) -> tuple[int, Any]:
-        """The id of a new request, and the release's object for it; None if the frontend rejects it.
+    @cached_property
+    def _front(self) -> VllmFront:
+        return VllmFront(self._release)
+
+    def new(self, submission: Submission, hasher: Callable[[Any], Any] | None) -> tuple[int, Sequence[Any]]:
+        """The id of a new request, and the release's object for each sequence; none if the frontend rejects it.
 
         The server rejects a prompt that leaves no room for max_new_tokens in the context.
         """
-        number, tokens = self.next_id(), list(submission.tokens)
-        if len(tokens) + submission.max_new_tokens > self._config.max_context_len:
-            self.reject(number, submission, "too long")
-            return number, None
+        numbers = [self.next_id() for _ in range(submission.sequences)]
+        if len(submission.tokens) + submission.max_new_tokens > self._config.max_context_len:
+            for number in numbers:
+                self.reject(number, submission, "too long")
+            return numbers[0], ()
         has_adapter = submission.adapter and "adapter" in self._config.options
         salt = submission.salt if has_adapter else submission.namespace
         lora = self._adapter(submission.adapter) if has_adapter else None
-        req = self._make(str(number), submission, hasher, cache_salt=str(salt) if salt else None, lora_request=lora)
-        self.add(VllmRequest(number, req, submission.namespace))
-        return number, req
+        values = self._values(str(numbers[0]), submission, cache_salt=str(salt) if salt else None, lora_request=lora)
+        if submission.sequences == 1:
+            reqs, parent = [self._release.make("Request", **values, block_hasher=hasher)], 0
+        else:
+            made, parent = self._release.part("Request").from_engine_core_request, numbers[0]
+            request = self._release.make("EngineCoreRequest", **values, external_req_id=str(parent), **NOT_SENT)
+            reqs = [made(child, hasher) for child in self._front.fan_out(request)]
+        for number, req in zip(numbers, reqs, strict=True):
+            self.add(VllmRequest(number, req, submission.namespace, parent=parent))
+        return numbers[0], reqs
 
     def input(self, rid: str, submission: Submission, hasher: Callable[[Any], Any] | None, *, is_last: bool) -> Any:
         """Input for a session, or the end of it."""
         salt = str(submission.namespace) if submission.namespace else None
-        return self._make(rid, submission, hasher, cache_salt=salt, resumable=not is_last)
+        values = self._values(rid, submission, cache_salt=salt, resumable=not is_last)
+        return self._release.make("Request", **values, block_hasher=hasher)
 
-    def _make(self, rid: str, submission: Submission, hasher: Callable[[Any], Any] | None, **further: Any) -> Any:
-        return self._release.make(
-            "Request",
-            request_id=rid,
-            prompt_token_ids=list(submission.tokens),
-            sampling_params=self._sampling(submission),
-            pooling_params=None,
-            arrival_time=float(self._last_id),
-            priority=-submission.priority,
-            block_hasher=hasher,
+    def _values(self, rid: str, submission: Submission, **further: Any) -> Mapping[str, Any]:
+        return {
+            "request_id": rid,
+            "prompt_token_ids": list(submission.tokens),
+            "sampling_params": self._sampling(submission),
+            "pooling_params": None,
+            "arrival_time": float(self._last_id),
+            "priority": -submission.priority,
             **further,
-        )
+        }
 
     def _adapter(self, number: int) -> Any:
         name = str(number)  # as another client may name its salt
         return self._release.part("LoRARequest")(lora_name=name, lora_int_id=number, lora_path=name)
 
     def take(self, number: int, output: Any) -> None:
-        """An output of the engine core for one request; those for a request that its client aborted are dropped."""
+        """An output of the engine core for one request; those for a request that its client aborted are dropped.
+
+        The front end answers the client of several sequences.
+        """
         if number not in self.live:
             return
         if output.prefill_stats is not None:  # with the first output
             self.live[number].cached_len = output.prefill_stats.num_cached_tokens
-        reason = None if output.finish_reason is None else REASONS[str(output.finish_reason)]
+        if not self.live[number].parent:
+            reason = None if output.finish_reason is None else str(output.finish_reason)
+            self._take(number, output.new_token_ids, reason)
+
+    def process(self, outputs: Sequence[Any]) -> Sequence[str]:
+        """The outputs of a step, for the requests with several sequences; returns those that the core shall abort."""
+        if not any(request.parent for request in self.live.values()):
+            return ()
+        aborted = self._front.process(outputs)
+        self.collect()
+        return aborted
+
+    def abort(self, parent: int) -> Sequence[str]:
+        """The client of several sequences is gone; returns the requests that the core shall abort, then `collect`."""
+        return self._front.abort(parent)
+
+    def collect(self) -> None:
+        """Answer the clients of several sequences."""
+        for answer in self._front.answers():
+            self._take(*answer)
+
+    def _take(self, number: int, tokens: Sequence[int], reason: str | None) -> None:
         if reason is None:
-            self._answer(self.live[number], output.new_token_ids)
+            self._answer(self.live[number], tokens)
         else:
-            self.end(number, reason, output.new_token_ids)
+            self.end(number, REASONS[reason], tokens)
 
     def end(self, number: int, reason: FinishReason, tokens: Sequence[int] = ()) -> None:
         self.finish(self.live[number], reason)
@@ -122,13 +161,18 @@ class VllmRequests(Clients[VllmRequest]):
         self.answer(request, new, cached_len=request.cached_len, num_retractions=request.req.num_preemptions)
 
     def _sampling(self, submission: Submission) -> Any:
+        seed = submission.seed
+        if submission.sequences > 1 and seed is None:  # a release refuses several answers that are not sampled
+            seed = 0
         return self._release.part("SamplingParams")(
             max_tokens=submission.max_new_tokens,
             stop_token_ids=list(submission.stop),
             ignore_eos=True,
-            temperature=0.0 if submission.seed is None else 1.0,
-            seed=submission.seed,
-            logprobs=None if submission.seed is None else 0,  # of the sampled token
+            temperature=0.0 if seed is None else 1.0,
+            seed=seed,
+            n=submission.sequences,
+            output_kind=self._release.part("RequestOutputKind").DELTA,  # read by the front end alone: streams
+            logprobs=None if seed is None else 0,  # of the sampled token
             prompt_logprobs=1 if submission.prompt_logprobs and "prompt_logprobs" in self._config.options else None,
             detokenize=False,
         )

@@ -15,6 +15,7 @@ from swarden.harness.engines.vllm.adapter import REPORTED, VllmEngine
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.config import VllmConfig
 from swarden.harness.engines.vllm.device import POOL, UNKNOWN, Device
+from swarden.harness.engines.vllm.front import number_of
 from swarden.harness.engines.vllm.passes import VllmEntry, VllmPass
 from swarden.harness.engines.vllm.runner import Hooks, Runner
 from swarden.harness.engines.vllm_cpu.memory import TOLERANCE, FirstKV
@@ -35,12 +36,14 @@ class RealDevice(Device):
         self._tags: dict[int, array[int]] = {}
         self.output: Any = None  # of the pass that was computed last
         self._from_model: dict[int, Sequence[int]] = {}
+        self._rids: dict[int, str] = {}
 
     def compute(self, one: VllmPass) -> list[list[int]]:
         if one.entries:
             self.output = self._model.sample()
             results = zip(self.output.req_ids, self.output.sampled_token_ids, strict=True)
-            self._from_model = {int(rid): tokens for rid, tokens in results}
+            self._from_model = {number_of(rid): tokens for rid, tokens in results}
+            self._rids = {number_of(rid): rid for rid in self.output.req_ids}
         sampled = super().compute(one)
         if one.entries:
             wrong = [found for entry in one.entries for found in self._wrong(entry)]
@@ -53,7 +56,9 @@ class RealDevice(Device):
         tokens = self._tokens[entry.request]
         end = min(entry.end, len(tokens) - 1) if entry.drafts else entry.end  # behind the drafts that are right
         tags.extend(chain(before, tokens[len(tags) : end]))
-        return [found for memory in self._memories for found in memory.wrong(entry, tags[:end])]
+        return [
+            found for memory in self._memories for found in memory.wrong(self._rids[entry.request], entry, tags[:end])
+        ]
 
     def _sampled(self, entry: VllmEntry, reads: Sequence[ReadTags]) -> list[int]:
         """The tokens of the model, which tells none behind the first wrong draft."""
@@ -105,7 +110,8 @@ class RealEngine(VllmEngine):
 
     def submit(self, submission: Submission) -> int:
         number = super().submit(submission)
-        self._answers[number] = Answer(submission.tokens, [], [])
+        for sequence in range(number, number + submission.sequences):
+            self._answers[sequence] = Answer(submission.tokens, [], [])
         return number
 
     def step(self) -> Sequence[Streamed]:

@@ -28,7 +28,7 @@ class FirstKV:
         self._rows: dict[int, int] = {}
         self._kept: list[Any] = []
 
-    def wrong(self, entry: VllmEntry, tags: "array[int]") -> Iterator[WrongKV]:
+    def wrong(self, rid: str, entry: VllmEntry, tags: "array[int]") -> Iterator[WrongKV]:
         """The first wrong slot of those that a computed entry has read, if any; `tags` are those of all tokens so far.
 
         The KV that the entry has computed first for its tokens is kept.
@@ -36,7 +36,7 @@ class FirstKV:
         torch, (window, block_size, has_states) = self._model.torch, self._group
         first = len(tags) - 1 if has_states else ReadTags.first_of(window, entry.start)
         positions = torch.arange(first, len(tags))
-        table = torch.from_numpy(self._model.table(str(entry.request), self._number))
+        table = torch.from_numpy(self._model.table(rid, self._number))
         units = table[positions // block_size].long()
         slots = positions % self._layers[0].values.shape[1]
         values = [layer.values[units, slots].flatten(1) for layer in self._layers]

@@ -13,6 +13,7 @@ from swarden.harness.core.system import EngineSystem, System
 from swarden.harness.core.target import ENGINE, Draw, MachineSpec
 from swarden.harness.engines.vllm.config import (
     MAX_CONTEXT_LEN,
+    SEQUENCES,
     SETTINGS_FOR,
     BlockSize,
     VllmConfig,
@@ -57,7 +58,7 @@ class CpuConfig(VllmConfig, frozen=True):
     chunk_len: Annotated[int, within(1, 65536), Drawn((64, 32, 48, 128))] = 64
     seeds: Annotated[bool, Drawn((False, False, True))] = False
 
-    options: ClassVar[Sequence[str]] = ()  # the worker has no adapters
+    options: ClassVar[Sequence[str]] = (SEQUENCES,)  # the worker has no adapters
 
     def __post_init__(self) -> None:
         if self.block_size % BLOCK_MULTIPLE:

@@ -134,10 +134,11 @@ def last_token_keeps_its_page(change: Transition) -> Evidence:
     """
     after = change.after
     for record in change.changes.records:
-        for component, units, size in zip(after.components, record.units, after.page_sizes, strict=True):
-            index, offset = divmod(component.slot_len(record.launched_len), size)
-            if offset and not component.has_states and (index >= len(units) or not units[index]):
-                position = record.launched_len - 1
+        for component, units in zip(after.components, record.units, strict=True):
+            index, position = component.page_index(record.launched_len), record.launched_len - 1
+            if position < 0 or component.has_states or component.page_index(position) != index:
+                continue
+            if index >= len(units) or not units[index]:
                 yield found(
                     owner_ref(record.owner),
                     TableCode.LAST_PAGE_MISSING,

@@ -3,13 +3,17 @@
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from swarden.harness.core.errors import UsageError
-from swarden.harness.core.oplog import OpLog
-from swarden.harness.core.ops import Abort, Recipe, Step, Submit
+from swarden.harness.core.oplog import Header, OpLog
+from swarden.harness.core.ops import Abort, Drain, Recipe, Step, Submit
+from swarden.harness.core.registry import target_of
+from swarden.harness.core.replay import replay
 from swarden.harness.engines.transformers.mutants import MUTANTS
 from swarden.harness.engines.transformers.target import TransformersTarget
+from swarden.harness.engines.transformers.tiny import GEMMA
 from swarden.harness.mutants.verdict import violated_laws
 from swarden.invariants.events import GROUP_KIND, SWAP_KIND, CopiedIn, FinishReason, Launched, Retracted, Taken
 from swarden.invariants.kinds import Place
@@ -99,6 +103,34 @@ def test_asynchronous_batch_is_computed_before_the_one_before_it_is_known(on_rel
 def laws_with_and_without(mutant):
     log = OpLog.load(OPLOGS / f"{mutant}.oplog", engine=f"transformers=={NEWEST}")
     return violated_laws(log, mutant), violated_laws(log, None)
+
+
+@pytest.mark.parametrize(
+    ("mutant", "settings"),
+    [("ring-one-slot-off", {"sliding_layers": 1}), ("carried-token-of-another-request", {"asynchronous": True})],
+)
+def test_answer_of_a_tiny_model_shows_a_planted_bug(mutant, settings, on_release):
+    _, failure = on_release(NEWEST, judged_answers, f"transformers=={NEWEST}", settings, mutant)
+
+    assert failure.split("/")[0] == "outputs_match_uncached_model"
+
+
+@pytest.mark.parametrize("settings", [{"sliding_layers": 2}, {"full_layers": 0, "sliding_layers": 1}, {}])
+def test_tiny_model_with_rings_and_forks_answers_as_without_a_cache(release, settings, on_release):
+    compared, failure = on_release(release, judged_answers, f"transformers=={release}", settings)
+
+    assert failure is None
+    assert compared >= len(FOUR_LONG)
+
+
+def judged_answers(engine, settings, mutant=None):
+    """How many long answers were compared, in a small cache and with a fork, and the failure."""
+    ops = [*FOUR_LONG, msgspec.structs.replace(PROMPT, sequences=2), Drain()]
+    target_of(engine).prepare_process()
+    run = replay(OpLog(Header(engine=engine, configs=[settings], model=GEMMA, mutant=mutant), ops))
+    return run.driver.counts.tally[
+        "outputs_match_uncached_model"
+    ].evaluated, run.driver.failure and run.driver.failure.fingerprint
 
 
 @pytest.mark.parametrize("mutant", MUTANTS.all, ids=lambda mutant: mutant.id)

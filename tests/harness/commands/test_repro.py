@@ -15,6 +15,7 @@ from swarden.harness.commands.repro import find
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.known_bug import PRIVATE
 from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.ops import Submit
 from swarden.harness.core.program import NoProgram, Program
 from swarden.harness.core.registry import target_of
 from swarden.harness.engines.sglang.config import SglangConfig
@@ -198,6 +199,14 @@ def test_program_of_a_log_with_fixes_is_refused():
 
     with pytest.raises(NoProgram, match="fixes"):
         program_of(log, [])
+
+
+def test_program_of_a_log_with_several_sequences_is_refused():
+    path = SGLANG_LOGS / "prompt-never-admitted.oplog"
+    log = OpLog.parse(path.read_bytes(), path)
+
+    with pytest.raises(NoProgram, match="several sequences"):
+        program_of(OpLog(log.header, [*log.ops, Submit(sequences=2)]), [])
 
 
 @pytest.mark.parametrize("engine", ENGINES)

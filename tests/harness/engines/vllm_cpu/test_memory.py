@@ -39,7 +39,7 @@ def worker():
 
 def wrong(memory, start, tokens):
     """What is wrong of the slots that the entry of the positions from `start` on reads."""
-    return list(memory.wrong(VllmEntry(1, start, len(tokens), [TABLE]), chain(1, tokens)))
+    return list(memory.wrong("1", VllmEntry(1, start, len(tokens), [TABLE]), chain(1, tokens)))
 
 
 def computed(worker, window=None):
