@@ -88,12 +88,12 @@ def example_of(one: Invariant) -> str:
 
 
 def bugs_of(one: Invariant) -> Iterator[str]:
-    """A bug of a release that has a document, and a planted bug, historical if there is one; both break the law."""
+    """A bug of a release that has a document, and the planted bug that breaks this law before others, if there are."""
     found = documented_bugs().get(one.name, [])[:1]
     yield from (f"[{bug.name}](findings/{bug.name}.md): {bug.effect}" for bug in found)
     planted = [bug for bug in CATALOG if one.name in bug.caught_by]
-    historical = [bug for bug in planted if bug.source.startswith(HISTORICAL)]
-    yield from (f"{bug.id}, {bug.source}" for bug in (historical or planted)[:1])
+    nearest = sorted(planted, key=lambda bug: (bug.caught_by.index(one.name), not bug.source.startswith(HISTORICAL)))
+    yield from (f"{bug.id}, {bug.source}" for bug in nearest[:1])
 
 
 def documented_bugs() -> dict[str, list[KnownBug]]:

@@ -25,6 +25,7 @@ from swarden.harness.search.campaign import Plan
 from swarden.harness.search.outcome import Outcome
 from swarden.harness.search.profiles import PROFILES, SHRINK_SECONDS
 from swarden.harness.search.result import Finding
+from swarden.harness.search.verification import known_lines
 from swarden.harness.search.workers import WorkerGroup
 
 LEAK = ("unit_has_one_owner", "leaked")  # the law and the code of a unit that is neither free nor owned
@@ -73,7 +74,7 @@ class Failing(NamedTuple):
 
 
 class Page:
-    """The results of a release beside an older one: works, not applicable, broken, newly failing, newly passing.
+    """A release beside an older one: what works, is not applicable, is broken, fails newly, on both, or passes newly.
 
     `before` has, by log of a finding on this release, how it ends on the older one.
     """
@@ -128,9 +129,14 @@ class Page:
             ],
             "Newly failing": table(FAILURE, failing),
             **({"Unknown owners": [*unknown, "", *table(FAILURE, self.unknown_owners)]} if self.unknown_owners else {}),
+            "Failing on both": table(("failure", "op-log"), self._failing_on_both()),
             "Newly passing": table(("op-log",), [[log] for log in self._changed(FAILS, PASSES)]),
             "What the adapter reads": ["```", *lines_of(self._target, self._comparison), "```"],
         }
+
+    def _failing_on_both(self) -> Sequence[tuple[str, str]]:
+        saved = [(one, one.path) for one in self._new.findings if one.path is not None]
+        return [(one.fingerprint, str(path)) for one, path in saved if self._before[path] == FAILS]
 
     def _works(self) -> list[str]:
         outcome, logs = self._new.outcome, [one for one in self._new.logs.values() if one in (PASSES, FAILS)]
@@ -141,7 +147,7 @@ class Page:
         return [
             f"- {laws} in {runs} and {counted(tallies.steps, 'step')}",
             f"- {counted(len(logs), 'known op-log')} can be run",
-            *(f"- {plain(line)}" for line in outcome.causes),
+            *(f"- {plain(line)}" for line in known_lines(tallies.known, self._target)),
         ]
 
     def _not_applicable(self) -> list[str]:

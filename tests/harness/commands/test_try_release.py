@@ -112,7 +112,7 @@ def test_failure_that_only_the_campaign_on_the_older_release_has_missed_is_not_n
 
     page = _sections(run.stdout)
     assert page["Newly failing"] == "None.", run.stderr
-    assert "outputs_stay_within_max_new_tokens" in page["Works"].replace("\\", "")
+    assert "outputs_stay_within_max_new_tokens" in page["Failing on both"].replace("\\", "")
 
 
 def test_checkout_fails_newly_with_what_passes_on_its_base(swarden, tmp_path):
@@ -129,6 +129,7 @@ def test_checkout_fails_newly_with_what_passes_on_its_base(swarden, tmp_path):
     assert run.returncode == 1, run.stderr
     assert "outputs\\_stay\\_within\\_max\\_new\\_tokens" in page["Newly failing"]
     assert "unit\\_has\\_one\\_owner" not in page["Newly failing"]
+    assert "unit\\_has\\_one\\_owner" in page["Failing on both"]
 
 
 def test_release_that_cannot_be_built_is_broken_and_its_laws_are_not_applicable(swarden, tmp_path):
