@@ -248,6 +248,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (30, "leaves that no prompt can match"),
     ],
     "invariants/laws": [
+        (20, "a server stops at stop strings; a ring's last page; transfers that have arrived are taken over"),
         (40, "laws of servers: requests are answered, at rest all is empty, the capacity is whole"),
         (30, "uncached requests, passes that compute ended requests"),
         (20, "KV that was compared with that first computed for the same tokens"),
@@ -258,6 +259,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "tests/examples": [(440, "an engine with a prefix cache and its target in three levels, as the guide has them")],
     "tests/fakes": [(40, "messages of a link that were not read")],
     "tests/invariants": [
+        (40, "cases of rings, stop strings, delivered transfers"),
         (40, "transfers, loaded prefixes and running requests that an engine forgets"),
         (40, "pages that are shared before they are computed; a server that is overloaded at rest"),
         (20, "blocks that are found by hashes"),
