@@ -215,6 +215,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "the pages that a transfer awaits"),
         (100, "chunks of aborted transfers that are written late, and the acknowledgement that they were"),
         (20, "adapters and uncached prompts as options of a request"),
+        (180, "states that requests track in buffers, with overlap, pages and mixed batches, and on the host"),
     ],
     "invariants": [
         (20, "a page that is shared before it is computed is written only at its place in the table of the writer"),
@@ -292,6 +293,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "the parts in the sources of releases are those of their import"),
         (120, "each part of transformers' continuous batching is driven"),
         (120, "each part of lmdeploy's engine is driven"),
+        (40, "states that requests of SGLang track, and load from the host"),
     ],
     "tests/harness": [
         (40, "turns that are queued, rejected or lost; scenes in short contexts"),
