@@ -62,7 +62,7 @@ def reachable_len(snapshot: Snapshot, namespace: int, tokens: Sequence[int]) -> 
 
 def _is_somewhere(node: NodeView, place: int, component: int) -> int:
     """Is a page of a node on the device, or on the host?"""
-    return node.units[component][place] or bool(node.copies and node.copies[component])
+    return node.units[component][place] or any(node.copies and node.copies[component][place : place + 1])
 
 
 def cached_pages(snapshot: Snapshot, namespace: int, tokens: Sequence[int]) -> Iterator[tuple[NodeView, int]]:

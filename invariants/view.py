@@ -174,7 +174,8 @@ class NodeView(NamedTuple):
     A higher `last_used` is a later use.
     Per component: `units` (one per page of the key, 0 for none), whether the engine calls the node `live`
     (a tombstone is not), and the number of `locks` that the engine counts.  Also per component, or () without a host
-    tier: `copies`, its units on the host (none, or one per page), and `pins`, the number of loads that read them.
+    tier: `copies`, its units on the host (none, or one per page; of states at least that of the last page), and `pins`,
+    the number of loads that read them.
     """
 
     id: int

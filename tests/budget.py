@@ -229,6 +229,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "the pages that a transfer awaits"),
         (100, "chunks of aborted transfers that are written late, and the acknowledgement that they were"),
         (20, "adapters and uncached prompts as options of a request"),
+        (180, "states that requests track in buffers, with overlap, pages and mixed batches, and on the host"),
     ],
     "invariants": [
         (20, "a page that is shared before it is computed is written only at its place in the table of the writer"),
@@ -316,6 +317,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (100, "requests with several sequences in SGLang and vLLM, and those that a front end forgets"),
         (40, "a tiny model of transformers, and a planted bug that its answers show"),
         (120, "each part of lmdeploy's engine is driven"),
+        (40, "states that requests of SGLang track, and load from the host"),
     ],
     "tests/harness": [
         (100, "the options of a project, live lines, pages that are opened"),

@@ -11,7 +11,7 @@ from swarden.harness.core.origins import EngineCode
 from swarden.harness.core.port import DraftPort, EnginePort, Streamed, Submission
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.capture import Enabled, SglangCapture
-from swarden.harness.engines.sglang.config import BOTH, DECODE, HOST_FAULTS, LINK_FAULTS, SglangConfig
+from swarden.harness.engines.sglang.config import BOTH, DECODE, HOST_FAULTS, LINK_FAULTS, NO_BUFFER, SglangConfig
 from swarden.harness.engines.sglang.forks import SglangForks
 from swarden.harness.engines.sglang.forward import TagForward
 from swarden.harness.engines.sglang.host_tier import EVERYTHING, SglangHostTier
@@ -219,6 +219,8 @@ def unreported_by(release: SglangRelease, config: SglangConfig) -> frozenset[str
     unreported = UNREPORTED - names_of(OF_ROUTERS) if config.kv_events else UNREPORTED
     if config.host_ratio is None and config.role != DECODE:
         unreported |= names_of([seen.CopiedIn])
+    if config.state_strategy != NO_BUFFER:  # a prefix is cached up to the last state that was kept of it
+        unreported |= {"ended_requests_leave_their_kv_cached"}
     if release.has("overlapped_drafts"):
         unreported |= {"accepted_drafts_match_the_model"}
     if config.role == DECODE:

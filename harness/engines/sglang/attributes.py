@@ -32,7 +32,7 @@ def attributes(
         **_policies(release, config),
         **_initial_state(release),
         **ONE_RANK,
-        **_beside_the_scheduler(),
+        **_beside_the_scheduler(config),
         "tp_worker": SimpleNamespace(
             is_hybrid_swa=config.sliding_window is not None, model_runner=_model_runner(release, config)
         ),
@@ -122,7 +122,7 @@ def _initial_state(release: SglangRelease) -> dict[str, Any]:
     }
 
 
-def _beside_the_scheduler() -> dict[str, Any]:
+def _beside_the_scheduler(config: SglangConfig) -> dict[str, Any]:
     """The model, the other ranks, and the objects that inform others; none of them owns KV memory."""
     runner = Missing()
     return {
@@ -135,6 +135,7 @@ def _beside_the_scheduler() -> dict[str, Any]:
             is_multimodal=False,
             num_hidden_layers=2,
             hf_config=Missing(),
+            hf_text_config=Missing(mamba_chunk_size=config.state_chunk_len),
             get_total_num_kv_heads=_one,
         ),
         "schedule_stream": Stream(),

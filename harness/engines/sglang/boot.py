@@ -67,6 +67,11 @@ PARTS: Mapping[str, tuple[str, ...]] = {
         "mem_cache.allocator.token:TokenToKVPoolAllocator",
         "mem_cache.allocator:TokenToKVPoolAllocator",
     ),
+    "PagedAllocator": (
+        "mem_cache.allocator.paged:PagedTokenToKVPoolAllocator",
+        "mem_cache.allocator:PagedTokenToKVPoolAllocator",
+    ),
+    "HybridLinearKVPool": ("mem_cache.memory_pool:HybridLinearKVPool",),
     "MambaRadixCache": ("mem_cache.mamba_radix_cache:MambaRadixCache",),
     "SWARadixCache": ("mem_cache.swa_radix_cache:SWARadixCache",),
     "UnifiedRadixCache": ("mem_cache.unified_radix_cache:UnifiedRadixCache",),
@@ -92,6 +97,7 @@ STREAM_MODULES = (
     "mem_cache.memory_pool_host",
     "mem_cache.pool_host.base",
 )
+PINNING_MODULES = ("managers.schedule_batch",)
 NEEDS_NO_GPU = {
     "HF_HUB_OFFLINE": "1",
     "SGLANG_NATIVE_MOVE_KV_CACHE": "1",
@@ -128,6 +134,14 @@ FEATURES: Mapping[str, Feature] = {
     "state_pool": Feature(
         "one tree for full attention, a window and recurrent states; a prefill names the states to clear and to copy",
         lambda release: "mamba_cow_src_indices" in vars(release.part("ScheduleBatch")),
+    ),
+    "tracked_states": Feature(
+        "a request keeps states of its prefixes in buffers of its own; before, they were not looked at",
+        lambda release: "enable_mamba_extra_buffer_lazy" in parameters(release.part("HybridReqToTokenPool")),
+    ),
+    "state_host_tier": Feature(
+        "a hierarchical cache for recurrent states in the tree of the others; before, it was not looked at",
+        lambda release: release.version >= (0, 5, 17),
     ),
     "full_attention_alone": Feature(
         "models with full attention alone have the tree of the others; before, a RadixCache, which is not driven",
@@ -189,6 +203,7 @@ def _load(version: str, folders: Sequence[Path]) -> SglangRelease:
         importlib.import_module("sglang.srt.managers.scheduler")
         stand_ins.replace_allocator_kernels(_modules(KERNEL_MODULES))
         stand_ins.replace_devices(_modules(STREAM_MODULES))
+        stand_ins.unpin_memory(_modules(PINNING_MODULES))
     return SglangRelease(version)
 
 

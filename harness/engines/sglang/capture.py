@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.config import BOTH, DECODE, WRITE_THROUGH, SglangConfig
 from swarden.harness.engines.sglang.forward import SglangEntry, SglangPass
-from swarden.harness.engines.sglang.host_tier import HOST_POOLS, SglangHostTier
+from swarden.harness.engines.sglang.host_tier import SglangHostTier
 from swarden.harness.engines.sglang.memory import row_len, sub_allocators
 from swarden.harness.engines.sglang.moves import free_units
 from swarden.harness.engines.sglang.nodes import MambaNodes, Nodes, SwaNodes, TreeWalk, UnifiedNodes
@@ -15,7 +15,7 @@ from swarden.harness.engines.sglang.requests import SPARE_TOKENS, SglangRequest,
 from swarden.harness.engines.sglang.rust_core import core_of, uncompared
 from swarden.harness.engines.sglang.scheduler import BuiltScheduler
 from swarden.harness.engines.sglang.sessions import OpenSessions
-from swarden.harness.engines.sglang.states import STATE_POOL, STATE_WINDOW, SglangStates, slot_of, states_of
+from swarden.harness.engines.sglang.states import STATE_POOL, STATE_WINDOW, SglangStates, slot_of, slots_of, states_of
 from swarden.harness.engines.sglang.transfers import TransferQueues
 from swarden.invariants.events import HANDOVER_KIND, LOAD_KIND, REQUEST_KIND, SESSION_KIND, Owner
 from swarden.invariants.kinds import Place
@@ -43,12 +43,19 @@ class TreeCounters(NamedTuple):
 
     evictable: Callable[[Any], Any]
     protected: Callable[[Any], Any]
+    is_of_tokens: bool = True
+
+    def evictable_units(self, tree: Any, page_size: int) -> int:
+        return int(self.evictable(tree)) // (page_size if self.is_of_tokens else 1)
+
+    def protected_units(self, tree: Any, page_size: int) -> int:
+        return int(self.protected(tree)) // (page_size if self.is_of_tokens else 1)
 
 
 TREE_COUNTERS: Mapping[str, TreeCounters] = {
     "full": TreeCounters(methodcaller("full_evictable_size"), methodcaller("full_protected_size")),
     "swa": TreeCounters(methodcaller("swa_evictable_size"), methodcaller("swa_protected_size")),
-    STATE_POOL: TreeCounters(methodcaller("mamba_evictable_size"), methodcaller("mamba_protected_size")),
+    STATE_POOL: TreeCounters(methodcaller("mamba_evictable_size"), methodcaller("mamba_protected_size"), False),
 }
 
 
@@ -105,8 +112,10 @@ class SglangCapture:
                     holdings.append(Holding(record.owner, [unit for unit in private if unit], False))
             held_rows.append(Holding(record.owner, (record.row,), False))
         if self._states is not None:  # a request has a state before it has a row, too
-            slots = [(number, slot_of(request.req)) for number, request in live.items()]
-            held_by_pool[-1] += [Holding(Owner(REQUEST_KIND, number), (slot,), False) for number, slot in slots if slot]
+            slots = [(number, slots_of(request.req)) for number, request in live.items()]
+            held_by_pool[-1] += [
+                Holding(Owner(REQUEST_KIND, number), of_one, False) for number, of_one in slots if of_one
+            ]
         free_rows = [int(row) + self._row_offset for row in _listed(rows.free_slots)]
         pools = (
             *self._pools(held_by_pool),
@@ -128,7 +137,7 @@ class SglangCapture:
             counters=counters,
             launches=tuple([self._launch(one, live) for one in in_flight]),
             is_paused=bool(scheduler._engine_paused),
-            host_pools=() if self._host is None else HOST_POOLS,
+            host_pools=() if self._host is None else self._host.names,
             sessions=self._session_views(live, records),
             unreported=self._unreported,
         )
@@ -153,8 +162,8 @@ class SglangCapture:
         names = [component.pool for component in self._components]
         return Counters(
             free=dict(zip(names, available, strict=True)),
-            evictable={name: int(TREE_COUNTERS[name].evictable(tree)) // page for name in names},
-            protected={name: int(TREE_COUNTERS[name].protected(tree)) // page for name in names},
+            evictable={name: TREE_COUNTERS[name].evictable_units(tree, page) for name in names},
+            protected={name: TREE_COUNTERS[name].protected_units(tree, page) for name in names},
             new_token_ratio=int(ratio * MILLION),
         )
 
@@ -241,11 +250,11 @@ class SglangCapture:
 
         Its own is that after the last token.  While all tokens are shared it is a copy, and has no page here.
         """
-        states = [0] * count
-        if node is not None:
-            states[protected - 1 : protected] = self._tree.state(node) or [0]
+        states, page = [0] * count, self._config.page_size
+        if node is not None and protected:
+            states[(protected - 1) // page] = next(iter(self._tree.state(node)), 0)
         if launched > protected:
-            states[launched - 1] = slot_of(req)
+            states[(launched - 1) // page] = slot_of(req)
         return states
 
     def _copy_receipts(self) -> Iterator[ReceiptView]:
@@ -253,6 +262,8 @@ class SglangCapture:
         for kind, node, lock in () if self._host is None else self._host.locks():
             number, mark = getattr(node, "swarden_id", 0), self._tree.mark_of(lock)
             covers = self._covers(node, mark, True, lock)
+            if self._states is not None:
+                covers = (*covers, [number] if self._tree.covers_state(node, lock) else [])
             yield ReceiptView(-2 * number - (kind == LOAD_KIND), Owner(kind, number), number, covers)
 
     def _covers(self, node: Any, mark: Any, is_windowed: bool, lock: Any = None) -> tuple[Sequence[int], ...]:
@@ -309,7 +320,7 @@ class SglangCapture:
         """The units that a pass reads or writes for an entry, in each pool."""
         page = self._config.page_size
         of_kv = [tuple(dict.fromkeys(slot // page for slot in slots if slot)) for slots in entry.slots]
-        return (*of_kv,) if self._states is None else (*of_kv, (self._states.slot(entry.row),))
+        return (*of_kv,) if self._states is None else (*of_kv, tuple(entry.states))
 
 
 def nodes_of(release: SglangRelease, config: SglangConfig, tree: Any) -> Nodes:

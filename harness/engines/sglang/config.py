@@ -9,7 +9,7 @@ from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.limits import MAX_NUMBER
 from swarden.harness.core.ops import Accept, OpenSession, name_of
 from swarden.harness.core.target import Draw, Pool, Shape
-from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs, OneOf, Settings, drawn, within
+from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs, OneOf, PartOf, Settings, drawn, within
 from swarden.harness.search.loads import LOADS_OF_PAIRS
 
 FIRST_COME, LONGEST_PREFIX = "fcfs", "lpm"
@@ -18,7 +18,8 @@ DRAWN_POLICIES = (WRITE_THROUGH, WRITE_SELECTED, WRITE_THROUGH, WRITE_BACK)
 DEFAULT_TREE, SWA_TREE, UNIFIED_TREE = "default", "swa", "unified"
 MAX_PAGES, MAX_CONTEXT_LEN = 1 << 22, 1 << 20  # as large as those of a server with pages of one token
 MAX_POOL_TOKENS = 1 << 24  # of a pool, and of its pool on the host
-STATES_PER_RUNNING = 3  # MAMBA_CACHE_SIZE_MAX_RUNNING_REQUESTS_RATIO of the releases
+STATES_PER_RUNNING = 3  # MAMBA_CACHE_SIZE_MAX_RUNNING_REQUESTS_RATIO of the releases, without buffers
+STATE_STRATEGIES = NO_BUFFER, BUFFER, LAZY_BUFFER = "no_buffer", "extra_buffer", "extra_buffer_lazy"
 BOTH, PREFILL, DECODE = "null", "prefill", "decode"  # the values of --disaggregation-mode
 HOST_FAILS, HOST_SLOW = "host.fails", "host.slow"
 HOST_FAULTS = {
@@ -49,17 +50,12 @@ SETTINGS_FOR: Mapping[str, Mapping[str, Any]] = {  # by load
 NEEDS_HOST, NEEDS_SESSIONS = ("returning", "outlasting"), ("talking",)
 ALONE = {"role": BOTH, "host_ratio": None, "streaming_sessions": False}
 NEEDED_BY: Mapping[str, Mapping[str, Any]] = {  # the values of other settings that a setting needs
-    "state_slots": {**ALONE, "overlap": False, "page_size": 1},  # in the strategy no_buffer
+    "state_slots": {"role": BOTH, "streaming_sessions": False},
     "draft_len": {**ALONE, "mixed_batches": False, "state_slots": None},
 }
+WITHOUT_BUFFERS: Mapping[str, Any] = {"overlap": False, "page_size": 1}  # what the strategy no_buffer needs
 DRAWN_OF_PASSES = ("overlap", "mixed_batches", "window_eviction_interval", "releases_early", "splits_leaves")
-WITHOUT_A_WINDOW: Mapping[str, Sequence[Any]] = {
-    "page_size": (1,),
-    "tree": (DEFAULT_TREE, UNIFIED_TREE),
-    "host_ratio": (None,),
-    "draft_len": (None,),
-    "role": (BOTH,),
-}
+WITHOUT_A_WINDOW: Mapping[str, Sequence[Any]] = {"tree": (DEFAULT_TREE, UNIFIED_TREE), "role": (BOTH,)}
 
 
 Timeout = Annotated[float, msgspec.Meta(gt=0, le=MAX_NUMBER)]
@@ -79,7 +75,9 @@ class SglangConfig(Settings, frozen=True):
     disaggregation mode: a prefill side, a decode side, which has no prefix tree, or both in one.  A decode side
     reserves `reserved_decode_tokens` per request.
     `streaming_sessions` is the switch of that name; an idle session is closed after `session_timeout_s`.
-    `state_slots` enables a pool of so many recurrent states, in the release's strategy `no_buffer`.
+    `state_slots` enables a pool of so many recurrent states.  `state_strategy` is --mamba-radix-cache-strategy: with
+    buffers, each request keeps the states of its prefixes at multiples of `state_interval` (--mamba-track-interval)
+    while it decodes, and in a prefill at multiples of `state_chunk_len`, the chunk of the model's kernels.
     `draft_len` enables speculative decoding (NGRAM), with a chain of as many drafts in each decode.
     `rust_core` lets the tree core in Rust answer beside the one in Python; a different answer is an error.
     `kv_events` publishes KV events, in the format that tells namespaces apart.
@@ -112,6 +110,11 @@ class SglangConfig(Settings, frozen=True):
     streaming_sessions: Annotated[bool, IfReleaseHas("streaming_sessions")] = False
     session_timeout_s: Annotated[Timeout | None, Drawn((None, None, 5.0))] = None
     state_slots: Annotated[Annotated[int, within(3, MAX_PAGES)] | None, IfReleaseHas("state_pool")] = None
+    state_strategy: Annotated[str, OneOf(STATE_STRATEGIES), IfReleaseHas("tracked_states"), PartOf("state_slots")] = (
+        NO_BUFFER
+    )
+    state_interval: Annotated[int, within(1, 65536), PartOf("state_slots")] = 8
+    state_chunk_len: Annotated[int, within(1, 256), PartOf("state_slots")] = 4
     draft_len: Annotated[int, within(1, 16)] | None = None
     rust_core: Annotated[bool, IfReleaseHas("rust_core")] = False
     kv_events: Annotated[bool, Drawn((False, False, False, True)), IfReleaseHas("kv_event_namespaces")] = False
@@ -138,9 +141,42 @@ class SglangConfig(Settings, frozen=True):
             raise InvalidConfig(f"swa_pages is {self.swa_pages}, want at least {least} for this chunk and window")
         if self.sliding_window is not None and self.swa_pages > self.full_pages:
             raise InvalidConfig(f"swa_pages is {self.swa_pages}, want at most full_pages {self.full_pages}")
-        least = STATES_PER_RUNNING * self.max_running_requests
-        if self.state_slots is not None and self.state_slots < least:
+        self._check_states()
+
+    def _check_states(self) -> None:
+        """The checks of a server for recurrent states."""
+        strategy = self.state_strategy
+        if self.state_slots is None:
+            self._check({"state_strategy": NO_BUFFER}, "without state_slots")
+            if self.sliding_window is None:
+                self._check({"page_size": 1, "host_ratio": None, "draft_len": None}, "without state_slots")
+            return
+        least = (STATES_PER_RUNNING + self.states_tracked) * self.max_running_requests
+        if self.state_slots < least:
             raise InvalidConfig(f"state_slots is {self.state_slots}, want at least {least} for these requests")
+        if strategy == NO_BUFFER:
+            self._check(WITHOUT_BUFFERS, f"with state_strategy {strategy}")
+        elif strategy == LAZY_BUFFER:
+            self._check({"overlap": True}, f"with state_strategy {strategy}")
+        if max(self.state_chunk_len, self.page_size) % min(self.state_chunk_len, self.page_size):
+            raise InvalidConfig(f"state_chunk_len is {self.state_chunk_len}, want a multiple or divisor of page_size")
+        if self.state_interval % self.page_size or self.state_interval < self.state_chunk_len:
+            raise InvalidConfig(
+                f"state_interval is {self.state_interval}, want a multiple of page_size {self.page_size} "
+                f"that is at least state_chunk_len {self.state_chunk_len}"
+            )
+
+    def _check(self, wanted: Mapping[str, Any], beside: str) -> None:
+        for name, value in wanted.items():
+            if getattr(self, name) != value:
+                raise InvalidConfig(f"{name} is {getattr(self, name)!r} {beside}, want {value!r}")
+
+    @property
+    def states_tracked(self) -> int:
+        """The states that a request keeps beside its own: get_mamba_tracking_slots of the releases."""
+        if self.state_strategy == NO_BUFFER:
+            return 0
+        return 2 if self.state_strategy == BUFFER and self.overlap else 1
 
     @property
     def shape(self) -> Shape:
@@ -199,23 +235,41 @@ def random_config(draw: Draw, load: str, *, host_ratios: Sequence[float], has: C
         return msgspec.structs.replace(suited, streaming_sessions=True)
     config = suited
     if has("state_pool") and draw.one_of((False, False, False, True)):
-        spare = draw.one_of((0, 1, 4, 16))
-        least = least_swa_pages(1, config.sliding_window, config.chunk_len)
-        full = max(40, config.full_pages, least)
-        return msgspec.structs.replace(
-            config,
-            **NEEDED_BY["state_slots"],
-            sliding_window=draw.one_of((config.sliding_window, None)),
-            full_pages=full,
-            swa_pages=min(least + spare, full),
-            state_slots=STATES_PER_RUNNING * config.max_running_requests + spare,
-        )
+        return with_states(draw, config, has=has)
     if draw.one_of((False, False, False, True)):
         overlap = config.overlap and has("overlapped_drafts")
         return msgspec.structs.replace(
             config, **NEEDED_BY["draft_len"], overlap=overlap, draft_len=draw.one_of((3, 1, 7))
         )
     return config
+
+
+def with_states(draw: Draw, config: SglangConfig, *, has: Callable[[str], bool]) -> SglangConfig:
+    """A configuration with recurrent states; half of them have no window."""
+    spare, window = draw.one_of((0, 1, 4, 16)), draw.one_of((config.sliding_window, None))
+    strategy = draw.one_of((NO_BUFFER, BUFFER, BUFFER, LAZY_BUFFER)) if has("tracked_states") else NO_BUFFER
+    has_buffers = strategy != NO_BUFFER
+    page, overlap = (config.page_size, config.overlap or strategy == LAZY_BUFFER) if has_buffers else (1, False)
+    chunk = draw.one_of((4, 2, 8, 16)) if has_buffers else 1
+    interval = max(chunk, page) * (draw.one_of((1, 2, 3)) if has_buffers else 1)
+    least = least_swa_pages(page, window, config.chunk_len)
+    full = max(40 // page, config.full_pages, least)
+    config = msgspec.structs.replace(
+        config,
+        **NEEDED_BY["state_slots"],
+        host_ratio=config.host_ratio if has("state_host_tier") else None,
+        page_size=page,
+        overlap=overlap,
+        sliding_window=window,
+        full_pages=full,
+        swa_pages=min(max(least, 2) + spare, full),
+        state_slots=MAX_PAGES,
+        state_strategy=strategy,
+        state_chunk_len=chunk,
+        state_interval=interval,
+    )
+    slots = (STATES_PER_RUNNING + config.states_tracked) * config.max_running_requests + spare
+    return msgspec.structs.replace(config, state_slots=slots)
 
 
 def pair_configs(draw: Draw) -> tuple[SglangConfig, SglangConfig]:

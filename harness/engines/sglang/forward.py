@@ -19,7 +19,7 @@ from swarden.invariants.reference import namespace_tag
 class SglangEntry(NamedTuple):
     """Positions [start, end) of a request in a pass, and the slots of [0, end) in each pool of KV at its launch.
 
-    With drafts, the slots are also those of the drafts.
+    With drafts, the slots are also those of the drafts.  `states` are the slots of states that the entry writes.
     """
 
     request: SglangRequest
@@ -28,6 +28,11 @@ class SglangEntry(NamedTuple):
     slots: Sequence[Sequence[int]]
     row: int
     drafts: Sequence[int] = ()
+    states: Sequence[int] = ()
+
+    def written(self, component: int) -> Sequence[int]:
+        """The slots that the entry writes in a pool."""
+        return self.slots[component][self.start :] if component < len(self.slots) else self.states
 
     def is_held_by(self, live: Mapping[int, SglangRequest]) -> bool:
         """Whether the request still has the row that the pass was launched for."""
@@ -51,6 +56,7 @@ class TagForward:
         self.release, self._notice = release, notice
         self._page_size, self._pools = page, pools
         self.tags = tuple([TagMemory(pool.units, page) for pool in pools])
+        self.pool_names = [pool.name for pool in pools] + ([] if config.state_slots is None else [STATE_POOL])
         self.passes = Passes[SglangEntry]()
 
     def launch(self, batch: Any, memory: SglangMemory) -> Any:
@@ -62,6 +68,13 @@ class TagForward:
         if states is not None:
             states.prepare(batch)
         written = [self._write(launched.launch, entry, states) for entry in entries]
+        if states is not None:
+            tracked = [states.track(batch, *one) for one in enumerate(zip(entries, written, strict=True))]
+            entries = [
+                self._with_states(launched.launch, entry, states, of_state, slot)
+                for entry, of_state, slot in zip(entries, written, tracked, strict=True)
+            ]
+            launched.entries = entries
         torch = self.release.torch
         read = [self._read(launched, entry, tags) for entry, tags in zip(entries, written, strict=True)]
         tokens = torch.tensor(read, dtype=torch.int64)
@@ -85,22 +98,31 @@ class TagForward:
 
     def _write(self, launch: int, entry: SglangEntry, states: SglangStates | None) -> "array[int] | None":
         """Write the tags of an entry; returns the tag of its state before the pass and those after each token."""
-        request, start, end, slots, row, _ = entry
+        request, start, end, slots, row, *_ = entry
         tag = self.tag_before(entry)
         of_state = None
         if states is not None:  # a pass computes from the state; a cleared one is of no token
-            before = states.tag(row)
-            tag, of_state = before or namespace_tag(request.namespace), array("q", [before] if start else [])
+            before = states.read([states.slot(row)])
+            tag, of_state = before[0] or namespace_tag(request.namespace), array("q", before if start else [])
         tags = chain(tag, request.tokens(start, end))
         for memory, of_pool in zip(self.tags, slots, strict=True):
             memory.write(of_pool[start:], tags)
         self.notice_written(launch, entry, end)
-        if states is not None and of_state is not None:
-            states.set_tag(row, tags[-1])
+        if of_state is not None:
             of_state += tags
-            written = states.slot(row), len(self._pools)
-            self._notice(seen.Written(launch, request.id, STATE_POOL, start, end, written[:1], written[1]))
         return of_state
+
+    def _with_states(
+        self, launch: int, entry: SglangEntry, states: SglangStates, of_state: Any, tracked: int
+    ) -> SglangEntry:
+        """Write the state after an entry, and report it and the tracked one; `of_state` are the tags of its states."""
+        own = states.slot(entry.row)
+        states.write([own], of_state[-1:])
+        slots = (own, tracked) if tracked else (own,)
+        for slot in slots:
+            where = (slot,), len(self._pools)
+            self._notice(seen.Written(launch, entry.request.id, STATE_POOL, entry.start, entry.end, *where))
+        return entry._replace(states=slots)
 
     def _read(self, one: SglangPass, entry: SglangEntry, of_state: "array[int] | None") -> int:
         """Read the tags of an entry in each pool; returns the token sampled from them."""
@@ -139,8 +161,9 @@ class TagForward:
 
     def notice_copied(self, component: int, slots: Iterable[int], owner: seen.Owner) -> None:
         """Report that a copy writes slots of a pool."""
-        units = tuple(dict.fromkeys(slot // self._page_size for slot in slots))
-        self._notice(seen.CopiedIn(self._pools[component].name, units, owner))
+        page = self._page_size if component < len(self._pools) else 1
+        units = tuple(dict.fromkeys(slot // page for slot in slots))
+        self._notice(seen.CopiedIn(self.pool_names[component], units, owner))
 
 
 def entries_of(batch: Any, memory: SglangMemory) -> list[SglangEntry]:

@@ -10,11 +10,12 @@ from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.config import HOST_FAILS, HOST_SLOW
 from swarden.harness.engines.sglang.forward import TagForward
 from swarden.harness.engines.sglang.scheduler import BuiltScheduler
+from swarden.harness.engines.sglang.states import states_of
 from swarden.harness.kit.streams import Devices, StreamCopy, StreamEvent
 from swarden.invariants.events import BACKUP_KIND, LOAD_KIND, TREE_KIND, Owner
 from swarden.invariants.view import Holding, NodeView, PoolView
 
-HOST_POOLS = ("host full", "host swa")
+HOST = "host "  # before the name of a device pool, in that of its host pool
 FIRST_UNIT = 1  # a release hands out host page 0, and unit 0 is padding
 FENCES = ("load_fence_stream", "write_fence_stream")  # Scheduler.__init__ sets them, in releases that have them
 READ_DONE_EVENTS = ("war_fastpath_read_done_event", "shared_read_done_event")  # in 0.5.17, and renamed by 0.5.23
@@ -25,12 +26,15 @@ class SglangHostTier:
     """The host pools of one engine, and the tag of each of their slots."""
 
     def __init__(self, release: SglangRelease, built: BuiltScheduler, forward: TagForward, faults: FaultPlan) -> None:
-        names, components = release.part("PoolName"), release.part("ComponentType")
+        kinds, pool_names = release.part("ComponentType"), release.part("PoolName")
         tree = built.memory.tree
+        known = {kinds.FULL: pool_names.KV, kinds.SWA: pool_names.SWA, kinds.MAMBA: pool_names.MAMBA}
         self._tree, self._scheduler, self._forward, self._faults = tree, built.scheduler, forward, faults
         self._page_size = tree.page_size
-        self._components = (components.FULL, components.SWA)
-        self.pools = tuple(tree.host_pool_group.get_pool(name) for name in (names.KV, names.SWA))
+        self._components = [kind for kind in known if kind in tree.tree_components]
+        self._state, self._states = kinds.MAMBA, states_of(built.memory.rows)
+        self.pools = tuple(tree.host_pool_group.get_pool(known[kind]) for kind in self._components)
+        self.names = tuple([HOST + name for name in forward.pool_names])
         for index, pool in enumerate(self.pools):
             self._replace_copies(index, pool)
         for fence in FENCES:
@@ -43,20 +47,26 @@ class SglangHostTier:
 
     def views(self, nodes: Sequence[NodeView]) -> Iterator[PoolView]:
         """The host pools; the tree owns a page there from the moment at which its copy begins."""
-        for index, (name, pool) in enumerate(zip(HOST_POOLS, self.pools, strict=True)):
+        for index, (name, kind, pool) in enumerate(zip(self.names, self._components, self.pools, strict=True)):
             held = [
-                Holding(Owner(TREE_KIND, node.id), node.copies[index], True, node.pins[index])
+                Holding(
+                    Owner(TREE_KIND, node.id), [unit for unit in node.copies[index] if unit], True, node.pins[index]
+                )
                 for node in nodes
                 if node.copies[index]
             ]
-            free = [self._units(slots) for slots in (pool.free_slots, *getattr(pool, "release_slots", ()))]
-            yield PoolView(name, "page", pool.size // self._page_size, list(chain.from_iterable(free)), (), held)
+            free = [self._units(kind, slots) for slots in (pool.free_slots, *getattr(pool, "release_slots", ()))]
+            unit, size = ("slot", 1) if kind == self._state else ("page", self._page_size)
+            yield PoolView(name, unit, pool.size // size, list(chain.from_iterable(free)), (), held)
 
     def copies(self, node: Any) -> tuple[tuple[Sequence[int], ...], Sequence[int]]:
         """Per pool, the units of a node on the host, and the number of locks that keep them there."""
-        both = [node.component_data[component] for component in self._components]
-        copies = tuple([() if one.host_value is None else self._units(one.host_value) for one in both])
-        return copies, tuple([one.host_lock_ref for one in both])
+        found = [(kind, node.component_data[kind]) for kind in self._components]
+        count = len(node.key) // self._page_size
+        copies = tuple(
+            [() if one.host_value is None else self._pages(kind, one.host_value, count) for kind, one in found]
+        )
+        return copies, tuple([one.host_lock_ref for _, one in found])
 
     def locks(self) -> Iterator[tuple[str, Any, Any]]:
         """The kind, the node and the receipt of the locks of copies in flight; a write-back has no lock."""
@@ -87,7 +97,8 @@ class SglangHostTier:
 
     def _replace_copies(self, index: int, pool: Any) -> None:
         """Replace the copy kernels of a host pool by copies of tags, and let a fault refuse its allocations."""
-        on_device, on_host, alloc = self._forward.tags[index], dict[int, int](), pool.alloc
+        on_device: Any = [*self._forward.tags, self._states][index]
+        on_host, alloc = dict[int, int](), pool.alloc
 
         def back_up(_pool: Any, host: Any, device: Any, *_: Any) -> None:
             places, slots = host.tolist(), device.tolist()
@@ -115,11 +126,16 @@ class SglangHostTier:
     def _racing_slots(self, index: int) -> set[int]:
         """The slots of a pool that passes in flight write, of those for which the current stream does not wait."""
         racing = [one for one in self._forward.passes.in_flight if one.launch > Devices.current.behind]
-        return {slot for one in racing for entry in one.entries for slot in entry.slots[index][entry.start :]}
+        return {slot for one in racing for entry in one.entries for slot in entry.written(index)}
 
     def _put(self, make: Callable[[], None]) -> None:
         Devices.current.put(StreamCopy(make, partial(self._faults.fires, HOST_SLOW)))
 
-    def _units(self, slots: Any) -> list[int]:
-        page = self._page_size
+    def _units(self, kind: Any, slots: Any) -> list[int]:
+        page = 1 if kind == self._state else self._page_size
         return [slot // page + FIRST_UNIT for slot in slots[::page].tolist()]
+
+    def _pages(self, kind: Any, slots: Any, count: int) -> list[int]:
+        """The units of a node's copy, one per page; of a state that of the last page."""
+        units = self._units(kind, slots)
+        return [*[0] * (count - len(units)), *units] if kind == self._state else units

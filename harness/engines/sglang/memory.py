@@ -9,13 +9,22 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.config import BOTH, DECODE, SWA_TREE, UNIFIED_TREE, SglangConfig
+from swarden.harness.engines.sglang.config import (
+    BOTH,
+    DECODE,
+    LAZY_BUFFER,
+    NO_BUFFER,
+    SWA_TREE,
+    UNIFIED_TREE,
+    SglangConfig,
+)
 from swarden.harness.engines.sglang.moves import watch
 from swarden.harness.engines.sglang.rust_core import PAIR_OF_CORES, register
 from swarden.harness.engines.sglang.states import STATE_POOL, rows_with_states
 from swarden.harness.kit.parts import known, parameters
 
 DEVICE = "cpu"
+SWA_LAYER, FULL_LAYER = 0, 1  # of the model; a layer of states is the third
 BACKEND = "mooncake"  # the transfer backend by name; link.py replaces its classes
 SPARE_OF_DRAFTS = 4  # entries of a row beside those for the tokens of a pass
 PREALLOCATED_PER_RUNNING = 2  # rows of a decode side for requests in a transfer; the release's own factor
@@ -39,7 +48,7 @@ def memory_of(
 ) -> SglangMemory:
     """The memory of an engine; the allocators are watched before a tree keeps their methods."""
     rows = rows_with_states(release, config) if config.state_slots is not None else _rows(release, config)
-    allocator = _allocator(release, config)
+    allocator = _allocator(release, config, rows)
     for name, pool in zip(("full", "swa"), sub_allocators(allocator), strict=False):
         watch(name, pool, notice)
     if config.state_slots is not None:
@@ -106,7 +115,7 @@ def server_args_of(release: SglangRelease, config: SglangConfig) -> Any:
         names = {field.name for field in msgspec.structs.fields(kind)}
         args = kind(**{name: value for name, value in wanted.items() if name in names})
     if config.state_slots is not None:
-        args._mamba_cache_chunk_size = 1  # else read from a model; no_buffer uses it for nothing that it keeps
+        args._mamba_cache_chunk_size = state_grid(config)  # else read from a model
     release.part("publish_server_args")(args)
     _be_the_only_rank(release)
     return args
@@ -143,8 +152,14 @@ def wanted_args(config: SglangConfig) -> dict[str, Any]:
         "hicache_ratio": config.host_ratio or 1.0,
         "hicache_write_policy": config.write_policy,
         "enable_streaming_session": config.streaming_sessions,
-        "mamba_radix_cache_strategy": "no_buffer",
+        "mamba_radix_cache_strategy": config.state_strategy,
+        "mamba_track_interval": config.state_interval,
     }
+
+
+def state_grid(config: SglangConfig) -> int:
+    """ServerArgs.mamba_cache_chunk_size; without buffers a state is cached after any token."""
+    return 1 if config.state_strategy == NO_BUFFER else max(config.state_chunk_len, config.page_size)
 
 
 def _be_the_only_rank(release: SglangRelease) -> None:
@@ -157,17 +172,17 @@ def _be_the_only_rank(release: SglangRelease) -> None:
         batches[name] = lambda: 0
 
 
-def _allocator(release: SglangRelease, config: SglangConfig) -> Any:
+def _allocator(release: SglangRelease, config: SglangConfig, rows: Any) -> Any:
     page, torch = config.page_size, release.torch
     if config.sliding_window is None:
-        return _plain_allocator(release, config.full_pages)
+        return _plain_allocator(release, config, rows)
     sizes = {"size": config.full_pages * page, "size_swa": config.swa_pages * page, "page_size": page}
     of_pool = {
         "dtype": torch.float32,
         "head_num": 1,
         "head_dim": 2,
-        "swa_attention_layer_ids": [0],
-        "full_attention_layer_ids": [1],
+        "swa_attention_layer_ids": [SWA_LAYER],
+        "full_attention_layer_ids": [FULL_LAYER],
         "device": DEVICE,
         "enable_kvcache_transpose": False,
     }
@@ -176,12 +191,19 @@ def _allocator(release: SglangRelease, config: SglangConfig) -> Any:
     return release.part("Allocator")(**sizes, dtype=torch.float32, device=DEVICE, kvcache=pool, need_sort=False)
 
 
-def _plain_allocator(release: SglangRelease, num_slots: int) -> Any:
-    """The allocator of full attention alone, with pages of one token."""
-    dtype = release.torch.float32
-    of_pool = {"size": num_slots, "page_size": 1, "dtype": dtype, "head_num": 1, "head_dim": 2, "layer_num": 1}
-    pool = release.part("FullKVPool")(**of_pool, device=DEVICE, enable_memory_saver=False)
-    return release.part("FullAllocator")(size=num_slots, dtype=dtype, device=DEVICE, kvcache=pool, need_sort=False)
+def _plain_allocator(release: SglangRelease, config: SglangConfig, rows: Any) -> Any:
+    """The allocator of full attention without a window."""
+    page, dtype = config.page_size, release.torch.float32
+    sizes = {"size": config.full_pages * page, "dtype": dtype, "device": DEVICE}
+    of_pool = {**sizes, "page_size": page, "head_num": 1, "head_dim": 2, "enable_memory_saver": False}
+    if config.state_slots is None:
+        pool = release.part("FullKVPool")(**of_pool, layer_num=1)
+    else:
+        pool = release.part("HybridLinearKVPool")(
+            **of_pool, full_attention_layer_ids=[FULL_LAYER], mamba_pool=rows.mamba_pool
+        )
+    kind = release.part("FullAllocator" if page == 1 else "PagedAllocator")
+    return kind(**known({**sizes, "page_size": page, "kvcache": pool, "need_sort": False}, kind))
 
 
 def _tree(release: SglangRelease, config: SglangConfig, server_args: Any, rows: Any, allocator: Any) -> Any:
@@ -191,7 +213,7 @@ def _tree(release: SglangRelease, config: SglangConfig, server_args: Any, rows: 
     has_states = config.state_slots is not None
     name = kinds.get(config.tree, release.trees[0])
     if config.sliding_window is None:
-        name = kinds.get(config.tree, "MambaRadixCache") if has_states else "UnifiedRadixCache"
+        name = kinds.get(config.tree, "MambaRadixCache") if has_states and not has_host_tier else "UnifiedRadixCache"
         name = name if release.part(name) is not None else "UnifiedRadixCache"
     elif has_host_tier or has_states:
         name = "UnifiedRadixCache"
@@ -208,6 +230,8 @@ def _tree(release: SglangRelease, config: SglangConfig, server_args: Any, rows: 
         "chunked_prefill_size": config.chunk_len,
         "enable_kv_cache_events": config.kv_events,
         "dynamo_kv_event_format": config.kv_events,
+        "enable_mamba_extra_buffer": config.state_strategy != NO_BUFFER,
+        "enable_mamba_extra_buffer_lazy": config.state_strategy == LAZY_BUFFER,
         "tree_core_backend": PAIR_OF_CORES if config.rust_core else "python",  # the Rust core alone shows no nodes
     }
     beside: dict[str, Any] = {}

@@ -58,7 +58,7 @@ class TreeWalk:
                 if not number:
                     self._last_node = number = node.swarden_id = self._last_node + 1
                 key = list(node.key.token_ids)[: len(node.key)]
-                copies = ((), ()) if self._host is None else self._host.copies(node)
+                copies: Any = ((), ()) if self._host is None else self._host.copies(node)
                 facts = (parent, node.key.extra_key, start, key, self._nodes.parts(node, mapping), copies)
                 known = self._known.get(number)
                 found.append(known if known is not None and known.facts == facts else self._new(number, facts))
@@ -70,8 +70,8 @@ class TreeWalk:
         parent, extra_key, start, key, (slots, live, locks, state), (copies, pins) = facts
         page = self._page_size
         units = tuple([[slot // page for slot in of_pool[::page]] for of_pool in slots])
-        if state is not None:  # with pages of one token
-            units = (*units, [*[0] * (len(key) - len(state)), *state])
+        if state is not None:
+            units = (*units, [*[0] * (len(key) // page - len(state)), *state])
         namespace, owner, holdings = self._namespace_of(extra_key), Owner(TREE_KIND, number), list[Holding | None]()
         for pages, count in zip(units, locks, strict=True):
             live_units = [unit for unit in pages if unit]
@@ -166,8 +166,17 @@ class UnifiedNodes:
         return () if value is None else value.tolist()
 
     def covers_state(self, node: Any, locker: Any) -> bool:
-        """Does a lock cover the state of its node?  Receipts (from 0.5.20 on) cover a node without a state, too."""
-        return getattr(locker, "lock", None) is not None or node.component_data[self._state].value is not None
+        """Does the lock of a request or of a copy cover the state of its node?
+
+        From 0.5.20 on a receipt covers a node without a state, too, and names the components that it leaves out.
+        """
+        lock = getattr(locker, "lock", None)
+        receipt = getattr(locker, "lock_receipt", locker) if lock is None else lock.receipt
+        left_out = getattr(receipt, "skipped_lock_components", None)
+        if left_out is not None:
+            return self._state not in left_out
+        passed_over = getattr(receipt, "skip_lock_node_ids", {}).get(self._state, ())
+        return node.component_data[self._state].value is not None and node.id not in passed_over
 
     def frontier(self, req: Any) -> int:
         return _frontier_in(req, self._swa)

@@ -13,7 +13,7 @@ from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.port import Submission
 from swarden.harness.core.program import NoProgram, Program, check_single
 from swarden.harness.core.replay import driver_of
-from swarden.harness.engines.sglang.config import SglangConfig
+from swarden.harness.engines.sglang.config import NO_BUFFER, SglangConfig
 from swarden.harness.kit.calls import STEP, Call, Calls
 
 TEMPLATE = Path(__file__).with_name("program.py.j2")
@@ -45,6 +45,8 @@ def flags_of(config: SglangConfig, package: Path) -> list[str]:
         "hicache_ratio": config.host_ratio,
         "hicache_write_policy": config.write_policy if config.host_ratio is not None else None,
         "max_mamba_cache_size": config.state_slots,
+        "mamba_radix_cache_strategy": config.state_strategy if config.state_slots is not None else None,
+        "mamba_track_interval": config.state_interval if config.state_strategy != NO_BUFFER else None,
         "speculative_algorithm": "NGRAM" if config.draft_len is not None else None,
         "speculative_num_draft_tokens": config.draft_len,
     }

@@ -64,5 +64,19 @@ def replace_devices(modules: Iterable[ModuleType]) -> None:
             names["HICACHE_HOST_MEMORY_RESERVE_BYTES"] = 0  # it is 10 GB, for pools of gigabytes
 
 
+def unpin_memory(modules: Iterable[ModuleType]) -> None:
+    """Let pinned memory be plain memory in the tensors that these modules make; only copies to a GPU need it."""
+    for module in modules:
+        torch = vars(module)["torch"]
+        plain = ModuleType("torch")
+        vars(plain).update(vars(torch), tensor=_tensor(torch.tensor))
+        vars(module)["torch"] = plain
+        torch.Tensor.pin_memory = lambda tensor: tensor
+
+
+def _tensor(original: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args, pin_memory=False, **options: original(*args, **options)
+
+
 def _unpinned(dims: Any, dtype: Any, device: str, *, allocator: Any, **options: Any) -> Any:
     return allocator.allocate(dims, dtype=dtype, device=device)

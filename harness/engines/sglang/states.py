@@ -1,20 +1,22 @@
 """The pool of recurrent states: one slot per request and per node that caches a state, with a tag in each slot."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.config import SglangConfig
+from swarden.harness.engines.sglang.config import LAZY_BUFFER, NO_BUFFER, SglangConfig
 from swarden.harness.engines.sglang.requests import held
 from swarden.harness.kit.parts import known
 
 DEVICE = "cpu"
+STATE_LAYER = 2  # of the model
 STATE_POOL = "state"
 STATE_WINDOW = 2  # a token reads the state that the token before it left
 
 
 def rows_with_states(release: SglangRelease, config: SglangConfig) -> Any:
     """The release's request table with its pool of states, which holds one int64 per slot."""
-    layers, slots = [0], config.state_slots
+    layers, slots = [STATE_LAYER], config.state_slots
     shape = release.part("StateShape")(
         conv=[(1, 1)],
         temporal=(1, 1, 1),
@@ -35,8 +37,9 @@ def rows_with_states(release: SglangRelease, config: SglangConfig) -> Any:
         "enable_memory_saver": False,
         "cache_params": release.part("StateParams")(shape=shape, dtype=dtype, layers=layers),
         "mamba_layer_ids": layers,
-        "enable_mamba_extra_buffer": False,
-        "enable_overlap_schedule": False,
+        "enable_mamba_extra_buffer": config.state_strategy != NO_BUFFER,
+        "enable_mamba_extra_buffer_lazy": config.state_strategy == LAZY_BUFFER,
+        "enable_overlap_schedule": config.overlap,
     }
     return kind(**known(wanted, kind))
 
@@ -59,11 +62,32 @@ class SglangStates:
         if batch.mamba_cow_src_indices is not None:
             self._rows.mamba_pool.copy_from(batch.mamba_cow_src_indices, batch.mamba_cow_dst_indices)
 
-    def tag(self, row: int) -> int:
-        return int(self._tags[self.slot(row)])
+    def track(self, batch: Any, index: int, computed: tuple[Any, Any]) -> int:
+        """Copy the state of a prefix to the slot that the batch names for a request; returns the slot, 0 for none.
 
-    def set_tag(self, row: int, tag: int) -> None:
-        self._tags[self.slot(row)] = tag
+        `computed` are its entry, and the tags of its states: before the entry, if it has one, and after each token.  As
+        the kernels of the models do: at the end of a pass, or in a prefill after the last whole chunk if the length is
+        not one of whole chunks.
+        """
+        entry, of_state = computed
+        start, tags = entry.start, of_state if entry.start else [0, *of_state]
+        if batch.mamba_track_mask is None or not bool(batch.mamba_track_mask[index]):
+            return 0
+        slot, count = int(batch.mamba_track_indices[index]), len(tags) - 1
+        if batch.forward_mode.is_extend():
+            length = int(batch.mamba_track_seqlens[index]) - start
+            chunk = batch.model_config.hf_text_config.mamba_chunk_size
+            count = length // chunk * chunk if length % chunk else count
+        self.write([slot], [tags[count]])
+        return slot
+
+    def read(self, slots: Sequence[int]) -> list[int]:
+        found: list[int] = self._tags[list(slots)].tolist()
+        return found
+
+    def write(self, slots: Sequence[int], tags: Sequence[int]) -> None:
+        for slot, tag in zip(slots, tags, strict=True):
+            self._tags[slot] = tag
 
     @property
     def _tags(self) -> Any:
@@ -85,6 +109,13 @@ def slot_of(req: Any) -> int:
     """The slot of the state of a request; 0 if it has none."""
     slot = held(req, "mamba_pool_idx")
     return 0 if slot is None else int(slot)
+
+
+def slots_of(req: Any) -> list[int]:
+    """The slots of a request: that of its state, and those of the states of prefixes that it tracks."""
+    buffer = held(req, "mamba_ping_pong_track_buffer")
+    tracked = () if buffer is None else buffer.tolist()
+    return [slot for slot in (slot_of(req), *tracked) if slot > 0]
 
 
 def states_of(rows: Any) -> SglangStates | None:

@@ -106,6 +106,8 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
         release, ratio = self.booted_for(config), config.host_ratio
         if ratio is not None and ratio < 1 and not release.has("small_host_pools"):
             raise InvalidConfig(f"host_ratio is {ratio}, want at least 1 for sglang {release.text}")
+        if ratio is not None and config.state_slots is not None and not release.has("state_host_tier"):
+            raise InvalidConfig(f"host_ratio is {ratio} with state_slots, want null for sglang {release.text}")
         if config.sliding_window is None and config.state_slots is None and not release.has("full_attention_alone"):
             raise InvalidConfig(f"sliding_window is null, want one, or state_slots, for sglang {release.text}")
         if config.draft_len is not None and config.overlap and not release.has("overlapped_drafts"):

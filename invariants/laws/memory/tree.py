@@ -83,7 +83,8 @@ def _has_twins(snapshot: Snapshot, parents: set[int]) -> bool:
 
 
 def _has_pages_if_live(node: NodeView, components: Sequence[ComponentView]) -> bool:
-    return not any(_is_partial(copies, units) for copies, units in zip(node.copies, node.units, strict=False)) and all(
+    ends = zip(components, node.copies, node.units, strict=False)
+    return not any(_is_partial(one, copies, units) for one, copies, units in ends) and all(
         _has_pages(one, units) if live else (one.window is not None or _is_copied(node, index)) and not any(units)
         for index, (units, live, one) in enumerate(zip(node.units, node.live, components, strict=True))
     )
@@ -94,8 +95,8 @@ def _has_pages(component: ComponentView, units: Sequence[int]) -> bool:
     return any(units[-1:]) if component.has_states else all(units)
 
 
-def _is_partial(copies: Sequence[int], units: Sequence[int]) -> bool:
-    return bool(copies) and (len(copies) != len(units) or not all(copies))
+def _is_partial(component: ComponentView, copies: Sequence[int], units: Sequence[int]) -> bool:
+    return bool(copies) and (len(copies) != len(units) or not _has_pages(component, copies))
 
 
 def _is_copied(node: NodeView, component: int) -> bool:
@@ -139,6 +140,6 @@ def _wrong_pages(snapshot: Snapshot, index: int) -> Evidence:
             yield found(node_ref(node.id), TreeCode.LIVE_WITHOUT_PAGES, component=pool, pages=tuple(units))
         elif not live and any(units):
             yield found(node_ref(node.id), TreeCode.TOMBSTONE_WITH_PAGES, component=pool, pages=tuple(units))
-        if node.copies and _is_partial(node.copies[index], units):
+        if node.copies and _is_partial(component, node.copies[index], units):
             copies = tuple(node.copies[index])
             yield found(node_ref(node.id), TreeCode.PARTIAL_COPY, component=pool, copies=copies, want=len(units))

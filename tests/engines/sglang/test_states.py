@@ -1,4 +1,4 @@
-"""A release gives each request a recurrent state, and copies one from the tree for a prefix that it reuses."""
+"""A release gives each request recurrent states, and copies one from the tree, or the host, for a prefix."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from swarden.harness.core.driver import Checking, Driver
-from swarden.harness.core.ops import Drain, Op, Step, Submit
+from swarden.harness.core.ops import Drain, Flush, Op, Step, Submit
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.target import ENGINE
 from swarden.harness.engines.sglang.config import SglangConfig
@@ -27,7 +27,7 @@ REUSE: tuple[Op, ...] = (
 def laws_that_fail(version: str, settings: dict[str, Any], plant: Callable[[Any, Any], None] | None = None) -> set[str]:
     """The laws that fail when a prompt follows its own prefix; `plant` changes the memory when the prefix is cached."""
     target: Any = target_of(f"sglang=={version}")
-    systems: Any = target.systems(ENGINE, [SglangConfig(state_slots=12, overlap=False, **settings)], "")
+    systems: Any = target.systems(ENGINE, [SglangConfig(**{"state_slots": 12, "overlap": False, **settings})], "")
     driver = Driver(systems, checking=Checking(catalog_of(target.contracts), code=target.code))
     for index, op in enumerate(REUSE):
         if index == CACHED and plant is not None:
@@ -75,3 +75,57 @@ def test_reuse_of_a_state_is_healthy(on_release, settings):
 )
 def test_a_planted_fault_of_a_state_is_told(on_release, plant, law):
     assert law in on_release(RELEASE, laws_that_fail, RELEASE, {"sliding_window": None}, plant)
+
+
+BUFFERS = {"overlap": True, "state_slots": 20, "chunk_len": 16, "state_strategy": "extra_buffer"}
+PAGES = {"page_size": 4, "full_pages": 24, "swa_pages": 14}
+WITH_BUFFERS = {
+    "one-buffer": {**BUFFERS, "overlap": False, "mixed_batches": True},
+    "pages": {**BUFFERS, **PAGES, "sliding_window": None},
+    "pages-and-window": {**BUFFERS, **PAGES},
+    "lazy": {**BUFFERS, **PAGES, "sliding_window": None, "state_strategy": "extra_buffer_lazy"},
+}
+
+
+@pytest.mark.parametrize("settings", WITH_BUFFERS.values(), ids=WITH_BUFFERS)
+def test_reuse_of_a_state_that_a_request_has_tracked_is_healthy(on_release, settings):
+    assert on_release(RELEASE, laws_that_fail, RELEASE, settings) == set()
+
+
+def test_a_tracked_state_that_was_overwritten_is_told(on_release):
+    assert "slots_hold_their_prefix" in on_release(
+        RELEASE, laws_that_fail, RELEASE, WITH_BUFFERS["pages"], set_other_states
+    )
+
+
+def states_loaded(version: str, settings: dict[str, Any]) -> tuple[int, set[str]]:
+    """How many states are loaded from the host for a prefix that the device has lost, and the laws that fail."""
+    target: Any = target_of(f"sglang=={version}")
+    systems: Any = target.systems(ENGINE, [SglangConfig(host_ratio=2.0, load_back_threshold=1, **settings)], "")
+    driver = Driver(systems, checking=Checking(catalog_of(target.contracts), code=target.code))
+    loaded: list[bool] = []
+    forward: Any = systems[0].port._forward
+    copied = forward.notice_copied
+
+    def noted(component: int, slots: Any, owner: Any) -> None:
+        loaded.append(component == len(forward.tags))
+        copied(component, slots, owner)
+
+    forward.notice_copied = noted
+    for op in (*REUSE[:CACHED], Flush(), *REUSE[CACHED:]):
+        if driver.failure is None:
+            driver.apply(op)
+    failed = driver.failure.fingerprints if driver.failure is not None else ()
+    return sum(loaded), {print_.split("/")[0] for print_ in failed}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [*WITH_BUFFERS.values(), {"state_slots": 12, "overlap": False, "sliding_window": None}],
+    ids=[*WITH_BUFFERS, "no-buffer"],
+)
+def test_a_state_is_loaded_from_the_host(on_release, settings):
+    """It is loaded twice: to the node, and to the request that computes from it."""
+    loaded, failed = on_release(RELEASE, states_loaded, RELEASE, settings)
+
+    assert (loaded, failed) == (2, set())

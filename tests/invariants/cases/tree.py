@@ -109,6 +109,17 @@ CASES = [
         after(components=STATES, nodes=nodes(3, units=((5, 6), (3, 0)))),
         found(node_ref(3), TreeCode.LIVE_WITHOUT_PAGES, component="swa", pages=(3, 0)),
     ),
+    healthy(
+        live_nodes_hold_their_pages,
+        after(components=STATES, nodes=nodes(3, units=((5, 6), (0, 4)), copies=((1, 2), (0, 3)))),
+        "copy-of-one-state",
+    ),
+    broken(
+        live_nodes_hold_their_pages,
+        "copy-of-another-state",
+        after(components=STATES, nodes=nodes(3, units=((5, 6), (0, 4)), copies=((1, 2), (3, 0)))),
+        found(node_ref(3), TreeCode.PARTIAL_COPY, component="swa", copies=(3, 0), want=2),
+    ),
     healthy(live_nodes_hold_their_pages, COPYING_CONTINUES, "only-on-the-host"),
     healthy(live_nodes_hold_their_pages, COPYING_ENDS, "on-device-and-host"),
     broken(
