@@ -114,7 +114,7 @@ class SglangConfig(Settings, frozen=True):
         NO_BUFFER
     )
     state_interval: Annotated[int, within(1, 65536), PartOf("state_slots")] = 8
-    state_chunk_len: Annotated[int, within(1, 256), PartOf("state_slots")] = 4
+    state_chunk_len: Annotated[int, within(2, 256), PartOf("state_slots")] = 4
     draft_len: Annotated[int, within(1, 16)] | None = None
     rust_core: Annotated[bool, IfReleaseHas("rust_core")] = False
     kv_events: Annotated[bool, Drawn((False, False, False, True)), IfReleaseHas("kv_event_namespaces")] = False
@@ -250,7 +250,7 @@ def with_states(draw: Draw, config: SglangConfig, *, has: Callable[[str], bool])
     strategy = draw.one_of((NO_BUFFER, BUFFER, BUFFER, LAZY_BUFFER)) if has("tracked_states") else NO_BUFFER
     has_buffers = strategy != NO_BUFFER
     page, overlap = (config.page_size, config.overlap or strategy == LAZY_BUFFER) if has_buffers else (1, False)
-    chunk = draw.one_of((4, 2, 8, 16)) if has_buffers else 1
+    chunk = draw.one_of((4, 2, 8, 16)) if has_buffers else 4
     interval = max(chunk, page) * (draw.one_of((1, 2, 3)) if has_buffers else 1)
     least = least_swa_pages(page, window, config.chunk_len)
     full = max(40 // page, config.full_pages, least)
