@@ -1,5 +1,6 @@
 """swarden shrink: makes an op-log smaller that still fails in the same way."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -24,6 +25,21 @@ from swarden.harness.search.shrink import shrink as make_smaller
 MAX_REPLAYS = 500
 
 
+@dataclass(slots=True)
+class _Replays:
+    """The replays of candidates; an interrupt ends the shrink, which keeps the smallest op-log so far."""
+
+    fingerprint: str
+    ended_by: str = "the budget was used up"
+
+    def still_fails(self, candidate: OpLog) -> Failure | None:
+        try:
+            return failure_like(candidate, self.fingerprint)
+        except KeyboardInterrupt as interrupt:
+            self.ended_by = "it was interrupted"
+            raise BudgetSpent from interrupt
+
+
 @servers.over_http
 def shrink(
     path: Annotated[Path, typer.Argument(help="an op-log that fails")],
@@ -46,20 +62,11 @@ def shrink(
     expected = log.header.expected
     fingerprint = expected if expected in failure.fingerprints else failure.fingerprint
 
-    ended_by = "the budget was used up"
-
-    def still_fails(candidate: OpLog) -> Failure | None:
-        nonlocal ended_by
-        try:
-            return failure_like(candidate, fingerprint)
-        except KeyboardInterrupt as interrupt:  # the smallest op-log so far is kept
-            ended_by = "it was interrupted"
-            raise BudgetSpent from interrupt
-
-    small = make_smaller(log, still_fails, ShrinkBudget(cpu_seconds=seconds))
+    replayed = _Replays(fingerprint)
+    small = make_smaller(log, replayed.still_fails, ShrinkBudget(cpu_seconds=seconds))
     smaller, driver = sealed(small.log)
     smaller.save(target, mode=mode_of(path))  # it may hold prompts, too
-    explanation = explain(small.log, still_fails, ShrinkBudget(replays, seconds)) if explain_it else None
+    explanation = explain(small.log, replayed.still_fails, ShrinkBudget(replays, seconds)) if explain_it else None
     figures = {
         "fingerprint": fingerprint,
         "ops": len(smaller.ops),
@@ -73,12 +80,12 @@ def shrink(
         figures["explanation"] = msgspec.to_builtins(explanation._asdict())
     if as_json:
         print_json(figures)
-    else:
-        end = "" if small.complete else f", when {ended_by}"
-        OUT.print(
-            f"{fingerprint}: {len(log.ops)} ops to {len(smaller.ops)} ops and {driver.counts.engine_steps} engine "
-            f"steps in {small.cpu_seconds:.1f} s of CPU and {small.executions} runs{end}\nwritten: {target}",
-            markup=False,
-        )
-        if explanation is not None:
-            OUT.print("\n".join(explanation_lines(explanation, small.log.ops)), markup=False)
+        return
+    end = "" if small.complete else f", when {replayed.ended_by}"
+    OUT.print(
+        f"{fingerprint}: {len(log.ops)} ops to {len(smaller.ops)} ops and {driver.counts.engine_steps} engine "
+        f"steps in {small.cpu_seconds:.1f} s of CPU and {small.executions} runs{end}\nwritten: {target}",
+        markup=False,
+    )
+    if explanation is not None:
+        OUT.print("\n".join(explanation_lines(explanation, small.log.ops)), markup=False)

@@ -10,13 +10,11 @@ import msgspec
 import pytest
 
 from swarden.engine_under_test.config import EngineConfig
-from swarden.harness.commands import shrink as command
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Drain, Recipe, Step, Submit
 from swarden.harness.core.registry import OWN
-from swarden.harness.core.replay import failure_like, log_of, run_log
+from swarden.harness.core.replay import log_of, run_log
 from swarden.harness.engines.own.models import MODELS
-from swarden.harness.search.shrink import measure
 from tests.harness.some_processes import swarden
 
 CONFIG = EngineConfig(page_size=2, full_pages=64, swa_pages=6, sliding_window=2)
@@ -45,26 +43,6 @@ def test_shrink_writes_a_smaller_log_and_keeps_the_original(failing, tmp_path):
     assert failing.read_bytes() == before
     assert small.header.expected == result["fingerprint"]
     assert len(small.ops) == result["ops"] <= len(OPS)
-
-
-def test_interrupted_shrink_writes_its_smallest_log(failing, tmp_path, monkeypatch, capsys):
-    """It is interrupted in a replay, after the first candidate that fails, too."""
-    small = tmp_path / "small.oplog"
-
-    def replayed(candidate, fingerprint):
-        failure = failure_like(candidate, fingerprint)
-        if failure is not None and measure(candidate) < measure(OpLog.load(failing)):
-            monkeypatch.setattr(command, "failure_like", interrupted)
-        return failure
-
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(command, "failure_like", replayed)
-    command.shrink(failing, out=small)
-
-    assert measure(OpLog.load(small)) < measure(OpLog.load(failing))
-    assert "when it was interrupted" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize("command", [["show", "--html"], ["shrink"]], ids=" ".join)
