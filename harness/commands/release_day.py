@@ -1,7 +1,8 @@
 """swarden engines check: what an adapter reads of a release, beside an older release."""
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Annotated, Any
 
@@ -12,7 +13,7 @@ from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.releases import parsed
-from swarden.harness.kit.reads import BREAKS, MISSING, NEW, Comparison, Difference, Use
+from swarden.harness.kit.reads import BREAKS, GONE, MISSING, MOVED, NEW, UNSET, Comparison, Difference, Use
 from swarden.harness.kit.released import ReleasedTarget
 from swarden.harness.kit.settings import IfReleaseHas, declared
 from swarden.harness.report.wording import counted
@@ -33,7 +34,7 @@ def check(
 ) -> None:
     """Compare what the adapter reads and wraps of a release with an older release; nothing is imported.
 
-    The exit code is 5 if something that the adapter reads is missing, has moved, or has another signature.
+    The exit code is 5 if something that the adapter reads is missing, has moved, has another signature, or is unset.
     """
     target = released(name)
     comparison = compared(target, against)
@@ -92,8 +93,9 @@ def lines_of(target: ReleasedTarget[Any], comparison: Comparison) -> Iterator[st
     names, modules = counted(len(comparison.table), "name"), counted(len(comparison.new.modules), "module")
     yield f"{target.process}, beside {comparison.version}: the adapter reads {names} of {modules}"
     differences = [one for one in comparison.differences if one.kind != NEW]
-    for (kind, _), group in groupby(differences, key=lambda one: (one.kind, one.name)):
-        same = list(group)
+    alone = [group for _, [*group] in groupby(differences, key=lambda one: (one.kind, one.name))]
+    for same in _by_class(alone):
+        kind = same[0].kind
         yield f"{kind:<10}{_text_of(same)}"
         if kind == MISSING and (settings := _settings(target, same[0])):
             yield f"{'':<10}not drawn without it: {', '.join(settings)}"
@@ -111,13 +113,35 @@ def _new_names(comparison: Comparison) -> Mapping[str, Sequence[str]]:
     found: dict[str, list[str]] = defaultdict(list)
     for one in comparison.differences:
         if one.kind == NEW:
-            place = one.what.partition("(")[0]
-            found[place.removesuffix(one.name).rstrip(".:")].append(one.what.removeprefix(place.removesuffix(one.name)))
+            found[one.place].append(_without_place(one))
     return dict(sorted(found.items()))
+
+
+def _by_class(groups: Iterable[list[Difference]]) -> Iterator[list[Difference]]:
+    """The differences by name, but together those of one class that has many of its names no more."""
+    groups, of_class = list(groups), defaultdict[tuple[bool, str], list[Difference]](list)
+    for group in groups:
+        if len(group) == 1 and group[0].kind in (GONE, MOVED, UNSET):
+            of_class[group[0].kind == UNSET, group[0].place] += group
+    for group in groups:
+        together = of_class[group[0].kind == UNSET, group[0].place]
+        if group[0] not in together or len(together) <= MOST_SHOWN:
+            yield group
+        elif group[0] is together[0]:
+            yield together
+
+
+def _without_place(one: Difference) -> str:
+    return one.what.removeprefix(one.place).lstrip(".:")
 
 
 def _text_of(same: Sequence[Difference]) -> str:
     first, more = same[0], len(same) - 1
+    if len({one.name for one in same}) > 1:
+        places = Counter(re.split(r"[.:]", now.partition("(")[0])[-2] for one in same for now in one.now)
+        now = f"; some of them now in {_some([name for name, _ in places.most_common()])}" if places else ""
+        uses = list(dict.fromkeys(str(use) for one in same for use in one.uses))
+        return f"{first.place}: {', '.join(map(_without_place, same))}{now}; used at {_some(uses)}"
     text = first.what + (f" and {more} more of this name" if more else "")
     text += f"; now {_some(first.now)}" if first.now else ""
     return text + (f"; used at {_some(list(map(str, first.uses)))}" if first.uses else "")

@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from swarden.harness.kit.definitions import ATTRIBUTE, CLASS, Definition, Definitions
+from swarden.harness.kit.unset import GETATTR, INIT, Replacement, reach_of, replacements, stand_ins
 from swarden.invariants.catalog import catalog_of
 from swarden.invariants.events import ALL_EVENTS
 
 READS, WRAPS, NAMES = "reads", "wraps", "names"
 BY_NAME = frozenset({"getattr", "hasattr", "methodcaller", "attrgetter", "part", "optional", "import_module"})
-INIT = "__init__"
 PATCHES = "mutants.py"  # they say themselves which releases they fit
+IN_TEMPLATE = re.compile(r"(?<=\.)[A-Za-z_]\w*|\b[A-Za-z_]\w*(?=[(=][^=])")  # attributes, keywords, what is called
 DOTTED = re.compile(r"[a-z_]\w*(\.\w+)+(:\w+)?")
 
 
@@ -39,7 +40,7 @@ class Use(NamedTuple):
 
 @dataclass(frozen=True)
 class Adapter:
-    """The sources of an adapter: the Python files in its folders.
+    """The sources of an adapter: the Python files in its folders, and the templates of programs beside them.
 
     `parts` has the places of each part that it asks for, relative to `root`; `contracts` are the contracts of its
     target.
@@ -62,7 +63,17 @@ class Adapter:
         for file, tree in self.trees.items():
             for name, use in _uses(tree, file, "", is_inner=False):
                 found[name].append(use)
+        for path in chain.from_iterable(folder.glob("*.j2") for folder in self.folders):
+            for line, text in enumerate(path.read_text().splitlines(), start=1):
+                for match in IN_TEMPLATE.finditer(text):
+                    how = READS if text[: match.start()].endswith(".") else NAMES
+                    found[match[0]].append(Use(how, f"{path.parent.name}/{path.name}", line, ""))
         return found
+
+    @cached_property
+    def replacements(self) -> Sequence[Replacement]:
+        """The subclasses of parts that have an `__init__` of their own."""
+        return list(replacements(self.trees, self.parts))
 
     @cached_property
     def named(self) -> Set[str]:
@@ -114,9 +125,14 @@ class Difference(NamedTuple):
         """The name without its module and its class."""
         return re.split(r"[.:]", self.what.partition("(")[0].strip())[-1]
 
+    @property
+    def place(self) -> str:
+        """The module and the class of the name."""
+        return self.what.partition("(")[0].strip().removesuffix(self.name).rstrip(".:")
 
-MISSING, GONE, MOVED, SIGNATURE, NEW = "missing", "gone", "moved", "signature", "new"
-BREAKS = (MISSING, GONE, MOVED, SIGNATURE)  # the kinds that can break an adapter
+
+MISSING, GONE, MOVED, SIGNATURE, UNSET, NEW = "missing", "gone", "moved", "signature", "unset", "new"
+BREAKS = (MISSING, GONE, MOVED, SIGNATURE, UNSET)  # the kinds that can break an adapter
 
 
 @dataclass(frozen=True)
@@ -136,7 +152,10 @@ class Comparison:
 
     @cached_property
     def differences(self) -> Sequence[Difference]:
-        found = [*self._missing(), *self._of_names(), *self._new()]
+        unset = [*self._unset()]
+        names = {one.name for one in unset}
+        new = [one for one in self._new() if one.name not in names]
+        found = [*self._missing(), *self._of_names(), *unset, *new]
         return sorted(found, key=lambda one: ((*BREAKS, NEW).index(one.kind), one.name, one.what))
 
     def _missing(self) -> Iterator[Difference]:
@@ -192,6 +211,24 @@ class Comparison:
                 old.add(one.qualified)
                 yield Difference(NEW, str(one))
 
+    def _unset(self) -> Iterator[Difference]:
+        """Attributes that driven methods read of an object whose `__init__` is the adapter's, and did not before."""
+        uses, seen = self.adapter.uses, set()
+        roots = {name for name, places in uses.items() if any(use.how == READS for use in places)}
+        replaced = stand_ins(self.adapter.trees.values())
+        for one in self.adapter.replacements:
+            stops = ({*uses} | one.methods) - roots | {INIT}
+            classes, kind = self._old_classes, self._new_classes.get(one.part, "")
+            old = reach_of(self.old, classes.get(one.part, ""), roots, stops, replaced)
+            if GETATTR not in one.methods:  # a method that needs more than the adapter sets is not driven
+                stops |= {method for name, methods in old.items() if _last(name) not in uses for method in methods}
+            for name, methods in sorted(reach_of(self.new, kind, roots, stops, replaced).items()):
+                place = f"{kind}.{name}"
+                if name not in old and _last(name) not in uses and place not in seen:
+                    seen.add(place)
+                    use = Use(WRAPS, one.file, one.line, one.function)
+                    yield Difference(UNSET, f"{place} (read by {', '.join(sorted(methods))})", (), (use,))
+
     @cached_property
     def _old_classes(self) -> Mapping[str, str]:
         return self._classes_in(self.old)
@@ -241,3 +278,7 @@ def _uses(node: ast.AST, file: str, function: str, *, is_inner: bool) -> Iterato
 
 def _called(call: ast.Call) -> str:
     return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]

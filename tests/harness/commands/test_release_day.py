@@ -69,6 +69,16 @@ def test_release_is_compared_with_the_one_before_it(swarden, tmp_path):
     assert [one["kind"] for one in json.loads(told.stdout)["differences"]] == ["missing", "signature", "new"]
 
 
+def test_names_that_one_class_has_lost_are_one_line(swarden, tmp_path):
+    (tmp_path / "reader.py").write_text("def lens(pool):\n    return pool.full, pool.swa, pool.row, pool.host\n")
+    with (tmp_path / "engines/1.0.0/tinyserve/pool.py").open("a") as file:
+        file.write("    full = swa = row = host = 0\n")
+    run = swarden("engines", "check", "tinyserve==1.1.0")
+
+    lost = f"gone      pool:Pool: full, host, row, swa; used at {tmp_path.name}/reader.py:2 lens"
+    assert [line for line in run.stdout.splitlines() if line.startswith("gone")] == [lost]
+
+
 @pytest.mark.parametrize(
     ("line", "told"),
     [

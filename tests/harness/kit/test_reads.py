@@ -10,7 +10,20 @@ import pytest
 from swarden.harness.commands.release_day import released
 from swarden.harness.kit.definitions import Definitions, defined
 from swarden.harness.kit.parts import Feature, ReleaseParts
-from swarden.harness.kit.reads import GONE, MISSING, MOVED, NAMES, NEW, READS, SIGNATURE, WRAPS, Adapter, Comparison
+from swarden.harness.kit.reads import (
+    GONE,
+    IN_TEMPLATE,
+    MISSING,
+    MOVED,
+    NAMES,
+    NEW,
+    READS,
+    SIGNATURE,
+    UNSET,
+    WRAPS,
+    Adapter,
+    Comparison,
+)
 
 OF_ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR")
 OLD = {
@@ -123,6 +136,71 @@ def test_name_that_the_kit_defines_too_is_gone(adapter, tmp_path):
     assert [one.what for one in Comparison(adapter, old, new, "1.0.0").differences] == ["pool:Blocks.entries(self)"]
 
 
+def test_names_in_a_template_are_uses(adapter, tmp_path):
+    (tmp_path / "adapter/program.py.j2").write_text("{% if has_rows %}\nRequest(rid={{ rid }}).row\n{% endif %}\n")
+
+    uses = {name: [str(use) for use in adapter.uses[name] if use.file.endswith("j2")] for name in ("rid", "row")}
+    assert uses == {"rid": ["adapter/program.py.j2:2"], "row": ["adapter/program.py.j2:2"]}
+    assert "has_rows" not in adapter.uses
+
+
+WORKER = """
+class Base:
+    def __init__(self):
+        self.queue = []
+        self.ranks = Ranks()
+{inits}
+    def poll(self):
+        self.last = self.queue
+        return self.finished()
+    def finished(self):
+        return self.ranks.tp{reads}
+    def register(self):
+        return self.address{registers}
+    def quiet(self):
+        return 1{quiets}
+class Worker(Base):
+    limit = 1
+"""
+DRIVER = """
+SILENT = ("quiet",)
+def worker(release):
+    kind = type("Own", (release.part("Worker"),), {{"__init__": lambda own: None{methods}}})
+    worker = kind()
+    vars(worker).update(queue=[], ranks=SimpleNamespace(tp=1))
+    return worker.poll(), worker.register
+"""
+LATER = {
+    "inits": "        self.failed = self.backoff = {}\n",
+    "reads": ", self.ranks.dcp, self.failed, self.last, self.limit, self.register()",
+    "registers": ", self.backoff",
+    "quiets": ", self.failed, self.backoff",
+}
+
+
+@pytest.mark.parametrize(
+    ("methods", "expected"),
+    [
+        pytest.param("", {"failed", "ranks.dcp"}, id="register is not driven, since it needs an address"),
+        pytest.param(', "__getattr__": none', {"failed", "ranks.dcp", "backoff"}, id="what is not set is None"),
+        pytest.param(', "finished": none', set(), id="the method is replaced"),
+    ],
+)
+def test_attributes_that_a_replaced_init_has_to_set_are_named(tmp_path, methods, expected):
+    (tmp_path / "adapter").mkdir()
+    (tmp_path / "adapter/link.py").write_text(DRIVER.format(methods=methods))
+    adapter = Adapter([tmp_path / "adapter"], "serve", {"Worker": ("worker:Worker",)})
+    sources = (WORKER.format(**dict.fromkeys(LATER, "")), WORKER.format(**LATER))
+    old, new = (
+        adapter.definitions(_release(tmp_path / name, {"__init__.py": "", "worker.py": text}))
+        for name, text in zip(("a", "b"), sources, strict=True)
+    )
+
+    found = [one for one in Comparison(adapter, old, new, "1.0.0").differences if one.kind == UNSET]
+    assert {one.what.partition(" (")[0].removeprefix("Worker.") for one in found} == expected
+    assert {str(use) for one in found for use in one.uses} <= {"adapter/link.py:4 worker"}
+
+
 def test_equal_releases_differ_in_nothing_and_comments_do_not_count(adapter, tmp_path):
     again = {**OLD, "core.py": "# a comment\n" + OLD["core.py"], "unrelated/models.py": "x = 2\n"}
     old, new = (adapter.definitions(_release(tmp_path / name, files)) for name, files in (("a", OLD), ("b", again)))
@@ -170,6 +248,7 @@ def test_uses_are_the_names_in_the_compiled_adapter(name):
                     named |= {*code.co_names, *code.co_varnames, *_texts(code.co_consts)}
                     attributes |= {one.argval for one in dis.get_instructions(code) if one.opname in OF_ATTRIBUTES}
 
+        named |= {name for path in folder.glob("*.j2") for name in IN_TEMPLATE.findall(path.read_text())}
     assert attributes <= {*adapter.uses}
     assert {*adapter.uses} <= {part for text in named for part in text.replace(":", ".").split(".")}
     assert adapter.parts
