@@ -212,6 +212,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "preemptions that free nothing at once"),
         (40, "synchronous loads that fail"),
         (30, "the cached blocks that a waiting request can find, by the pool's map of hashes"),
+        (40, "CPU memory and a store below the release's MultiConnector"),
     ],
     "harness/engines/vllm_cpu": [
         (520, "the worker of a release and tiny models behind the port, the KV in memory by tag, bugs of the worker"),

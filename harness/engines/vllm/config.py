@@ -70,7 +70,8 @@ class VllmConfig(Settings, frozen=True):
     discards the KV.  `external_len` enables a KV connector, whose
     store has so many tokens of each prompt; with `late_loads` it loads them in the background.  `cpu_chunks` enables
     the offloading connector: so many chunks of CPU memory, each for `chunk_blocks` blocks, with `eviction` by "lru" or
-    "arc".  With `sync_loads` it loads within the step.  A side of a pair has the `role` "prefill" or "decode", and the
+    "arc".  With `sync_loads` it loads within the step.  Beside `external_len` both are below the release's
+    MultiConnector.  A side of a pair has the `role` "prefill" or "decode", and the
     connector between them.  After a failed load a request computes the tokens itself, or without `recomputes_loads` it
     ends.  With `seeds` some requests are sampled with a seed, if a model runs.  `kv_events` is enable_kv_cache_events.
     With `streaming_input` some requests wait for further input, the turns of a session.
@@ -110,7 +111,7 @@ class VllmConfig(Settings, frozen=True):
 
     main = ("block_size", "num_blocks", "windows", "chunk_len", "asynchronous")
     needs = (
-        Needs("cpu_chunks", {"prefix_caching": (True,), "external_len": (0,), "state_groups": (0,)}),
+        Needs("cpu_chunks", {"prefix_caching": (True,), "state_groups": (0,)}),
         Needs("role", {"external_len": (0,), "cpu_chunks": (0,), "state_groups": (0,), "sleeps": (False,)}),
         Needs("state_groups", {"external_len": (0,)}),
         Needs("kv_events", {"prefix_caching": (True,), "cpu_chunks": (0,), "role": (BOTH,)}),
@@ -125,6 +126,8 @@ class VllmConfig(Settings, frozen=True):
             raise InvalidConfig(f"chunk_len is {self.chunk_len}, want more than draft_len {self.draft_len}")
         if self.late_loads and not self.external_len:
             raise InvalidConfig("late_loads is true without external_len, want false")
+        if self.external_len and self.cpu_chunks and not self.late_loads:
+            raise InvalidConfig("late_loads is false with cpu_chunks and external_len, want true")
         if self.chunk_len < self.max_running_requests:
             raise InvalidConfig(f"chunk_len is {self.chunk_len}, want at least max_running_requests")
         slots = self.num_blocks * max(group.block_size for group in self.groups if not group.has_states)
@@ -182,10 +185,8 @@ class VllmConfig(Settings, frozen=True):
         """The faults of the KV connector."""
         if self.role == DECODE:
             return tuple(LINK_FAULTS)
-        if self.cpu_chunks:
-            return LOAD_LATE, STORE_LATE
-        if self.late_loads:
-            return LOAD_FAILS, LOAD_LATE
+        if self.cpu_chunks or self.late_loads:
+            return *((LOAD_FAILS,) if self.late_loads else ()), LOAD_LATE, *((STORE_LATE,) if self.cpu_chunks else ())
         is_driven = self.external_len and not self.windows and self.draft_len is None
         return (LOAD_FAILS,) if is_driven else ()  # a failed load is reported by its blocks, which one group can have
 
@@ -312,13 +313,15 @@ def with_blocks(draw: Draw, config: VllmConfig) -> VllmConfig:
 
 def _with_offloading(draw: Draw, config: VllmConfig) -> VllmConfig:
     """The configuration with CPU memory. A chunk has two tokens at least: a prompt of one is loaded forever."""
-    return msgspec.structs.replace(
+    config = msgspec.structs.replace(
         config,
         prefix_caching=True,
         cpu_chunks=draw.one_of((40, 10, 20, 80)),
         chunk_blocks=draw.one_of((1, 1, 2)) if config.block_size > 1 else 2,
         **drawn(draw, VllmConfig, "eviction", "sync_loads"),
     )
+    external_len = config.block_size * draw.one_of((0, 0, 4, 2, 8))
+    return msgspec.structs.replace(config, external_len=external_len, late_loads=external_len > 0)
 
 
 def _with_states(draw: Draw, config: VllmConfig, *, has: Callable[[str], bool]) -> VllmConfig:

@@ -1,23 +1,29 @@
 """A KV connector whose store outside of the engine has the first tokens of every prompt, and the loads from it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from swarden.harness.engines.vllm import offloading
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.config import BOTH, LEASE_S, PREFILL, VllmConfig
+from swarden.harness.engines.vllm.loads import LateLoads
 from swarden.harness.engines.vllm.passes import BlockLoad
 
-NAME, NIXL = "SwardenStore", "NixlConnector"
+NAME, NIXL, MULTI = "SwardenStore", "NixlConnector", "MultiConnector"
 FAILURES = {True: "recompute", False: "fail"}  # kv_load_failure_policy
 
 
 class Store:
-    """The scheduler's side of the connector, as a mixin for the release's base class.
+    """The connector, as a mixin for the release's base class.
+
+    Alone it is the scheduler's side: the runner reads the metadata.  Below a MultiConnector it is the worker's side,
+    too, with the loads in the background as its `worker`.
 
     It has whole blocks, up to `external_len` tokens of the prompt.  In the background it loads a prompt that is not
     longer with its last block, as the release's NixlConnector does; the release then computes the last token again.
     """
+
+    worker: LateLoads
 
     def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any = None) -> None:
         super().__init__(vllm_config, role, kv_cache_config)  # type: ignore[call-arg]  # of the release's class
@@ -55,9 +61,25 @@ class Store:
         return True
 
     def start_load_kv(self, *args: Any, **kwargs: Any) -> None:
-        """Like all methods of the worker's side not called: the runner reads the metadata."""
+        for load in self._get_connector_metadata().loads:  # type: ignore[attr-defined]  # of the release's class
+            self.worker.begin(load)
 
-    wait_for_layer_load = save_kv_layer = wait_for_save = start_load_kv
+    def get_finished(self, finished_req_ids: Collection[str]) -> tuple[Collection[str], Collection[str]]:
+        self._ended = self.worker.end_pass()
+        return (), self._ended.requests
+
+    def get_transfer_results(self, finished_req_ids: Collection[str]) -> Any:
+        results = super().get_transfer_results(finished_req_ids)  # type: ignore[misc]  # of the release's class
+        results.failed_recving.update(self._ended.failed)
+        return results
+
+    def get_block_ids_with_load_errors(self) -> Collection[int]:
+        return self._ended.unwritten
+
+    def wait_for_save(self, *args: Any, **kwargs: Any) -> None:
+        """Nothing is saved."""
+
+    wait_for_layer_load = save_kv_layer = wait_for_save
 
 
 class LoadMetadata(NamedTuple):
@@ -77,28 +99,31 @@ def transfer_config(release: VllmRelease, config: VllmConfig) -> Any:
             kv_load_failure_policy=FAILURES[config.recomputes_loads],
             kv_connector_extra_config={"kv_lease_duration": LEASE_S},
         )
+    settings: dict[str, Mapping[str, Any]] = {}
     if config.cpu_chunks:
-        extra = offloading.settings(config)
-        return release.make(
-            "KVTransferConfig",
-            kv_connector=offloading.NAME,
-            kv_role="kv_both",
-            engine_id=offloading.NAME,
-            kv_connector_extra_config=extra,
-        )
-    if not config.external_len:
-        return None
-    kind = type(NAME, (Store, release.part("KVConnectorBase"), release.part("SupportsHMA")), {})
-    release.part("KVConnectorFactory")._registry[NAME] = lambda: kind
-    return release.make(
-        "KVTransferConfig",
-        kv_connector=NAME,
-        kv_role="kv_both",
-        engine_id=NAME,
-        kv_load_failure_policy=FAILURES[config.recomputes_loads],
-        kv_connector_extra_config={
+        settings[offloading.NAME] = offloading.settings(config)
+    if config.external_len:
+        kind = type(NAME, (Store, release.part("KVConnectorBase"), release.part("SupportsHMA")), {})
+        release.part("KVConnectorFactory")._registry[NAME] = lambda: kind
+        settings[NAME] = {
             "len": config.external_len,
             "block_size": max(group.block_size for group in config.groups),
             "is_late": config.late_loads,
-        },
+        }
+    if not settings:
+        return None
+    if len(settings) > 1:
+        children = [
+            {"kv_connector": name, "kv_role": "kv_both", "kv_connector_extra_config": extra}
+            for name, extra in settings.items()
+        ]
+        settings = {MULTI: {"connectors": children}}
+    [(name, extra)] = settings.items()
+    return release.make(
+        "KVTransferConfig",
+        kv_connector=name,
+        kv_role="kv_both",
+        engine_id=name,
+        kv_load_failure_policy=FAILURES[config.recomputes_loads],
+        kv_connector_extra_config=extra,
     )

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from swarden.harness.core.faults import FaultPlan
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.config import LEASE_S, LINK_DELAY, LINK_DROP, LINK_FAILS, VllmConfig
+from swarden.harness.engines.vllm.loads import reported
 from swarden.harness.engines.vllm.passes import BlockLoad, VllmPass
 from swarden.harness.kit.clock import EngineClock
 from swarden.harness.kit.stand_ins import Silent
@@ -186,11 +187,7 @@ class WorkerSide:
                 end = self._requests[rid].num_computed_tokens
                 self.loading[int(rid)] = BlockLoad(rid, 0, end, (), read.local_block_ids, is_late=True)
         self._worker.start_load_kv(output.kv_connector_metadata)
-        if hasattr(self._worker, "get_transfer_results"):
-            results = self._worker.get_transfer_results()
-            sent, received, failed = results.finished_sending, results.finished_recving, results.failed_recving
-        else:
-            (sent, received), failed = self._worker.get_finished(), set()
+        sent, received, failed = reported(self._worker)
         self._outputs[id(one)] = self._release.make(
             "KVConnectorOutput",
             finished_sending=sorted(sent, key=int),

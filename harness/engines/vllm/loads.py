@@ -1,6 +1,6 @@
 """Loads of KV in the background: each is written early or late, and may fail; none is ordered with the passes."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,11 +13,23 @@ PASSES, MORE_PASSES = 2, 4  # of the runner, empty ones too, until a load ends
 
 
 class EndedLoads(NamedTuple):
-    """The requests whose loads ended, those of them whose loads failed, and the blocks that these did not write."""
+    """The requests whose loads ended.
+
+    A release is told either those of them whose loads failed, or the blocks that these did not write.
+    """
 
     requests: set[str]
     failed: set[str]
     unwritten: set[int]
+
+
+def reported(connector: Any, *args: Any) -> tuple[Collection[str], Collection[str], Collection[str]]:
+    """What the worker's side of a connector says: the requests that are sent, those received, those that failed."""
+    if hasattr(connector, "get_transfer_results"):
+        results = connector.get_transfer_results(*args)
+        return results.finished_sending, results.finished_recving, results.failed_recving
+    sent, received = connector.get_finished(*args)
+    return sent or (), received or (), ()
 
 
 class LoadHooks(NamedTuple):
@@ -55,10 +67,11 @@ class LateLoads:
     def received(self, one: VllmPass, output: Any) -> None:
         """The loads of an output of the scheduler begin, or are those of its pass."""
         for load in getattr(output.kv_connector_metadata, "loads", ()):
-            self._hooks.begun(load.blocks(self._groups), load.request)
             if load.is_late:
-                self._begin(load)
-            elif self._fails():
+                self.begin(load)
+                continue
+            self._hooks.begun(load.blocks(self._groups), load.request)
+            if self._fails():
                 one.failed.append(load)
             else:
                 one.loads.append(load)
@@ -67,17 +80,21 @@ class LateLoads:
         """A pass has been computed. Returns what the connector tells the scheduler; None if no load has ended."""
         if one.failed:
             return self._release.make("KVConnectorOutput", invalid_block_ids=one.unwritten)
-        ended = self._end_pass()
-        if ended is None:
+        ended = self.end_pass()
+        if not ended.requests:
             return None
-        by_request = self._release.has("failed_requests")
-        failed = {"failed_recving": ended.failed} if by_request else {"invalid_block_ids": ended.unwritten}
-        return self._release.make("KVConnectorOutput", finished_recving=ended.requests, **failed)
+        return self._release.make(
+            "KVConnectorOutput",
+            finished_recving=ended.requests,
+            failed_recving=ended.failed,
+            invalid_block_ids=ended.unwritten,
+        )
 
     def _fails(self) -> bool:
         return LOAD_FAILS in self._faults.known and self._faults.fires(LOAD_FAILS)
 
-    def _begin(self, load: BlockLoad) -> None:
+    def begin(self, load: BlockLoad) -> None:
+        self._hooks.begun(load.blocks(self._groups), load.request)
         self._begun += 1
         self.loading[load.request] = load
         has_failed = self._fails()
@@ -87,8 +104,8 @@ class LateLoads:
         passes = PASSES + MORE_PASSES * self._faults.fires(LOAD_LATE)
         self._under_way.append(_UnderWay(load, passes, is_early, has_failed))
 
-    def _end_pass(self) -> EndedLoads | None:
-        """The loads that have ended with a pass, if any."""
+    def end_pass(self) -> EndedLoads:
+        """The loads that have ended with a pass."""
         ended = []
         for one in self._under_way:
             one.passes -= 1
@@ -98,6 +115,7 @@ class LateLoads:
                     self._hooks.write(one.load)
         self._under_way = [one for one in self._under_way if one.passes > 0]
         failed = [one.load for one in ended if one.has_failed]
-        blocks = {block for load in failed for block in load.blocks(self._groups)}
         rids = {one.load.rid for one in ended}
-        return EndedLoads(rids, {load.rid for load in failed}, blocks) if ended else None
+        if self._release.has("failed_requests"):
+            return EndedLoads(rids, {load.rid for load in failed}, set())
+        return EndedLoads(rids, set(), {block for load in failed for block in load.blocks(self._groups)})

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 from swarden.harness.core.faults import FaultPlan
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.config import LOAD_LATE, STORE_LATE, VllmConfig
-from swarden.harness.engines.vllm.passes import BlockLoad, VllmPass
+from swarden.harness.engines.vllm.loads import LateLoads, reported
+from swarden.harness.engines.vllm.passes import VllmPass
 from swarden.harness.kit.tags import TagMemory
 
 NAME = "OffloadingConnector"
@@ -149,17 +150,25 @@ class Copier:
 
 
 class OffloadingSide:
-    """The worker's side of the connector, as the model runner calls it."""
+    """The worker's side of the connector, as the model runner calls it.
 
-    def __init__(self, release: VllmRelease, connector: Any, copier: Copier) -> None:
-        self._release, self._connector, self._copier = release, connector, copier
-        connector.connector_worker.worker = copier
+    With a store beside the CPU memory it is the release's MultiConnector over both, and `loads` are those from the
+    store.  `loading` has none from CPU memory: the scheduler says how far these reach.
+    """
+
+    def __init__(self, release: VllmRelease, connector: Any, copier: Copier, loads: LateLoads) -> None:
+        self._release, self._connector, self._copier, self._loads = release, connector, copier, loads
+        offloading, *stores = getattr(connector, "_connectors", [connector])
+        offloading.connector_worker.worker = copier
+        for store in stores:
+            store.worker = loads
         self._outputs: dict[int, Any] = {}
-        self.loading: dict[int, BlockLoad] = {}  # the scheduler says how far they reach
+        self.loading = loads.loading
 
     def __bool__(self) -> bool:
         """Whether a copy is under way, or the scheduler has not been told yet that a load ended."""
-        return bool(self._copier) or any(output.finished_recving for output in self._outputs.values())
+        is_under_way = bool(self._copier or self._loads)
+        return is_under_way or any(output.finished_recving for output in self._outputs.values())
 
     def received(self, one: VllmPass, output: Any) -> None:
         """As execute_model: before the forward pass, and after it was launched."""
@@ -174,11 +183,13 @@ class OffloadingSide:
         if not loads_first:
             connector.start_load_kv(None)
         connector.wait_for_save()
-        sent, received = connector.get_finished(output.finished_req_ids)
+        sent, received, failed = reported(connector, output.finished_req_ids)
         self._outputs[id(one)] = self._release.make(
             "KVConnectorOutput",
             finished_sending=sent,
             finished_recving=received,
+            failed_recving=failed,
+            invalid_block_ids=connector.get_block_ids_with_load_errors(),
             kv_connector_worker_meta=connector.build_connector_worker_meta(),
         )
         connector.clear_connector_metadata()

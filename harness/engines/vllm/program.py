@@ -63,6 +63,8 @@ def program_of(log: OpLog, release: VllmRelease) -> Program:
         raise NoProgram(
             "the op-log fails by the clocks of both sides of a pair, and a program has the decode side alone"
         )
+    if config.cpu_chunks and config.external_len:
+        raise NoProgram("the op-log has two connectors below a MultiConnector, and a program has one")
     recorded = recorders[failure.engine].values
     if recorded["failed_loads"] and config.external_len and not config.late_loads:
         raise NoProgram("a synchronous load of the op-log fails, and in a program only loads in the background do")

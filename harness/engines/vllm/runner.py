@@ -58,9 +58,7 @@ class Runner:
         self.tables: dict[int, list[list[int]]] = {}
         self.device = Device(config) if device is None else device
         self._faults = faults
-        self.loads: LateLoads | OffloadingSide | WorkerSide = LateLoads(
-            release, faults, config.groups, LoadHooks(self.copied_in, self.device.load)
-        )
+        self.loads: LateLoads | OffloadingSide | WorkerSide = self._late_loads()
         self._prompt_lens: dict[int, int] = {}
         self._numbers: dict[str, int] = {}  # of the requests that have tables
         self._last = VllmPass(0, ())
@@ -75,10 +73,14 @@ class Runner:
         return [one for one in self._queue if one.entries]
 
     def offload(self, connector: Any) -> None:
-        """Use the worker's side of a release's offloading connector."""
+        """Use the worker's side of a release's offloading connector, alone or beside a store."""
         hooks = CopyHooks(self.copied_in, self._synchronize)
         copier = Copier(self.release, self._config, self.device.memory, self._faults, hooks)
-        self.loads = OffloadingSide(self.release, connector, copier)
+        self.loads = OffloadingSide(self.release, connector, copier, self._late_loads())
+
+    def _late_loads(self) -> LateLoads:
+        hooks = LoadHooks(self.copied_in, self.device.load)
+        return LateLoads(self.release, self._faults, self._config.groups, hooks)
 
     def copied_in(self, blocks: Iterable[int], request: int = 0) -> None:
         """A copy begins that writes these blocks, for a request if it is known."""

@@ -27,23 +27,29 @@ def served_after_a_flush(engine, changes):
 
 
 @pytest.mark.parametrize(
-    ("changes", "loaded_len"),
+    ("changes", "loaded_lens"),
     [
-        ({}, 28),
-        ({"asynchronous": True, "windows": (4,)}, 28),
-        ({"sync_loads": True, "chunk_blocks": 2}, 24),
-        ({"eviction": "arc", "draft_len": 3, "drafter": "eagle"}, 28),
+        ({}, [0, 28]),
+        ({"asynchronous": True, "windows": (4,)}, [0, 28]),
+        ({"sync_loads": True, "chunk_blocks": 2}, [0, 24]),
+        ({"eviction": "arc", "draft_len": 3, "drafter": "eagle"}, [0, 28]),
+        ({"external_len": 12, "late_loads": True}, [12, 28]),
     ],
-    ids=["in-the-background", "asynchronous-with-a-window", "within-the-step", "drafts"],
+    ids=["in-the-background", "asynchronous-with-a-window", "within-the-step", "drafts", "behind-a-load-from-a-store"],
 )
-def test_equal_request_continues_from_cpu_memory_with_the_same_output(on_release, changes, loaded_len):
+def test_equal_request_continues_from_cpu_memory_with_the_same_output(on_release, changes, loaded_lens):
     outputs, admitted = on_release(NEWEST, served_after_a_flush, f"vllm=={NEWEST}", changes)
 
     assert outputs[0] == outputs[1]
-    assert admitted == [0, loaded_len]
+    assert admitted == loaded_lens
 
 
-@pytest.mark.parametrize("changes", [{"external_len": 8}, {"state_groups": 1}, {"prefix_caching": False}])
+@pytest.mark.parametrize("changes", [{"state_groups": 1}, {"prefix_caching": False}])
 def test_offloading_that_is_not_driven_is_refused_with_the_setting(changes):
     with pytest.raises(InvalidConfig, match="with cpu_chunks 8, want"):
         VllmConfig(cpu_chunks=8, **changes)
+
+
+def test_store_beside_cpu_memory_is_driven_with_loads_in_the_background_only():
+    with pytest.raises(InvalidConfig, match="late_loads is false with cpu_chunks and external_len, want true"):
+        VllmConfig(cpu_chunks=8, external_len=8)
