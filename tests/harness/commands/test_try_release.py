@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -147,10 +148,12 @@ def test_checkout_fails_newly_with_what_passes_on_its_base(swarden, tmp_path):
 )
 def test_finding_is_new_only_if_the_older_release_does_not_have_it(before, is_found_before, place, code):
     path = Path("a.oplog")
-    finding = SimpleNamespace(fingerprint="law/request/code", path=path, is_confirmed=True)
-    old, new = [Trial(SimpleNamespace(findings=found), (), {}) for found in ([finding] * is_found_before, [finding])]
-    target = SimpleNamespace(version=lambda: "1.1.0", known_bugs=dict)
-    page = Page(target, SimpleNamespace(version="1.0.0", differences=()), (old, new), {path: before})
+    finding: Any = SimpleNamespace(fingerprint="law/request/code", path=path, is_confirmed=True)
+    outcomes: Any = [SimpleNamespace(findings=found) for found in ([finding] * is_found_before, [finding])]
+    old, new = [Trial(outcome, (), {}) for outcome in outcomes]
+    target: Any = SimpleNamespace(version=lambda: "1.1.0", known_bugs=dict)
+    comparison: Any = SimpleNamespace(version="1.0.0", differences=())
+    page = Page(target, comparison, (old, new), {path: before})
 
     places = ("newly_failing", "unanswered", "failing_on_both")
     assert page.code == code
