@@ -60,7 +60,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "engine_under_test": [(20, "KV events know the pages of nodes that never held units")],
     "harness": [(20, "help lists the commands by their use")],
     "harness/commands": [
-        (60, "the options that a project has in its pyproject.toml"),
+        (80, "the options that a project has in its pyproject.toml, of any shape; what a gate cannot judge"),
         (20, "live lines of a campaign; pages that are opened in a browser"),
         (20, "checkouts of engines beside the releases"),
         (20, "swarden serve with faults that no client can arm"),
@@ -82,7 +82,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (40, "the names that one class has lost are one line"),
     ],
     "harness/engines/server": [
-        (100, "stop strings, sleep, texts that may be equally likely, clients that do not go away"),
+        (160, "stop strings, sleep, texts that a reference or a new server judges, clients that do not go away"),
         (80, "launch lines with commands in quotes, answers of any shape, judges and references that hang or die"),
         (980, "any server over HTTP: four APIs, rounds, judged answers, at rest, restarts, a client as a program"),
         (30, "features that a campaign leaves out; op-logs of a strict check inside of the server"),
@@ -332,7 +332,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (200, "definitions in each kind of block; what a backtest and the page of a release must not count"),
         (220, "servers over HTTP: ours in three APIs, planted bugs, servers that misbehave"),
         (50, "op-logs of a strict check inside of a server"),
-        (260, "leaks of servers at rest, stop strings, sleep, and what two reviews had corrected"),
+        (500, "leaks of servers at rest, texts, stop strings, sleep, gates, and what three reviews had corrected"),
         (140, "nights of servers; servers and processes that are killed, hang, lie or answer without end"),
         (280, "servers that die, are started again, or are left paused; judges that refuse"),
         (40, "a checkpoint as a judge; scenes for pools of several contexts"),

@@ -172,5 +172,6 @@ def _lines(row: dict[str, Any]) -> list[str]:
             lines.append(f"  in this environment: {found['version']}, {found['folder']}")
         remedy = f"none; run: swarden engines install {row['name']}==VERSION"
         lines.append(f"  releases: {', '.join(row['releases']) or remedy}")
-        lines += [f"  {name}: {place}" for name, place in row["checkouts"].items()]
+        for name, place in row["checkouts"].items():
+            lines.append(f"  {name}: {place}" if Path(place).is_dir() else f"  {name}: its folder {place} is gone")
     return lines

@@ -74,8 +74,8 @@ def nightly(
     order = Order(engine or [OWN], "", minutes, runs, profile, seed, mutant, gate, with_fix or ())
     place, night = _begun(Archive(archive), order, server) if resume is None else _resumed(resume, server.url)
     limits = ProcessLimits(step_timeout, int(memory_gib * 2**30))
-    told = _told_how_to_continue(place.nights_folder / night.name, night, server.words)
-    with told, server.resumed(night.settings):
+    shown = _with_command_to_continue(place.nights_folder / night.name, night, server.words)
+    with shown, server.resumed(night.settings):
         builds = [EngineBuild(one.engine, one.version, one.source_hash) for one in night.engines]
         opening = pool_of_scheduler(scheduler, workers, builds) if scheduler else local_pool(workers)
         with opening as pool, _emitter(place.nights_folder / night.name, events) as emit:
@@ -142,7 +142,7 @@ def _copy(source: Path, target: Path, root: Path) -> None:
 
 
 @contextmanager
-def _told_how_to_continue(folder: Path, night: Night, options: Sequence[str]) -> Iterator[None]:
+def _with_command_to_continue(folder: Path, night: Night, options: Sequence[str]) -> Iterator[None]:
     """Print the command that continues the night if it does not end; after an interrupt a finding is the verdict."""
     try:
         yield

@@ -11,7 +11,7 @@ import msgspec
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import read_whole
 from swarden.harness.core.registry import installed
-from swarden.harness.core.validation import validation_text
+from swarden.harness.core.validation import shortened, validation_text
 
 PROJECT = Path("pyproject.toml")
 MAX_BYTES = 1 << 20
@@ -23,7 +23,8 @@ OPTIONS: dict[tuple[str, ...], tuple[str, ...]] = {  # of a command, or of a com
     ("nightly",): (*CAMPAIGN, "archive"),
     **{("archive", name): ("archive",) for name in ("list", "show", "quarantine", "verify", "import")},
 }
-OF_SERVERS = ("engine", "set")  # not with --url
+OF_ENGINE = ("engine", "set")
+HELP = "--help"
 
 
 class Project(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -38,9 +39,6 @@ class Project(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def __post_init__(self) -> None:
         if self.archive is not None and (PurePath(self.archive).is_absolute() or ".." in PurePath(self.archive).parts):
             raise ValueError(f"archive: {self.archive!r} is not below this folder; name a folder in it")
-        for name in (one.partition("==")[0] for one in self.engines):
-            if name not in installed():
-                raise ValueError(f"engine: {name!r} is not installed; installed are {', '.join(installed())}")
 
     @property
     def engines(self) -> tuple[str, ...]:
@@ -49,9 +47,12 @@ class Project(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def values(self, option: str) -> list[str]:
         """The values of an option of the command line; none if the table does not have it."""
         if option == "engine":
+            for name in (engine.partition("==")[0] for engine in self.engines):
+                if name not in installed():
+                    raise ValueError(f"engine: {name!r} is not installed; installed are {', '.join(installed())}")
             return list(self.engines)
         if option == "set":
-            return [f"{name}={json.dumps(value)}" for name, value in self.set.items()]
+            return [f"{name}={_json(name, value)}" for name, value in self.set.items()]
         value = getattr(self, option)  # one of OPTIONS
         return [] if value is None else [f"{value:g}" if isinstance(value, float) else str(value)]
 
@@ -62,11 +63,23 @@ def with_project(arguments: Sequence[str]) -> list[str]:
     if words is None:
         return list(arguments)
     given = {argument.partition("=")[0] for argument in arguments}
-    is_server = "--url" in given
-    names = [name for name in OPTIONS[words] if f"--{name}" not in given and not (is_server and name in OF_SERVERS)]
+    if HELP in given:
+        return list(arguments)
+    other_engine = bool(given & {"--engine", "--url"})  # than that of the project, whose settings are not its
+    names = [name for name in OPTIONS[words] if f"--{name}" not in given and not (other_engine and name in OF_ENGINE)]
     project = _read(PROJECT)
-    added = [word for name in names for value in project.values(name) for word in (f"--{name}", value)]
+    try:
+        added = [word for name in names for value in project.values(name) for word in (f"--{name}", value)]
+    except ValueError as error:
+        raise UsageError(f"{PROJECT}: [tool.swarden]: {error}; correct it") from error
     return [*words, *added, *arguments[len(words) :]]
+
+
+def _json(name: str, value: Any) -> str:
+    try:
+        return json.dumps(value)
+    except TypeError as error:  # TOML has dates
+        raise ValueError(f"set.{name} is {value}, want a value of JSON") from error
 
 
 def _read(path: Path) -> Project:
@@ -75,7 +88,10 @@ def _read(path: Path) -> Project:
         raw = tomllib.loads(read_whole(path, most=MAX_BYTES).decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: not TOML: {error}; correct it") from error
-    table = raw.get("tool", {}).get("swarden", {})
+    tool = raw.get("tool", {})
+    table = tool.get("swarden", {}) if isinstance(tool, dict) else tool
+    if not isinstance(table, dict):
+        raise UsageError(f"{path}: [tool.swarden]: is {shortened(table)}, want a table; correct it")
     try:
         return msgspec.convert(table, Project)
     except msgspec.ValidationError as error:

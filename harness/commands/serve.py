@@ -50,7 +50,7 @@ def serve(
     target = target_of(OWN)
     with Changes(mutant).planted(target):
         engine, eos = _engine(checkpoint, model or "", settings_of(settings or [], [OWN]), fault or [])
-        with Front(EngineThread(engine), port, eos=eos) as front:
+        with Front(EngineThread(engine, has_faults=bool(fault)), port, eos=eos) as front:
             ERR.print(f"serves at {front.url}; Ctrl-C ends it", markup=False)
             front.serve_forever()
 

@@ -86,7 +86,8 @@ class ServerOptions(NamedTuple):
         rate = server.server.rate
         pace = f"{rate:g} a second" if rate else "as fast as they are answered (--max-rate bounds it)"
         in_all = f", {rate * seconds:,.0f} in all" if rate and isfinite(seconds) else ""
-        return f"{server.address.shown} gets at most {MOST_AT_ONCE} calls at the same time, {pace}{in_all}"
+        sleep = """; it may be sent to sleep, without --set 'left_out=["sleep"]'"""
+        return f"{server.address.shown} gets at most {MOST_AT_ONCE} calls at the same time, {pace}{in_all}{sleep}"
 
     @contextmanager
     def resumed(self, settings: Mapping[str, Any]) -> Iterator[None]:

@@ -32,6 +32,7 @@ LEAK = ("unit_has_one_owner", "leaked")  # the law and the code of a unit that i
 SEED = 0  # of both campaigns
 STEP_SECONDS = 60.0
 FAILS, PASSES = "fails", "passes"
+OTHERWISE = f"{FAILS} with "  # other fingerprints
 FAILURE = ("failure", "op-log", "on the older release")  # the heads of a table
 
 
@@ -91,13 +92,23 @@ class Page:
 
     @cached_property
     def newly_failing(self) -> Sequence[Failing]:
-        """The findings whose logs do not fail so on the older release, and the known op-logs that pass there."""
-        of_campaign = [
-            Failing(one.fingerprint, str(one.path), self._before[one.path])
-            for one in self._new.findings
-            if one.path is not None and self._before[one.path] != FAILS
-        ]
+        """The findings whose logs pass on the older release or fail there otherwise, and known op-logs that pass there.
+
+        A failure that the campaign on the older release has found, too, is not new.
+        """
+        of_campaign = [one for one in self._of_campaign if one.before == PASSES or one.before.startswith(OTHERWISE)]
         return [*of_campaign, *(Failing("known", log, PASSES) for log in self._changed(PASSES, FAILS))]
+
+    @cached_property
+    def unanswered(self) -> Sequence[Failing]:
+        """The findings whose logs cannot be run on the older release."""
+        return [one for one in self._of_campaign if one.before != PASSES and not one.before.startswith(FAILS)]
+
+    @cached_property
+    def _of_campaign(self) -> Sequence[Failing]:
+        on_both = {one.fingerprint for one in self._old.findings}
+        saved = [(one.fingerprint, one.path) for one in self._new.findings if one.path is not None]
+        return [Failing(name, str(path), FAILS if name in on_both else self._before[path]) for name, path in saved]
 
     @cached_property
     def unknown_owners(self) -> Sequence[Failing]:
@@ -106,7 +117,8 @@ class Page:
 
     @property
     def code(self) -> ExitCode:
-        codes = [ExitCode.MISUSE] * bool(self._new.why_broken) + [ExitCode.RED] * bool(self.unknown_owners)
+        has_unknown = bool(self.unknown_owners or self.unanswered)
+        codes = [ExitCode.MISUSE] * bool(self._new.why_broken) + [ExitCode.RED] * has_unknown
         return worst([*codes, ExitCode.VIOLATED] if len(self.newly_failing) > len(self.unknown_owners) else codes)
 
     def lines(self) -> Iterator[str]:
@@ -116,7 +128,7 @@ class Page:
             yield from ("", f"## {title}", "", *(lines or ["None."]))
 
     def _sections(self) -> Mapping[str, Sequence[str]]:
-        failing = [one for one in self.newly_failing if one not in self.unknown_owners]
+        older, failing = self._comparison.version, [one for one in self.newly_failing if one not in self.unknown_owners]
         unknown = [
             "A unit that is neither free nor owned: in a release that was not tried before its owner can be new."
         ]
@@ -129,14 +141,15 @@ class Page:
             ],
             "Newly failing": table(FAILURE, failing),
             **({"Unknown owners": [*unknown, "", *table(FAILURE, self.unknown_owners)]} if self.unknown_owners else {}),
-            "Failing on both": table(("failure", "op-log"), self._failing_on_both()),
+            **({f"Cannot be run on {older}": table(FAILURE, self.unanswered)} if self.unanswered else {}),
+            "Failing on both": table(("failure", "op-log"), self.failing_on_both),
             "Newly passing": table(("op-log",), [[log] for log in self._changed(FAILS, PASSES)]),
             "What the adapter reads": ["```", *lines_of(self._target, self._comparison), "```"],
         }
 
-    def _failing_on_both(self) -> Sequence[tuple[str, str]]:
-        saved = [(one, one.path) for one in self._new.findings if one.path is not None]
-        return [(one.fingerprint, str(path)) for one, path in saved if self._before[path] == FAILS]
+    @property
+    def failing_on_both(self) -> Sequence[tuple[str, str]]:
+        return [(one.failure, one.log) for one in self._of_campaign if one.before == FAILS]
 
     def _works(self) -> list[str]:
         outcome, logs = self._new.outcome, [one for one in self._new.logs.values() if one in (PASSES, FAILS)]
@@ -191,7 +204,7 @@ def _end_of(group: WorkerGroup, name: str, path: Path, expected: str | None = No
     except UsageError as error:
         return str(error)
     if expected is not None and replays.verdict is Verdict.CHANGED:
-        return f"{FAILS} with {', '.join(replays.fingerprints)}"
+        return f"{OTHERWISE}{', '.join(replays.fingerprints)}"
     return PASSES if replays.verdict is Verdict.FIXED else FAILS
 
 

@@ -121,7 +121,8 @@ class Releases:
 
     def linked(self) -> list[str]:
         """The names of the checkouts that are linked here."""
-        return sorted(place.parent.name for place in self.root.glob(f"{CHECKOUT}-*/{self.package}"))
+        folders = self.root.glob(f"{CHECKOUT}-*")
+        return sorted(folder.name for folder in folders if (folder / self.package).is_symlink())
 
     def checkout_of(self, version: str) -> Path | None:
         """The sources of a version that can change: of a linked checkout, or of that of this environment."""
@@ -137,11 +138,16 @@ class Releases:
         return sorted(filter(self.has_name, ", ".join(found).split(", ")), key=parsed)
 
     def folders_of(self, version: str) -> tuple[Path, ...]:
-        """The directories to put on the path for this version; empty if it is in the environment or not installed."""
+        """The directories to put on the path for this version; empty if it is in the environment or not installed.
+
+        Raises UsageError if it is a checkout whose folder is gone.
+        """
         found = in_environment(self.package)
         here = (*self.installed(), *self.linked())
         if (found is not None and found.version == version) or version not in here:
             return ()
+        if version in self.linked() and not (sources := (self.root / version / self.package).resolve()).is_dir():
+            raise UsageError(f"{self.on_index_as}=={version}: its folder {sources} is gone; link or remove it")
         return ((self.root / version).resolve(), self._shared.resolve())
 
     def download_for(self, version: str) -> str:

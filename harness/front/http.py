@@ -110,8 +110,8 @@ class Handler(BaseHTTPRequestHandler):
             for one in served:
                 for _ in loop.pieces(one, self._is_gone):
                     pass
-            if failed := [one for one in served if one.failed]:
-                self._send(failed[0].failed, {"error": failed[0].ended})
+            if failed := [one for one in served if one.error_status]:
+                self._send(failed[0].error_status, {"error": failed[0].ended})
             else:
                 self._send(200, request.whole(served))
         else:
@@ -126,8 +126,8 @@ class Handler(BaseHTTPRequestHandler):
             for new in self.server.loop.pieces(one, self._is_gone):
                 if not new and not one.ended:  # a part of the prompt
                     continue
-                if one.failed and not begun:
-                    self._send(one.failed, {"error": one.ended})
+                if one.error_status and not begun:
+                    self._send(one.error_status, {"error": one.ended})
                     return
                 if not begun:
                     self.send_response(200)

@@ -13,7 +13,7 @@ from swarden.engine_under_test.request import Output
 from swarden.engine_under_test.sampling import SamplingParams
 from swarden.invariants.events import FinishReason
 
-OVERLOADED = (FinishReason.OUT_OF_MEMORY, FinishReason.FORWARD_FAILED)
+WITHOUT_TOKEN = (FinishReason.OUT_OF_MEMORY, FinishReason.FORWARD_FAILED)
 FIRST_CHARACTER = 0x4E00  # of token 0
 IDLE_S = 0.05  # between two looks at the client while a request has no output
 
@@ -48,9 +48,13 @@ class Scored(NamedTuple):
 
 @dataclass
 class Served:
-    """The output of a request; `ended` is its finish reason.  A piece is None when the engine has died."""
+    """The output of a request; `ended` is its finish reason.  A piece is None when the engine has died.
+
+    A request that ends without a token, for want of memory or of a pass, has the status `lacking_status`.
+    """
 
     asked: Asked
+    lacking_status: int = 500
     id: int = 0
     pieces: "SimpleQueue[Output | None]" = field(default_factory=SimpleQueue)
     known: list[int] = field(default_factory=list)
@@ -78,12 +82,12 @@ class Served:
         return self.tokens_from(first)
 
     @property
-    def failed(self) -> int:
+    def error_status(self) -> int:
         """The status of HTTP if the request has ended without a token that it wants; 0 if not."""
         if self.ended.startswith(FinishReason.REJECTED):
             return 400
         lacks = len(self.known) == len(self.asked.tokens) and self.asked.sampling.max_new_tokens
-        return 503 if lacks and self.ended.startswith(OVERLOADED) else 0
+        return self.lacking_status if lacks and self.ended.startswith(WITHOUT_TOKEN) else 0
 
     @property
     def has_stop_text(self) -> bool:
@@ -102,10 +106,14 @@ class EngineDied(Exception):
 
 
 class EngineThread:
-    """Makes steps while there is work.  Every call of the engine is made in its thread, in order."""
+    """Makes steps while there is work.  Every call of the engine is made in its thread, in order.
 
-    def __init__(self, engine: Engine) -> None:
+    With `has_faults` at its ports, a request without a token is overload (503), else an error of the server.
+    """
+
+    def __init__(self, engine: Engine, *, has_faults: bool = False) -> None:
         self.engine = engine
+        self._lacking_status = 503 if has_faults else 500
         self.error: Exception | None = None
         self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._served: dict[int, Served] = {}
@@ -125,7 +133,7 @@ class EngineThread:
         raise EngineDied(repr(self.error)) from self.error
 
     def submit(self, asked: Asked) -> Served:
-        served = Served(asked)
+        served = Served(asked, self._lacking_status)
 
         def submit() -> None:
             served.id = self.engine.submit(

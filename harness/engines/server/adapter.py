@@ -81,7 +81,7 @@ class RoundRequest:
 
 
 class Round(NamedTuple):
-    """What a step sends: requests and acts, in any order, behind acts `at_rest`; perhaps while the server is paused."""
+    """The calls of a step: requests and acts, sent in any order, after acts `at_rest`; perhaps to a paused server."""
 
     items: Sequence[RoundRequest | str]
     at_rest: Sequence[str] = ()
@@ -133,7 +133,7 @@ class ServerPort(EnginePort):
         return first
 
     def abort(self, request_id: int) -> None:
-        for asked in Round(self._round).requests if "abort" in self._config.features else ():
+        for asked in self._requests if "abort" in self._config.features else ():
             if asked.id <= request_id < asked.id + asked.wanted.sequences:
                 asked.cut_after = request_id % 4
 
@@ -147,6 +147,10 @@ class ServerPort(EnginePort):
         else:
             self._before_round = PAUSE if self._has(PAUSE) and self._has(RESUME) else ""
         return bool(self._before_round)
+
+    @property
+    def _requests(self) -> list[RoundRequest]:
+        return [item for item in self._round if isinstance(item, RoundRequest)]
 
     @property
     def has_work(self) -> bool:
@@ -208,8 +212,11 @@ class ServerPort(EnginePort):
 
     def _stop_texts(self, request_id: int, stop: Sequence[int]) -> tuple[str, ...]:
         """Up to two texts that end the answer in place of these tokens; none if the run has none."""
-        texts = self._config.texts if self._config.stops_by_text and "stop_text" in self._config.features else ()
-        return tuple({texts[(request_id + token // 4) % len(texts)]: None for token in stop[:2] if texts})
+        texts = self._config.texts
+        if not (texts and self._config.stops_by_text and "stop_text" in self._config.features):
+            return ()
+        drawn = [texts[(request_id + token // 4) % len(texts)] for token in stop[:2]]
+        return tuple(dict.fromkeys(drawn))  # each once
 
     def _sleep(self) -> None:
         """The server at rest sleeps, and wakes up; its KV is lost."""
@@ -234,7 +241,7 @@ class ServerPort(EnginePort):
         begin_round(self._connection)
         act, self._before_round = self._before_round, ""
         is_paused = (self._config.paused or act == PAUSE) and self._config.concurrent
-        is_paused = is_paused and len(Round(self._round).requests) > 1
+        is_paused = is_paused and len(self._requests) > 1
         return Round(self._round, (SLEEP, WAKE) if act == SLEEP else (), is_paused)
 
     def _send(self, begun: Round) -> None:
@@ -334,14 +341,27 @@ class ServerPort(EnginePort):
 
     # --- the answers
 
-    def _is_tie(self, wanted: Wanted, answer: Sequence[int], judged: Judged) -> bool:
-        """Without log-probabilities: whether the answered token also follows the tokens before it, in a new prompt."""
+    def _is_tie(self, wanted: Wanted, answer: Sequence[int], judged: Judged) -> bool | Reply:
+        """Without log-probabilities: whether the answered token also follows the tokens before it, in a new prompt.
+
+        The reference is asked, else this server and then a new one, whose cache cannot be wrong: without --restart the
+        answer is not judged from there on.  A reply that is no answer is returned.
+        """
         if self._api.has_ids or judged.answered in (judged.expected, END):
             return False
         prompt = [*wanted.prompt, *answer[: judged.place]]
         again = wanted._replace(prompt=prompt, max_new_tokens=1, stop_texts=(), sequences=1)
-        [exchange] = self._connection.answers(self._api, self._config, [again])
-        return [token.id for token in read(self._api, exchange.reply)[0]] == [judged.answered]
+        server = self._connection.server
+        for is_new in (False, True)[: 2 if server.restart and not server.reference else 1]:
+            if is_new:
+                self._check_alive()  # of the process that ends here
+                self._connection.start()
+            token = self._connection.judge(self._api, self._config, again, [judged.answered])
+            if isinstance(token, Reply):
+                return token
+            if [one.id for one in token] != [judged.answered]:
+                return False
+        return True
 
     def _judge(self, request: RoundRequest) -> None:
         """Compare an answer with that of a server without a cache."""
@@ -351,8 +371,7 @@ class ServerPort(EnginePort):
         start = monotonic()
         cold = self._connection.judge(self._api, self._config, request.wanted, answer)
         if isinstance(cold, Reply):
-            self._check_answered(cold, start)
-            self.log.notice(Answered(request.id, cold.status, 0, 0, cold.error, is_judge=True))
+            self._note_refusal(request, cold, start)
             return
         judged = compared(
             request.tokens,
@@ -361,8 +380,19 @@ class ServerPort(EnginePort):
             is_greedy=request.wanted.seed is None,
             is_whole=not request.reply.is_cut,
         )
-        if judged is not None and not self._is_tie(request.wanted, answer, judged):
+        if judged is None:
+            return
+        start = monotonic()
+        is_tie = self._is_tie(request.wanted, answer, judged)
+        if isinstance(is_tie, Reply):
+            self._note_refusal(request, is_tie, start)
+        elif not is_tie:
             begin = len(request.wanted.prompt)
             end = begin + judged.place
             numbers = (judged.difference, self._config.tolerance, judged.answered, judged.expected)
             self.log.notice(Compared(self._steps, request.id, begin, end, end, *numbers))
+
+    def _note_refusal(self, request: RoundRequest, reply: Reply, start: float) -> None:
+        """The judge has not answered."""
+        self._check_answered(reply, start)
+        self.log.notice(Answered(request.id, reply.status, 0, 0, reply.error, is_judge=True))

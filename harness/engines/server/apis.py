@@ -16,7 +16,7 @@ from swarden.harness.engines.server.client import Address, Call, Reply, text_at
 FLUSH, PAUSE, RESUME, SLEEP, WAKE = "flush", "pause", "resume", "sleep", "wake"
 SALTS, OF_PROCESS = count(1), token_hex(4)  # the salts are not those of another campaign
 OK, NO_ROOM = 200, 400  # a whole context has no room for a further token
-NOT_AS_TOLD = (  # errors of reading an answer that has not the form of its API
+NOT_OF_FORM = (  # errors of reading an answer that has not the form of its API
     *(KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError),
     msgspec.MsgspecError,
 )
@@ -41,7 +41,7 @@ class Wanted(NamedTuple):
 
 
 class Token(NamedTuple):
-    """A token of an answer with its log-probability, and the likeliest token with its own; NaN if they are not told."""
+    """A token of an answer with its log-probability, and the likeliest token with its own; NaN if absent."""
 
     id: int
     logprob: float = nan
@@ -79,7 +79,7 @@ class Api(Protocol):
         """The answer again without the prefix cache; the reply if it is none."""
 
     def learn(self, address: Address) -> dict[str, Any]:
-        """The settings of a configuration that the server tells."""
+        """The settings of a configuration that the server reports."""
 
 
 def of_sequence(reply: Reply, index: int) -> Reply:
@@ -98,14 +98,14 @@ def read(api: Api, reply: Reply, index: int = 0) -> tuple[Sequence[Token], Reply
         reply = of_sequence(reply, index)
         if reply.status == OK and not reply.chunks and not reply.is_cut:
             return (), Reply(0, error="an empty answer")
-        text_of(reply)  # which must have one
+        text_of(reply)  # raises an error of NOT_OF_FORM if a text is not a string
         return checked(api.tokens(reply)), reply
-    except NOT_AS_TOLD as error:
+    except NOT_OF_FORM as error:
         return (), without_parts(error)
 
 
 def checked(tokens: Sequence[Token]) -> list[Token]:
-    """The tokens, whose ids and log-probabilities are numbers; raises an error of NOT_AS_TOLD."""
+    """The tokens, whose ids and log-probabilities are numbers; raises an error of NOT_OF_FORM."""
     return msgspec.convert([tuple(token) for token in tokens], list[Token])
 
 
@@ -121,7 +121,7 @@ def continued(wanted: Wanted, answer: Sequence[int]) -> Wanted:
 
 
 def text_of(reply: Reply) -> str:
-    """The text of an answer; each object of SGLang has the whole text so far.  Raises an error of NOT_AS_TOLD."""
+    """The text of an answer; each object of SGLang has the whole text so far.  Raises an error of NOT_OF_FORM."""
     if reply.chunks and "meta_info" in reply.chunks[-1]:
         return str(reply.chunks[-1].get("text") or "")
     parts = [part for chunk in reply.chunks for part in chunk.get("choices", [chunk])]
@@ -149,7 +149,7 @@ def figures(address: Address) -> dict[str, float]:
 def object_at(address: Address, path: str) -> dict[str, Any]:
     try:
         return msgspec.json.decode((text_at(address, path) or "{}").encode(), type=dict[str, Any])
-    except NOT_AS_TOLD:
+    except NOT_OF_FORM:
         return {}
 
 
@@ -196,9 +196,9 @@ class Vllm(Api):
         tokens = []
         for chunk in reply.chunks:
             for choice in chunk["choices"]:
-                told = choice.get("logprobs") or {}
-                logprobs = told.get("token_logprobs") or [nan] * len(choice["token_ids"])
-                tops = told.get("top_logprobs") or [{}] * len(choice["token_ids"])
+                reported = choice.get("logprobs") or {}
+                logprobs = reported.get("token_logprobs") or [nan] * len(choice["token_ids"])
+                tops = reported.get("top_logprobs") or [{}] * len(choice["token_ids"])
                 for token, logprob, top in zip(choice["token_ids"], logprobs, tops, strict=True):
                     best = max(top.items(), key=lambda one: one[1], default=None)
                     named = (None, nan) if best is None else (int(best[0].removeprefix("token_id:")), best[1])
@@ -215,8 +215,8 @@ class Vllm(Api):
         if reply.status != OK:
             return reply
         tokens = []
-        told = reply.chunks[0]["choices"][0]["prompt_logprobs"]
-        for token, entry in zip(known, told[len(wanted.prompt) :], strict=True):
+        reported = reply.chunks[0]["choices"][0]["prompt_logprobs"]
+        for token, entry in zip(known, reported[len(wanted.prompt) :], strict=True):
             best = max(entry, key=lambda one: entry[one]["logprob"])
             tokens.append(Token(token, entry[str(token)]["logprob"], int(best), entry[best]["logprob"]))
         return [*tokens, *self.tokens(reply)[: len(answer) - len(known)]]
@@ -299,19 +299,19 @@ class Sglang(Api):
         if reply.status != OK:
             return reply
         meta, first = reply.chunks[0]["meta_info"], len(wanted.prompt)
-        told = zip(meta["input_token_logprobs"][first:], meta["input_top_logprobs"][first:], strict=True)
-        tokens = [Token(token, logprob, top[0][1], top[0][0]) for (logprob, token, _), top in told]
+        reported = zip(meta["input_token_logprobs"][first:], meta["input_top_logprobs"][first:], strict=True)
+        tokens = [Token(token, logprob, top[0][1], top[0][0]) for (logprob, token, _), top in reported]
         return [*tokens, *self.tokens(reply)[: len(answer) - len(known)]]
 
     def learn(self, address: Address) -> dict[str, Any]:
-        told = object_at(address, "/get_server_info")
+        reported = object_at(address, "/get_server_info")
         names = {
             "block_size": "page_size",
             "max_context_len": "context_length",
             "capacity": "max_total_num_tokens",
         }
-        found = {"model": told.get("model_path"), **{name: told.get(theirs) for name, theirs in names.items()}}
-        return found if told.get("enable_memory_saver") else found | {"left_out": ("sleep",)}
+        found = {"model": reported.get("model_path"), **{name: reported.get(theirs) for name, theirs in names.items()}}
+        return found if reported.get("enable_memory_saver") else found | {"left_out": ("sleep",)}
 
 
 class LlamaCpp(Api):
@@ -352,8 +352,8 @@ class LlamaCpp(Api):
         return self.tokens(reply) if reply.status == OK else reply
 
     def learn(self, address: Address) -> dict[str, Any]:
-        told = object_at(address, "/props")
-        context_len, slots = (told.get("default_generation_settings") or {}).get("n_ctx"), told.get("total_slots")
+        page = object_at(address, "/props")
+        context_len, slots = (page.get("default_generation_settings") or {}).get("n_ctx"), page.get("total_slots")
         capacity = context_len * slots if context_len and slots else None
         return {"max_context_len": context_len, "block_size": 1, "capacity": capacity}
 

@@ -6,7 +6,7 @@ from math import isnan
 from typing import Any, NamedTuple
 
 from swarden.harness.core.errors import UsageError
-from swarden.harness.engines.server.apis import NOT_AS_TOLD, OK, SLEEP, WAKE, Api, Wanted, read, text_of
+from swarden.harness.engines.server.apis import NOT_OF_FORM, OK, SLEEP, WAKE, Api, Wanted, read, text_of
 from swarden.harness.engines.server.client import Call, Reply
 from swarden.harness.engines.server.comparison import compared
 from swarden.harness.engines.server.config import ServerConfig
@@ -15,6 +15,7 @@ from swarden.harness.engines.server.process import MISSING, Connection
 LAST_TOKENS = (20_000, 2_000, 250, 120, 60)  # tried in this order
 PROMPTS, ANSWER_LEN = 6, 8
 TIMES_NOISE = 10.0  # the tolerance is so many times the largest difference
+NO_SLEEP = (400, MISSING, 405, 501)  # of a server that is made, or started, without
 MOST_TEXTS = 16
 MOST_SHARES = 5  # of the context, for the length of the probe
 
@@ -50,7 +51,7 @@ def learned(connection: Connection, api: Api, asked: Mapping[str, Any]) -> Learn
     """Ask a server that is idle; `asked` are settings of the user, which win.  Raises UsageError if it answers none."""
     try:
         described = {name: value for name, value in api.learn(connection.address).items() if value is not None}
-    except NOT_AS_TOLD as error:
+    except NOT_OF_FORM as error:
         url = connection.address.shown
         raise UsageError(f"{url} has other pages than {api.name}: {error!r}; name another with --api") from error
     left_out = {*described.pop("left_out", ()), *asked.get("left_out", ())}
@@ -72,12 +73,29 @@ def learned(connection: Connection, api: Api, asked: Mapping[str, Any]) -> Learn
     for act, path in api.acts.items():
         if act not in (SLEEP, WAKE):
             missing += [path] * (connection.act(api, act).status == MISSING)
-        elif "sleep" not in left_out and connection.act(api, act).status != OK:
-            left_out.add("sleep")
-            missing.append(path)
+    if SLEEP in api.acts and "sleep" not in left_out and not _sleeps(connection, api):
+        left_out.add("sleep")
+        missing.append(api.acts[SLEEP])
     settings["left_out"] = tuple(sorted(left_out))
     described = {name: getattr(ServerConfig(**settings), name) for name in ServerConfig.learned}
     return Learned(described, noise, len(differences), missing)
+
+
+def _sleeps(connection: Connection, api: Api) -> bool:
+    """Whether the server has a sleep, from which it wakes up; raises UsageError if one of the two calls fails."""
+    asleep = awake = Reply(0)
+    try:
+        asleep = connection.act(api, SLEEP)
+    finally:
+        if asleep.status not in NO_SLEEP:  # SGLang dies of a call that wakes it up while it is awake
+            awake = connection.act(api, WAKE)
+    if asleep.status in NO_SLEEP:
+        return False
+    for act, reply in ((SLEEP, asleep), (WAKE, awake)):
+        if reply.status != OK:
+            where, error = f"{connection.address.shown}{api.acts[act]}", reply.error[:300]
+            raise UsageError(f"{where}: status {reply.status}: {error}; leave it out with --set 'left_out=[\"sleep\"]'")
+    return True
 
 
 def _last_token(connection: Connection, api: Api, config: ServerConfig) -> int:

@@ -25,7 +25,7 @@ from swarden.harness.core.printable import printable
 from swarden.harness.core.target_fault import TargetFault
 from swarden.harness.engines.server.apis import (
     FLUSH,
-    NOT_AS_TOLD,
+    NOT_OF_FORM,
     OK,
     RESUME,
     WAKE,
@@ -275,6 +275,8 @@ class Connection:
     def judge(self, api: Api, config: ServerConfig, wanted: Wanted, answer: Sequence[int]) -> list[Token] | Reply:
         """The answer as a server without a cache gives it; the reply of the server if it gives none."""
         if self.server.reference and self.reference is None:
+            if not api.has_ids:
+                raise UsageError(f"--reference: a checkpoint reads token ids, {api.name} has texts; give a URL")
             self.reference = Connection(decoder_of(Path(self.server.reference), config.max_context_len))
             try:
                 self.reference.start()
@@ -282,11 +284,12 @@ class Connection:
                 raise TargetFault(f"--reference: {error}", "target/reference") from error
         judge, address = api, self.address
         if self.reference is not None:
-            judge, address = self.reference.api, self.reference.address
+            judge = self.reference.api if api.has_ids else api  # texts are compared with texts
+            address = self.reference.address
         try:
             cold = judge.cold(address, wanted, answer, config.model)
             cold = cold if isinstance(cold, Reply) else checked(cold)
-        except NOT_AS_TOLD as error:
+        except NOT_OF_FORM as error:
             cold = without_parts(error)
         if self.reference is not None and isinstance(cold, Reply) and not 0 < cold.status < SERVER_ERROR:
             raise TargetFault(f"--reference: {address.shown} does not judge: {cold.error}", "target/reference")

@@ -6,17 +6,24 @@ from typing import Any
 
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import OpLog
-from swarden.harness.core.program import Program
+from swarden.harness.core.program import NoProgram, Program
 from swarden.harness.core.replay import driver_of
 from swarden.harness.engines.server.adapter import MOST_AT_ONCE, Round, RoundRequest, ServerPort
 from swarden.harness.engines.server.apis import PAUSE, RESUME, api_of
 from swarden.harness.engines.server.config import ServerConfig
 
+NOT_JUDGED = (  # by a client: it has no new server, another judge, and does not look inside
+    *("capacity_is_whole_at_rest", "CheckFailed"),
+    "valid_requests_are_answered/request/refused_again",
+)
 TEMPLATE = Path(__file__).with_name("client.py.j2")
 
 
 def program_of(log: OpLog) -> Program:
-    """Runs the log, because a prompt can continue an answer; raises UsageError if it does not fail."""
+    """Runs the log, because a prompt can continue an answer; raises UsageError if it does not fail.
+
+    Raises NoProgram for a failure that a client does not judge.
+    """
     config: ServerConfig = log.header.target.decode(log.header.configs[0])
     driver, rounds = driver_of(log.header), list[dict[str, Any]]()
     port: ServerPort = driver.systems[0].port  # type: ignore[attr-defined]  # a system with one engine
@@ -25,6 +32,8 @@ def program_of(log: OpLog) -> Program:
         driver.apply(op)
     if driver.failure is None:
         raise UsageError("the op-log does not fail on this server; nothing is written")
+    if (name := driver.failure.fingerprint).startswith(NOT_JUDGED):
+        raise NoProgram(f"a client does not judge {name}: replay the op-log on the server")
     api = api_of(config.api)
     return Program(
         TEMPLATE,
@@ -35,6 +44,7 @@ def program_of(log: OpLog) -> Program:
             "path": api.path,
             "rounds": rounds,
             "calls_at_once": MOST_AT_ONCE if config.concurrent else 1,
+            "has_ids": api.has_ids,
             "tolerance": config.tolerance,
             "at_rest": [name for name in (api.metrics.running, api.metrics.waiting, api.metrics.usage) if name],
         },
@@ -59,7 +69,8 @@ def _item(config: ServerConfig, one: RoundRequest | str) -> dict[str, Any]:
     bodies: Sequence[dict[str, Any]] = [
         _plain(api.body(wanted, config.model)) for wanted in (one.wanted, one.wanted._replace(is_cold=True))
     ]
-    return {"body": bodies[0], "cold": bodies[1], "cut_after": one.cut_after}
+    limits = {"most": one.wanted.max_new_tokens, "stop_texts": list(one.wanted.stop_texts)}
+    return {"body": bodies[0], "cold": bodies[1], "cut_after": one.cut_after, **limits}
 
 
 def _plain(body: dict[str, Any]) -> dict[str, Any]:

@@ -36,6 +36,10 @@ def project(tmp_path, monkeypatch):
         pytest.param(
             "nightly --engine=demo", "nightly --profile smoke --minutes 2 --archive nights --engine=demo", id="given"
         ),
+        pytest.param(
+            "fuzz --engine demo", "fuzz --profile smoke --minutes 2 --engine demo", id="settings-are-of-the-engine"
+        ),
+        pytest.param("fuzz --help", "fuzz --help", id="help"),
         pytest.param("fuzz --url http://x", "fuzz --profile smoke --minutes 2 --url http://x", id="server"),
         pytest.param("archive show NAME", "archive show --archive nights NAME", id="command-of-a-command"),
         pytest.param("replay a.oplog", "replay a.oplog", id="other-command"),
@@ -63,6 +67,7 @@ def test_project_without_the_table_has_no_options(project):
         pytest.param("engine = 'demo; ls'", 'engine is "demo; ls", want str', id="no-name"),
         pytest.param("archive = '../x'", "'../x' is not below this folder", id="archive"),
         pytest.param("x = ", "not TOML", id="syntax"),
+        pytest.param("set = { a = 2024-01-01 }", "set.a is", id="date"),
     ],
 )
 def test_mistake_in_the_table_is_one_line(project, text, message):
@@ -72,6 +77,19 @@ def test_mistake_in_the_table_is_one_line(project, text, message):
         with_project(["fuzz"])
 
     assert message in str(raised.value)
+
+
+def test_tool_may_be_anything_but_a_table(project):
+    project("tool = 3\n")
+
+    with pytest.raises(UsageError, match=r"^pyproject\.toml: \[tool\.swarden\]: .*; correct it$"):
+        with_project(["fuzz"])
+
+
+def test_engine_of_the_table_does_not_matter_if_another_is_given(project):
+    project("[tool.swarden]\nengine = 'toaster'\nminutes = 1\n")
+
+    assert with_project(["fuzz", "--engine=demo"]) == ["fuzz", "--minutes", "1", "--engine=demo"]
 
 
 def test_printed_command_repeats_the_options_of_the_project(tmp_path):

@@ -1,7 +1,13 @@
 """swarden engines try, over releases of the demo's engine, each with another planted bug."""
 
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from swarden.harness.commands.try_release import Page, Trial
+from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Drain, Submit
 from tests.harness.some_targets import swarden_with
@@ -128,6 +134,30 @@ def test_checkout_fails_newly_with_what_passes_on_its_base(swarden, tmp_path):
     page = _sections(run.stdout)
     assert run.returncode == 1, run.stderr
     assert "outputs\\_stay\\_within\\_max\\_new\\_tokens" in page["Newly failing"]
+
+
+@pytest.mark.parametrize(
+    ("before", "is_found_before", "place", "code"),
+    [
+        ("passes", False, "newly_failing", ExitCode.VIOLATED),
+        ("fails with another/law", False, "newly_failing", ExitCode.VIOLATED),
+        ("unknown setting x", False, "unanswered", ExitCode.RED),
+        ("fails", False, "failing_on_both", ExitCode.CLEAN),
+        ("passes", True, "failing_on_both", ExitCode.CLEAN),
+    ],
+)
+def test_finding_is_new_only_if_the_older_release_does_not_have_it(before, is_found_before, place, code):
+    path = Path("a.oplog")
+    finding: Any = SimpleNamespace(fingerprint="law/request/code", path=path, is_confirmed=True)
+    outcomes: Any = [SimpleNamespace(findings=found) for found in ([finding] * is_found_before, [finding])]
+    old, new = [Trial(outcome, (), {}) for outcome in outcomes]
+    target: Any = SimpleNamespace(version=lambda: "1.1.0", known_bugs=dict)
+    comparison: Any = SimpleNamespace(version="1.0.0", differences=())
+    page = Page(target, comparison, (old, new), {path: before})
+
+    places = ("newly_failing", "unanswered", "failing_on_both")
+    assert page.code == code
+    assert [name for name in places if getattr(page, name)] == [place]
 
 
 def test_release_that_cannot_be_built_is_broken_and_its_laws_are_not_applicable(swarden, tmp_path):

@@ -135,6 +135,21 @@ def test_checkout_is_linked_beside_the_releases_and_is_none(releases, tmp_path):
     assert (releases.linked(), sources.is_dir(), shared.is_dir()) == ([], True, False)
 
 
+@pytest.mark.usefixtures("wheels")
+def test_checkout_whose_folder_is_gone_is_listed_and_removed(releases, tmp_path):
+    sources = tmp_path / "clone" / PACKAGE
+    sources.mkdir(parents=True)
+    (sources / "__init__.py").touch()
+    releases.link("checkout-head", tmp_path / "clone")
+    (tmp_path / "clone").rename(tmp_path / "moved")
+
+    assert releases.linked() == ["checkout-head"]
+    with pytest.raises(UsageError, match=rf"tinyserve==checkout-head: its folder {sources} is gone; link or remove it"):
+        releases.folders_of("checkout-head")
+    releases.remove("checkout-head")
+    assert releases.linked() == []
+
+
 def test_folder_that_is_no_checkout_and_name_of_a_release_are_refused(releases, tmp_path):
     with pytest.raises(UsageError, match=r"^--from: .* has no tinyserve/__init__.py; name a checkout of tinyserve$"):
         releases.link("checkout-head", tmp_path)

@@ -83,7 +83,7 @@ def our_server(
     with Changes(mutant).planted(target_of("swarden")):
         forward = ModelForward(tiny_model("tiny-gemma3", config).decoder)
         engine = create_engine(config, ports=ports_with(faults, forward))
-        with served(Front(EngineThread(engine), 0, eos=())) as url:
+        with served(Front(EngineThread(engine, has_faults=bool(faults)), 0, eos=())) as url:
             yield url
 
 

@@ -18,12 +18,13 @@ from swarden.harness.engines.server.apis import api_of
 from swarden.harness.engines.server.client import MOST_LINE, Address, Call, Reply
 from swarden.harness.engines.server.learning import learned
 from swarden.harness.engines.server.process import Connection, Server
+from swarden.harness.front.http import Handler
 from swarden.harness.search import shards
 from swarden.harness.search.findings import report_finding
 from swarden.harness.search.result import Finding
 from swarden.harness.search.shards import _confirmed, close_lanes, settle
 from swarden.harness.search.shrink import ShrinkBudget
-from tests.harness.servers.some_servers import ONE, log_at, server_with
+from tests.harness.servers.some_servers import ONE, log_at, our_server, server_with
 
 
 def garbage(handler):
@@ -123,6 +124,11 @@ def silent_judge(handler):
     silent(handler) if b"prompt_logprobs" in handler.body else answered(handler)
 
 
+def too_many(handler):
+    two = b'{"choices": [{"token_ids": [5, 5], "logprobs": {"token_logprobs": [-1.0, -1.0]}}]}'
+    refused(handler) if b"prompt_logprobs" in handler.body else answers(two)(handler)
+
+
 def error(handler):
     handler.send_error(500, "EngineDeadError")
 
@@ -197,6 +203,31 @@ def test_act_that_fails_is_found(run):
 
     assert failure is not None
     assert failure.fingerprint == "valid_requests_are_answered/server/server_error"
+
+
+@pytest.mark.parametrize("path", ["/sleep", "/wake_up"])
+def test_sleep_that_fails_is_one_line(monkeypatch, path):
+    monkeypatch.setitem(Handler.ACTS, path, "fail")
+    monkeypatch.setattr(Handler, "_act", lambda handler, name: handler.send_error(500) if name == "fail" else None)
+    with (
+        our_server() as url,
+        pytest.raises(UsageError, match=rf"{path}\S*: status 500: .*; leave it out with --set 'left_out"),
+    ):
+        learned(Connection(Server(url)), api_of("vllm"), {"last_token": 60})
+
+
+def test_server_is_woken_up_though_its_sleep_fails(monkeypatch):
+    acts: list[str] = []
+
+    def fail(handler, name):
+        acts.append(name)
+        handler.send_error(500)
+
+    monkeypatch.setattr(Handler, "_act", fail)
+    with our_server() as url, pytest.raises(UsageError, match="status 500"):
+        learned(Connection(Server(url)), api_of("vllm"), {"last_token": 60})
+
+    assert acts[-2:] == ["sleep", "resume"]
 
 
 def test_failure_in_some_runs_is_flaky(monkeypatch):

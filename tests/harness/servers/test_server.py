@@ -10,10 +10,11 @@ import pytest
 
 from swarden.harness.commands.servers import ServerOptions
 from swarden.harness.core.ops import Abort, Flush, Pause, Recipe, Resume, Step, Submit
+from swarden.harness.core.program import NoProgram
 from swarden.harness.core.replay import Verdict, repeat
 from swarden.harness.engines.own.models import VOCABULARY
 from swarden.harness.engines.server import adapter
-from swarden.harness.engines.server.adapter import Round
+from swarden.harness.engines.server.adapter import ROUNDS_PER_PROBE, Round
 from swarden.harness.engines.server.apis import APIS, Wanted, api_of, read
 from swarden.harness.engines.server.client import Address, Call, Reply
 from swarden.harness.engines.server.comparison import Judged, compared
@@ -25,6 +26,7 @@ from swarden.harness.front.loop import text_of
 from swarden.harness.report.program import program_text
 from tests.harness.servers.front_bugs import front_bug
 from tests.harness.servers.some_servers import ONE, log_at, our_server, server_with
+from tests.harness.servers.test_misbehaving import never_judged, refused, too_many
 
 WITH_TOKENS = [name for name in APIS if name != "openai"]
 SHARED = Recipe(path=(0, 0, 0, 0), stretch=10)
@@ -89,6 +91,39 @@ def test_finding_is_a_client_without_swarden(monkeypatch, tmp_path, api):
     assert broken.returncode == 1, broken.stderr
     assert broken.stdout.startswith("BUG: round 1: token 0 is ")
     assert (healthy.returncode, healthy.stdout) == (0, "no bug\n"), healthy.stderr
+
+
+def test_client_judges_stop_strings(run, monkeypatch, tmp_path):
+    ops, client = (Submit(recipe=SHARED, max_new_tokens=30, stop=(VOCABULARY,)), Step()), tmp_path / "client.py"
+    with front_bug("stop-string-is-ignored").planted(), our_server() as url:
+        [whole] = run(url, ops).systems[0].streamed
+        log = log_at(monkeypatch, url, ops, stops_by_text=True, texts=(text_of([whole.token_ids[5]]),))
+        client.write_text(program_text(program_of(log)))
+        broken = subprocess.run([sys.executable, client, url], capture_output=True, text=True, check=False)
+    with our_server() as url:
+        healthy = subprocess.run([sys.executable, client, url], capture_output=True, text=True, check=False)
+
+    assert broken.returncode == 1
+    assert broken.stdout.startswith("BUG: the answer goes on behind the stop string "), broken.stderr
+    assert (healthy.returncode, healthy.stdout) == (0, "no bug\n"), healthy.stderr
+
+
+def test_client_judges_the_number_of_tokens(monkeypatch, tmp_path):
+    client = tmp_path / "client.py"
+    with server_with(too_many) as url:
+        ops = (Submit(max_new_tokens=1), Step())
+        client.write_text(program_text(program_of(log_at(monkeypatch, url, ops))))
+        broken = subprocess.run([sys.executable, client, url], capture_output=True, text=True, check=False)
+
+    assert (broken.returncode, broken.stdout) == (1, "BUG: 2 tokens, 1 were requested\n"), broken.stderr
+
+
+@pytest.mark.parametrize(
+    ("answer", "name"), [(refused, "capacity_is_whole_at_rest"), (never_judged, "valid_requests.*/refused_again")]
+)
+def test_failure_that_a_client_does_not_judge_is_no_program(monkeypatch, answer, name):
+    with server_with(answer) as url, pytest.raises(NoProgram, match=f"a client does not judge {name}"):
+        program_of(log_at(monkeypatch, url, ONE * ROUNDS_PER_PROBE, probe_len=5))
 
 
 def test_client_pauses_the_server_and_sends_it_to_sleep(monkeypatch, tmp_path):
