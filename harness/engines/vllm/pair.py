@@ -103,7 +103,7 @@ class LinkedVllmEngine(VllmEngine):
             if request.is_linked and request.id in self._link.answers:
                 self._forward(request, self._link.answers.pop(request.id))
         if self._config.role == DECODE and not self._is_paused:
-            self._link.pass_step()
+            self._link.pass_step(self._runner.loads.loading)
         return super().step()
 
     def _forward(self, request: VllmRequest, params: Mapping[str, Any] | None) -> None:
