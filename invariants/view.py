@@ -336,6 +336,7 @@ OPTIONAL_PARTS = (
     "cached_blocks",
     "awaited",
     "delivered",
+    "due_transfers",
     "cached_columns",
 )
 
@@ -364,10 +365,10 @@ def _missing(are_missing: tuple[bool, ...], unreported: frozenset[str]) -> froze
 class Snapshot:
     """One engine between two steps; `host_pools` are, per component, the names of the pools for copies on the host.
 
-    `awaited` and `delivered` are of transfers between engines: what the engine waits for, and what the link says.  An
-    awaited page that its record does not have is a 0.  A message that was lost is never read.  `unreported` has the
-    names of the types of events that this engine never reports, and of the invariants that would compare its adapter
-    with itself, so that they could not fail.
+    `awaited`, `delivered` and `due_transfers` are of transfers between engines.  An awaited page that its record does
+    not have is a 0.  A message that was lost is never read.  `unreported` has the names of the types of events that
+    this engine never reports, and of the invariants that would compare its adapter with itself, so that they could not
+    fail.
     """
 
     step: int
@@ -388,6 +389,8 @@ class Snapshot:
     cached_blocks: tuple[CachedBlocks, ...] | None = None
     awaited: Mapping[int, tuple[Sequence[int], ...]] | None = None  # units whose KV arrives: by request, per component
     delivered: frozenset[int] | None = None  # requests whose KV was all sent; the other side has read each message
+    # Requests whose KV has all arrived, and of which the engine takes note in its next step at the latest.
+    due_transfers: frozenset[int] | None = None
     # Of an engine without nodes: by request, per component the unit of each page of its tokens that it can find in the
     # cache, 0 for none.
     cached_columns: Mapping[int, tuple[Sequence[int], ...]] | None = None
@@ -449,6 +452,7 @@ class Snapshot:
             self.cached_blocks,
             self.awaited,
             self.delivered,
+            self.due_transfers,
             self.cached_columns,
         )
         return _missing(tuple([part is None for part in parts]), self.unreported)

@@ -23,6 +23,7 @@ PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 # Not the pages that are made from the files of known bugs, which issues of other projects have, too, and of mutants.
 WRITTEN = [page for page in PAGES if page.stem not in {"kill-matrix", *(path.stem for path in pages.documents())}]
 WRITTEN = [page for page in WRITTEN if page.parent.name != "outbox"]
+TABLES = ROOT / "docs" / "findings" / "README.md"  # names each known bug without a document
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 RELEASES = ROOT / ".github" / "workflows" / "releases.yml"
 FENCED = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -181,6 +182,7 @@ def test_no_document_tells_of_a_private_bug_more_than_its_name(path):
     sentences = [line for line in path.read_text().splitlines() if len(line) > LONG_LINE]
 
     assert sentences
+    assert [page for page in PAGES if path.stem in page.read_text()] in ([], [TABLES])
     for page in PAGES:
         text = " ".join(page.read_text().split())
         assert page.stem != path.stem

@@ -50,6 +50,13 @@ def running_requests_are_computed(change: Transition) -> Evidence:
 
 
 def _only_decodes(change: Transition, event: Launched) -> bool:
-    """Did all requests of a pass run before the step?"""
+    """Did all requests of a pass run before the step, and go on where they decode?
+
+    A request that was retracted within the step computes its prompt again.
+    """
     before = change.before.request_by_id
-    return all(number in before and before[number].place == Place.RUNNING for number, _, _ in event.entries)
+    running = {one.id: one for one in before.values() if one.place == Place.RUNNING and one.id not in change.released}
+    return all(
+        number in running and start >= running[number].prompt_len + running[number].num_outputs - 1
+        for number, start, _ in event.entries
+    )

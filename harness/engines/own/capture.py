@@ -45,6 +45,7 @@ class EngineCapture:
         walk.visit(records, outside, custody.departures.waiting, engine.scheduler.loading.under_way)
         flights = engine.scheduler.pipeline.flights
         transfers = [view.owner.id for view in walk.records if view.owner.kind == HANDOVER_KIND]
+        delivered = None if self._is_delivered is None else frozenset(filter(self._is_delivered, transfers))
         self._launches = same_or_new(self._launches, tuple([launch_view(flight, custody) for flight in flights]))
         self._requests = same_or_new(self._requests, tuple(_request_views(engine, now_ms)))
         self._sessions = same_or_new(self._sessions, _session_views(custody.sessions))
@@ -68,7 +69,8 @@ class EngineCapture:
             sessions=self._sessions,
             cached_blocks=None if self._router is None else self._router.cached_blocks(walk.nodes),
             awaited={number: self._units_at(number, missing) for number, missing in side.awaited.items()},
-            delivered=None if self._is_delivered is None else frozenset(filter(self._is_delivered, transfers)),
+            delivered=delivered,
+            due_transfers=delivered,
             unreported=self._unreported,
         )
 

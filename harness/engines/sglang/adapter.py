@@ -224,7 +224,7 @@ def unreported_by(release: SglangRelease, config: SglangConfig) -> frozenset[str
     if release.has("overlapped_drafts"):
         unreported |= {"accepted_drafts_match_the_model"}
     if config.role == DECODE:
-        return unreported | names_of([seen.Rejected]) | {"delivered_transfers_never_time_out"}
+        return unreported | names_of([seen.Rejected])
     return unreported | names_of(OF_TRANSFERS)
 
 

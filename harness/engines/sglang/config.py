@@ -9,6 +9,7 @@ from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.limits import MAX_NUMBER
 from swarden.harness.core.ops import Accept, OpenSession, name_of
 from swarden.harness.core.target import Draw, Pool, Shape
+from swarden.harness.core.validation import shortened
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs, OneOf, PartOf, Settings, drawn, within
 from swarden.harness.search.loads import LOADS_OF_PAIRS
 
@@ -149,7 +150,8 @@ class SglangConfig(Settings, frozen=True):
         if self.state_slots is None:
             self._check({"state_strategy": NO_BUFFER}, "without state_slots")
             if self.sliding_window is None:
-                self._check({"page_size": 1, "host_ratio": None, "draft_len": None}, "without state_slots")
+                wanted = {"page_size": 1, "host_ratio": None, "draft_len": None}
+                self._check(wanted, "without state_slots and sliding_window")
             return
         least = (STATES_PER_RUNNING + self.states_tracked) * self.max_running_requests
         if self.state_slots < least:
@@ -169,7 +171,7 @@ class SglangConfig(Settings, frozen=True):
     def _check(self, wanted: Mapping[str, Any], beside: str) -> None:
         for name, value in wanted.items():
             if getattr(self, name) != value:
-                raise InvalidConfig(f"{name} is {getattr(self, name)!r} {beside}, want {value!r}")
+                raise InvalidConfig(f"{name} is {shortened(getattr(self, name))} {beside}, want {shortened(value)}")
 
     @property
     def states_tracked(self) -> int:

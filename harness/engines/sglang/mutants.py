@@ -4,6 +4,7 @@ They fit 0.5.23; planting one into a release whose text differs raises StalePatc
 """
 
 from swarden.harness.core.mutant import Mutants
+from swarden.harness.core.target import PAIR
 
 MUTANTS = Mutants()
 bug = MUTANTS.bug
@@ -76,4 +77,14 @@ bug(
     healthy="max_prefix_len = input_len - 1",
     broken="max_prefix_len = input_len // 2",
     caught_by=("first_passes_skip_cached_prefixes",),
+)
+
+bug(
+    "first-transfer-not-taken-over",
+    "no release has it: a decode side passes over the first transfer of its queue, so its request waits forever",
+    at="sglang.srt.disaggregation.decode:DecodeTransferQueue.pop_transferred",
+    healthy="enumerate(zip(self.queue, polls)):",
+    broken="list(enumerate(zip(self.queue, polls)))[1:]:",
+    caught_by=("due_transfers_are_taken_over",),
+    machine=PAIR,
 )

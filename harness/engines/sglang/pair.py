@@ -55,17 +55,17 @@ class LinkedSglangEngine(SglangEngine):
         Each step polls the transfers and takes over those that have arrived (process_decode_queue), also where the
         batch is full, but none while a retracted request waits for pages.
         """
-        found, awaited, delivered = super()._found(), dict[int, tuple[Sequence[int], ...]](), set[int]()
+        snapshot, awaited, due = super()._found(), dict[int, tuple[Sequence[int], ...]](), set[int]()
         if self._config.role == PREFILL:
-            return found
+            return snapshot
         scheduler = self.built.scheduler
         for one in scheduler.disagg_decode_transfer_queue.queue:
             room, number = self._link.rooms[one.req.bootstrap_room], one.req.swarden.id
             if room.wanted is not None:
-                awaited[number] = room.wanted[: len(found.components)]
+                awaited[number] = room.wanted[: len(snapshot.components)]
                 if self._link.has_all(room) and not scheduler.disagg_decode_prealloc_queue.retracted_queue:
-                    delivered.add(number)
-        return replace(found, awaited=awaited, delivered=frozenset(delivered))
+                    due.add(number)
+        return replace(snapshot, awaited=awaited, due_transfers=frozenset(due))
 
     @property
     def has_work(self) -> bool:

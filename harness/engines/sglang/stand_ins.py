@@ -65,7 +65,10 @@ def replace_devices(modules: Iterable[ModuleType]) -> None:
 
 
 def unpin_memory(modules: Iterable[ModuleType]) -> None:
-    """Let pinned memory be plain memory in the tensors that these modules make; only copies to a GPU need it."""
+    """Let pinned memory be plain memory: in these modules, and in `Tensor.pin_memory` of the whole process.
+
+    Only copies to a GPU need pinned memory.
+    """
     for module in modules:
         torch = vars(module)["torch"]
         plain = ModuleType("torch")

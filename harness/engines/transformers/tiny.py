@@ -3,7 +3,7 @@
 import importlib
 from collections.abc import Sequence
 from copy import deepcopy
-from functools import cache
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import swarden.invariants.events as seen
@@ -30,6 +30,7 @@ SIZES = {
     "max_position_embeddings": 1 << 16,
     "tie_word_embeddings": False,
 }
+MOST_MODELS = 64  # that a process keeps: one for each sequence of layers and window
 TOLERANCE = 2e-3  # of the logarithm of a probability, in float32
 
 
@@ -40,7 +41,7 @@ class Models(NamedTuple):
     alone: Any
 
 
-@cache
+@lru_cache(MOST_MODELS)
 def models_of(release: TransformersRelease, layer_types: Sequence[str], window: int) -> Models:
     """The models of this process with such layers."""
     torch, gemma = release.torch, importlib.import_module("transformers.models.gemma3")  # that of the release

@@ -49,14 +49,13 @@ REPORTED = names_of([*OF_PASSES, *OF_OWNERS, *OF_CLIENTS, *OF_CORE])
 HANDOVERS = names_of([seen.HandedOver, seen.LetGo, seen.Reserved, seen.Sent, seen.TakenOver])
 # Laws that could not fail: the stand-in samples and accepts drafts, and says whose results count; the lengths of a
 # record are counted in whole blocks, and from the passes in flight; an aborted request is not shown any more; the
-# adapter keeps the sessions and their turns; a decode side waits for a read without a time limit.
+# adapter keeps the sessions and their turns.
 ONE_SIDED = (
     "aborted_requests_stop_decoding",
     "accepted_drafts_match_the_model",
     "discarded_results_are_stale",
     "launched_tokens_are_in_flight",
     "cursors_are_page_aligned",
-    "delivered_transfers_never_time_out",
     *("session_has_one_turn", "kept_records_match_their_sessions", "session_outlives_its_turn"),
 )
 FAULTS: Mapping[str, str] = {**CLIENT_FAULTS, **CONNECTOR_FAULTS}

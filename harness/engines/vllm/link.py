@@ -9,7 +9,7 @@ import queue
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType, SimpleNamespace
@@ -46,7 +46,7 @@ class PairClock(EngineClock):
 
 
 class VllmLink:
-    """What both sides share.
+    """The clock, the agents and the answers that both sides share.
 
     `answers` has the kv_transfer_params of each answered prompt, None without KV to send.  `steps_since_read` has, by
     request, the number of steps of the decode side that began since its blocks were read.
@@ -58,10 +58,10 @@ class VllmLink:
         self.answers: dict[int, Mapping[str, Any] | None] = {}
         self.agents: dict[str, Agent] = {}
 
-    def pass_step(self) -> None:
-        """Begin a step of the decode side."""
-        for request in self.steps_since_read:
-            self.steps_since_read[request] += 1
+    def pass_step(self, loading: Collection[int]) -> None:
+        """Begin a step of the decode side; requests that are no longer `loading` need no count."""
+        counts = self.steps_since_read.items()
+        self.steps_since_read = {request: count + 1 for request, count in counts if request in loading}
 
 
 @dataclass
@@ -78,7 +78,7 @@ class RemoteRead:
 
 
 class ReadHooks(NamedTuple):
-    """What reads call: `begun` with the blocks that one is going to write, `copied` when its blocks are copied."""
+    """The calls of a read: `begun` with the blocks that it is going to write, `copied` when its blocks are copied."""
 
     begun: Callable[[Sequence[int]], None]
     copied: Callable[[RemoteRead], None]

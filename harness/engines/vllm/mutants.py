@@ -91,6 +91,16 @@ bug(
 )
 
 bug(
+    "finished-read-ignored",
+    "no release has it: a decode side takes no note that a read has ended, so its request waits forever",
+    at=f"{SCHEDULER}._update_from_kv_xfer_finished",
+    healthy="self.finished_recving_kv_req_ids.add(req_id)",
+    broken="pass",
+    caught_by=("due_transfers_are_taken_over",),
+    machine=PAIR,
+)
+
+bug(
     "first-blocks-read-instead-of-the-last",
     "the decode side reads as many blocks as it lacks, but the first of those that it is offered, not the last",
     at=f"{WORKER}._apply_prefix_caching",

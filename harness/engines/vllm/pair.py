@@ -59,14 +59,14 @@ class LinkedVllmEngine(VllmEngine):
         scheduler._free_blocks = partial(self._let_go, scheduler._free_blocks)
 
     def _found(self) -> Snapshot:
-        """With the blocks that the release has told its worker to read, until its scheduler has noted that they are.
+        """With the blocks that the worker of the release is to read, until the scheduler has noted that they are read.
 
         The worker reports the end of a read with the pass of the poll, and the scheduler gets the report when that pass
         completes (update_from_output): after that step at the latest in which `most_launches` passes are in flight.
         """
-        found = super()._found()
+        snapshot = super()._found()
         if self._config.role == PREFILL:
-            return found
+            return snapshot
         scheduler, steps = self.built.scheduler, self._link.steps_since_read.items()
         awaited = {
             number: (*load.tables,)
@@ -75,8 +75,8 @@ class LinkedVllmEngine(VllmEngine):
             and req.status.name == WAITS_FOR_READ
             and req.request_id not in scheduler.finished_recving_kv_req_ids
         }
-        delivered = frozenset([number for number, count in steps if count >= self._config.most_launches])
-        return replace(found, awaited=awaited, delivered=delivered)
+        due = frozenset([number for number, count in steps if count >= self._config.most_launches])
+        return replace(snapshot, awaited=awaited, due_transfers=due)
 
     def awaits_another(self) -> bool:
         """Whether every unfinished request waits for the other side, or perhaps for blocks that it will read."""
@@ -103,7 +103,7 @@ class LinkedVllmEngine(VllmEngine):
             if request.is_linked and request.id in self._link.answers:
                 self._forward(request, self._link.answers.pop(request.id))
         if self._config.role == DECODE and not self._is_paused:
-            self._link.pass_step()
+            self._link.pass_step(self._runner.loads.loading)
         return super().step()
 
     def _forward(self, request: VllmRequest, params: Mapping[str, Any] | None) -> None:

@@ -45,6 +45,7 @@ class HandoverCode(Code):
     BEGAN_UNREPORTED = "began without an event"
     AWAITS_OTHER_PAGES = "awaits {pages}, but its pages of {pool} for {length} tokens are others"
     TIMED_OUT_WITH_ALL = "ended because the other engine was silent, but all was sent, and every message was read"
+    NOT_TAKEN_OVER = "it was due before the step, and its KV is still awaited after it"
     PAGES_CHANGED = "{pool} pages changed from {was} to {now}"
     UNITS_LEFT = "ended, but still owns {units}"
     TAKEN_OVER_AT_WRONG_LEN = "taken over with the KV of {length} tokens, but {computed} are computed"
@@ -160,6 +161,18 @@ def delivered_transfers_never_time_out(change: Transition) -> Evidence:
     timed_out = {request_id for request_id, reason in ends if reason == FinishReason.PEER_TIMEOUT}
     for request_id in sorted(timed_out & (change.before.delivered or frozenset())):
         yield found(_transfer_ref(request_id), HandoverCode.TIMED_OUT_WITH_ALL)
+
+
+@invariant(When.STEP, needs=("awaited", "due_transfers"))
+def due_transfers_are_taken_over(change: Transition) -> Evidence:
+    """A decode engine awaits no KV of a transfer that was due before the step, unless it is paused.
+
+    Such a transfer has arrived in full; an engine that does not take note of it lets its request wait forever.
+    """
+    before, after = change.before, change.after
+    if before.due_transfers and after.awaited and not (before.is_paused or after.is_paused):
+        for request_id in sorted(before.due_transfers & (before.awaited or {}).keys() & after.awaited.keys()):
+            yield found(_transfer_ref(request_id), HandoverCode.NOT_TAKEN_OVER)
 
 
 @invariant(When.OP, needs=("records", "Reserved", "HandedOver", "TakenOver", "LetGo"))

@@ -3,7 +3,7 @@
 On a server: The server stops answering, or memory is lost that only a restart brings back.
 """
 
-from swarden.invariants.events import ABSENT, HANDOVER_KIND, OUTSIDE_KIND
+from swarden.invariants.events import ABSENT, OUTSIDE_KIND
 from swarden.invariants.invariant import invariant
 from swarden.invariants.laws.lifecycle.flights import launch_ref
 from swarden.invariants.laws.lifecycle.sessions import session_ref
@@ -16,7 +16,6 @@ MOST_IDLE_STEPS = 4  # this many steps in a row without a pass, while work waits
 
 class ProgressCode(Code):
     STUCK = "{steps} steps without a pass, with work: {requests}"
-    NOT_TAKEN_OVER = "all of its KV had arrived before the step, and is still awaited after it"
     UNITS_LEFT = "{free} of {capacity} units are free, the rest is owned by {owners}"
     UNITS_LOST = "{free} of {capacity} units are free, the rest has no owner"
     REQUEST_LEFT = "still {place} after a drain"
@@ -55,13 +54,8 @@ def work_makes_progress(change: Transition) -> Evidence:
     """While there is work, the engine computes something within a few steps.
 
     Idle steps are allowed in a pause, during a copy, while units are taken from outside the engine, and while the
-    session time-out will free the KV of an idle session.  A transfer of which all has arrived by the link is taken
-    over in the next step, unless the engine is paused.
+    session time-out will free the KV of an idle session.
     """
-    before, after = change.before, change.after
-    if before.delivered and after.awaited and not (before.is_paused or after.is_paused):
-        for request_id in sorted(before.delivered & (before.awaited or {}).keys() & after.awaited.keys()):
-            yield found(Ref(HANDOVER_KIND, request_id), ProgressCode.NOT_TAKEN_OVER)
     if change.steps_without_forward >= MOST_IDLE_STEPS:
         requests = tuple(request_ref(request.id) for request in change.after.requests or ())
         yield found(Ref("engine"), ProgressCode.STUCK, steps=change.steps_without_forward, requests=requests)

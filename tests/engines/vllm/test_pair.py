@@ -10,6 +10,7 @@ from swarden.harness.core.ops import Abort, Drain, Inject, Recipe, Step, Submit
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import driver_of
 from swarden.harness.engines.vllm.config import DECODE, LEASE_S, LINK_DELAY, LINK_DROP, LINK_FAILS, PREFILL
+from swarden.harness.engines.vllm.link import VllmLink
 from swarden.invariants.events import Admitted, Finished, FinishReason, HandedOver, LetGo
 
 NEWEST = "0.33.0"
@@ -74,6 +75,15 @@ def test_blocks_that_are_not_asked_for_are_let_go_when_the_lease_ends(on_release
     _, _, kept = on_release(NEWEST, served, ops, {})
 
     assert LEASE_S / 2 <= kept[0] <= 2 * LEASE_S
+
+
+def test_link_counts_the_steps_only_of_requests_that_still_load():
+    link = VllmLink()
+    link.steps_since_read = {1: 0, 2: 3}
+
+    link.pass_step(loading={2, 4})
+
+    assert link.steps_since_read == {2: 4}
 
 
 def test_sides_with_different_windows_are_refused():

@@ -26,6 +26,7 @@ from swarden.invariants.laws.lifecycle.handover import (
     HandoverCode,
     awaited_pages_are_due,
     delivered_transfers_never_time_out,
+    due_transfers_are_taken_over,
     filled_pages_were_reserved,
     reserved_pages_cover_the_prompt,
     sent_pages_are_held,
@@ -39,6 +40,8 @@ from swarden.invariants.view import Holding, PoolView, ReceiptView, RecordView, 
 from swarden.invariants.violation import Found, Ref, found, request_ref, unit_ref
 from tests.invariants.builders import AFTER, LIMITS, R2, broken, healthy, idle, nodes, peers
 
+# All of the KV of r2 had come before the step; after it a page is awaited in each pool.
+DUE = replace(AFTER, awaited={2: ((4,), (2,))}, due_transfers=frozenset({2}))
 T1, T2 = Owner("transfer", 1), Owner("transfer", 2)
 TAKEN = {"full": (9, 10, 11, 12), "swa": (7, 8), "rows": (2,)}
 R2_RECORD = RecordView(
@@ -303,6 +306,29 @@ CASES = [
         "prefill-side",
         idle(LetGo(1, FinishReason.PEER_TIMEOUT), before=replace(HANDED_OVER, delivered=frozenset({1}))),
         transfer(HandoverCode.TIMED_OUT_WITH_ALL, request_id=1),
+    ),
+    broken(
+        due_transfers_are_taken_over,
+        "not-taken-over",
+        idle(before=DUE, after=DUE),
+        transfer(HandoverCode.NOT_TAKEN_OVER),
+    ),
+    broken(
+        due_transfers_are_taken_over,
+        "beside-a-copy",
+        replace(idle(before=DUE, after=replace(DUE, is_loading=True)), steps_without_forward=4),
+        transfer(HandoverCode.NOT_TAKEN_OVER),
+    ),
+    *(
+        healthy(due_transfers_are_taken_over, idle(before=was, after=now), name)
+        for name, was, now in (
+            ("came-in-the-step", replace(DUE, due_transfers=frozenset()), DUE),
+            ("lacks-a-page", replace(DUE, due_transfers=frozenset({1})), DUE),
+            ("taken-over", DUE, replace(DUE, awaited={})),
+            ("begins-again", replace(DUE, awaited={}), DUE),
+            ("was-paused", replace(DUE, is_paused=True), DUE),
+            ("is-paused", DUE, replace(DUE, is_paused=True)),
+        )
     ),
     broken(
         transfers_keep_pages_until_released,

@@ -34,9 +34,6 @@ KEPT_UNTIL_TIME_OUT = replace(
     ),
 )
 LAUNCHES_ARE_UNREPORTED = replace(IDLE, after=replace(AFTER, unreported=frozenset({"Launched"})))
-# All of the KV of r2 had come before the step; after it a page is awaited in each pool.
-ARRIVING = replace(AFTER, awaited={2: ((4,), (2,))}, delivered=frozenset({2}))
-ARRIVED = replace(HEALTHY, before=ARRIVING, after=ARRIVING)
 UNANSWERED = Reference(expectations={1: Expectation(0, 1, [7]), 2: Expectation(0, 1, [7, 8], reason="length")})
 
 
@@ -52,23 +49,6 @@ CASES = [
         "stuck",
         IDLE,
         found(Ref("engine"), ProgressCode.STUCK, steps=4, requests=(request_ref(1), request_ref(2))),
-    ),
-    broken(
-        work_makes_progress,
-        "not-taken-over",
-        ARRIVED,
-        found(Ref("transfer", 2), ProgressCode.NOT_TAKEN_OVER),
-    ),
-    *(
-        healthy(work_makes_progress, replace(ARRIVED, before=was, after=now), name)
-        for name, was, now in (
-            ("came-in-the-step", replace(ARRIVING, delivered=frozenset()), ARRIVING),
-            ("lacks-a-page", replace(ARRIVING, delivered=frozenset({1})), ARRIVING),
-            ("taken-over", ARRIVING, replace(ARRIVING, awaited={})),
-            ("begins-again", replace(ARRIVING, awaited={}), ARRIVING),
-            ("was-paused", replace(ARRIVING, is_paused=True), ARRIVING),
-            ("is-paused", ARRIVING, replace(ARRIVING, is_paused=True)),
-        )
     ),
     healthy(drained_engine_is_empty, drained()),
     healthy(drained_engine_is_empty, drained(copy_jobs=()), "host-tier"),

@@ -45,6 +45,13 @@ CASES = [
         launching(Launched(9, ((1, 20, 21), (2, 20, 21))), before=BOTH_DECODE, limits=APART),
         "all-decode",
     ),
+    *(
+        healthy(running_requests_are_computed, launching(*events, before=BOTH_DECODE, limits=APART), name)
+        for name, events in (
+            ("prefilled-again", (OF_ANOTHER,)),
+            ("prefilled-again-from-the-cache", (Retracted(2, 5, ()), Launched(9, ((2, 20, 21),)))),
+        )
+    ),
     broken(
         running_requests_are_computed,
         "not-decoded",

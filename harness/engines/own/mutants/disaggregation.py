@@ -185,7 +185,7 @@ bug(
     at=f"{PREFILL}.published",
     healthy="pages.stop * self._memory.page_size",
     broken="(pages.stop + 1) * self._memory.page_size",
-    caught_by=("work_makes_progress",),
+    caught_by=("due_transfers_are_taken_over",),
 )
 
 bug(
