@@ -1,7 +1,7 @@
 """The number of units that an eviction reports as freed.
 
-On a server: The scheduler counts pages that are not there: an allocation fails behind an eviction that was said to
-suffice.
+On a server: The scheduler counts pages that are not there: an allocation fails behind an eviction that is counted
+as large enough.
 """
 
 from swarden.invariants.events import TREE_KIND, Evicted, Freed
