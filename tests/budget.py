@@ -100,7 +100,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (180, "one kind of process, of another Python too; was in harness/search and harness/commands"),
         (20, "a request may have a seed; a release may have another name on the index"),
         (40, "several patches of one function, methods that call super() or are decorated, and their qualified names"),
-        (160, "known bugs as data: releases, fingerprints, related issues, documents, fixes"),
+        (170, "known bugs as data: releases, fingerprints of the core, related issues, documents, fixes"),
         (260, "the branches by which an engine leaves a request out of a step, with the numbers of their conditions"),
         (20, "a patch that a defined function cannot have is refused, and planting is all or nothing"),
         (20, "an op-log with fixes runs on releases that do not have their bugs"),
@@ -297,7 +297,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (40, "states that requests of SGLang track, and load from the host"),
     ],
     "tests/harness": [
-        (100, "the options of a project, live lines, pages that are opened"),
+        (160, "the options of a project, live lines, pages that are opened; mail, errors of a core"),
         (50, "checkouts of engines beside the releases"),
         (40, "turns that are queued, rejected or lost; scenes in short contexts"),
         (120, "nights of servers that died, launch lines with commands in quotes, answers of any shape"),

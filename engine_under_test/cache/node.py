@@ -96,7 +96,7 @@ class Node:
             node = node.parent
 
     def common_len(self, tokens: Sequence[int], *, page_size: int) -> int:
-        """How many tokens of this node's key equal the tokens of `tokens` from `start` on, in whole pages."""
+        """The number of tokens, in whole pages, that this node's key has in common with `tokens` from `start` on."""
         limit = min(len(self.key), (len(tokens) - self.start) // page_size * page_size)
         if tokens[self.start : self.start + limit] == self.key[:limit]:
             return limit

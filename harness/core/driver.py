@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 from swarden.harness.core.decisions import PassedOver
 from swarden.harness.core.digest import Digest
 from swarden.harness.core.errors import RunTooLarge
-from swarden.harness.core.fingerprint import fingerprint_of_error, fingerprints
+from swarden.harness.core.fingerprint import fingerprints
 from swarden.harness.core.ops import Drain, Op, Step, name_of
 from swarden.harness.core.origins import UNKNOWN_CODE, EngineCode
 from swarden.harness.core.system import System
@@ -306,7 +306,7 @@ class Driver:
             events = self._events_of(system)
         moments.append(Moment(index, last.step + 1, events, system.log.origins, system.log.passed_over))
         self.failure = Failure(
-            fingerprints=(STUCK if isinstance(error, DrainStuck) else fingerprint_of_error(error, code.package),),
+            fingerprints=(STUCK if isinstance(error, DrainStuck) else code.fingerprint_of(error),),
             op_index=self.counts.ops.total(),
             engine=index,
             transition=Transition(last, events, last, When.OP, system.reference),

@@ -65,16 +65,18 @@ def fingerprints(violations: Iterable[Violation]) -> list[str]:
     return list(dict.fromkeys(map(fingerprint, violations)))
 
 
-def fingerprint_of_error(error: BaseException, package: str) -> str:
+def fingerprint_of_error(error: BaseException, package: str, core: str = "") -> str:
     """The type of an error, and the innermost function of `package` in its traceback with its caller there.
 
-    The caller distinguishes bugs that end in the same allocator.  Without a function of `package`, the innermost
+    With a `core`, a part of the package, functions elsewhere are left out if there is one of the core.  The caller
+    distinguishes bugs that end in the same allocator.  Without a function of `package`, the innermost
     functions of all are named. As in `AccountingError/pools.ledger.Ledger.free/pools.paired.PairedPools.release`.
     """
     if isinstance(error, RemoteError):
         return error.fingerprint
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]
     own = [frame for frame in frames if is_within(module_of(frame), package)]
+    own = [frame for frame in own if is_within(module_of(frame), core or package)] or own
     functions = dict.fromkeys(_function(frame).removeprefix(f"{package}.") for frame in reversed(own or frames[-1:]))
     return "/".join([type(error).__name__, *islice(functions, 2)])
 

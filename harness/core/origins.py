@@ -7,7 +7,7 @@ from traceback import walk_tb
 from types import FrameType
 from typing import NamedTuple
 
-from swarden.harness.core.fingerprint import NESTED, is_within, module_of
+from swarden.harness.core.fingerprint import NESTED, fingerprint_of_error, is_within, module_of
 
 CALLED_BY = " < "  # between the frames of an origin, innermost first
 MAX_CALLERS = 3  # frames of an origin
@@ -17,6 +17,7 @@ PLANTED = re.compile(r"^<(.+?) in ")  # the file name of a function with a plant
 class EngineCode(NamedTuple):
     """The package of an engine's code, the parts that are not the origin of an event, and the stand-ins for its model.
 
+    An error is named for functions of `core`, by default of the whole package: functions of models move with releases.
     `ledgers` is a package within it that only does accounting, `emitters` are functions that only emit events; the
     origin of an event is their caller.  `stand_ins` are the modules of the stand-in for the model, whose time a
     benchmark counts separately from the port.  `decisions` are the functions, classes and modules that decide which
@@ -28,6 +29,7 @@ class EngineCode(NamedTuple):
     emitters: Collection[str] = ()
     stand_ins: Collection[str] = ()
     decisions: Collection[str] = ()
+    core: str = ""
 
     def has(self, frame: FrameType) -> bool:
         return bool(self.package) and is_within(module_of(frame), self.package)
@@ -53,6 +55,9 @@ class EngineCode(NamedTuple):
         frames = list(walk_tb(error.__traceback__))
         own = [(frame, line) for frame, line in frames if self.has(frame)]
         return [self.place(frame, line) for frame, line in own or frames]
+
+    def fingerprint_of(self, error: BaseException) -> str:
+        return fingerprint_of_error(error, self.package, self.core)
 
     def place(self, frame: FrameType, line: int) -> str:
         path = module_of(frame).removeprefix(f"{self.package}.").replace(".", "/")

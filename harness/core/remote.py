@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from swarden.harness.core.changes import UNCHANGED, Changes
 from swarden.harness.core.errors import RemoteError, UsageError
-from swarden.harness.core.fingerprint import fingerprint_of_error
 from swarden.harness.core.linked import joined
 from swarden.harness.core.ops import Op
+from swarden.harness.core.origins import UNKNOWN_CODE
 from swarden.harness.core.process import Process, ProcessDied
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.system import System
@@ -107,14 +107,15 @@ class _Server:
     def __init__(self) -> None:
         self._planted = ExitStack()
         self._changes = UNCHANGED
-        self.package = self._engine = ""
+        self.code = UNKNOWN_CODE
+        self._engine = ""
         self._system: System | None = None
         self._sent: dict[int, tuple[int, str | None]] = {}
 
     def build(self, build: Build) -> None:
         target = target_of(build.engine)
         prepare(target)
-        self.package = target.code.package
+        self.code = target.code
         if build.changes != self._changes:
             self._planted.close()
             self._changes = UNCHANGED
@@ -162,4 +163,4 @@ def _answer(name: str, arguments: tuple[Any, ...]) -> Reply | RemoteError:
     except UsageError:
         raise
     except Exception as error:
-        return RemoteError(f"{type(error).__name__}: {error}", fingerprint_of_error(error, server.package))
+        return RemoteError(f"{type(error).__name__}: {error}", server.code.fingerprint_of(error))

@@ -63,7 +63,7 @@ class Owners:
     def _move(
         self, units: Iterable[int], owner: Callable[[int], Owner], to: Owner | None = None
     ) -> list[tuple[Owner, tuple[int, ...]]]:
-        """Give each unit to `to`, or to the owner that `owner` returns; returns the units by the latter, in order."""
+        """Move each unit to `to`, by default to `owner(unit)`; returns the units in order, grouped by `owner(unit)`."""
         groups: dict[Owner, list[int]] = {}
         for unit in units:
             named = owner(unit)

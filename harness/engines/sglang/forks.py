@@ -12,7 +12,7 @@ from swarden.invariants.events import FinishReason
 
 
 class Fork(NamedTuple):
-    """The sequences that follow a prompt, by their numbers, and what each of them asks for."""
+    """The sequences that follow a prompt, by their numbers, and the submission that each of them repeats."""
 
     numbers: list[int]
     submission: Submission

@@ -1,4 +1,4 @@
-"""The hierarchical cache: the host pools, the controller and the tree are the release's; what copies is a stand-in."""
+"""The hierarchical cache: host pools, controller and tree are the release's; the copy kernels are stand-ins."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -28,12 +28,12 @@ class SglangHostTier:
     def __init__(self, release: SglangRelease, built: BuiltScheduler, forward: TagForward, faults: FaultPlan) -> None:
         kinds, pool_names = release.part("ComponentType"), release.part("PoolName")
         tree = built.memory.tree
-        known = {kinds.FULL: pool_names.KV, kinds.SWA: pool_names.SWA, kinds.MAMBA: pool_names.MAMBA}
+        host_names = {kinds.FULL: pool_names.KV, kinds.SWA: pool_names.SWA, kinds.MAMBA: pool_names.MAMBA}
         self._tree, self._scheduler, self._forward, self._faults = tree, built.scheduler, forward, faults
         self._page_size = tree.page_size
-        self._components = [kind for kind in known if kind in tree.tree_components]
+        self._components = [kind for kind in host_names if kind in tree.tree_components]
         self._state, self._states = kinds.MAMBA, states_of(built.memory.rows)
-        self.pools = tuple(tree.host_pool_group.get_pool(known[kind]) for kind in self._components)
+        self.pools = tuple(tree.host_pool_group.get_pool(host_names[kind]) for kind in self._components)
         self.names = tuple([HOST + name for name in forward.pool_names])
         for index, pool in enumerate(self.pools):
             self._replace_copies(index, pool)
@@ -61,12 +61,12 @@ class SglangHostTier:
 
     def copies(self, node: Any) -> tuple[tuple[Sequence[int], ...], Sequence[int]]:
         """Per pool, the units of a node on the host, and the number of locks that keep them there."""
-        found = [(kind, node.component_data[kind]) for kind in self._components]
+        parts = [(kind, node.component_data[kind]) for kind in self._components]
         count = len(node.key) // self._page_size
         copies = tuple(
-            [() if one.host_value is None else self._pages(kind, one.host_value, count) for kind, one in found]
+            [() if part.host_value is None else self._pages(kind, part.host_value, count) for kind, part in parts]
         )
-        return copies, tuple([one.host_lock_ref for _, one in found])
+        return copies, tuple([part.host_lock_ref for _, part in parts])
 
     def locks(self) -> Iterator[tuple[str, Any, Any]]:
         """The kind, the node and the receipt of the locks of copies in flight; a write-back has no lock."""
@@ -97,7 +97,8 @@ class SglangHostTier:
 
     def _replace_copies(self, index: int, pool: Any) -> None:
         """Replace the copy kernels of a host pool by copies of tags, and let a fault refuse its allocations."""
-        on_device: Any = [*self._forward.tags, self._states][index]
+        is_state = self._components[index] == self._state
+        on_device: Any = self._states if is_state else self._forward.tags[index]
         on_host, alloc = dict[int, int](), pool.alloc
 
         def back_up(_pool: Any, host: Any, device: Any, *_: Any) -> None:

@@ -31,6 +31,7 @@ CODE = EngineCode(
     ledgers=f"{BATCHING}.cache_allocators.cache_pool",
     stand_ins=[f"{__package__}.model", tags.__name__],
     decisions=(f"{BATCHING}.scheduler.Scheduler._process_candidates",),
+    core=BATCHING,
 )
 REPORTED = names_of([*OF_PASSES, *OF_OWNERS, *OF_CLIENTS, seen.Admitted, seen.Retracted, seen.CopiedIn])
 DRAFTS = names_of([seen.Proposed, seen.Verified])

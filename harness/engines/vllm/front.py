@@ -53,7 +53,7 @@ class VllmFront:
         return sorted(self._processor.abort_requests([str(parent)], internal=True))
 
     def answers(self) -> Iterator[Answer]:
-        """What the clients get now."""
+        """The outputs that the clients get now."""
         for parent, collector in list(self._collectors.items()):
             if (output := collector.get_nowait()) is not None:
                 for one in sorted(output.outputs, key=attrgetter("index")):

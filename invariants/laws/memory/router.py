@@ -1,6 +1,6 @@
 """KV events as a router reads them: the cache that the router builds from them equals the engine's cache.
 
-On a server: A cache-aware router sends requests to a server that has not their prefix, or not to the one that has it.
+On a server: A cache-aware router sends requests to a server that lacks their prefix, or past one that has it.
 """
 
 from collections.abc import Iterator

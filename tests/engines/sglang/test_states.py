@@ -92,7 +92,7 @@ def test_reuse_of_a_state_that_a_request_has_tracked_is_healthy(on_release, sett
     assert on_release(RELEASE, laws_that_fail, RELEASE, settings) == set()
 
 
-def test_a_tracked_state_that_was_overwritten_is_told(on_release):
+def test_tracked_state_that_was_overwritten_is_reported(on_release):
     assert "slots_hold_their_prefix" in on_release(
         RELEASE, laws_that_fail, RELEASE, WITH_BUFFERS["pages"], set_other_states
     )

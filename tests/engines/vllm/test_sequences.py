@@ -25,7 +25,7 @@ def seeds(engine):
 
 
 def forgetful(engine):
-    """What a run finds if the front end forgets a sequence of an aborted request."""
+    """The result of a run in which the front end forgets a sequence of an aborted request."""
     target_of(engine).prepare_process()
     driver: Any = driver_of(Header(engine=engine, configs=[{}]))
     processor = driver.systems[0].port._requests._front._processor

@@ -1,5 +1,7 @@
 """A fingerprint names the kind of failure, without values that differ between runs."""
 
+from typing import Any
+
 import pytest
 
 from swarden.engine_under_test.config import EngineConfig
@@ -115,6 +117,21 @@ def fail() -> None:
 def test_fingerprint_of_an_error_names_the_innermost_function_of_the_engine_and_its_caller(statement, name):
     """Inner functions outside of the engine are ignored."""
     assert fingerprint_of_error(raised(statement, fail=fail), package="toy") == name
+
+
+@pytest.mark.parametrize(
+    ("core", "name"),
+    [
+        ("toy.pools", "ZeroDivisionError/pools.ledger.calling/pools.ledger.<module>"),
+        ("toy.scheduler", "ZeroDivisionError/models.plain/pools.ledger.calling"),
+    ],
+    ids=["raised-below-the-core", "raised-outside"],
+)
+def test_fingerprint_of_an_error_leaves_out_functions_outside_of_the_core(core, name):
+    model: dict[str, Any] = {"__name__": "toy.models"}
+    exec(ENGINE, model)
+
+    assert fingerprint_of_error(raised("calling(forward)", forward=model["plain"]), "toy", core) == name
 
 
 def test_fingerprint_of_an_error_outside_of_the_engine_names_the_innermost_function():
