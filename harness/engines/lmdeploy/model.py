@@ -60,8 +60,8 @@ class TagLayers:
     def forward(self, inputs: Any) -> list[int]:
         """Write and read what a pass computes.  Returns a token for each position, sampled behind each entry."""
         rows, sampled = _rows(inputs), list[int]()
-        # A request may have a block with a token that another one computes in this pass: each layer of a model writes the
-        # KV of all requests before it reads.
+        # A request may read a token that another one computes in this pass, because they share its block: each layer of
+        # a model writes the KV of all requests before it reads.
         for row in sorted(rows, key=lambda row: row.start):
             self._write(row)
         for index, row in enumerate(rows):
