@@ -16,7 +16,7 @@ from swarden.harness.engines.sglang.forks import SglangForks
 from swarden.harness.engines.sglang.forward import TagForward
 from swarden.harness.engines.sglang.host_tier import EVERYTHING, SglangHostTier
 from swarden.harness.engines.sglang.moves import with_owners
-from swarden.harness.engines.sglang.requests import SPARE_TOKENS, SglangRequests, is_rejected, rid_of
+from swarden.harness.engines.sglang.requests import SPARE_TOKENS, SglangRequests, cause_of, is_rejected, rid_of
 from swarden.harness.engines.sglang.router import SglangRouter
 from swarden.harness.engines.sglang.scheduler import Passes, build, turn
 from swarden.harness.engines.sglang.sessions import SglangSessions
@@ -120,9 +120,9 @@ class SglangEngine(EnginePort):
         if req is None:
             return number
         self._admit(req)
-        if is_rejected(req) and not several:  # no law knows the bound
+        if is_rejected(req) and not several:
             number = self._requests.refused(req.swarden)
-            self._requests.reject(number, submission)
+            self._requests.reject(number, submission, cause_of(req))
         return number
 
     def _admit(self, req: Any) -> None:

@@ -230,6 +230,12 @@ def is_rejected(req: Any) -> bool:
     return req.finished() or getattr(req, "to_finish", None) is not None
 
 
+def cause_of(req: Any) -> str:
+    """The reason of a rejection; empty if the prompt exceeds the release's budget of KV memory, which no law knows."""
+    message = str((req.finished_reason or req.to_finish).message)
+    return "" if "exceeds the KV memory budget" in message else message
+
+
 def _extra_key(submission: Submission) -> str | None:
     return str(submission.salt) if submission.salt else None
 

@@ -10,7 +10,14 @@ import swarden.invariants.events as seen
 from swarden.harness.core.port import SessionPort, Submission
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.config import SglangConfig
-from swarden.harness.engines.sglang.requests import SPARE_TOKENS, SglangRequest, SglangRequests, held, is_rejected
+from swarden.harness.engines.sglang.requests import (
+    SPARE_TOKENS,
+    SglangRequest,
+    SglangRequests,
+    cause_of,
+    held,
+    is_rejected,
+)
 from swarden.harness.engines.sglang.scheduler import BuiltScheduler
 from swarden.harness.kit.clock import EngineClock
 from swarden.harness.kit.stand_ins import Missing
@@ -128,7 +135,7 @@ class SglangSessions(SessionPort):
             return number
         refused = self._requests.refused(request)
         is_long = len(tokens) >= self._requests.max_len - SPARE_TOKENS
-        fits = not is_long and "exceeds the KV memory budget" not in (req.finished_reason or req.to_finish).message
+        fits = not is_long and bool(cause_of(req))
         if fits and start == len(history):
             self._notice(seen.TurnRefused(submission.session, refused))
         self._requests.reject(refused, submission, "too long" if is_long else "")
