@@ -15,7 +15,7 @@ PASSES, MORE_PASSES = 2, 4  # of the runner, empty ones too, until a load ends
 class EndedLoads(NamedTuple):
     """The requests whose loads ended.
 
-    A release is told either those of them whose loads failed, or the blocks that these did not write.
+    A release gets either the requests whose loads failed, or the blocks that these loads did not write.
     """
 
     requests: set[str]

@@ -143,7 +143,7 @@ class LinkedVllmEngine(VllmEngine):
             super()._finish_pause()
 
     def _read(self, read: RemoteRead) -> None:
-        """This side reads blocks of the other one: what the other side sends is told there."""
+        """This side reads blocks of the other one: the other side reports what it sends."""
         other = self._sides[0]
         for (request, _), moved in groupby(sorted(self._moved(read)), key=lambda one: one[:2]):
             for first, pages in _runs(list(moved)):

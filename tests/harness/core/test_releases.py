@@ -118,12 +118,18 @@ def test_removal_of_the_last_release_removes_the_shared_packages(releases):
         releases.remove("1.2.3")
 
 
+def checkout_in(folder):
+    """The sources of a package in a checkout."""
+    sources = folder / "clone" / PACKAGE
+    sources.mkdir(parents=True)
+    (sources / "__init__.py").touch()
+    return sources
+
+
 @pytest.mark.usefixtures("wheels")
 def test_checkout_is_linked_beside_the_releases_and_is_none(releases, tmp_path):
     """Its sources are used as they are; the packages are the shared ones."""
-    sources = tmp_path / "clone" / PACKAGE
-    sources.mkdir(parents=True)
-    (sources / "__init__.py").touch()
+    sources = checkout_in(tmp_path)
 
     releases.link("checkout-head", tmp_path / "clone")
 
@@ -137,9 +143,7 @@ def test_checkout_is_linked_beside_the_releases_and_is_none(releases, tmp_path):
 
 @pytest.mark.usefixtures("wheels")
 def test_checkout_whose_folder_is_gone_is_listed_and_removed(releases, tmp_path):
-    sources = tmp_path / "clone" / PACKAGE
-    sources.mkdir(parents=True)
-    (sources / "__init__.py").touch()
+    sources = checkout_in(tmp_path)
     releases.link("checkout-head", tmp_path / "clone")
     (tmp_path / "clone").rename(tmp_path / "moved")
 
