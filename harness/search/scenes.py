@@ -130,9 +130,13 @@ def relatives(draw: st.DrawFn, request: Submit) -> tuple[Submit, ...]:
 
 @st.composite
 def pauses(draw: st.DrawFn, load: Load, sides: tuple[int, ...] = (0,)) -> tuple[Op, ...]:
-    """A pause of one of the engines, with steps of all engines or an op in it; in three of four draws it ends."""
+    """A pause of one of the engines, with steps of all engines or an op in it; in three of four draws it ends.
+
+    If the op closes a session, one is opened before the pause, and has had a turn.
+    """
     paused, other = draw(one_option(*sides)), draw(one_option(*sides))
     steps = tuple([Step(engine=side, count=draw(st.integers(1, 3))) for side in sides]) * draw(st.integers(0, 1))
+    before: tuple[Op, ...] = ()
     meanwhile: tuple[Op, ...] = ()
     if draw(st.booleans()):
         ops = (
@@ -142,9 +146,13 @@ def pauses(draw: st.DrawFn, load: Load, sides: tuple[int, ...] = (0,)) -> tuple[
             CloseSession(),
             Flush(),
         )
-        meanwhile = (msgspec.structs.replace(draw(st.sampled_from(ops)), engine=other), *steps)
+        op = draw(st.sampled_from(ops))
+        meanwhile = (msgspec.structs.replace(op, engine=other), *steps)
+        if isinstance(op, CloseSession):
+            turn = Turn(recipe=draw(recipes()), max_new_tokens=draw(one_option(*load.outputs)))
+            before = (OpenSession(), turn, Step(count=draw(st.integers(1, 3))))
     ends = (Resume(engine=paused),) * (draw(st.integers(0, 3)) < 3)
-    return Pause(engine=paused), *steps, *meanwhile, *ends
+    return *before, Pause(engine=paused), *steps, *meanwhile, *ends
 
 
 @st.composite

@@ -158,7 +158,8 @@ class EngineTraffic(Machine):
             self._act(data)
 
     def _act(self, data: st.DataObject) -> None:
-        ops = self.supported(data.draw(ops_of(data.draw(one_option(*self.kinds)), self.requests)))
+        drawn = data.draw(ops_of(data.draw(one_option(*self.kinds)), self.requests))
+        ops = [op for op in self.supported(drawn) if name_of(op) not in self.requests.shape.unused]
         ops = data.draw(with_options(ops, self.requests.shape.options)) if self.has_options else ops
         if self.one_step_of > 1:
             ops = [op for op in ops if not isinstance(op, Step) or not data.draw(st.integers(0, self.one_step_of - 1))]
