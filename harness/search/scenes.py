@@ -149,8 +149,7 @@ def pauses(draw: st.DrawFn, load: Load, sides: tuple[int, ...] = (0,)) -> tuple[
         op = draw(st.sampled_from(ops))
         meanwhile = (msgspec.structs.replace(op, engine=other), *steps)
         if isinstance(op, CloseSession):
-            turn = Turn(recipe=draw(recipes()), max_new_tokens=draw(one_option(*load.outputs)))
-            before = (OpenSession(), turn, Step(count=draw(st.integers(1, 3))))
+            before = (OpenSession(), Turn(recipe=draw(recipes())), Step(count=draw(st.integers(1, 3))))
     ends = (Resume(engine=paused),) * (draw(st.integers(0, 3)) < 3)
     return *before, Pause(engine=paused), *steps, *meanwhile, *ends
 
