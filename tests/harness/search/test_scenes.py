@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swarden.engine_under_test.config import HOST_POLICIES, EngineConfig
-from swarden.harness.core.ops import Heal, Inject, Pause, Resume, Step, Submit
+from swarden.harness.core.ops import CloseSession, Heal, Inject, OpenSession, Pause, Resume, Step, Submit, Turn
 from swarden.harness.core.recipes import expand
 from swarden.harness.core.system import EngineSystem
 from swarden.harness.core.target import Pool, Shape
@@ -56,11 +56,13 @@ def test_healed_fault_was_armed_before(ops):
 @steady
 @given(ops=pauses(LOADS[0], (0, 1)))
 def test_pause_is_resumed_on_its_side_or_lasts_and_at_most_one_op_is_in_between(ops):
-    pause, *between, last = [op for op in ops if not isinstance(op, Step)] + [Step()] * (Resume not in map(type, ops))
+    acts = [op for op in ops if not isinstance(op, Step)] + [Step()] * (Resume not in map(type, ops))
+    begin = next(place for place, op in enumerate(acts) if isinstance(op, Pause))
+    before, (pause, *between, last) = [type(op) for op in acts[:begin]], acts[begin:]
 
-    assert isinstance(pause, Pause)
     assert last in (Resume(engine=pause.engine), Step())
     assert len(between) <= 1
+    assert before == [OpenSession, Turn] * (CloseSession in map(type, between))
 
 
 @steady
