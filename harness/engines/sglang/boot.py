@@ -145,7 +145,7 @@ FEATURES: Mapping[str, Feature] = {
     ),
     "full_attention_alone": Feature(
         "models with full attention alone have the tree of the others; before, a RadixCache, which is not driven",
-        lambda release: release.version >= (0, 5, 21),
+        lambda release: release.version >= (0, 5, 19),
     ),
     "rust_core": Feature(
         "a tree core in Rust that can be told from its ids; before, the ids of locks are small numbers in one core",

@@ -149,9 +149,6 @@ class SglangConfig(Settings, frozen=True):
         strategy = self.state_strategy
         if self.state_slots is None:
             self._check({"state_strategy": NO_BUFFER}, "without state_slots")
-            if self.sliding_window is None:
-                wanted = {"page_size": 1, "host_ratio": None, "draft_len": None}
-                self._check(wanted, "without state_slots and sliding_window")
             return
         least = (STATES_PER_RUNNING + self.states_tracked) * self.max_running_requests
         if self.state_slots < least:
@@ -222,15 +219,9 @@ def random_config(draw: Draw, load: str, *, host_ratios: Sequence[float], has: C
         config = msgspec.structs.replace(config, **drawn(draw, SglangConfig, "kv_events"))
     if has("rust_core") and not config.kv_events and draw.one_of((False, False, True)):
         config = msgspec.structs.replace(config, rust_core=True)
-    is_whole = has("full_attention_alone") and draw.one_of((False, False, False, True))
-    if is_whole:
-        full = max(40, config.full_pages * config.page_size)
-        config = msgspec.structs.replace(
-            config, sliding_window=None, page_size=1, full_pages=full, host_ratio=None, tree=UNIFIED_TREE
-        )
+    if has("full_attention_alone") and draw.one_of((False, False, False, True)):
+        config = msgspec.structs.replace(config, sliding_window=None)
     suited = msgspec.structs.replace(config, **SETTINGS_FOR.get(load, {}))
-    if is_whole and load not in NEEDS_SESSIONS:
-        return suited
     if load in NEEDS_HOST and host_ratios:
         return msgspec.structs.replace(suited, host_ratio=config.host_ratio or draw.one_of(host_ratios))
     if load in NEEDS_SESSIONS and has("streaming_sessions"):

@@ -35,14 +35,6 @@ def test_random_configuration_survives_an_op_log(seed):
             'waiting_order is "lpm" with preemption_threshold 0, want "fcfs"',
         ),
         ({"host_ratio": 1.0, "tree": "swa"}, 'tree is "swa" with host_ratio 1.0, want "default" or "unified"'),
-        (
-            {"sliding_window": None, "page_size": 4},
-            "page_size is 4 without state_slots and sliding_window, want 1",
-        ),
-        (
-            {"sliding_window": None, "host_ratio": 1.0},
-            "host_ratio is 1.0 without state_slots and sliding_window, want null",
-        ),
         ({"pages": 1}, "unknown argument pages"),
     ],
 )
