@@ -185,17 +185,18 @@ class SglangEngine(EnginePort):
 
     def _launch(self, batch: Any) -> Any:
         self._requests.report_changes()
-        if self._parts.drafts is not None and batch.forward_mode.is_decode():
-            return self._parts.drafts.launch(batch, self.built.memory)
         if self._parts.host is not None:
             self._parts.host.wait_for_loads(batch)
         if self._parts.sessions is not None and batch.forward_mode.is_extend():
             self._parts.sessions.report_lent(batch)
-        result = self._forward.launch(batch, self.built.memory)
+        if self._parts.drafts is not None and batch.forward_mode.is_decode():
+            result = self._parts.drafts.launch(batch, self.built.memory)
+        else:
+            result = self._forward.launch(batch, self.built.memory)
+            if self._parts.drafts is not None:
+                self._parts.drafts.prefilled(batch, result)
         if self._parts.host is not None:
             self._parts.host.launched(batch)
-        if self._parts.drafts is not None:
-            self._parts.drafts.prefilled(batch, result)
         return result
 
     def _complete(self, result: Any) -> None:

@@ -49,10 +49,9 @@ SETTINGS_FOR: Mapping[str, Mapping[str, Any]] = {  # by load
     "talking": OVERBOOKED,
 }
 NEEDS_HOST, NEEDS_SESSIONS = ("returning", "outlasting"), ("talking",)
-ALONE = {"role": BOTH, "host_ratio": None, "streaming_sessions": False}
 NEEDED_BY: Mapping[str, Mapping[str, Any]] = {  # the values of other settings that a setting needs
     "state_slots": {"role": BOTH, "streaming_sessions": False},
-    "draft_len": {**ALONE, "mixed_batches": False, "state_slots": None},
+    "draft_len": {"role": BOTH, "mixed_batches": False, "state_slots": None},
 }
 WITHOUT_BUFFERS: Mapping[str, Any] = {"overlap": False, "page_size": 1}  # what the strategy no_buffer needs
 DRAWN_OF_PASSES = ("overlap", "mixed_batches", "window_eviction_interval", "releases_early", "splits_leaves")

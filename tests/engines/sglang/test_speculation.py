@@ -23,10 +23,12 @@ OPS: tuple[Op, ...] = (
 )
 
 
-def accepted_and_failed(version: str, writes_drafts: bool, overlap: bool = False) -> tuple[set[int], set[str]]:
+def accepted_and_failed(
+    version: str, writes_drafts: bool, overlap: bool = False, host_ratio: float | None = None
+) -> tuple[set[int], set[str]]:
     """The numbers of drafts that were accepted, and the laws that fail, where the model writes drafts or does not."""
     target, accepted = target_of(f"sglang=={version}"), set[int]()
-    systems = target.systems(ENGINE, [SglangConfig(draft_len=3, overlap=overlap)], "")
+    systems = target.systems(ENGINE, [SglangConfig(draft_len=3, overlap=overlap, host_ratio=host_ratio)], "")
     checking = Checking(catalog_of(target.contracts), code=target.code)
     driver = Driver(
         systems,
@@ -56,6 +58,10 @@ def drafts_in_flight(version: str) -> bool:
 def test_any_number_of_drafts_is_accepted(on_release, release):
     """None, some or all, as the op says; every law holds."""
     assert on_release(release, accepted_and_failed, release, True) == ({0, 2, 3}, set())
+
+
+def test_any_number_of_drafts_is_accepted_beside_a_host_tier(on_release, release):
+    assert on_release(release, accepted_and_failed, release, True, False, 1.0) == ({0, 2, 3}, set())
 
 
 def test_next_pass_is_launched_before_drafts_are_judged_with_overlap(on_release):
