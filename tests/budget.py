@@ -210,6 +210,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (100, "chunks of aborted transfers that are written late, and the acknowledgement that they were"),
         (20, "adapters and uncached prompts as options of a request"),
         (180, "states that requests track in buffers, with overlap, pages and mixed batches, and on the host"),
+        (30, "full attention alone on RadixCache and HiRadixCache, and in a pair"),
     ],
     "invariants": [
         (20, "a page that is shared before it is computed is written only at its place in the table of the writer"),
@@ -295,6 +296,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (40, "a tiny model of transformers, and a planted bug that its answers show"),
         (120, "each part of lmdeploy's engine is driven"),
         (40, "states that requests of SGLang track, and load from the host"),
+        (70, "full attention alone: its trees, loads from the host, and planted bugs of them"),
     ],
     "tests/harness": [
         (160, "the options of a project, live lines, pages that are opened; mail, errors of a core"),

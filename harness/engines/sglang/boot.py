@@ -74,6 +74,8 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "HybridLinearKVPool": ("mem_cache.memory_pool:HybridLinearKVPool",),
     "MambaRadixCache": ("mem_cache.mamba_radix_cache:MambaRadixCache",),
     "SWARadixCache": ("mem_cache.swa_radix_cache:SWARadixCache",),
+    "RadixCache": ("mem_cache.radix_cache:RadixCache",),
+    "HiRadixCache": ("mem_cache.hiradix_cache:HiRadixCache",),
     "UnifiedRadixCache": ("mem_cache.unified_radix_cache:UnifiedRadixCache",),
     "ComponentType": (
         "mem_cache.unified_cache.component_type:ComponentType",
@@ -143,8 +145,8 @@ FEATURES: Mapping[str, Feature] = {
         "a hierarchical cache for recurrent states in the tree of the others; before, it was not looked at",
         lambda release: release.version >= (0, 5, 17),
     ),
-    "full_attention_alone": Feature(
-        "models with full attention alone have the tree of the others; before, a RadixCache, which is not driven",
+    "one_tree": Feature(
+        "models with full attention alone have the tree of the others; before, a RadixCache or HiRadixCache",
         lambda release: release.version >= (0, 5, 19),
     ),
     "rust_core": Feature(

@@ -10,7 +10,7 @@ from swarden.harness.engines.sglang.forward import SglangEntry, SglangPass
 from swarden.harness.engines.sglang.host_tier import SglangHostTier
 from swarden.harness.engines.sglang.memory import row_len, sub_allocators
 from swarden.harness.engines.sglang.moves import free_units
-from swarden.harness.engines.sglang.nodes import MambaNodes, Nodes, SwaNodes, TreeWalk, UnifiedNodes
+from swarden.harness.engines.sglang.nodes import MambaNodes, Nodes, RadixNodes, SwaNodes, TreeWalk, UnifiedNodes
 from swarden.harness.engines.sglang.requests import SPARE_TOKENS, SglangRequest, held, max_request_len
 from swarden.harness.engines.sglang.rust_core import core_of, uncompared
 from swarden.harness.engines.sglang.scheduler import BuiltScheduler
@@ -57,6 +57,9 @@ TREE_COUNTERS: Mapping[str, TreeCounters] = {
     "swa": TreeCounters(methodcaller("swa_evictable_size"), methodcaller("swa_protected_size")),
     STATE_POOL: TreeCounters(methodcaller("mamba_evictable_size"), methodcaller("mamba_protected_size"), False),
 }
+
+
+OF_RADIX_CACHE = {"full": TreeCounters(methodcaller("evictable_size"), methodcaller("protected_size"))}
 
 
 class Enabled(NamedTuple):
@@ -160,10 +163,11 @@ class SglangCapture:
         if self._states is not None:
             available.append(self._states.num_available())
         names = [component.pool for component in self._components]
+        counters = OF_RADIX_CACHE if isinstance(self._tree, RadixNodes) else TREE_COUNTERS
         return Counters(
             free=dict(zip(names, available, strict=True)),
-            evictable={name: TREE_COUNTERS[name].evictable_units(tree, page) for name in names},
-            protected={name: TREE_COUNTERS[name].protected_units(tree, page) for name in names},
+            evictable={name: counters[name].evictable_units(tree, page) for name in names},
+            protected={name: counters[name].protected_units(tree, page) for name in names},
             new_token_ratio=int(ratio * MILLION),
         )
 
@@ -327,7 +331,7 @@ def nodes_of(release: SglangRelease, config: SglangConfig, tree: Any) -> Nodes:
     has_window, has_states = config.sliding_window is not None, config.state_slots is not None
     if release.is_unified(tree):
         return UnifiedNodes(release, has_window=has_window, has_states=has_states)
-    return SwaNodes(release) if has_window else MambaNodes(release)
+    return (SwaNodes if has_window else MambaNodes if has_states else RadixNodes)(release)
 
 
 def components_of(config: SglangConfig) -> tuple[ComponentView, ...]:

@@ -218,7 +218,7 @@ def random_config(draw: Draw, load: str, *, host_ratios: Sequence[float], has: C
         config = msgspec.structs.replace(config, **drawn(draw, SglangConfig, "kv_events"))
     if has("rust_core") and not config.kv_events and draw.one_of((False, False, True)):
         config = msgspec.structs.replace(config, rust_core=True)
-    if has("full_attention_alone") and draw.one_of((False, False, False, True)):
+    if draw.one_of((False, False, False, True)):
         config = msgspec.structs.replace(config, sliding_window=None)
     suited = msgspec.structs.replace(config, **SETTINGS_FOR.get(load, {}))
     if load in NEEDS_HOST and host_ratios:

@@ -27,13 +27,17 @@ class SglangHostTier:
 
     def __init__(self, release: SglangRelease, built: BuiltScheduler, forward: TagForward, faults: FaultPlan) -> None:
         kinds, pool_names = release.part("ComponentType"), release.part("PoolName")
-        tree = built.memory.tree
-        host_names = {kinds.FULL: pool_names.KV, kinds.SWA: pool_names.SWA, kinds.MAMBA: pool_names.MAMBA}
-        self._tree, self._scheduler, self._forward, self._faults = tree, built.scheduler, forward, faults
+        self._tree = tree = getattr(built.memory.tree, "inner", built.memory.tree)  # which a StreamingSession wraps
+        self._scheduler, self._forward, self._faults = built.scheduler, forward, faults
         self._page_size = tree.page_size
-        self._components = [kind for kind in host_names if kind in tree.tree_components]
         self._state, self._states = kinds.MAMBA, states_of(built.memory.rows)
-        self.pools = tuple(tree.host_pool_group.get_pool(host_names[kind]) for kind in self._components)
+        self._is_unified = release.is_unified(tree)
+        if self._is_unified:
+            host_names = {kinds.FULL: pool_names.KV, kinds.SWA: pool_names.SWA, kinds.MAMBA: pool_names.MAMBA}
+            self._components = [kind for kind in host_names if kind in tree.tree_components]
+            self.pools = tuple(tree.host_pool_group.get_pool(host_names[kind]) for kind in self._components)
+        else:
+            self._components, self.pools = [kinds.FULL], (tree.token_to_kv_pool_host,)
         self.names = tuple([HOST + name for name in forward.pool_names])
         for index, pool in enumerate(self.pools):
             self._replace_copies(index, pool)
@@ -61,26 +65,35 @@ class SglangHostTier:
 
     def copies(self, node: Any) -> tuple[tuple[Sequence[int], ...], Sequence[int]]:
         """Per pool, the units of a node on the host, and the number of locks that keep them there."""
-        parts = [(kind, node.component_data[kind]) for kind in self._components]
+        parts = [node.component_data[kind] if self._is_unified else node for kind in self._components]
         count = len(node.key) // self._page_size
         copies = tuple(
-            [() if part.host_value is None else self._pages(kind, part.host_value, count) for kind, part in parts]
+            [
+                () if part.host_value is None else self._pages(kind, part.host_value, count)
+                for kind, part in zip(self._components, parts, strict=True)
+            ]
         )
-        return copies, tuple([part.host_lock_ref for _, part in parts])
+        return copies, tuple([part.host_lock_ref if self._is_unified else part.host_ref_counter for part in parts])
 
     def locks(self) -> Iterator[tuple[str, Any, Any]]:
-        """The kind, the node and the receipt of the locks of copies in flight; a write-back has no lock."""
+        """The kind, the node and the receipt of the locks of copies in flight; a write-back has no lock.
+
+        A HiRadixCache has no receipts, and no write-back in flight after a step.
+        """
         tree = self._tree
         for kind, copies in ((BACKUP_KIND, tree.ongoing_write_through), (LOAD_KIND, tree.ongoing_load_back)):
-            for node, receipt, *_ in copies.values():
-                if receipt is not None:
+            for copy in copies.values():
+                node, receipt, *_ = copy if isinstance(copy, tuple) else (copy, None)
+                if not self._is_unified:
+                    yield kind, node, None
+                elif receipt is not None:
                     yield kind, tree.tree_core.node_by_id(node) if isinstance(node, int) else node, receipt
 
     def drop_copies(self) -> None:
         """End the copies in flight, and drop all copies on the host that are not locked."""
         self._tree.check_hicache_events()
-        for component in self._tree.components:
-            self._tree.evict_host(EVERYTHING, component)
+        for component in [(one,) for one in self._tree.components] if self._is_unified else [()]:
+            self._tree.evict_host(EVERYTHING, *component)
 
     def wait_for_loads(self, batch: Any) -> None:
         """Each layer of a pass waits for the load that its batch began, and for no other."""

@@ -1,5 +1,6 @@
 """The pools, the request table and the prefix tree of a release, and the settings that it reads for them."""
 
+import atexit
 import dataclasses
 import os
 import sys
@@ -22,6 +23,7 @@ from swarden.harness.engines.sglang.moves import watch
 from swarden.harness.engines.sglang.rust_core import PAIR_OF_CORES, register
 from swarden.harness.engines.sglang.states import STATE_POOL, rows_with_states
 from swarden.harness.kit.parts import known, parameters
+from swarden.harness.kit.stand_ins import Missing
 
 DEVICE = "cpu"
 SWA_LAYER, FULL_LAYER = 0, 1  # of the model; a layer of states is the third
@@ -206,23 +208,30 @@ def _plain_allocator(release: SglangRelease, config: SglangConfig, rows: Any) ->
     return kind(**known({**sizes, "page_size": page, "kvcache": pool, "need_sort": False}, kind))
 
 
-def _tree(release: SglangRelease, config: SglangConfig, server_args: Any, rows: Any, allocator: Any) -> Any:
-    kinds = {SWA_TREE: "SWARadixCache", UNIFIED_TREE: "UnifiedRadixCache"}
-    is_absent = config.role == DECODE  # a decode side caches no prefixes
-    has_host_tier = config.host_ratio is not None
-    has_states = config.state_slots is not None
-    name = kinds.get(config.tree, release.trees[0])
-    if config.sliding_window is None:
-        name = kinds.get(config.tree, "MambaRadixCache") if has_states and not has_host_tier else "UnifiedRadixCache"
-        name = name if release.part(name) is not None else "UnifiedRadixCache"
-    elif has_host_tier or has_states:
-        name = "UnifiedRadixCache"
-    if is_absent and release.part("SWAChunkCache") is not None:
+def tree_of(release: SglangRelease, config: SglangConfig) -> str:
+    """The class of the prefix tree that a server of the release has for such a model."""
+    has_window, has_states, has_host = (
+        setting is not None for setting in (config.sliding_window, config.state_slots, config.host_ratio)
+    )
+    if config.role == DECODE:  # a decode side caches no prefixes
         name = "SWAChunkCache"
+    elif config.tree == UNIFIED_TREE or (has_states and (has_window or has_host)) or (has_window and has_host):
+        name = "UnifiedRadixCache"
+    elif has_window:
+        name = "SWARadixCache" if config.tree == SWA_TREE else release.trees[0]
+    elif has_states:
+        name = "MambaRadixCache"
+    else:
+        name = "UnifiedRadixCache" if release.has("one_tree") else "HiRadixCache" if has_host else "RadixCache"
+    return name if release.part(name) is not None or config.tree == SWA_TREE else "UnifiedRadixCache"
+
+
+def _tree(release: SglangRelease, config: SglangConfig, server_args: Any, rows: Any, allocator: Any) -> Any:
+    name, has_states = tree_of(release, config), config.state_slots is not None
     kind, init_params = release.part(name), release.part("CacheInitParams")
     assert kind is not None, f"{release.text} has no {name}"  # the target refuses such a configuration
     of_cache: dict[str, Any] = {
-        "disable": is_absent,
+        "disable": config.role == DECODE,
         "req_to_token_pool": rows,
         "token_to_kv_pool_allocator": allocator,
         "page_size": config.page_size,
@@ -241,13 +250,18 @@ def _tree(release: SglangRelease, config: SglangConfig, server_args: Any, rows: 
         of_states = (components.MAMBA,) if has_states else ()
         both = {"tree_components": (components.FULL, *of_window, *of_states)}
         (of_cache if "tree_components" in parameters(init_params) else beside).update(both)
+    if name == "HiRadixCache":
+        of_cache["tp_cache_group"] = Missing(size=lambda: 1)
+        beside["server_args"] = server_args
     if config.rust_core:
         register(release)
     params = init_params(**known(of_cache, init_params))
     tree = kind(params=params, **beside)
-    if has_host_tier:
-        tree.init_hicache(server_args, params)
+    if config.host_ratio is not None:
+        if name != "HiRadixCache":  # which makes its host pool itself
+            tree.init_hicache(server_args, params)
         tree.load_back_threshold = config.load_back_threshold  # no setting of a release
+        atexit.unregister(getattr(tree, "shutdown", None))  # it keeps the pools of every run
     tree.pretty_print = lambda: None  # it prints before each error for want of memory
     wraps = config.streaming_sessions and not release.is_unified(tree)  # UnifiedRadixCache has its own
     return release.part("StreamingSession")(tree) if wraps else tree

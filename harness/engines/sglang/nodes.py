@@ -142,6 +142,17 @@ class MambaNodes(SwaNodes):
         return None
 
 
+class RadixNodes(MambaNodes):
+    """The nodes and locks of RadixCache and HiRadixCache; a node whose KV is on the host alone has no value."""
+
+    def parts(self, node: Any, mapping: Sequence[int]) -> NodeSlots:
+        is_live = node.value is not None
+        return NodeSlots((node.value.tolist() if is_live else [0] * len(node.key),), (is_live,), (node.lock_ref,))
+
+    def covers_state(self, node: Any, locker: Any) -> bool:
+        return False
+
+
 class UnifiedNodes:
     """The nodes and locks of UnifiedRadixCache; newer releases name a node by its id, and a lock has a receipt."""
 

@@ -1,0 +1,101 @@
+"""A model with full attention alone has the tree of its release; a prefix that the host keeps is loaded back."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from swarden.harness.core.driver import Checking, Driver
+from swarden.harness.core.ops import Drain, Flush, Op, Step, Submit
+from swarden.harness.core.registry import target_of
+from swarden.harness.core.target import ENGINE
+from swarden.harness.engines.sglang.config import SglangConfig
+from swarden.invariants.catalog import catalog_of
+from swarden.invariants.events import CopiedIn
+from tests.engines.sglang.conftest import RELEASES
+
+OF_RADIX_CACHE, OF_UNIFIED_TREE = RELEASES
+EVICTED = 3  # the op before which the prefix is on the host alone
+PREFIX = tuple(range(1, 33))
+RETURN: tuple[Op, ...] = (
+    Submit(tokens=PREFIX, max_new_tokens=2),
+    Step(count=9),
+    Flush(),
+    Submit(tokens=(*PREFIX, 40), max_new_tokens=2),
+    Step(count=9),
+    Drain(),
+)
+
+
+def return_of_a_prefix(
+    version: str, settings: dict[str, Any], plant: Callable[[Any], None] | None = None
+) -> tuple[str, int, set[str]]:
+    """The class of the tree, the pages that were loaded, and the laws that fail, when an evicted prefix comes again."""
+    target: Any = target_of(f"sglang=={version}")
+    systems: Any = target.systems(ENGINE, [SglangConfig(sliding_window=None, **settings)], "")
+    loaded, port = set[int](), systems[0].port
+    driver = Driver(
+        systems,
+        checking=Checking(catalog_of(target.contracts), code=target.code),
+        observe=lambda change: loaded.update(*(event.units for event in change.events_of(CopiedIn))),
+    )
+    for index, op in enumerate(RETURN):
+        if index == EVICTED and plant is not None:
+            plant(port)
+        if driver.failure is None:
+            driver.apply(op)
+    failed = driver.failure.fingerprints if driver.failure is not None else ()
+    return type(port.built.memory.tree).__name__, len(loaded), {print_.split("/")[0] for print_ in failed}
+
+
+def load_other_pages(port: Any) -> None:
+    [pool] = port._parts.host.pools
+    load = pool.load_to_device_per_layer
+    pool.load_to_device_per_layer = lambda kind, host, *more, **options: load(kind, host.roll(4), *more, **options)
+
+
+def lock_nothing(port: Any) -> None:
+    tree = port.built.memory.tree
+    tree.inc_lock_ref = lambda _node: type(tree).inc_lock_ref(tree, tree.root_node)
+
+
+def leak_a_host_page(port: Any) -> None:
+    [pool] = port._parts.host.pools
+    pool.free_slots = pool.free_slots[4:]
+
+
+def pin_a_host_page(port: Any) -> None:
+    [node] = port.built.memory.tree.root_node.children.values()
+    node.host_ref_counter += 1
+
+
+@pytest.mark.parametrize("page_size", [1, 4])
+@pytest.mark.parametrize(
+    ("release", "tree", "tree_with_host"),
+    [(OF_RADIX_CACHE, "RadixCache", "HiRadixCache"), (OF_UNIFIED_TREE, "UnifiedRadixCache", "UnifiedRadixCache")],
+)
+def test_evicted_prefix_is_loaded_from_the_host(on_release, release, tree, tree_with_host, page_size):
+    settings = {"page_size": page_size}
+
+    assert on_release(release, return_of_a_prefix, release, settings) == (tree, 0, set())
+    assert on_release(release, return_of_a_prefix, release, {**settings, "host_ratio": 1.0}) == (
+        tree_with_host,
+        len(PREFIX) // page_size,
+        set(),
+    )
+
+
+@pytest.mark.parametrize(
+    ("plant", "law"),
+    [
+        (load_other_pages, "slots_hold_their_prefix"),
+        (lock_nothing, "node_locks_match_receipts"),
+        (leak_a_host_page, "unit_has_one_owner"),
+        (pin_a_host_page, "drained_engine_is_empty"),
+    ],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_bug_of_the_radix_cache_is_told(on_release, plant, law):
+    settings = {"page_size": 4, "host_ratio": 1.0}
+
+    assert law in on_release(OF_RADIX_CACHE, return_of_a_prefix, OF_RADIX_CACHE, settings, plant)[-1]
