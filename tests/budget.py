@@ -296,7 +296,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (40, "a tiny model of transformers, and a planted bug that its answers show"),
         (120, "each part of lmdeploy's engine is driven"),
         (40, "states that requests of SGLang track, and load from the host"),
-        (70, "full attention alone: its trees, loads from the host, and planted bugs of them"),
+        (90, "full attention alone: its trees, loads from the host, planted bugs of them, and a pair"),
     ],
     "tests/harness": [
         (160, "the options of a project, live lines, pages that are opened; mail, errors of a core"),

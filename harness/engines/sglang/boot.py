@@ -35,6 +35,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "FakeKVReceiver": ("disaggregation.fake.conn:FakeKVReceiver",),
     "DecodeReqToTokenPool": ("disaggregation.decode:DecodeReqToTokenPool",),
     "SWAChunkCache": ("mem_cache.chunk_cache:SWAChunkCache",),
+    "ChunkCache": ("mem_cache.chunk_cache:ChunkCache",),
     "SamplingParams": ("sampling.sampling_params:SamplingParams",),
     "SpeculativeAlgorithm": ("speculative.spec_info:SpeculativeAlgorithm",),
     "NgramVerifyInput": ("speculative.ngram_info:NgramVerifyInput",),

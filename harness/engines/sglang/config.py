@@ -55,7 +55,7 @@ NEEDED_BY: Mapping[str, Mapping[str, Any]] = {  # the values of other settings t
 }
 WITHOUT_BUFFERS: Mapping[str, Any] = {"overlap": False, "page_size": 1}  # what the strategy no_buffer needs
 DRAWN_OF_PASSES = ("overlap", "mixed_batches", "window_eviction_interval", "releases_early", "splits_leaves")
-WITHOUT_A_WINDOW: Mapping[str, Sequence[Any]] = {"tree": (DEFAULT_TREE, UNIFIED_TREE), "role": (BOTH,)}
+WITHOUT_A_WINDOW: Mapping[str, Sequence[Any]] = {"tree": (DEFAULT_TREE, UNIFIED_TREE)}
 
 
 Timeout = Annotated[float, msgspec.Meta(gt=0, le=MAX_NUMBER)]
@@ -271,6 +271,8 @@ def pair_configs(draw: Draw) -> tuple[SglangConfig, SglangConfig]:
     also in the windowed pool: a release never admits a larger request, and all that follow wait behind it.
     """
     prefill = msgspec.structs.replace(plain_config(draw), role=PREFILL, preemption_threshold=None)
+    if draw.one_of((False, False, False, True)):
+        prefill = msgspec.structs.replace(prefill, sliding_window=None)
     page = prefill.page_size
     beside = -(-MOST_NEW_TOKENS // page) + MOST_RESERVED_PAGES + 1
     least = least_swa_pages(page, prefill.sliding_window, prefill.chunk_len) + beside

@@ -104,12 +104,12 @@ class SglangLink:
         return self.rooms.setdefault(number, Room())
 
     def send(self, room: Room, pages: Sequence[int], windowed: Sequence[int] | None) -> None:
-        """Queue pages of the prefill side; `windowed` pages come with the last chunk."""
+        """Queue pages of the prefill side; `windowed` are those of the last chunk ([] without a window), else None."""
         assert room.wanted is not None, "a sender sends only after the decode side has named its pages"
         full, swa = room.wanted
         first, faults = room.num_sent, self._ends[0].faults
         parts = [SentPages(0, first, pages, full[first : first + len(pages)])]
-        if windowed is not None:
+        if windowed:
             count = min(len(windowed), len(swa))
             parts.append(SentPages(1, len(full) - len(swa), windowed[:count], swa[:count]))
         due = self._steps + LATE_STEPS if faults.fires(LINK_LATE) else 0

@@ -65,6 +65,11 @@ def sub_allocators(allocator: Any) -> tuple[Any, ...]:
     return allocator.full_attn_allocator, allocator.swa_attn_allocator
 
 
+def sub_pools(kv_cache: Any) -> tuple[Any, ...]:
+    """The pools of KV, in the order of their allocators."""
+    return (kv_cache.full_kv_pool, kv_cache.swa_kv_pool) if hasattr(kv_cache, "swa_kv_pool") else (kv_cache,)
+
+
 def row_len(config: SglangConfig) -> int:
     """The length of a row of the request table, with entries for drafts: get_req_to_token_extra_context_len."""
     if config.draft_len is None:
@@ -214,7 +219,7 @@ def tree_of(release: SglangRelease, config: SglangConfig) -> str:
         setting is not None for setting in (config.sliding_window, config.state_slots, config.host_ratio)
     )
     if config.role == DECODE:  # a decode side caches no prefixes
-        name = "SWAChunkCache"
+        name = "SWAChunkCache" if has_window else "ChunkCache"
     elif config.tree == UNIFIED_TREE or (has_states and (has_window or has_host)) or (has_window and has_host):
         name = "UnifiedRadixCache"
     elif has_window:

@@ -15,7 +15,7 @@ from swarden.harness.engines.sglang.adapter import SglangEngine
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.config import DECODE, PREFILL, SglangConfig
 from swarden.harness.engines.sglang.link import TIMEOUT_POLLS, SglangLink, TransferMemory
-from swarden.harness.engines.sglang.memory import set_environment
+from swarden.harness.engines.sglang.memory import set_environment, sub_pools
 from swarden.harness.engines.sglang.transfers import TransferQueues
 from swarden.harness.kit.tags import TagMemory
 from swarden.invariants.events import HANDOVER_KIND, Owner
@@ -44,7 +44,7 @@ class LinkedSglangEngine(SglangEngine):
             link.decode, queue = end, scheduler.disagg_decode_prealloc_queue
             scheduler.disagg_decode_transfer_queue.deferred_kv_release_timeout = inf  # no acknowledgement is lost
             pool = self.built.memory.allocator.get_kvcache()
-            for index, part in enumerate((pool.full_kv_pool, pool.swa_kv_pool)):
+            for index, part in enumerate(sub_pools(pool)):
                 part.get_cpu_copy = partial(_offload, release, tags[index])
                 part.load_cpu_copy = partial(self._restore, index)
         queue.kv_manager.link = link

@@ -8,10 +8,10 @@ import pytest
 from swarden.harness.core.driver import Checking, Driver
 from swarden.harness.core.ops import Drain, Flush, Op, Step, Submit
 from swarden.harness.core.registry import target_of
-from swarden.harness.core.target import ENGINE
-from swarden.harness.engines.sglang.config import SglangConfig
+from swarden.harness.core.target import ENGINE, PAIR
+from swarden.harness.engines.sglang.config import DECODE, PREFILL, SglangConfig
 from swarden.invariants.catalog import catalog_of
-from swarden.invariants.events import CopiedIn
+from swarden.invariants.events import CopiedIn, Filled
 from tests.engines.sglang.conftest import RELEASES
 
 OF_RADIX_CACHE, OF_UNIFIED_TREE = RELEASES
@@ -46,6 +46,27 @@ def return_of_a_prefix(
             driver.apply(op)
     failed = driver.failure.fingerprints if driver.failure is not None else ()
     return type(port.built.memory.tree).__name__, len(loaded), {print_.split("/")[0] for print_ in failed}
+
+
+def transfer_of_a_prompt(version: str) -> tuple[int, set[str]]:
+    """The number of pages that a decode side gets of a prompt in several chunks, and the laws that fail."""
+    target, pages = target_of(f"sglang=={version}"), set[int]()
+    configs = [SglangConfig(sliding_window=None, page_size=4, role=role) for role in (PREFILL, DECODE)]
+    driver = Driver(
+        target.systems(PAIR, configs, ""),
+        checking=Checking(catalog_of(target.contracts), code=target.code),
+        observe=lambda change: pages.update(*(event.pages for event in change.events_of(Filled))),
+    )
+    for op in (
+        Submit(tokens=PREFIX, max_new_tokens=4),
+        Step(engine=1),
+        Step(count=6),
+        Step(engine=1, count=6),
+        Drain(),
+    ):
+        driver.apply(op)
+    failed = driver.failure.fingerprints if driver.failure is not None else ()
+    return len(pages), {print_.split("/")[0] for print_ in failed}
 
 
 def load_other_pages(port: Any) -> None:
@@ -99,3 +120,7 @@ def test_bug_of_the_radix_cache_is_told(on_release, plant, law):
     settings = {"page_size": 4, "host_ratio": 1.0}
 
     assert law in on_release(OF_RADIX_CACHE, return_of_a_prefix, OF_RADIX_CACHE, settings, plant)[-1]
+
+
+def test_decode_side_gets_all_pages_of_a_prompt(on_release, release):
+    assert on_release(release, transfer_of_a_prompt, release) == (len(PREFIX) // 4, set())
