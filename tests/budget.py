@@ -210,7 +210,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (100, "chunks of aborted transfers that are written late, and the acknowledgement that they were"),
         (20, "adapters and uncached prompts as options of a request"),
         (180, "states that requests track in buffers, with overlap, pages and mixed batches, and on the host"),
-        (30, "full attention alone on RadixCache and HiRadixCache, and in a pair"),
+        (50, "full attention alone on RadixCache and HiRadixCache, and in a pair; servers without a prefix cache"),
     ],
     "invariants": [
         (20, "a page that is shared before it is computed is written only at its place in the table of the writer"),

@@ -363,7 +363,7 @@ def limits_of(config: SglangConfig, max_request_len: int, *, leaves_out_finishin
         decodes_after_abort=1 if config.overlap and not leaves_out_finishing_requests else 0,
         reuses_in_launch_order=True,
         spare_len=SPARE_TOKENS + 1,
-        shares_prefixes=config.role == BOTH,
+        shares_prefixes=config.role == BOTH and config.caches_prefixes,
         writes_through=config.host_ratio is not None and config.write_policy == WRITE_THROUGH,
         closes_idle_sessions=config.streaming_sessions and config.session_timeout_s is not None,
         draft_len=config.draft_len or 0,

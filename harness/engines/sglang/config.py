@@ -16,7 +16,7 @@ from swarden.harness.search.loads import LOADS_OF_PAIRS
 FIRST_COME, LONGEST_PREFIX = "fcfs", "lpm"
 WRITE_POLICIES = WRITE_THROUGH, WRITE_SELECTED, WRITE_BACK = "write_through", "write_through_selective", "write_back"
 DRAWN_POLICIES = (WRITE_THROUGH, WRITE_SELECTED, WRITE_THROUGH, WRITE_BACK)
-DEFAULT_TREE, SWA_TREE, UNIFIED_TREE = "default", "swa", "unified"
+TREES = DEFAULT_TREE, SWA_TREE, UNIFIED_TREE, NO_TREE = "default", "swa", "unified", "none"
 MAX_PAGES, MAX_CONTEXT_LEN = 1 << 22, 1 << 20  # as large as those of a server with pages of one token
 MAX_POOL_TOKENS = 1 << 24  # of a pool, and of its pool on the host
 STATES_PER_RUNNING = 3  # MAMBA_CACHE_SIZE_MAX_RUNNING_REQUESTS_RATIO of the releases, without buffers
@@ -55,7 +55,11 @@ NEEDED_BY: Mapping[str, Mapping[str, Any]] = {  # the values of other settings t
 }
 WITHOUT_BUFFERS: Mapping[str, Any] = {"overlap": False, "page_size": 1}  # what the strategy no_buffer needs
 DRAWN_OF_PASSES = ("overlap", "mixed_batches", "window_eviction_interval", "releases_early", "splits_leaves")
-WITHOUT_A_WINDOW: Mapping[str, Sequence[Any]] = {"tree": (DEFAULT_TREE, UNIFIED_TREE)}
+WITHOUT_A_WINDOW: Mapping[str, Sequence[Any]] = {"tree": (DEFAULT_TREE, UNIFIED_TREE, NO_TREE)}
+WITHOUT_A_TREE: Mapping[str, Sequence[Any]] = {
+    **dict.fromkeys(("host_ratio", "state_slots"), (None,)),
+    **dict.fromkeys(("streaming_sessions", "rust_core", "kv_events"), (False,)),
+}
 
 
 Timeout = Annotated[float, msgspec.Meta(gt=0, le=MAX_NUMBER)]
@@ -67,8 +71,9 @@ class SglangConfig(Settings, frozen=True):
     The SWA pool is at most as large as the full pool: no release accepts a --swa-full-tokens-ratio above 1.
     Without a `sliding_window` the model has full attention, perhaps with recurrent states, and no pool of `swa_pages`.
 
-    `tree` is the prefix tree: the one that the release uses by default, SWARadixCache ("swa") or UnifiedRadixCache
-    ("unified").  `preemption_threshold` enables priority scheduling, which needs the waiting order "fcfs".
+    `tree` is the prefix tree: the one that the release uses by default, SWARadixCache ("swa"), UnifiedRadixCache
+    ("unified"), or "none", as with --disable-radix-cache.  `preemption_threshold` enables priority scheduling, which
+    needs the waiting order "fcfs".
     `releases_early` and `splits_leaves` are the release's SGLANG_OPT_* switches for windowed locks and leaves.
     `host_ratio` enables the hierarchical cache, and is the size of each host pool in units of its device pool.  A load
     from the host with fewer than `load_back_threshold` tokens of full attention is not started.  `role` is the
@@ -91,7 +96,7 @@ class SglangConfig(Settings, frozen=True):
     max_context_len: Annotated[int, within(8, MAX_CONTEXT_LEN)] = 384
     chunk_len: Annotated[int, within(1, 65536)] = 8
     max_prefill_tokens: Annotated[int, within(1, MAX_NUMBER)] = 16384
-    tree: Annotated[str, OneOf((DEFAULT_TREE, SWA_TREE, UNIFIED_TREE))] = DEFAULT_TREE
+    tree: Annotated[str, OneOf(TREES)] = DEFAULT_TREE
     overlap: Annotated[bool, Drawn((True, False))] = True
     mixed_batches: Annotated[bool, Drawn((False, False, True))] = False
     waiting_order: Annotated[str, Drawn((FIRST_COME, LONGEST_PREFIX)), OneOf((FIRST_COME, LONGEST_PREFIX))] = FIRST_COME
@@ -123,6 +128,7 @@ class SglangConfig(Settings, frozen=True):
     needs = (
         *[Needs(setting, {name: (value,) for name, value in needed.items()}) for setting, needed in NEEDED_BY.items()],
         Needs("sliding_window", WITHOUT_A_WINDOW, at=None),
+        Needs("tree", WITHOUT_A_TREE, at=NO_TREE),
         Needs("host_ratio", {"role": (BOTH,), "tree": (DEFAULT_TREE, UNIFIED_TREE)}),
         Needs("streaming_sessions", {"role": (BOTH,)}),
         Needs("kv_events", {"role": (BOTH,), "rust_core": (False,)}),
@@ -137,7 +143,7 @@ class SglangConfig(Settings, frozen=True):
             raise InvalidConfig(f"the largest pool has {tokens:.0f} tokens, want at most {MAX_POOL_TOKENS}")
         if self.chunk_len % self.page_size:
             raise InvalidConfig(f"chunk_len is {self.chunk_len}, want a multiple of page_size {self.page_size}")
-        if self.swa_pages < (least := least_swa_pages(self.page_size, self.sliding_window, self.chunk_len)):
+        if self.swa_pages < (least := self.least_swa_pages):
             raise InvalidConfig(f"swa_pages is {self.swa_pages}, want at least {least} for this chunk and window")
         if self.sliding_window is not None and self.swa_pages > self.full_pages:
             raise InvalidConfig(f"swa_pages is {self.swa_pages}, want at most full_pages {self.full_pages}")
@@ -168,6 +174,17 @@ class SglangConfig(Settings, frozen=True):
         for name, value in wanted.items():
             if getattr(self, name) != value:
                 raise InvalidConfig(f"{name} is {shortened(getattr(self, name))} {beside}, want {shortened(value)}")
+
+    @property
+    def least_swa_pages(self) -> int:
+        """Without a tree the tokens behind the window are free after a chunk, so a pool for less than two is enough."""
+        least = least_swa_pages(self.page_size, self.sliding_window, self.chunk_len)
+        return max(0, least - self.chunk_len // self.page_size) if self.tree == NO_TREE else least
+
+    @property
+    def caches_prefixes(self) -> bool:
+        """Whether there is a prefix tree; a decode side has none."""
+        return self.role != DECODE and self.tree != NO_TREE
 
     @property
     def states_tracked(self) -> int:
@@ -228,6 +245,11 @@ def random_config(draw: Draw, load: str, *, host_ratios: Sequence[float], has: C
     config = suited
     if has("state_pool") and draw.one_of((False, False, False, True)):
         return with_states(draw, config, has=has)
+    needs_no_tree = all(getattr(config, name) in values for name, values in WITHOUT_A_TREE.items())
+    if needs_no_tree and draw.one_of((False, False, False, True)):
+        config = msgspec.structs.replace(config, tree=NO_TREE)
+        least = max(2, config.least_swa_pages + draw.one_of((config.swa_pages, 0, 1)))
+        config = msgspec.structs.replace(config, swa_pages=min(config.swa_pages, least))
     if draw.one_of((False, False, False, True)):
         overlap = config.overlap and has("overlapped_drafts")
         return msgspec.structs.replace(

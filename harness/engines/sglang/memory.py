@@ -146,7 +146,7 @@ def wanted_args(config: SglangConfig) -> dict[str, Any]:
         "disaggregation_bootstrap_port": 1,
         "disaggregation_decode_retraction_backup": "cpu_tensor",  # as in all releases before there was a choice
         "num_reserved_decode_tokens": config.reserved_decode_tokens,
-        "disable_radix_cache": config.role == DECODE,
+        "disable_radix_cache": not config.caches_prefixes,
         "grammar_backend": "none",
         "page_size": config.page_size,
         "chunked_prefill_size": config.chunk_len,
@@ -218,7 +218,7 @@ def tree_of(release: SglangRelease, config: SglangConfig) -> str:
     has_window, has_states, has_host = (
         setting is not None for setting in (config.sliding_window, config.state_slots, config.host_ratio)
     )
-    if config.role == DECODE:  # a decode side caches no prefixes
+    if not config.caches_prefixes:
         name = "SWAChunkCache" if has_window else "ChunkCache"
     elif config.tree == UNIFIED_TREE or (has_states and (has_window or has_host)) or (has_window and has_host):
         name = "UnifiedRadixCache"
@@ -236,7 +236,7 @@ def _tree(release: SglangRelease, config: SglangConfig, server_args: Any, rows: 
     kind, init_params = release.part(name), release.part("CacheInitParams")
     assert kind is not None, f"{release.text} has no {name}"  # the target refuses such a configuration
     of_cache: dict[str, Any] = {
-        "disable": config.role == DECODE,
+        "disable": not config.caches_prefixes,
         "req_to_token_pool": rows,
         "token_to_kv_pool_allocator": allocator,
         "page_size": config.page_size,

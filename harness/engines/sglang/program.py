@@ -13,7 +13,7 @@ from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.port import Submission
 from swarden.harness.core.program import NoProgram, Program, check_single
 from swarden.harness.core.replay import driver_of
-from swarden.harness.engines.sglang.config import NO_BUFFER, SglangConfig
+from swarden.harness.engines.sglang.config import NO_BUFFER, NO_TREE, SglangConfig
 from swarden.harness.kit.calls import STEP, Call, Calls
 
 TEMPLATE = Path(__file__).with_name("program.py.j2")
@@ -40,6 +40,7 @@ def flags_of(config: SglangConfig, package: Path) -> list[str]:
         "enable_mixed_chunk": config.mixed_batches,
         "enable_priority_scheduling": config.preemption_threshold is not None,
         "priority_scheduling_preemption_threshold": config.preemption_threshold,
+        "disable_radix_cache": config.tree == NO_TREE,
         "enable_streaming_session": config.streaming_sessions,
         "enable_hierarchical_cache": config.host_ratio is not None,
         "hicache_ratio": config.host_ratio,

@@ -9,7 +9,7 @@ from swarden.harness.core.driver import Checking, Driver
 from swarden.harness.core.ops import Drain, Flush, Op, Step, Submit
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.target import ENGINE, PAIR
-from swarden.harness.engines.sglang.config import DECODE, PREFILL, SglangConfig
+from swarden.harness.engines.sglang.config import DECODE, NO_TREE, PREFILL, SglangConfig
 from swarden.invariants.catalog import catalog_of
 from swarden.invariants.events import CopiedIn, Filled
 from tests.engines.sglang.conftest import RELEASES
@@ -104,6 +104,11 @@ def test_evicted_prefix_is_loaded_from_the_host(on_release, release, tree, tree_
         len(PREFIX) // page_size,
         set(),
     )
+
+
+@pytest.mark.parametrize(("release", "tree"), [(OF_RADIX_CACHE, "ChunkCache"), (OF_UNIFIED_TREE, "UnifiedRadixCache")])
+def test_prefix_is_computed_again_without_a_prefix_cache(on_release, release, tree):
+    assert on_release(release, return_of_a_prefix, release, {"tree": NO_TREE}) == (tree, 0, set())
 
 
 @pytest.mark.parametrize(

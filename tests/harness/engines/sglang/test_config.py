@@ -29,12 +29,13 @@ def test_random_configuration_survives_an_op_log(seed):
         ({"full_pages": 39}, "swa_pages is 40, want at most full_pages 39"),
         ({"page_size": 256, "full_pages": 1 << 22}, "the largest pool has 1073741824 tokens, want at most 16777216"),
         ({"host_ratio": 16, "full_pages": 1 << 22}, "the largest pool has 67108864 tokens, want at most 16777216"),
-        ({"tree": "oak"}, 'tree is "oak", want "default" or "swa" or "unified"'),
+        ({"tree": "oak"}, 'tree is "oak", want "default" or "swa" or "unified" or "none"'),
         (
             {"preemption_threshold": 0, "waiting_order": "lpm"},
             'waiting_order is "lpm" with preemption_threshold 0, want "fcfs"',
         ),
         ({"host_ratio": 1.0, "tree": "swa"}, 'tree is "swa" with host_ratio 1.0, want "default" or "unified"'),
+        ({"host_ratio": 1.0, "tree": "none"}, 'host_ratio is 1.0 with tree "none", want null'),
         ({"pages": 1}, "unknown argument pages"),
     ],
 )
