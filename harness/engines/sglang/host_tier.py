@@ -103,9 +103,12 @@ class SglangHostTier:
             counter.wait_until(layer)
 
     def launched(self, batch: Any) -> None:
-        """Note a launched pass for the streams; a decode is a CUDA graph, which has events for the end of its reads."""
+        """Note a launched pass for the streams; a decode is a CUDA graph, which has events for the end of its reads.
+
+        Releases publish no such event for the verification of NGRAM, so their barrier waits for the whole pass.
+        """
         self._scheduler.forward_stream.behind = self._forward.passes.last_launch
-        if not batch.forward_mode.is_extend():
+        if not (batch.forward_mode.is_extend() or batch.spec_algorithm.is_ngram()):
             vars(self._scheduler.swarden_runner).update({name: StreamEvent() for name in READ_DONE_EVENTS})
 
     def _replace_copies(self, index: int, pool: Any) -> None:
