@@ -75,21 +75,25 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
         }
 
     def config_of(self, shape: Shape) -> SglangConfig:
+        of_window: Mapping[str, Any] = {"sliding_window": None}
         match sorted(shape.pools, key=lambda pool: pool.window is not None):
+            case [Pool(window=None, units=full_pages)]:
+                pass
             case [Pool(window=None, units=full_pages), Pool(units=swa_pages, window=int(window))]:
-                shaped: SglangConfig = self.decode(
-                    {
-                        "page_size": shape.page_size,
-                        "full_pages": full_pages,
-                        "swa_pages": swa_pages,
-                        "sliding_window": window - 1,
-                        "chunk_len": shape.chunk_len or SglangConfig().chunk_len,
-                        "max_running_requests": shape.max_running_requests,
-                        "max_context_len": shape.max_context_len,
-                    }
-                )
-                return shaped
-        raise InvalidConfig("want a full pool and a windowed pool; a scheduler of sglang has both")
+                of_window = {"swa_pages": swa_pages, "sliding_window": window - 1}
+            case _:
+                raise InvalidConfig("want a full pool, alone or with one windowed pool")
+        shaped: SglangConfig = self.decode(
+            {
+                "page_size": shape.page_size,
+                "full_pages": full_pages,
+                "chunk_len": shape.chunk_len or SglangConfig().chunk_len,
+                "max_running_requests": shape.max_running_requests,
+                "max_context_len": shape.max_context_len,
+                **of_window,
+            }
+        )
+        return shaped
 
     def check_linked(self, configs: Sequence[Any]) -> None:
         for name in ("page_size", "sliding_window"):

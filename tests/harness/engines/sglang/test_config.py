@@ -3,6 +3,7 @@
 import pytest
 
 from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.target import Pool, Shape
 from swarden.harness.engines.sglang.config import random_config
 from swarden.harness.engines.sglang.target import SglangTarget
 from swarden.harness.search.loads import LOADS
@@ -42,3 +43,15 @@ def test_random_configuration_survives_an_op_log(seed):
 def test_impossible_configuration_is_refused(settings, text):
     with pytest.raises(InvalidConfig, match=f"^{text}$"):
         SglangTarget().decode(settings)
+
+
+@pytest.mark.parametrize(
+    ("pools", "sizes"),
+    [((Pool("full", 64),), (64, None)), ((Pool("full", 64), Pool("swa", 30, 5)), (64, 4))],
+    ids=["without a window", "with a window"],
+)
+def test_shape_becomes_a_configuration_with_the_same_pools(pools, sizes):
+    config = SglangTarget().config_of(Shape(4, pools, 8, 4, 64))
+
+    assert (config.full_pages, config.sliding_window) == sizes
+    assert [pool.units for pool in config.shape.pools] == [pool.units for pool in pools]
