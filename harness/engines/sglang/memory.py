@@ -266,7 +266,8 @@ def _tree(release: SglangRelease, config: SglangConfig, server_args: Any, rows: 
         if name != "HiRadixCache":  # which makes its host pool itself
             tree.init_hicache(server_args, params)
         tree.load_back_threshold = config.load_back_threshold  # no setting of a release
-        atexit.unregister(getattr(tree, "shutdown", None))  # it keeps the pools of every run
+        if hasattr(tree, "shutdown"):
+            atexit.unregister(tree.shutdown)  # it keeps the pools of every run
     tree.pretty_print = lambda: None  # it prints before each error for want of memory
     wraps = config.streaming_sessions and not release.is_unified(tree)  # UnifiedRadixCache has its own
     return release.part("StreamingSession")(tree) if wraps else tree
