@@ -149,9 +149,6 @@ class RadixNodes(MambaNodes):
         is_live = node.value is not None
         return NodeSlots((node.value.tolist() if is_live else [0] * len(node.key),), (is_live,), (node.lock_ref,))
 
-    def covers_state(self, node: Any, locker: Any) -> bool:
-        return False
-
 
 class UnifiedNodes:
     """The nodes and locks of UnifiedRadixCache; newer releases name a node by its id, and a lock has a receipt."""
