@@ -103,22 +103,18 @@ class AuditedRecords:
         page = self._page
         for owner, kv in holders.items():
             row, protected = held(kv, "req_pool_idx"), held(kv, "cache_protected_len")
-            num_pages = -(-held(kv, "kv_allocated_len") // page)
+            count = -(-held(kv, "kv_allocated_len") // page)
             record = self._known.get(owner)
-            if (
-                record is None
-                or (record.row, record.protected) != (row, protected)
-                or len(record.pages[FULL]) > num_pages
-            ):
+            if record is None or (record.row, record.protected) != (row, protected) or len(record.pages[FULL]) > count:
                 if record is not None:
                     self._forget(record)
                 record = self._known[owner] = AuditedRecord(owner, row, protected)
             record.live = (0, max(protected, self._memory.nodes.frontier(kv)) // page)
             start = len(record.pages[FULL])
-            if start < num_pages:
-                rows += [row] * (num_pages - start)
-                firsts += range(start * page, num_pages * page, page)
-                spans.append((record, num_pages - start))
+            if start < count:
+                rows += [row] * (count - start)
+                firsts += range(start * page, count * page, page)
+                spans.append((record, count - start))
         if not spans:
             return
         memory = self._memory.built.memory

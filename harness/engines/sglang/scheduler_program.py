@@ -73,9 +73,8 @@ class _Recorder:
 
     @property
     def values(self) -> Mapping[str, Any]:
-        answers = {
-            number: expected.tokens[expected.prompt_len :] for number, expected in self._reference.expectations.items()
-        }
+        expectations = self._reference.expectations
+        answers = {number: expected.tokens[expected.prompt_len :] for number, expected in expectations.items()}
         return {
             "calls": self._calls.in_order,
             "answers": {f"request-{number:04d}": list(tokens) for number, tokens in answers.items() if tokens},

@@ -62,9 +62,7 @@ class SglangSpeculation:
         flight = self._forward.passes.launch(entries)
         self._notice(flight.launched())
         computed = [self._compute(flight, entry) for entry in entries]
-        flight.entries = [
-            entry._replace(drafts=tokens[1:]) for entry, (tokens, _) in zip(entries, computed, strict=True)
-        ]
+        flight.entries = [entry._replace(drafts=ids[1:]) for entry, (ids, _) in zip(entries, computed, strict=True)]
         if self._verifies_in_launch:  # it frees the slots of rejected drafts
             self._forward.complete(Missing(swarden_pass=flight), {entry.request.id: entry.request for entry in entries})
         drafts, samples = (self._release.torch.tensor(rows) for rows in zip(*computed, strict=True))

@@ -17,7 +17,7 @@ from swarden.invariants.reference import Reference
 
 GEMMA = "tiny-gemma3"
 VOCABULARY = 97  # a prime: tokens of prompts and namespaces differ modulo it
-SEED, SPREAD = 5, 0.15  # of the weights
+SEED, SPREAD = 5, 0.15  # seed and standard deviation of the weights
 HEADS, HEAD_DIM, VALUE_BYTES = 2, 16, 4
 SIZES = {
     "vocab_size": VOCABULARY,

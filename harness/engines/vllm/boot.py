@@ -162,7 +162,7 @@ class VllmRelease(ReleaseParts):
             return self.make("ModelConfig", model=folder, **wanted)
 
     def _model(self) -> type:
-        """The methods that the registry of models wants of a model that generates text."""
+        """A class with the methods by which the registry of models knows a model that generates text."""
 
         def unused(self: Any, *args: Any, **kwargs: Any) -> None: ...
 

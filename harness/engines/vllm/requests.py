@@ -13,13 +13,13 @@ from swarden.harness.engines.vllm.passes import VllmEntry, VllmPass
 from swarden.harness.kit.clients import ClientRequest, Clients
 from swarden.invariants.events import HANDOVER_KIND, LOAD_KIND, REQUEST_KIND, SESSION_KIND, FinishReason, Owner
 
-NOT_SENT = {"mm_features": None, "data_parallel_rank": None}  # of EngineCoreRequest
+NOT_SENT = {"mm_features": None, "data_parallel_rank": None}  # fields of EngineCoreRequest
 REASONS = {
     "stop": FinishReason.STOP,
     "length": FinishReason.LENGTH,
     "abort": FinishReason.ABORT,
-    "error": FinishReason.TRANSFER_FAILED,  # of a running server also: a grammar that fails
-    "repetition": FinishReason.ABORT,  # of a running server: more than the client has asked for
+    "error": FinishReason.TRANSFER_FAILED,  # on a running server also if a grammar fails
+    "repetition": FinishReason.ABORT,  # on a running server: a pattern of tokens was repeated
 }
 
 
@@ -63,10 +63,10 @@ class VllmRequests(Clients[VllmRequest]):
         ended = HANDOVER_KIND if self._config.role == PREFILL else LOAD_KIND
         return Owner(REQUEST_KIND if number in self.live else ended, number)
 
-    def counts(self, one: VllmPass, entry: VllmEntry) -> bool:
+    def counts(self, flight: VllmPass, entry: VllmEntry) -> bool:
         """Will the result of a pass in flight for this request be used?"""
         request = self.live.get(entry.request)
-        return request is not None and one.launch > request.dropped and not one.reads_unwritten(entry)
+        return request is not None and flight.launch > request.dropped and not flight.reads_unwritten(entry)
 
     @cached_property
     def _front(self) -> VllmFront:
