@@ -99,7 +99,7 @@ def test_each_outcome_is_told_apart(tested):
 
 
 def test_same_seed_and_runs_give_the_same_logs(tested, tmp_path):
-    """Of one pair, in a folder without files of an earlier backtest."""
+    """Two backtests of one pair of releases, each in a folder without files of an earlier one."""
     folder, _ = tested
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("backtest"))
 

@@ -128,7 +128,7 @@ def checkout_in(folder):
 
 @pytest.mark.usefixtures("wheels")
 def test_checkout_is_linked_beside_the_releases_and_is_none(releases, tmp_path):
-    """Its sources are used as they are; the packages are the shared ones."""
+    """The sources of the checkout are used as they are; the packages are the shared ones."""
     sources = checkout_in(tmp_path)
 
     releases.link("checkout-head", tmp_path / "clone")

@@ -32,7 +32,7 @@ FOUND, BY_ANOTHER, MISSED = HuntOutcome.FOUND, HuntOutcome.BY_ANOTHER, HuntOutco
 
 
 def score(*outcomes, seeds=None):
-    """One hunt for each seed; seed n needs n seconds, n + 1 ops and ten runs."""
+    """The result of one search for each seed; seed n needs n seconds, n + 1 ops and ten runs."""
     hunts = [
         HuntResult(
             mutant="B14",

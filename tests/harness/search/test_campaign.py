@@ -286,7 +286,7 @@ def test_op_is_in_the_running_log_before_it_is_applied(tmp_path):
 
 @pytest.mark.parametrize("machine", ["engine", "pd"])
 def test_fixed_settings_are_those_of_all_runs(machine):
-    """In each machine, and on both sides of a pair."""
+    """The settings are fixed in the runs of each machine, and on both sides of a pair."""
     settings, found = {"page_size": 4, "sliding_window": 8}, []
 
     class Recorder(Worker):
