@@ -85,7 +85,7 @@ def _without_cpu(run):
 
 
 def test_each_outcome_is_told_apart(tested):
-    """The leak of 1.0.0 passes on 1.1.0, where the search meets another leak: that is no fix that was awaited."""
+    """The leak of 1.0.0 passes on 1.1.0, where the search meets another leak: it does not count as the awaited fix."""
     folder, run = tested
     moved, found, still = _outcomes(folder)
 

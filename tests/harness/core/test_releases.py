@@ -1,4 +1,4 @@
-"""Releases are installed whole or not at all, from wheels alone; a checkout is told from a release."""
+"""Releases are installed whole or not at all, from wheels alone; a checkout is distinguished from a release."""
 
 import sys
 from dataclasses import replace

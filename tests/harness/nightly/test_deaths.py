@@ -116,7 +116,7 @@ def test_finding_of_a_dead_night_that_does_not_fail_any_more_is_not_published(tm
 
 
 def test_damaged_shard_of_a_dead_night_is_told_and_stays(tmp_path):
-    """The findings of its other shard are published."""
+    """The findings of the other shard of that night are published."""
     [damaged, _] = sorted((tmp_path / "nights" / dead_night(tmp_path) / "shards").iterdir())
     damaged.write_bytes(b"{")
 

@@ -116,7 +116,7 @@ def test_finding_of_an_earlier_build_fails_as_expected_and_stays_in_quarantine_u
 
 
 def test_smallest_logs_of_a_finding_and_the_last_one_are_replayed(tmp_path):
-    """The smallest first."""
+    """The smallest log is replayed first."""
     finding = Archive(tmp_path).finding(OWN, LEAK)
     finding.add(Sighting(night="2026-11-24-01-aaaa", engine=OWN, status=Status.NEW, log="e.oplog"))
     for name, size in zip("abcde", (4, 2, 3, 1, 9), strict=True):
@@ -163,7 +163,7 @@ def test_finding_that_fails_in_two_of_three_fresh_processes_is_flaky(tmp_path):
 
 
 def test_crash_that_does_not_repeat_is_red_and_no_finding(tmp_path):
-    """Its log is kept in the folder of the night."""
+    """The log of the crash is kept in the folder of the night."""
     crash = "crash/SIGKILL/step"
     answers = table(
         lambda *_: shard_result(crash, died="worker 0 was killed by SIGKILL in op 2, step"),

@@ -45,7 +45,7 @@ def test_summary_of_a_finding_follows_from_its_sightings(tmp_path):
 
 
 def test_archives_are_merged_by_copying(tmp_path):
-    """Whichever is copied over the other, the sightings of both are there."""
+    """Whichever archive is copied over the other, the result has the sightings of both."""
     ours, theirs = Archive(tmp_path / "a"), Archive(tmp_path / "b")
     seen(ours, sighting(FIRST, Status.NEW), sighting(THIRD, Status.FIXED))
     seen(theirs, sighting(SECOND, Status.NEW))
