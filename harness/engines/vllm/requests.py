@@ -118,7 +118,7 @@ class VllmRequests(Clients[VllmRequest]):
         return self._release.part("LoRARequest")(lora_name=name, lora_int_id=number, lora_path=name)
 
     def take(self, number: int, output: Any) -> None:
-        """An output of the engine core for one request; those for a request that its client aborted are dropped.
+        """Take an output of the engine core for one request; outputs of a request that its client aborted are dropped.
 
         The front end answers the client of several sequences.
         """
@@ -131,7 +131,7 @@ class VllmRequests(Clients[VllmRequest]):
             self._take(number, output.new_token_ids, reason)
 
     def process(self, outputs: Sequence[Any]) -> Sequence[str]:
-        """The outputs of a step, for the requests with several sequences; returns those that the core shall abort."""
+        """Answer requests with several sequences from the outputs of a step; returns those for the core to abort."""
         if not any(request.parent for request in self.live.values()):
             return ()
         aborted = self._front.process(outputs)
@@ -139,7 +139,7 @@ class VllmRequests(Clients[VllmRequest]):
         return aborted
 
     def abort(self, parent: int) -> Sequence[str]:
-        """The client of several sequences is gone; returns the requests that the core shall abort, then `collect`."""
+        """The client of several sequences is gone; returns the requests for the core to abort, before `collect`."""
         return self._front.abort(parent)
 
     def collect(self) -> None:
