@@ -42,7 +42,7 @@ REPORTED = names_of(
 ONE_SIDED = frozenset({"pauses_are_reported", "discarded_results_are_stale", "launched_tokens_are_in_flight"})
 ONE_SIDED_WITHOUT_WINDOW = frozenset({"cursors_are_page_aligned"})
 UNREPORTED = seen.ALL_EVENTS - REPORTED | names_of([seen.Proposed, seen.Verified]) | ONE_SIDED
-WAITING, ACTIVE = "WAITING", ("READY", "RUNNING")  # of the statuses of a request in the release
+WAITING, ACTIVE = "WAITING", ("READY", "RUNNING")  # statuses of a request in the release
 
 
 class Sleep(Enum):

@@ -14,7 +14,7 @@ from swarden.fakes.places import written_pages
 from swarden.harness.engines.own.without_cache import WithoutCache
 from swarden.invariants.events import Compared, Written
 
-TOLERANCE = 1e-9  # of logits in float64
+TOLERANCE = 1e-9  # the largest difference of logits in float64 that counts as equal
 LOGITS_PERIOD = 3  # one of so many entries returns no logits, so that passes with few logits run too
 
 
@@ -104,7 +104,7 @@ class ComparedForward:
         if computed.logits is not None:
             position, difference = _farthest(computed.logits, expected)
         accepted = num_accepted(drafts, computed.tokens)
-        num_known = len(tokens) - end  # of a pass that was discarded: a retracted request samples them again
+        num_known = len(tokens) - end  # outputs of a discarded pass, which a retracted request samples again
         tokens += computed.tokens[: accepted + 1][num_known:]
         if sampled is None:
             self._note(Compared(*stretch, end, position, difference, TOLERANCE, None, None))

@@ -32,7 +32,7 @@ from swarden.invariants.view import (
 )
 
 COMPARED_AT_ONCE = 64  # peers
-PLACE = slice(5)  # of the facts of a node: the node, its parent and its tokens
+PLACE = slice(5)  # the facts of a node that place it: the node, its parent and its tokens
 Outside = Mapping[str, Sequence[Holding]]  # holdings outside of the engine, by pool
 
 

@@ -66,7 +66,7 @@ def free_units(allocator: Any) -> list[int]:
 
 
 def _free_lists(allocator: Any) -> tuple[Any, ...]:
-    if hasattr(allocator, "free_slots"):  # of recurrent states
+    if hasattr(allocator, "free_slots"):  # an allocator of recurrent states
         return (allocator.free_slots,)
     lists = (allocator.free_pages, allocator.release_pages)
     return tuple([one for one in lists if one is not None])

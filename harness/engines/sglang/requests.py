@@ -61,7 +61,7 @@ class SglangRequests(Clients[SglangRequest]):
         self._release, self._config = release, config
         release.part("Req").__hash__ = _number_of  # not its address: a set of preempted ones is put back
         self._aborted: set[int] = set()
-        self.awaits_kv: Callable[[Any], bool] | None = None  # of a side of a pair
+        self.awaits_kv: Callable[[Any], bool] | None = None  # set for a side of a pair
 
     @property
     def unfinished(self) -> dict[int, SglangRequest]:

@@ -11,7 +11,7 @@ from swarden.harness.kit.tags import SALT, VOCABULARY, ReadTags, chain, token_af
 from swarden.invariants.reference import TAG_MASK, namespace_tag
 
 TOKEN_SPAN = 1 << 20  # the first token of a prompt has its namespace in the bits above: the releases have no cache salt
-TAG_BYTES = 16  # of a key and a value of a token
+TAG_BYTES = 16  # bytes of the key and the value of a token
 Reads = Callable[[int, int, ReadTags], None]  # the index of an entry with tokens, that of a group, what its layers read
 
 

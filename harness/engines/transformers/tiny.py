@@ -31,7 +31,7 @@ SIZES = {
     "tie_word_embeddings": False,
 }
 MOST_MODELS = 64  # that a process keeps: one for each sequence of layers and window
-TOLERANCE = 2e-3  # of the logarithm of a probability, in float32
+TOLERANCE = 2e-3  # the largest difference of log-probabilities in float32 that counts as equal
 
 
 class Models(NamedTuple):

@@ -72,7 +72,7 @@ class VllmCapture:
         self._groups = config.groups
         self._whole = [group.window for group in self._groups].index(None)
         self.components = tuple([ComponentView(POOL, *group) for group in self._groups])
-        self._block = math.lcm(*[group.block_size for group in self._groups])  # of all groups
+        self._block = math.lcm(*[group.block_size for group in self._groups])  # whole blocks of each group
         self._limits = Limits(
             config.block_size,
             config.max_running_requests,

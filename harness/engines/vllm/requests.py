@@ -172,7 +172,7 @@ class VllmRequests(Clients[VllmRequest]):
             seed=seed,
             n=submission.sequences,
             output_kind=self._release.part("RequestOutputKind").DELTA,  # read by the front end alone: streams
-            logprobs=None if seed is None else 0,  # of the sampled token
+            logprobs=None if seed is None else 0,  # that of the sampled token only
             prompt_logprobs=1 if submission.prompt_logprobs and "prompt_logprobs" in self._config.options else None,
             detokenize=False,
         )

@@ -34,7 +34,7 @@ class RealDevice(Device):
         self._model = model
         self._memories = [FirstKV(model, number, group) for number, group in enumerate(config.groups)]
         self._tags: dict[int, array[int]] = {}
-        self.output: Any = None  # of the pass that was computed last
+        self.output: Any = None  # the output of the pass that was computed last
         self._from_model: dict[int, Sequence[int]] = {}
         self._rids: dict[int, str] = {}
 
