@@ -21,7 +21,7 @@ from swarden.harness.kit.tags import TagMemory
 
 TIMEOUT_POLLS = 24  # a side gives up a room after so many polls in which the other side did nothing
 DELAY_POLLS = 3
-LATE_STEPS = 16  # steps of the decode side by which a late chunk comes
+LATE_STEPS = 16  # steps of the decode side by which a late chunk is delayed
 POOLS = ("full", "swa")
 RANK = 0  # the only rank of the prefill side
 HELD_UNTIL_DRAINED = "SGLANG_DISAGGREGATION_DEFERRED_DECODE_KV_RELEASE"

@@ -181,7 +181,7 @@ class SglangAttachment(Attachment):
             self._events.extend(self._state.completed())
 
     def commanded(self, command: Op | str) -> None:
-        """A client has given a command: an op to record, or the text that names one that no op-log has."""
+        """A client has given a command: an op to record, or a text for a command that op-logs do not have."""
         self._has_inputs = True
         if isinstance(command, str):
             self._recorder.lose(command)
@@ -217,7 +217,7 @@ class SglangAttachment(Attachment):
         return events if self._records is None else self._records.named(events)
 
     def _abandon_lost(self) -> None:
-        """Forget the requests that were aborted in the queue: no queue of the scheduler has them, and no row."""
+        """Forget requests without a row that no queue has: they were aborted there.  One that keeps a row is lost."""
         in_scheduler = reachable(self._built.scheduler)
         for request in self._requests.unfinished.values():
             if id(request.req) not in in_scheduler and held(request.req, "req_pool_idx") is None:

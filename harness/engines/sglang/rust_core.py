@@ -36,8 +36,7 @@ def register(release: SglangRelease) -> None:
 class Cores:
     """A Python core; each call to it is also made to a Rust core, and the answers are compared.
 
-    The cores give different ids to the same node or lock; the ids of the first answers to a call are a pair from then
-    on.
+    The cores give different ids to the same node or lock; ids that answer the same call are a pair from then on.
     """
 
     def __init__(self, release: SglangRelease, python: Any, rust: Any) -> None:
