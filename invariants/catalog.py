@@ -131,7 +131,7 @@ class InvariantGroup:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Groups:
-    """The groups of one moment, for an engine that lacks some parts: the groups `always` due, and groups by event."""
+    """The groups to evaluate at one moment (When): those due `always`, and those due `after` an event of a type."""
 
     always: Sequence[InvariantGroup]
     after: Mapping[type, Sequence[InvariantGroup]]

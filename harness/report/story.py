@@ -121,7 +121,7 @@ def story_lines(header: Header, failure: Failure, path: Path | None = None) -> l
 
 
 def failure_lines(failure: Failure, path: Path | None = None, *, expected: str | None = None) -> list[StoryLine]:
-    """The failure, of the engine that failed alone; violations with the `expected` fingerprint come first."""
+    """The lines about a failure and the engine that failed; violations with the `expected` fingerprint come first."""
     history, after = [moment for moment in failure.history if moment.system == failure.engine], failure.transition.after
     scene = Scene(history, after.pools, after.nodes or ())
     if failure.error is not None:

@@ -104,7 +104,7 @@ WAITS_FOR_NOTHING = Mutant(
 
 
 def test_copy_that_waits_for_no_pass_is_told_by_its_content():
-    """So that the test above can fail: without the wait the copy is made before the pass has written."""
+    """The test above can fail: without the wait, the copy is made before the pass has written."""
     work = torch.randn(8192, 8192, device="cuda")
     pages, host = torch.zeros(2, 1024, device="cuda"), torch.zeros(2, 1024, pin_memory=True)
     copier = HostCopier()

@@ -51,7 +51,7 @@ def test_block_hash_depends_on_the_tokens_before_it():
 
 
 def test_page_behind_a_node_that_never_held_units_has_the_hash_of_its_prefix():
-    """As behind the window, where no component has the pages before it."""
+    """Such a node is behind the window, where no component has the pages before the node."""
     [_, whole] = kv_events_of(TWO_PAGES, NEXT_PAGE)
 
     [alone] = kv_events_of(Rooted(1, 0, 0, TWO_PAGES.key), Rooted(2, 1, 0, NEXT_PAGE.key), NEXT_PAGE)

@@ -156,7 +156,7 @@ def test_request_whose_submission_finds_the_decode_process_dead_is_served(pair, 
 
 
 def test_request_that_ended_before_the_decode_process_died_ends_once(pair, expected):
-    """Its end was received by a later `submit`, and not returned by `step` yet."""
+    """A later `submit` has received the end of the request, and `step` has not returned it yet."""
     first = pair.submit(PROMPTS[1], SAMPLING)
     while not any(output.finish_reason for output in pair.undelivered):
         pair._receive()

@@ -139,7 +139,7 @@ def test_a_cached_prefix_has_states_at_its_end_and_at_checkpoints():
 
 
 def test_a_chunk_ends_where_a_prompt_leaves_a_cached_one():
-    """So the third prompt with these tokens starts from a state there, though the first prompt had none."""
+    """The third prompt with these tokens starts from a state at that place, where the first prompt had left none."""
     serving = Serving(replace(RECURRENT, state_interval=None, chunk_len=None))
     serving.serve(KEY, max_new_tokens=0)
 
@@ -150,7 +150,7 @@ def test_a_chunk_ends_where_a_prompt_leaves_a_cached_one():
 
 
 def test_a_request_starts_from_a_state_that_a_backup_reads():
-    """It reads the tree's page and writes its own, so the copy is of the cached state."""
+    """The request reads the tree's page and writes its own, so the backup copies the cached state."""
     store = ManualStore()
     serving = serving_with_host(HOSTED, store)
     first = serving.submit(KEY[:9], max_new_tokens=1)

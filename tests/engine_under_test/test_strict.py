@@ -103,7 +103,7 @@ def install(tmp_path, monkeypatch):
 
 
 def test_two_checkers_for_one_level_raise_with_both_packages(install):
-    """Neither replaces the other."""
+    """Neither checker replaces the other."""
     install("another", "", GROUP)
 
     with pytest.raises(ConfigError) as raised:

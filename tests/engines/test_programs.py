@@ -138,7 +138,7 @@ def test_program_of_a_bug_that_is_fixed_since_passes_on_the_newest_release(name,
 @pytest.mark.parametrize("symptom", ["Bug('requests are unfinished')", "{error}('in another function')"])
 @pytest.mark.parametrize(("engine", "name"), RAISING)
 def test_program_of_an_exception_is_not_run_to_its_end_with_another_symptom(engine, name, symptom, in_process_of, ran):
-    """Neither with the same exception from another function, nor with what is seen at the end."""
+    """The other symptom is the same exception from another function, or what is seen at the end."""
     found = find(name, engine)
     program = in_process_of(engine, written_of, found, Form.SCRIPT)
     error = str(found.load().header.expected).partition("/")[0]

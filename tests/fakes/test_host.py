@@ -46,7 +46,7 @@ def test_copy_without_a_fault_is_made_when_it_is_acknowledged():
 
 
 def test_copy_is_as_late_as_possible():
-    """So the copy of a page that is freed too early has wrong content."""
+    """If a page is freed too early, its copy has wrong content."""
     one = copying()
     one.store.wait()
     before = one.held

@@ -62,7 +62,7 @@ def test_other_request_after_a_failed_pass_is_computed():
 
 
 def test_same_request_on_other_pages_after_a_failed_pass_is_computed():
-    """It was retracted in between."""
+    """The request was retracted after the failed pass."""
     _, sampled = failed_before(FIRST, [5])
 
     assert sampled == [13]

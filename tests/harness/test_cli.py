@@ -111,7 +111,7 @@ def test_text_that_the_encoding_of_standard_output_lacks_is_escaped(monkeypatch)
 
 
 def test_a_fault_of_swarden_shows_its_traceback_and_exits_with_70(end_of):
-    """It must not read as a violation, which exits with 1."""
+    """An internal error must not look like a violation, which exits with 1."""
     code, told = end_of(KeyError("r3"))
 
     assert code == 70
@@ -120,7 +120,7 @@ def test_a_fault_of_swarden_shows_its_traceback_and_exits_with_70(end_of):
 
 
 def test_books_that_are_wrong_are_a_violation(end_of):
-    """The strict check raises AccountingError with its story, which is told whole."""
+    """The strict check raises AccountingError with its story, which is printed whole."""
     told = "unit_has_one_owner: broken\n  full page 3: owned by nobody"
 
     assert end_of(AccountingError(told)) == (1, f"{told}\n")
@@ -274,7 +274,7 @@ def test_campaign_on_an_engine_that_exits_on_import_is_one_line(swarden, tmp_pat
 
 
 def test_engine_that_exits_in_a_run_is_one_line(swarden, tmp_path):
-    """Otherwise its code 0 would be that of the command."""
+    """Otherwise the exit code 0 of the engine would be that of the command."""
     (tmp_path / "it.oplog").write_text('{"format":2,"engine":"exits_in_run","configs":[{}]}\n{"op":"submit"}\n')
 
     run = swarden(WITHOUT_TORCH, "show", "it.oplog")

@@ -141,7 +141,7 @@ def test_fuzz_test_without_a_run_fails(tmp_path):
 
 
 def test_draws_of_a_fuzz_test_depend_on_no_module_of_its_process(tmp_path, monkeypatch):
-    """Hypothesis does not read their source, and does so again for the tests behind it."""
+    """In a fuzz test Hypothesis does not read the sources of these modules; in later tests it does again."""
 
     def read_source():
         raise AssertionError("the source of the imported modules is read")

@@ -213,7 +213,7 @@ FRAMES = [b"".join(encode(message, Seal(KEY))) for message in MESSAGES]
 @cases(200)
 @given(data=st.data(), frame=st.sampled_from(FRAMES))
 def test_hostile_frame_is_a_message_or_damaged(data, frame):
-    """Its seal is right: it may come from a peer that has the secret and is broken."""
+    """The seal of the frame is right: its sender may be a peer that has the secret and is broken."""
     length, _ = LENGTHS.unpack_from(frame)
     header, payload = frame[FIXED_LEN:][:length], frame[FIXED_LEN:][length:]
     changed = data.draw(files_of(mutated(json.loads(header))))

@@ -35,7 +35,7 @@ def test_codes_with_equal_sentences_are_two():
 
 
 def test_every_code_is_found_in_a_case():
-    """Which shows that its sentence can be filled: see test_wording.py."""
+    """A case has each code, so its sentence can be filled in: see test_wording.py."""
     assert set(CODES.values()) == {found.code for case in CASES for found in case.evidence}
 
 

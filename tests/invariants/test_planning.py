@@ -95,7 +95,7 @@ def predicted(*others, cached=True, events=(), **parts):
 
 
 def test_admission_without_copies_on_the_host_is_predicted():
-    """18 tokens and one further, [8, 16) in this chunk: of swa 3 beyond the window, 5 in it and a page."""
+    """The chunk [8, 16) takes 2 pages of each pool; all 18 tokens and a further one would take 3."""
     need = Need({"full": 2, "swa": 2}, {"full": 3, "swa": 3})
 
     [verdict] = predicted(cached=False)

@@ -60,7 +60,7 @@ def healthy(log):
 
 @pytest.mark.parametrize("mutant", CATALOG, ids=attrgetter("id"))
 def test_healthy_engine_passes_the_op_log_of_each_mutant(mutant):
-    """So the planted bug is the cause of the failure."""
+    """If the healthy engine passes, the planted bug is the cause of the failure."""
     assert run_log(healthy(log_of(mutant))).failure is None
 
 

@@ -64,7 +64,7 @@ class Client:
                 called.result()
 
     def num_preemptions(self) -> int:
-        """By the metrics of the server."""
+        """The number of preemptions, by the metrics of the server."""
         lines = self._call("GET", "/metrics").splitlines()
         return sum(int(float(line.rpartition(" ")[2])) for line in lines if line.startswith(PREEMPTIONS))
 

@@ -71,7 +71,8 @@ class DemoPort(kit.EnginePort):
     def capture(self) -> view.Snapshot:
         engine = self._engine
         holdings = [
-            view.Holding(events.Owner("request", one.id), tuple(one.blocks), cached=False) for one in engine.running
+            view.Holding(events.Owner("request", request.id), tuple(request.blocks), cached=False)
+            for request in engine.running
         ]
         blocks = view.PoolView(BLOCKS, "block", engine.pool.num_blocks, tuple(engine.pool.free_blocks), (), holdings)
         return view.Snapshot(
@@ -86,7 +87,8 @@ class DemoPort(kit.EnginePort):
 
 def _views(requests: Sequence[Request], place: str) -> list[view.RequestView]:
     return [
-        view.RequestView(one.id, place, 0, len(one.prompt), len(one.outputs), one.max_new_tokens) for one in requests
+        view.RequestView(request.id, place, 0, len(request.prompt), len(request.outputs), request.max_new_tokens)
+        for request in requests
     ]
 
 

@@ -42,7 +42,7 @@ REPORTED = names_of(
 ONE_SIDED = frozenset({"pauses_are_reported", "discarded_results_are_stale", "launched_tokens_are_in_flight"})
 ONE_SIDED_WITHOUT_WINDOW = frozenset({"cursors_are_page_aligned"})
 UNREPORTED = seen.ALL_EVENTS - REPORTED | names_of([seen.Proposed, seen.Verified]) | ONE_SIDED
-WAITING, ACTIVE = "WAITING", ("READY", "RUNNING")  # of the statuses of a request in the release
+WAITING, ACTIVE = "WAITING", ("READY", "RUNNING")  # statuses of a request in the release
 
 
 class Sleep(Enum):
@@ -66,13 +66,13 @@ class LmdeployEngine(EnginePort):
         self._capture = LmdeployCapture(config, self.core, self._requests)
         self._passes = Passes[Entry]()
         self._running: Sequence[Any] = ()  # the requests of the pass that is being made
-        self._owner: Owner | None = None  # for which the release works
+        self._owner: Owner | None = None  # the request for which the release works
         self._steps, self._sleep, self._sleeps = 0, Sleep.NONE, False
         self._follow()
         self._after = self._found()
 
     def reference(self) -> reference.Reference:
-        return reference.Reference(tags.VOCABULARY, tuple([one.window for one in self._capture.components]))
+        return reference.Reference(tags.VOCABULARY, tuple([component.window for component in self._capture.components]))
 
     @property
     def has_work(self) -> bool:
@@ -93,7 +93,7 @@ class LmdeployEngine(EnginePort):
         return self._requests.streamed()
 
     def pause(self) -> bool:
-        """As Engine.sleep: when the pass has ended whose output is awaited, all requests end, and the KV is lost."""
+        """As Engine.sleep: once the awaited output of a pass has come, all requests end, and the KV is lost."""
         self._sleeps = True
         if self._sleep is Sleep.NONE:
             self._sleep = Sleep.BEGUN
@@ -101,7 +101,7 @@ class LmdeployEngine(EnginePort):
         return True
 
     def resume(self) -> None:
-        """As Engine.wakeup; an engine that does not sleep yet wakes up when it does."""
+        """As Engine.wakeup; an engine whose sleep has not begun yet wakes up after it has."""
         self._sleeps = False
         self._wake()
 
@@ -127,8 +127,8 @@ class LmdeployEngine(EnginePort):
 
     def _found(self) -> view.Snapshot:
         one_sided = ONE_SIDED_WITHOUT_WINDOW if self._capture.components[0].window is None else frozenset()
-        found = self._capture.capture(self._steps, self._passes.in_flight, UNREPORTED | one_sided)
-        return replace(found, is_paused=self._sleep is Sleep.COMPLETE)
+        snapshot = self._capture.capture(self._steps, self._passes.in_flight, UNREPORTED | one_sided)
+        return replace(snapshot, is_paused=self._sleep is Sleep.COMPLETE)
 
     def _report(self, events: Iterable[NamedTuple]) -> None:
         for event in events:
@@ -174,7 +174,7 @@ class LmdeployEngine(EnginePort):
         return original(units)
 
     def _freeing(self, owner: Owner) -> Owner:
-        """Who frees a unit: the cache that has it, or the request for which the release works."""
+        """The owner that frees a unit: the cache that has it, or the request for which the release works."""
         return owner if owner == TREE or self._owner is None else self._owner
 
     def _status(self, seq: Any, before: str, after: str) -> None:
@@ -189,7 +189,7 @@ class LmdeployEngine(EnginePort):
         return payload
 
     def _launch(self, payload: Any) -> None:
-        """The executor gets a pass; blocks that it fills are cached already."""
+        """Report the pass that the executor gets; the blocks that it fills are already in the cache."""
         self._report(self._capture.settle())
         inputs = payload["inputs"]
         if inputs is None:
@@ -198,16 +198,16 @@ class LmdeployEngine(EnginePort):
         else:
             starts, lens = inputs.history_lengths.tolist(), inputs.seq_length.tolist()
         positions = zip(self._running, starts, lens, strict=True)
-        one = self._passes.launch([self._entry(seq, start, start + count) for seq, start, count in positions])
-        self.log.notice(one.launched())
+        flight = self._passes.launch([self._entry(seq, start, start + count) for seq, start, count in positions])
+        self.log.notice(flight.launched())
         self._copy_in(payload["cache_inputs"])
         size = self._capture.components[0].page_size
-        for entry in one.entries:
+        for entry in flight.entries:
             for index, units in enumerate(entry.units):
                 written = units if index else units[entry.start // size : -(-entry.end // size)]
                 pool = self._capture.components[index].pool
                 self.log.notice(
-                    seen.Written(one.launch, entry.request, pool, entry.start, entry.end, tuple(written), index)
+                    seen.Written(flight.launch, entry.request, pool, entry.start, entry.end, tuple(written), index)
                 )
 
     def _launched_len(self, seq: Any) -> int:
@@ -219,7 +219,7 @@ class LmdeployEngine(EnginePort):
         return Entry(seq.session_id, start, end, request.run if request is not None else -1, units, seq)
 
     def _copy_in(self, copies: Any) -> None:
-        """Checkpoints are copied to the blocks and the states of requests, before a pass."""
+        """Report the copies of checkpoints to the blocks and the states of requests, which come before a pass."""
         blocks = getattr(copies, "kv_restore_plan", None)
         states = getattr(copies, "state_restore_plan", None)
         targets = [(BLOCKS, blocks[1].tolist() if blocks is not None else ()), (STATES, states[1] if states else ())]
@@ -228,18 +228,18 @@ class LmdeployEngine(EnginePort):
                 self.log.notice(seen.CopiedIn(pool, tuple(units), Owner(REQUEST_KIND)))
 
     def _read(self, index: int, reads: Sequence[ReadTags]) -> None:
-        one = self._passes.in_flight[0]
+        flight = self._passes.in_flight[0]
         for component, read in enumerate(reads):
-            pool, request = self._capture.components[component], one.entries[index].request
-            start = one.entries[index].start
+            pool, request = self._capture.components[component], flight.entries[index].request
+            start = flight.entries[index].start
             known = read.tags[: start - read.first] if pool.has_states else read.tags
-            one.reports.append(seen.Read(one.launch, request, pool.pool, read.first, known, component))
+            flight.reports.append(seen.Read(flight.launch, request, pool.pool, read.first, known, component))
 
     def _complete(self) -> None:
-        one = self._passes.complete(self._passes.in_flight[0])
-        self._report(one.completed(self._requests.counts))
+        flight = self._passes.complete(self._passes.in_flight[0])
+        self._report(flight.completed(self._requests.counts))
 
 
 def _ids(units: Any) -> list[int]:
-    """One state, or an array of blocks."""
+    """The ids of `units`: one state, or an array of blocks."""
     return [int(unit) for unit in units] if hasattr(units, "__len__") else [int(units)]

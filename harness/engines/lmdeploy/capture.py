@@ -14,7 +14,7 @@ from swarden.invariants.events import REQUEST_KIND, TREE, Owner
 from swarden.invariants.limits import Limits
 from swarden.invariants.view import FREE, ComponentView, Counters, Fence, PoolView, RecordView, Snapshot
 
-MOST_LAUNCHES = 2  # one whose output is awaited, and the next one
+MOST_LAUNCHES = 2  # a pass whose output is awaited, and the next pass
 
 
 class LmdeployCapture:
@@ -56,12 +56,14 @@ class LmdeployCapture:
             records=tuple(self._records(in_flight)),
             requests=self._requests.views(),
             counters=Counters(counted, {}, {}, 0),
-            launches=tuple([one.view(lambda entry: tuple(entry.units), self._requests.counts) for one in in_flight]),
+            launches=tuple(
+                [flight.view(lambda entry: tuple(entry.units), self._requests.counts) for flight in in_flight]
+            ),
             unreported=unreported,
         )
 
     def settle(self) -> Iterator[NamedTuple]:
-        """What changed hands without a take or a free."""
+        """The events of units that changed hands without a take or a free."""
         for owners, facts in zip(self.owners, self._facts(), strict=True):
             now = {unit: of_unit.owner for unit, of_unit in facts.items()}
             yield from owners.settle({unit: owner for unit, owner in now.items() if owner is not None})
@@ -80,11 +82,14 @@ class LmdeployCapture:
         return (*[0] * (seq.num_ignored_history // self._config.page_size), *blocks.tolist())
 
     def launched_len(self, number: int, seq: Any, in_flight: Sequence[Pass[Entry]]) -> int:
-        """The release counts the tokens of a pass when it has the output; those of a chunk when it launches it."""
+        """The number of tokens of a request that passes have computed or are computing.
+
+        The release counts the tokens of a pass when it has the output, but those of a chunk when it launches the chunk.
+        """
         return max([entry.end for entry in self._counting(number, in_flight)], default=seq.num_history_ids)
 
     def _counting(self, number: int, in_flight: Sequence[Pass[Entry]]) -> list[Entry]:
-        entries = [entry for one in in_flight for entry in one.entries if entry.request == number]
+        entries = [entry for flight in in_flight for entry in flight.entries if entry.request == number]
         return list(filter(self._requests.counts, entries))
 
     def _records(self, in_flight: Sequence[Pass[Entry]]) -> Iterator[RecordView]:
@@ -93,7 +98,7 @@ class LmdeployCapture:
                 continue
             table, size = self.table(seq), self._config.page_size
             launched = self.launched_len(number, seq, in_flight)
-            committed = min([one.start for one in self._counting(number, in_flight)], default=launched)
+            committed = min([entry.start for entry in self._counting(number, in_flight)], default=launched)
             owner_of = self.owners[0].owner_of
             shared = next((index for index, unit in enumerate(table) if owner_of.get(unit) != TREE), len(table)) * size
             columns = (table, (max(0, seq.logical_state),))[: len(self.components)]
@@ -129,7 +134,7 @@ class LmdeployCapture:
                 holders.setdefault(int(physical[block]), []).append(Owner(REQUEST_KIND, number))
         checkpoints = [node.state_checkpoint for node in nodes if node.state_checkpoint is not None]
         cached: dict[int, int] = {}
-        for block in [*[node.block_id for node in nodes], *[one.frozen_block_id for one in checkpoints]]:
+        for block in [*[node.block_id for node in nodes], *[checkpoint.frozen_block_id for checkpoint in checkpoints]]:
             if block >= 0:
                 cached[int(physical[block])] = cached.get(int(physical[block]), 0) + 1
         counted = dict.fromkeys(range(1, self._config.num_blocks + 1), 0)
@@ -143,7 +148,7 @@ class LmdeployCapture:
             running: dict[int, list[Owner]] = {}
             for number, seq in self._requests.seqs.items():
                 running.setdefault(seq.logical_state, []).append(Owner(REQUEST_KIND, number))
-            kept, free = {one.slot: one.pin_count for one in checkpoints}, set(self._free_states())
+            kept, free = {checkpoint.slot: checkpoint.pin_count for checkpoint in checkpoints}, set(self._free_states())
             yield {
                 slot: UnitFacts(running.get(slot, ()), kept.get(slot, int(slot not in free)), slot in kept)
                 for slot in range(1, self._config.num_states + 1)
@@ -159,12 +164,12 @@ class LmdeployCapture:
         return allocator._free_states[-allocator._free_count :].tolist() if allocator._free_count else []
 
     def _pins(self, in_flight: Sequence[Pass[Entry]]) -> list[Fence]:
-        """The checkpoints that are copied from or to by a pass in flight, as its requests name them."""
+        """The checkpoints that a pass in flight reads or writes by copies, as its requests name them."""
         fences, seqs = [], set[int]()
-        for one in in_flight:
-            caches = [entry.seq.prefix_cache for entry in one.entries if entry.seq.seq_id not in seqs]
-            seqs.update([entry.seq.seq_id for entry in one.entries])
+        for flight in in_flight:
+            caches = [entry.seq.prefix_cache for entry in flight.entries if entry.seq.seq_id not in seqs]
+            seqs.update([entry.seq.seq_id for entry in flight.entries])
             saved = [cache.producer_save_pin.slot for cache in caches if cache.producer_save_pin.is_acquired]
             read = [cache.restore.slot for cache in caches if cache.restore.pinned]
-            fences.append(Fence(one.launch, (), [*saved, *read]))
+            fences.append(Fence(flight.launch, (), [*saved, *read]))
         return [fence for fence in fences if fence.read]

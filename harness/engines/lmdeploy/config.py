@@ -10,7 +10,7 @@ from swarden.harness.kit.settings import Drawn, Needs, PartOf, Settings, drawn, 
 
 MAX_BLOCKS = 1 << 16
 BLOCKS, STATES = "blocks", "states"  # the pools
-RESERVED_STATES = 2  # of the releases, beside one for each running request: for padding, and a spare one
+RESERVED_STATES = 2  # the releases have more states than running requests: one for padding, and a spare one
 
 
 class LmdeployConfig(Settings, frozen=True):

@@ -12,12 +12,12 @@ from swarden.harness.engines.lmdeploy.model import TagLayers
 from swarden.harness.kit.loops import OwnTimeLoop
 from swarden.harness.kit.tags import VOCABULARY
 
-ANY_FOLDER = "/"  # in the place of a model's
+ANY_FOLDER = "/"  # in the place of a model's folder
 WAKING_S, IDLE_S = 0.01, 0.1  # clients are woken one after the other; an idle loop of the releases waits that long
 
 
 class Hooks(NamedTuple):
-    """What an executor calls: with the inputs of a pass, when it has computed the oldest one, and when it sleeps."""
+    """The functions that an executor calls: with the inputs of a pass, after the oldest pass, and when it sleeps."""
 
     launched: Callable[[Any], None]
     completed: Callable[[], None]
@@ -46,7 +46,7 @@ class Core(NamedTuple):
 
     @property
     def is_sleeping(self) -> bool:
-        """Has the engine been put to sleep, and not been woken up?  It answers all requests with an abort then."""
+        """Whether the engine sleeps: it answers all requests with an abort until it is woken up."""
         return bool(self.engine._sleeping_tags)
 
     def deliver(self) -> None:
@@ -183,7 +183,7 @@ def _executor_class(release: LmdeployRelease) -> Any:
             self.hooks.slept()
 
         def wakeup(self, tags: Any = None) -> None:
-            """The memory is there again, without its content."""
+            """Allocate the memory again; its content is lost."""
 
         async def forward_async(self, inputs: Any) -> None:
             self.hooks.launched(inputs)

@@ -39,7 +39,7 @@ class LmdeployRequest(ClientRequest):
 class LmdeployRequests(Clients[LmdeployRequest]):
     """The unfinished requests; a request is a session of its own, with its number.
 
-    As the server, a prompt that fills the context and a request without new tokens are rejected.
+    As in the server, a prompt that fills the context and a request without new tokens are rejected.
     """
 
     def __init__(self, release: LmdeployRelease, core: Core, notice: Callable[[NamedTuple], None]) -> None:

@@ -39,7 +39,7 @@ from swarden.invariants import reference, view
 from swarden.invariants.limits import DECODE
 
 # Comparisons of memory, which only the level content of the strict check and workers of other engines report.
-NEVER_SENT = (seen.BlocksCleared,)  # of the KV events of other engines
+NEVER_SENT = (seen.BlocksCleared,)  # only other engines have this KV event
 OF_CONTENT = frozenset({seen.BytesCompared.__name__, seen.KVCompared.__name__, seen.Received.__name__})
 
 
@@ -133,7 +133,7 @@ class SwardenEngine(EnginePort):
 
     @property
     def engine(self) -> Engine:
-        """The engine, for reading."""
+        """The engine itself, for callers that only read it."""
         return self._engine
 
     @property
@@ -168,9 +168,9 @@ class SwardenEngine(EnginePort):
         self._steps += 1
         streamed = [Streamed._make(output[: len(Streamed._fields)]) for output in self._engine.step()]
         if self._compared is not None:
-            for one in streamed:
-                if one.finish_reason is not None:
-                    self._compared.ended(one.request_id)
+            for output in streamed:
+                if output.finish_reason is not None:
+                    self._compared.ended(output.request_id)
         return streamed
 
     def advance_clock(self, ms: int) -> bool:

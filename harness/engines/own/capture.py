@@ -75,12 +75,12 @@ class EngineCapture:
         )
 
     def _units_at(self, request: int, places: Mapping[str, Collection[int]]) -> tuple[Sequence[int], ...]:
-        """Per component, the units of the transfer of a request at these page indices; 0 behind its end."""
+        """Per component, the units of a request's transfer at these page indices; 0 for an index behind its end."""
         [units] = [view.units for view in self._walk.records if view.owner == handover_owner(request)]
         return tuple(
             [
-                [held[place] if place < len(held) else 0 for place in sorted(places.get(component.pool, ()))]
-                for component, held in zip(self._walk.components, units, strict=True)
+                [table[place] if place < len(table) else 0 for place in sorted(places.get(component.pool, ()))]
+                for component, table in zip(self._walk.components, units, strict=True)
             ]
         )
 

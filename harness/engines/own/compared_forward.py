@@ -14,7 +14,7 @@ from swarden.fakes.places import written_pages
 from swarden.harness.engines.own.without_cache import WithoutCache
 from swarden.invariants.events import Compared, Written
 
-TOLERANCE = 1e-9  # of logits in float64
+TOLERANCE = 1e-9  # the largest difference of logits in float64 that counts as equal
 LOGITS_PERIOD = 3  # one of so many entries returns no logits, so that passes with few logits run too
 
 
@@ -62,12 +62,12 @@ class ComparedForward:
         self._emit_written(batch)
         known = [self._tokens[entry.request_id] for entry in batch.entries if entry.request_id in self._tokens]
         self._without_cache.remember(known)
-        for entry, one in zip(batch.entries, computed, strict=True):
+        for entry, result in zip(batch.entries, computed, strict=True):
             if entry.request_id in self._tokens:
-                self._compare(launch, entry, one)
+                self._compare(launch, entry, result)
         return [
-            one if entry.sampling.return_logits else one._replace(logits=None)
-            for entry, one in zip(batch.entries, computed, strict=True)
+            result if entry.sampling.return_logits else result._replace(logits=None)
+            for entry, result in zip(batch.entries, computed, strict=True)
         ]
 
     def _with_logits(self, launch: int, entry: ForwardEntry) -> ForwardEntry:
@@ -104,7 +104,7 @@ class ComparedForward:
         if computed.logits is not None:
             position, difference = _farthest(computed.logits, expected)
         accepted = num_accepted(drafts, computed.tokens)
-        num_known = len(tokens) - end  # of a pass that was discarded: a retracted request samples them again
+        num_known = len(tokens) - end  # outputs of a discarded pass, which a retracted request samples again
         tokens += computed.tokens[: accepted + 1][num_known:]
         if sampled is None:
             self._note(Compared(*stretch, end, position, difference, TOLERANCE, None, None))
@@ -113,12 +113,12 @@ class ComparedForward:
             self._note(Compared(*stretch, place, position, difference, TOLERANCE, token, likeliest))
 
 
-def _farthest(found: LogitsSpan, expected: torch.Tensor) -> tuple[int, float]:
+def _farthest(computed: LogitsSpan, expected: torch.Tensor) -> tuple[int, float]:
     """The first position above the tolerance, else the one with the largest distance; and that distance."""
-    differences = (found.values.to(expected.device) - expected).abs().amax(-1)
+    differences = (computed.values.to(expected.device) - expected).abs().amax(-1)
     wrong = (~(differences <= TOLERANCE)).nonzero()
     index = int(wrong[0]) if len(wrong) else int(differences.argmax())
-    return found.start + index, differences[index].item()
+    return computed.start + index, differences[index].item()
 
 
 def _likeliest(logits: torch.Tensor, token: int) -> int:

@@ -60,15 +60,17 @@ def _holders(engine: Engine, tables: Mapping[str, OwnerTable]) -> Compare:
     row_ledger = engine.memory.table.rows
 
     def compare(moved: Collection[Owner]) -> Sequence[Violation]:
-        found: list[Violation] = []
+        violations: list[Violation] = []
         for owner in moved:
             if not rows.counts[owner]:
-                found += [one for table in tables.values() if table.counts[owner] for one in leaked(table, owner)]
+                violations += [
+                    violation for table in tables.values() if table.counts[owner] for violation in leaked(table, owner)
+                ]
         records = custody.with_row
         if rows.capacity - row_ledger.num_free - rows.counts[FENCE] != len(records):
             orphaned = rows.counts.keys() - {record.owner for record in records} - {FREE, FENCE}
-            found += [one for owner in sorted(orphaned) for one in leaked(rows, owner)]
-        return found
+            violations += [violation for owner in sorted(orphaned) for violation in leaked(rows, owner)]
+        return violations
 
     return compare
 

@@ -30,9 +30,9 @@ class Mail:
             self._was_read.add(transfer_id)
 
     def is_read(self, transfer_id: int) -> bool:
-        """Was the last message with KV sent, and has each message of the transfer been read?"""
+        """Whether the last message with KV was sent, and each message of the transfer has been read."""
         return transfer_id in self._ended and not self._unread[transfer_id]
 
     def was_read(self, transfer_id: int) -> bool:
-        """Was that so at some time?  Since then the decode side lacks nothing, even if a later message is lost."""
+        """Whether `is_read` has been true: since then the decode side lacks no KV, even if a later message is lost."""
         return transfer_id in self._was_read

@@ -32,7 +32,7 @@ from swarden.invariants.view import (
 )
 
 COMPARED_AT_ONCE = 64  # peers
-PLACE = slice(5)  # of the facts of a node: the node, its parent and its tokens
+PLACE = slice(5)  # the facts of a node that place it: the node, its parent and its tokens
 Outside = Mapping[str, Sequence[Holding]]  # holdings outside of the engine, by pool
 
 
@@ -95,10 +95,10 @@ class MemoryWalk:
         changed_handles = self._visit_peers()
         nodes, is_same_tree = self._visit_nodes(changed_handles)
         known_records = self._visit_records(records, changed_handles)
-        held: list[tuple[LockReceipt, Owner]] = [(record.receipt, record.owner) for record in records]
-        held += [(one.receipt, Owner(FENCE_KIND, one.launch)) for one in departing]
-        held += [(one.receipt, one.owner) for one in copy_jobs]
-        self._visit_receipts(held, is_same_tree=is_same_tree)
+        open_receipts: list[tuple[LockReceipt, Owner]] = [(record.receipt, record.owner) for record in records]
+        open_receipts += [(one.receipt, Owner(FENCE_KIND, one.launch)) for one in departing]
+        open_receipts += [(one.receipt, one.owner) for one in copy_jobs]
+        self._visit_receipts(open_receipts, is_same_tree=is_same_tree)
         if self._memory.host is not None:
             self.copy_jobs = same_or_new(self.copy_jobs, tuple([_copy_job_view(one) for one in copy_jobs]))
         self._visit_pools(nodes, known_records, outside)
@@ -106,15 +106,15 @@ class MemoryWalk:
     def _visit_peers(self) -> set[int]:
         """The handles whose peer changed since the previous walk."""
         ledgers, before = self._memory.ledgers, self.peer_maps
-        found = tuple([PeerMap(ledgers.anchor.name, pool, peers[:]) for pool, peers in ledgers.peers.items()])
-        self.peer_maps = same_or_new(before, found)
+        peer_maps = tuple([PeerMap(ledgers.anchor.name, pool, peers[:]) for pool, peers in ledgers.peers.items()])
+        self.peer_maps = same_or_new(before, peer_maps)
         if self.peer_maps is before:
             return set()
-        return {unit for old, new in zip(before, found, strict=False) for unit in _differing(old.peers, new.peers)}
+        return {unit for old, new in zip(before, peer_maps, strict=False) for unit in _differing(old.peers, new.peers)}
 
     def _visit_nodes(self, changed_handles: set[int]) -> tuple[list[KnownNode], bool]:
         """Every node, parents first, and whether nodes, tokens and parents are the same as in the previous walk."""
-        known, found, is_same_tree = self._known_nodes, list[KnownNode](), True
+        known, nodes, is_same_tree = self._known_nodes, list[KnownNode](), True
         has_host = self._memory.host is not None
         inner: list[tuple[int, int, Node]] = [(0, namespace, root) for namespace, root in self._tree.roots.items()]
         for parent, namespace, above in inner:
@@ -138,12 +138,12 @@ class MemoryWalk:
                     seen = self._new_node_view(node, parent, namespace)
                     is_same_tree = is_same_tree and earlier is not None and earlier.facts[PLACE] == facts[PLACE]
                 is_same_tree = is_same_tree and node.parent is above
-                found.append(seen)
+                nodes.append(seen)
                 if node.children:
                     inner.append((node.id, namespace, node))
-        self._known_nodes = {seen.view.id: seen for seen in found}
-        self.nodes = same_or_new(self.nodes, tuple([seen.view for seen in found]))
-        return found, is_same_tree and len(found) == len(known) == len(self._known_nodes)
+        self._known_nodes = {seen.view.id: seen for seen in nodes}
+        self.nodes = same_or_new(self.nodes, tuple([seen.view for seen in nodes]))
+        return nodes, is_same_tree and len(nodes) == len(known) == len(self._known_nodes)
 
     def _new_node_view(self, node: Node, parent: int, namespace: int) -> KnownNode:
         """A new view of a node. Its pages in the follower pools are the peers of its handles."""
@@ -156,8 +156,8 @@ class MemoryWalk:
         facts = (node, parent, namespace, node.start, key, units[0], live, locks, node.last_used, copies, pins)
         owner, holdings = Owner(TREE_KIND, node.id), list[Holding | None]()
         for pages, num_locks in zip(units, locks, strict=True):
-            held = [page for page in pages if page] if 0 in pages else pages
-            holdings.append(Holding(owner, held, cached=True, locks=num_locks) if held else None)
+            present = [page for page in pages if page] if 0 in pages else pages
+            holdings.append(Holding(owner, present, cached=True, locks=num_locks) if present else None)
         on_host = [
             Holding(owner, pages, cached=True, locks=num_pins) if pages else None
             for pages, num_pins in zip(view.copies, view.pins, strict=True)
@@ -166,10 +166,10 @@ class MemoryWalk:
 
     def _visit_records(self, records: Sequence[KVRecord], changed_handles: set[int]) -> list[KnownRecord]:
         known = self._known_records
-        found = [self._known_record(record, known.get(record.owner), changed_handles) for record in records]
-        self._known_records = {seen.view.owner: seen for seen in found}
-        self.records = same_or_new(self.records, tuple([seen.view for seen in found]))
-        return found
+        records_seen = [self._known_record(record, known.get(record.owner), changed_handles) for record in records]
+        self._known_records = {seen.view.owner: seen for seen in records_seen}
+        self.records = same_or_new(self.records, tuple([seen.view for seen in records_seen]))
+        return records_seen
 
     def _known_record(self, record: KVRecord, seen: KnownRecord | None, changed_handles: set[int]) -> KnownRecord:
         """The view of a record. Unchanged lists are reused; if the whole view is unchanged, it is reused too."""
@@ -202,21 +202,21 @@ class MemoryWalk:
     def _holdings_of(self, view: RecordView) -> KnownRecord:
         first, private = view.protected_len // self._memory.page_size, []
         for pages in view.units:
-            held = pages[first:]
-            private.append(Holding(view.owner, [page for page in held if page] if 0 in held else held, cached=False))
+            units = pages[first:]
+            private.append(Holding(view.owner, [page for page in units if page] if 0 in units else units, cached=False))
         return KnownRecord(view, Holding(view.owner, (view.row,) if view.row else (), cached=False), private)
 
-    def _visit_receipts(self, held: Iterable[tuple[LockReceipt, Owner]], *, is_same_tree: bool) -> None:
+    def _visit_receipts(self, receipts: Iterable[tuple[LockReceipt, Owner]], *, is_same_tree: bool) -> None:
         """Every open receipt. If the tree is unchanged, a receipt covers the same nodes as before."""
-        known, nodes, found = self._known_receipts, self._known_nodes, list[KnownReceipt]()
-        for receipt, holder in held:
+        known, nodes, receipts_seen = self._known_receipts, self._known_nodes, list[KnownReceipt]()
+        for receipt, holder in receipts:
             seen, bottom = known.get(receipt.id), nodes.get(receipt.node.id)
             is_rooted = is_same_tree and bottom is not None and bottom.facts[0] is receipt.node
             if seen is None or seen.receipt is not receipt or seen.view.holder != holder or not is_rooted:
                 seen = KnownReceipt(receipt, _receipt_view(receipt, holder))
-            found.append(seen)
-        self._known_receipts = {seen.view.id: seen for seen in found}
-        self.receipts = same_or_new(self.receipts, tuple([seen.view for seen in found]))
+            receipts_seen.append(seen)
+        self._known_receipts = {seen.view.id: seen for seen in receipts_seen}
+        self.receipts = same_or_new(self.receipts, tuple([seen.view for seen in receipts_seen]))
 
     def _visit_pools(self, nodes: Sequence[KnownNode], records: Sequence[KnownRecord], outside: Outside) -> None:
         """The KV pools, the host pools, then the rows. The pages owned in a follower are the peers of the handles."""

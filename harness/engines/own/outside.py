@@ -54,10 +54,10 @@ class Outside:
 
     def _drop(self, pool: str, owner: Owner, units: Sequence[int]) -> None:
         dropped = set(units)
-        held = self._units.get(pool, {}).get(owner, [])
-        self.counts[pool] = self.counts.get(pool, 0) - len(held)
-        held[:] = [unit for unit in held if unit not in dropped]
-        self.counts[pool] += len(held)
+        owned = self._units.get(pool, {}).get(owner, [])
+        self.counts[pool] = self.counts.get(pool, 0) - len(owned)
+        owned[:] = [unit for unit in owned if unit not in dropped]
+        self.counts[pool] += len(owned)
 
 
 def _holding(owner: Owner, units: Sequence[int]) -> view.Holding:

@@ -19,7 +19,7 @@ class Pages(NamedTuple):
 
 
 class OwnRouter:
-    """Reads the events of an engine; it computes the hash of a page from the tokens that were stored, as a router."""
+    """Reads the events of an engine; as a router does, it computes the hash of a page from the stored tokens."""
 
     def __init__(self, config: EngineConfig, notice: Callable[[NamedTuple], None]) -> None:
         self._events, self._page_size = KVEvents(config.page_size), config.page_size
@@ -60,14 +60,14 @@ class OwnRouter:
 
     def _pages_of(self, nodes: Sequence[NodeView]) -> dict[int, Pages]:
         """The pages of each node, behind its parent's; those of a node that has not changed are not computed again."""
-        found: dict[int, Pages] = {}
+        pages_by_node: dict[int, Pages] = {}
         for node in nodes:
-            above = found[node.parent].hashes[-1] if node.parent else None
+            above = pages_by_node[node.parent].hashes[-1] if node.parent else None
             pages = self._pages.get(node.id)
             if pages is None or pages.above != above or pages.key != node.key:
                 pages = Pages(above, node.key, self._chain(node.key, above, node.namespace))
-            found[node.id] = pages
-        return found
+            pages_by_node[node.id] = pages
+        return pages_by_node
 
     def _chain(self, tokens: Sequence[int], above: str | None, namespace: int) -> tuple[str, ...]:
         return tuple(page_hashes(tokens, above, namespace, self._page_size))

@@ -44,14 +44,14 @@ class WithoutCache:
 
     def _prefixes(self, tokens: Sequence[int]) -> list[int]:
         """The numbers of the cached prefixes of a sequence, shortest first."""
-        prefix, found = -1, []
+        prefix, prefixes = -1, []
         for token in tokens:
             longer = self._longer.get((prefix, token))
             if longer is None:
                 break
             prefix = longer
-            found.append(prefix)
-        return found
+            prefixes.append(prefix)
+        return prefixes
 
     def _keep(self, tokens: Sequence[int], logits: torch.Tensor) -> None:
         prefix = -1

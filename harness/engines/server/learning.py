@@ -1,4 +1,4 @@
-"""What a server tells of itself, and what is measured before the first run: its vocabulary, its noise, its capacity."""
+"""What a server reports of itself, and what is measured before the first run: vocabulary, noise and capacity."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -21,9 +21,9 @@ MOST_SHARES = 5  # of the context, for the length of the probe
 
 
 class Learned(NamedTuple):
-    """The settings of all runs, the largest difference of log-probabilities, and of how many tokens.
+    """The settings of all runs, and the largest difference of log-probabilities with the number of tokens compared.
 
-    The server has not the pages `missing`: calls of them do nothing.
+    The server lacks the pages in `missing`: ops that would call them do nothing.
     """
 
     settings: Mapping[str, Any]

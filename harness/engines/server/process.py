@@ -78,7 +78,7 @@ class Server(msgspec.Struct, frozen=True):
     rate: float = 0.0
 
     def publish(self) -> None:
-        """Tell the worker processes of this one; raises UsageError if `restart` is no command."""
+        """Pass this server on to the worker processes; raises UsageError if `restart` is no command."""
         try:
             shlex.split(self.restart)
         except ValueError as error:

@@ -20,9 +20,9 @@ TEMPLATE = Path(__file__).with_name("client.py.j2")
 
 
 def program_of(log: OpLog) -> Program:
-    """Runs the log, because a prompt can continue an answer; raises UsageError if it does not fail.
+    """The client program that shows the failure of a log; the log is run, because a prompt can continue an answer.
 
-    Raises NoProgram for a failure that a client does not judge.
+    Raises UsageError if it does not fail, NoProgram for a failure that a client does not judge.
     """
     config: ServerConfig = log.header.target.decode(log.header.configs[0])
     driver, rounds = driver_of(log.header), list[dict[str, Any]]()

@@ -58,7 +58,7 @@ class OptionalParts(NamedTuple):
 
 
 class SglangEngine(EnginePort):
-    """One scheduler; a step is one turn of its event loop."""
+    """One scheduler; a step is one iteration of its event loop."""
 
     has_uncached = True
 
@@ -212,10 +212,11 @@ class SglangEngine(EnginePort):
 
 
 def unreported_by(release: SglangRelease, config: SglangConfig) -> frozenset[str]:
-    """Only a decode side takes requests over, and it rejects by the windowed pages that it allocates for a prompt.
+    """The names of the events that this configuration never reports, and of the laws that do not apply to it.
 
-    Its stand-in for the receiver decides when a transfer times out.  With overlapped drafts the stand-in compares them
-    with what it samples, as the worker does in such a release.
+    Only a decode side takes over requests.  Its rejections are not reported, because it rejects a prompt by the
+    windowed pages that it allocates for it.  Its stand-in for the receiver decides when a transfer times out.  With
+    overlapped drafts the stand-in for the worker, not the release, compares the drafts with the sampled tokens.
     """
     unreported = UNREPORTED - names_of(OF_ROUTERS) if config.kv_events else UNREPORTED
     if config.host_ratio is None and config.role != DECODE:
@@ -230,7 +231,7 @@ def unreported_by(release: SglangRelease, config: SglangConfig) -> frozenset[str
 
 
 def faults_of(config: SglangConfig) -> Mapping[str, str]:
-    """Those that can happen to a scheduler of this configuration."""
+    """The faults that can happen to a scheduler of this configuration, each with its effect."""
     of_host = HOST_FAULTS if config.host_ratio is not None else {}
     of_link = LINK_FAULTS if config.role != BOTH else {}
     return {**CLIENT_FAULTS, **of_host, **of_link}

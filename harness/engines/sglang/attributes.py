@@ -94,7 +94,7 @@ def _policies(release: SglangRelease, config: SglangConfig) -> dict[str, Any]:
         "prefill_decode_interval": 0,
         "prefill_decode_interval_min_bs": 0,
         "_prefill_decode_interval_remaining": 0,
-        "polling_count": 0,  # of the decode side's transfers
+        "polling_count": 0,  # counts the polls of the decode side's transfers
         "polling_interval": 1,
     }
 

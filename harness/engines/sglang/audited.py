@@ -41,15 +41,15 @@ class FreedPage(NamedTuple):
     pool: int
     unit: int
     place: PageHolder
-    known: AuditedRecord
+    record: AuditedRecord
 
 
 class AuditedRecords:
-    """Follows the owners of pages, as far as rows and records show them at the end of a turn.
+    """Follows the owners of pages, as far as rows and records show them at the end of an iteration.
 
-    The allocators name no owner: a page is of nobody known until it is found in a row, and a page of the tree is judged
-    by the request that was the last to read it.  The cost is proportional to the moved pages, plus a pass over the
-    running requests.
+    The allocators name no owner: the owner of a page is unknown until the page is found in a row, and a page of the
+    tree is judged by the request that was the last to read it.  The cost is proportional to the moved pages, plus a
+    pass over the running requests.
     """
 
     def __init__(self, memory: LiveMemory, tables: Mapping[str, OwnerTable]) -> None:
@@ -57,7 +57,7 @@ class AuditedRecords:
         self._tables = tables["full"], tables["swa"]
         self._places: tuple[dict[int, PageHolder], dict[int, PageHolder]] = ({}, {})
         self._known: dict[Owner, AuditedRecord] = {}
-        self._freed: list[FreedPage] = []  # in this turn
+        self._freed: list[FreedPage] = []  # in this iteration
         self._found: list[Violation] = []
 
     def named(self, events: Iterable[NamedTuple]) -> Iterator[NamedTuple]:
@@ -76,8 +76,8 @@ class AuditedRecords:
         for owner in self._known.keys() - holders.keys():
             self._forget(self._known.pop(owner))
         self._read(holders)
-        found, self._found = [*self._found, *self._freed_in_use()], []
-        return found
+        violations, self._found = [*self._found, *self._freed_in_use()], []
+        return violations
 
     def _frees(self, units: Sequence[int], pool: int) -> list[seen.Freed]:
         table, by_owner = self._tables[pool], dict[Owner, list[int]]()
@@ -89,11 +89,11 @@ class AuditedRecords:
             by_owner.setdefault(UNKNOWN if owner == FREE else owner, []).append(unit)
         return [seen.Freed(table.name, tuple(freed), owner, "freed", 0) for owner, freed in by_owner.items()]
 
-    def _forget(self, known: AuditedRecord) -> None:
-        """The tree owns the pages that a request has left behind."""
-        for table, pages in zip(self._tables, known.pages, strict=True):
-            kept = [unit for unit in pages if unit and table.owners[unit] == known.owner]
-            table.move(kept, known.owner, TREE)
+    def _forget(self, record: AuditedRecord) -> None:
+        """Give the pages that an ended request still owns to the tree."""
+        for table, pages in zip(self._tables, record.pages, strict=True):
+            kept = [unit for unit in pages if unit and table.owners[unit] == record.owner]
+            table.move(kept, record.owner, TREE)
 
     def _read(self, holders: dict[Owner, Any]) -> None:
         """Read the new pages of all records at once; of a record with another prefix or row, all pages."""
@@ -103,18 +103,18 @@ class AuditedRecords:
         page = self._page
         for owner, kv in holders.items():
             row, protected = held(kv, "req_pool_idx"), held(kv, "cache_protected_len")
-            num_pages = -(-held(kv, "kv_allocated_len") // page)
-            known = self._known.get(owner)
-            if known is None or (known.row, known.protected) != (row, protected) or len(known.pages[FULL]) > num_pages:
-                if known is not None:
-                    self._forget(known)
-                known = self._known[owner] = AuditedRecord(owner, row, protected)
-            known.live = (0, max(protected, self._memory.nodes.frontier(kv)) // page)
-            start = len(known.pages[FULL])
-            if start < num_pages:
-                rows += [row] * (num_pages - start)
-                firsts += range(start * page, num_pages * page, page)
-                spans.append((known, num_pages - start))
+            count = -(-held(kv, "kv_allocated_len") // page)
+            record = self._known.get(owner)
+            if record is None or (record.row, record.protected) != (row, protected) or len(record.pages[FULL]) > count:
+                if record is not None:
+                    self._forget(record)
+                record = self._known[owner] = AuditedRecord(owner, row, protected)
+            record.live = (0, max(protected, self._memory.nodes.frontier(kv)) // page)
+            start = len(record.pages[FULL])
+            if start < count:
+                rows += [row] * (count - start)
+                firsts += range(start * page, count * page, page)
+                spans.append((record, count - start))
         if not spans:
             return
         memory = self._memory.built.memory
@@ -122,22 +122,22 @@ class AuditedRecords:
         windowed = memory.allocator.full_to_swa_index_mapping[slots]
         units = ((slots // page).tolist(), (windowed // page).tolist())
         begin = 0
-        for known, count in spans:
+        for record, count in spans:
             for pool in (FULL, SWA):
-                self._add(known, pool, units[pool][begin : begin + count])
+                self._add(record, pool, units[pool][begin : begin + count])
             begin += count
 
-    def _add(self, known: AuditedRecord, pool: int, units: list[int]) -> None:
+    def _add(self, record: AuditedRecord, pool: int, units: list[int]) -> None:
         """Let a record, or the tree below its protected length, own further pages of a pool."""
-        table, pages, places = self._tables[pool], known.pages[pool], self._places[pool]
-        num_protected = known.protected // self._page
+        table, pages, places = self._tables[pool], record.pages[pool], self._places[pool]
+        num_protected = record.protected // self._page
         for unit in units:
             index = len(pages)
             pages.append(unit)
-            if not unit or index < known.live[pool]:
+            if not unit or index < record.live[pool]:
                 continue
-            owner, before = TREE if index < num_protected else known.owner, table.owners[unit]
-            places[unit] = PageHolder(known.owner, index)
+            owner, before = TREE if index < num_protected else record.owner, table.owners[unit]
+            places[unit] = PageHolder(record.owner, index)
             if before == FREE:
                 self._found.append(wrongly_owned_unit(table, unit, [FREE, owner]))
             elif owner != TREE and before in self._known and before != owner:
@@ -146,17 +146,17 @@ class AuditedRecords:
                 table.move([unit], before, owner)
 
     def _freed_in_use(self) -> list[Violation]:
-        """The pages that were freed in this turn although the record that held them still has them in use."""
-        found = []
-        for pool, unit, place, known in self._freed:
-            pages = known.pages[pool]
+        """The pages that were freed in this iteration although the record that held them still has them in use."""
+        violations = []
+        for pool, unit, place, record in self._freed:
+            pages = record.pages[pool]
             if (
-                self._known.get(place.owner) is known
-                and known.live[pool] <= place.ordinal < len(pages)
+                self._known.get(place.owner) is record
+                and record.live[pool] <= place.ordinal < len(pages)
                 and pages[place.ordinal] == unit
             ):
-                owner = TREE if place.ordinal < known.protected // self._page else known.owner
+                owner = TREE if place.ordinal < record.protected // self._page else record.owner
                 table = self._tables[pool]
-                found.append(wrongly_owned_unit(table, unit, [table.owners[unit], owner]))
+                violations.append(wrongly_owned_unit(table, unit, [table.owners[unit], owner]))
         self._freed.clear()
-        return found
+        return violations

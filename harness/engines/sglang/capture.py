@@ -351,7 +351,7 @@ class Holder(NamedTuple):
 
 
 def limits_of(config: SglangConfig, max_request_len: int, *, leaves_out_finishing_requests: bool) -> Limits:
-    """A frontier lags by a page, by the steps between two slides, and by the interval of the eviction."""
+    """The limits; a frontier lags by a page, by the steps between two slides, and by the interval of the eviction."""
     lag = max(config.page_size, config.sliding_window or 0) + config.window_eviction_interval
     return Limits(
         page_size=config.page_size,

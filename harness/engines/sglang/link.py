@@ -21,9 +21,9 @@ from swarden.harness.kit.tags import TagMemory
 
 TIMEOUT_POLLS = 24  # a side gives up a room after so many polls in which the other side did nothing
 DELAY_POLLS = 3
-LATE_STEPS = 16  # of the decode side
+LATE_STEPS = 16  # steps of the decode side by which a late chunk is delayed
 POOLS = ("full", "swa")
-RANK = 0  # the only one of the prefill side
+RANK = 0  # the only rank of the prefill side
 HELD_UNTIL_DRAINED = "SGLANG_DISAGGREGATION_DEFERRED_DECODE_KV_RELEASE"
 OF_ACKNOWLEDGEMENTS = (  # methods of the release's manager: which aborted transfers the prefill side writes no more
     "register_deferred_abort_room",
@@ -96,8 +96,8 @@ class SglangLink:
         self.prefill: TransferMemory | None = None
         self.decode: TransferMemory | None = None
         self.current = ""  # the role of the side whose server arguments are the current ones
-        self._steps = 0  # of the decode side
-        self._late: list[Room] = []  # aborted, with chunks in flight
+        self._steps = 0  # the steps of the decode side so far
+        self._late: list[Room] = []  # aborted transfers with chunks in flight
         self._last_due = 0
 
     def room(self, number: int) -> Room:
@@ -126,7 +126,7 @@ class SglangLink:
         return self._steps < self._last_due
 
     def is_complete(self, room: Room) -> bool:
-        """Whether everything has arrived; copies it when that is asked first."""
+        """Whether all pages have arrived; the first call that finds so copies their tags."""
         if not room.is_sent or room.has_failed:
             return False
         if room.delay:
@@ -140,7 +140,7 @@ class SglangLink:
         return True
 
     def has_all(self, room: Room) -> bool:
-        """Whether the next poll of the decode side reports that everything has arrived."""
+        """Whether the next poll of the decode side reports that all pages have arrived."""
         is_late = room.delay or self._steps < room.due
         return room.is_sent and not (room.has_failed or room.is_silent or is_late)
 
@@ -329,16 +329,16 @@ def _await_acknowledgement(manager: Any, room: Room, number: int) -> None:
     """Let the prefill side acknowledge that it writes no more to the pages of an aborted transfer."""
     if manager.enable_deferred_decode_kv_release:
         generation = manager.register_deferred_abort_room(number)
-        which = () if generation is None else (generation,)
-        manager.link.acknowledge(room, lambda: manager.note_abort_ack(number, RANK, *which))
+        attempt = () if generation is None else (generation,)
+        manager.link.acknowledge(room, lambda: manager.note_abort_ack(number, RANK, *attempt))
 
 
 def _numbers(indices: Any) -> list[int]:
     """The indices of one array, or of the arrays of all windowed components."""
-    found: list[int] = []
-    for one in indices if indices is not None else ():
-        found += [int(one)] if getattr(one, "ndim", 0) == 0 and not isinstance(one, list) else map(int, one)
-    return found
+    numbers: list[int] = []
+    for part in indices if indices is not None else ():
+        numbers += [int(part)] if getattr(part, "ndim", 0) == 0 and not isinstance(part, list) else map(int, part)
+    return numbers
 
 
 def replace_network(release: SglangRelease) -> None:

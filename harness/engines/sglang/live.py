@@ -1,6 +1,6 @@
 """The strict check of a scheduler that a server has built, and the calls by which it follows that scheduler.
 
-A turn here is one iteration of the event loop.
+An iteration is one pass through the event loop: it takes inputs, launches a batch and processes a result.
 """
 
 from collections.abc import Iterable, Mapping
@@ -84,10 +84,10 @@ class SglangState:
 
 
 class SglangAttachment(Attachment):
-    """Follows the event loop of a scheduler; a turn ends when the next one begins to take its inputs.
+    """Follows the event loop of a scheduler; an iteration ends when the next one begins to take its inputs.
 
-    Between two turns all records, locks and queues are consistent, in the normal and in the overlapped loop; a pass
-    whose result is not processed yet is in flight.
+    Between two iterations all records, locks and queues are consistent, in the normal and in the overlapped loop; a
+    pass whose result is not processed yet is in flight.
     """
 
     def __init__(self, release: SglangRelease, scheduler: Any) -> None:
@@ -118,8 +118,8 @@ class SglangAttachment(Attachment):
             lost=differences(self._built),
         )
 
-    def turn_ended(self) -> None:
-        """Check the turn before, unless there was nothing to do in it."""
+    def iteration_ended(self) -> None:
+        """Check the iteration before, unless there was nothing to do in it."""
         is_busy = bool(self._requests) and not self._built.scheduler._engine_paused
         if not (is_busy or self._is_busy):
             return
@@ -133,7 +133,7 @@ class SglangAttachment(Attachment):
         self._end_step([request.id for request in early], in_step=True)
 
     def inputs_taken(self) -> None:
-        """Requests and commands of this turn have been taken in."""
+        """The requests and commands of this iteration have been taken in."""
         if self._has_inputs:
             self._is_busy = True
             self._abandon_lost()
@@ -162,7 +162,7 @@ class SglangAttachment(Attachment):
             self._recorder.lose("turns of sessions, which are recorded as requests of their own")
 
     def aborting(self, message: Any) -> None:
-        """Requests are about to be aborted by the beginning of their id, or all."""
+        """Requests are about to be aborted: those whose id begins with that of the message, or all."""
         self._has_inputs = True
         for request in self._requests.unfinished.values():
             if message.abort_all or request.req.rid.startswith(message.rid):
@@ -181,7 +181,7 @@ class SglangAttachment(Attachment):
             self._events.extend(self._state.completed())
 
     def commanded(self, command: Op | str) -> None:
-        """A client has given this command, or one that is not recorded."""
+        """A client has given a command: an op to record, or a text for a command that op-logs do not have."""
         self._has_inputs = True
         if isinstance(command, str):
             self._recorder.lose(command)
@@ -217,10 +217,10 @@ class SglangAttachment(Attachment):
         return events if self._records is None else self._records.named(events)
 
     def _abandon_lost(self) -> None:
-        """Requests that left the queue without an end have been aborted there; one that keeps a row is lost."""
-        found = reachable(self._built.scheduler)
+        """Forget requests without a row that no queue has: they were aborted there.  One that keeps a row is lost."""
+        in_scheduler = reachable(self._built.scheduler)
         for request in self._requests.unfinished.values():
-            if id(request.req) not in found and held(request.req, "req_pool_idx") is None:
+            if id(request.req) not in in_scheduler and held(request.req, "req_pool_idx") is None:
                 self._requests.abandon(request.id)
 
 
@@ -229,7 +229,7 @@ def _pausing(mode: str) -> Op | str:
 
 
 CALLS: Mapping[str, Follow] = {
-    "process_input_requests": Follow(lambda one, _: one.turn_ended(), lambda one, _: one.inputs_taken()),
+    "process_input_requests": Follow(lambda one, _: one.iteration_ended(), lambda one, _: one.inputs_taken()),
     "_add_request_to_queue": Follow(lambda one, arguments: one.added(arguments[0])),
     "abort_request": Follow(lambda one, arguments: one.aborting(arguments[0])),
     "run_batch": Follow(lambda one, arguments: one.launching(arguments[0])),

@@ -66,7 +66,7 @@ def free_units(allocator: Any) -> list[int]:
 
 
 def _free_lists(allocator: Any) -> tuple[Any, ...]:
-    if hasattr(allocator, "free_slots"):  # of recurrent states
+    if hasattr(allocator, "free_slots"):  # an allocator of recurrent states
         return (allocator.free_slots,)
     lists = (allocator.free_pages, allocator.release_pages)
     return tuple([one for one in lists if one is not None])
@@ -87,9 +87,9 @@ def _report(pool: str, before: tuple[Any, ...], after: tuple[Any, ...], notice: 
 
 
 def _rest(few: Any, many: Any) -> list[int] | None:
-    """The units at one end of the longer list `many` that `few` has not; None if the lists differ in another way.
+    """The units at one end of the longer list `many` that `few` lacks; None if the lists differ in another way.
 
-    The cost is a comparison of memory, and of none if the lists share it, as after a take.
+    The lists are compared as memory.  After a take they share their memory, and nothing is compared.
     """
     count = len(many) - len(few)
     if few.data_ptr() == many.data_ptr() + count * many.element_size() or many[count:].equal(few):
@@ -118,7 +118,7 @@ def with_owners(
         writer = writers.get((pool, unit))
         return ends[pool].get(unit, UNKNOWN) if writer is None else seen.Owner(seen.REQUEST_KIND, writer)
 
-    found: list[tuple[int, NamedTuple]] = []
+    owned: list[tuple[int, NamedTuple]] = []
     moved: Sequence[NamedTuple]
     for index, event in enumerate(listed):
         if isinstance(event, AllocatorMove):
@@ -126,9 +126,9 @@ def with_owners(
             moved = known.take(event.units, partial(taker, event.pool)) if event.taken else known.free(event.units)
         else:
             moved = [*_handed_on(event, owners), event]
-        found += [(index, one) for one in moved]
+        owned += [(index, one) for one in moved]
     settled = [given for pool in owners if pool != ROWS for given in owners[pool].settle(ends[pool])]
-    return found + [(max(0, len(listed) - 1), given) for given in settled]
+    return owned + [(max(0, len(listed) - 1), given) for given in settled]
 
 
 def _handed_on(event: NamedTuple, owners: Mapping[str, Owners]) -> list[seen.Given]:

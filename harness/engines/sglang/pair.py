@@ -27,7 +27,7 @@ NEEDED = ("KVArgs", "KVClassType", "KVPoll", "FakeKVManager", "FakeKVSender", "F
 
 
 class LinkedSglangEngine(SglangEngine):
-    """One side. The server arguments of a release are global, so a call makes those of this side current."""
+    """One side of a pair. A release has global server arguments, so each call makes those of this side current."""
 
     def __init__(self, release: SglangRelease, config: SglangConfig, link: SglangLink) -> None:
         self._config, self._link = config, link
@@ -50,17 +50,19 @@ class LinkedSglangEngine(SglangEngine):
         queue.kv_manager.link = link
 
     def _found(self) -> Snapshot:
-        """With the pages that the release has named to the prefill side, until it has noted that they have arrived.
+        """The snapshot, with the pages that each transfer still awaits, and the transfers to take over in this step.
 
-        Each step polls the transfers and takes over those that have arrived (process_decode_queue), also where the
-        batch is full, but none while a retracted request waits for pages.
+        A page is awaited from when the release has named it to the prefill side until it has noted its arrival.
+
+        Each step polls the transfers and takes over those that have arrived (process_decode_queue), even if the batch
+        is full, but none while a retracted request waits for pages.
         """
         snapshot, awaited, due = super()._found(), dict[int, tuple[Sequence[int], ...]](), set[int]()
         if self._config.role == PREFILL:
             return snapshot
         scheduler = self.built.scheduler
-        for one in scheduler.disagg_decode_transfer_queue.queue:
-            room, number = self._link.rooms[one.req.bootstrap_room], one.req.swarden.id
+        for transfer in scheduler.disagg_decode_transfer_queue.queue:
+            room, number = self._link.rooms[transfer.req.bootstrap_room], transfer.req.swarden.id
             if room.wanted is not None:
                 awaited[number] = room.wanted[: len(snapshot.components)]
                 if self._link.has_all(room) and not scheduler.disagg_decode_prealloc_queue.retracted_queue:
@@ -106,7 +108,7 @@ class LinkedSglangEngine(SglangEngine):
         self._forward.notice_copied(pool, slots, Owner(HANDOVER_KIND))
 
     def _restore(self, pool: int, copies: Any, indices: Any, *args: Any, **kwargs: Any) -> None:
-        """Write what was set aside; the release names slots, and no request."""
+        """Write the tags of a retracted request back; the release names the slots, but not the request."""
         self._copied_in(pool, indices.tolist())
         self._forward.tags[pool].write(indices.tolist(), copies[0][0][0].tolist())
 
@@ -125,7 +127,7 @@ class LinkedSglangEngine(SglangEngine):
 
 
 class LinkedSglangSystem(LinkedSystem):
-    """One side of a pair; the prefill side looks at no stop tokens."""
+    """One side of a pair; the prefill side ignores stop tokens."""
 
     def part_of(self, submission: Submission) -> Submission:
         part = super().part_of(submission)

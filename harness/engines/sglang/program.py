@@ -23,10 +23,10 @@ LAUNCH = "python -m sglang.launch_server --model-path MODEL --skip-tokenizer-ini
 
 
 def flags_of(config: SglangConfig, package: Path) -> list[str]:
-    """The options of a server with this configuration, of those that the release has whose package this is."""
+    """The options of a server with this configuration, as far as the release in the folder `package` has them."""
     tokens = config.page_size * config.full_pages
     conservativeness = round(config.new_token_ratio / SglangConfig().new_token_ratio, 3)
-    wanted = {
+    values = {
         "context_length": config.max_context_len,
         "page_size": config.page_size,
         "max_total_tokens": tokens,
@@ -53,7 +53,7 @@ def flags_of(config: SglangConfig, package: Path) -> list[str]:
     }
     files = [package / "srt/server_args.py", *sorted((package / "srt/arg_groups").rglob("*.py"))]
     declared = set(re.findall(r"^    (\w+):", "\n".join(file.read_text() for file in files), re.MULTILINE))
-    options = {name: value for name, value in wanted.items() if not any(value is unset for unset in NOT_SET)}
+    options = {name: value for name, value in values.items() if not any(value is unset for unset in NOT_SET)}
     return [
         f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
         for name, value in options.items()
@@ -62,7 +62,10 @@ def flags_of(config: SglangConfig, package: Path) -> list[str]:
 
 
 def program_of(log: OpLog, flags: Sequence[str]) -> Program:
-    """Raises NoProgram for a log that a client of one server cannot show, UsageError for one that does not fail."""
+    """The program that shows the failure of a log to a server started with these options.
+
+    Raises NoProgram for a log that a client of one server cannot show, UsageError for one that does not fail.
+    """
     header = log.header
     if len(header.configs) > 1 or header.mutant is not None or header.twin is not None or header.fixes:
         raise NoProgram("the op-log has a pair, a mutant, a twin or fixes, and the client has one server of a release")
@@ -95,12 +98,16 @@ def program_of(log: OpLog, flags: Sequence[str]) -> Program:
 
 def _is_seen(failure: Failure) -> bool:
     return (failure.error is not None and bool(failure.frames)) or any(
-        one.startswith(SEEN) for one in failure.fingerprints
+        fingerprint.startswith(SEEN) for fingerprint in failure.fingerprints
     )
 
 
 def _submitted(sessions: Any, submission: Submission) -> Call:
-    """A request; of a turn the tokens behind those that its session has, and the number of tokens that it keeps."""
+    """The call of a request.
+
+    A turn has only the tokens that follow those of its session, and as `offset` the number of tokens that it keeps of
+    them (None: all).
+    """
     tokens, offset = list(submission.tokens), None
     if submission.session:
         history = sessions.history(submission.session)

@@ -15,7 +15,7 @@ from swarden.harness.kit.parts import parameters
 from swarden.harness.kit.stand_ins import Missing
 from swarden.invariants.events import FinishReason
 
-HOST = "prefill"  # of the prefill side; the release's FAKE_BOOTSTRAP_HOST would switch off some of its checks
+HOST = "prefill"  # the host of the prefill side; the release's FAKE_BOOTSTRAP_HOST would switch off some of its checks
 RID_LEN = 8  # abort_request matches ids by prefix, so all have one length
 FAILURES = {  # why the queues of a disaggregated scheduler abort a request
     HTTPStatus.BAD_REQUEST: FinishReason.REJECTED,
@@ -61,7 +61,7 @@ class SglangRequests(Clients[SglangRequest]):
         self._release, self._config = release, config
         release.part("Req").__hash__ = _number_of  # not its address: a set of preempted ones is put back
         self._aborted: set[int] = set()
-        self.awaits_kv: Callable[[Any], bool] | None = None  # of a side of a pair
+        self.awaits_kv: Callable[[Any], bool] | None = None  # set for a side of a pair
 
     @property
     def unfinished(self) -> dict[int, SglangRequest]:
@@ -89,13 +89,13 @@ class SglangRequests(Clients[SglangRequest]):
     def refused(self, request: SglangRequest) -> int:
         """The id that the client gets for a request that the release has rejected.
 
-        There it is a prompt of one token from then on, which ends after its first pass.
+        The release cuts such a request to a prompt of one token, which ends after its first pass.
         """
         request.is_hidden = True
         return self.next_id()
 
     def add(self, request: SglangRequest) -> SglangRequest:
-        """Keep a request until it has ended, and note it in the release's object."""
+        """Keep a request until it has ended; the release's object gets a reference to it."""
         request.req.swarden = request
         return super().add(request)
 

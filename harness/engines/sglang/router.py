@@ -8,7 +8,7 @@ from swarden.harness.engines.sglang.scheduler import BuiltScheduler
 from swarden.harness.kit.router import RouterView, Tier, events_of
 from swarden.invariants.view import CachedBlocks
 
-COPIES = ("write_through_pending_id", "load_back_pending_id")  # of a node that is copied between the tiers
+COPIES = ("write_through_pending_id", "load_back_pending_id")  # fields of a node that is copied between the tiers
 FULL = 0  # the only component with KV events
 
 

@@ -119,11 +119,11 @@ class Holders:
         reqs = {id(req): req for req in (*self._scheduler.running_batch.reqs, *_of_last_pass(self._scheduler))}
         with_rows = [req for req in reqs.values() if held(req, "req_pool_idx") is not None]
         rows = {held(req, "req_pool_idx") for req in with_rows}
-        found = {Owner(REQUEST_KIND, req.swarden.id): req for req in with_rows}
+        holders = {Owner(REQUEST_KIND, req.swarden.id): req for req in with_rows}
         for number, slot in () if self._sessions is None else self._sessions.slots:
             if held(slot, "req_pool_idx") not in rows:
-                found[Owner(SESSION_KIND, number)] = slot
-        return found
+                holders[Owner(SESSION_KIND, number)] = slot
+        return holders
 
 
 class PrivatePages(NamedTuple):
@@ -152,7 +152,7 @@ class FreePages(NamedTuple):
 class LiveMemory:
     """The terms of the pools, by the counters of the allocators and of the tree and the lengths of the records.
 
-    The tree's counters are taken at their word. The cost is a pass over the running requests.
+    The tree's counters are not checked. The cost is a pass over the running requests.
     """
 
     def __init__(self, release: SglangRelease, config: SglangConfig, built: BuiltScheduler) -> None:
@@ -162,7 +162,7 @@ class LiveMemory:
     def terms(self) -> Sequence[Terms]:
         (rows, allocator, tree), config, page = self.built.memory, self.config, self.config.page_size
         private = [self._private(kv) for kv in self.holders.now().values()]
-        full, swa = sum([one.full for one in private]), sum([one.swa for one in private])
+        full, swa = sum([pages.full for pages in private]), sum([pages.swa for pages in private])
         free = allocator.full_available_size() // page, allocator.swa_available_size() // page
         in_full = int(tree.full_evictable_size()) // page, int(tree.full_protected_size()) // page, full
         in_swa = int(tree.swa_evictable_size()) // page, int(tree.swa_protected_size()) // page, swa

@@ -1,4 +1,4 @@
-"""The Rust tree core of a release, beside its Python core: both must answer alike.
+"""The Rust tree core of a release, beside its Python core: both must give the same answers.
 
 The Rust core shows no nodes, so the Python core serves the engine and is captured.  The Rust core gets the same calls.
 """
@@ -12,10 +12,10 @@ from typing import Any
 from swarden.harness.engines.sglang.boot import SglangRelease
 
 PAIR_OF_CORES = "swarden"  # the name of the pair of cores in the registry of a release
-FIRST_ID = 5 * 10**10  # of the nodes of Python cores; no size is as large, so that an id is known by its value
+FIRST_ID = 5 * 10**10  # the first id of a Python node; no size is as large, so an id is known by its value
 SIZES = ("full_evictable_size", "swa_evictable_size", "full_protected_size", "swa_protected_size")
-FREES = ("device_frees", "host_frees")  # by component; in any order: the Rust core's varies
-UNDRAINED = (*FREES, "cache_actions")  # a result must not be dropped with these
+FREES = ("device_frees", "host_frees")  # compared as sets: the order of the Rust core varies
+UNDRAINED = (*FREES, "cache_actions")  # fields to clear before a result of the Rust core is dropped
 
 
 class CoresDifferError(Exception):
@@ -34,9 +34,9 @@ def register(release: SglangRelease) -> None:
 
 
 class Cores:
-    """A Python core whose calls are made to a Rust core, too.
+    """A Python core; each call to it is also made to a Rust core, and the answers are compared.
 
-    Ids of nodes and of locks differ between the cores; each pair that was answered for the same thing stays one.
+    The cores give different ids to the same node or lock; ids that answer the same call are a pair from then on.
     """
 
     def __init__(self, release: SglangRelease, python: Any, rust: Any) -> None:
@@ -47,11 +47,11 @@ class Cores:
         setattr(self._rust, name, value)
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._python, name)
-        if not callable(found) or name.startswith("_") or name == "node_by_id":  # the Rust core shows no nodes
-            return found
-        other = getattr(self._rust, name, None)
-        return found if other is None else self._both(name, found, other)
+        of_python = getattr(self._python, name)
+        if not callable(of_python) or name.startswith("_") or name == "node_by_id":  # the Rust core shows no nodes
+            return of_python
+        of_rust = getattr(self._rust, name, None)
+        return of_python if of_rust is None else self._both(name, of_python, of_rust)
 
     def _both(self, name: str, python: Callable[..., Any], rust: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -61,12 +61,12 @@ class Cores:
             with uncompared(self):
                 result = python(*args, **kwargs)
             answer = rust(*rust_args, **rust_kwargs)
-            mine, its = self._comparable(result), self._comparable(answer)
+            of_python, of_rust = self._comparable(result), self._comparable(answer)
             for field in UNDRAINED:
                 if hasattr(answer, field):
                     getattr(answer, field).clear()
-            if self._paired(mine, its) != its:
-                raise CoresDifferError(f"{name}: the Python core answers {mine}, the Rust core {its}")
+            if self._paired(of_python, of_rust) != of_rust:
+                raise CoresDifferError(f"{name}: the Python core answers {of_python}, the Rust core {of_rust}")
             return result
 
         return call
@@ -87,10 +87,10 @@ class Cores:
                 changed[name] = item
         if not changed:
             return value
-        other = copy(value)
+        translated = copy(value)
         for name, item in changed.items():
-            object.__setattr__(other, name, item)
-        return other
+            object.__setattr__(translated, name, item)
+        return translated
 
     def _comparable(self, value: Any) -> Any:
         if isinstance(value, self._release.torch.Tensor):
@@ -106,13 +106,13 @@ class Cores:
             return type(value).__name__, tuple(parts.items())
         return value if isinstance(value, (int, float, str, bool, type(None))) else type(value).__name__
 
-    def _paired(self, mine: Any, its: Any) -> Any:
-        """What the Python core answered, with the ids of the Rust core."""
-        if _is_id(mine) and isinstance(its, int):
-            return self._rust_id.setdefault(mine, its)
-        if isinstance(mine, tuple) and isinstance(its, tuple) and len(mine) == len(its):
-            return tuple(map(self._paired, mine, its))
-        return mine
+    def _paired(self, of_python: Any, of_rust: Any) -> Any:
+        """The answer of the Python core, with the ids of the Rust core."""
+        if _is_id(of_python) and isinstance(of_rust, int):
+            return self._rust_id.setdefault(of_python, of_rust)
+        if isinstance(of_python, tuple) and isinstance(of_rust, tuple) and len(of_python) == len(of_rust):
+            return tuple(map(self._paired, of_python, of_rust))
+        return of_python
 
 
 def core_of(tree: Any) -> Any:
@@ -122,7 +122,7 @@ def core_of(tree: Any) -> Any:
 
 @contextmanager
 def uncompared(core: Any) -> Iterator[None]:
-    """Calls to a tree core are made to the Python core only."""
+    """Within this context, calls to a tree core are made to the Python core only, and nothing is compared."""
     is_pair = isinstance(core, Cores)
     if is_pair:
         vars(core)["_is_called"] = True

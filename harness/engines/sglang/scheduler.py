@@ -128,7 +128,7 @@ def build(
 
 
 def turn(scheduler: Any) -> None:
-    """One turn of the release's own event loop; then two tree cores must count alike."""
+    """Make one iteration of the release's own event loop; then check that two tree cores have equal counts."""
     scheduler.swarden_turns = 0
     loop = LOOPS[scheduler.disaggregation_mode.value, bool(scheduler.enable_overlap)]
     with Devices.stream(scheduler.schedule_stream), suppress(TurnEnded):

@@ -21,7 +21,10 @@ SINCE = (0, 5, 23)  # the release whose scheduler the template has
 
 
 def program_of(log: OpLog, release: SglangRelease) -> Program:
-    """Raises NoProgram for a log that no program shows, UsageError for one that does not fail on the release."""
+    """The program that shows the failure of a log on a release.
+
+    Raises NoProgram for a log that no program shows, UsageError for one that does not fail on the release.
+    """
     header = log.header
     if len(header.configs) > 1 or header.mutant is not None or header.twin is not None or header.fixes:
         raise NoProgram(
@@ -70,7 +73,8 @@ class _Recorder:
 
     @property
     def values(self) -> Mapping[str, Any]:
-        answers = {number: one.tokens[one.prompt_len :] for number, one in self._reference.expectations.items()}
+        expectations = self._reference.expectations
+        answers = {number: expected.tokens[expected.prompt_len :] for number, expected in expectations.items()}
         return {
             "calls": self._calls.in_order,
             "answers": {f"request-{number:04d}": list(tokens) for number, tokens in answers.items() if tokens},
@@ -97,7 +101,7 @@ def _generated(request: Any, tokens: Any, session: Any = None) -> Call:
 
 
 def _error_of(failure: Failure) -> list[str]:
-    """The exception that the release raises, and its function; [] if a law of ends fails.  Raises NoProgram else."""
+    """The exception that the release raises, and its function; [] if a law of ends fails; else raises NoProgram."""
     error = exception_of(failure)
     if not error and not is_of_ends(failure):
         raise NoProgram(f"the op-log fails with {failure.fingerprint}; a program sees memory, ends and exceptions")

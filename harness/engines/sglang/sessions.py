@@ -23,7 +23,7 @@ from swarden.harness.kit.clock import EngineClock
 from swarden.harness.kit.stand_ins import Missing
 from swarden.invariants.view import SessionView
 
-SECONDS_PER_STEP = 0.4  # of the controller's clock; it looks once a second for sessions to close
+SECONDS_PER_STEP = 0.4  # a step on the controller's clock; it looks once a second for sessions to close
 LONG = 10.0  # seconds, after which the controller looks again
 CLOSED = "session closed, or turn aborted"
 
@@ -58,7 +58,7 @@ class OpenSessions(NamedTuple):
 
     controller: Any
     kept: Any
-    number_of: Callable[[str], int]  # by the name of a session
+    number_of: Callable[[str], int]  # the number of a session, by its name
 
     @property
     def slots(self) -> Iterator[SessionSlot]:

@@ -42,7 +42,7 @@ class SglangSpeculation:
         if config.overlap:
             algorithm, rows = built.scheduler.spec_algorithm, built.memory.rows
             built.scheduler.future_map = self._futures = release.part("FutureMap")("cpu", algorithm, rows)
-        self.script = DraftScript()  # without drafts none is right: the release verifies as many in each decode
+        self.script = DraftScript()  # how many drafts are right; none if the op-log does not say it
         _replace_kernels(release)
 
     def launch(self, batch: Any, memory: SglangMemory) -> Any:
@@ -59,12 +59,12 @@ class SglangSpeculation:
                 batch.reqs, batch.seq_lens.tolist(), batch.req_pool_indices.tolist(), strict=True
             )
         ]
-        one = self._forward.passes.launch(entries)
-        self._notice(one.launched())
-        computed = [self._compute(one, entry) for entry in entries]
-        one.entries = [entry._replace(drafts=tokens[1:]) for entry, (tokens, _) in zip(entries, computed, strict=True)]
+        flight = self._forward.passes.launch(entries)
+        self._notice(flight.launched())
+        computed = [self._compute(flight, entry) for entry in entries]
+        flight.entries = [entry._replace(drafts=ids[1:]) for entry, (ids, _) in zip(entries, computed, strict=True)]
         if self._verifies_in_launch:  # it frees the slots of rejected drafts
-            self._forward.complete(Missing(swarden_pass=one), {entry.request.id: entry.request for entry in entries})
+            self._forward.complete(Missing(swarden_pass=flight), {entry.request.id: entry.request for entry in entries})
         drafts, samples = (self._release.torch.tensor(rows) for rows in zip(*computed, strict=True))
         result = (
             self._verified(batch, drafts, samples)
@@ -72,13 +72,13 @@ class SglangSpeculation:
             else self._accepted(batch, drafts, samples)
         )
         result.swarden_verified = [
-            seen.Verified(one.launch, entry.request.id, accepted, tuple(sampled))
+            seen.Verified(flight.launch, entry.request.id, accepted, tuple(sampled))
             for entry, accepted, (_, sampled) in zip(entries, result.swarden_accepted, computed, strict=True)
         ]
         if self._verifies_in_launch:
             self.completed(result)
         else:
-            result.swarden_pass = one
+            result.swarden_pass = flight
         batch.forward_mode = of_decode
         return result
 
@@ -88,7 +88,7 @@ class SglangSpeculation:
             self._notice(event)
 
     def prefilled(self, batch: Any, result: Any) -> None:
-        """State the tokens with which the drafts of the next decode begin; releases that over-allocate want it."""
+        """Set the tokens with which the drafts of the next decode begin, for releases that allocate slots ahead."""
         if not self._verifies_in_launch:
             torch, number = self._release.torch, len(batch.reqs)
             tokens = torch.zeros(number, self._count, dtype=torch.int64)
@@ -104,7 +104,7 @@ class SglangSpeculation:
         batch.spec_info.prepare_for_verify(batch, self._page_size)
 
     def _verified(self, batch: Any, drafts: Any, samples: Any) -> Any:
-        """The release compares drafts and samples, and frees the slots of the rejected ones."""
+        """The result of a pass whose drafts the release verifies here; it frees the slots of the rejected ones."""
         batch.spec_info.draft_token.copy_(drafts.flatten())
         logits = self._release.torch.nn.functional.one_hot(samples.flatten(), VOCABULARY).float()
         verify = batch.spec_info
@@ -127,7 +127,7 @@ class SglangSpeculation:
         )
 
     def _accepted(self, batch: Any, drafts: Any, samples: Any) -> Any:
-        """The slots of two passes were taken before; the release commits the accepted ones when it has the result."""
+        """The result of a pass for whose drafts the release took slots ahead; it commits the accepted ones later."""
         torch = self._release.torch
         right = drafts[:, 1:].eq(samples[:, :-1]).long().cumprod(1).sum(1)
         lens = (right + 1).to(torch.int32)
@@ -150,8 +150,9 @@ class SglangSpeculation:
         )
 
     def _go_on(self, batch: Any, lens: Any, tokens: Any, accept_lens: Any) -> None:
-        """State what the next decode begins with: the lengths, and `tokens` (requests, count) with their numbers.
+        """Set the lengths (n,) and the `tokens` (n, count) with which the next decode begins.
 
+        Of the tokens of a request, the first `accept_lens` (n,) count.
         With the overlap loop the next launch reads the lengths before the scheduler has the result.
         """
         batch.spec_info = self._kind(
@@ -161,7 +162,7 @@ class SglangSpeculation:
             batch.spec_info.future_indices = batch.req_pool_indices
             self._futures.publish(batch.req_pool_indices, lens)
 
-    def _compute(self, one: SglangPass, entry: SglangEntry) -> tuple[list[int], list[int]]:
+    def _compute(self, flight: SglangPass, entry: SglangEntry) -> tuple[list[int], list[int]]:
         """Write and read the last token and its drafts; returns these tokens, and the one sampled after each."""
         forward, request, start = self._forward, entry.request, entry.start
         right, tag = self.script.next() or 0, forward.tag_before(entry)
@@ -176,9 +177,9 @@ class SglangSpeculation:
             tokens.append(samples[-1] if number < right else (samples[-1] + 1) % VOCABULARY)
             if number <= right:
                 request.next_tokens[end] = samples[-1]
-        self._notice(seen.Proposed(one.launch, request.id, tuple(tokens[1 : self._count])))
-        forward.notice_written(one.launch, entry, start + self._count)
-        forward.read(one, entry, start + self._count)
+        self._notice(seen.Proposed(flight.launch, request.id, tuple(tokens[1 : self._count])))
+        forward.notice_written(flight.launch, entry, start + self._count)
+        forward.read(flight, entry, start + self._count)
         return list(tokens[: self._count]), samples
 
 

@@ -61,7 +61,7 @@ def replace_devices(modules: Iterable[ModuleType]) -> None:
         if "ALLOC_MEMORY_FUNCS" in names:
             names["ALLOC_MEMORY_FUNCS"]["cpu"] = _unpinned
         if "HICACHE_HOST_MEMORY_RESERVE_BYTES" in names:
-            names["HICACHE_HOST_MEMORY_RESERVE_BYTES"] = 0  # it is 10 GB, for pools of gigabytes
+            names["HICACHE_HOST_MEMORY_RESERVE_BYTES"] = 0  # a release reserves 10 GB, for pools of gigabytes
 
 
 def unpin_memory(modules: Iterable[ModuleType]) -> None:

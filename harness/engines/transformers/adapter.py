@@ -41,7 +41,7 @@ ONE_SIDED = frozenset({"discarded_results_are_stale", "cursors_are_page_aligned"
 
 
 class TransformersEngine(EnginePort):
-    """One batch processor; a step is one turn of the loop of its manager."""
+    """One batch processor; a step is one iteration of its manager's loop."""
 
     forks = True
 
@@ -162,51 +162,54 @@ class TransformersEngine(EnginePort):
         original(state)
 
     def _restore(self, original: Callable[..., Any], batch: Sequence[Any]) -> None:
-        rids = [one.state.request_id for one in batch if one.state.is_cpu_offloaded]
+        rids = [entry.state.request_id for entry in batch if entry.state.is_cpu_offloaded]
         original(batch)
         for rid in rids:
             for component, units in zip(self._capture.components, self._capture.tables(rid), strict=True):
                 self.log.notice(seen.CopiedIn(component.pool, units, Owner(REQUEST_KIND, number_of(rid))))
 
     def _prepare(self, original: Callable[..., Any], **kwargs: Any) -> None:
-        """Launch a pass: from here on, the loop computes it without a further decision."""
+        """Report the launch of a pass: after this call the loop computes it without a further decision."""
         batch = kwargs["requests_in_batch"]
-        entries = [self._entry(one) for one in batch if one.query_length]  # others only wait for their fork
+        with_tokens = [scheduled for scheduled in batch if scheduled.query_length]  # the others wait for their fork
+        entries = [self._entry(scheduled) for scheduled in with_tokens]
         original(**kwargs)
-        one = self._passes.launch(entries)
-        self._begun[batch[0]] = one
-        self.log.notice(one.launched())
+        flight = self._passes.launch(entries)
+        self._begun[batch[0]] = flight
+        self.log.notice(flight.launched())
         for request, start, end, _, tables, _ in entries:
             for group, (component, table) in enumerate(zip(self._capture.components, tables, strict=True)):
                 units = self._capture.units_from(group, table, start, end)
-                self.log.notice(seen.Written(one.launch, request, component.pool, start, end, units, group))
+                self.log.notice(seen.Written(flight.launch, request, component.pool, start, end, units, group))
 
-    def _entry(self, one: Any) -> Entry:
-        number, start = number_of(one.state.request_id), one.state.position_offset
+    def _entry(self, scheduled: Any) -> Entry:
+        number, start = number_of(scheduled.state.request_id), scheduled.state.position_offset
         request = self._requests.live.get(number)
         run = request.run if request is not None else -1
-        return Entry(number, start, start + one.query_length, run, self._capture.tables(one.state.request_id))
+        return Entry(
+            number, start, start + scheduled.query_length, run, self._capture.tables(scheduled.state.request_id)
+        )
 
     def _read(self, index: int, group: int, read: ReadTags) -> None:
-        one, pool = self._passes.in_flight[-1], self._capture.components[group].pool
-        request = one.entries[index].request
-        one.reports.append(seen.Read(one.launch, request, pool, read.first, read.tags, group))
+        flight, pool = self._passes.in_flight[-1], self._capture.components[group].pool
+        request = flight.entries[index].request
+        flight.reports.append(seen.Read(flight.launch, request, pool, read.first, read.tags, group))
 
     def _complete(self, original: Callable[..., Any]) -> Any:
-        """The loop asks for the result of a pass; one whose results are not used can have completed before."""
-        found = original()
-        one = self._begun.pop(found[0][0]) if found[0] else None
-        if one in self._passes.in_flight:
-            self._end(one)
-        return found
+        """The loop asks for the result of a pass; a pass whose results are not used may have completed before."""
+        updates = original()
+        flight = self._begun.pop(updates[0][0]) if updates[0] else None
+        if flight in self._passes.in_flight:
+            self._end(flight)
+        return updates
 
     def _complete_unused(self) -> None:
-        """A device completes its passes, also those whose results an idle loop never asks for."""
-        for one in list(self._passes.in_flight):
-            if not any(map(self._requests.counts, one.entries)):
-                self._end(one)
+        """Complete the passes whose results are not used, as a device does: an idle loop never asks for them."""
+        for flight in list(self._passes.in_flight):
+            if not any(map(self._requests.counts, flight.entries)):
+                self._end(flight)
 
-    def _end(self, one: Pass[Entry]) -> None:
-        self._passes.complete(one)
-        for event in one.completed(self._requests.counts):
+    def _end(self, flight: Pass[Entry]) -> None:
+        self._passes.complete(flight)
+        for event in flight.completed(self._requests.counts):
             self.log.notice(event)

@@ -55,7 +55,7 @@ class TransformersCapture:
             records=self._records(in_flight),
             requests=self._requests.views(),
             counters=Counters(counted, {}, {}, 0),
-            launches=tuple([one.view(self._units_of, self._requests.counts) for one in in_flight]),
+            launches=tuple([flight.view(self._units_of, self._requests.counts) for flight in in_flight]),
             unreported=unreported,
         )
 
@@ -90,8 +90,8 @@ class TransformersCapture:
         launched = 0 if state is None else state.position_offset
         starts = [
             entry.start
-            for one in in_flight
-            for entry in one.entries
+            for flight in in_flight
+            for entry in flight.entries
             if entry.request == number and self._requests.counts(entry)
         ]
         committed = min(starts, default=launched)

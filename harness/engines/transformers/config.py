@@ -12,7 +12,7 @@ from swarden.harness.kit.settings import Drawn, Needs, OneOf, PartOf, Settings, 
 FULL, SLIDING = "full_attention", "sliding_attention"
 FIFO, PREFILL_FIRST = "fifo", "prefill_first"
 MAX_BLOCKS, MAX_SLOTS = 1 << 16, 1 << 22
-LEAST_PAGE = 4  # of the releases
+LEAST_PAGE = 4  # the releases accept no smaller blocks
 
 
 class TransformersConfig(Settings, frozen=True):

@@ -11,7 +11,7 @@ from swarden.harness.kit.tags import SALT, VOCABULARY, ReadTags, chain, token_af
 from swarden.invariants.reference import TAG_MASK, namespace_tag
 
 TOKEN_SPAN = 1 << 20  # the first token of a prompt has its namespace in the bits above: the releases have no cache salt
-TAG_BYTES = 16  # of a key and a value of a token
+TAG_BYTES = 16  # bytes of the key and the value of a token
 Reads = Callable[[int, int, ReadTags], None]  # the index of an entry with tokens, that of a group, what its layers read
 
 
@@ -88,15 +88,17 @@ class TagLayers:
             pages, _ = allocator.get_cache_for_block_table(layer)
             slots = [divmod(positions[entry.start] - 1, allocator.tokens_per_page) for entry in entries]
             table = kwargs["block_table"][allocator.index].tolist()
-            found = [int(pages[row[page], offset, 0, 0]) for row, (page, offset) in zip(table, slots, strict=False)]
-            return [tag and tag ^ salt for tag in found]
+            stored_tags = [
+                int(pages[row[page], offset, 0, 0]) for row, (page, offset) in zip(table, slots, strict=False)
+            ]
+            return [tag and tag ^ salt for tag in stored_tags]
         read = kwargs["read_index"][allocator.index]
         stored = allocator._kv_token_views[layer][0].index_select(0, read)[:, 0, 0].tolist()
-        ends, found = kwargs["cu_seq_lens_k"][allocator.layer_type].tolist(), []
+        ends, stored_tags = kwargs["cu_seq_lens_k"][allocator.layer_type].tolist(), []
         for index, entry in enumerate(entries):
             place = ends[index + 1] - len(entry) - 1
-            found.append(stored[place] if place >= ends[index] and place < len(stored) else 0)
-        return [tag and tag ^ salt for tag in found]
+            stored_tags.append(stored[place] if place >= ends[index] and place < len(stored) else 0)
+        return [tag and tag ^ salt for tag in stored_tags]
 
     def _pass_layers(self, layers: Sequence[int], tags: "array[int]", cache: Any, kwargs: Any) -> "array[int]":
         """Write the tags to each of these layers; returns those that all of them read, of all entries."""
@@ -110,19 +112,19 @@ class TagLayers:
                 states = [self._flash(arguments, name, new) for name, new in zip("kv", states, strict=True)]
             for state, salt in zip(states, salts, strict=True):
                 stored = state.flatten()
-                found = torch.where(stored == 0, 0, stored ^ salt)
-                agreed = found if agreed is None else torch.where(agreed == found, agreed, 0)
+                layer_tags = torch.where(stored == 0, 0, stored ^ salt)
+                agreed = layer_tags if agreed is None else torch.where(agreed == layer_tags, agreed, 0)
         assert agreed is not None, "a group has a layer"
         return array("q", agreed.tolist())
 
     def _flash(self, arguments: Mapping[str, Any], name: str, new: Any) -> Any:
         """As flash_attn_with_kvcache: write a token of each entry by the block table, and read all up to it."""
         pages, table = arguments[f"{name}_cache"], arguments["block_table"]
-        lens, found = arguments["cu_seq_lens_k"].diff().tolist(), []
+        lens, values = arguments["cu_seq_lens_k"].diff().tolist(), []
         size = pages.shape[1]
         for row, (length, state) in enumerate(zip(lens, new.flatten(), strict=True)):
             places = [divmod(position, size) for position in range(length)]
             units, offsets = [int(table[row, page]) for page, _ in places], [offset for _, offset in places]
             pages[units[-1], offsets[-1], 0, 0] = state
-            found.append(pages[units, offsets, 0, 0])
-        return self._torch.cat(found)
+            values.append(pages[units, offsets, 0, 0])
+        return self._torch.cat(values)

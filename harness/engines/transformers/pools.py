@@ -45,7 +45,7 @@ class SectorPools:
             Owners(name, dict.fromkeys(range(1, pool.num_sectors * size + 1), ABSENT))
             for name, size in zip(self.names, pool.blocks_per_sector, strict=True)
         ]
-        self.owner: Owner | None = None  # for which the release works
+        self.owner: Owner | None = None  # the request for which the release works
         record_calls(pool, "allocate_sector", self._allocate_sector)
         record_calls(pool, "try_to_free_sectors", self._try_to_free_sectors)
         record_calls(pool, "get_free_blocks", self._get_free_blocks)
@@ -62,15 +62,15 @@ class SectorPools:
             self._report(owners.settle({unit: owner for unit, owner in now.items() if owner is not None}))
 
     def views(self) -> Iterator[PoolView]:
-        held: dict[int, list[int]] = {}
+        sectors_of: dict[int, list[int]] = {}
         for group, name in enumerate(self.names):
             facts, free = self._unit_facts(group), self._free_units(group)
             cached = self.units(group, self._facts_of(group).cached)
             yield replace(pool_view(name, "block", facts, [*free, *cached]), free=free)
             for sector in self._sectors_of(group):
-                held.setdefault(group, []).append(sector)
+                sectors_of.setdefault(group, []).append(sector)
         unassigned = [sector - self._first + 1 for sector in self._pool.free_sectors]
-        holdings = [Holding(Owner(GROUP_KIND, group + 1), sectors, False) for group, sectors in held.items()]
+        holdings = [Holding(Owner(GROUP_KIND, group + 1), sectors, False) for group, sectors in sectors_of.items()]
         yield PoolView(self._sectors.pool, "sector", self._pool.num_sectors, unassigned, (), holdings)
 
     def counted(self) -> dict[str, int]:
@@ -90,7 +90,7 @@ class SectorPools:
         """The sectors with a block that is free in this group, in a table or cached."""
         size = self._pool.blocks_per_sector[group]
         facts = self._unit_facts(group)
-        used = {unit for unit, one in facts.items() if one.owner not in (FREE, ABSENT)}
+        used = {unit for unit, unit_facts in facts.items() if unit_facts.owner not in (FREE, ABSENT)}
         return sorted({(unit - 1) // size + 1 for unit in [*used, *self._free_units(group)]})
 
     def _unit_facts(self, group: int) -> dict[int, UnitFacts]:
@@ -147,7 +147,7 @@ class SectorPools:
         self._report(self._groups[group].free(self.units(group, blocks), lambda unit: self._freeing(group, unit)))
 
     def _freeing(self, group: int, unit: int) -> Owner:
-        """Who frees a block: the cache that has it, or the request for which the release works."""
+        """The owner that frees a block: the cache that has it, or the request for which the release works."""
         owner = self._groups[group].owner_of.get(unit, FREE)
         is_own = owner == TREE or self.owner is None or self.owner.kind != REQUEST_KIND
         return owner if is_own else self.owner or owner

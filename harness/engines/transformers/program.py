@@ -18,7 +18,10 @@ TEMPLATE = Path(__file__).with_name("program.py.j2")
 
 
 def program_of(log: OpLog, release: TransformersRelease) -> Program:
-    """Raises NoProgram for a log that no program shows, UsageError for one that does not fail on the release."""
+    """The program that shows the failure of a log on a release.
+
+    Raises NoProgram for a log that no program shows, UsageError for one that does not fail on the release.
+    """
     header = log.header
     if header.mutant is not None or header.twin is not None or header.fixes:
         raise NoProgram("the op-log has a mutant, a twin or fixes, and a program has the release alone")

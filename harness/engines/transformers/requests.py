@@ -38,7 +38,7 @@ class TransformersRequest(ClientRequest):
 
     @property
     def rid(self) -> str:
-        """The name by which the release knows it."""
+        """The id of this sequence in the release."""
         return f"{self.first}{CHILD}{self.id - self.first - 1}" if self.id > self.first else str(self.id)
 
 

@@ -17,7 +17,7 @@ from swarden.invariants.reference import Reference
 
 GEMMA = "tiny-gemma3"
 VOCABULARY = 97  # a prime: tokens of prompts and namespaces differ modulo it
-SEED, SPREAD = 5, 0.15  # of the weights
+SEED, SPREAD = 5, 0.15  # seed and standard deviation of the weights
 HEADS, HEAD_DIM, VALUE_BYTES = 2, 16, 4
 SIZES = {
     "vocab_size": VOCABULARY,
@@ -31,7 +31,7 @@ SIZES = {
     "tie_word_embeddings": False,
 }
 MOST_MODELS = 64  # that a process keeps: one for each sequence of layers and window
-TOLERANCE = 2e-3  # of the logarithm of a probability, in float32
+TOLERANCE = 2e-3  # the largest difference of log-probabilities in float32 that counts as equal
 
 
 class Models(NamedTuple):

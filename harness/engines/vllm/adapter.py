@@ -206,18 +206,18 @@ class VllmEngine(EnginePort):
         return request if request is not None and request.session else None
 
     def _found(self) -> view.Snapshot:
-        found = self._capture.capture(self._steps, self._requests, is_paused=self._is_paused)
-        return found if self._streams is None else replace(found, sessions=tuple(self._streams.views()))
+        snapshot = self._capture.capture(self._steps, self._requests, is_paused=self._is_paused)
+        return snapshot if self._streams is None else replace(snapshot, sessions=tuple(self._streams.views()))
 
     @property
     def _is_paused(self) -> bool:
-        """Does the release say so?  A pause that waits for passes has not begun yet for a client."""
+        """Whether the release is paused; for a client, a pause that waits for passes has not begun yet."""
         unpaused = self._runner.release.part("PauseState").UNPAUSED
         return self._pause != PauseProgress.BEGUN and bool(self.built.scheduler.pause_state != unpaused)
 
     @property
     def _is_loading(self) -> bool:
-        """Has a request blocks that does not run, or the harness some?  A release says that it cannot reset then."""
+        """Whether a request that does not run, or the harness, has blocks: a release cannot reset its cache then."""
         if self._moves.outside:
             return True
         running = {req.request_id for req in self.built.scheduler.running}
@@ -234,17 +234,17 @@ class VllmEngine(EnginePort):
             self.log.notice(seen.Paused())
 
     def _sleep(self) -> None:
-        """Lose all KV, as at level 1."""
+        """Discard all KV, as a sleep at level 1 does."""
         self._runner.device.memory.clear()
 
     def _reset(self, *, resets_running: bool, resets_connector: bool = False) -> bool:
-        """Whether the release has reset its cache.
+        """Reset the cache of the release; returns whether it did.
 
-        A release refuses by an error if blocks wait for passes in flight; its client gets it, and the engine goes on.
+        If blocks wait for passes in flight, a release raises an error; its client gets it, and the engine goes on.
         """
         if resets_running:
             for request in self._requests.live.values():
-                if any(request.req is one for one in self.built.scheduler.running):
+                if any(request.req is req for req in self.built.scheduler.running):
                     request.dropped = self._runner.last_launch
         try:
             return bool(self.built.core.reset_prefix_cache(resets_running, resets_connector))
@@ -258,7 +258,7 @@ class VllmEngine(EnginePort):
         original(req, *args, **kwargs)
 
     def _loaded(self, original: Callable[..., None], req: Any) -> None:
-        """The release takes note of the end of a load; after a failure it may free the blocks."""
+        """The scheduler notes the end of a load; after a failure it may free the blocks."""
         original(req)
         number = self.built.number_of(req.request_id)
         self._runner.loads.loading.pop(number, None)
@@ -268,17 +268,17 @@ class VllmEngine(EnginePort):
         else:
             self.log.notice(seen.Retracted(number, req.num_output_tokens, ()))
 
-    def _launched(self, one: VllmPass) -> None:
-        for event in launched(one, self._config, self._runner.device):
+    def _launched(self, flight: VllmPass) -> None:
+        for event in launched(flight, self._config, self._runner.device):
             self.log.notice(event)
         self._moves.settle()
 
-    def _completed(self, one: VllmPass) -> None:
-        for event in completed(one, self._requests):
+    def _completed(self, flight: VllmPass) -> None:
+        for event in completed(flight, self._requests):
             self.log.notice(event)
 
 
 def faults_of(release: VllmRelease, config: VllmConfig) -> Mapping[str, str]:
-    """Those that can happen to an engine core of this configuration."""
+    """The faults that can happen to an engine core of this configuration, each with its effect."""
     can_fail = release.has("failed_requests") or not config.windows
     return CLIENT_FAULTS | {name: CONNECTOR_FAULTS[name] for name in config.faults if can_fail or name != LOAD_FAILS}

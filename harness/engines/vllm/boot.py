@@ -80,7 +80,7 @@ NEEDS_NO_GPU = {
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_VERBOSITY": "error",
     "TORCH_CPP_LOG_LEVEL": "ERROR",
-    "OMP_NUM_THREADS": "1",  # of a library of threads that kernels of the CPU load beside that of torch
+    "OMP_NUM_THREADS": "1",  # read by a library of threads that kernels of the CPU load beside that of torch
     "NUMBA_NUM_THREADS": "1",  # else numba, which proposes n-grams, gives torch more threads, too
 }
 RUNNER_SWITCH = "VLLM_USE_V2_MODEL_RUNNER"  # read when a scheduler is built
@@ -162,7 +162,7 @@ class VllmRelease(ReleaseParts):
             return self.make("ModelConfig", model=folder, **wanted)
 
     def _model(self) -> type:
-        """The methods that the registry of models wants of a model that generates text."""
+        """A class with the methods by which the registry of models knows a model that generates text."""
 
         def unused(self: Any, *args: Any, **kwargs: Any) -> None: ...
 
@@ -177,7 +177,7 @@ class VllmRelease(ReleaseParts):
 def _load(version: str, folders: Sequence[Path]) -> VllmRelease:
     with quiet_import(folders, ABSENT, NEEDS_NO_GPU):
         importlib.import_module("vllm.v1.engine.core")
-        vars(sys.modules["vllm.config.vllm"])["HAS_TRITON"] = True  # of the kernels of model runner V2
+        vars(sys.modules["vllm.config.vllm"])["HAS_TRITON"] = True  # the kernels of model runner V2 want triton
         release = VllmRelease(version)
         release.part("init_none_hash")(release.part("sha256"))
     return release

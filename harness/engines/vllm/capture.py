@@ -26,7 +26,7 @@ from swarden.invariants.view import (
     Snapshot,
 )
 
-QUEUES = ("waiting", "skipped_waiting", "kv_holding_waiting")  # of the waiting requests, in any release
+QUEUES = ("waiting", "skipped_waiting", "kv_holding_waiting")  # the queues of waiting requests, in any release
 
 
 class EventSources(NamedTuple):
@@ -44,8 +44,8 @@ class FindableBlocks:
         self._waited = set[int]()
 
     def of(self, requests: VllmRequests, place_of: Callable[[Any], Place]) -> dict[int, tuple[Sequence[int], ...]]:
-        """By request and group; none of requests that read no cached blocks."""
-        waiting = {number for number, one in requests.live.items() if place_of(one.req) == Place.WAITING}
+        """The blocks by request and group; requests that read no cached blocks are left out."""
+        waiting = {number for number, request in requests.live.items() if place_of(request.req) == Place.WAITING}
         wanted, self._waited = waiting | self._waited, waiting
         reading = {number: requests.live[number].req for number in sorted(wanted) if number in requests.live}
         return {
@@ -56,7 +56,7 @@ class FindableBlocks:
 
     def _cached(self, hashes: Sequence[Any], group: int) -> Sequence[int]:
         cached = self._built.pool.cached_block_hash_to_block
-        blocks = [cached.get_one_block(self._key_of(one, group)) for one in hashes]
+        blocks = [cached.get_one_block(self._key_of(block_hash, group)) for block_hash in hashes]
         return [0 if block is None else block.block_id for block in blocks]
 
 
@@ -72,7 +72,7 @@ class VllmCapture:
         self._groups = config.groups
         self._whole = [group.window for group in self._groups].index(None)
         self.components = tuple([ComponentView(POOL, *group) for group in self._groups])
-        self._block = math.lcm(*[group.block_size for group in self._groups])  # of all groups
+        self._block = math.lcm(*[group.block_size for group in self._groups])  # whole blocks of each group
         self._limits = Limits(
             config.block_size,
             config.max_running_requests,
@@ -119,20 +119,20 @@ class VllmCapture:
 
     def _free_queue(self) -> list[int]:
         """The free blocks in the order of the queue, by its links; a cycle ends the walk after every block."""
-        queue, found = self._built.pool.free_block_queue, list[int]()
+        queue, free = self._built.pool.free_block_queue, list[int]()
         block = queue.fake_free_list_head.next_free_block
-        while block is not None and block is not queue.fake_free_list_tail and len(found) <= self._config.num_blocks:
-            found.append(block.block_id)
+        while block is not None and block is not queue.fake_free_list_tail and len(free) <= self._config.num_blocks:
+            free.append(block.block_id)
             block = block.next_free_block
-        return found
+        return free
 
     def _fences(self) -> list[Fence]:
         """The blocks that are freed when a launch has completed; the release counts only launches that compute."""
         fences = []
         for launch, blocks in getattr(self._built.scheduler, "deferred_frees", ()):
-            held = [block for block in blocks if not block.is_null]
-            units = [block.block_id for block in held if block.block_hash is None]
-            fences.append(Fence(launch, units, [block.block_id for block in held if block.block_hash is not None]))
+            deferred = [block for block in blocks if not block.is_null]
+            units = [block.block_id for block in deferred if block.block_hash is None]
+            fences.append(Fence(launch, units, [block.block_id for block in deferred if block.block_hash is not None]))
         return fences
 
     def _records(self, requests: VllmRequests, in_flight: Sequence[VllmPass]) -> tuple[RecordView, ...]:

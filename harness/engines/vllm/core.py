@@ -93,7 +93,10 @@ def _hasher(release: VllmRelease, sizes: BlockSizes, vllm_config: Any) -> Callab
 
 
 def _speculative_config(release: VllmRelease, config: VllmConfig) -> Any:
-    """None without drafts. Eagle needs a model, so the method is set when the rest has been checked for n-grams."""
+    """The release's SpeculativeConfig; None without drafts.
+
+    It is checked as one of n-grams, and then gets its own method, because Eagle needs a model.
+    """
     if config.draft_len is None:
         return None
     speculative = release.make(

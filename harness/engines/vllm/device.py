@@ -13,7 +13,7 @@ from swarden.harness.kit.tags import VOCABULARY, ReadTags, TagMemory, chain, slo
 from swarden.invariants.reference import namespace_tag
 
 POOL = "blocks"
-UNKNOWN = VOCABULARY  # stands for a token that the runner has not been told, or a draft that was not proposed
+UNKNOWN = VOCABULARY  # a token that the scheduler has not sent to the runner, or a draft that was not proposed
 
 
 class Device:
@@ -32,9 +32,9 @@ class Device:
         self.script = DraftScript((self._draft_len, 0, 1))
 
     def repeated_len(self, one: VllmPass, entry: VllmEntry) -> int:
-        """The first tokens of an entry whose slots hold already what it writes.
+        """The number of first tokens of an entry whose slots already hold what the entry writes.
 
-        A prompt that was loaded whole is one: its last token is computed again, perhaps with drafts behind it.
+        A prompt that was loaded whole has such a token: its last one is computed again, perhaps with drafts behind it.
         """
         if self.states.groups:
             return 0

@@ -142,7 +142,7 @@ class Agent:
         return {"": new}
 
     def _make(self, read: RemoteRead) -> None:
-        """Copy the blocks, and tell the other side; a read may have been made before it is reported."""
+        """Copy the blocks, and notify the other side; a read may have been made before it is reported."""
         if not read.is_made:
             read.is_made = True
             self._hooks.copied(read)
@@ -168,7 +168,7 @@ class Ranks(dict[Any, str]):
 class WorkerSide:
     """The worker's side of the connector, as the model runner calls it.
 
-    `loading` has the reads of which the scheduler has not taken note yet that they ended.
+    `loading` has the reads whose end the scheduler has not noted yet.
     """
 
     def __init__(self, release: VllmRelease, worker: Any, requests: Mapping[str, Any]) -> None:
@@ -177,7 +177,7 @@ class WorkerSide:
         self.loading: dict[int, BlockLoad] = {}
 
     def __bool__(self) -> bool:
-        """Whether a read is under way, or the scheduler has not been told yet that one ended."""
+        """Whether a read is under way, or its end has not been reported to the scheduler yet."""
         return bool(self._worker._recving_metadata) or any(one.finished_recving for one in self._outputs.values())
 
     def received(self, one: VllmPass, output: Any) -> None:
@@ -197,7 +197,7 @@ class WorkerSide:
         )
 
     def computed(self, one: VllmPass) -> Any:
-        """A pass has been computed. Returns what the connector told when it was launched."""
+        """A pass has been computed. Returns what the connector reported when the pass was launched."""
         return self._outputs.pop(id(one))
 
 

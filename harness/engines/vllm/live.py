@@ -59,15 +59,15 @@ class LiveBlocks:
 
     def terms(self) -> Sequence[Terms]:
         units = set(self._units_in_tables())
-        held = len(units) - (NULL in units)
-        return (Terms(POOL, self.capacity, self._built.pool.get_num_free_blocks(), uncached=held),)
+        num_held = len(units) - (NULL in units)
+        return (Terms(POOL, self.capacity, self._built.pool.get_num_free_blocks(), uncached=num_held),)
 
     def uncached(self, _pool: str) -> Counter[Owner]:
         """The blocks of each request; a shared one is of the first request that has it."""
-        held: dict[int, Owner] = {}
+        owners: dict[int, Owner] = {}
         for owner, block in self._in_tables():
-            held.setdefault(block.block_id, owner)
-        return Counter(held.values())
+            owners.setdefault(block.block_id, owner)
+        return Counter(owners.values())
 
     def wrongly_shared(self, table: OwnerTable, _moved: Collection[Owner]) -> Sequence[Violation]:
         """A block counts at least the places in tables that have it."""
@@ -98,8 +98,8 @@ class LiveBlocks:
 class VllmAttachment(Attachment):
     """Follows the calls to a scheduler.
 
-    A turn is a step of the engine core: a call of `schedule`, and of `update_from_output` unless the queue of batches
-    is not full yet.  For a census, a runner follows the passes as the stand-in for the model runner does.
+    A step of the engine core is a call of `schedule`, and one of `update_from_output` unless the queue of batches is
+    not full yet.  For a census, a runner follows the passes as the stand-in for the model runner does.
     """
 
     def __init__(self, release: VllmRelease, scheduler: Any) -> None:
@@ -110,7 +110,7 @@ class VllmAttachment(Attachment):
         self._config = config_of(release, scheduler)
         self._requests = VllmRequests(release, self._config, self._notice)
         self._num_in_flight = 0
-        self._is_in_turn = False
+        self._is_in_core_step = False
         self._submits: list[RecordedSubmit] = []  # since the last step or call of another kind
         self._moves: Moves | None = None  # for an audit or a census
         self._runner: Runner | None = None  # for a census
@@ -150,15 +150,15 @@ class VllmAttachment(Attachment):
             self._submits.append(RecordedSubmit(number, op))
 
     def finished(self) -> None:
-        """Requests have been aborted, or ended by an error; within a turn, a replay aborts them behind its step."""
+        """Requests have been aborted, or ended by an error; an abort within a step is replayed after it."""
         ended = [number for number, request in self._requests.live.items() if request.req.is_finished()]
-        if ended and self._is_in_turn:
+        if ended and self._is_in_core_step:
             self._recorder.lose("aborts while a pass was computed")
         elif ended:
             self._begin_input()
             self._record_submits()
         for number in ended:
-            if not self._is_in_turn:
+            if not self._is_in_core_step:
                 self._aborted(number)
             self._requests.end(number, FinishReason.ABORT)
 
@@ -166,28 +166,28 @@ class VllmAttachment(Attachment):
         self._notice(seen.Retracted(self._built.number_of(req.request_id), req.num_output_tokens, ()))
 
     def scheduling(self) -> None:
-        """A turn begins."""
-        if self._is_in_turn:
-            self._end_turn()
+        """A step of the engine core begins."""
+        if self._is_in_core_step:
+            self._end_core_step()
         if self._has_inputs:
             self._record_submits()
             self._begin_step()
-        self._is_in_turn = True
+        self._is_in_core_step = True
 
     def scheduled(self, output: Any) -> None:
-        """A pass is about to be launched; the turn ends if the queue of batches has a place for another one."""
+        """A pass is about to be launched; the step ends if the queue of batches has a place for another pass."""
         if self._runner is not None:
             self._runner.launch(output)
         self._settle()
         self._num_in_flight += 1
         if output.num_scheduled_tokens and self._num_in_flight < self._config.most_launches:
-            self._end_turn()
+            self._end_core_step()
 
     def completing(self) -> None:
         """The result of a pass is about to be processed."""
-        if not self._is_in_turn:
+        if not self._is_in_core_step:
             self._record_submits()
-        self._is_in_turn = True
+        self._is_in_core_step = True
         self._num_in_flight -= 1
         if self._runner is not None:
             self._runner.land()
@@ -197,7 +197,7 @@ class VllmAttachment(Attachment):
             for output in of_client.outputs:
                 if output.finish_reason is not None:  # of the others, nothing is recorded or checked
                     self._requests.take(self._built.number_of(output.request_id), output)
-        self._end_turn()
+        self._end_core_step()
 
     def resetting(self, resets_running: bool) -> None:
         """The cache is about to be reset; if all running requests are preempted, the results of passes are dropped."""
@@ -209,7 +209,7 @@ class VllmAttachment(Attachment):
         self._recorder.lose("resets that preempted the running requests")
         if self._runner is not None:
             for request in self._requests.live.values():
-                if any(request.req is one for one in self._built.scheduler.running):
+                if any(request.req is req for req in self._built.scheduler.running):
                     request.dropped = self._runner.last_launch
 
     def reset(self, is_done: bool) -> None:
@@ -236,17 +236,17 @@ class VllmAttachment(Attachment):
         after = self._walk.capture(step, self._requests, is_paused=False)
         return after if before is None else sharing(before, after)
 
-    def _launched(self, one: VllmPass) -> None:
+    def _launched(self, flight: VllmPass) -> None:
         if self._runner is not None:
-            self._events.extend(reports.launched(one, self._config, self._runner.device))
+            self._events.extend(reports.launched(flight, self._config, self._runner.device))
 
-    def _completed(self, one: VllmPass) -> None:
-        self._events.extend(reports.completed(one, self._requests))
+    def _completed(self, flight: VllmPass) -> None:
+        self._events.extend(reports.completed(flight, self._requests))
 
     def _begin_input(self) -> None:
-        """A call of a client follows the turn before."""
-        if self._is_in_turn:
-            self._end_turn()
+        """A client calls between two steps: end the step before."""
+        if self._is_in_core_step:
+            self._end_core_step()
         self._has_inputs = True
 
     def _record_submits(self) -> None:
@@ -262,13 +262,17 @@ class VllmAttachment(Attachment):
             self._recorder.record_request(submit)
 
     def _arrival(self, number: int) -> tuple[float, str]:
-        """What orders requests of the same priority."""
+        """The key that orders requests of the same priority."""
         req = self._requests.live[number].req
         return req.arrival_time, req.request_id
 
-    def _end_turn(self) -> None:
-        self._is_in_turn = False
-        ends = {one.request_id: one.finish_reason for one in self._requests.streamed() if one.finish_reason is not None}
+    def _end_core_step(self) -> None:
+        self._is_in_core_step = False
+        ends = {
+            streamed.request_id: streamed.finish_reason
+            for streamed in self._requests.streamed()
+            if streamed.finish_reason is not None
+        }
         self._end_step(
             [
                 number
@@ -287,7 +291,7 @@ class VllmAttachment(Attachment):
 
 
 def _salt(req: Any) -> Hashable:
-    """What tells the cached blocks of this request from those of the same tokens; None if nothing does."""
+    """The key that separates the cached blocks of this request from others of the same tokens; None for no key."""
     salt = req.cache_salt, None if req.lora_request is None else req.lora_request.lora_name
     return salt if any(salt) else None
 

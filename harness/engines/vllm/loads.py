@@ -9,7 +9,7 @@ from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.config import LOAD_FAILS, LOAD_LATE, LayerGroup
 from swarden.harness.engines.vllm.passes import BlockLoad, VllmPass
 
-PASSES, MORE_PASSES = 2, 4  # of the runner, empty ones too, until a load ends
+PASSES, MORE_PASSES = 2, 4  # passes of the runner, empty ones too, until a load ends
 
 
 class EndedLoads(NamedTuple):
@@ -24,7 +24,7 @@ class EndedLoads(NamedTuple):
 
 
 def reported(connector: Any, *args: Any) -> tuple[Collection[str], Collection[str], Collection[str]]:
-    """What the worker's side of a connector says: the requests that are sent, those received, those that failed."""
+    """The report of a connector's worker side: the requests that are sent, those received, those that failed."""
     if hasattr(connector, "get_transfer_results"):
         results = connector.get_transfer_results(*args)
         return results.finished_sending, results.finished_recving, results.failed_recving
@@ -33,7 +33,7 @@ def reported(connector: Any, *args: Any) -> tuple[Collection[str], Collection[st
 
 
 class LoadHooks(NamedTuple):
-    """What loads call: `begun` with the blocks that a load is going to write and its request, `write` to write them."""
+    """The functions that loads call: `begun` with the blocks to be written and the request, `write` to write them."""
 
     begun: Callable[[Iterable[int], int], None]
     write: Callable[[BlockLoad], None]
@@ -52,7 +52,7 @@ class LateLoads:
 
     Every second load is written at once, as by a transfer that overtakes passes in flight.
 
-    `loading` has, by request, those of which the scheduler has not taken note yet that they ended.
+    `loading` has, by request, the loads whose end the scheduler has not noted yet.
     """
 
     def __init__(self, release: VllmRelease, faults: FaultPlan, groups: Sequence[LayerGroup], hooks: LoadHooks) -> None:
@@ -64,22 +64,22 @@ class LateLoads:
     def __bool__(self) -> bool:
         return bool(self._under_way)
 
-    def received(self, one: VllmPass, output: Any) -> None:
-        """The loads of an output of the scheduler begin, or are those of its pass."""
+    def received(self, flight: VllmPass, output: Any) -> None:
+        """Begin the loads of an output of the scheduler; those that are not late belong to its pass."""
         for load in getattr(output.kv_connector_metadata, "loads", ()):
             if load.is_late:
                 self.begin(load)
                 continue
             self._hooks.begun(load.blocks(self._groups), load.request)
             if self._fails():
-                one.failed.append(load)
+                flight.failed.append(load)
             else:
-                one.loads.append(load)
+                flight.loads.append(load)
 
-    def computed(self, one: VllmPass) -> Any:
-        """A pass has been computed. Returns what the connector tells the scheduler; None if no load has ended."""
-        if one.failed:
-            return self._release.make("KVConnectorOutput", invalid_block_ids=one.unwritten)
+    def computed(self, flight: VllmPass) -> Any:
+        """A pass has been computed. Returns the connector's output for the scheduler; None if no load has ended."""
+        if flight.failed:
+            return self._release.make("KVConnectorOutput", invalid_block_ids=flight.unwritten)
         ended = self.end_pass()
         if not ended.requests:
             return None
@@ -105,17 +105,17 @@ class LateLoads:
         self._under_way.append(_UnderWay(load, passes, is_early, has_failed))
 
     def end_pass(self) -> EndedLoads:
-        """The loads that have ended with a pass."""
+        """Count a pass; returns the loads that have ended with it."""
         ended = []
-        for one in self._under_way:
-            one.passes -= 1
-            if one.passes <= 0:
-                ended.append(one)
-                if not one.is_written and not one.has_failed:
-                    self._hooks.write(one.load)
-        self._under_way = [one for one in self._under_way if one.passes > 0]
-        failed = [one.load for one in ended if one.has_failed]
-        rids = {one.load.rid for one in ended}
+        for under_way in self._under_way:
+            under_way.passes -= 1
+            if under_way.passes <= 0:
+                ended.append(under_way)
+                if not under_way.is_written and not under_way.has_failed:
+                    self._hooks.write(under_way.load)
+        self._under_way = [under_way for under_way in self._under_way if under_way.passes > 0]
+        failed = [under_way.load for under_way in ended if under_way.has_failed]
+        rids = {under_way.load.rid for under_way in ended}
         if self._release.has("failed_requests"):
             return EndedLoads(rids, {load.rid for load in failed}, set())
         return EndedLoads(rids, set(), {block for load in failed for block in load.blocks(self._groups)})

@@ -10,7 +10,7 @@ from swarden.harness.kit.owners import Owners, UnitFacts
 from swarden.invariants.events import HANDOVER_KIND, LOAD_KIND, OUTSIDE_KIND, REQUEST_KIND, SESSION_KIND, TREE, Owner
 from swarden.invariants.view import FENCE, FREE
 
-ENDED = (LOAD_KIND, HANDOVER_KIND, SESSION_KIND)  # the owners of what requests that have ended keep
+ENDED = (LOAD_KIND, HANDOVER_KIND, SESSION_KIND)  # kinds of owners of blocks that ended requests keep
 
 PRESSURE = Owner(OUTSIDE_KIND)
 
@@ -25,7 +25,7 @@ class Moves:
     def __init__(self, built: BuiltCore, notice: Callable[[NamedTuple], None], owner: Callable[[int], Owner]) -> None:
         self._built, self._notice, self._owner = built, notice, owner
         self._owners = Owners(POOL, {block.block_id: FREE for block in built.pool.blocks[1:]})
-        self._request = 0  # for which the manager works
+        self._request = 0  # the request for which the manager works, 0 for none
         self.outside: list[Any] = []  # blocks that no part of the engine holds
         self._is_outside = False
         pool, manager = built.pool, built.manager
@@ -58,7 +58,7 @@ class Moves:
         self._report(self._owners.settle(now))
 
     def facts(self) -> Mapping[int, UnitFacts]:
-        """What the tables and the blocks say, by block; a block has a holder for each place in a table."""
+        """The facts of each block, from the tables and the pool; a block has a holder for each place in a table."""
         holders: dict[int, list[Owner]] = {block.block_id: [PRESSURE] for block in self.outside}
         for table in self._built.tables:
             for rid, blocks in table.req_to_blocks.items():
@@ -85,7 +85,9 @@ class Moves:
     def _fence(self, original: Callable[..., Any], request: Any) -> Any:
         """The scheduler keeps the blocks of a request until the passes in flight have completed."""
         blocks = original(request)
-        units = [one.block_id for one in blocks if one.block_hash is None and one.ref_cnt == 1 and not one.is_null]
+        units = [
+            block.block_id for block in blocks if block.block_hash is None and block.ref_cnt == 1 and not block.is_null
+        ]
         self._report(self._owners.free(units, cause="deferred", launch=self._built.scheduler.sched_step_seq))
         return blocks
 
@@ -114,7 +116,7 @@ class Moves:
         return result
 
     def _freeing(self, unit: int) -> Owner:
-        """Who frees a block: its owner, or the request for which the manager works."""
+        """The owner that frees a block: its own, or the request for which the manager works."""
         owner = self._owners.owner_of[unit]
         is_own = owner == TREE or owner.kind in ENDED or not self._request
         return owner if is_own else Owner(REQUEST_KIND, self._request)

@@ -45,7 +45,7 @@ class OffloadCopy:
 
 
 class CopyHooks(NamedTuple):
-    """What copies call: `begun` with the blocks that a load writes; `synchronize` computes passes up to a launch."""
+    """Called by copies: `begun` with the blocks that a load writes; `synchronize` computes passes up to a launch."""
 
     begun: Callable[[Sequence[int]], None]
     synchronize: Callable[[int], None]
@@ -166,7 +166,7 @@ class OffloadingSide:
         self.loading = loads.loading
 
     def __bool__(self) -> bool:
-        """Whether a copy is under way, or the scheduler has not been told yet that a load ended."""
+        """Whether a copy is under way, or the end of a load has not been reported to the scheduler yet."""
         is_under_way = bool(self._copier or self._loads)
         return is_under_way or any(output.finished_recving for output in self._outputs.values())
 
@@ -195,7 +195,7 @@ class OffloadingSide:
         connector.clear_connector_metadata()
 
     def computed(self, one: VllmPass) -> Any:
-        """A pass has been computed. Returns what the connector told when it was launched."""
+        """A pass has been computed. Returns what the connector reported when the pass was launched."""
         self._copier.advance(one.launch)
         return self._outputs.pop(id(one))
 

@@ -59,7 +59,7 @@ class LinkedVllmEngine(VllmEngine):
         scheduler._free_blocks = partial(self._let_go, scheduler._free_blocks)
 
     def _found(self) -> Snapshot:
-        """With the blocks that the worker of the release is to read, until the scheduler has noted that they are read.
+        """The snapshot, with the blocks that the worker has to read, until the scheduler has noted that they are read.
 
         The worker reports the end of a read with the pass of the poll, and the scheduler gets the report when that pass
         completes (update_from_output): after that step at the latest in which `most_launches` passes are in flight.

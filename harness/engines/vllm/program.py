@@ -36,7 +36,10 @@ FAILING, LATE = (LOAD_FAILS, LINK_FAILS), (LOAD_LATE, LINK_DELAY)
 
 
 def program_of(log: OpLog, release: VllmRelease) -> Program:
-    """Raises NoProgram for a log that no program shows, UsageError for one that does not fail on the release."""
+    """The program that shows the failure of a log on a release.
+
+    Raises NoProgram for a log that no program shows, UsageError for one that does not fail on the release.
+    """
     header = log.header
     if header.mutant is not None or header.model or header.twin is not None or header.fixes:
         raise NoProgram("the op-log has a mutant, a model, a twin or fixes, and a program has the release alone")
@@ -94,7 +97,10 @@ class _Recorder:
     @property
     def values(self) -> Mapping[str, Any]:
         calls = self._calls.in_order
-        answers = {str(number): one.tokens[one.prompt_len :] for number, one in self._reference.expectations.items()}
+        answers = {
+            str(number): expected.tokens[expected.prompt_len :]
+            for number, expected in self._reference.expectations.items()
+        }
         return {
             "calls": calls,
             "answers": {rid: list(tokens) for rid, tokens in answers.items() if tokens},

@@ -11,18 +11,18 @@ from swarden.harness.engines.vllm.passes import VllmPass
 from swarden.harness.engines.vllm.requests import VllmRequests
 
 
-def launched(one: VllmPass, config: VllmConfig, device: Device) -> Iterator[NamedTuple]:
+def launched(flight: VllmPass, config: VllmConfig, device: Device) -> Iterator[NamedTuple]:
     """The admissions, the launch, and what the pass is going to write."""
-    for entry in one.entries:
-        if entry.request in one.admitted:
+    for entry in flight.entries:
+        if entry.request in flight.admitted:
             yield seen.Admitted(entry.request, entry.start, entry.end, (), ())
-    yield one.launched()
-    for entry in one.entries:
+    yield flight.launched()
+    for entry in flight.entries:
         request, start, end, tables, drafts, _ = entry
         if drafts:
-            yield seen.Proposed(one.launch, request, drafts)
+            yield seen.Proposed(flight.launch, request, drafts)
         if config.cpu_chunks or config.external_len or config.role == DECODE:
-            start += device.repeated_len(one, entry)
+            start += device.repeated_len(flight, entry)
         if start == end:
             continue
         for component, (table, group) in enumerate(zip(tables, config.groups, strict=True)):
@@ -30,9 +30,9 @@ def launched(one: VllmPass, config: VllmConfig, device: Device) -> Iterator[Name
                 pages = device.states.blocks(entry, component)
             else:
                 pages = tuple(filter(None, table[start // group.block_size : -(-end // group.block_size)]))
-            yield seen.Written(one.launch, request, POOL, start, end, pages, component)
+            yield seen.Written(flight.launch, request, POOL, start, end, pages, component)
 
 
-def completed(one: VllmPass, requests: VllmRequests) -> Iterator[NamedTuple]:
+def completed(flight: VllmPass, requests: VllmRequests) -> Iterator[NamedTuple]:
     """The end of the pass, and the results that are not used."""
-    return one.completed(partial(requests.counts, one))
+    return flight.completed(partial(requests.counts, flight))

@@ -13,13 +13,13 @@ from swarden.harness.engines.vllm.passes import VllmEntry, VllmPass
 from swarden.harness.kit.clients import ClientRequest, Clients
 from swarden.invariants.events import HANDOVER_KIND, LOAD_KIND, REQUEST_KIND, SESSION_KIND, FinishReason, Owner
 
-NOT_SENT = {"mm_features": None, "data_parallel_rank": None}  # of EngineCoreRequest
+NOT_SENT = {"mm_features": None, "data_parallel_rank": None}  # fields of EngineCoreRequest
 REASONS = {
     "stop": FinishReason.STOP,
     "length": FinishReason.LENGTH,
     "abort": FinishReason.ABORT,
-    "error": FinishReason.TRANSFER_FAILED,  # of a running server also: a grammar that fails
-    "repetition": FinishReason.ABORT,  # of a running server: more than the client has asked for
+    "error": FinishReason.TRANSFER_FAILED,  # on a running server also if a grammar fails
+    "repetition": FinishReason.ABORT,  # on a running server: a pattern of tokens was repeated
 }
 
 
@@ -63,10 +63,10 @@ class VllmRequests(Clients[VllmRequest]):
         ended = HANDOVER_KIND if self._config.role == PREFILL else LOAD_KIND
         return Owner(REQUEST_KIND if number in self.live else ended, number)
 
-    def counts(self, one: VllmPass, entry: VllmEntry) -> bool:
+    def counts(self, flight: VllmPass, entry: VllmEntry) -> bool:
         """Will the result of a pass in flight for this request be used?"""
         request = self.live.get(entry.request)
-        return request is not None and one.launch > request.dropped and not one.reads_unwritten(entry)
+        return request is not None and flight.launch > request.dropped and not flight.reads_unwritten(entry)
 
     @cached_property
     def _front(self) -> VllmFront:
@@ -118,7 +118,7 @@ class VllmRequests(Clients[VllmRequest]):
         return self._release.part("LoRARequest")(lora_name=name, lora_int_id=number, lora_path=name)
 
     def take(self, number: int, output: Any) -> None:
-        """An output of the engine core for one request; those for a request that its client aborted are dropped.
+        """Take an output of the engine core for one request; outputs of a request that its client aborted are dropped.
 
         The front end answers the client of several sequences.
         """
@@ -131,7 +131,7 @@ class VllmRequests(Clients[VllmRequest]):
             self._take(number, output.new_token_ids, reason)
 
     def process(self, outputs: Sequence[Any]) -> Sequence[str]:
-        """The outputs of a step, for the requests with several sequences; returns those that the core shall abort."""
+        """Answer requests with several sequences from the outputs of a step; returns those for the core to abort."""
         if not any(request.parent for request in self.live.values()):
             return ()
         aborted = self._front.process(outputs)
@@ -139,7 +139,7 @@ class VllmRequests(Clients[VllmRequest]):
         return aborted
 
     def abort(self, parent: int) -> Sequence[str]:
-        """The client of several sequences is gone; returns the requests that the core shall abort, then `collect`."""
+        """The client of several sequences is gone; returns the requests for the core to abort, before `collect`."""
         return self._front.abort(parent)
 
     def collect(self) -> None:
@@ -172,7 +172,7 @@ class VllmRequests(Clients[VllmRequest]):
             seed=seed,
             n=submission.sequences,
             output_kind=self._release.part("RequestOutputKind").DELTA,  # read by the front end alone: streams
-            logprobs=None if seed is None else 0,  # of the sampled token
+            logprobs=None if seed is None else 0,  # that of the sampled token only
             prompt_logprobs=1 if submission.prompt_logprobs and "prompt_logprobs" in self._config.options else None,
             detokenize=False,
         )

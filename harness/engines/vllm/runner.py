@@ -28,7 +28,7 @@ class ResultFuture(NamedTuple):
 
 
 class Hooks(NamedTuple):
-    """What a runner calls: `notice` with each event, the next two with each pass that computes.
+    """The functions that a runner calls: `notice` with each event, the next two with each pass that computes.
 
     `number_of` numbers the requests by their ids.
 
@@ -218,7 +218,7 @@ class Runner:
         self._verified(one, sampled)
 
     def _fail(self, one: VllmPass) -> None:
-        """Loads of a pass have failed: it and those behind it read blocks that are not written.
+        """Loads of a pass have failed: this pass and the later ones read blocks that are not written.
 
         A request that was admitted again since has other blocks.
         """

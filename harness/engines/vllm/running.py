@@ -72,8 +72,8 @@ def config_of(release: VllmRelease, scheduler: Any) -> VllmConfig:
 def differences(scheduler: Any) -> list[str]:
     """The settings of a scheduler that its configuration lacks, which a replay does not have either."""
     config = scheduler.scheduler_config
-    found = {name: getattr(config, name, usual) for name, usual in NOT_IN_A_REPLAY.items()}
-    return [f"{name} {value}" for name, value in found.items() if value != NOT_IN_A_REPLAY[name]]
+    values = {name: getattr(config, name, usual) for name, usual in NOT_IN_A_REPLAY.items()}
+    return [f"{name} {value}" for name, value in values.items() if value != NOT_IN_A_REPLAY[name]]
 
 
 class RequestNumbers:

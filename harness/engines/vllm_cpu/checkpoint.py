@@ -12,11 +12,11 @@ GEMMA, GPT_OSS, GRANITE, LFM2 = "tiny-gemma3", "tiny-gpt-oss", "tiny-granite4", 
 # Token ids of prompts differ by multiples of 64. Modulo a larger prime they still differ.
 VOCABULARY = 97
 MAX_CONTEXT_LEN = 1024
-SEED, SPREAD = 5, 0.15  # of the weights
+SEED, SPREAD = 5, 0.15  # seed and standard deviation of the weights
 SPREAD_OF_ROUTERS = 2.0  # so that no rounding changes the choice of an expert whose share counts
-BLOCK_MULTIPLE = 32  # of the tokens of a block, for the kernels of the CPU
-CHUNK = 32  # of the scan of recurrent layers without a cache
-REPEATS = 2  # of each layer: the KV of the first layer shows a token, that of later ones also its prefix
+BLOCK_MULTIPLE = 32  # the kernels of the CPU want blocks of a multiple of so many tokens
+CHUNK = 32  # tokens of a chunk in the scan of recurrent layers without a cache
+REPEATS = 2  # layers of each kind: the KV of the first layer shows a token, that of later ones also its prefix
 SIZES: Mapping[str, Any] = {
     "vocab_size": VOCABULARY,
     "hidden_size": 64,

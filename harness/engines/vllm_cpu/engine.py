@@ -34,20 +34,20 @@ class RealDevice(Device):
         self._model = model
         self._memories = [FirstKV(model, number, group) for number, group in enumerate(config.groups)]
         self._tags: dict[int, array[int]] = {}
-        self.output: Any = None  # of the pass that was computed last
+        self.output: Any = None  # the output of the pass that was computed last
         self._from_model: dict[int, Sequence[int]] = {}
         self._rids: dict[int, str] = {}
 
-    def compute(self, one: VllmPass) -> list[list[int]]:
-        if one.entries:
+    def compute(self, flight: VllmPass) -> list[list[int]]:
+        if flight.entries:
             self.output = self._model.sample()
             results = zip(self.output.req_ids, self.output.sampled_token_ids, strict=True)
             self._from_model = {number_of(rid): tokens for rid, tokens in results}
             self._rids = {number_of(rid): rid for rid in self.output.req_ids}
-        sampled = super().compute(one)
-        if one.entries:
-            wrong = [found for entry in one.entries for found in self._wrong(entry)]
-            one.reports.append(seen.KVCompared(one.launch, POOL, TOLERANCE, wrong))
+        sampled = super().compute(flight)
+        if flight.entries:
+            wrong = [wrong_kv for entry in flight.entries for wrong_kv in self._wrong(entry)]
+            flight.reports.append(seen.KVCompared(flight.launch, POOL, TOLERANCE, wrong))
         return sampled
 
     def _wrong(self, entry: VllmEntry) -> Sequence[seen.WrongKV]:
@@ -57,11 +57,13 @@ class RealDevice(Device):
         end = min(entry.end, len(tokens) - 1) if entry.drafts else entry.end  # behind the drafts that are right
         tags.extend(chain(before, tokens[len(tags) : end]))
         return [
-            found for memory in self._memories for found in memory.wrong(self._rids[entry.request], entry, tags[:end])
+            wrong_kv
+            for memory in self._memories
+            for wrong_kv in memory.wrong(self._rids[entry.request], entry, tags[:end])
         ]
 
     def _sampled(self, entry: VllmEntry, reads: Sequence[ReadTags]) -> list[int]:
-        """The tokens of the model, which tells none behind the first wrong draft."""
+        """The tokens of the model, which returns none behind the first wrong draft."""
         sampled = self._from_model.get(entry.request, ())
         return [*sampled, *[UNKNOWN] * (1 + len(entry.drafts) - len(sampled))]
 
@@ -84,8 +86,8 @@ class RealRunner(Runner):
     def take_draft_token_ids(self) -> Any:
         return self._model.drafts()
 
-    def _output(self, one: VllmPass, sampled: Sequence[Sequence[int]]) -> Any:
-        return self._real.output if one.entries else super()._output(one, sampled)
+    def _output(self, flight: VllmPass, sampled: Sequence[Sequence[int]]) -> Any:
+        return self._real.output if flight.entries else super()._output(flight, sampled)
 
 
 class Answer(NamedTuple):
@@ -141,17 +143,17 @@ class RealEngine(VllmEngine):
     def _judge(self, request: int, answer: Answer) -> None:
         """Compare an answer with the model without a cache; the event is of the first wrong token, or of the last.
 
-        A token is the likeliest one, or a sampled one has the log-probability that the client was told.
+        A token is the likeliest one, or a sampled one has the log-probability that the client got.
         """
-        prompt, tokens, told = answer
+        prompt, tokens, logprobs_sent = answer
         if not tokens:
             return
         logprobs = self._model.logprobs_without_cache(prompt, tokens)
         best = logprobs.max(-1)
         for place, token in enumerate(tokens):
             want, difference = None, None
-            if told:
-                difference = abs(float(logprobs[place, token]) - told[place])
+            if logprobs_sent:
+                difference = abs(float(logprobs[place, token]) - logprobs_sent[place])
                 is_wrong = not difference <= OF_LOGPROBS
             else:
                 is_wrong = not best.values[place] - logprobs[place, token] <= OF_LOGPROBS

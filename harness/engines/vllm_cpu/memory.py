@@ -13,7 +13,7 @@ from swarden.harness.engines.vllm_cpu.model import LayerMemory, RealModel
 from swarden.harness.kit.tags import ReadTags
 from swarden.invariants.events import WrongKV
 
-TOLERANCE = 1e-3  # of a value in float32; those of other prefixes differ by 0.1 and more
+TOLERANCE = 1e-3  # the largest difference of values in float32; other prefixes differ by 0.1 and more
 
 
 class FirstKV:

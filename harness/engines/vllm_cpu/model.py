@@ -85,7 +85,7 @@ class RealModel:
 
     def restart(self) -> None:
         """Forget the requests of the engine before, and all KV: a run depends on no earlier one."""
-        self.runner.execute_model_state = None  # of a pass whose run has ended before it was sampled
+        self.runner.execute_model_state = None  # the state of a pass whose run has ended before it was sampled
         output = self._empty()
         output.finished_req_ids = set(self.runner.requests)
         self._executor.execute_model(output)

@@ -269,7 +269,7 @@ def test_tampering_closes_the_connection_and_harms_no_request(expected, name):
 
 
 def test_recorded_connection_cannot_be_replayed_to_either_end(expected):
-    """To each end the whole stream that its peer sent in an earlier connection, hello and all."""
+    """Each end gets the whole stream that its peer sent in an earlier connection, the hello included."""
     with closing(Linked(lambda address: Proxy(address, lambda _sender, _number, frame: frame))) as linked:
         assert outputs(linked.pair) == expected
         assert linked.proxy is not None

@@ -241,7 +241,7 @@ def test_swapped_out_request_is_restored_without_recomputation(config, num_steps
     ],
 )
 def test_request_that_never_fits_is_rejected_on_both_sides(changes, max_new_tokens, reason):
-    """It would fit on the prefill side, which computes only one output token."""
+    """The request would fit on the prefill side, which computes only one output token."""
     sides = Sides(HYBRID, decode_config=replace(HYBRID, **changes))
     sides.submit(LONG, max_new_tokens=max_new_tokens)
 

@@ -105,7 +105,7 @@ def test_unusual_fields_survive_encoding(message):
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_pages_of_each_dtype_survive_encoding_bit_for_bit(dtype):
-    """Including NaN, infinity and minus zero."""
+    """The pages also have NaN, infinity and minus zero."""
     bits = torch.randint(0, 256, (2, 3, 4 * dtype.itemsize), dtype=torch.uint8, generator=torch.Generator())
     message = PAGE_DATA._replace(pages=bits.view(dtype))
 

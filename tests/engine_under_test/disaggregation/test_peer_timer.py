@@ -200,7 +200,7 @@ def test_only_the_missing_messages_of_a_large_chunk_are_retransmitted():
 
 @pytest.mark.parametrize("busy", SIDES)
 def test_peer_in_a_long_pass_does_not_time_out(busy):
-    """Its link reports that its engine has answered nothing for three timeouts; requests are queued and invited."""
+    """The link of the peer reports that its engine has answered nothing for three timeouts."""
     sides = queued()
     [other] = {*SIDES} - {busy}
     for _ in range(6):
@@ -216,7 +216,7 @@ def test_peer_in_a_long_pass_does_not_time_out(busy):
 
 
 def test_silent_peer_times_out_although_it_was_in_a_long_pass():
-    """Its link has found it silent, and reports no lag any more."""
+    """This side's link has found the peer silent, and reports no lag any more."""
     sides = Sides()
     sides.submit(LONG)
     sides.taps["decode"].lag_ms = 3 * HYBRID.link_timeout_ms

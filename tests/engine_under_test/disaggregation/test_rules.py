@@ -72,7 +72,7 @@ TO_PREFILL: dict[str, Message] = {
     + [pytest.param("prefill", message, id=f"to prefill: {name}") for name, message in TO_PREFILL.items()],
 )
 def test_message_that_breaks_a_rule_closes_the_connection_and_ends_nothing(receiver, message, num_steps):
-    """In each step of the transfer; the messages that the connection loses are retransmitted."""
+    """The message comes in each step of the transfer; the messages that the connection loses are retransmitted."""
     sides = Sides()
     for prompt in (LONG, SHORT, OTHER):
         sides.submit(prompt)

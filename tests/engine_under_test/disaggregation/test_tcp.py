@@ -187,7 +187,7 @@ def test_rejected_message_closes_the_connection_and_the_next_one_works(ends):
 
 
 def test_listener_that_is_shared_stays_open_after_an_end_is_closed():
-    """As in a process pair: the client keeps the port while a process is restarted."""
+    """In a process pair the client keeps the port so while a process is restarted."""
     with listener_on((LOOPBACK, 0)) as listener:
         TcpLink(listener.dup(), SECRET, CONFIG).close()
 

@@ -152,7 +152,7 @@ class HostBench:
         return content
 
     def nodes(self) -> list[Node]:
-        """Parents before children."""
+        """The nodes of the tree, parents before children."""
         return list(nodes_of(self.tree))
 
     def host_free(self) -> dict[str, int]:

@@ -83,7 +83,7 @@ def test_attention_of_strided_tensors_is_the_same(scoring, queries):
 
 @pytest.mark.parametrize("queries", [1, 5])
 def test_kernel_may_return_the_heads_behind_the_queries(queries, monkeypatch):
-    """As CUDA's memory-efficient kernel does in float32."""
+    """CUDA's memory-efficient kernel does so in float32."""
     q, k, v = some_qkv(queries=queries)
     expected = attention(q, k, v, mask=some_mask(queries=queries), scoring=PLAIN)
     kernel = functional.scaled_dot_product_attention

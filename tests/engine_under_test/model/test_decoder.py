@@ -246,7 +246,7 @@ def test_random_weights_depend_only_on_the_seed():
 
 
 def test_greedy_tokens_of_random_weights_vary():
-    """So a read of a wrong page changes the output."""
+    """The tokens vary, so a read of a wrong page changes the output."""
     best = dense_logits(random_decoder(tiny_spec("gemma3"), 0, FLOAT), some_tokens(200)).argmax(dim=-1)
 
     assert len(best.unique()) > 20

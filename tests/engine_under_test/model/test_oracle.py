@@ -126,7 +126,7 @@ class Run:
         release_held(memory, pool, pages)
 
     def retract(self) -> None:
-        """By a lack of pages; with sliding layers only no request ever lacks pages, so the engine is paused."""
+        """Retract a request by a lack of pages, or by a pause: with sliding layers only, no request lacks pages."""
         anchor = self.engine.memory.pools[0]
         if anchor.window is None:
             self.squeezed(anchor.name, lambda: self.count(Retracted) > 0)
@@ -155,7 +155,7 @@ class PartlyRight:
         return [self._drafts(list(one.tokens), one.most) for one in wanted]
 
     def forget(self, request_id: int) -> None:
-        """It has no state."""
+        """There is nothing to forget: the proposer keeps no state of requests."""
 
     def _drafts(self, tokens: list[int], most: int) -> list[int]:
         for output in self._outputs:

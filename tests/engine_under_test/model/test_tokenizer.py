@@ -73,7 +73,7 @@ def test_tokenizer_that_fails_or_crashes_is_one_line(tmp_path, changes, message,
 
 
 def test_padding_of_the_file_is_not_applied(tmp_path):
-    """It is for batches; here it would make a prompt of any length."""
+    """Padding is for batches; here it would change the length of a prompt."""
     write_tokenizer(tmp_path)
     path = tmp_path / "tokenizer.json"
     padding = {"direction": "Right", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0, "pad_token": "<pad>"}

@@ -156,7 +156,7 @@ def test_take_over_moves_the_peers_to_the_kept_pages():
 
 
 def test_take_over_by_a_page_with_a_peer_raises():
-    """Its old peer would have no owner."""
+    """The old peer of the page would have no owner."""
     ledgers = pools(full=4, swa=4)
     kept, incoming = ledgers.take(1, owner=TREE), ledgers.take(1, owner=R1)
 

@@ -184,7 +184,7 @@ def test_stale_result_is_ignored_for_a_requeued_request():
 
 
 def test_retraction_waits_for_passes_in_flight_and_the_request_is_served_later():
-    """So no result is discarded, and the pages of the retracted request can be taken at once."""
+    """No result is discarded, and the pages of the retracted request can be taken at once."""
     serving = Serving(replace(TIGHT, full_pages=7))
     for prompt in (OTHER[:8], LONG[:8]):
         serving.submit(prompt, max_new_tokens=10)

@@ -11,7 +11,7 @@ USE_AFTER_FREE = "shared_pages_match_tree_path"  # sglang pull 29352
 
 
 def test_random_runs_give_predicted_outputs_and_replay_alike(release, on_release):
-    """Runs of a release with known bugs end early in these; before, all outputs are right."""
+    """A run of a release with known bugs may end early by one of them; until then all outputs are right."""
     result = on_release(release, random_runs, f"sglang=={release}", RUNS)
 
     assert result.runs == RUNS

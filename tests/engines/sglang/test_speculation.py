@@ -56,7 +56,7 @@ def drafts_in_flight(version: str) -> bool:
 
 
 def test_any_number_of_drafts_is_accepted(on_release, release):
-    """None, some or all, as the op says; every law holds."""
+    """The op says whether none, some or all drafts are accepted; every law holds."""
     assert on_release(release, accepted_and_failed, release, True) == ({0, 2, 3}, set())
 
 

@@ -125,7 +125,7 @@ def states_loaded(version: str, settings: dict[str, Any]) -> tuple[int, set[str]
     ids=[*WITH_BUFFERS, "no-buffer"],
 )
 def test_a_state_is_loaded_from_the_host(on_release, settings):
-    """It is loaded twice: to the node, and to the request that computes from it."""
+    """The state is loaded twice: to the node, and to the request that computes from it."""
     loaded, failed = on_release(RELEASE, states_loaded, RELEASE, settings)
 
     assert (loaded, failed) == (2, set())

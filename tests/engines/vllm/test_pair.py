@@ -20,7 +20,7 @@ FIRST_PASSES = (Step(engine=PREFILL_SIDE, count=3), Step(engine=DECODE_SIDE, cou
 
 
 def served(ops, changes):
-    """What happens to the first request: of the decode side its first position and its end; the steps of a handover."""
+    """The first request on the decode side: its first position and its end; and the number of steps of its handover."""
     target = target_of(f"vllm=={NEWEST}")
     configs = [{**target.defaults, "role": role, **changes} for role in (PREFILL, DECODE)]
     header = Header(engine=target.name, version=NEWEST, machine="pd", configs=configs)

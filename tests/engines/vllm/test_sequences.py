@@ -17,7 +17,7 @@ NEWEST = "0.33.0"
 
 
 def seeds(engine):
-    """Those of the requests that reach the core, by their ids."""
+    """The seeds of the requests that reach the core, by the ids of the requests."""
     target = target_of(engine)
     engine_core: Any = target.build(target.decode({}))
     EngineSystem(engine_core).do(msgspec.structs.replace(THREE, seed=5))

@@ -16,7 +16,7 @@ PROMPT = [*range(1, 15)]
 def served_twice(engine, changes):
     """The outputs of two equal requests, in turn, the expected ones, and the tokens that each found cached.
 
-    The last are those of the admissions, and those that the clients are told.
+    The last are those of the admissions, and those that the clients get.
     """
     target = target_of(engine)
     built = target.build(target.decode({**STATES, **changes}))

@@ -38,7 +38,7 @@ class NoModel:
 
 
 class PoolsPort(kit.EnginePort):
-    """What is in `reported` comes as an event; a pass of one step completes in the next."""
+    """Reports the events in `reported`; a pass of one step completes in the next."""
 
     reported = frozenset({"Finished", "Fired"})
 

@@ -25,7 +25,7 @@ def test_search_that_ends_with_another_error_has_found_nothing():
 
 
 def test_figures_are_geometric_means():
-    """Of ratios of 2 and 8, the mean is 4."""
+    """The mean of the ratios 2 and 8 is 4."""
     pairs = [
         SearchPair("a", 1, Search(1.0, True), Search(2.0, True)),
         SearchPair("a", 2, Search(1.0, True), Search(8.0, False)),
@@ -37,5 +37,5 @@ def test_figures_are_geometric_means():
 
 @pytest.mark.parametrize("mutant", MUTANTS.all, ids=lambda mutant: mutant.id)
 def test_traffic_finds_each_bug(mutant, tmp_path):
-    """By a law that the bug names, and not by the engine's own leak, which is fixed in each."""
+    """A law that the bug names finds it; the engine's own leak is fixed in each of them."""
     assert hunt(HuntJob(mutant, 1), Scope("demo", 1, 20.0, tmp_path)).outcome is HuntOutcome.FOUND

@@ -12,7 +12,7 @@ def comparison() -> Comparison:
 
 
 def test_our_shrinker_executes_at_most_a_tenth_of_the_steps(comparison):
-    """Both executed steps, so the ratio is meaningful."""
+    """Both shrinkers have executed steps, so the ratio is meaningful."""
     assert comparison.hypothesis.executed_steps > comparison.hypothesis.executions > comparison.ours.executions > 1
     assert 0 < comparison.ratio <= 0.1
 

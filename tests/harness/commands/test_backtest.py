@@ -85,7 +85,7 @@ def _without_cpu(run):
 
 
 def test_each_outcome_is_told_apart(tested):
-    """The leak of 1.0.0 passes on 1.1.0, where the search meets another leak: that is no fix that was awaited."""
+    """The leak of 1.0.0 passes on 1.1.0, where the search meets another leak: it does not count as the awaited fix."""
     folder, run = tested
     moved, found, still = _outcomes(folder)
 
@@ -99,7 +99,7 @@ def test_each_outcome_is_told_apart(tested):
 
 
 def test_same_seed_and_runs_give_the_same_logs(tested, tmp_path):
-    """Of one pair, in a folder without files of an earlier backtest."""
+    """Two backtests of one pair of releases, each in a folder without files of an earlier one."""
     folder, _ = tested
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("backtest"))
 

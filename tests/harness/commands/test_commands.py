@@ -373,7 +373,7 @@ def test_log_of_another_version_is_replayed_only_with_engine(failing, tmp_path):
 
 @pytest.mark.parametrize("command", ["show", "shrink"])
 def test_log_of_a_version_that_is_not_installed_is_neither_shown_nor_shrunk(failing, tmp_path, command):
-    """Its ops on another version would be another run."""
+    """On another version its ops would be another run."""
     log = OpLog.load(failing)
     OpLog(msgspec.structs.replace(log.header, version="0.0.9"), log.ops).save(tmp_path / "older.oplog")
 

@@ -108,7 +108,7 @@ def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("line", COMMANDS)
 def test_command_of_the_documentation_runs(line, folder):
-    """It ends by itself, prints something, and is neither misused nor a fault; a finding is a result like any other."""
+    """The command ends by itself and prints something; it may have findings, but no misuse or internal error."""
     for part, reason in SKIPPED.items():
         if part in line:
             pytest.skip(reason)

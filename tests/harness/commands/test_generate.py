@@ -99,7 +99,7 @@ def test_two_engines_generate_the_text_of_one(checkpoint, answer, given):
 
 @pytest.mark.parametrize("family", ["recurrent-gemma", "bamba"])
 def test_recurrent_model_generates_the_text_of_transformers(tmp_path, family):
-    """With drafts and the strict check.  A RecurrentGemma has no layer that reads the full pool."""
+    """The engine has drafts and the strict check.  A RecurrentGemma has no layer that reads the full pool."""
     vocab_size = write_tokenizer(tmp_path)
     write_checkpoint(tmp_path, family, vocab_size=vocab_size)
 

@@ -1,4 +1,4 @@
-"""`swarden mutants run`: the results of hunts, the file of results, and errors before the first hunt."""
+"""`swarden mutants run`: the results of searches, the file of results, and errors before the first search."""
 
 import json
 import os
@@ -61,7 +61,7 @@ def own(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def hunting(own, tmp_path):
-    """A command that has finished one hunt and runs a long one: its process, and the ids of its child processes."""
+    """A command that has finished one search and runs a long one: its process, and the ids of its child processes."""
     arguments = ("mutants", "run", "--mutants", own.name, "listed", "harmless", "--seeds", "1", "--seconds", "600")
     with subprocess.Popen(
         [sys.executable, "-c", "from swarden.harness.cli import main; main()", *arguments],

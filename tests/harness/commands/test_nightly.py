@@ -143,7 +143,7 @@ def test_quarantine_that_has_ended_is_not_listed(archived, tmp_path):
     [pytest.param(Status.KNOWN, "known", id="open"), pytest.param(Status.FIXED, "reopened", id="fixed")],
 )
 def test_import_comes_behind_the_nights_of_its_day(archived, tmp_path, before, status):
-    """Its status follows from theirs."""
+    """The status of an imported finding follows from the nights of that day."""
     night = f"{archived.sightings[0].night[:10]}-01-aaaa"
     archived.add(Sighting(night=night, engine=OWN, status=before, log="other.oplog"))
     (tmp_path / "a/nights" / night).mkdir(parents=True)

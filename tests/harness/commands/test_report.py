@@ -279,7 +279,7 @@ def test_page_of_a_campaign_has_its_op_logs_and_what_cannot_be_read(tmp_path):
 
 
 def test_run_that_ends_its_process_is_named_and_the_other_runs_are_shown(tmp_path, monkeypatch):
-    """So does a run that takes too long; the other op-logs run in a new process."""
+    """A run that takes too long is named, too; the other op-logs run in a new process."""
     good, deadly, slow = (tmp_path / f"{name}.oplog" for name in ("good", "deadly", "slow"))
     for path in (good, deadly, slow):
         shutil.copy(OPLOGS / "B18.oplog", path)
@@ -304,7 +304,7 @@ def send_or_die(parent, paths):
 
 
 def test_folder_without_nights_and_op_logs_is_a_mistake(tmp_path):
-    """Op-logs further below are of something else."""
+    """Op-logs in folders further below are ignored."""
     (tmp_path / "other" / "swarden").mkdir(parents=True)
     for folder in ("other", "other/swarden"):
         shutil.copy(OPLOGS / "B18.oplog", tmp_path / folder)

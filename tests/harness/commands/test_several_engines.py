@@ -53,7 +53,7 @@ def fuzz(tmp_path):
 
 
 def test_each_engine_has_its_own_processes_findings_and_figures(fuzz, tmp_path):
-    """Only the sick engine fails. Its boot is told, and is in no time of the campaign."""
+    """Only the sick engine fails. The time of its boot is printed, and is not counted as time of the campaign."""
     run = fuzz("--engine sick --engine healthy --machine engine --runs 16 --workers 1 --seed 1 --profile smoke --json")
 
     told = json.loads(run.stdout)
@@ -120,7 +120,7 @@ def test_verdict_of_several_engines_names_the_worst_first():
 
 @pytest.mark.parametrize("command", ["replay", "show"])
 def test_target_prepares_the_process_of_a_single_log(tmp_path, command):
-    """Its preparation takes the leak away."""
+    """In a prepared process the engine does not leak."""
     run = swarden_with(tmp_path, TARGET, {"healthy": "HealthyTarget", "sick": "DemoTarget"})
     leak = (
         '{"format":2,"engine":"%s","configs":[{}]}\n{"op":"submit","max_new_tokens":8}\n{"op":"step"}\n{"op":"abort"}\n'

@@ -10,7 +10,7 @@ from tests.harness.commands.test_commands import OPLOGS
 
 
 def test_interrupted_shrink_writes_its_smallest_log(tmp_path, monkeypatch, capsys):
-    """It is interrupted in a replay, after the first candidate that fails, too."""
+    """The shrink is interrupted in a replay, after the first smaller candidate that fails as well."""
     minimal, failing, small = OpLog.load(OPLOGS / "B18.oplog"), tmp_path / "failing.oplog", tmp_path / "small.oplog"
     sealed(OpLog(minimal.header, [Drain(), Drain(), *minimal.ops]))[0].save(failing)
 

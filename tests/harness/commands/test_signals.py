@@ -46,7 +46,7 @@ SETTLED = "a/nights/*/report.md"
 def test_interrupted_command_exits_with_1_if_a_finding_is_confirmed_else_with_130(
     tmp_path, number, command, sign, code
 ):
-    """It is interrupted as soon as the sign of its progress, a file, is there, or it has a process of its own."""
+    """The command is interrupted once a file shows its progress, or once it has started a process."""
     with running(*command, cwd=tmp_path) as process:
         children = Path(FORKED.format(pid=process.pid))
         wait_until(lambda: bool(children.read_text()) if sign == FORKED else any(tmp_path.glob(sign)))

@@ -87,7 +87,7 @@ def _sections(text):
 
 
 def test_bug_of_an_older_release_passes_and_a_leak_of_an_untried_one_may_be_an_owner(swarden):
-    """The release before it is installed, too, because none is there."""
+    """No earlier release is installed, so the one before 1.1.0 is installed, too."""
     run = swarden("engines", "try", "tinyserve==1.1.0", *SHORT)
 
     page = _sections(run.stdout)

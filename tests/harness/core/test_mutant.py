@@ -127,7 +127,7 @@ def test_checker_bug_is_planted_with_the_mutant_that_it_overlooks():
 
 
 def test_decorated_function_can_be_changed():
-    """Such as the generator of an invariant."""
+    """The generator of an invariant is such a function."""
     target = "swarden.invariants.laws.memory.pools:pools_conserve_units"
     mutant = Mutant("B0", "nowhere", (Hunk(target, "if not pool.is_partitioned and ", "if True or "),), ())
 

@@ -133,6 +133,6 @@ def test_python_of_another_environment_runs_swarden(tmp_path):
 
 
 def test_daemonic_process_has_processes():
-    """As a node of a scheduler."""
+    """The nodes of a cluster scheduler are such processes."""
     with get_context("spawn").Pool(1) as pool:
         assert pool.apply(result_in_another_process) == 1

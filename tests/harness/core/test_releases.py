@@ -1,4 +1,4 @@
-"""Releases are installed whole or not at all, from wheels alone; a checkout is told from a release."""
+"""Releases are installed whole or not at all, from wheels alone; a checkout is distinguished from a release."""
 
 import sys
 from dataclasses import replace
@@ -128,7 +128,7 @@ def checkout_in(folder):
 
 @pytest.mark.usefixtures("wheels")
 def test_checkout_is_linked_beside_the_releases_and_is_none(releases, tmp_path):
-    """Its sources are used as they are; the packages are the shared ones."""
+    """The sources of the checkout are used as they are; the packages are the shared ones."""
     sources = checkout_in(tmp_path)
 
     releases.link("checkout-head", tmp_path / "clone")

@@ -19,7 +19,7 @@ def build(**config):
 
 
 def test_outputs_are_those_of_the_system_in_this_process():
-    """Also of a second system in the same process, which has none of the requests of the first."""
+    """A second system in the same process has none of the requests of the first."""
     [local] = OWN.systems("engine", [OWN.decode(CONFIG)], "")
     results = [local.do(op) for op in OPS]
 

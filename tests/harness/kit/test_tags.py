@@ -10,7 +10,7 @@ TOKENS = [7, 3, 3, 9, 1, 4]
 
 @pytest.mark.parametrize("window", [None, 1, 2, 4, 100], ids="window {}".format)
 def test_token_is_that_of_the_reference_however_the_prompt_is_cut(window):
-    """What a chunk reads from its start on is enough for each token after it."""
+    """A chunk may start at any position: what it reads from there on determines each token after it."""
     expected = Expectation(5, 0, list(TOKENS))
     tags = chain(namespace_tag(5), TOKENS)
 

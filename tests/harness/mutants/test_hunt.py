@@ -32,7 +32,7 @@ FOUND, BY_ANOTHER, MISSED = HuntOutcome.FOUND, HuntOutcome.BY_ANOTHER, HuntOutco
 
 
 def score(*outcomes, seeds=None):
-    """One hunt for each seed; seed n needs n seconds, n + 1 ops and ten runs."""
+    """The result of one search for each seed; seed n needs n seconds, n + 1 ops and ten runs."""
     hunts = [
         HuntResult(
             mutant="B14",
@@ -68,7 +68,7 @@ def test_mutant_is_found_if_nine_of_ten_seeds_find_it_by_a_law_of_its_list(one, 
 
 
 def test_figures_are_sums_over_all_hunts_and_medians_over_those_that_found_it():
-    """The invariant is the law that found the bug most often; the last figure lists every hunt."""
+    """The invariant is the law that found the bug most often; the last figure lists every search."""
     figures = score(MISSED, FOUND, FOUND, FOUND, BY_ANOTHER).figures()
     hunts = figures.pop("hunts")
 
@@ -101,7 +101,7 @@ def test_mutant_that_no_hunt_found_has_no_medians():
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_endless_step_is_found_within_the_hang_timeout(tmp_path, monkeypatch):
-    """The result has the CPU seconds of the hunt."""
+    """The result has the CPU seconds of the search."""
     path = tmp_path / "own.py"
     path.write_text(ENDLESS)
     monkeypatch.setenv("SWARDEN_MUTANTS", str(path))

@@ -30,7 +30,7 @@ def test_mutant_of_a_user_file_is_known_by_any_id(own):
 
 
 def test_calls_of_a_user_file_are_its_mutants_in_order(own):
-    """One that has a name too counts once; the first has its hunk by keyword, the second has two."""
+    """A mutant that also has a name counts once; the first has its hunk by keyword, the second has two hunks."""
     own.write_text(
         "from swarden.harness.core.mutant import Hunk, Mutants\n"
         'MINE = Mutants(machine="pd", model="tiny-gemma3")\n'

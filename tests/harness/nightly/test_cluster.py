@@ -66,7 +66,7 @@ def slow(ended: Path, go: Path) -> None:
 
 
 def test_cluster_is_left_while_its_jobs_run(tmp_path):
-    """As after Ctrl-C."""
+    """Ctrl-C leaves it so."""
     ended, go = tmp_path / "ended", tmp_path / "go"
     with distributed.LocalCluster(1, threads_per_worker=1, processes=False, dashboard_address=None) as local:
         try:

@@ -86,7 +86,7 @@ def dead_night(root):
 
 
 def test_findings_of_a_dead_night_are_published_by_the_next_one(tmp_path):
-    """They are not settled again by the night after it."""
+    """The night after it does not confirm them again."""
     dead, third = dead_night(tmp_path), table(replay_log=FAILED)
 
     nights = [night_of(tmp_path, table()), night_of(tmp_path, third)]
@@ -116,7 +116,7 @@ def test_finding_of_a_dead_night_that_does_not_fail_any_more_is_not_published(tm
 
 
 def test_damaged_shard_of_a_dead_night_is_told_and_stays(tmp_path):
-    """The findings of its other shard are published."""
+    """The findings of the other shard of that night are published."""
     [damaged, _] = sorted((tmp_path / "nights" / dead_night(tmp_path) / "shards").iterdir())
     damaged.write_bytes(b"{")
 
@@ -127,7 +127,7 @@ def test_damaged_shard_of_a_dead_night_is_told_and_stays(tmp_path):
 
 
 def test_shard_that_cannot_be_written_ends_the_night_and_runs_again(tmp_path):
-    """As on a full disk."""
+    """The journal cannot be written, as on a full disk."""
 
     def fills_disk(*_):
         (tmp_path / "nights").chmod(0o755)

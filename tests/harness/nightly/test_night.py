@@ -46,7 +46,7 @@ FLAKY = Replays(Verdict.FLAKY, (LEAK,), 2, 3)
 
 
 def test_finding_is_new_then_known_then_fixed_then_reopened(tmp_path):
-    """Its summary counts the three nights in which it failed."""
+    """The summary of the finding counts the three nights in which it failed."""
     nights = [
         night_of(tmp_path, table(leaking)),
         night_of(tmp_path, table(leaking, replay_log=FAILED)),
@@ -73,7 +73,7 @@ def test_night_after_one_with_a_clock_in_the_future_is_the_last(tmp_path):
 
 
 def test_no_time_is_spent_on_known_findings(tmp_path):
-    """They are not shrunk again, runs are steered away from them, and their runs are counted."""
+    """Known findings are not shrunk again, runs are steered away from them, and runs that fail by them are counted."""
     night_of(tmp_path, table(leaking))
     second = table(leaking, replay_log=FAILED)
 
@@ -116,7 +116,7 @@ def test_finding_of_an_earlier_build_fails_as_expected_and_stays_in_quarantine_u
 
 
 def test_smallest_logs_of_a_finding_and_the_last_one_are_replayed(tmp_path):
-    """The smallest first."""
+    """The smallest log is replayed first."""
     finding = Archive(tmp_path).finding(OWN, LEAK)
     finding.add(Sighting(night="2026-11-24-01-aaaa", engine=OWN, status=Status.NEW, log="e.oplog"))
     for name, size in zip("abcde", (4, 2, 3, 1, 9), strict=True):
@@ -146,7 +146,7 @@ def test_changed_failure_is_a_finding_of_its_own(tmp_path):
 
 
 def test_replay_that_kills_its_process_and_does_not_repeat_is_no_finding(tmp_path):
-    """As that of a worker which was killed from outside."""
+    """The worker may have been killed from outside."""
     night_of(tmp_path, table(leaking))
     killed = Replays(Verdict.CHANGED, ("crash/SIGKILL",), 1, 1)
 
@@ -163,7 +163,7 @@ def test_finding_that_fails_in_two_of_three_fresh_processes_is_flaky(tmp_path):
 
 
 def test_crash_that_does_not_repeat_is_red_and_no_finding(tmp_path):
-    """Its log is kept in the folder of the night."""
+    """The log of the crash is kept in the folder of the night."""
     crash = "crash/SIGKILL/step"
     answers = table(
         lambda *_: shard_result(crash, died="worker 0 was killed by SIGKILL in op 2, step"),
@@ -261,7 +261,7 @@ def test_finding_whose_summary_cannot_be_read_is_settled_beside_the_archive(tmp_
 
 
 def test_release_that_no_planted_bug_fits_is_not_judged(tmp_path):
-    """It is not red, but nothing shows that the laws would find a bug."""
+    """The night is not red, but nothing shows that the laws would find a bug."""
     with_none = night_of(tmp_path, table(find_canary=Canary(engine=OWN, mutant="")))
     with_one = night_of(tmp_path, table())
 
@@ -275,7 +275,7 @@ def test_release_that_no_planted_bug_fits_is_not_judged(tmp_path):
 
 
 def test_seed_of_a_night_is_none_of_an_earlier_one():
-    """Not even if the name of the night gives an earlier seed."""
+    """The seed is another one even if the name of the night gives an earlier seed."""
     first = fresh_seed("2026-11-25-01-aaaa", [])
 
     assert fresh_seed("2026-11-25-01-aaaa", [first]) != first

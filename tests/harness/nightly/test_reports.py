@@ -84,7 +84,7 @@ def test_junit_has_a_case_for_each_finding_canary_and_engine(second_night):
 
 @pytest.mark.parametrize("refused", ["\x1b[31m\x00", "\ufffe", "\uffff", "\ud800"], ids=ascii)
 def test_junit_of_text_that_xml_does_not_allow_can_be_parsed(second_night, refused):
-    """In each place that has a text of a file."""
+    """Such text stands in each place that has a text of a file."""
     second_night.errors = [f"{refused}: <damaged> & torn"]
     second_night.name = second_night.profile = second_night.engines[0].engine = refused
     second_night.findings = [msgspec.structs.replace(one, fingerprint=refused) for one in second_night.findings]

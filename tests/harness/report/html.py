@@ -15,7 +15,7 @@ class Element:
 
     @property
     def text(self) -> str:
-        """Its words and those of its descendants."""
+        """The words of this element and of its descendants."""
         return " ".join(" ".join(self.texts).split())
 
     @property

@@ -45,7 +45,7 @@ def test_summary_of_a_finding_follows_from_its_sightings(tmp_path):
 
 
 def test_archives_are_merged_by_copying(tmp_path):
-    """Whichever is copied over the other, the sightings of both are there."""
+    """Whichever archive is copied over the other, the result has the sightings of both."""
     ours, theirs = Archive(tmp_path / "a"), Archive(tmp_path / "b")
     seen(ours, sighting(FIRST, Status.NEW), sighting(THIRD, Status.FIXED))
     seen(theirs, sighting(SECOND, Status.NEW))
@@ -85,7 +85,7 @@ def test_merged_nights_keep_the_order_of_both_archives(tmp_path):
 
 
 def test_archive_without_knowledge_is_read_by_the_clocks_and_known_to_the_next_night(tmp_path):
-    """As that of an earlier build."""
+    """An earlier build wrote such an archive."""
     archive = Archive(tmp_path)
     for one in (sighting(FUTURE, Status.FIXED), sighting(FIRST, Status.NEW)):
         archive.finding("swarden", FINGERPRINT).put(one)
@@ -152,7 +152,7 @@ def test_file_that_cannot_be_read_is_named_and_stays(tmp_path, name, content, er
 
 @pytest.mark.parametrize("name", ["../elsewhere", "/tmp", "..", "a/b", ""])
 def test_night_whose_name_is_a_path_is_refused(tmp_path, name):
-    """Its files would be read, renamed and removed elsewhere."""
+    """The files of such a night would be read, renamed and removed outside of the archive."""
     night = {"command": "", "swarden": "", "seed": 1, "profile": "nightly", "started": "", "engines": []}
     (tmp_path / "night.json").write_bytes(msgspec.json.encode({**night, "name": name}))
 

@@ -86,7 +86,7 @@ def test_each_machine_gets_all_run_lengths(num_turns):
 
 @pytest.mark.parametrize("num_turns", [1, 2, 10, 15])
 def test_most_runs_with_scenes_are_short_and_the_first_batches_have_long_ones(num_turns):
-    """A hunt for a planted bug makes few batches in which it has found nothing."""
+    """A search for a planted bug makes few batches before it finds the bug."""
     profile = PROFILES["default"]
     lengths = [profile.calls_of(batch, num_turns=num_turns) for batch in range(16)]
 
@@ -158,7 +158,7 @@ def test_seed_of_a_batch_depends_only_on_the_campaign_and_its_number():
 
 @pytest.mark.parametrize("is_found_later", [False, True])
 def test_equal_findings_of_two_results_become_one_with_the_smaller_log(is_found_later):
-    """It was found when the sooner of them was found."""
+    """The time of the finding is that of the earlier one."""
     one, other = work(mutant="B46", stop_on_first=True), work(mutant="B46", stop_on_first=True)
     [(fingerprint, found)] = one.findings.items()
     runs = one.tallies.runs + other.tallies.runs
@@ -286,7 +286,7 @@ def test_op_is_in_the_running_log_before_it_is_applied(tmp_path):
 
 @pytest.mark.parametrize("machine", ["engine", "pd"])
 def test_fixed_settings_are_those_of_all_runs(machine):
-    """In each machine, and on both sides of a pair."""
+    """The settings are fixed in the runs of each machine, and on both sides of a pair."""
     settings, found = {"page_size": 4, "sliding_window": 8}, []
 
     class Recorder(Worker):
@@ -309,7 +309,7 @@ def test_settings_that_no_configuration_can_have_end_the_campaign():
 
 @pytest.mark.parametrize("refused", ["decode", "systems"])
 def test_draw_that_conflicts_with_a_fixed_setting_is_drawn_again(monkeypatch, refused):
-    """Whether the configuration or the engine refuses it; only if no draw fits, the campaign ends."""
+    """The configuration or the engine refuses the draw; the campaign ends only if no draw fits."""
     original, none_fits = getattr(OwnTarget, refused), Event()
 
     def picky(self, *arguments):

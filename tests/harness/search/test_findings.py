@@ -49,7 +49,7 @@ def test_story_of_a_finding_names_code_locations(finding, tmp_path):
 
 
 def test_finding_that_cannot_be_repeated_keeps_its_story(finding, tmp_path):
-    """As when the target cannot build the engine again."""
+    """Such a finding is one whose engine the target cannot build again."""
     written = write_unshrunk(finding, tmp_path, "when the run is repeated: no pool of this size")
 
     *story, note, replay = map(str, written.story)
@@ -59,7 +59,7 @@ def test_finding_that_cannot_be_repeated_keeps_its_story(finding, tmp_path):
 
 
 def test_finding_is_sent_before_its_log_is_shrunk(monkeypatch):
-    """So it stays if the shrink ends the process."""
+    """The finding is kept if the shrink ends the process."""
     sent: list[Result] = []
 
     def broken(*_):

@@ -22,7 +22,7 @@ def seen(archive: Archive, name: str, *statuses: Status) -> Archived:
 
 
 def test_names_of_one_bug_become_one_finding_with_the_logs_the_nights_and_the_quarantine_of_both(tmp_path):
-    """In a night that saw both, its status is the worse one."""
+    """In a night that saw both names, the finding has the worse of their two statuses."""
     archive, quarantine = Archive(tmp_path), Quarantine(reason="known upstream", until="2099-12-31")
     seen(archive, OF_REQUEST, Status.NEW, Status.KNOWN).put_in_quarantine(quarantine)
     seen(archive, OF_TREE, Status.NEW, Status.FIXED)

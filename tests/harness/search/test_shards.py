@@ -106,7 +106,7 @@ def test_worker_has_the_limits_of_its_job(monkeypatch):
     ],
 )
 def test_finding_is_fixed_if_all_its_logs_pass(monkeypatch, names, result):
-    """Otherwise that of its logs counts which fails."""
+    """If some of its logs fail, the result is that of a log that fails."""
     results = {"fixed": FIXED, "failed": FAILED, "changed": CHANGED, "unread": "no log"}
     monkeypatch.setattr(shards, "replay_log", lambda content, *_: results[content.decode()])
     logs = [(name.encode(), Path(name)) for name in names.split()]

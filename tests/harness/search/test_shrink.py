@@ -121,7 +121,7 @@ def test_log_of_a_bug_that_needs_six_ops_is_shrunk_with_few_executions(length):
 
 
 def test_long_run_before_a_short_cause_costs_few_op_calls():
-    """Apart from the first execution, which runs the whole log."""
+    """The first execution, which runs the whole log, is not counted."""
     cause = [Pressure(pages=99), Step(), Flush()]
     ops = [*traffic(3, 400), *cause]
 
@@ -140,7 +140,7 @@ def test_ops_after_the_failing_op_are_removed_without_a_further_execution():
 
 
 def test_two_ops_that_cannot_be_removed_singly_are_removed_together():
-    """Such as a pressure and its release."""
+    """A pressure and its release are two such ops."""
 
     def bug(log: OpLog) -> FailedAt | None:
         even = sum(isinstance(op, Flush) for op in log.ops) % 2 == 0
@@ -383,7 +383,7 @@ def test_shrunk_log_has_exactly_the_needed_ops(ops, indices):
 @settings(derandomize=True, database=None, deadline=None, max_examples=60)
 @given(ops=st.lists(any_ops(), min_size=1, max_size=20), modulus=st.integers(2, 5))
 def test_each_failing_candidate_is_smaller_than_the_one_before(ops, modulus):
-    """Even if the failure depends on the ops in an arbitrary way."""
+    """The failure may depend on the ops in any way."""
 
     def bug(log: OpLog) -> FailedAt | None:
         failed = len(log.to_bytes()) % modulus or log.ops == ops

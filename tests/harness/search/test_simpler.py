@@ -95,7 +95,7 @@ def test_two_prompts_are_joined_in_the_place_of_either():
 
 
 def test_prompts_with_literal_tokens_are_not_joined():
-    """Their recipes are not used."""
+    """The recipes of such prompts are not used."""
     assert list(joined([Submit(tokens=(1, 2)), Submit()])) == []
 
 

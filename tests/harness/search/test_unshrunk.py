@@ -30,7 +30,7 @@ def test_log_of_a_planted_bug_is_shrunk_to_few_ops(mutant, num_ops, num_steps, o
 
 @pytest.mark.parametrize("executions", [5, 20])
 def test_shrink_goes_on_from_where_its_budget_has_ended(executions):
-    """Only the log itself is run again."""
+    """Only the log itself is run again, and no earlier candidate."""
     log, ran = OpLog.load(UNSHRUNK / "S75.oplog"), []
 
     def still_fails(candidate: OpLog) -> Failure | None:

@@ -219,7 +219,7 @@ def test_known_bug_that_is_gone_has_its_bare_name(target):
 
 
 def test_new_stuck_bug_beside_known_ones_is_a_finding_whose_log_has_none_of_them(result, tmp_path):
-    """Its log fails with all fixes planted; it is written without them, because it fails without them, too."""
+    """The log fails with all fixes planted; its header names no fix, because it fails without them, too."""
     finding = report_finding(result.findings[STUCK], tmp_path, ShrinkBudget(cpu_seconds=20))
 
     assert finding.path is not None

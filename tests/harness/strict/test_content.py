@@ -1,4 +1,4 @@
-"""The level content: healthy models pass, and what is changed behind the engine's back is told once, all of it."""
+"""The level content: healthy models pass, and each change behind the engine's back is reported, once."""
 
 from collections import Counter
 from dataclasses import replace

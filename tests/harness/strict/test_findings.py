@@ -59,7 +59,7 @@ def test_sums_do_not_find_a_leak_if_another_page_is_free_and_in_use():
 
 
 def test_sums_count_the_pools_of_the_host():
-    """One copy in each pool, and a leaked page."""
+    """Each pool has one copy, and a page leaks."""
     watched = running("sums", host_full_pages=8, host_swa_pages=4)
     watched.step(3)
 

@@ -68,7 +68,7 @@ def test_wrong_free_is_found_between_two_walks():
 
 @pytest.mark.usefixtures("few_units_per_step")
 def test_wrong_state_is_found_by_the_next_walk():
-    """No event tells of a lock that is counted twice."""
+    """No event shows a lock that is counted twice."""
     engine = walked()
     [node] = [node for root in engine.cache.tree.roots.values() for node in root.children.values()]
     node.locks[0] += 1

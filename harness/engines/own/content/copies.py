@@ -34,7 +34,7 @@ class CopiedContent:
         self._copies[event.job] = event
 
     def copy_ended(self, event: events.CopyEnded) -> None:
-        """Both ends of a copy are unchanged at this event.  A copy of a changed page is not blamed, too."""
+        """Both ends of a copy are unchanged at this event.  A page that changed before its copy is reported once."""
         copy = self._copies.pop(event.job)
         for pool, here, there in copy.pages if event.failure is None else ():
             device, host = self._tables.by_pool[pool], self._tables.host_of(pool)

@@ -104,7 +104,7 @@ class PassContent:
 
 
 class Positions(NamedTuple):
-    """Positions of the entries of a pass, entry by entry: the index of the entry, and the position, of each (n,)."""
+    """Positions of a pass, entry by entry, as two arrays (n,): the index of each one's entry, and the position."""
 
     entries: Ints
     positions: Ints

@@ -31,7 +31,7 @@ class Tables:
             self.by_pool[event.pool].forget(event.units)
 
     def compare(self, table: SlotTable, slots: Ints) -> set[int]:
-        """Compare the bytes of slots with what was written there; the pages that changed."""
+        """Compare the bytes of slots with what was written there; returns the pages that changed."""
         altered = table.altered(slots)
         self.note(events.BytesCompared(table.name, altered))
         return {page for page, _ in altered}

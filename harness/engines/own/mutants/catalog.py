@@ -15,7 +15,7 @@ from swarden.harness.mutants.unplanted import Bug, DetectedByTest, Excluded, Wai
 
 def collected() -> tuple[Bug, ...]:
     """The bugs of all modules of this package: published bugs (B), then our own (S), by number."""
-    names = [found.name for found in iter_modules([str(Path(__file__).parent)], f"{__package__}.")]
+    names = [module.name for module in iter_modules([str(Path(__file__).parent)], f"{__package__}.")]
     values = [value for name in names if name != __name__ for value in vars(import_module(name)).values()]
     values += [mutant for value in values if isinstance(value, Mutants) for mutant in value.all]
     bugs: dict[str, Bug] = {}
@@ -37,7 +37,7 @@ BY_ID = {mutant.id: mutant for mutant in CATALOG}
 
 
 def mutant_of_catalog(name: str) -> Mutant:
-    """The mutant with that id; raises UsageError with the reason if there is none, or the bug is not hunted."""
+    """The mutant with that id; raises UsageError with the reason if there is none, or no search looks for the bug."""
     bug = next((bug for bug in BUGS if bug.id == name), None)
     if isinstance(bug, Mutant):
         return bug

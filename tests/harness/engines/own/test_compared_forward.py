@@ -156,7 +156,7 @@ def test_written_events_equal_those_of_the_fake_forward():
 
 
 def test_one_of_three_entries_returns_no_logits():
-    """So passes with few logits run too."""
+    """Passes that return few logits are run, too."""
     requested = []
     for launch in range(1, 7):
         comparison = Comparison()

@@ -26,7 +26,7 @@ EXCLUDED = [bug for bug in BUGS if isinstance(bug, Excluded)]
 
 
 def test_catalogue_has_every_published_bug():
-    """They are in the order of their numbers, before our own bugs."""
+    """The published bugs are in the order of their numbers, before our own bugs."""
     published = [bug.id for bug in BUGS if bug.id.startswith("B")]
 
     assert published == sorted(PUBLISHED.split(), key=lambda name: int(name[1:]))

@@ -102,7 +102,7 @@ def test_each_late_chunk_of_an_aborted_transfer_is_written_when_it_is_due():
 
 
 def test_sides_with_other_page_sizes_cannot_be_linked():
-    """The shrinker and whoever writes a log by hand are told before a side is built."""
+    """The shrinker, or the author of a log, gets the error before a side is built."""
     prefill = SglangConfig(role=PREFILL, page_size=4, chunk_len=8)
 
     with pytest.raises(InvalidConfig, match=r"page_size is 4 on one side and 1 on the other; make them equal"):

@@ -1,4 +1,4 @@
-"""The target of SGLang where no release is imported: what stands for a build, and what is told if a package lacks."""
+"""The target of SGLang where no release is imported: the hash of a build, and errors for missing packages."""
 
 import re
 

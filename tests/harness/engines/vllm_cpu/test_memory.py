@@ -38,7 +38,7 @@ def worker():
 
 
 def wrong(memory, start, tokens):
-    """What is wrong of the slots that the entry of the positions from `start` on reads."""
+    """The wrong slots among those that an entry reads whose positions begin at `start`."""
     return list(memory.wrong("1", VllmEntry(1, start, len(tokens), [TABLE]), chain(1, tokens)))
 
 
