@@ -17,7 +17,7 @@ from swarden.harness.core.changes import Changes
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.registry import OWN, target_of
 from swarden.harness.engines.own.models import tiny_model
-from swarden.harness.front.faults import ALL, ports_with
+from swarden.harness.front.faults import ALL, RandomFaults, ports_with
 from swarden.harness.front.http import Front
 from swarden.harness.front.loop import EngineThread
 
@@ -36,7 +36,8 @@ def serve(
     ] = None,
     mutant: Annotated[str | None, typer.Option(help="plant the bug with this id, as in 'swarden mutants'")] = None,
     fault: Annotated[
-        list[str] | None, typer.Option(help=f"of a tiny model, at random: {', '.join(ALL)}", metavar="NAME")
+        list[str] | None,
+        typer.Option(help=f"of a tiny model, at random, from the first flush on: {', '.join(ALL)}", metavar="NAME"),
     ] = None,
 ) -> None:
     """Serve a model with swarden's own engine on the loopback address, in the APIs of vLLM, SGLang and llama.cpp.
@@ -49,14 +50,15 @@ def serve(
         raise UsageError(f"--fault: {unknown[0]!r}; want one of {', '.join(ALL)}, and --model")
     target = target_of(OWN)
     with Changes(mutant).planted(target):
-        engine, eos = _engine(checkpoint, model or "", settings_of(settings or [], [OWN]), fault or [])
-        with Front(EngineThread(engine, has_faults=bool(fault)), port, eos=eos) as front:
+        faults = RandomFaults(fault or ())
+        engine, eos = _engine(checkpoint, model or "", settings_of(settings or [], [OWN]), faults)
+        with Front(EngineThread(engine, faults), port, eos=eos) as front:
             ERR.print(f"serves at {front.url}; Ctrl-C ends it", markup=False)
             front.serve_forever()
 
 
 def _engine(
-    checkpoint: Path | None, model: str, settings: dict[str, Any], faults: list[str]
+    checkpoint: Path | None, model: str, settings: dict[str, Any], faults: RandomFaults
 ) -> tuple[Engine, list[int]]:
     if checkpoint is not None:
         spec = read_spec(checkpoint)

@@ -109,7 +109,7 @@ class ServerOptions(NamedTuple):
         server = connection()
         ERR.print(self.bounds(server, seconds), markup=False, soft_wrap=True)
         with closing(server):
-            server.renew(api_of(self.api or "openai"))
+            server.renew(api_of("openai"))  # starts it; the first run flushes it
             try:
                 api = api_of(self.api or api_at(server.address))
                 server.resume(api)  # a campaign that was killed may have left it paused

@@ -12,19 +12,19 @@ ONE_OF = 8  # crossings
 
 
 class RandomFaults:
-    """Each of these faults fires at one of ONE_OF crossings, at the same ones in each process."""
+    """Once armed, each of these faults fires at one of ONE_OF crossings, at the same ones in each process."""
 
     def __init__(self, names: Collection[str]) -> None:
-        self._names = frozenset(names)
+        self.names = frozenset(names)
+        self.is_armed = False
         self._draw = random.Random(0)
 
     def fires(self, name: str) -> bool:
-        return name in self._names and not self._draw.randrange(ONE_OF)
+        return self.is_armed and name in self.names and not self._draw.randrange(ONE_OF)
 
 
-def ports_with(names: Collection[str], forward: Forward) -> Ports:
+def ports_with(faults: RandomFaults, forward: Forward) -> Ports:
     """The ports of an engine with this forward; without faults it has no fakes."""
-    if not names:
+    if not faults.names:
         return Ports(forward=forward)
-    faults = RandomFaults(names)
     return Ports(forward=UnsteadyForward(forward, faults), backing=FakeBacking(faults))

@@ -95,7 +95,7 @@ class Handler(BaseHTTPRequestHandler):
         loop = self.server.loop
         match name:
             case "flush":
-                loop.call(loop.engine.flush)
+                loop.flush()
             case "pause":
                 loop.pause()
             case "resume":

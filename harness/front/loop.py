@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from swarden.engine_under_test.engine import Engine
 from swarden.engine_under_test.request import Output
 from swarden.engine_under_test.sampling import SamplingParams
+from swarden.harness.front.faults import RandomFaults
 from swarden.invariants.events import FinishReason
 
 WITHOUT_TOKEN = (FinishReason.OUT_OF_MEMORY, FinishReason.FORWARD_FAILED)
@@ -108,12 +109,13 @@ class EngineDied(Exception):
 class EngineThread:
     """Makes steps while there is work.  Every call of the engine is made in its thread, in order.
 
-    With `has_faults` at its ports, a request without a token is overload (503), else an error of the server.
+    The `faults` at its ports are armed by its first flush, so that a client can learn the server before.  With faults
+    a request without a token is overload (503), else an error of the server.
     """
 
-    def __init__(self, engine: Engine, *, has_faults: bool = False) -> None:
+    def __init__(self, engine: Engine, faults: RandomFaults | None = None) -> None:
         self.engine = engine
-        self._lacking_status = 503 if has_faults else 500
+        self._faults = faults or RandomFaults(())
         self.error: Exception | None = None
         self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._served: dict[int, Served] = {}
@@ -133,7 +135,7 @@ class EngineThread:
         raise EngineDied(repr(self.error)) from self.error
 
     def submit(self, asked: Asked) -> Served:
-        served = Served(asked, self._lacking_status)
+        served = Served(asked, 503 if self._faults.names else 500)
 
         def submit() -> None:
             served.id = self.engine.submit(
@@ -161,6 +163,11 @@ class EngineThread:
                 served.ended = FinishReason.STOP
                 self.call(lambda: self.engine.abort(served.id))
             yield new
+
+    def flush(self) -> None:
+        """Drop the cached KV, and arm the faults."""
+        self.call(self.engine.flush)
+        self._faults.is_armed = True
 
     def sleep(self) -> None:
         """Pause, and lose all KV on the device."""

@@ -175,7 +175,8 @@ class Connection:
     def renew(self, api: Api) -> None:
         """Make the server ready for a run: flushed, or a new one if it cannot be flushed or is not idle.
 
-        Without --restart it stays as it is.  Raises EngineGone if it does not answer.
+        A new server is flushed too, because a flush is a part of each run: a run that fails does so on a new server.
+        Without --restart the server stays as it is.  Raises EngineGone if it does not answer.
         """
         if not self.server.restart and not self.is_healthy:
             raise EngineGone(f"{self.address.shown} does not answer; start the server again, or give --restart")
@@ -183,6 +184,7 @@ class Connection:
         is_as_new = not self.has_recorded and self.is_healthy and self._is_flushed(api) and self._is_idle(api)
         if self.server.restart and (self.process is None or not is_as_new):
             self.start()
+            self._is_flushed(api)
 
     def act(self, api: Api, act: str) -> Reply:
         reply = Call(self.address).made("POST", api.acts[act], {}, limit_s=QUICK_S)

@@ -19,7 +19,7 @@ from swarden.harness.core.registry import target_of
 from swarden.harness.engines.own.models import tiny_model
 from swarden.harness.engines.server import target
 from swarden.harness.engines.server.process import VARIABLE, Connection, Server
-from swarden.harness.front.faults import ports_with
+from swarden.harness.front.faults import RandomFaults, ports_with
 from swarden.harness.front.http import Front
 from swarden.harness.front.loop import EngineThread
 
@@ -82,8 +82,9 @@ def our_server(
     """The URL of our engine with a tiny model, with a planted bug, and with faults that fire at random."""
     with Changes(mutant).planted(target_of("swarden")):
         forward = ModelForward(tiny_model("tiny-gemma3", config).decoder)
-        engine = create_engine(config, ports=ports_with(faults, forward))
-        with served(Front(EngineThread(engine, has_faults=bool(faults)), 0, eos=())) as url:
+        armed_by_flush = RandomFaults(faults)
+        engine = create_engine(config, ports=ports_with(armed_by_flush, forward))
+        with served(Front(EngineThread(engine, armed_by_flush), 0, eos=())) as url:
             yield url
 
 

@@ -76,6 +76,17 @@ def test_server_without_a_flush_is_new_in_each_run_and_one_with_it_stays(connect
     assert first["vllm"] is ours.process
 
 
+@pytest.mark.parametrize(("api", "is_flushed"), [(OPENAI, False), (VLLM, True)], ids=["openai", "vllm"])
+def test_new_server_is_flushed_if_its_api_can(connection, api, is_flushed):
+    fault = "--mutant B77 --fault pool.refuses"  # which the first flush arms
+    ours = connection(f"{sys.executable} -m swarden.harness.cli serve --model tiny-gemma3 --port PORT {fault}")
+    ours.renew(api)
+    crowd = [Wanted([number] * 60, 12) for number in range(3, 9)]
+    statuses = {exchange.reply.status for exchange in ours.answers(VLLM, ServerConfig(), crowd)}
+
+    assert (statuses != {200}) == is_flushed
+
+
 def test_log_of_a_server_that_died_is_kept(connection):
     started = connection(mortal("PORT", 1))
     started.renew(OPENAI)
