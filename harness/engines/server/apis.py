@@ -87,7 +87,7 @@ def of_sequence(reply: Reply, index: int) -> Reply:
     chunks = []
     for chunk in reply.chunks:
         of_all = chunk.get("choices", [chunk])
-        choices = [one for one in of_all if one.get("index", 0) == index]
+        choices = [choice for choice in of_all if choice.get("index", 0) == index]
         chunks += [{**chunk, "choices": choices} if "choices" in chunk else chunk] * bool(choices)
     return reply._replace(chunks=chunks)
 
@@ -136,14 +136,14 @@ def passed_stop(reply: Reply, stop_texts: Sequence[str]) -> str:
 
 def figures(address: Address) -> dict[str, float]:
     """The metrics of a server, added up over their labels; a figure that is none is left out."""
-    found: dict[str, float] = {}
+    sums: dict[str, float] = {}
     for line in (text_at(address, "/metrics") or "").splitlines():
         if match := METRIC.match(line):
             try:
-                found[match[1]] = found.get(match[1], 0.0) + float(match[3])
+                sums[match[1]] = sums.get(match[1], 0.0) + float(match[3])
             except ValueError:
                 continue
-    return found
+    return sums
 
 
 def object_at(address: Address, path: str) -> dict[str, Any]:
@@ -200,7 +200,7 @@ class Vllm(Api):
                 logprobs = reported.get("token_logprobs") or [nan] * len(choice["token_ids"])
                 tops = reported.get("top_logprobs") or [{}] * len(choice["token_ids"])
                 for token, logprob, top in zip(choice["token_ids"], logprobs, tops, strict=True):
-                    best = max(top.items(), key=lambda one: one[1], default=None)
+                    best = max(top.items(), key=lambda likely: likely[1], default=None)
                     named = (None, nan) if best is None else (int(best[0].removeprefix("token_id:")), best[1])
                     tokens.append(Token(token, nan if logprob is None else logprob, *named))
         return tokens
@@ -217,25 +217,25 @@ class Vllm(Api):
         tokens = []
         reported = reply.chunks[0]["choices"][0]["prompt_logprobs"]
         for token, entry in zip(known, reported[len(wanted.prompt) :], strict=True):
-            best = max(entry, key=lambda one: entry[one]["logprob"])
+            best = max(entry, key=lambda likely: entry[likely]["logprob"])
             tokens.append(Token(token, entry[str(token)]["logprob"], int(best), entry[best]["logprob"]))
         return [*tokens, *self.tokens(reply)[: len(answer) - len(known)]]
 
     def learn(self, address: Address) -> dict[str, Any]:
         model = (object_at(address, "/v1/models").get("data") or [{}])[0]
-        found = {"model": model.get("id"), "max_context_len": model.get("max_model_len")}
+        settings = {"model": model.get("id"), "max_context_len": model.get("max_model_len")}
         if text_at(address, "/is_sleeping") is None:
-            found["left_out"] = ("sleep",)
+            settings["left_out"] = ("sleep",)
         for line in (text_at(address, "/metrics") or "").splitlines():
             if line.startswith("vllm:cache_config_info"):
                 labels = dict(re.findall(r'(\w+)="([^"]*)"', line))
                 if labels.get("block_size", "").isdigit():
-                    found["block_size"] = int(labels["block_size"])
+                    settings["block_size"] = int(labels["block_size"])
                 if labels.get("sliding_window", "").isdigit():
-                    found["window"] = int(labels["sliding_window"])
+                    settings["window"] = int(labels["sliding_window"])
                 if labels.get("kv_cache_size_tokens", "").isdigit():  # groups of layers share the blocks
-                    found["capacity"] = int(labels["kv_cache_size_tokens"])
-        return found
+                    settings["capacity"] = int(labels["kv_cache_size_tokens"])
+        return settings
 
 
 class Sglang(Api):
@@ -310,8 +310,9 @@ class Sglang(Api):
             "max_context_len": "context_length",
             "capacity": "max_total_num_tokens",
         }
-        found = {"model": reported.get("model_path"), **{name: reported.get(theirs) for name, theirs in names.items()}}
-        return found if reported.get("enable_memory_saver") else found | {"left_out": ("sleep",)}
+        settings = {"model": reported.get("model_path")}
+        settings |= {name: reported.get(theirs) for name, theirs in names.items()}
+        return settings if reported.get("enable_memory_saver") else settings | {"left_out": ("sleep",)}
 
 
 class LlamaCpp(Api):
@@ -340,10 +341,10 @@ class LlamaCpp(Api):
 
     def tokens(self, reply: Reply) -> list[Token]:
         tokens = []
-        for one in (one for chunk in reply.chunks for one in chunk.get("completion_probabilities") or ()):
-            best = max(one["top_logprobs"], key=lambda top: top["logprob"], default=None)
+        for entry in (entry for chunk in reply.chunks for entry in chunk.get("completion_probabilities") or ()):
+            best = max(entry["top_logprobs"], key=lambda top: top["logprob"], default=None)
             named = (None, nan) if best is None else (best["id"], best["logprob"])
-            tokens.append(Token(one["id"], one["logprob"], *named))
+            tokens.append(Token(entry["id"], entry["logprob"], *named))
         return tokens
 
     def cold(self, address: Address, wanted: Wanted, answer: Sequence[int], model: str) -> list[Token] | Reply:
@@ -390,7 +391,7 @@ class OpenAI(Api):
 
 
 ALL: Sequence[Api] = (Vllm(), Sglang(), LlamaCpp(), OpenAI())
-APIS: Mapping[str, Api] = {one.name: one for one in ALL}
+APIS: Mapping[str, Api] = {api.name: api for api in ALL}
 
 
 def api_of(name: str) -> Api:

@@ -204,8 +204,8 @@ class Connection:
 
     def _is_idle(self, api: Api) -> bool:
         """Whether the metrics show no request and no KV in use, which a failed run may have left."""
-        found = figures(self.address)
-        return not any(found.get(name) for name in (api.metrics.running, api.metrics.waiting, api.metrics.usage))
+        shown = figures(self.address)
+        return not any(shown.get(name) for name in (api.metrics.running, api.metrics.waiting, api.metrics.usage))
 
     def start(self) -> None:
         """Start the server with the command of --restart; raises EngineGone if it does not answer in time."""
@@ -302,9 +302,9 @@ class Connection:
     ) -> list[Exchange]:
         """The replies to requests, sent one after the other or at the same time."""
 
-        def made(one: Wanted) -> Exchange:
-            body = api.body(one, config.model)
-            return Exchange(one, Call(self.address).made("POST", api.path, body, limit_s=ANSWER_S))
+        def made(request: Wanted) -> Exchange:
+            body = api.body(request, config.model)
+            return Exchange(request, Call(self.address).made("POST", api.path, body, limit_s=ANSWER_S))
 
         with ThreadPoolExecutor(max(1, len(wanted)) if at_once else 1) as threads:
             return list(threads.map(made, wanted))
@@ -346,7 +346,7 @@ def api_at(address: Address) -> str:
     """The API of a server, by the pages that it has."""
     names = figures(address)
     for prefix, name in (("vllm:", "vllm"), ("sglang:", "sglang"), ("llamacpp:", "llama.cpp")):
-        if any(one.startswith(prefix) for one in names):
+        if any(metric.startswith(prefix) for metric in names):
             return name
     for path, name in (("/get_server_info", "sglang"), ("/props", "llama.cpp"), ("/version", "vllm")):
         if text_at(address, path) is not None:

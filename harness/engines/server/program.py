@@ -57,20 +57,20 @@ def _round(config: ServerConfig, begun: Round) -> dict[str, Any]:
     return {
         "at_rest": [acts[act] for act in begun.at_rest],
         "paused": [acts[PAUSE], acts[RESUME]] if begun.is_paused else [],
-        "calls": [_item(config, one) for one in begun.items],
+        "calls": [_item(config, item) for item in begun.items],
     }
 
 
-def _item(config: ServerConfig, one: RoundRequest | str) -> dict[str, Any]:
+def _item(config: ServerConfig, item: RoundRequest | str) -> dict[str, Any]:
     """A call of a round: the request, and the same without the cache (for a client that stays)."""
     api = api_of(config.api)
-    if isinstance(one, str):
-        return {"path": api.acts[one]}
+    if isinstance(item, str):
+        return {"path": api.acts[item]}
     bodies: Sequence[dict[str, Any]] = [
-        _plain(api.body(wanted, config.model)) for wanted in (one.wanted, one.wanted._replace(is_cold=True))
+        _plain(api.body(wanted, config.model)) for wanted in (item.wanted, item.wanted._replace(is_cold=True))
     ]
-    limits = {"most": one.wanted.max_new_tokens, "stop_texts": list(one.wanted.stop_texts)}
-    return {"body": bodies[0], "cold": bodies[1], "cut_after": one.cut_after, **limits}
+    limits = {"most": item.wanted.max_new_tokens, "stop_texts": list(item.wanted.stop_texts)}
+    return {"body": bodies[0], "cold": bodies[1], "cut_after": item.cut_after, **limits}
 
 
 def _plain(body: dict[str, Any]) -> dict[str, Any]:
