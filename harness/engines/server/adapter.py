@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 from time import monotonic, sleep
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from swarden.harness.core.errors import CheckFailed, RemoteError
 from swarden.harness.core.event_log import EventLog
@@ -27,7 +27,7 @@ from swarden.harness.engines.server.apis import (
     passed_stop,
     read,
 )
-from swarden.harness.engines.server.client import ANSWER_S, Call, Reply
+from swarden.harness.engines.server.client import Call, Reply
 from swarden.harness.engines.server.comparison import Judged, compared
 from swarden.harness.engines.server.config import ServerConfig
 from swarden.harness.engines.server.process import Connection, begin_round, recorded
@@ -38,9 +38,12 @@ from swarden.invariants.view import Snapshot
 MOST_AT_ONCE = 64
 LOOK_S = 0.5  # between two looks at the progress of a round
 HANG_S = 60.0  # without a token from any connection, and without progress in the metrics
+LONE_HANG_S = 180.0  # the same for one call alone: the judge computes the log-probabilities of a whole prompt
+SILENT_S = 600.0  # the same while the server shows no such metrics
 LOOKS_AT_REST, LOOKS_ALIKE = 50, 15  # while the metrics change; while they do not
 REST_S = 0.1
 ROUNDS_PER_PROBE = 6
+ResultT = TypeVar("ResultT")
 REPORTED = frozenset({Answered.__name__, Compared.__name__, Probed.__name__, Rested.__name__})
 
 
@@ -138,7 +141,9 @@ class ServerPort(EnginePort):
                 asked.cut_after = request_id % 4
 
     def flush(self) -> bool:
-        return self._does(FLUSH)
+        if has_flush := self._has(FLUSH):
+            self._round.append(FLUSH)
+        return has_flush
 
     def pause(self) -> bool:
         """The next round is sent while the server is paused, or when it has slept."""
@@ -160,14 +165,12 @@ class ServerPort(EnginePort):
         if not self._round:
             return ()
         begun = self._begun()
-        requests = begun.requests
         self.on_round(begun)
         if begun.at_rest:
             self._sleep()
         self._send(begun)
         self._round = []
-        small = requests[0].wanted if requests else None
-        answered = [part for request in requests for part in request.parts(self._api)]
+        answered = [part for request in begun.requests for part in request.parts(self._api)]
         for part in answered:
             detail = "" if part.reply.status == OK else part.reply.error
             num_tokens = len(part.tokens) if self._api.has_ids else 0  # characters are no tokens
@@ -176,23 +179,21 @@ class ServerPort(EnginePort):
             self.log.notice(Answered(part.id, part.reply.status, num_tokens, most, detail, passed_stop=passed))
             tokens = [token.id for token in part.tokens]
             self._known[*part.asked, *tokens] = [*part.wanted.prompt, *tokens]
-        if small is not None:
-            self._rest(small)
+        if begun.requests:
+            self._rest(begun.requests[0].wanted)
         for part in answered:
             self._judge(part)
         self._check_alive()  # also after the calls of the judge
         if self._config.probe_len and not self._steps % ROUNDS_PER_PROBE:
-            start, probed = monotonic(), self._connection.probe(self._api, self._config, self._config.probe_len)
-            self._check_answered(Reply(probed.status), start)
-            self.log.notice(probed)
+            probe = partial(self._connection.probe, self._api, self._config, self._config.probe_len)
+            self.log.notice(self._watched(probe))
         return [
             Streamed(part.id, [token.id for token in part.tokens], "abort" if part.reply.is_cut else "length", 0, 0)
             for part in answered
         ]
 
     def capture(self) -> Snapshot:
-        config = self._config
-        limits = Limits(config.block_size, MOST_AT_ONCE, config.max_context_len)
+        limits = Limits(self._config.block_size, MOST_AT_ONCE, self._config.max_context_len)
         return Snapshot(self._steps, limits, (), (), unreported=ALL_EVENTS - REPORTED)
 
     def clear(self) -> None:
@@ -225,11 +226,6 @@ class ServerPort(EnginePort):
         finally:
             self._act(WAKE)
 
-    def _does(self, act: str) -> bool:
-        if self._has(act):
-            self._round.append(act)
-        return self._has(act)
-
     def _has(self, act: str) -> bool:
         """Whether the server has the page of this act, as far as a call has shown it."""
         return act in self._api.acts and act not in self._connection.missing
@@ -240,50 +236,56 @@ class ServerPort(EnginePort):
         self._steps += 1
         begin_round(self._connection)
         act, self._before_round = self._before_round, ""
-        is_paused = (self._config.paused or act == PAUSE) and self._config.concurrent
-        is_paused = is_paused and len(self._requests) > 1
+        is_paused = self._config.concurrent and (self._config.paused or act == PAUSE) and len(self._requests) > 1
         return Round(self._round, (SLEEP, WAKE) if act == SLEEP else (), is_paused)
 
     def _send(self, begun: Round) -> None:
         """Make all calls of the round; raises ServerHangs if nothing is computed for long."""
         is_paused, items = begun.is_paused, begun.items
         workers = MOST_AT_ONCE if self._config.concurrent else 1
-        calls = [Call(self._connection.address, self._count) for _ in items]
         jobs: list[Future[None]] = []
         with ThreadPoolExecutor(workers) as threads:
             try:
                 if is_paused:
                     self._act(PAUSE)
-                jobs += [threads.submit(self._made, call, item) for call, item in zip(calls, items, strict=True)]
+                jobs += [threads.submit(self._made, item) for item in items]
                 if is_paused:
                     wait(jobs, timeout=REST_S + len(jobs) / 100)  # all have arrived
             finally:
                 if is_paused:
                     self._act(RESUME)
             try:
-                self._await(jobs)
+                self._await(jobs, HANG_S)
             finally:
-                for call, job in zip(calls, jobs, strict=True):
-                    if not job.done():
-                        with suppress(OSError):
-                            call.cut()
-                        job.cancel()
+                for job in jobs:
+                    job.cancel()
+                self._connection.address.cut()
 
-    def _made(self, call: Call, item: RoundRequest | str) -> None:
+    def _made(self, item: RoundRequest | str) -> None:
         if isinstance(item, str):
             self._act(item)
             return
         body = self._api.body(item.wanted, self._config.model)
-        reply = call.made("POST", self._api.path, body, most_chunks=item.cut_after, limit_s=inf)
-        item.reply = reply
+        call = Call(self._connection.address, self._count)
+        item.reply = call.made("POST", self._api.path, body, most_chunks=item.cut_after, limit_s=inf)
 
-    def _await(self, jobs: Sequence[Future[None]]) -> None:
+    def _watched(self, call: Callable[[], ResultT]) -> ResultT:
+        """The result of a call that is no part of a round; raises ServerHangs as in a round."""
+        with ThreadPoolExecutor(1) as threads:
+            job = threads.submit(call)
+            try:
+                self._await([job], LONE_HANG_S)
+            finally:
+                self._connection.address.cut()
+        return job.result()
+
+    def _await(self, jobs: Sequence[Future[Any]], hang_s: float) -> None:
         last, shown, computed = monotonic(), dict[str, float](), self._computed
         while wait(jobs, timeout=LOOK_S).not_done and self._connection.is_running:
             now = self._progress()
             if computed != self._computed or now.items() - shown.items():
                 last, computed, shown = monotonic(), self._computed, shown | now
-            elif monotonic() - last >= (HANG_S if now else ANSWER_S):  # a prompt may be computed for long
+            elif monotonic() - last >= (hang_s if now else SILENT_S):
                 break
         if left := sum(not job.done() for job in jobs):
             self._check_alive()
@@ -302,12 +304,6 @@ class ServerPort(EnginePort):
     def _act(self, act: str) -> None:
         reply, path = self._connection.act(self._api, act), self._api.acts[act]
         self.log.notice(Answered(0, reply.status, 0, 0, f"{path}: {reply.error}" if reply.error else ""))
-
-    def _check_answered(self, reply: Reply, start: float) -> None:
-        """Raise ServerHangs if a call outside of a round has had its whole time."""
-        if not reply.status and (silent_s := monotonic() - start) >= ANSWER_S:
-            self._check_alive()
-            raise ServerHangs(1, silent_s)
 
     def _check_alive(self) -> None:
         if (log := recorded(self._connection)) is not None:
@@ -330,9 +326,7 @@ class ServerPort(EnginePort):
                 break
             sleep(REST_S)
             nudge = small._replace(prompt=small.prompt[:1], max_new_tokens=1, sequences=1)
-            start = monotonic()
-            [answer] = self._connection.answers(self._api, self._config, [nudge])
-            self._check_answered(answer.reply, start)
+            [answer] = self._watched(partial(self._connection.answers, self._api, self._config, [nudge]))
             if answer.reply.status != OK:
                 self.log.notice(Answered(0, answer.reply.status, 0, 0, answer.reply.error))
                 break
@@ -356,22 +350,26 @@ class ServerPort(EnginePort):
             if is_new:
                 self._check_alive()  # of the process that ends here
                 self._connection.start()
-            token = self._connection.judge(self._api, self._config, again, [judged.answered])
+            token = self._judgement(again, [judged.answered])
             if isinstance(token, Reply):
                 return token
             if [one.id for one in token] != [judged.answered]:
                 return False
         return True
 
+    def _judgement(self, wanted: Wanted, answer: Sequence[int]) -> list[Token] | Reply:
+        """What the judge says; a reference has no metrics here, and the time of one call."""
+        judge = partial(self._connection.judge, self._api, self._config, wanted, answer)
+        return judge() if self._connection.server.reference else self._watched(judge)
+
     def _judge(self, request: RoundRequest) -> None:
         """Compare an answer with that of a server without a cache."""
         if not request.tokens or request.reply.status != OK:
             return
         answer = [token.id for token in request.tokens]
-        start = monotonic()
-        cold = self._connection.judge(self._api, self._config, request.wanted, answer)
+        cold = self._judgement(request.wanted, answer)
         if isinstance(cold, Reply):
-            self._note_refusal(request, cold, start)
+            self.log.notice(Answered(request.id, cold.status, 0, 0, cold.error, is_judge=True))
             return
         judged = compared(
             request.tokens,
@@ -382,17 +380,10 @@ class ServerPort(EnginePort):
         )
         if judged is None:
             return
-        start = monotonic()
         is_tie = self._is_tie(request.wanted, answer, judged)
         if isinstance(is_tie, Reply):
-            self._note_refusal(request, is_tie, start)
+            self.log.notice(Answered(request.id, is_tie.status, 0, 0, is_tie.error, is_judge=True))
         elif not is_tie:
-            begin = len(request.wanted.prompt)
-            end = begin + judged.place
+            end = (begin := len(request.wanted.prompt)) + judged.place
             numbers = (judged.difference, self._config.tolerance, judged.answered, judged.expected)
             self.log.notice(Compared(self._steps, request.id, begin, end, end, *numbers))
-
-    def _note_refusal(self, request: RoundRequest, reply: Reply, start: float) -> None:
-        """The judge has not answered."""
-        self._check_answered(reply, start)
-        self.log.notice(Answered(request.id, reply.status, 0, 0, reply.error, is_judge=True))

@@ -17,7 +17,7 @@ import msgspec
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.printable import printable
 
-ANSWER_S = 600.0  # for a whole answer outside of a round
+ANSWER_S = 900.0  # for a whole answer outside of a round
 MOST_BYTES = 1 << 26  # of one answer
 MOST_LINE = 1 << 22
 MOST_CHUNKS = 1 << 16
@@ -36,10 +36,11 @@ class Reply(NamedTuple):
 
 
 @dataclass
-class Pace:
-    """At most so many calls a second, of all threads; 0 for any number."""
+class Calls:
+    """The calls of all threads: at most so many a second, 0 for any number; those that have not ended are open."""
 
     per_second: float = 0.0
+    open: "set[Call]" = field(default_factory=set)
     _next_s: float = 0.0
     _lock: Lock = field(default_factory=Lock)
 
@@ -52,11 +53,17 @@ class Pace:
 
 
 class Address(NamedTuple):
-    """Where a server is, the headers of each call, and how often it may be called."""
+    """Where a server is, the headers of each call, and its calls."""
 
     url: str
     headers: Mapping[str, str] = {}
-    pace: Pace = Pace()
+    calls: Calls = Calls()
+
+    def cut(self) -> None:
+        """End all open calls, also those that have no connection yet."""
+        for call in [*self.calls.open]:
+            with suppress(OSError):
+                call.cut()
 
     @property
     def shown(self) -> str:
@@ -93,7 +100,7 @@ class Call:
         self._socket: socket.socket | None = None  # which the connection forgets when the answer begins
         self._is_cut = False
         self._on_chunk = on_chunk
-        self._pace = address.pace
+        self._calls = address.calls
 
     def cut(self) -> None:
         self._is_cut = True
@@ -108,7 +115,14 @@ class Call:
         With 0 that is at once, before the server has answered.  The whole answer has `limit_s`; without a limit, the
         caller cuts the call.
         """
-        self._pace.wait()
+        self._calls.open.add(self)
+        try:
+            return self._done(method, path, body, most_chunks, limit_s)
+        finally:
+            self._calls.open.discard(self)
+
+    def _done(self, method: str, path: str, body: Any, most_chunks: int | None, limit_s: float) -> Reply:
+        self._calls.wait()
         until = monotonic() + limit_s
         try:
             with closing(self._connection) as connection, _connected(connection, limit_s) as self._socket:
@@ -217,7 +231,7 @@ class Page(NamedTuple):
 
 
 def page_at(address: Address, path: str, limit_s: float) -> Page:
-    address.pace.wait()
+    address.calls.wait()
     try:
         with closing(_connection(address, min(CONNECT_S, limit_s))) as connection, _connected(connection, limit_s):
             connection.request("GET", urlsplit(address.url).path.rstrip("/") + path, headers=dict(address.headers))

@@ -38,13 +38,13 @@ from swarden.harness.engines.server.apis import (
     object_at,
     without_parts,
 )
-from swarden.harness.engines.server.client import QUICK_S, Address, Call, Pace, Reply, page_at, text_at
+from swarden.harness.engines.server.client import ANSWER_S, QUICK_S, Address, Call, Calls, Reply, page_at, text_at
 from swarden.harness.engines.server.config import ServerConfig
 from swarden.harness.strict.private import FOLDER_VARIABLE
 from swarden.invariants.events import Probed
 
 VARIABLE = "SWARDEN_SERVER"  # by which a command tells its worker processes what --url, --restart and --header say
-BOOT_S, POLL_S, LOOK_S, ANSWER_S = 900, 0.25, 10, 600
+BOOT_S, POLL_S, LOOK_S = 900, 0.25, 10
 PAGE_SIZE = 16  # of swarden's engine as a judge
 MISSING, SERVER_ERROR = 404, 500  # the least status of an error that is not of the request
 LOGS = Path(".swarden/servers")
@@ -149,7 +149,7 @@ class Connection:
     log_start: int = 0  # of the current round
 
     def __post_init__(self) -> None:
-        self.address = Address(self.server.url, self.server.headers, Pace(self.server.rate))
+        self.address = Address(self.server.url, self.server.headers, Calls(self.server.rate))
         self.address.check(remote=self.server.remote)
         if "://" in self.server.reference:
             self.reference = Connection(Server(self.server.reference, remote=self.server.remote, rate=self.server.rate))

@@ -4,7 +4,7 @@ import pytest
 
 from swarden.harness.core.errors import UsageError
 from swarden.harness.engines.server import client
-from swarden.harness.engines.server.client import Address, Call, Pace, text_at
+from swarden.harness.engines.server.client import Address, Call, Calls, text_at
 from swarden.harness.engines.server.process import Connection, Server
 from tests.harness.servers.some_servers import server_with
 from tests.harness.some_processes import swarden
@@ -14,7 +14,7 @@ def test_calls_keep_their_pace(monkeypatch):
     slept: list[float] = []
     monkeypatch.setattr(client, "monotonic", lambda: 100.0)
     monkeypatch.setattr(client, "sleep", slept.append)
-    pace = Pace(4)
+    pace = Calls(4)
 
     for _ in range(3):
         pace.wait()
@@ -52,7 +52,7 @@ def test_pages_keep_the_pace(monkeypatch):
     monkeypatch.setattr(client, "monotonic", lambda: 100.0)
     monkeypatch.setattr(client, "sleep", slept.append)
     with server_with(lambda _: None) as url:
-        text_at(Address(url, pace=Pace(4)), "/metrics")
+        text_at(Address(url, calls=Calls(4)), "/metrics")
 
     assert slept == [0.25]
 

@@ -364,7 +364,7 @@ def test_server_may_refuse_a_request(run):
 
 @pytest.mark.parametrize(
     ("limit", "metrics"),
-    [("ANSWER_S", None), ("HANG_S", lambda: "vllm:prompt_tokens_total 1\n")],
+    [("SILENT_S", None), ("HANG_S", lambda: "vllm:prompt_tokens_total 1\n")],
     ids=["without-metrics", "with-metrics"],
 )
 def test_server_that_computes_nothing_hangs(run, monkeypatch, limit, metrics):
@@ -376,10 +376,12 @@ def test_server_that_computes_nothing_hangs(run, monkeypatch, limit, metrics):
     assert failure.fingerprint == "ServerHangs"
 
 
-def test_server_that_does_not_judge_hangs(run, monkeypatch):
-    monkeypatch.setattr(adapter, "ANSWER_S", 1.0)
-    monkeypatch.setitem(Call.made.__kwdefaults__, "limit_s", 1.0)
-    with server_with(silent_judge) as url:
+@pytest.mark.parametrize(
+    ("limit", "metrics"), [("SILENT_S", None), ("LONE_HANG_S", lambda: "vllm:prompt_tokens_total 1\n")]
+)
+def test_server_that_does_not_judge_hangs(run, monkeypatch, limit, metrics):
+    monkeypatch.setattr(adapter, limit, 1.0)
+    with server_with(silent_judge, metrics=metrics) as url:
         failure = run(url, ONE).failure
 
     assert failure is not None
