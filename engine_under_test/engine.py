@@ -229,25 +229,30 @@ class Engine:
 
     def _refuse(self, request: Request) -> str | None:
         """Why a request cannot run even on an empty engine; None when it can."""
-        reason = self._why_impossible(request)
+        invalid = self._why_invalid(request)
+        reason = invalid or self._why_impossible(request)
         if reason is not None:
-            self._notice(Rejected(request.id, request.prompt_len, request.sampling.max_new_tokens, reason))
+            lens = request.prompt_len, request.sampling.max_new_tokens
+            self._notice(Rejected(request.id, *lens, reason, is_invalid=invalid is not None))
         return reason
 
     def _notice(self, event: Event) -> None:
         if self._observer:
             self._observer.notice(event)
 
-    def _why_impossible(self, request: Request) -> str | None:
-        config = self.config
-        if not request.prompt_len:
-            return "the prompt is empty"
+    def _why_invalid(self, request: Request) -> str | None:
         if self._vocab_size is not None:
             for position, token in enumerate(request.tokens):
                 if not 0 <= token < self._vocab_size:
                     return f"token {token} at position {position}; the vocabulary has {self._vocab_size}"
         if request.sampling.max_new_tokens < 0:
             return f"max_new_tokens {request.sampling.max_new_tokens} is below 0"
+        return None
+
+    def _why_impossible(self, request: Request) -> str | None:
+        config = self.config
+        if not request.prompt_len:
+            return "the prompt is empty"
         most = request.prompt_len + request.sampling.max_new_tokens + config.lookahead_tokens
         if most > config.max_context_len:
             ahead = f" with the lookahead of {config.lookahead_tokens}" if config.lookahead_tokens else ""

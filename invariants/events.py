@@ -252,12 +252,16 @@ class Slid(NamedTuple):
 
 
 class Rejected(NamedTuple):
-    """A request was rejected at arrival: it is invalid, exceeds a limit, or could not run even on an empty engine."""
+    """A request was rejected at arrival: it exceeds a limit, or could not run even on an empty engine.
+
+    With `is_invalid` no engine with this model could run it: a token is not in the vocabulary, or a number is negative.
+    """
 
     request_id: int
     prompt_len: int
     max_new_tokens: int
     reason: str
+    is_invalid: bool = False
 
 
 class Admitted(NamedTuple):

@@ -27,9 +27,9 @@ class Impossible(StrEnum):
 
 @invariant(When.OP, on=(Rejected,))
 def rejected_requests_cannot_run(change: Transition) -> Evidence:
-    """A request is rejected only if it could not run on an empty engine."""
+    """A request is rejected only if it is invalid, or could not run on an empty engine."""
     for event in change.events_of(Rejected):
-        if _why_impossible(change.after, event.prompt_len, event.max_new_tokens) is None:
+        if not event.is_invalid and not _why_impossible(change.after, event.prompt_len, event.max_new_tokens):
             lens = {"prompt_len": event.prompt_len, "max_new_tokens": event.max_new_tokens}
             yield found(request_ref(event.request_id), RejectionCode.COULD_RUN, **lens)
 

@@ -67,6 +67,17 @@ def test_level_off_attaches_no_observer(monkeypatch):
     assert engine.memory.table.rows.observer is None
 
 
+def test_invalid_request_is_rejected_without_a_violation(monkeypatch):
+    monkeypatch.setenv(VARIABLE, "census")
+    engine = create_engine(EngineConfig(), ports=Ports(FakeForward(TagModel()), FakeClock()))
+
+    request = engine.submit([5], SamplingParams(-1))
+
+    assert [(output.request_id, output.finish_reason) for output in engine.step()] == [
+        (request, "rejected: max_new_tokens -1 is below 0")
+    ]
+
+
 def test_observer_and_checker_both_receive_events(monkeypatch):
     monkeypatch.setenv(VARIABLE, "audit")
     log = EventLog()

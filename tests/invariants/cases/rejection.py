@@ -29,6 +29,7 @@ def cannot_run(reason: Impossible, prompt_len: int, max_new_tokens: int) -> Foun
 
 CASES = [
     healthy(rejected_requests_cannot_run, during(Rejected(2, 36, 5, "row"), Rejected(3, 0, 1, "empty"))),
+    healthy(rejected_requests_cannot_run, during(Rejected(2, 1, 1, "token 200", is_invalid=True)), "invalid"),
     broken(
         rejected_requests_cannot_run,
         "prompt-longer-than-the-windowed-pool",
