@@ -78,6 +78,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (240, "swarden engines try: the page of a new release; the names that one class has lost are one line"),
     ],
     "harness/engines/server": [
+        (20, "calls of the judge are watched; the capacity after each run, and a new server behind one that failed"),
         (160, "stop strings, sleep, texts that a reference or a new server judges, clients that do not go away"),
         (80, "launch lines with commands in quotes, answers of any shape, judges and references that hang or die"),
         (980, "any server over HTTP: four APIs, rounds, judged answers, at rest, restarts, a client as a program"),

@@ -30,7 +30,7 @@ from swarden.harness.engines.server.apis import (
 from swarden.harness.engines.server.client import Call, Reply
 from swarden.harness.engines.server.comparison import Judged, compared
 from swarden.harness.engines.server.config import ServerConfig
-from swarden.harness.engines.server.process import Connection, begin_round, recorded
+from swarden.harness.engines.server.process import SERVER_ERROR, Connection, begin_round, recorded
 from swarden.invariants.events import ALL_EVENTS, END, Answered, Compared, Probed, Rested
 from swarden.invariants.limits import Limits
 from swarden.invariants.view import Snapshot
@@ -176,7 +176,7 @@ class ServerPort(EnginePort):
             num_tokens = len(part.tokens) if self._api.has_ids else 0  # characters are no tokens
             passed = passed_stop(part.reply, part.wanted.stop_texts)
             most = part.wanted.max_new_tokens
-            self.log.notice(Answered(part.id, part.reply.status, num_tokens, most, detail, passed_stop=passed))
+            self._notice(Answered(part.id, part.reply.status, num_tokens, most, detail, passed_stop=passed))
             tokens = [token.id for token in part.tokens]
             self._known[*part.asked, *tokens] = [*part.wanted.prompt, *tokens]
         if begun.requests:
@@ -184,9 +184,8 @@ class ServerPort(EnginePort):
         for part in answered:
             self._judge(part)
         self._check_alive()  # also after the calls of the judge
-        if self._config.probe_len and not self._steps % ROUNDS_PER_PROBE:
-            probe = partial(self._connection.probe, self._api, self._config, self._config.probe_len)
-            self.log.notice(self._watched(probe))
+        if not self._steps % ROUNDS_PER_PROBE:
+            self._probe()
         return [
             Streamed(part.id, [token.id for token in part.tokens], "abort" if part.reply.is_cut else "length", 0, 0)
             for part in answered
@@ -197,7 +196,19 @@ class ServerPort(EnginePort):
         return Snapshot(self._steps, limits, (), (), unreported=ALL_EVENTS - REPORTED)
 
     def clear(self) -> None:
-        """Do nothing: the next run flushes the server, or starts a new one."""
+        """Look at the capacity at the end of a run; the next run flushes the server, or starts a new one."""
+        if self._steps:
+            self._probe()
+
+    def _probe(self) -> None:
+        if self._config.probe_len:
+            probed = self._watched(partial(self._connection.probe, self._api, self._config, self._config.probe_len))
+            self._connection.has_failed |= probed.status != OK or bool(probed.preemptions)
+            self.log.notice(probed)
+
+    def _notice(self, answered: Answered) -> None:
+        self._connection.has_failed |= answered.status in (0, SERVER_ERROR)
+        self.log.notice(answered)
 
     def _prompt(self, tokens: tuple[int, ...]) -> list[int]:
         """The prompt as the server gets it: an earlier prompt with its answer as it was, and tokens that it knows.
@@ -303,7 +314,7 @@ class ServerPort(EnginePort):
 
     def _act(self, act: str) -> None:
         reply, path = self._connection.act(self._api, act), self._api.acts[act]
-        self.log.notice(Answered(0, reply.status, 0, 0, f"{path}: {reply.error}" if reply.error else ""))
+        self._notice(Answered(0, reply.status, 0, 0, f"{path}: {reply.error}" if reply.error else ""))
 
     def _check_alive(self) -> None:
         if (log := recorded(self._connection)) is not None:
@@ -328,7 +339,7 @@ class ServerPort(EnginePort):
             nudge = small._replace(prompt=small.prompt[:1], max_new_tokens=1, sequences=1)
             [answer] = self._watched(partial(self._connection.answers, self._api, self._config, [nudge]))
             if answer.reply.status != OK:
-                self.log.notice(Answered(0, answer.reply.status, 0, 0, answer.reply.error))
+                self._notice(Answered(0, answer.reply.status, 0, 0, answer.reply.error))
                 break
         if any(figure is not None for figure in shown):
             self.log.notice(Rested(*shown))
@@ -369,7 +380,7 @@ class ServerPort(EnginePort):
         answer = [token.id for token in request.tokens]
         cold = self._judgement(request.wanted, answer)
         if isinstance(cold, Reply):
-            self.log.notice(Answered(request.id, cold.status, 0, 0, cold.error, is_judge=True))
+            self._notice(Answered(request.id, cold.status, 0, 0, cold.error, is_judge=True))
             return
         judged = compared(
             request.tokens,
@@ -382,7 +393,7 @@ class ServerPort(EnginePort):
             return
         is_tie = self._is_tie(request.wanted, answer, judged)
         if isinstance(is_tie, Reply):
-            self.log.notice(Answered(request.id, is_tie.status, 0, 0, is_tie.error, is_judge=True))
+            self._notice(Answered(request.id, is_tie.status, 0, 0, is_tie.error, is_judge=True))
         elif not is_tie:
             end = (begin := len(request.wanted.prompt)) + judged.place
             numbers = (judged.difference, self._config.tolerance, judged.answered, judged.expected)

@@ -146,6 +146,7 @@ class Connection:
     reference: "Connection | None" = None
     missing: set[str] = field(default_factory=set)  # acts without a page
     has_recorded: bool = False  # the check inside of the process has; it writes one op-log, and checks no more
+    has_failed: bool = False  # it may have lost memory, which no flush brings back
     log_start: int = 0  # of the current round
 
     def __post_init__(self) -> None:
@@ -173,7 +174,7 @@ class Connection:
         return self.is_running and page_at(self.address, "/health", QUICK_S).status != 0
 
     def renew(self, api: Api) -> None:
-        """Make the server ready for a run: flushed, or a new one if it cannot be flushed or is not idle.
+        """Make the server ready for a run: flushed, or a new one if it cannot be flushed, is not idle or has failed.
 
         A new server is flushed too, because a flush is a part of each run: a run that fails does so on a new server.
         Without --restart the server stays as it is.  Raises EngineGone if it does not answer.
@@ -181,7 +182,8 @@ class Connection:
         if not self.server.restart and not self.is_healthy:
             raise EngineGone(f"{self.address.shown} does not answer; start the server again, or give --restart")
         self.resume(api)
-        is_as_new = not self.has_recorded and self.is_healthy and self._is_flushed(api) and self._is_idle(api)
+        is_whole = not (self.has_recorded or self.has_failed) and self.is_healthy
+        is_as_new = is_whole and self._is_flushed(api) and self._is_idle(api)
         if self.server.restart and (self.process is None or not is_as_new):
             self.start()
             self._is_flushed(api)
@@ -218,7 +220,8 @@ class Connection:
         self.checks = self.log.with_suffix(".checks").resolve()
         for left in self.checks.glob("*.oplog"):
             left.unlink()
-        self.has_recorded, self.log_start = False, 0
+        self.has_recorded = self.has_failed = False
+        self.log_start = 0
         kept = {name: value for name, value in os.environ.items() if name != VARIABLE}
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(

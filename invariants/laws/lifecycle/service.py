@@ -61,7 +61,7 @@ def server_is_empty_at_rest(change: Transition) -> Evidence:
             yield found(SERVER, ServiceCode.STILL_IN_USE, usage=usage)
 
 
-@invariant(When.STEP, on=(Probed,))
+@invariant(When.OP, on=(Probed,))
 def capacity_is_whole_at_rest(change: Transition) -> Evidence:
     """A server at rest can hold a prompt as long as when it was new; nothing else runs, so it is not overloaded."""
     for length, status, preemptions in change.events_of(Probed):

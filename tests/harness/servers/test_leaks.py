@@ -5,7 +5,8 @@ from itertools import repeat
 
 import pytest
 
-from swarden.harness.core.ops import Abort, Flush, Recipe, Step, Submit
+from swarden.harness.core.ops import Abort, Drain, Flush, Recipe, Step, Submit
+from swarden.harness.engines.server.target import connection
 from tests.harness.servers.front_bugs import front_bug
 from tests.harness.servers.some_servers import CONFIG, our_server
 
@@ -44,13 +45,21 @@ def test_leak_is_found_at_rest(run, bug, found, more):
     assert failure.fingerprint == found
 
 
-def test_pool_that_shrinks_unseen_is_found_by_a_long_prompt(run):
-    rounds = [op for _ in repeat(None, 12) for op in CANCELLED]
-    with our_server() as url:
-        healthy = run(url, rounds, probe_len=1022).failure
-    with front_bug("abort-shrinks-the-pool").planted(), our_server() as url:
-        failure = run(url, rounds, probe_len=1022).failure
+@pytest.mark.parametrize(
+    ("config", "ops"),
+    [
+        pytest.param(CONFIG, [op for _ in repeat(None, 12) for op in CANCELLED], id="in-a-run"),
+        pytest.param(replace(CONFIG, full_pages=64), (*CANCELLED, Drain()), id="at-its-end"),
+    ],
+)
+def test_pool_that_shrinks_unseen_is_found_by_a_long_prompt(run, config, ops):
+    with our_server(config=config) as url:
+        healthy = run(url, ops, probe_len=1022).failure
+        is_to_end = connection().has_failed
+    with front_bug("abort-shrinks-the-pool").planted(), our_server(config=config) as url:
+        failure = run(url, ops, probe_len=1022).failure
 
     assert healthy is None
     assert failure is not None
     assert failure.fingerprint == LOST
+    assert (is_to_end, connection().has_failed) == (False, True)

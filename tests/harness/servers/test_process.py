@@ -126,6 +126,16 @@ def test_server_whose_check_has_recorded_an_op_log_is_started_anew(connection):
     assert ours.process is not first
 
 
+def test_server_that_has_failed_is_started_anew(connection):
+    ours = connection(f"{sys.executable} -m swarden.harness.cli serve --model tiny-gemma3 --port PORT")
+    ours.renew(VLLM)
+    first, ours.has_failed = ours.process, True
+    ours.renew(VLLM)
+
+    assert ours.process is not first
+    assert not ours.has_failed
+
+
 @pytest.mark.parametrize(
     ("command", "text"),
     [
