@@ -45,6 +45,7 @@ CAUSES_FIRST = (
     "places",
     "single_chunk",
     "pauses",
+    "resets",
     "retracting_pause",
     "sessions",
     "session_release",

@@ -361,11 +361,25 @@ class Completed(NamedTuple):
 
 
 class Paused(NamedTuple):
-    """No pass is launched from now on; the active requests release everything and wait."""
+    """No pass is launched from now on.  The active requests release everything and wait, or it `keeps` their KV."""
+
+    keeps: bool = False
 
 
 class Resumed(NamedTuple):
     """Passes are launched again."""
+
+
+class CacheReset(NamedTuple):
+    """The engine was asked to drop all KV and to reset its pools, and has done it or refused.
+
+    In the last `idle_steps` steps no request was unfinished, or the engine was paused; `is_copying` is whether a copy
+    to or from the host has not ended, whatever the engine knows.
+    """
+
+    is_done: bool
+    idle_steps: int
+    is_copying: bool
 
 
 class Fired(NamedTuple):

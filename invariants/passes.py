@@ -75,7 +75,7 @@ def landings(before: Snapshot, events: Sequence[NamedTuple]) -> list[Landing]:
             given_up |= left if isinstance(event, Finished) else left - delivered
         elif isinstance(event, Loaded):
             given_up.update((launch, event.request_id) for launch in in_flight)
-        elif isinstance(event, Paused):
+        elif isinstance(event, Paused) and not event.keeps:
             given_up.update((launch, entry[0]) for launch, entries in in_flight.items() for entry in entries)
         elif isinstance(event, Failed):
             computed = [(event.launch, request) for request, _, _ in in_flight.get(event.launch, ())]

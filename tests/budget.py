@@ -107,6 +107,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "an op-log with fixes runs on releases that do not have their bugs"),
         (40, "fixes with the numbers of their lines; a target prepares the process of a single log, too"),
         (70, "moved: the version of an op-log, of harness/commands; requests with several sequences"),
+        (40, "resets of an engine, and pauses that keep or abort the requests"),
     ],
     "harness/report": [
         (120, "the document of a known bug, for readers who do not know swarden, and the tables of an engine's"),
@@ -145,6 +146,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "runs of a short list of ops; ops while an engine is paused; relatives of prompts that are gone"),
         (350, "swarden.fuzz and swarden.replay; swarden check: what a target lacks, gets wrong, and would gain"),
         (40, "each fix tried alone, bugs behind known ones, and logs whose shrink leads to another bug"),
+        (40, "scenes with resets; pause modes"),
     ],
     "harness/nightly": [
         (40, "known bugs of a night; a night goes on with the shrink of its shard, and keeps the story of a finding"),
@@ -212,6 +214,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "adapters and uncached prompts as options of a request"),
         (180, "states that requests track in buffers, with overlap, pages and mixed batches, and on the host"),
         (50, "full attention alone on RadixCache and HiRadixCache, and in a pair; servers without a prefix cache"),
+        (160, "the release's own flush, release of memory and pause modes"),
     ],
     "invariants": [
         (20, "a page that is shared before it is computed is written only at its place in the table of the writer"),
@@ -235,6 +238,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (60, "KV events as a router reads them"),
         (20, "prompts that are computed after their abort"),
         (40, "transfers await only what is sent"),
+        (40, "laws on resets"),
     ],
     "tests/examples": [(440, "an engine with a prefix cache and its target in three levels, as the guide has them")],
     "tests/fakes": [(40, "messages of a link that were not read")],
@@ -259,6 +263,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (80, "transfers await only what is sent"),
         (10, "requests that are taken back while passes are in flight"),
         (20, "memory that moves between groups of layers, rings, requests that wait with their KV"),
+        (80, "cases of the laws on resets"),
     ],
     "tests": [
         (20, "the numbers of known bugs in the pages are those of the files"),
@@ -299,6 +304,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (120, "each part of lmdeploy's engine is driven"),
         (40, "states that requests of SGLang track, and load from the host"),
         (90, "full attention alone: its trees, loads from the host, planted bugs of them, and a pair"),
+        (60, "resets and pause modes of SGLang"),
     ],
     "tests/harness": [
         (160, "the options of a project, live lines, pages that are opened; mail, errors of a core"),

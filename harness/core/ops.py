@@ -5,6 +5,7 @@ a recorded no-op.  `engine` is the ordinal of the engine in the log's header.  T
 an op-log is read.
 """
 
+from enum import StrEnum
 from typing import Annotated
 
 import msgspec
@@ -127,8 +128,35 @@ class Pressure(Op, frozen=True, tag="pressure"):
     pages: Natural = 0
 
 
+class PauseMode(StrEnum):
+    """What a pause does with the requests."""
+
+    RETRACT = "retract"  # the running ones release everything, and no pass is launched
+    KEEP = "keep"  # no pass is launched; the running ones keep their KV
+    ABORT = "abort"  # all are aborted, and further ones wait in front of the engine
+
+
 class Pause(Op, frozen=True, tag="pause"):
-    """Every running request is retracted, and no pass is launched until the engine resumes."""
+    """The engine serves no request until it resumes."""
+
+    mode: PauseMode = PauseMode.RETRACT
+
+
+class ResetCause(StrEnum):
+    """On whose behalf an engine is reset."""
+
+    CLIENT = "client"
+    WEIGHTS = "weights"  # new weights have been loaded
+    MEMORY = "memory"  # the memory of the KV is released; the end of the pause, or of the op, restores it empty
+
+
+class Reset(Op, frozen=True, tag="reset"):
+    """The engine's own command that drops all KV and resets its pools; it is refused while the engine is busy.
+
+    For new weights or the memory it comes only when a client may ask for that.
+    """
+
+    cause: ResetCause = ResetCause.CLIENT
 
 
 class Resume(Op, frozen=True, tag="resume"):
@@ -166,6 +194,7 @@ AnyOp = (
     | Pressure
     | Pause
     | Resume
+    | Reset
     | Inject
     | Heal
     | Drain

@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol
 from swarden.harness.core.event_log import EventLog
 from swarden.harness.core.faults import FaultPlan
 from swarden.harness.core.limits import MAX_NAMESPACE
+from swarden.harness.core.ops import ResetCause
 from swarden.invariants.reference import Reference
 from swarden.invariants.view import Snapshot
 
@@ -134,6 +135,18 @@ class EnginePort(Protocol):
         """Retract every running request, and launch no pass until `resume`."""
         return False
 
+    def pause_in_place(self) -> bool:
+        """Launch no pass until `resume`; the running requests keep their KV.  It may be followed by `pause`."""
+        return False
+
+    def abort_all(self) -> bool:
+        """Abort all requests by one command; the harness sends no further ones until `resume`."""
+        return False
+
     def resume(self) -> None:
-        """End a pause."""
+        """End a pause of any kind."""
         return
+
+    def reset(self, cause: ResetCause) -> bool:
+        """Drop all KV and reset the pools, by the engine's own command; what it answers is an event, CacheReset."""
+        return False

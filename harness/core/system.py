@@ -19,7 +19,10 @@ from swarden.harness.core.ops import (
     Op,
     OpenSession,
     Pause,
+    PauseMode,
     Pressure,
+    Reset,
+    ResetCause,
     Resume,
     Step,
     Submit,
@@ -93,7 +96,7 @@ class EngineSystem:
         self._num_tokens = 0  # of the prompts that are not dropped
         self._live = LiveRequests()
         self._sessions = ClientSessions(port, self.reference)
-        self._is_paused = False
+        self._paused: PauseMode | None = None
         self._had_requests = False
 
     @property
@@ -135,9 +138,11 @@ class EngineSystem:
             case Pressure():
                 return self._pressure(op)
             case Pause():
-                return self._pause()
+                return self._pause(op.mode)
             case Resume():
                 return self._resume()
+            case Reset():
+                return self._reset(op.cause)
             case Inject():
                 return self._inject(op)
             case Heal():
@@ -162,7 +167,7 @@ class EngineSystem:
     def take_events(self) -> list[NamedTuple]:
         events = self.last_events = self.port.take_events()
         if self._had_requests:
-            if not self._is_paused:
+            if self._paused in (None, PauseMode.ABORT):
                 self._idle_steps.note(events)
             self._had_requests = False
         return events
@@ -193,6 +198,8 @@ class EngineSystem:
         return had_work
 
     def _submit(self, op: Submit) -> bool:
+        if self._paused == PauseMode.ABORT:
+            return False
         continued: Sequence[int] = ()
         if op.recipe.continues is not None and self.submitted:
             continued = self.reference.tokens_of(self.submitted[op.recipe.continues % len(self.submitted)])
@@ -218,7 +225,7 @@ class EngineSystem:
         return first
 
     def _turn(self, op: Turn) -> bool:
-        session = self._sessions.session_of(op)
+        session = None if self._paused == PauseMode.ABORT else self._sessions.session_of(op)
         if session is not None:
             submission = self._sessions.submission(session, op)
             self._sessions.turn_sent(session, self._send(submission), submission)
@@ -235,18 +242,36 @@ class EngineSystem:
         self._idle_steps.restart()
         return bool(names) and self.port.pressure(names[op.pool % len(names)], op.pages)
 
-    def _pause(self) -> bool:
-        if self._is_paused:
+    def _pause(self, mode: PauseMode) -> bool:
+        """Begin a pause; False in a pause, except that requests which keep their KV can still be retracted."""
+        if self._paused is not None and (self._paused, mode) != (PauseMode.KEEP, PauseMode.RETRACT):
             return False
-        self._is_paused = self.port.pause()
-        return self._is_paused
+        if mode == PauseMode.ABORT:
+            has_paused = self._abort_all()
+        else:
+            has_paused = self.port.pause() if mode == PauseMode.RETRACT else self.port.pause_in_place()
+        self._paused = mode if has_paused else self._paused
+        return has_paused
+
+    def _abort_all(self) -> bool:
+        if not self.port.abort_all():
+            return False
+        for request in self._live.most_tokens:
+            self.reference.aborted(request)
+        return True
 
     def _resume(self) -> bool:
-        if not self._is_paused:
+        if self._paused is None:
             return False
-        self._is_paused = False
+        self._paused = None
         self.port.resume()
         return True
+
+    def _reset(self, cause: ResetCause) -> bool:
+        """Reset the engine; weights are replaced only when no client waits for an answer, or requests are retracted."""
+        if cause == ResetCause.WEIGHTS and self._live and self._paused != PauseMode.RETRACT:
+            return False
+        return self.port.reset(cause)
 
     def _inject(self, op: Inject) -> bool:
         """Arm a fault; False if the engine does not have it, or `count` is 0."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.known_bug import KnownBug, known_bugs_in
 from swarden.harness.core.mutant import Mutant
-from swarden.harness.core.ops import ENGINE_OPS, Op
+from swarden.harness.core.ops import ENGINE_OPS, Op, PauseMode
 from swarden.harness.core.origins import EngineCode
 from swarden.harness.core.patch import Patch
 from swarden.harness.core.port import EnginePort
@@ -54,7 +54,7 @@ class Shape(NamedTuple):
     or from the host are late, if there is one.  `serves_prompts_alone`: a request may ask for no token.  `samples`: a
     request may have a seed.  `options` are the further arguments of a Submit op that the engine supports: adapter,
     uncached, prompt_logprobs, sequences.  `outputs` are further lengths of answers beside the lengths of a load, such
-    as one beyond the window.
+    as one beyond the window.  `pauses` are further modes of a pause beside RETRACT.
     """
 
     page_size: int = 1
@@ -71,6 +71,7 @@ class Shape(NamedTuple):
     samples: bool = False
     options: Sequence[str] = ()
     outputs: Sequence[int] = ()
+    pauses: Sequence[PauseMode] = ()
 
 
 class Draw(Protocol):

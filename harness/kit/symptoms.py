@@ -4,6 +4,7 @@ from swarden.harness.core.driver import Failure
 
 # By name: a driver's error, laws and contracts.
 OF_ENDS = frozenset({"stuck", "work_makes_progress", "drained_engine_is_empty"})  # need no content
+OF_RESETS = frozenset({"idle_engine_can_be_reset"})
 OF_CACHES = frozenset(  # no program looks at these
     {"ended_requests_leave_their_kv_cached", "router_view_matches_cache", "stored_blocks_have_known_parents"}
 )
@@ -18,6 +19,10 @@ def exception_of(failure: Failure) -> list[str]:
 
 def is_of_ends(failure: Failure) -> bool:
     return not OF_ENDS.isdisjoint(_names(failure))
+
+
+def is_refused_reset(failure: Failure) -> bool:
+    return OF_RESETS.issuperset(_names(failure))
 
 
 def is_of_caches(failure: Failure) -> bool:

@@ -46,9 +46,11 @@ MIXES: tuple[Kinds, ...] = (
     ("submit",) * 5 + ("step",) * 4 + ("pressure",) * 2 + ("abort", "contest"),
     ("submit",) * 6 + ("step",) * 4 + ("abort",) * 2 + ("advance_clock", "delay", "drain", "flush"),
     ("submit",) * 6 + ("step",) * 5 + ("trouble",) * 4 + ("pressure", "crowd"),
-    ("submit",) * 6 + ("step",) * 4 + ("pause",) * 3 + ("pressure", "trouble", "abort", "crowd"),
+    ("submit",) * 6 + ("step",) * 4 + ("pause",) * 3 + ("reset",) * 4 + ("pressure", "trouble", "abort", "crowd"),
     ("submit",) * 2 + ("step",) * 3 + ("contest",) * 4 + ("abort", "pause"),
     ("submit",) * 3 + ("step",) * 3 + ("return",) * 4 + ("abort", "trouble", "pressure"),
-    ("submit",) * 2 + ("step",) * 3 + ("talk",) * 8 + ("abort", "trouble", "pressure", "flush"),
-    ("submit",) * 4 + ("step",) * 4 + ("crowd", "long", "contest", "abort", "flush", "pause", "talk", "trouble"),
+    ("submit",) * 2 + ("step",) * 3 + ("talk",) * 8 + ("abort", "trouble", "pressure", "flush", "reset"),
+    ("submit",) * 4
+    + ("step",) * 4
+    + ("crowd", "long", "contest", "abort", "flush", "pause", "reset", "talk", "trouble"),
 )

@@ -18,11 +18,15 @@ from swarden.harness.core.ops import (
     Op,
     OpenSession,
     Pause,
+    PauseMode,
     Recipe,
+    Reset,
+    ResetCause,
     Resume,
     Step,
     Submit,
     Turn,
+    name_of,
 )
 from swarden.harness.core.target import TIMEOUT_MS, Shape
 from swarden.harness.search.draws import long_recipe, one_option, ordinals, rarely, recipes, stop_sets, troubles
@@ -129,11 +133,15 @@ def relatives(draw: st.DrawFn, request: Submit) -> tuple[Submit, ...]:
 
 
 @st.composite
-def pauses(draw: st.DrawFn, load: Load, sides: tuple[int, ...] = (0,)) -> tuple[Op, ...]:
+def pauses(
+    draw: st.DrawFn, load: Load, sides: tuple[int, ...] = (0,), modes: Sequence[PauseMode] = ()
+) -> tuple[Op, ...]:
     """A pause of one of the engines, with steps of all engines or an op in it; in three of four draws it ends.
 
-    If the op closes a session, one is opened before the pause, and has had a turn.
+    Half of the pauses are of further `modes`, if there are any.  If the op closes a session, one is opened before the
+    pause, and has had a turn.
     """
+    mode = draw(one_option(PauseMode.RETRACT, PauseMode.RETRACT, *modes)) if modes else PauseMode.RETRACT
     paused, other = draw(one_option(*sides)), draw(one_option(*sides))
     steps = tuple([Step(engine=side, count=draw(st.integers(1, 3))) for side in sides]) * draw(st.integers(0, 1))
     before: tuple[Op, ...] = ()
@@ -151,7 +159,29 @@ def pauses(draw: st.DrawFn, load: Load, sides: tuple[int, ...] = (0,)) -> tuple[
         if isinstance(op, CloseSession):
             before = (OpenSession(), Turn(recipe=draw(recipes())), Step(count=draw(st.integers(1, 3))))
     ends = (Resume(engine=paused),) * (draw(st.integers(0, 3)) < 3)
-    return *before, Pause(engine=paused), *steps, *meanwhile, *ends
+    return *before, Pause(engine=paused, mode=mode), *steps, *meanwhile, *ends
+
+
+@st.composite
+def resets(draw: st.DrawFn, load: Load, shape: Shape) -> tuple[Op, ...]:
+    """A reset of an engine that works, has just become idle, is idle, or is paused; then a request repeats a prompt.
+
+    The idle engine may have a session between two turns.
+    """
+    request = draw(submissions(load))
+    turns: tuple[Op, ...] = ()
+    if name_of(OpenSession) not in shape.unused and draw(st.booleans()):
+        turns = (Turn(recipe=request.recipe, max_new_tokens=draw(one_option(1, 4))),)
+    opens = (OpenSession(),) * (bool(turns) and draw(st.booleans()))
+    mode = draw(one_option(*PauseMode, None))
+    ends = (Pause(mode=PauseMode.ABORT), Step(count=draw(one_option(3, 1))), Resume())
+    before = (Pause(mode=mode),) if mode is not None else ends if draw(st.booleans()) else ()
+    waits = (Step(count=draw(st.integers(1, 3))),) * draw(st.integers(0, 1))
+    many = [Reset(cause=draw(one_option(*ResetCause))) for _ in range(draw(one_option(1, 1, 2)))]
+    after = (Resume(),) * (mode is not None and draw(st.integers(0, 3)) < 3)
+    again = draw(st.one_of(st.just((request,)), relatives(request)))
+    steps = Step(count=draw(one_option(8, 2, 4))), Step(count=draw(one_option(4, 1)))
+    return *opens, *turns, request, steps[0], *before, *waits, *many, *after, *turns, *again, steps[1]
 
 
 @st.composite

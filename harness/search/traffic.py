@@ -21,6 +21,7 @@ from swarden.harness.core.ops import (
     Pause,
     Pressure,
     Recipe,
+    Reset,
     Step,
     Submit,
     name_of,
@@ -48,6 +49,7 @@ from swarden.harness.search.scenes import (
     flushes,
     outlasts,
     pauses,
+    resets,
     returns,
     rewinds,
     submissions,
@@ -70,6 +72,7 @@ NEEDS: Mapping[str, type[Op]] = {  # by kind: the op that the machine must suppo
     "drain": Drain,
     "pressure": Pressure,
     "pause": Pause,
+    "reset": Reset,
     "talk": OpenSession,
     "rewind": OpenSession,
     "accept": Accept,
@@ -240,7 +243,9 @@ def ops_of(draw: st.DrawFn, kind: str, requests: Requests) -> tuple[Op, ...]:
             pools = max(1, len(shape.pools))
             return (Pressure(pool=draw(st.integers(0, pools - 1)), pages=draw(one_option(*PRESSURE_PAGES))),)
         case "pause":
-            return draw(pauses(load))
+            return draw(pauses(load, modes=tuple(shape.pauses)))
+        case "reset":
+            return draw(resets(load, shape))
         case "accept":
             return (draw(acceptances()),)
         case "trouble":

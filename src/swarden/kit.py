@@ -7,7 +7,21 @@ from swarden.harness.core.errors import InvalidConfig, UsageError
 from swarden.harness.core.event_log import EventLog
 from swarden.harness.core.faults import CLIENT_FAULTS, FaultPlan
 from swarden.harness.core.mutant import Hunk, Mutants
-from swarden.harness.core.ops import Abort, Accept, Drain, Flush, Heal, Inject, Pause, Resume, Step, Submit
+from swarden.harness.core.ops import (
+    Abort,
+    Accept,
+    Drain,
+    Flush,
+    Heal,
+    Inject,
+    Pause,
+    PauseMode,
+    Reset,
+    ResetCause,
+    Resume,
+    Step,
+    Submit,
+)
 from swarden.harness.core.origins import EngineCode
 from swarden.harness.core.port import DraftPort, EnginePort, SessionPort, Streamed, Submission
 from swarden.harness.core.releases import Releases
@@ -84,6 +98,7 @@ __all__ = [
     "Pass",
     "Passes",
     "Pause",
+    "PauseMode",
     "Place",
     "Pool",
     "ReadTags",
@@ -91,6 +106,8 @@ __all__ = [
     "ReleaseParts",
     "ReleasedTarget",
     "Releases",
+    "Reset",
+    "ResetCause",
     "Resume",
     "SessionPort",
     "Settings",

@@ -43,6 +43,7 @@ WITHOUT_MUTANT = {
     "slots_keep_their_bytes",
     "kv_is_that_of_its_tokens",
     "stored_blocks_have_known_parents",
+    *("reset_spares_kv_in_use", "idle_engine_can_be_reset", "reset_leaves_nothing"),  # not a command of this engine
 }
 COLD_STARTS = ("B30", "B31", "B8")
 SEEDS = (0, 1, 2)

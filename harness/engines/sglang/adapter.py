@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import swarden.invariants.events as seen
 from swarden.harness.core.event_log import EventLog
 from swarden.harness.core.faults import CLIENT_FAULTS, FaultPlan
+from swarden.harness.core.ops import ResetCause
 from swarden.harness.core.origins import EngineCode
 from swarden.harness.core.port import DraftPort, EnginePort, Streamed, Submission
 from swarden.harness.engines.sglang.boot import SglangRelease
@@ -17,10 +18,12 @@ from swarden.harness.engines.sglang.forward import TagForward
 from swarden.harness.engines.sglang.host_tier import EVERYTHING, SglangHostTier
 from swarden.harness.engines.sglang.moves import with_owners
 from swarden.harness.engines.sglang.requests import SPARE_TOKENS, SglangRequests, cause_of, is_rejected, rid_of
+from swarden.harness.engines.sglang.resets import SglangResets
 from swarden.harness.engines.sglang.router import SglangRouter
 from swarden.harness.engines.sglang.scheduler import Passes, build, turn
 from swarden.harness.engines.sglang.sessions import SglangSessions
 from swarden.harness.engines.sglang.speculation import SglangSpeculation
+from swarden.harness.engines.sglang.states import states_of
 from swarden.harness.kit import drafts, tags
 from swarden.harness.kit.reported import OF_CLIENTS, OF_OWNERS, OF_PASSES, OF_ROUTERS, names_of
 from swarden.harness.kit.stand_ins import Missing
@@ -40,7 +43,7 @@ CODE = EngineCode(
     stand_ins=[f"{__package__}.forward", f"{__package__}.speculation", drafts.__name__, tags.__name__],
     decisions=DECISIONS,
 )
-OF_SCHEDULER = (seen.Retracted, seen.Paused, seen.Resumed, seen.CopiedIn)
+OF_SCHEDULER = (seen.Retracted, seen.Paused, seen.Resumed, seen.CacheReset, seen.CopiedIn)
 OF_SESSIONS = (seen.Lent, seen.Kept, seen.GivenUp, seen.TurnRefused)
 OF_TRANSFERS = (seen.TakenOver, seen.Filled)
 REPORTED = names_of([*OF_PASSES, *OF_OWNERS, *OF_CLIENTS, *OF_SCHEDULER, *OF_SESSIONS, *OF_TRANSFERS])
@@ -55,6 +58,7 @@ class OptionalParts(NamedTuple):
     sessions: SglangSessions | None
     drafts: SglangSpeculation | None
     router: SglangRouter | None
+    resets: SglangResets | None  # not of a side of a pair
 
 
 class SglangEngine(EnginePort):
@@ -90,6 +94,7 @@ class SglangEngine(EnginePort):
                 else None
             ),
             SglangRouter(release, self.built, self._notice) if config.kv_events else None,
+            SglangResets(release, self.built, self._lose_kv, self._notice) if config.role == BOTH else None,
         )
         self.drafts: DraftPort | None = None if self._parts.drafts is None else self._parts.drafts.script
         self.sessions = self._parts.sessions
@@ -139,6 +144,8 @@ class SglangEngine(EnginePort):
         if self._parts.sessions is not None:
             self._parts.sessions.pass_time()
         turn(self.built.scheduler)
+        if self._parts.resets is not None:
+            self._parts.resets.stepped(is_busy=bool(self._requests.unfinished))
         for number, submission in self._forks.due():
             self._admit(self._requests.sent(number, submission))
         return self._requests.streamed()
@@ -157,13 +164,41 @@ class SglangEngine(EnginePort):
             self._parts.host.drop_copies()
 
     def pause(self) -> bool:
+        if self._parts.resets is not None:
+            self._parts.resets.idle_steps = 0
         self.log.notice(seen.Paused())
         self.built.scheduler.pause_generation(Missing(mode="retract"))
         return True
 
+    def pause_in_place(self) -> bool:
+        if self._parts.resets is None:
+            return False
+        self._parts.resets.idle_steps = 0
+        self.log.notice(seen.Paused(keeps=True))
+        self.built.scheduler.pause_generation(Missing(mode="in_place"))
+        return True
+
+    def abort_all(self) -> bool:
+        """As pause_generation with mode "abort": the tokenizer process lets all be aborted, and keeps requests back."""
+        if self._parts.resets is None:
+            return False
+        self._forks.abort_all()
+        self.built.scheduler.abort_request(Missing(rid="", abort_all=True))
+        return True
+
     def resume(self) -> None:
-        self.log.notice(seen.Resumed())
+        if self._parts.resets is not None:
+            self._parts.resets.idle_steps = 0
+            self._parts.resets.restore_memory()
+        if self.built.scheduler._engine_paused:
+            self.log.notice(seen.Resumed())
         self.built.scheduler.continue_generation(Missing(torch_empty_cache=False))
+
+    def reset(self, cause: ResetCause) -> bool:
+        if self._parts.resets is None:
+            return False
+        is_copying = self._parts.host is not None and self._parts.host.is_moving()
+        return self._parts.resets.reset(cause, self._found(), is_copying=is_copying)
 
     def capture(self) -> view.Snapshot:
         self._after = sharing(self._after, self._found())
@@ -182,6 +217,17 @@ class SglangEngine(EnginePort):
         if self.log.origins:
             self.log.origins = [self.log.origins[index] for index, _ in events]
         return [event for _, event in events]
+
+    def _lose_kv(self) -> None:
+        """What a reset drops is never read again."""
+        for memory in self._forward.tags:
+            memory.clear()
+        if (states := states_of(self.built.memory.rows)) is not None:
+            states.clear()
+        if self._parts.host is not None:
+            self._parts.host.lose_copies()
+        if self._parts.sessions is not None:
+            self._parts.sessions.give_up_all()
 
     def _launch(self, batch: Any) -> Any:
         self._requests.report_changes()
@@ -226,8 +272,9 @@ def unreported_by(release: SglangRelease, config: SglangConfig) -> frozenset[str
     if release.has("overlapped_drafts"):
         unreported |= {"accepted_drafts_match_the_model"}
     if config.role == DECODE:
-        return unreported | names_of([seen.Rejected])
-    return unreported | names_of(OF_TRANSFERS)
+        return unreported | names_of([seen.Rejected, seen.CacheReset])
+    without_resets = names_of([seen.CacheReset]) if config.role != BOTH else frozenset()
+    return unreported | names_of(OF_TRANSFERS) | without_resets
 
 
 def faults_of(config: SglangConfig) -> Mapping[str, str]:

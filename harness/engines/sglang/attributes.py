@@ -161,6 +161,7 @@ def _beside_the_scheduler(config: SglangConfig) -> dict[str, Any]:
             spec_total_num_forward_ct=0,
         ),
         "output_streamer": Silent(),
+        "dllm_manager": Silent(),  # no diffusion: it has nothing staged
         "future_map": Silent(),  # the next input tokens, on the device
         "beam_coordinator": Silent(pending_member_rows=_none),
         "load_publisher": Silent(),

@@ -90,6 +90,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "SessionController": ("session.session_controller:SessionController",),
     "StreamingSession": ("session.streaming_session:StreamingSession",),
     "NewTokenRatioTracker": ("managers.scheduler_components.new_token_ratio_tracker:NewTokenRatioTracker",),
+    "WeightUpdater": ("managers.scheduler_components.weight_updater:SchedulerWeightUpdaterManager",),
     "BatchResultProcessor": ("managers.scheduler_components.batch_result_processor:SchedulerBatchResultProcessor",),
 }
 KERNEL_MODULES = ("mem_cache.allocator", "mem_cache.allocator.paged", "mem_cache.triton_ops.allocator")

@@ -52,6 +52,13 @@ class SglangForks:
                 for number in numbers:
                     self._requests.drop(number, FinishReason.REJECTED if reason == FinishReason.ABORT else reason)
 
+    def abort_all(self) -> None:
+        """End all sequences that wait."""
+        for fork in self._waiting.values():
+            for number in fork.numbers:
+                self._requests.drop(number, FinishReason.ABORT)
+            fork.numbers.clear()
+
     def abort(self, number: int) -> int | None:
         """End a sequence that waits; returns the number of the request with the prompt if that was the last one."""
         for alone, fork in self._waiting.items():

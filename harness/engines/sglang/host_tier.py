@@ -11,7 +11,7 @@ from swarden.harness.engines.sglang.config import HOST_FAILS, HOST_SLOW
 from swarden.harness.engines.sglang.forward import TagForward
 from swarden.harness.engines.sglang.scheduler import BuiltScheduler
 from swarden.harness.engines.sglang.states import states_of
-from swarden.harness.kit.streams import Devices, StreamCopy, StreamEvent
+from swarden.harness.kit.streams import Devices, Stream, StreamCopy, StreamEvent
 from swarden.invariants.events import BACKUP_KIND, LOAD_KIND, TREE_KIND, Owner
 from swarden.invariants.view import Holding, NodeView, PoolView
 
@@ -39,6 +39,8 @@ class SglangHostTier:
         else:
             self._components, self.pools = [kinds.FULL], (tree.token_to_kv_pool_host,)
         self.names = tuple([HOST + name for name in forward.pool_names])
+        self._streams = dict[int, Stream]()  # with copies, by identity
+        self._on_host = [dict[int, int]() for _ in self.pools]
         for index, pool in enumerate(self.pools):
             self._replace_copies(index, pool)
         for fence in FENCES:
@@ -48,6 +50,16 @@ class SglangHostTier:
     @property
     def is_copying(self) -> bool:
         return bool(self._tree.ongoing_write_through or self._tree.ongoing_load_back)
+
+    def is_moving(self) -> bool:
+        """Whether a copy has not ended by now, even if the release has not asked."""
+        are_idle = [stream.is_idle for stream in self._streams.values()]  # each makes its copies
+        return not all(are_idle)
+
+    def lose_copies(self) -> None:
+        """All KV on the host is lost."""
+        for tags in self._on_host:
+            tags.clear()
 
     def views(self, nodes: Sequence[NodeView]) -> Iterator[PoolView]:
         """The host pools; the tree owns a page there from the moment at which its copy begins."""
@@ -115,7 +127,7 @@ class SglangHostTier:
         """Replace the copy kernels of a host pool by copies of tags, and let a fault refuse its allocations."""
         is_state = self._components[index] == self._state
         on_device: Any = self._states if is_state else self._forward.tags[index]
-        on_host, alloc = dict[int, int](), pool.alloc
+        on_host, alloc = self._on_host[index], pool.alloc
 
         def back_up(_pool: Any, host: Any, device: Any, *_: Any) -> None:
             places, slots = host.tolist(), device.tolist()
@@ -146,6 +158,7 @@ class SglangHostTier:
         return {slot for one in racing for entry in one.entries for slot in entry.written(index)}
 
     def _put(self, make: Callable[[], None]) -> None:
+        self._streams[id(Devices.current)] = Devices.current
         Devices.current.put(StreamCopy(make, partial(self._faults.fires, HOST_SLOW)))
 
     def _units(self, kind: Any, slots: Any) -> list[int]:

@@ -25,6 +25,7 @@ MOVING_METHODS = (
     "alloc_decode",
     "alloc_group_begin",
     "alloc_group_end",
+    "clear",
 )
 ROWS = "rows"
 

@@ -14,9 +14,10 @@ from swarden.harness.engines.sglang.boot import NEEDS_NO_GPU, SglangRelease
 from swarden.harness.engines.sglang.config import BOTH, SWA_TREE, SglangConfig
 from swarden.harness.engines.sglang.memory import switches_of, wanted_args
 from swarden.harness.kit.calls import STEP, Call, Calls
-from swarden.harness.kit.symptoms import exception_of, is_of_ends
+from swarden.harness.kit.symptoms import exception_of, is_of_ends, is_refused_reset
 
 TEMPLATE = Path(__file__).with_name("scheduler_program.py.j2")
+RESET, KEEP = "reset", "in_place"  # a call, and the mode of a pause
 SINCE = (0, 5, 23)  # the release whose scheduler the template has
 
 
@@ -47,6 +48,10 @@ def program_of(log: OpLog, release: SglangRelease) -> Program:
     if system.port.faults.fired:
         raise NoProgram("a fault fired in the op-log, and a program has none")
     values = {**settings, **recorder.values, "error": _error_of(failure)}
+    values["keeps"] = any(call.get("mode") == KEEP for call in values["calls"])
+    values["resets"] = [call for call in values["calls"] if call["name"] == RESET]
+    if is_refused_reset(failure):
+        values["resets"][-1]["must"] = True
     return Program(TEMPLATE, values, carries_stand_ins=True)
 
 
@@ -60,10 +65,11 @@ class _Recorder:
             (port, "step", lambda: {"name": STEP}),
             (port, "resume", lambda: {"name": "resume"}),
             (port, "flush", lambda: {"name": "flush"}),
-            (scheduler, "pause_generation", lambda _: {"name": "pause"}),
+            (scheduler, "pause_generation", lambda sent: {"name": "pause", "mode": sent.mode}),
+            (port._parts.resets, "_command", lambda cause: {"name": RESET, "cause": cause.value}),
             (scheduler, "init_req_max_new_tokens", lambda req: _generated(req, req.origin_input_ids)),
             (scheduler, "handle_generate_request", lambda sent: _generated(sent, sent.input_ids, sent.session_params)),
-            (scheduler, "abort_request", lambda sent: {"name": "abort", "number": int(sent.rid)}),
+            (scheduler, "abort_request", _aborted),
         ):
             self._calls.record(owner, method, noted)
         if port.sessions is not None:
@@ -79,6 +85,10 @@ class _Recorder:
             "calls": self._calls.in_order,
             "answers": {f"request-{number:04d}": list(tokens) for number, tokens in answers.items() if tokens},
         }
+
+
+def _aborted(sent: Any) -> Call:
+    return {"name": "abort_all"} if sent.abort_all else {"name": "abort", "number": int(sent.rid)}
 
 
 def _of_session(call: Call, sent: Any) -> Call:
@@ -103,7 +113,7 @@ def _generated(request: Any, tokens: Any, session: Any = None) -> Call:
 def _error_of(failure: Failure) -> list[str]:
     """The exception that the release raises, and its function; [] if a law of ends fails; else raises NoProgram."""
     error = exception_of(failure)
-    if not error and not is_of_ends(failure):
+    if not error and not is_of_ends(failure) and not is_refused_reset(failure):
         raise NoProgram(f"the op-log fails with {failure.fingerprint}; a program sees memory, ends and exceptions")
     return error
 

@@ -26,6 +26,7 @@ from swarden.invariants.view import SessionView
 SECONDS_PER_STEP = 0.4  # a step on the controller's clock; it looks once a second for sessions to close
 LONG = 10.0  # seconds, after which the controller looks again
 CLOSED = "session closed, or turn aborted"
+RESET = "reset"
 
 
 @dataclass
@@ -181,6 +182,12 @@ class SglangSessions(SessionPort):
             self._lendable.add(session)
             self._notice(seen.Kept(session, req.swarden.id, held(slot, "kv_committed_len")))
         return is_kept
+
+    def give_up_all(self) -> None:
+        """Report that all KV of sessions is lost."""
+        self._lendable.clear()
+        for name in self._kept.slots:
+            self._notice(seen.GivenUp(int(name), RESET))
 
     def _give_up(self, release: Callable[[str], None], name: str) -> None:
         if name in self._kept.slots:

@@ -89,6 +89,9 @@ class SglangStates:
         for slot, tag in zip(slots, tags, strict=True):
             self._tags[slot] = tag
 
+    def clear(self) -> None:
+        self._tags[:] = 0
+
     @property
     def _tags(self) -> Any:
         return self._rows.mamba_pool.mamba_cache.temporal[0, :, 0, 0, 0]

@@ -129,7 +129,7 @@ def _follow(change: Transition, event: NamedTuple, reached: dict[int, int]) -> N
         for landing in change.landings:
             if landing.failed and landing.launch == event.launch:
                 reached.pop(landing.request_id, None)
-    elif isinstance(event, Paused):
+    elif isinstance(event, Paused) and not event.keeps:
         reached.clear()
 
 

@@ -1,0 +1,99 @@
+"""Resets of a scheduler, and the release of its memory: the commands are the release's, the memory is a stand-in."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import swarden.invariants.events as seen
+from swarden.harness.core.ops import ResetCause
+from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.scheduler import BuiltScheduler
+from swarden.harness.kit.parts import known, parameters
+from swarden.harness.kit.stand_ins import Missing, Silent
+from swarden.invariants.laws.lifecycle.resets import can_be_reset
+from swarden.invariants.view import Snapshot
+
+KV_MEMORY = Missing(tags=["kv_cache"])  # the argument of the commands that release it and take it back
+FLUSHES = Missing(flush_cache=True)  # of an update of weights; it frees no memory of the device
+
+
+class SglangResets:
+    """The commands on one scheduler; `lose_kv` is called when all KV is lost, before the pools are reset.
+
+    `idle_steps` are the last steps in which no request was unfinished, or the engine was paused.
+    """
+
+    def __init__(
+        self,
+        release: SglangRelease,
+        built: BuiltScheduler,
+        lose_kv: Callable[[], None],
+        notice: Callable[[NamedTuple], None],
+    ) -> None:
+        self.idle_steps = 0
+        self._scheduler, self._rows, self._notice = built.scheduler, built.memory.rows, notice
+        self._has_memory, self._num_resets = True, 0
+        self._updater = self._updater_of(release.part("WeightUpdater"))
+        tree = built.memory.tree
+        reset = tree.reset
+
+        def reset_and_lose_kv() -> None:
+            self._num_resets += 1
+            lose_kv()
+            reset()
+
+        tree.reset = reset_and_lose_kv
+
+    def stepped(self, *, is_busy: bool) -> None:
+        self.idle_steps = 0 if is_busy and not self._scheduler._engine_paused else self.idle_steps + 1
+
+    def reset(self, cause: ResetCause, before: Snapshot, *, is_copying: bool) -> bool:
+        """Give the command, and report its answer; False if no client may release the memory now."""
+        if cause == ResetCause.MEMORY:
+            without_sessions = before if before.requests else replace(before, records=())
+            if not self._has_memory or not can_be_reset(without_sessions, self.idle_steps, is_copying=is_copying):
+                return False
+        is_done = self._command(cause)
+        self._notice(seen.CacheReset(is_done, self.idle_steps, is_copying))
+        if not self._scheduler._engine_paused:
+            self.restore_memory()
+        return True
+
+    def restore_memory(self) -> None:
+        """Take the memory of the KV back, empty, if it was released."""
+        if not self._has_memory:
+            self._has_memory = True
+            self._updater.resume_memory_occupation(KV_MEMORY)
+
+    def _command(self, cause: ResetCause) -> bool:
+        """Whether the release says that it has done it, or has done it if it says nothing."""
+        num_resets, update = self._num_resets, self._updater.flush_cache_after_weight_update
+        if cause == ResetCause.CLIENT:
+            return bool(self._flush())
+        if cause == ResetCause.MEMORY:
+            self._has_memory = False
+            self._updater.release_memory_occupation(KV_MEMORY)
+        elif "success" in parameters(update):
+            return bool(update(FLUSHES, True, "")[0])
+        else:
+            update(FLUSHES)
+        return self._num_resets > num_resets
+
+    def _flush(self, **_: Any) -> Any:
+        flush = self._scheduler.flush_cache  # that of the device's allocator has no KV
+        return flush(**({"empty_cache": False} if "empty_cache" in parameters(flush) else {}))
+
+    def _updater_of(self, kind: Any) -> Any:
+        """The release's object with the commands; in old releases the scheduler."""
+        saver = Silent(pause=self._lose_memory)
+        if kind is None:
+            vars(self._scheduler).update(memory_saver_adapter=saver, offload_tags=set())
+            return self._scheduler
+        alone = type("Updater", (kind,), {"__slots__": (), "__post_init__": lambda self: None})  # without other ranks
+        beside: dict[str, Any] = {"draft_worker": None, "memory_saver_adapter": saver, "tp_cpu_group": None}
+        beside |= {"flush_cache": self._flush, "is_fully_idle": self._scheduler.is_fully_idle}
+        return alone(tp_worker=Silent(), scheduler=self._scheduler, **known(beside, kind))
+
+    def _lose_memory(self, tag: str) -> None:
+        """The request table is lost, too; the KV is lost in the reset that follows."""
+        self._rows.req_to_token.zero_()
