@@ -111,7 +111,7 @@ class VllmConfig(Settings, frozen=True):
 
     main = ("block_size", "num_blocks", "windows", "chunk_len", "asynchronous")
     needs = (
-        Needs("cpu_chunks", {"prefix_caching": (True,), "state_groups": (0,)}),
+        Needs("cpu_chunks", {"prefix_caching": (True,)}),
         Needs("role", {"external_len": (0,), "cpu_chunks": (0,), "state_groups": (0,), "sleeps": (False,)}),
         Needs("state_groups", {"external_len": (0,)}),
         Needs("kv_events", {"prefix_caching": (True,), "cpu_chunks": (0,), "role": (BOTH,)}),
@@ -232,6 +232,9 @@ def random_config(draw: Draw, load: str, *, has: Callable[[str], bool]) -> VllmC
     kind = draw.one_of(("plain", "loads", "drafts", "states", "loads", "states", "offloading"))
     if load in NEEDS_HOST and has("offloading") and draw.one_of((True, False)):
         kind = "offloading"
+    if kind == "states":
+        config = _with_states(draw, config, has=has)
+        kind = draw.one_of((kind, kind, "offloading"))
     if kind == "loads":
         external_len = config.block_size * draw.one_of((4, 2, 8))
         late_loads = draw.one_of((False, True, True))
@@ -240,8 +243,6 @@ def random_config(draw: Draw, load: str, *, has: Callable[[str], bool]) -> VllmC
             config = msgspec.structs.replace(config, recomputes_loads=draw.one_of((True, True, False)))
     if kind == "offloading" and has("offloading"):
         config = _with_offloading(draw, config)
-    if kind == "states":
-        config = _with_states(draw, config, has=has)
     can_have_drafts = kind == "offloading" or (config.state_groups and not config.all_states)
     if kind == "drafts" or (can_have_drafts and draw.one_of((False, False, True))):
         config = with_drafts(draw, config, has=has)
@@ -320,7 +321,7 @@ def _with_offloading(draw: Draw, config: VllmConfig) -> VllmConfig:
         chunk_blocks=draw.one_of((1, 1, 2)) if config.block_size > 1 else 2,
         **drawn(draw, VllmConfig, "eviction", "sync_loads"),
     )
-    external_len = config.block_size * draw.one_of((0, 0, 4, 2, 8))
+    external_len = config.block_size * draw.one_of((0, 0, 4, 2, 8)) * (not config.state_groups)
     return msgspec.structs.replace(config, external_len=external_len, late_loads=external_len > 0)
 
 

@@ -51,9 +51,9 @@ class Device:
             del self._tokens[request][count:]
         for block in one.zeroed:
             self.memory.fill(block, 0)
+        self.states.move(one.entries, one.loaded)
         for load in one.loads:
             self.load(load)
-        self.states.move(one.entries)
         for entry in one.entries:
             self._write(entry)
         before = self.states.read(one.entries)
