@@ -113,7 +113,6 @@ class VllmConfig(Settings, frozen=True):
     needs = (
         Needs("cpu_chunks", {"prefix_caching": (True,)}),
         Needs("role", {"external_len": (0,), "cpu_chunks": (0,), "state_groups": (0,), "sleeps": (False,)}),
-        Needs("state_groups", {"external_len": (0,)}),
         Needs("kv_events", {"prefix_caching": (True,), "cpu_chunks": (0,), "role": (BOTH,)}),
         Needs("streaming_input", {"role": (BOTH,), "external_len": (0,)}),
         Needs("all_states", {"prefix_caching": (True,), "draft_len": (None,)}),
@@ -150,6 +149,8 @@ class VllmConfig(Settings, frozen=True):
             raise InvalidConfig("asynchronous and draft_len are set with state_groups: the three are not driven")
         if self.state_groups and self.streaming_input and self.draft_len is not None:
             raise InvalidConfig("streaming_input and draft_len are set with state_groups: the three are not driven")
+        if self.state_mode == ALIGN and self.external_len and not self.late_loads:
+            raise InvalidConfig("late_loads is false with external_len and state_groups, want true")
         if self.state_mode == ALIGN and (self.draft_len or 0) >= self.block_size:
             raise InvalidConfig(f"draft_len is {self.draft_len}, want less than block_size with state_groups")
         if self.state_mode == ALIGN and self.chunk_len < max(sizes):
@@ -187,7 +188,7 @@ class VllmConfig(Settings, frozen=True):
             return tuple(LINK_FAULTS)
         if self.cpu_chunks or self.late_loads:
             return *((LOAD_FAILS,) if self.late_loads else ()), LOAD_LATE, *((STORE_LATE,) if self.cpu_chunks else ())
-        is_driven = self.external_len and not self.windows and self.draft_len is None
+        is_driven = self.external_len and len(self.groups) == 1 and self.draft_len is None
         return (LOAD_FAILS,) if is_driven else ()  # a failed load is reported by its blocks, which one group can have
 
     options: ClassVar[Sequence[str]] = ("adapter", "prompt_logprobs", SEQUENCES)  # of a request
@@ -234,10 +235,10 @@ def random_config(draw: Draw, load: str, *, has: Callable[[str], bool]) -> VllmC
         kind = "offloading"
     if kind == "states":
         config = _with_states(draw, config, has=has)
-        kind = draw.one_of((kind, kind, "offloading"))
+        kind = draw.one_of((kind, kind, "loads", "offloading"))
     if kind == "loads":
         external_len = config.block_size * draw.one_of((4, 2, 8))
-        late_loads = draw.one_of((False, True, True))
+        late_loads = draw.one_of((False, True, True)) or config.state_mode == ALIGN
         config = msgspec.structs.replace(config, external_len=external_len, late_loads=late_loads)
         if LOAD_FAILS in config.faults and not late_loads:
             config = msgspec.structs.replace(config, recomputes_loads=draw.one_of((True, True, False)))
@@ -321,7 +322,7 @@ def _with_offloading(draw: Draw, config: VllmConfig) -> VllmConfig:
         chunk_blocks=draw.one_of((1, 1, 2)) if config.block_size > 1 else 2,
         **drawn(draw, VllmConfig, "eviction", "sync_loads"),
     )
-    external_len = config.block_size * draw.one_of((0, 0, 4, 2, 8)) * (not config.state_groups)
+    external_len = config.block_size * draw.one_of((0, 0, 4, 2, 8))
     return msgspec.structs.replace(config, external_len=external_len, late_loads=external_len > 0)
 
 

@@ -21,6 +21,7 @@ class Store:
 
     It has whole blocks, up to `external_len` tokens of the prompt.  In the background it loads a prompt that is not
     longer with its last block, as the release's NixlConnector does; the release then computes the last token again.
+    Not with states: that behind the last token is not the one before it.
     """
 
     worker: LateLoads
@@ -29,13 +30,14 @@ class Store:
         super().__init__(vllm_config, role, kv_cache_config)  # type: ignore[call-arg]  # of the release's class
         extra: Mapping[str, Any] = vllm_config.kv_transfer_config.kv_connector_extra_config
         self._len, self._size, self._is_late = extra["len"], extra["block_size"], extra["is_late"]
+        self._loads_whole = self._is_late and not extra["has_states"]
         self._starts: dict[str, int] = {}
         self._loads: list[BlockLoad] = []
 
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int, bool]:
         known = request.num_prompt_tokens
         whole = min(self._len, known - 1) // self._size * self._size
-        most = known if self._is_late and 1 < known <= self._len else whole
+        most = known if self._loads_whole and 1 < known <= self._len else whole
         count = max(0, most - num_computed_tokens)
         self._starts[request.request_id] = num_computed_tokens
         return count, self._is_late and count > 0
@@ -107,8 +109,9 @@ def transfer_config(release: VllmRelease, config: VllmConfig) -> Any:
         release.part("KVConnectorFactory")._registry[NAME] = lambda: kind
         settings[NAME] = {
             "len": config.external_len,
-            "block_size": max(group.block_size for group in config.groups),
+            "block_size": max((config.block_size, *config.window_block_sizes)),
             "is_late": config.late_loads,
+            "has_states": config.state_groups > 0,
         }
     if not settings:
         return None

@@ -30,10 +30,11 @@ class BlockLoad(NamedTuple):
         return number_of(self.rid)
 
     def blocks(self, groups: Sequence[LayerGroup]) -> list[int]:
-        """The blocks that it writes, in all groups."""
+        """The blocks that it writes, in all groups; of states only the last one."""
+        firsts = [self.end - 1 if group.has_states else self.start for group in groups]
         blocks = [
-            table[self.start // group.block_size : -(-self.end // group.block_size)]
-            for group, table in zip(groups, self.tables, strict=True)
+            table[first // group.block_size : -(-self.end // group.block_size)]
+            for group, table, first in zip(groups, self.tables, firsts, strict=True)
         ]
         return [block for of_group in blocks for block in of_group if block]
 

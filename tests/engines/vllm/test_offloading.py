@@ -36,6 +36,7 @@ def served_after_a_flush(engine, changes):
         ({"external_len": 12, "late_loads": True}, [12, 28]),
         ({"state_groups": 2, "asynchronous": True}, [0, 28]),
         ({"state_groups": 1, "draft_len": 2, "chunk_blocks": 2}, [0, 24]),
+        ({"state_groups": 1, "external_len": 12, "late_loads": True}, [12, 28]),
     ],
     ids=[
         "in-the-background",
@@ -45,6 +46,7 @@ def served_after_a_flush(engine, changes):
         "behind-a-load-from-a-store",
         "states",
         "states-with-drafts",
+        "states-behind-a-load-from-a-store",
     ],
 )
 def test_equal_request_continues_from_cpu_memory_with_the_same_output(on_release, changes, loaded_lens):
