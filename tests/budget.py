@@ -179,7 +179,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (130, "a tiny model of the release on its own cache, judged without a cache"),
     ],
     "harness/engines/vllm": [
-        (20, "states of Mamba layers in CPU memory and from a store"),
+        (20, "states of Mamba layers in CPU memory, from a store and through a pair"),
         (10, "transfers of which all has arrived are taken over"),
         (110, "requests with several sequences, by the front end of the release"),
         (220, "streaming input: the turns of a session on one resumable request"),

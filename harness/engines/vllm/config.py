@@ -112,7 +112,7 @@ class VllmConfig(Settings, frozen=True):
     main = ("block_size", "num_blocks", "windows", "chunk_len", "asynchronous")
     needs = (
         Needs("cpu_chunks", {"prefix_caching": (True,)}),
-        Needs("role", {"external_len": (0,), "cpu_chunks": (0,), "state_groups": (0,), "sleeps": (False,)}),
+        Needs("role", {"external_len": (0,), "cpu_chunks": (0,), "sleeps": (False,)}),
         Needs("kv_events", {"prefix_caching": (True,), "cpu_chunks": (0,), "role": (BOTH,)}),
         Needs("streaming_input", {"role": (BOTH,), "external_len": (0,)}),
         Needs("all_states", {"prefix_caching": (True,), "draft_len": (None,)}),
@@ -180,6 +180,11 @@ class VllmConfig(Settings, frozen=True):
     def lookahead_len(self) -> int:
         """The tokens beyond the drafts for which blocks are allocated."""
         return self.draft_len or 0 if self.drafter == EAGLE else 0
+
+    @property
+    def drops_token(self) -> bool:
+        """Whether an answer has no token: with states, a prefill side computes a prompt without its last token."""
+        return self.role == PREFILL and self.state_groups > 0
 
     @property
     def faults(self) -> tuple[str, ...]:
@@ -277,6 +282,8 @@ def plain_config(draw: Draw, *, has: Callable[[str], bool]) -> VllmConfig:
 def pair_configs(draw: Draw, *, has: Callable[[str], bool]) -> tuple[VllmConfig, VllmConfig]:
     """One model, but other pools, batches and schedulers; sometimes the decode side has drafts."""
     first = msgspec.structs.replace(plain_config(draw, has=has), sleeps=False, role=PREFILL)
+    if draw.one_of((False, False, True)):
+        first = _with_states(draw, first, has=has)
     running = draw.one_of((4, 2, 8, 1))
     second = msgspec.structs.replace(
         first,
@@ -284,10 +291,10 @@ def pair_configs(draw: Draw, *, has: Callable[[str], bool]) -> tuple[VllmConfig,
         max_running_requests=running,
         chunk_len=max(first.chunk_len, running),
         asynchronous=draw.one_of((False, True)),
-        prefix_caching=draw.one_of((True, True, False)),
+        prefix_caching=first.prefix_caching if first.state_groups else draw.one_of((True, True, False)),
         recomputes_loads=draw.one_of((True, False)),
     )
-    if draw.one_of((False, False, True)):
+    if not first.all_states and draw.one_of((False, False, True)):
         second = with_drafts(draw, second, has=has)
     return with_blocks(draw, first), with_blocks(draw, second)
 
