@@ -180,6 +180,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     ],
     "harness/engines/vllm": [
         (20, "states of Mamba layers in CPU memory, from a store and through a pair"),
+        (10, "the blocks in CPU memory that a waiting request could load"),
         (10, "transfers of which all has arrived are taken over"),
         (110, "requests with several sequences, by the front end of the release"),
         (220, "streaming input: the turns of a session on one resumable request"),
@@ -239,6 +240,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "tests/examples": [(440, "an engine with a prefix cache and its target in three levels, as the guide has them")],
     "tests/fakes": [(40, "messages of a link that were not read")],
     "tests/invariants": [
+        (20, "requests that compute what is in host memory"),
         (40, "cases of rings, stop strings, delivered transfers"),
         (40, "transfers, loaded prefixes and running requests that an engine forgets"),
         (40, "pages that are shared before they are computed; a server that is overloaded at rest"),
