@@ -71,13 +71,14 @@ class VllmConfig(Settings, frozen=True):
     store has so many tokens of each prompt; with `late_loads` it loads them in the background.  `cpu_chunks` enables
     the offloading connector: so many chunks of CPU memory, each for `chunk_blocks` blocks, with `eviction` by "lru" or
     "arc".  With `sync_loads` it loads within the step.  Beside `external_len` both are below the release's
-    MultiConnector.  A side of a pair has the `role` "prefill" or "decode", and the
-    connector between them.  After a failed load a request computes the tokens itself, or without `recomputes_loads` it
-    ends.  With `seeds` some requests are sampled with a seed, if a model runs.  `kv_events` is enable_kv_cache_events.
-    With `streaming_input` some requests wait for further input, the turns of a session.
+    MultiConnector.  A side of a pair has the `role` "prefill" or "decode", and the connector between them; if it
+    `has_both_roles`, its kv_role is "kv_both".  After a failed load a request computes the tokens itself, or without
+    `recomputes_loads` it ends.  With `seeds` some requests are sampled with a seed, if a model runs.  `kv_events` is
+    enable_kv_cache_events.  With `streaming_input` some requests wait for further input, the turns of a session.
     """
 
     role: Annotated[str, OneOf((BOTH, PREFILL, DECODE))] = BOTH
+    has_both_roles: Annotated[bool, Drawn((False, False, True))] = False
     block_size: BlockSize = 4
     num_blocks: Annotated[int, within(2, MAX_BLOCKS)] = 96
     windows: Annotated[tuple[Window | None, ...], Windows] = (5,)
@@ -123,6 +124,8 @@ class VllmConfig(Settings, frozen=True):
         self._check_groups()
         if self.draft_len is not None and self.chunk_len <= self.draft_len:
             raise InvalidConfig(f"chunk_len is {self.chunk_len}, want more than draft_len {self.draft_len}")
+        if self.has_both_roles and self.role == BOTH:
+            raise InvalidConfig('has_both_roles is true with role "both", want false: it is of a side of a pair')
         if self.late_loads and not self.external_len:
             raise InvalidConfig("late_loads is true without external_len, want false")
         if self.external_len and self.cpu_chunks and not self.late_loads:
@@ -281,7 +284,8 @@ def plain_config(draw: Draw, *, has: Callable[[str], bool]) -> VllmConfig:
 
 def pair_configs(draw: Draw, *, has: Callable[[str], bool]) -> tuple[VllmConfig, VllmConfig]:
     """One model, but other pools, batches and schedulers; sometimes the decode side has drafts."""
-    first = msgspec.structs.replace(plain_config(draw, has=has), sleeps=False, role=PREFILL)
+    roles = drawn(draw, VllmConfig, "has_both_roles")
+    first = msgspec.structs.replace(plain_config(draw, has=has), sleeps=False, role=PREFILL, **roles)
     if draw.one_of((False, False, True)):
         first = _with_states(draw, first, has=has)
     running = draw.one_of((4, 2, 8, 1))

@@ -5,11 +5,12 @@ from typing import Any, NamedTuple
 
 from swarden.harness.engines.vllm import offloading
 from swarden.harness.engines.vllm.boot import VllmRelease
-from swarden.harness.engines.vllm.config import BOTH, LEASE_S, PREFILL, VllmConfig
+from swarden.harness.engines.vllm.config import BOTH, DECODE, LEASE_S, PREFILL, VllmConfig
 from swarden.harness.engines.vllm.loads import LateLoads
 from swarden.harness.engines.vllm.passes import BlockLoad
 
 NAME, NIXL, MULTI = "SwardenStore", "NixlConnector", "MultiConnector"
+KV_ROLES = {PREFILL: "kv_producer", DECODE: "kv_consumer"}
 FAILURES = {True: "recompute", False: "fail"}  # kv_load_failure_policy
 
 
@@ -96,7 +97,7 @@ def transfer_config(release: VllmRelease, config: VllmConfig) -> Any:
         return release.make(
             "KVTransferConfig",
             kv_connector=NIXL,
-            kv_role="kv_producer" if config.role == PREFILL else "kv_consumer",
+            kv_role="kv_both" if config.has_both_roles else KV_ROLES[config.role],
             engine_id=config.role,
             kv_load_failure_policy=FAILURES[config.recomputes_loads],
             kv_connector_extra_config={"kv_lease_duration": LEASE_S},
