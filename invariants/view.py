@@ -338,6 +338,7 @@ OPTIONAL_PARTS = (
     "delivered",
     "due_transfers",
     "cached_columns",
+    "offloaded_columns",
 )
 
 
@@ -394,6 +395,9 @@ class Snapshot:
     # Of an engine without nodes: by request, per component the unit of each page of its tokens that it can find in the
     # cache, 0 for none.
     cached_columns: Mapping[int, tuple[Sequence[int], ...]] | None = None
+    offloaded_columns: Mapping[int, tuple[Sequence[int], ...]] | None = (
+        None  # the same of its host memory: 1 for a page
+    )
     is_loading: bool = False  # a load that is not in `copy_jobs` is in progress, and requests may wait for it
     unreported: frozenset[str] = frozenset()
 
@@ -454,6 +458,7 @@ class Snapshot:
             self.delivered,
             self.due_transfers,
             self.cached_columns,
+            self.offloaded_columns,
         )
         return _missing(tuple([part is None for part in parts]), self.unreported)
 

@@ -182,6 +182,8 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (130, "a tiny model of the release on its own cache, judged without a cache"),
     ],
     "harness/engines/vllm": [
+        (30, "states of Mamba layers in CPU memory, from a store and through a pair"),
+        (10, "the blocks in CPU memory that a waiting request could load"),
         (10, "transfers of which all has arrived are taken over"),
         (110, "requests with several sequences, by the front end of the release"),
         (220, "streaming input: the turns of a session on one resumable request"),
@@ -217,6 +219,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (160, "the release's own flush, release of memory and pause modes"),
     ],
     "invariants": [
+        (10, "resets, and blocks that lie in CPU memory"),
         (20, "a page that is shared before it is computed is written only at its place in the table of the writer"),
         (40, "events of a server seen over HTTP; KV that was compared with that first computed for the same tokens"),
         (30, "KV events as a router reads them; what a transfer awaits, and what was delivered"),
@@ -238,11 +241,12 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (60, "KV events as a router reads them"),
         (20, "prompts that are computed after their abort"),
         (40, "transfers await only what is sent"),
-        (40, "laws on resets"),
+        (50, "laws on resets"),
     ],
     "tests/examples": [(440, "an engine with a prefix cache and its target in three levels, as the guide has them")],
     "tests/fakes": [(40, "messages of a link that were not read")],
     "tests/invariants": [
+        (20, "requests that compute what is in host memory"),
         (40, "cases of rings, stop strings, delivered transfers"),
         (40, "transfers, loaded prefixes and running requests that an engine forgets"),
         (40, "pages that are shared before they are computed; a server that is overloaded at rest"),
@@ -291,6 +295,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "the tests of models run on a GPU, too; the output of a kernel with other strides"),
     ],
     "tests/engines": [
+        (10, "states of Mamba layers that come back from CPU memory"),
         (40, "streaming input of vLLM"),
         (80, "op-logs pass with the fix of their bug; releases from the files of the bugs"),
         (40, "servers with groups of layers in other orders"),

@@ -3,7 +3,7 @@
 On a server: A prompt is computed that is cached: latency and work, while all answers are right.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from swarden.invariants.events import Launched
 from swarden.invariants.invariant import invariant
@@ -19,6 +19,7 @@ ColumnsOf = Callable[[Snapshot, RequestView, Expectation], Columns]
 
 class FirstPassCode(Code):
     CACHED_TOKENS_COMPUTED = "its first pass begins at {start}, but {usable} tokens of it are cached"
+    OFFLOADED_TOKENS_COMPUTED = "its first pass begins at {start}, but {usable} tokens of it are in host memory"
 
 
 def shares_prefixes_without_states(change: Transition) -> bool:
@@ -49,7 +50,35 @@ def first_passes_skip_cached_blocks(change: Transition) -> Evidence:
     yield from _computed_again(change, _of_hashes)
 
 
-def _computed_again(change: Transition, columns_in: ColumnsOf) -> Evidence:
+def has_pages_of_one_size_and_no_windows(change: Transition) -> bool:
+    """Has the engine one page size, and states as the only windows?  An engine may load more than a window needs."""
+    after = change.after
+    return after.limits.shares_prefixes and len(set(after.page_sizes)) == 1 and after.windowed == after.stateful
+
+
+@invariant(
+    When.STEP,
+    needs=("offloaded_columns", "requests", "records"),
+    on=(Launched,),
+    given=has_pages_of_one_size_and_no_windows,
+)
+def first_passes_skip_offloaded_blocks(change: Transition) -> Evidence:
+    """The first pass of a waiting request begins behind its longest usable prefix of blocks that stayed in host memory.
+
+    With drafts it may compute one block more, the last one (vllm pull 52771).
+    """
+    code = FirstPassCode.OFFLOADED_TOKENS_COMPUTED
+    spared = change.after.limits.page_size if change.after.limits.draft_len else 0
+    yield from _computed_again(change, _in_host_memory, code, spared)
+
+
+def _computed_again(
+    change: Transition,
+    columns_in: ColumnsOf,
+    code: FirstPassCode = FirstPassCode.CACHED_TOKENS_COMPUTED,
+    spared: int = 0,
+) -> Evidence:
+    """The first passes that compute tokens of a usable prefix; the last `spared` tokens of it may be computed."""
     before, page_size = change.before, change.after.limits.page_size
     for event in change.events_of(Launched):
         for request_id, start, _ in event.entries:
@@ -59,10 +88,8 @@ def _computed_again(change: Transition, columns_in: ColumnsOf) -> Evidence:
             most = (request.prompt_len + request.num_outputs - 1) // page_size
             was, now = (columns_in(state, request, expected) for state in (before, change.after))
             usable = longest_usable(before, [column[:most] for column in _kept(was, now)])
-            if start < usable.length:
-                yield found(
-                    request_ref(request_id), FirstPassCode.CACHED_TOKENS_COMPUTED, start=start, usable=usable.length
-                )
+            if start < usable.length - spared:
+                yield found(request_ref(request_id), code, start=start, usable=usable.length)
 
 
 def _is_new(change: Transition, request: RequestView) -> bool:
@@ -76,8 +103,15 @@ def _of_nodes(state: Snapshot, request: RequestView, expected: Expectation) -> C
 
 
 def _of_hashes(state: Snapshot, request: RequestView, _expected: Expectation) -> Columns:
-    columns = (state.cached_columns or {}).get(request.id, ((),) * len(state.components))
-    return [list(column) for column in columns]
+    return _columns(state.cached_columns, state, request)
+
+
+def _in_host_memory(state: Snapshot, request: RequestView, _expected: Expectation) -> Columns:
+    return _columns(state.offloaded_columns, state, request)
+
+
+def _columns(known: Mapping[int, Sequence[Sequence[int]]] | None, state: Snapshot, request: RequestView) -> Columns:
+    return [list(column) for column in (known or {}).get(request.id, ((),) * len(state.components))]
 
 
 def _kept(was: Columns, now: Columns) -> Columns:

@@ -280,5 +280,5 @@ class VllmEngine(EnginePort):
 
 def faults_of(release: VllmRelease, config: VllmConfig) -> Mapping[str, str]:
     """The faults that can happen to an engine core of this configuration, each with its effect."""
-    can_fail = release.has("failed_requests") or not config.windows
+    can_fail = release.has("failed_requests") or len(config.groups) == 1
     return CLIENT_FAULTS | {name: CONNECTOR_FAULTS[name] for name in config.faults if can_fail or name != LOAD_FAILS}

@@ -50,6 +50,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "KVConnectorRole": ("distributed.kv_transfer.kv_connector.v1.base:KVConnectorRole",),
     "KVCacheTensor": ("v1.kv_cache_interface:KVCacheTensor",),
     "OffloadingWorker": ("v1.kv_offload.base:OffloadingWorker",),
+    "make_offload_key": ("v1.kv_offload.base:make_offload_key",),
     "TransferResult": ("v1.kv_offload.base:TransferResult",),
     "NixlWorker": (
         "distributed.kv_transfer.kv_connector.v1.nixl.pull_worker:NixlPullConnectorWorker",

@@ -37,10 +37,13 @@ class EventSources(NamedTuple):
 
 
 class FindableBlocks:
-    """The blocks in the pool's map of hashes for those of the requests that wait, or did at the last walk."""
+    """The blocks that a hash finds, for those of the requests that wait, or did at the last walk.
 
-    def __init__(self, key_of: Callable[[Any, int], Any], built: BuiltCore, num_groups: int) -> None:
-        self._key_of, self._built, self._groups = key_of, built, range(num_groups)
+    `find` returns what is there for a hash and a group of layers, 0 for nothing.
+    """
+
+    def __init__(self, find: Callable[[Any, int], int], num_groups: int) -> None:
+        self._find, self._groups = find, range(num_groups)
         self._waited = set[int]()
 
     def of(self, requests: VllmRequests, place_of: Callable[[Any], Place]) -> dict[int, tuple[Sequence[int], ...]]:
@@ -49,15 +52,10 @@ class FindableBlocks:
         wanted, self._waited = waiting | self._waited, waiting
         reading = {number: requests.live[number].req for number in sorted(wanted) if number in requests.live}
         return {
-            number: tuple([self._cached(req.block_hashes, group) for group in self._groups])
+            number: tuple([[self._find(one, group) for one in req.block_hashes] for group in self._groups])
             for number, req in reading.items()
             if not req.skip_reading_prefix_cache
         }
-
-    def _cached(self, hashes: Sequence[Any], group: int) -> Sequence[int]:
-        cached = self._built.pool.cached_block_hash_to_block
-        blocks = [cached.get_one_block(self._key_of(block_hash, group)) for block_hash in hashes]
-        return [0 if block is None else block.block_id for block in blocks]
 
 
 class VllmCapture:
@@ -68,11 +66,12 @@ class VllmCapture:
     ) -> None:
         self._config, self._built, self._runner, self._moves = config, built, runner, moves
         self._unreported, self._router = events
-        self._findable = FindableBlocks(runner.release.part("make_block_hash_with_group_id"), built, len(config.groups))
+        self._findable = FindableBlocks(self._cached, len(config.groups))
+        has_blocks_as_chunks = config.cpu_chunks and config.chunk_blocks == 1
+        self._loadable = FindableBlocks(self._offloaded, len(config.groups)) if has_blocks_as_chunks else None
         self._groups = config.groups
         self._whole = [group.window for group in self._groups].index(None)
         self.components = tuple([ComponentView(POOL, *group) for group in self._groups])
-        self._block = math.lcm(*[group.block_size for group in self._groups])  # whole blocks of each group
         self._limits = Limits(
             config.block_size,
             config.max_running_requests,
@@ -113,9 +112,28 @@ class VllmCapture:
             is_paused=is_paused,
             cached_blocks=None if self._router is None else self._router.cached_blocks(),
             cached_columns=self._findable.of(requests, self._place),
+            offloaded_columns=None if self._loadable is None else self._loadable.of(requests, self._place),
             is_loading=bool(self._runner.loads),
             unreported=self._unreported,
         )
+
+    def _cached(self, block_hash: Any, group: int) -> int:
+        """The block in the pool's map of hashes."""
+        key = self._runner.release.part("make_block_hash_with_group_id")(block_hash, group)
+        block = self._built.pool.cached_block_hash_to_block.get_one_block(key)
+        return 0 if block is None else int(block.block_id)
+
+    def _offloaded(self, block_hash: Any, group: int) -> int:
+        """Whether a chunk of one block is in CPU memory, and can be loaded."""
+        connector = self._built.scheduler.connector
+        [offloading, *_] = getattr(connector, "_connectors", [connector])
+        key = self._runner.release.part("make_offload_key")(block_hash, group)
+        return int(offloading.connector_scheduler.manager.lookup(key, None).name == "HIT")
+
+    @property
+    def _block(self) -> int:
+        """The tokens of whole blocks of all groups."""
+        return math.lcm(*[group.block_size for group in self._groups])
 
     def _free_queue(self) -> list[int]:
         """The free blocks in the order of the queue, by its links; a cycle ends the walk after every block."""
@@ -200,7 +218,7 @@ class VllmCapture:
             namespace=request.namespace,
             prompt_len=req.num_prompt_tokens,
             num_outputs=req.num_output_tokens,
-            max_new_tokens=req.max_tokens,
+            max_new_tokens=0 if self._config.drops_token else req.max_tokens,
             priority=-req.priority,
             session=request.session,
         )

@@ -71,13 +71,14 @@ class VllmConfig(Settings, frozen=True):
     store has so many tokens of each prompt; with `late_loads` it loads them in the background.  `cpu_chunks` enables
     the offloading connector: so many chunks of CPU memory, each for `chunk_blocks` blocks, with `eviction` by "lru" or
     "arc".  With `sync_loads` it loads within the step.  Beside `external_len` both are below the release's
-    MultiConnector.  A side of a pair has the `role` "prefill" or "decode", and the
-    connector between them.  After a failed load a request computes the tokens itself, or without `recomputes_loads` it
-    ends.  With `seeds` some requests are sampled with a seed, if a model runs.  `kv_events` is enable_kv_cache_events.
-    With `streaming_input` some requests wait for further input, the turns of a session.
+    MultiConnector.  A side of a pair has the `role` "prefill" or "decode", and the connector between them; if it
+    `has_both_roles`, its kv_role is "kv_both".  After a failed load a request computes the tokens itself, or without
+    `recomputes_loads` it ends.  With `seeds` some requests are sampled with a seed, if a model runs.  `kv_events` is
+    enable_kv_cache_events.  With `streaming_input` some requests wait for further input, the turns of a session.
     """
 
     role: Annotated[str, OneOf((BOTH, PREFILL, DECODE))] = BOTH
+    has_both_roles: Annotated[bool, Drawn((False, False, True))] = False
     block_size: BlockSize = 4
     num_blocks: Annotated[int, within(2, MAX_BLOCKS)] = 96
     windows: Annotated[tuple[Window | None, ...], Windows] = (5,)
@@ -111,9 +112,8 @@ class VllmConfig(Settings, frozen=True):
 
     main = ("block_size", "num_blocks", "windows", "chunk_len", "asynchronous")
     needs = (
-        Needs("cpu_chunks", {"prefix_caching": (True,), "state_groups": (0,)}),
-        Needs("role", {"external_len": (0,), "cpu_chunks": (0,), "state_groups": (0,), "sleeps": (False,)}),
-        Needs("state_groups", {"external_len": (0,)}),
+        Needs("cpu_chunks", {"prefix_caching": (True,)}),
+        Needs("role", {"external_len": (0,), "cpu_chunks": (0,), "sleeps": (False,)}),
         Needs("kv_events", {"prefix_caching": (True,), "cpu_chunks": (0,), "role": (BOTH,)}),
         Needs("streaming_input", {"role": (BOTH,), "external_len": (0,)}),
         Needs("all_states", {"prefix_caching": (True,), "draft_len": (None,)}),
@@ -124,6 +124,8 @@ class VllmConfig(Settings, frozen=True):
         self._check_groups()
         if self.draft_len is not None and self.chunk_len <= self.draft_len:
             raise InvalidConfig(f"chunk_len is {self.chunk_len}, want more than draft_len {self.draft_len}")
+        if self.has_both_roles and self.role == BOTH:
+            raise InvalidConfig('has_both_roles is true with role "both", want false: it is of a side of a pair')
         if self.late_loads and not self.external_len:
             raise InvalidConfig("late_loads is true without external_len, want false")
         if self.external_len and self.cpu_chunks and not self.late_loads:
@@ -150,6 +152,8 @@ class VllmConfig(Settings, frozen=True):
             raise InvalidConfig("asynchronous and draft_len are set with state_groups: the three are not driven")
         if self.state_groups and self.streaming_input and self.draft_len is not None:
             raise InvalidConfig("streaming_input and draft_len are set with state_groups: the three are not driven")
+        if self.state_mode == ALIGN and self.external_len and not self.late_loads:
+            raise InvalidConfig("late_loads is false with external_len and state_groups, want true")
         if self.state_mode == ALIGN and (self.draft_len or 0) >= self.block_size:
             raise InvalidConfig(f"draft_len is {self.draft_len}, want less than block_size with state_groups")
         if self.state_mode == ALIGN and self.chunk_len < max(sizes):
@@ -181,13 +185,18 @@ class VllmConfig(Settings, frozen=True):
         return self.draft_len or 0 if self.drafter == EAGLE else 0
 
     @property
+    def drops_token(self) -> bool:
+        """Whether an answer has no token: with states, a prefill side computes a prompt without its last token."""
+        return self.role == PREFILL and self.state_groups > 0
+
+    @property
     def faults(self) -> tuple[str, ...]:
         """The faults of the KV connector."""
         if self.role == DECODE:
             return tuple(LINK_FAULTS)
         if self.cpu_chunks or self.late_loads:
             return *((LOAD_FAILS,) if self.late_loads else ()), LOAD_LATE, *((STORE_LATE,) if self.cpu_chunks else ())
-        is_driven = self.external_len and not self.windows and self.draft_len is None
+        is_driven = self.external_len and len(self.groups) == 1 and self.draft_len is None
         return (LOAD_FAILS,) if is_driven else ()  # a failed load is reported by its blocks, which one group can have
 
     options: ClassVar[Sequence[str]] = ("adapter", "prompt_logprobs", SEQUENCES)  # of a request
@@ -232,16 +241,17 @@ def random_config(draw: Draw, load: str, *, has: Callable[[str], bool]) -> VllmC
     kind = draw.one_of(("plain", "loads", "drafts", "states", "loads", "states", "offloading"))
     if load in NEEDS_HOST and has("offloading") and draw.one_of((True, False)):
         kind = "offloading"
+    if kind == "states":
+        config = _with_states(draw, config, has=has)
+        kind = draw.one_of((kind, kind, "loads", "offloading"))
     if kind == "loads":
         external_len = config.block_size * draw.one_of((4, 2, 8))
-        late_loads = draw.one_of((False, True, True))
+        late_loads = draw.one_of((False, True, True)) or config.state_mode == ALIGN
         config = msgspec.structs.replace(config, external_len=external_len, late_loads=late_loads)
         if LOAD_FAILS in config.faults and not late_loads:
             config = msgspec.structs.replace(config, recomputes_loads=draw.one_of((True, True, False)))
     if kind == "offloading" and has("offloading"):
         config = _with_offloading(draw, config)
-    if kind == "states":
-        config = _with_states(draw, config, has=has)
     can_have_drafts = kind == "offloading" or (config.state_groups and not config.all_states)
     if kind == "drafts" or (can_have_drafts and draw.one_of((False, False, True))):
         config = with_drafts(draw, config, has=has)
@@ -274,7 +284,10 @@ def plain_config(draw: Draw, *, has: Callable[[str], bool]) -> VllmConfig:
 
 def pair_configs(draw: Draw, *, has: Callable[[str], bool]) -> tuple[VllmConfig, VllmConfig]:
     """One model, but other pools, batches and schedulers; sometimes the decode side has drafts."""
-    first = msgspec.structs.replace(plain_config(draw, has=has), sleeps=False, role=PREFILL)
+    roles = drawn(draw, VllmConfig, "has_both_roles")
+    first = msgspec.structs.replace(plain_config(draw, has=has), sleeps=False, role=PREFILL, **roles)
+    if draw.one_of((False, False, True)):
+        first = _with_states(draw, first, has=has)
     running = draw.one_of((4, 2, 8, 1))
     second = msgspec.structs.replace(
         first,
@@ -282,10 +295,10 @@ def pair_configs(draw: Draw, *, has: Callable[[str], bool]) -> tuple[VllmConfig,
         max_running_requests=running,
         chunk_len=max(first.chunk_len, running),
         asynchronous=draw.one_of((False, True)),
-        prefix_caching=draw.one_of((True, True, False)),
+        prefix_caching=first.prefix_caching if first.state_groups else draw.one_of((True, True, False)),
         recomputes_loads=draw.one_of((True, False)),
     )
-    if draw.one_of((False, False, True)):
+    if not first.all_states and draw.one_of((False, False, True)):
         second = with_drafts(draw, second, has=has)
     return with_blocks(draw, first), with_blocks(draw, second)
 

@@ -5,11 +5,12 @@ from typing import Any, NamedTuple
 
 from swarden.harness.engines.vllm import offloading
 from swarden.harness.engines.vllm.boot import VllmRelease
-from swarden.harness.engines.vllm.config import BOTH, LEASE_S, PREFILL, VllmConfig
+from swarden.harness.engines.vllm.config import BOTH, DECODE, LEASE_S, PREFILL, VllmConfig
 from swarden.harness.engines.vllm.loads import LateLoads
 from swarden.harness.engines.vllm.passes import BlockLoad
 
 NAME, NIXL, MULTI = "SwardenStore", "NixlConnector", "MultiConnector"
+KV_ROLES = {PREFILL: "kv_producer", DECODE: "kv_consumer"}
 FAILURES = {True: "recompute", False: "fail"}  # kv_load_failure_policy
 
 
@@ -21,6 +22,7 @@ class Store:
 
     It has whole blocks, up to `external_len` tokens of the prompt.  In the background it loads a prompt that is not
     longer with its last block, as the release's NixlConnector does; the release then computes the last token again.
+    Not with states: that behind the last token is not the one before it.
     """
 
     worker: LateLoads
@@ -29,13 +31,14 @@ class Store:
         super().__init__(vllm_config, role, kv_cache_config)  # type: ignore[call-arg]  # of the release's class
         extra: Mapping[str, Any] = vllm_config.kv_transfer_config.kv_connector_extra_config
         self._len, self._size, self._is_late = extra["len"], extra["block_size"], extra["is_late"]
+        self._loads_whole = self._is_late and not extra["has_states"]
         self._starts: dict[str, int] = {}
         self._loads: list[BlockLoad] = []
 
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int, bool]:
         known = request.num_prompt_tokens
         whole = min(self._len, known - 1) // self._size * self._size
-        most = known if self._is_late and 1 < known <= self._len else whole
+        most = known if self._loads_whole and 1 < known <= self._len else whole
         count = max(0, most - num_computed_tokens)
         self._starts[request.request_id] = num_computed_tokens
         return count, self._is_late and count > 0
@@ -94,7 +97,7 @@ def transfer_config(release: VllmRelease, config: VllmConfig) -> Any:
         return release.make(
             "KVTransferConfig",
             kv_connector=NIXL,
-            kv_role="kv_producer" if config.role == PREFILL else "kv_consumer",
+            kv_role="kv_both" if config.has_both_roles else KV_ROLES[config.role],
             engine_id=config.role,
             kv_load_failure_policy=FAILURES[config.recomputes_loads],
             kv_connector_extra_config={"kv_lease_duration": LEASE_S},
@@ -107,8 +110,9 @@ def transfer_config(release: VllmRelease, config: VllmConfig) -> Any:
         release.part("KVConnectorFactory")._registry[NAME] = lambda: kind
         settings[NAME] = {
             "len": config.external_len,
-            "block_size": max(group.block_size for group in config.groups),
+            "block_size": max((config.block_size, *config.window_block_sizes)),
             "is_late": config.late_loads,
+            "has_states": config.state_groups > 0,
         }
     if not settings:
         return None

@@ -36,11 +36,13 @@ class Device:
 
         A prompt that was loaded whole has such a token: its last one is computed again, perhaps with drafts behind it.
         """
-        if self.states.groups:
-            return 0
         tokens = one.known.get(entry.request) or self._tokens.get(entry.request) or ()
         tags = chain(self._tag_before(entry), _tokens_of(entry, tokens))
-        stored = [self._stored(group, table, entry.start, entry.end) for group, table in enumerate(entry.tables)]
+        stored = [
+            self._stored(group, table, entry.start, entry.end)
+            for group, table in enumerate(entry.tables)
+            if group not in self.states.groups
+        ]
         is_written = (len(set(of_position)) == 1 for of_position in zip(tags, *stored, strict=True))
         return sum(takewhile(bool, is_written))
 
@@ -51,9 +53,9 @@ class Device:
             del self._tokens[request][count:]
         for block in one.zeroed:
             self.memory.fill(block, 0)
+        self.states.move(one.entries, one.loaded)
         for load in one.loads:
             self.load(load)
-        self.states.move(one.entries)
         for entry in one.entries:
             self._write(entry)
         before = self.states.read(one.entries)
@@ -79,7 +81,10 @@ class Device:
         """Write KV that comes from outside."""
         tags = chain(namespace_tag(self.namespaces[load.request]), load.tokens)
         for group, table in enumerate(load.tables):
-            self.memory.write(self._slots(group, table, load.start, len(tags)), tags[load.start :], group)
+            if group in self.states.groups:
+                self.memory.fill(table[(load.end - 1) // self._sizes[group]], tags[-1], group)
+            else:
+                self.memory.write(self._slots(group, table, load.start, len(tags)), tags[load.start :], group)
 
     def _drafts_after(self, request: int) -> Sequence[int]:
         """The drafts after the tokens of a request so far; none if drafts are disabled."""

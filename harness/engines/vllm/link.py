@@ -223,8 +223,7 @@ def worker_of(release: VllmRelease, config: VllmConfig, groups: Any, agent: Agen
             "shutdown": lambda worker: None,
         },
     )
-    worker, count = kind(), len(config.groups)
-    block_size = max(group.block_size for group in config.groups)
+    worker, count, block_size = kind(), len(config.groups), max((config.block_size, *config.window_block_sizes))
     remote = SimpleNamespace(
         remote_block_size=block_size, remote_tp_size=1, remote_dcp_size=1, remote_physical_blocks_per_logical=1
     )
@@ -244,7 +243,8 @@ def worker_of(release: VllmRelease, config: VllmConfig, groups: Any, agent: Agen
             )
         },
         xfer_stats=Silent(is_empty=lambda: True),
-        _is_hma_required=bool(config.windows),
+        _is_hma_required=count > 1,
+        _has_mamba=config.state_groups > 0,
         _group_spec_types=tuple([type(group.kv_cache_spec) for group in groups.kv_cache_groups]),
         _lease_extension=LEASE_S * 2 // 3,
         _remote_agents={other: Ranks({(0, 0): other})},
@@ -282,7 +282,6 @@ def _state() -> dict[str, Any]:
     )
     queues = ("_ready_requests", "_failed_recv_reqs", "_invalid_block_ids")
     flags = (
-        "_has_mamba",
         "use_mla",
         "use_host_buffer",
         "enable_permute_local_kv",

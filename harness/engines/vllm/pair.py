@@ -120,11 +120,20 @@ class LinkedVllmEngine(VllmEngine):
 
     def _take(self, number: int, output: Any) -> None:
         request = self._requests.live.get(number)
+        if self._config.drops_token:
+            self._drop_token(output)
         super()._take(number, output)
         if request is not None and output.finish_reason is not None and self._config.role == PREFILL:
             self._link.answers[number] = output.kv_transfer_params
             if output.request_id in self.built.scheduler.requests:
                 self._hand_over(request)
+
+    def _drop_token(self, output: Any) -> None:
+        """Drop the token of an answer, which the router does not read."""
+        output.new_token_ids = []
+        reasons = self._runner.release.part("FinishReason")
+        if output.finish_reason == reasons.STOP:
+            output.finish_reason = reasons.LENGTH
 
     def _hand_over(self, request: VllmRequest) -> None:
         self._kept.add(request.id)

@@ -37,5 +37,6 @@ class VllmPairs(PairTraffic):
 
 def misses_a_block(prompt_len: int, groups: Sequence[LayerGroup]) -> bool:
     """Whether the last token of a prompt reads a block that its load does not bring."""
-    windowed = [(prompt_len - group.window, group.block_size) for group in groups if group.window is not None]
+    windows = [group for group in groups if not group.has_states]
+    windowed = [(prompt_len - group.window, group.block_size) for group in windows if group.window is not None]
     return any(first >= 0 and (first + 1) % size == 0 for first, size in windowed)

@@ -30,10 +30,11 @@ class BlockLoad(NamedTuple):
         return number_of(self.rid)
 
     def blocks(self, groups: Sequence[LayerGroup]) -> list[int]:
-        """The blocks that it writes, in all groups."""
+        """The blocks that it writes, in all groups; of states only the last one."""
+        firsts = [self.end - 1 if group.has_states else self.start for group in groups]
         blocks = [
-            table[self.start // group.block_size : -(-self.end // group.block_size)]
-            for group, table in zip(groups, self.tables, strict=True)
+            table[first // group.block_size : -(-self.end // group.block_size)]
+            for group, table, first in zip(groups, self.tables, firsts, strict=True)
         ]
         return [block for of_group in blocks for block in of_group if block]
 
@@ -80,10 +81,10 @@ class VllmPass(Pass[VllmEntry]):
 
     `rids` are the release's ids of the requests of its entries.  `known` has the tokens of the requests for which the
     scheduler says them again.  Requests in `admitted` begin or resume.  Entries of requests in `waiting` depend on the
-    drafts of a pass that is not computed yet.  Blocks in `zeroed` are cleared first, then `loads` are written, but not
-    those that `failed`.  Blocks in `unwritten` are of loads that failed, which the scheduler did not know when it
-    launched the pass.  `lens` has the tokens of a request that count for the scheduler, those in flight included: after
-    a failed load these are less than were sampled.
+    drafts of a pass that is not computed yet.  Blocks in `zeroed` are cleared first, then running states move, then
+    `loads` are written, but not those that `failed`, and the blocks in `loaded`.  Blocks in `unwritten` are of loads
+    that failed, which the scheduler did not know when it launched the pass.  `lens` has the tokens of a request that
+    count for the scheduler, those in flight included: after a failed load these are less than were sampled.
     """
 
     rids: Sequence[str] = ()
@@ -93,6 +94,7 @@ class VllmPass(Pass[VllmEntry]):
     zeroed: Sequence[int] = ()
     loads: list[BlockLoad] = field(default_factory=list)
     failed: list[BlockLoad] = field(default_factory=list)
+    loaded: set[int] = field(default_factory=set)
     unwritten: set[int] = field(default_factory=set)
     lens: dict[int, int] = field(default_factory=dict)
     output: Any = None

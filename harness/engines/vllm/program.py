@@ -66,6 +66,8 @@ def program_of(log: OpLog, release: VllmRelease) -> Program:
         raise NoProgram(
             "the op-log fails by the clocks of both sides of a pair, and a program has the decode side alone"
         )
+    if config.state_groups and (config.role == DECODE or config.external_len):
+        raise NoProgram("the op-log has states of Mamba layers from a store or another engine, and a program has none")
     if config.cpu_chunks and config.external_len:
         raise NoProgram("the op-log has two connectors below a MultiConnector, and a program has one")
     recorded = recorders[failure.engine].values

@@ -74,7 +74,7 @@ class Runner:
 
     def offload(self, connector: Any) -> None:
         """Use the worker's side of a release's offloading connector, alone or beside a store."""
-        hooks = CopyHooks(self.copied_in, self._synchronize)
+        hooks = CopyHooks(self._loaded_in_order, self._synchronize)
         copier = Copier(self.release, self._config, self.device.memory, self._faults, hooks)
         self.loads = OffloadingSide(self.release, connector, copier, self._late_loads())
 
@@ -85,6 +85,13 @@ class Runner:
     def copied_in(self, blocks: Iterable[int], request: int = 0) -> None:
         """A copy begins that writes these blocks, for a request if it is known."""
         self._hooks.notice(CopiedIn(POOL, tuple(filter(None, blocks)), Owner(REQUEST_KIND, request)))
+
+    def _loaded_in_order(self, blocks: Sequence[int]) -> None:
+        """A load begins behind what its pass does first: blocks are zeroed, and running states move."""
+        one = self._queue[-1]
+        one.zeroed = [block for block in one.zeroed if block not in blocks]
+        one.loaded.update(blocks)
+        self.copied_in(blocks)
 
     def launch(self, output: Any) -> VllmPass:
         """Queue the pass of a scheduler's output."""

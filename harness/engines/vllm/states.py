@@ -6,7 +6,7 @@ copy before the pass; after each draft, the state goes to a block of its own beh
 of a pass at once: a block that another entry writes is no source.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from swarden.harness.engines.vllm.config import ALIGN, NONE, VllmConfig
 from swarden.harness.engines.vllm.passes import Columns, VllmEntry
@@ -48,12 +48,12 @@ class VllmStates:
         columns = range(entry.columns.first, entry.columns.last + 1)
         return tuple(filter(None, [entry.block(group, column) for column in columns]))
 
-    def move(self, entries: Sequence[VllmEntry]) -> None:
-        """Make the copies before a pass."""
+    def move(self, entries: Sequence[VllmEntry], loaded: Collection[int]) -> None:
+        """Make the copies before a pass; blocks in `loaded` are written after them, and are no source."""
         if self._mode == ALIGN:
             moved = [entry for entry in entries if entry.columns.source not in (-1, entry.columns.first)]
             places = [(entry.columns.source + self._accepted.get(entry.request, 0), entry) for entry in moved]
-            self._copy([(entry, source, entry.columns.first) for source, entry in places])
+            self._copy([(entry, source, entry.columns.first) for source, entry in places], loaded)
             self._accepted.update(dict.fromkeys([entry.request for entry in moved], 0))
 
     def read(self, entries: Sequence[VllmEntry]) -> Mapping[tuple[int, int], int]:
@@ -99,14 +99,14 @@ class VllmStates:
             self._accepted[entry.request] = 0 if is_at_border and entry.columns.first == target else count
         self._copy(copies)
 
-    def _copy(self, copies: Iterable[tuple[VllmEntry, int, int]]) -> None:
-        """Copy blocks of entries, from one column to another."""
+    def _copy(self, copies: Iterable[tuple[VllmEntry, int, int]], unready: Collection[int] = ()) -> None:
+        """Copy blocks of entries, from one column to another; blocks that are `unready` are no source."""
         pairs = [
             (entry.block(group, source), entry.block(group, target))
             for entry, source, target in copies
             for group in self.groups
         ]
-        targets = [target for _, target in pairs]
+        unready = {*unready, *[target for _, target in pairs]}
         for source, target in pairs:
             if target and source != target:
-                self._memory.put_unit(target, self._memory.unit(source if source not in targets else 0))
+                self._memory.put_unit(target, self._memory.unit(source if source not in unready else 0))

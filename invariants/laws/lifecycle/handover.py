@@ -235,12 +235,20 @@ def _transfer_ref(request_id: int) -> Ref:
 
 
 def _due(snapshot: Snapshot, record: RecordView | None, length: int) -> list[Sequence[int]]:
-    """By component, the units of [0, length) of a record that are behind its shared prefix."""
+    """By component, the units of [0, length) of a record that are behind its shared prefix, or that are its own.
+
+    A component can share less than another one.
+    """
     if record is None:
         return [()] * len(snapshot.components)
     return [
-        units[record.protected_len // page_size : -(-length // page_size)]
-        for page_size, units in zip(snapshot.page_sizes, record.units, strict=True)
+        [
+            unit
+            for page, unit in enumerate(units[: -(-length // component.page_size)])
+            if page >= record.protected_len // component.page_size
+            or snapshot.pool(component.pool).owner_of.get(unit) == record.owner
+        ]
+        for component, units in zip(snapshot.components, record.units, strict=True)
     ]
 
 

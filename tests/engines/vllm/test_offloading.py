@@ -34,8 +34,20 @@ def served_after_a_flush(engine, changes):
         ({"sync_loads": True, "chunk_blocks": 2}, [0, 24]),
         ({"eviction": "arc", "draft_len": 3, "drafter": "eagle"}, [0, 28]),
         ({"external_len": 12, "late_loads": True}, [12, 28]),
+        ({"state_groups": 2, "asynchronous": True}, [0, 28]),
+        ({"state_groups": 1, "draft_len": 2, "chunk_blocks": 2}, [0, 24]),
+        ({"state_groups": 1, "external_len": 12, "late_loads": True}, [12, 28]),
     ],
-    ids=["in-the-background", "asynchronous-with-a-window", "within-the-step", "drafts", "behind-a-load-from-a-store"],
+    ids=[
+        "in-the-background",
+        "asynchronous-with-a-window",
+        "within-the-step",
+        "drafts",
+        "behind-a-load-from-a-store",
+        "states",
+        "states-with-drafts",
+        "states-behind-a-load-from-a-store",
+    ],
 )
 def test_equal_request_continues_from_cpu_memory_with_the_same_output(on_release, changes, loaded_lens):
     outputs, admitted = on_release(NEWEST, served_after_a_flush, f"vllm=={NEWEST}", changes)
@@ -44,10 +56,9 @@ def test_equal_request_continues_from_cpu_memory_with_the_same_output(on_release
     assert admitted == loaded_lens
 
 
-@pytest.mark.parametrize("changes", [{"state_groups": 1}, {"prefix_caching": False}])
-def test_offloading_that_is_not_driven_is_refused_with_the_setting(changes):
+def test_offloading_without_a_prefix_cache_is_refused():
     with pytest.raises(InvalidConfig, match="with cpu_chunks 8, want"):
-        VllmConfig(cpu_chunks=8, **changes)
+        VllmConfig(cpu_chunks=8, prefix_caching=False)
 
 
 def test_store_beside_cpu_memory_is_driven_with_loads_in_the_background_only():

@@ -6,6 +6,7 @@ from swarden.invariants.contracts.first_passes import (
     FirstPassCode,
     first_passes_skip_cached_blocks,
     first_passes_skip_cached_prefixes,
+    first_passes_skip_offloaded_blocks,
 )
 from swarden.invariants.events import Launched
 from swarden.invariants.violation import found, request_ref
@@ -41,6 +42,16 @@ def first_pass_by_hashes(start, *, before=((7, 8), (3, 4)), after=((7, 8), (3, 4
     return replace(change, before=states[0], after=states[1])
 
 
+def first_pass_by_host(start, *, columns=((1, 1), (0, 1)), draft_len=0):
+    """The first pass of r2 in an engine with states beside full attention, and these pages of it in host memory."""
+    change = first_pass(start)
+    full, swa, *_ = AFTER.components
+    components = (full, swa._replace(window=2, has_states=True))
+    parts = {"nodes": None, "components": components, "offloaded_columns": {2: columns}}
+    limits = SHARING._replace(draft_len=draft_len)
+    return replace(change, before=replace(change.before, **parts), after=replace(change.after, limits=limits, **parts))
+
+
 WITHOUT_N3 = tuple(node for node in AFTER.nodes or () if node.id != 3)
 
 
@@ -59,5 +70,14 @@ CASES = [
     healthy(first_passes_skip_cached_blocks, first_pass_by_hashes(8)),
     healthy(first_passes_skip_cached_blocks, first_pass_by_hashes(4, after=((7, 9), (3, 4))), "evicted"),
     healthy(first_passes_skip_cached_blocks, first_pass_by_hashes(4, before=((7, 8), (5, 0))), "window-missing"),
+    healthy(first_passes_skip_offloaded_blocks, first_pass_by_host(8)),
+    healthy(first_passes_skip_offloaded_blocks, first_pass_by_host(0, columns=((1, 1), (0, 0))), "state-missing"),
+    healthy(first_passes_skip_offloaded_blocks, first_pass_by_host(4, draft_len=2), "last-block-with-drafts"),
+    broken(
+        first_passes_skip_offloaded_blocks,
+        "computes-blocks-in-host-memory",
+        first_pass_by_host(0, draft_len=2),
+        found(request_ref(2), FirstPassCode.OFFLOADED_TOKENS_COMPUTED, start=0, usable=8),
+    ),
     broken(first_passes_skip_cached_blocks, "computes-cached-blocks", first_pass_by_hashes(0), computed(0, 8)),
 ]
