@@ -217,6 +217,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (180, "states that requests track in buffers, with overlap, pages and mixed batches, and on the host"),
         (50, "full attention alone on RadixCache and HiRadixCache, and in a pair; servers without a prefix cache"),
         (160, "the release's own flush, release of memory and pause modes"),
+        (30, "how each tree keeps the copies of its nodes; a verification of drafts ends its reads as a decode does"),
     ],
     "invariants": [
         (10, "resets, and blocks that lie in CPU memory"),
@@ -308,7 +309,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (40, "a tiny model of transformers, and a planted bug that its answers show"),
         (120, "each part of lmdeploy's engine is driven"),
         (40, "states that requests of SGLang track, and load from the host"),
-        (90, "full attention alone: its trees, loads from the host, planted bugs of them, and a pair"),
+        (150, "full attention alone: its trees, as a release selects them, loads from the host, planted bugs, a pair"),
         (60, "resets and pause modes of SGLang"),
     ],
     "tests/harness": [

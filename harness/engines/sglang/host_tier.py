@@ -7,7 +7,7 @@ from typing import Any
 
 from swarden.harness.core.faults import FaultPlan
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.config import HOST_FAILS, HOST_SLOW
+from swarden.harness.engines.sglang.config import HOST_FAILS, HOST_SLOW, WRITE_BACK
 from swarden.harness.engines.sglang.forward import TagForward
 from swarden.harness.engines.sglang.scheduler import BuiltScheduler
 from swarden.harness.engines.sglang.states import states_of
@@ -22,22 +22,64 @@ READ_DONE_EVENTS = ("war_fastpath_read_done_event", "shared_read_done_event")  #
 EVERYTHING = 10**9  # tokens, more than any pool has
 
 
+class UnifiedCopies:
+    """The copies of UnifiedRadixCache: each component of a node has its own, and a lock has a receipt."""
+
+    def __init__(self, release: SglangRelease, tree: Any) -> None:
+        kinds, names = release.part("ComponentType"), release.part("PoolName")
+        host_names = {kinds.FULL: names.KV, kinds.SWA: names.SWA, kinds.MAMBA: names.MAMBA}
+        self._tree = tree
+        self.components = [kind for kind in host_names if kind in tree.tree_components]
+        self.pools = tuple(tree.host_pool_group.get_pool(host_names[kind]) for kind in self.components)
+
+    def of(self, node: Any) -> list[tuple[Any, int]]:
+        """Per component, the slots of a node on the host (None: no copy), and the number of locks on them."""
+        data = [node.component_data[kind] for kind in self.components]
+        return [(part.host_value, part.host_lock_ref) for part in data]
+
+    def lock(self, copy: Any) -> tuple[Any, Any] | None:
+        """The node and the receipt of the lock of a copy in flight; None for a write-back, which has no lock."""
+        node, receipt, *_ = copy if isinstance(copy, tuple) else (copy, None)
+        if receipt is None:
+            return None
+        return self._tree.tree_core.node_by_id(node) if isinstance(node, int) else node, receipt
+
+    def evict(self) -> None:
+        for component in self._tree.components:
+            self._tree.evict_host(EVERYTHING, component)
+
+
+class RadixCopies:
+    """The copies of HiRadixCache, which has one pool and no receipts."""
+
+    def __init__(self, release: SglangRelease, tree: Any) -> None:
+        self._tree = tree
+        self.components, self.pools = [release.part("ComponentType").FULL], (tree.token_to_kv_pool_host,)
+
+    def of(self, node: Any) -> list[tuple[Any, int]]:
+        return [(node.host_value, node.host_ref_counter)]
+
+    def lock(self, copy: Any) -> tuple[Any, Any]:
+        """The node of a copy in flight, and no receipt; an eviction waits for its write-backs, which have no lock."""
+        is_write_back = self._tree.cache_controller.write_policy == WRITE_BACK and self._tree.ongoing_write_through
+        assert not is_write_back, f"write-backs in flight after a step: nodes {[*self._tree.ongoing_write_through]}"
+        return copy[0] if isinstance(copy, tuple) else copy, None
+
+    def evict(self) -> None:
+        self._tree.evict_host(EVERYTHING)
+
+
 class SglangHostTier:
     """The host pools of one engine, and the tag of each of their slots."""
 
     def __init__(self, release: SglangRelease, built: BuiltScheduler, forward: TagForward, faults: FaultPlan) -> None:
-        kinds, pool_names = release.part("ComponentType"), release.part("PoolName")
         self._tree = tree = getattr(built.memory.tree, "inner", built.memory.tree)  # which a StreamingSession wraps
         self._scheduler, self._forward, self._faults = built.scheduler, forward, faults
-        self._page_size = tree.page_size
-        self._state, self._states = kinds.MAMBA, states_of(built.memory.rows)
-        self._is_unified = release.is_unified(tree)
-        if self._is_unified:
-            host_names = {kinds.FULL: pool_names.KV, kinds.SWA: pool_names.SWA, kinds.MAMBA: pool_names.MAMBA}
-            self._components = [kind for kind in host_names if kind in tree.tree_components]
-            self.pools = tuple(tree.host_pool_group.get_pool(host_names[kind]) for kind in self._components)
-        else:
-            self._components, self.pools = [kinds.FULL], (tree.token_to_kv_pool_host,)
+        self._page_size, self._states = tree.page_size, states_of(built.memory.rows)
+        self._copies: UnifiedCopies | RadixCopies = (UnifiedCopies if release.is_unified(tree) else RadixCopies)(
+            release, tree
+        )
+        self._state = release.part("ComponentType").MAMBA
         self.names = tuple([HOST + name for name in forward.pool_names])
         self._streams = dict[int, Stream]()  # with copies, by identity
         self._on_host = [dict[int, int]() for _ in self.pools]
@@ -46,6 +88,10 @@ class SglangHostTier:
         for fence in FENCES:
             if hasattr(tree.cache_controller, fence):
                 setattr(tree.cache_controller, fence, built.scheduler.forward_stream)
+
+    @property
+    def pools(self) -> Sequence[Any]:
+        return self._copies.pools
 
     @property
     def is_copying(self) -> bool:
@@ -63,7 +109,7 @@ class SglangHostTier:
 
     def views(self, nodes: Sequence[NodeView]) -> Iterator[PoolView]:
         """The host pools; the tree owns a page there from the moment at which its copy begins."""
-        for index, (name, kind, pool) in enumerate(zip(self.names, self._components, self.pools, strict=True)):
+        for index, (name, kind, pool) in enumerate(zip(self.names, self._copies.components, self.pools, strict=True)):
             held = [
                 Holding(
                     Owner(TREE_KIND, node.id), [unit for unit in node.copies[index] if unit], True, node.pins[index]
@@ -77,35 +123,24 @@ class SglangHostTier:
 
     def copies(self, node: Any) -> tuple[tuple[Sequence[int], ...], Sequence[int]]:
         """Per pool, the units of a node on the host, and the number of locks that keep them there."""
-        parts = [node.component_data[kind] if self._is_unified else node for kind in self._components]
-        count = len(node.key) // self._page_size
-        copies = tuple(
-            [
-                () if part.host_value is None else self._pages(kind, part.host_value, count)
-                for kind, part in zip(self._components, parts, strict=True)
-            ]
-        )
-        return copies, tuple([part.host_lock_ref if self._is_unified else part.host_ref_counter for part in parts])
+        copies, count = self._copies.of(node), len(node.key) // self._page_size
+        units = [
+            () if slots is None else self._pages(kind, slots, count)
+            for kind, (slots, _) in zip(self._copies.components, copies, strict=True)
+        ]
+        return tuple(units), tuple([locks for _, locks in copies])
 
     def locks(self) -> Iterator[tuple[str, Any, Any]]:
-        """The kind, the node and the receipt of the locks of copies in flight; a write-back has no lock.
-
-        A HiRadixCache has no receipts, and no write-back in flight after a step.
-        """
+        """The kind, the node and the receipt of the locks of copies in flight; HiRadixCache has no receipts."""
         tree = self._tree
         for kind, copies in ((BACKUP_KIND, tree.ongoing_write_through), (LOAD_KIND, tree.ongoing_load_back)):
-            for copy in copies.values():
-                node, receipt, *_ = copy if isinstance(copy, tuple) else (copy, None)
-                if not self._is_unified:
-                    yield kind, node, None
-                elif receipt is not None:
-                    yield kind, tree.tree_core.node_by_id(node) if isinstance(node, int) else node, receipt
+            for lock in filter(None, map(self._copies.lock, copies.values())):
+                yield kind, *lock
 
     def drop_copies(self) -> None:
         """End the copies in flight, and drop all copies on the host that are not locked."""
         self._tree.check_hicache_events()
-        for component in [(one,) for one in self._tree.components] if self._is_unified else [()]:
-            self._tree.evict_host(EVERYTHING, *component)
+        self._copies.evict()
 
     def wait_for_loads(self, batch: Any) -> None:
         """Each layer of a pass waits for the load that its batch began, and for no other."""
@@ -125,7 +160,7 @@ class SglangHostTier:
 
     def _replace_copies(self, index: int, pool: Any) -> None:
         """Replace the copy kernels of a host pool by copies of tags, and let a fault refuse its allocations."""
-        is_state = self._components[index] == self._state
+        is_state = self._copies.components[index] == self._state
         on_device: Any = self._states if is_state else self._forward.tags[index]
         on_host, alloc = self._on_host[index], pool.alloc
 
