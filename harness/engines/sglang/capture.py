@@ -1,7 +1,6 @@
 """Snapshots of an SGLang scheduler: facts from a walk over its tree, tables and queues, and its own counters."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from operator import methodcaller
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from swarden.harness.engines.sglang.boot import SglangRelease
@@ -36,30 +35,6 @@ from swarden.invariants.view import (
 
 MILLION = 1_000_000
 SESSION_RECEIPTS = 1 << 32  # added to the id of a session for that of its lock
-
-
-class TreeCounters(NamedTuple):
-    """The tree's counters of the tokens, or states, of one pool."""
-
-    evictable: Callable[[Any], Any]
-    protected: Callable[[Any], Any]
-    is_of_tokens: bool = True
-
-    def evictable_units(self, tree: Any, page_size: int) -> int:
-        return int(self.evictable(tree)) // (page_size if self.is_of_tokens else 1)
-
-    def protected_units(self, tree: Any, page_size: int) -> int:
-        return int(self.protected(tree)) // (page_size if self.is_of_tokens else 1)
-
-
-TREE_COUNTERS: Mapping[str, TreeCounters] = {
-    "full": TreeCounters(methodcaller("full_evictable_size"), methodcaller("full_protected_size")),
-    "swa": TreeCounters(methodcaller("swa_evictable_size"), methodcaller("swa_protected_size")),
-    STATE_POOL: TreeCounters(methodcaller("mamba_evictable_size"), methodcaller("mamba_protected_size"), False),
-}
-
-
-OF_RADIX_CACHE = {"full": TreeCounters(methodcaller("evictable_size"), methodcaller("protected_size"))}
 
 
 class Enabled(NamedTuple):
@@ -163,7 +138,7 @@ class SglangCapture:
         if self._states is not None:
             available.append(self._states.num_available())
         names = [component.pool for component in self._components]
-        counters = OF_RADIX_CACHE if isinstance(self._tree, RadixNodes) else TREE_COUNTERS
+        counters = self._tree.counters
         return Counters(
             free=dict(zip(names, available, strict=True)),
             evictable={name: counters[name].evictable_units(tree, page) for name in names},

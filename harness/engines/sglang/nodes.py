@@ -4,14 +4,40 @@ A windowed lock covers the nodes from its own up to the one with its mark, a uui
 most one recurrent state, that after its last token, and a lock covers that of its own node only.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import methodcaller
 from typing import Any, NamedTuple
 
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.host_tier import SglangHostTier
 from swarden.harness.engines.sglang.requests import held
+from swarden.harness.engines.sglang.states import STATE_POOL
 from swarden.invariants.events import TREE_KIND, Owner
 from swarden.invariants.view import Holding, NodeView
+
+
+class TreeCounters(NamedTuple):
+    """The tree's counters of the tokens, or states, of one pool."""
+
+    evictable: Callable[[Any], Any]
+    protected: Callable[[Any], Any]
+    is_of_tokens: bool = True
+
+    def evictable_units(self, tree: Any, page_size: int) -> int:
+        return int(self.evictable(tree)) // (page_size if self.is_of_tokens else 1)
+
+    def protected_units(self, tree: Any, page_size: int) -> int:
+        return int(self.protected(tree)) // (page_size if self.is_of_tokens else 1)
+
+
+COUNTERS: Mapping[str, TreeCounters] = {
+    "full": TreeCounters(methodcaller("full_evictable_size"), methodcaller("full_protected_size")),
+    "swa": TreeCounters(methodcaller("swa_evictable_size"), methodcaller("swa_protected_size")),
+    STATE_POOL: TreeCounters(methodcaller("mamba_evictable_size"), methodcaller("mamba_protected_size"), False),
+}
+COUNTERS_OF_ONE_POOL: Mapping[str, TreeCounters] = {
+    "full": TreeCounters(methodcaller("evictable_size"), methodcaller("protected_size"))
+}
 
 
 class NodeSlots(NamedTuple):
@@ -84,6 +110,8 @@ class TreeWalk:
 class SwaNodes:
     """The nodes and locks of SWARadixCache."""
 
+    counters = COUNTERS
+
     def __init__(self, release: SglangRelease) -> None:
         self._swa = getattr(release.part("ComponentType"), "SWA", None)
 
@@ -118,8 +146,29 @@ class SwaNodes:
         return node.swa_uuid
 
 
-class MambaNodes(SwaNodes):
+class RadixNodes(SwaNodes):
+    """The nodes and locks of RadixCache and HiRadixCache; a node whose KV is on the host alone has no value."""
+
+    counters = COUNTERS_OF_ONE_POOL
+
+    def parts(self, node: Any, mapping: Sequence[int]) -> NodeSlots:
+        is_live = node.value is not None
+        return NodeSlots((node.value.tolist() if is_live else [0] * len(node.key),), (is_live,), (node.lock_ref,))
+
+    def frontier(self, req: Any) -> int:
+        return 0
+
+    def lock(self, req: Any, node: Any, tree: Any) -> tuple[Any, Any, bool]:
+        return node, None, True
+
+    def mark(self, node: Any) -> Any:
+        return None
+
+
+class MambaNodes(RadixNodes):
     """The nodes and locks of MambaRadixCache, which has recurrent states in place of a window."""
+
+    counters = COUNTERS
 
     def parts(self, node: Any, mapping: Sequence[int]) -> NodeSlots:
         state, locks = self.state(node), (node.full_lock_ref, node.mamba_lock_ref)
@@ -128,30 +177,15 @@ class MambaNodes(SwaNodes):
     def state(self, node: Any) -> Sequence[int]:
         return () if node.mamba_value is None else node.mamba_value.tolist()
 
-    def frontier(self, req: Any) -> int:
-        return 0
-
-    def lock(self, req: Any, node: Any, tree: Any) -> tuple[Any, Any, bool]:
-        return node, None, True
-
     def covers_state(self, node: Any, locker: Any) -> bool:
         """A lock covers the state that its node had then; the state stays, so it is the one that it has now."""
         return node.mamba_value is not None
 
-    def mark(self, node: Any) -> Any:
-        return None
-
-
-class RadixNodes(MambaNodes):
-    """The nodes and locks of RadixCache and HiRadixCache; a node whose KV is on the host alone has no value."""
-
-    def parts(self, node: Any, mapping: Sequence[int]) -> NodeSlots:
-        is_live = node.value is not None
-        return NodeSlots((node.value.tolist() if is_live else [0] * len(node.key),), (is_live,), (node.lock_ref,))
-
 
 class UnifiedNodes:
     """The nodes and locks of UnifiedRadixCache; newer releases name a node by its id, and a lock has a receipt."""
+
+    counters = COUNTERS
 
     def __init__(self, release: SglangRelease, *, has_window: bool, has_states: bool) -> None:
         components = release.part("ComponentType")
