@@ -37,6 +37,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "SWAChunkCache": ("mem_cache.chunk_cache:SWAChunkCache",),
     "ChunkCache": ("mem_cache.chunk_cache:ChunkCache",),
     "SamplingParams": ("sampling.sampling_params:SamplingParams",),
+    "AttentionBackend": ("layers.attention.base_attn_backend:AttentionBackend",),
     "SpeculativeAlgorithm": ("speculative.spec_info:SpeculativeAlgorithm",),
     "NgramVerifyInput": ("speculative.ngram_info:NgramVerifyInput",),
     "FutureMap": ("managers.overlap_utils:FutureMap",),
@@ -163,6 +164,11 @@ FEATURES: Mapping[str, Feature] = {
         "a decode takes the slots of drafts for two passes; before, NgramVerifyInput does for one, inside the launch",
         lambda release: not hasattr(release.part("NgramVerifyInput"), "prepare_for_verify"),
     ),
+    "verification_ends_its_reads": Feature(
+        # AttentionBackend.shared_read_ends (0.5.18, base_attn_backend.py:131); 0.5.17, decode_cuda_graph_runner.py:1201
+        "a verification of drafts publishes the end of its reads, as a decode does; before, that of DFlash alone",
+        lambda release: hasattr(release.part("AttentionBackend"), "shared_read_ends"),
+    ),
     "finishing_requests_left_out": Feature(
         "a pass leaves out the requests that the pass in flight ends; before, each of them is decoded once more",
         lambda release: hasattr(release.part("Scheduler"), "_reqs_finishing_inflight"),
@@ -197,7 +203,7 @@ class SglangRelease(ReleaseParts):
 
     @cached_property
     def trees(self) -> tuple[str, ...]:
-        """The prefix trees of this release, its default first."""
+        """The prefix trees for a window that this release ships; `tree` "default" is the first one."""
         return tuple(name for name in ("SWARadixCache", "UnifiedRadixCache") if self.part(name) is not None)
 
 

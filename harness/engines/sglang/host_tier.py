@@ -80,6 +80,7 @@ class SglangHostTier:
             release, tree
         )
         self._state = release.part("ComponentType").MAMBA
+        self._verification_ends_its_reads = release.has("verification_ends_its_reads")
         self.names = tuple([HOST + name for name in forward.pool_names])
         self._streams = dict[int, Stream]()  # with copies, by identity
         self._on_host = [dict[int, int]() for _ in self.pools]
@@ -152,10 +153,11 @@ class SglangHostTier:
     def launched(self, batch: Any) -> None:
         """Note a launched pass for the streams; a decode is a CUDA graph, which has events for the end of its reads.
 
-        Releases publish no such event for the verification of NGRAM, so their barrier waits for the whole pass.
+        So has the verification of NGRAM from 0.5.18 on; before, the barrier waits for its whole pass.
         """
         self._scheduler.forward_stream.behind = self._forward.passes.last_launch
-        if not (batch.forward_mode.is_extend() or batch.spec_algorithm.is_ngram()):
+        has_event = self._verification_ends_its_reads or not batch.spec_algorithm.is_ngram()
+        if has_event and not batch.forward_mode.is_extend():
             vars(self._scheduler.swarden_runner).update({name: StreamEvent() for name in READ_DONE_EVENTS})
 
     def _replace_copies(self, index: int, pool: Any) -> None:

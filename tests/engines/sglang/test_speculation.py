@@ -1,5 +1,8 @@
 """A release decodes with drafts: it keeps the slots of those that were right, and the others leave nothing behind."""
 
+from importlib import import_module
+from typing import Any
+
 import pytest
 
 from swarden.harness.core.driver import Checking, Driver
@@ -9,6 +12,7 @@ from swarden.harness.core.registry import target_of
 from swarden.harness.core.target import ENGINE
 from swarden.harness.engines.sglang import speculation
 from swarden.harness.engines.sglang.config import SglangConfig
+from swarden.harness.engines.sglang.target import SglangTarget
 from swarden.invariants.catalog import catalog_of
 from swarden.invariants.events import Verified
 from tests.engines.sglang.conftest import RELEASES
@@ -53,6 +57,20 @@ def drafts_in_flight(version: str) -> bool:
     driver.apply(OPS[1])
     driver.apply(Step(count=5))
     return any(any(launch.drafts) for launch in system.capture().launches or ())
+
+
+def ends_of_reads(version: str) -> tuple[bool, set[str]]:
+    """Does a verification publish the end of its reads, and where the release ends those of a decode and of it."""
+    release: Any = SglangTarget(version).booted()
+    modes = import_module("sglang.srt.model_executor.forward_batch_info").ForwardMode
+    ends = getattr(release.part("AttentionBackend"), "shared_read_ends", None)
+    names = {ends(None, mode).name for mode in (modes.DECODE, modes.TARGET_VERIFY)} if ends is not None else set()
+    return release.has("verification_ends_its_reads"), names
+
+
+def test_reads_of_a_verification_end_where_those_of_a_decode_do(on_release):
+    assert on_release(VERIFIED_IN_LAUNCH, ends_of_reads, VERIFIED_IN_LAUNCH) == (False, set())
+    assert on_release(OVERLAPPED, ends_of_reads, OVERLAPPED) == (True, {"IN_REPLAY"})
 
 
 def test_any_number_of_drafts_is_accepted(on_release, release):
