@@ -214,7 +214,12 @@ def _plain_allocator(release: SglangRelease, config: SglangConfig, rows: Any) ->
 
 
 def tree_of(release: SglangRelease, config: SglangConfig) -> str:
-    """The class of the prefix tree that a server of the release has for such a model."""
+    """The class of the prefix tree.
+
+    With full attention alone, with a host tier and without a prefix cache it is that of a server of the release.  A
+    window alone, or states alone, have SWARadixCache or MambaRadixCache in each release that ships it (to 0.5.20); a
+    server of 0.5.17 and later has UnifiedRadixCache for both (mem_cache/registry.py, default_radix_cache_factory).
+    """
     has_window, has_states, has_host = (
         setting is not None for setting in (config.sliding_window, config.state_slots, config.host_ratio)
     )
@@ -267,7 +272,7 @@ def _tree(release: SglangRelease, config: SglangConfig, server_args: Any, rows: 
             tree.init_hicache(server_args, params)
         tree.load_back_threshold = config.load_back_threshold  # no setting of a release
         if hasattr(tree, "shutdown"):
-            atexit.unregister(tree.shutdown)  # it keeps the pools of every run
+            atexit.unregister(tree.shutdown)  # atexit would keep the tree, and so its pools, until the process ends
     tree.pretty_print = lambda: None  # it prints before each error for want of memory
     wraps = config.streaming_sessions and not release.is_unified(tree)  # UnifiedRadixCache has its own
     return release.part("StreamingSession")(tree) if wraps else tree

@@ -1,7 +1,10 @@
 """A model with full attention alone has the tree of its release; a prefix that the host keeps is loaded back."""
 
 from collections.abc import Callable
+from functools import partial
+from importlib import import_module
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -10,11 +13,15 @@ from swarden.harness.core.ops import Drain, Flush, Op, Step, Submit
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.target import ENGINE, PAIR
 from swarden.harness.engines.sglang.config import DECODE, NO_TREE, PREFILL, SglangConfig
+from swarden.harness.engines.sglang.target import SGLANG, SglangTarget
 from swarden.invariants.catalog import catalog_of
 from swarden.invariants.events import CopiedIn, Filled
 from tests.engines.sglang.conftest import RELEASES
 
 OF_RADIX_CACHE, OF_UNIFIED_TREE = RELEASES
+BEFORE_AND_AFTER = ("0.5.18", "0.5.19")  # the last release with RadixCache, and the first without
+WITH_SELECTION = [version for version in (*BEFORE_AND_AFTER, RELEASES[-1]) if version in SGLANG.installed()]
+TREES = ("ChunkCache", "SWAChunkCache", "RadixCache", "HiRadixCache", "UnifiedRadixCache")
 EVICTED = 3  # the op before which the prefix is on the host alone
 PREFIX = tuple(range(1, 33))
 RETURN: tuple[Op, ...] = (
@@ -69,6 +76,35 @@ def transfer_of_a_prompt(version: str) -> tuple[int, set[str]]:
     return len(pages), {print_.split("/")[0] for print_ in failed}
 
 
+def tree_of_a_server(version: str, settings: dict[str, Any]) -> tuple[str, ...]:
+    """The class of the engine's tree, and the class that the release's own selection makes of these settings."""
+    config, target = SglangConfig(**settings), SglangTarget(version)
+    systems: Any = target.systems(ENGINE, [config], "")
+    built, release = systems[0].port.built, target.booted_for(config)
+    made = list[str]()
+
+    def make(name: str, *_: Any, **__: Any) -> MagicMock:
+        made.append(name)
+        return MagicMock()
+
+    context = MagicMock(
+        server_args=built.scheduler.server_args,
+        is_hybrid_swa=config.sliding_window is not None,
+        is_hybrid_ssm=False,
+        is_dsa=False,
+        enable_hierarchical_cache=config.host_ratio is not None,
+        disable_radix_cache=not config.caches_prefixes,
+        effective_chunked_prefill_size=config.chunk_len,
+        full_tokens_per_layer=config.full_pages,
+    )
+    with pytest.MonkeyPatch.context() as changed:
+        for name in TREES:
+            if (kind := release.part(name)) is not None:
+                changed.setattr(import_module(kind.__module__), name, partial(make, name))
+        import_module("sglang.srt.mem_cache.registry").default_radix_cache_factory(context)
+    return type(built.memory.tree).__name__, *made
+
+
 def load_other_pages(port: Any) -> None:
     [pool] = port._parts.host.pools
     load = pool.load_to_device_per_layer
@@ -109,6 +145,25 @@ def test_evicted_prefix_is_loaded_from_the_host(on_release, release, tree, tree_
 @pytest.mark.parametrize(("release", "tree"), [(OF_RADIX_CACHE, "ChunkCache"), (OF_UNIFIED_TREE, "UnifiedRadixCache")])
 def test_prefix_is_computed_again_without_a_prefix_cache(on_release, release, tree):
     assert on_release(release, return_of_a_prefix, release, {"tree": NO_TREE}) == (tree, 0, set())
+
+
+@pytest.mark.parametrize("version", WITH_SELECTION)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"sliding_window": None},
+        {"sliding_window": None, "host_ratio": 1.0},
+        {"sliding_window": None, "tree": NO_TREE},
+        {"host_ratio": 1.0},
+        {"tree": NO_TREE},
+    ],
+    ids=str,
+)
+def test_tree_is_that_of_a_server(on_release, version, settings):
+    """Of the releases that are installed; a window alone, or states alone, have an older tree to 0.5.20."""
+    tree, of_a_server = on_release(version, tree_of_a_server, version, settings)
+
+    assert tree == of_a_server
 
 
 @pytest.mark.parametrize(
