@@ -71,9 +71,9 @@ class SglangConfig(Settings, frozen=True):
     The SWA pool is at most as large as the full pool: no release accepts a --swa-full-tokens-ratio above 1.
     Without a `sliding_window` the model has full attention, perhaps with recurrent states, and no pool of `swa_pages`.
 
-    `tree` is the prefix tree: the one that the release uses by default, SWARadixCache ("swa"), UnifiedRadixCache
-    ("unified"), or "none", as with --disable-radix-cache.  `preemption_threshold` enables priority scheduling, which
-    needs the waiting order "fcfs".
+    `tree` is the prefix tree: that of `memory.tree_of`, SWARadixCache ("swa"), UnifiedRadixCache ("unified"), or
+    "none", as with --disable-radix-cache.  `preemption_threshold` enables priority scheduling, which needs the waiting
+    order "fcfs".
     `releases_early` and `splits_leaves` are the release's SGLANG_OPT_* switches for windowed locks and leaves.
     `host_ratio` enables the hierarchical cache, and is the size of each host pool in units of its device pool.  A load
     from the host with fewer than `load_back_threshold` tokens of full attention is not started.  `role` is the
@@ -177,7 +177,11 @@ class SglangConfig(Settings, frozen=True):
 
     @property
     def least_swa_pages(self) -> int:
-        """Without a tree the tokens behind the window are free after a chunk, so a pool for less than two is enough."""
+        """The pages of the smallest SWA pool; without a tree it may hold one chunk less.
+
+        A server has such a pool if --swa-full-tokens-ratio sizes it, which is checked against window and page only
+        (0.5.23, pool_configurator.py:881).  Sized by --max-running-requests it holds two chunks with overlap (:963).
+        """
         least = least_swa_pages(self.page_size, self.sliding_window, self.chunk_len)
         return max(0, least - self.chunk_len // self.page_size) if self.tree == NO_TREE else least
 
@@ -232,6 +236,11 @@ def least_swa_pages(page_size: int, window: int | None, chunk_len: int) -> int:
     return -(-(max(chunk_len, window) + chunk_len + window + 2 * page_size) // page_size)
 
 
+def spare_pages(draw: Draw, page_size: int) -> int:
+    """The pages of an SWA pool beside those of the smallest one."""
+    return draw.one_of((0, 1, 2, 6, 12, 40)) // max(1, page_size // 4)
+
+
 def random_config(draw: Draw, load: str, *, host_ratios: Sequence[float], has: Callable[[str], bool]) -> SglangConfig:
     """A scheduler with small pools for a load, for a release that `has` these features.
 
@@ -255,8 +264,8 @@ def random_config(draw: Draw, load: str, *, host_ratios: Sequence[float], has: C
     needs_no_tree = all(getattr(config, name) in values for name, values in WITHOUT_A_TREE.items())
     if needs_no_tree and draw.one_of((False, False, False, True)):
         config = msgspec.structs.replace(config, tree=NO_TREE)
-        least = max(2, config.least_swa_pages + draw.one_of((config.swa_pages, 0, 1)))
-        config = msgspec.structs.replace(config, swa_pages=min(config.swa_pages, least))
+        swa_pages = max(2, config.least_swa_pages) + spare_pages(draw, config.page_size)
+        config = msgspec.structs.replace(config, swa_pages=min(swa_pages, config.full_pages))
     if draw.one_of((False, False, False, True)):
         overlap = config.overlap and has("overlapped_drafts")
         return msgspec.structs.replace(
@@ -326,7 +335,7 @@ def plain_config(draw: Draw, *, host_ratios: Sequence[float] = (), has_sessions:
     page = draw.one_of((1, 4, 1, 2, 16))
     window = draw.one_of((4, 2, 8, 3, 5, 16))
     chunk = page * max(1, draw.one_of((8, 4, 16)) // page)
-    spare = draw.one_of((0, 1, 2, 6, 12, 40)) // max(1, page // 4)
+    spare = spare_pages(draw, page)
     ratio = draw.one_of((0.7, 0.1, 0.01, 1.0))
     threshold = draw.one_of((None, None, 0, 1))
     least = least_swa_pages(page, window, chunk)
