@@ -109,7 +109,7 @@ class SglangLink:
         full, swa = room.wanted
         first, faults = room.num_sent, self._ends[0].faults
         parts = [SentPages(0, first, pages, full[first : first + len(pages)])]
-        if windowed:
+        if windowed:  # neither an earlier chunk (None) nor a model without a window ([])
             count = min(len(windowed), len(swa))
             parts.append(SentPages(1, len(full) - len(swa), windowed[:count], swa[:count]))
         due = self._steps + LATE_STEPS if faults.fires(LINK_LATE) else 0
