@@ -51,10 +51,10 @@ class SglangHostTier:
     def is_copying(self) -> bool:
         return bool(self._tree.ongoing_write_through or self._tree.ongoing_load_back)
 
-    def is_moving(self) -> bool:
-        """Whether a copy has not ended by now, even if the release has not asked."""
-        are_idle = [stream.is_idle for stream in self._streams.values()]  # each makes its copies
-        return not all(are_idle)
+    def end_copies(self) -> bool:
+        """End the copies that do not stay in flight, even if the release has not asked; whether all have ended."""
+        have_ended = [stream.has_done(stream.end) for stream in self._streams.values()]
+        return all(have_ended)
 
     def lose_copies(self) -> None:
         """All KV on the host is lost."""
