@@ -29,7 +29,6 @@ class SglangHostTier:
         kinds, pool_names = release.part("ComponentType"), release.part("PoolName")
         self._tree = tree = getattr(built.memory.tree, "inner", built.memory.tree)  # which a StreamingSession wraps
         self._scheduler, self._forward, self._faults = built.scheduler, forward, faults
-        self._page_size = tree.page_size
         self._state, self._states = kinds.MAMBA, states_of(built.memory.rows)
         self._is_unified = release.is_unified(tree)
         if self._is_unified:
@@ -72,13 +71,13 @@ class SglangHostTier:
                 if node.copies[index]
             ]
             free = [self._units(kind, slots) for slots in (pool.free_slots, *getattr(pool, "release_slots", ()))]
-            unit, size = ("slot", 1) if kind == self._state else ("page", self._page_size)
+            unit, size = ("slot", 1) if kind == self._state else ("page", self._tree.page_size)
             yield PoolView(name, unit, pool.size // size, list(chain.from_iterable(free)), (), held)
 
     def copies(self, node: Any) -> tuple[tuple[Sequence[int], ...], Sequence[int]]:
         """Per pool, the units of a node on the host, and the number of locks that keep them there."""
         parts = [node.component_data[kind] if self._is_unified else node for kind in self._components]
-        count = len(node.key) // self._page_size
+        count = len(node.key) // self._tree.page_size
         copies = tuple(
             [
                 () if part.host_value is None else self._pages(kind, part.host_value, count)
@@ -162,7 +161,7 @@ class SglangHostTier:
         Devices.current.put(StreamCopy(make, partial(self._faults.fires, HOST_SLOW)))
 
     def _units(self, kind: Any, slots: Any) -> list[int]:
-        page = 1 if kind == self._state else self._page_size
+        page = 1 if kind == self._state else self._tree.page_size
         return [slot // page + FIRST_UNIT for slot in slots[::page].tolist()]
 
     def _pages(self, kind: Any, slots: Any, count: int) -> list[int]:
