@@ -107,7 +107,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "an op-log with fixes runs on releases that do not have their bugs"),
         (40, "fixes with the numbers of their lines; a target prepares the process of a single log, too"),
         (70, "moved: the version of an op-log, of harness/commands; requests with several sequences"),
-        (40, "resets of an engine, and pauses that keep or abort the requests"),
+        (50, "resets of an engine, and pauses that keep or abort the requests"),
     ],
     "harness/report": [
         (120, "the document of a known bug, for readers who do not know swarden, and the tables of an engine's"),
@@ -310,7 +310,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (120, "each part of lmdeploy's engine is driven"),
         (40, "states that requests of SGLang track, and load from the host"),
         (150, "full attention alone: its trees, as a release selects them, loads from the host, planted bugs, a pair"),
-        (60, "resets and pause modes of SGLang"),
+        (80, "resets and pause modes of SGLang"),
     ],
     "tests/harness": [
         (160, "the options of a project, live lines, pages that are opened; mail, errors of a core"),

@@ -1,5 +1,6 @@
 """An op-log as Python code that a person can read and edit."""
 
+from enum import Enum
 from textwrap import indent
 
 import msgspec
@@ -27,18 +28,20 @@ def log_code(log: OpLog) -> str:
 
 
 def kinds_in(log: OpLog) -> list[str]:
-    """The names of the op types that the code of a log uses."""
-    recipes = [
+    """The names that the code of a log uses: of its ops, and of the types of their arguments."""
+    arguments = [
         value
         for op in log.ops
         for name, value in zip(op.__struct_fields__, msgspec.structs.astuple(op), strict=True)
-        if isinstance(value, Recipe) and value != getattr(type(op)(), name)
+        if isinstance(value, Recipe | Enum) and value != getattr(type(op)(), name)
     ]
-    return sorted({type(value).__name__ for value in (*log.ops, *recipes)})
+    return sorted({type(value).__name__ for value in (*log.ops, *arguments)})
 
 
 def value_code(value: object) -> str:
     """A value as Python code; an op or a recipe without the fields that have their defaults."""
+    if isinstance(value, Enum):
+        return f"{type(value).__name__}.{value.name}"
     if not isinstance(value, msgspec.Struct):
         return repr(value)
     bare = type(value)()

@@ -345,9 +345,8 @@ def _op(line: NumberedLine, raw: dict[str, Any], header: Header, spec: MachineSp
         op = msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
         raise _invalid(line, str(raw["op"]), raw, error) from error
-    if kind not in spec.ops:
-        known = ", ".join(str(one.__struct_config__.tag) for one in spec.ops)
-        raise line.error(f"{name_of(op)}: machine {header.machine} has no such op, it knows {known}", UNKNOWN_REMEDY)
+    if refusal := spec.refusal(op):
+        raise line.error(f"{name_of(op)}: machine {header.machine} {refusal}", UNKNOWN_REMEDY)
     if op.engine >= len(header.configs):
         what = f"{name_of(op)}: engine is {op.engine}, the header's last is {len(header.configs) - 1}"
         raise line.error(what, "name an engine of the header, or add one there")

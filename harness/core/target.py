@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.known_bug import KnownBug, known_bugs_in
 from swarden.harness.core.mutant import Mutant
-from swarden.harness.core.ops import ENGINE_OPS, Op, PauseMode
+from swarden.harness.core.ops import ENGINE_OPS, Op, Pause, PauseMode
 from swarden.harness.core.origins import EngineCode
 from swarden.harness.core.patch import Patch
 from swarden.harness.core.port import EnginePort
@@ -54,7 +54,7 @@ class Shape(NamedTuple):
     or from the host are late, if there is one.  `serves_prompts_alone`: a request may ask for no token.  `samples`: a
     request may have a seed.  `options` are the further arguments of a Submit op that the engine supports: adapter,
     uncached, prompt_logprobs, sequences.  `outputs` are further lengths of answers beside the lengths of a load, such
-    as one beyond the window.  `pauses` are further modes of a pause beside RETRACT.
+    as one beyond the window.
     """
 
     page_size: int = 1
@@ -71,7 +71,6 @@ class Shape(NamedTuple):
     samples: bool = False
     options: Sequence[str] = ()
     outputs: Sequence[int] = ()
-    pauses: Sequence[PauseMode] = ()
 
 
 class Draw(Protocol):
@@ -101,7 +100,7 @@ class MachineSpec:
     `traffic` is the Hypothesis machine that draws its ops, as "module:Class"; a campaign makes `batches` of it in each
     rotation through the machines of the target, 0 if it runs only in campaigns that name the machine. `models` are the
     models that its engines can run instead of the stand-in; `roles` has the role of each engine if there are several.
-    `probes` are rare states that its runs must reach, each with its meaning.
+    `probes` are rare states that its runs must reach, each with its meaning.  `pauses` are the modes of its pauses.
     """
 
     ops: Sequence[type[Op]] = ENGINE_OPS
@@ -110,6 +109,15 @@ class MachineSpec:
     probes: Mapping[str, str] = field(default_factory=dict)
     traffic: str = "swarden.harness.search.traffic:EngineTraffic"
     batches: int = 1
+    pauses: Sequence[PauseMode] = (PauseMode.RETRACT,)
+
+    def refusal(self, op: Op) -> str:
+        """Why a log of this machine cannot have this op; "" if it can."""
+        if type(op) not in self.ops:
+            return f"has no such op, it knows {', '.join([str(one.__struct_config__.tag) for one in self.ops])}"
+        if isinstance(op, Pause) and op.mode not in self.pauses:
+            return f"has no mode {op.mode}, it knows {', '.join(self.pauses)}"
+        return ""
 
 
 class Target(Protocol):

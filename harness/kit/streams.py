@@ -33,11 +33,6 @@ class Stream:
         """The number of copies that were ever put on this stream."""
         return self._num_done + len(self._waiting)
 
-    @property
-    def is_idle(self) -> bool:
-        """Make the copies that do not stay in flight; whether all have ended."""
-        return self.has_done(self.end)
-
     def put(self, copy: StreamCopy) -> None:
         self._waiting.append(copy)
 

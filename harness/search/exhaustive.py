@@ -28,6 +28,7 @@ from swarden.harness.core.ops import (
     Pause,
     Pressure,
     Recipe,
+    Reset,
     Resume,
     Step,
     Submit,
@@ -105,17 +106,16 @@ def tiny_config(target: Target, changes: Mapping[str, Any]) -> Any:
 def alphabet_of(target: Target, machine: str, config: Any) -> list[Op]:
     """The ops to combine: a few of each kind that the machine supports, but for faults and the clock."""
     shape = target.shape(config)
-    page, pools = shape.page_size, range(len(shape.pools))
+    page, pools, spec = shape.page_size, range(len(shape.pools)), target.machines[machine]
     whole, branch = Recipe(path=(0,), stretch=2 * page), Recipe(path=(0, 1), stretch=page + 1)
     candidates: tuple[Op, ...] = (
         *(Submit(recipe=whole), Submit(recipe=branch, max_new_tokens=2 * page), Step()),
-        *(Abort(), Abort(request=1), Flush(), Pause(), Resume()),
+        *(Abort(), Abort(request=1), Flush(), *[Pause(mode=mode) for mode in spec.pauses], Resume(), Reset()),
         *chain.from_iterable((Pressure(pool=pool, pages=3), Pressure(pool=pool)) for pool in pools),
         *(OpenSession(), Turn(recipe=whole, max_new_tokens=2), CloseSession()),
         *((Accept(lengths=(0,)), Accept(lengths=(8,))) if shape.lookahead_len else ()),
     )
-    supported = tuple(target.machines[machine].ops)
-    return [op for op in candidates if isinstance(op, supported)]
+    return [op for op in candidates if not spec.refusal(op)]
 
 
 @dataclass

@@ -134,14 +134,14 @@ def relatives(draw: st.DrawFn, request: Submit) -> tuple[Submit, ...]:
 
 @st.composite
 def pauses(
-    draw: st.DrawFn, load: Load, sides: tuple[int, ...] = (0,), modes: Sequence[PauseMode] = ()
+    draw: st.DrawFn, load: Load, sides: tuple[int, ...] = (0,), modes: tuple[PauseMode, ...] = (PauseMode.RETRACT,)
 ) -> tuple[Op, ...]:
     """A pause of one of the engines, with steps of all engines or an op in it; in three of four draws it ends.
 
-    Half of the pauses are of further `modes`, if there are any.  If the op closes a session, one is opened before the
-    pause, and has had a turn.
+    Half of the pauses have the first mode.  If the op closes a session, one is opened before the pause, and has had a
+    turn.
     """
-    mode = draw(one_option(PauseMode.RETRACT, PauseMode.RETRACT, *modes)) if modes else PauseMode.RETRACT
+    mode = draw(one_option(modes[0], *modes)) if len(modes) > 1 else modes[0]
     paused, other = draw(one_option(*sides)), draw(one_option(*sides))
     steps = tuple([Step(engine=side, count=draw(st.integers(1, 3))) for side in sides]) * draw(st.integers(0, 1))
     before: tuple[Op, ...] = ()
@@ -163,7 +163,7 @@ def pauses(
 
 
 @st.composite
-def resets(draw: st.DrawFn, load: Load, shape: Shape) -> tuple[Op, ...]:
+def resets(draw: st.DrawFn, load: Load, shape: Shape, modes: tuple[PauseMode, ...]) -> tuple[Op, ...]:
     """A reset of an engine that works, has just become idle, is idle, or is paused; then a request repeats a prompt.
 
     The idle engine may have a session between two turns.
@@ -173,9 +173,10 @@ def resets(draw: st.DrawFn, load: Load, shape: Shape) -> tuple[Op, ...]:
     if name_of(OpenSession) not in shape.unused and draw(st.booleans()):
         turns = (Turn(recipe=request.recipe, max_new_tokens=draw(one_option(1, 4))),)
     opens = (OpenSession(),) * (bool(turns) and draw(st.booleans()))
-    mode = draw(one_option(*PauseMode, None))
+    mode = draw(one_option(*modes, None))
     ends = (Pause(mode=PauseMode.ABORT), Step(count=draw(one_option(3, 1))), Resume())
-    before = (Pause(mode=mode),) if mode is not None else ends if draw(st.booleans()) else ()
+    aborts = mode is None and draw(st.booleans()) and PauseMode.ABORT in modes
+    before = (Pause(mode=mode),) if mode is not None else ends * aborts
     waits = (Step(count=draw(st.integers(1, 3))),) * draw(st.integers(0, 1))
     many = [Reset(cause=draw(one_option(*ResetCause))) for _ in range(draw(one_option(1, 1, 2)))]
     after = (Resume(),) * (mode is not None and draw(st.integers(0, 3)) < 3)

@@ -19,6 +19,7 @@ from swarden.harness.core.ops import (
     Op,
     OpenSession,
     Pause,
+    PauseMode,
     Pressure,
     Recipe,
     Reset,
@@ -102,12 +103,16 @@ class HypothesisDraw(Draw):
 
 
 class Requests(NamedTuple):
-    """The parameters of the draws for one engine; `faults` are those of the run, `possible` those of the engine."""
+    """The parameters of the draws for one engine.
+
+    `faults` are those of the run, `possible` those of the engine; `pauses` are the modes of a pause.
+    """
 
     load: Load
     shape: Shape
     faults: tuple[str, ...]
     possible: tuple[str, ...] = ()
+    pauses: tuple[PauseMode, ...] = (PauseMode.RETRACT,)
 
 
 class EngineTraffic(Machine):
@@ -195,6 +200,7 @@ def begin_run(run: Machine, data: st.DataObject, load: Load) -> list[Requests]:
             shape,
             (),
             tuple([fault for fault in target.faults if fault not in shape.unused]),
+            tuple(spec.pauses),
         )
         for shape in shapes
     ]
@@ -211,7 +217,7 @@ def kinds_of(ops: Collection[type[Op]], requests: Requests) -> list[str]:
 @st.composite
 def ops_of(draw: st.DrawFn, kind: str, requests: Requests) -> tuple[Op, ...]:
     """The ops of one kind: one op, or a scene."""
-    load, shape, faults, possible = requests
+    load, shape, faults, possible, modes = requests
     match kind:
         case "submit":
             return (draw(prompts(requests)),)
@@ -243,9 +249,9 @@ def ops_of(draw: st.DrawFn, kind: str, requests: Requests) -> tuple[Op, ...]:
             pools = max(1, len(shape.pools))
             return (Pressure(pool=draw(st.integers(0, pools - 1)), pages=draw(one_option(*PRESSURE_PAGES))),)
         case "pause":
-            return draw(pauses(load, modes=tuple(shape.pauses)))
+            return draw(pauses(load, modes=modes))
         case "reset":
-            return draw(resets(load, shape))
+            return draw(resets(load, shape, modes))
         case "accept":
             return (draw(acceptances()),)
         case "trouble":

@@ -27,6 +27,8 @@ def values_of(info: msgspec.inspect.Type) -> SearchStrategy[Any]:
             return st.booleans()
         case msgspec.inspect.NoneType():
             return st.none()
+        case msgspec.inspect.EnumType():
+            return st.sampled_from(list(info.cls))
         case msgspec.inspect.UnionType():
             return st.one_of([values_of(member) for member in info.types])
         case msgspec.inspect.VarTupleType():

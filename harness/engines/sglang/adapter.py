@@ -197,7 +197,7 @@ class SglangEngine(EnginePort):
     def reset(self, cause: ResetCause) -> bool:
         if self._parts.resets is None:
             return False
-        is_copying = self._parts.host is not None and self._parts.host.is_moving()
+        is_copying = self._parts.host is not None and not self._parts.host.end_copies()
         return self._parts.resets.reset(cause, self._found(), is_copying=is_copying)
 
     def capture(self) -> view.Snapshot:
@@ -271,10 +271,9 @@ def unreported_by(release: SglangRelease, config: SglangConfig) -> frozenset[str
         unreported |= {"ended_requests_leave_their_kv_cached"}
     if release.has("overlapped_drafts"):
         unreported |= {"accepted_drafts_match_the_model"}
-    if config.role == DECODE:
-        return unreported | names_of([seen.Rejected, seen.CacheReset])
-    without_resets = names_of([seen.CacheReset]) if config.role != BOTH else frozenset()
-    return unreported | names_of(OF_TRANSFERS) | without_resets
+    if config.role != BOTH:
+        unreported |= names_of([seen.CacheReset])
+    return unreported | names_of([seen.Rejected] if config.role == DECODE else OF_TRANSFERS)
 
 
 def faults_of(config: SglangConfig) -> Mapping[str, str]:

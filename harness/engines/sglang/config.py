@@ -7,7 +7,7 @@ import msgspec
 
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.limits import MAX_NUMBER
-from swarden.harness.core.ops import Accept, OpenSession, PauseMode, name_of
+from swarden.harness.core.ops import Accept, OpenSession, name_of
 from swarden.harness.core.target import Draw, Pool, Shape
 from swarden.harness.core.validation import shortened
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs, OneOf, PartOf, Settings, drawn, within
@@ -214,15 +214,8 @@ class SglangConfig(Settings, frozen=True):
         slow = HOST_SLOW if has_host else ""
         options = [*(OPTIONS if self.sliding_window is None or self.swa_pages >= self.full_pages else (ADAPTERS,))]
         options += [SEQUENCES] if self.role == BOTH else []
-        pauses = [PauseMode.KEEP, PauseMode.ABORT] if self.role == BOTH else []
         return Shape(
-            *sizes,
-            pauses=pauses,
-            sessions_rewind=False,
-            unused=unused,
-            uses_before_backup=uses,
-            slow_copy=slow,
-            options=options,
+            *sizes, sessions_rewind=False, unused=unused, uses_before_backup=uses, slow_copy=slow, options=options
         )
 
 

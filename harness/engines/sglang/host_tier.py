@@ -98,10 +98,10 @@ class SglangHostTier:
     def is_copying(self) -> bool:
         return bool(self._tree.ongoing_write_through or self._tree.ongoing_load_back)
 
-    def is_moving(self) -> bool:
-        """Whether a copy has not ended by now, even if the release has not asked."""
-        are_idle = [stream.is_idle for stream in self._streams.values()]  # each makes its copies
-        return not all(are_idle)
+    def end_copies(self) -> bool:
+        """End the copies that do not stay in flight, even if the release has not asked; whether all have ended."""
+        have_ended = [stream.has_done(stream.end) for stream in self._streams.values()]
+        return all(have_ended)
 
     def lose_copies(self) -> None:
         """All KV on the host is lost."""
@@ -119,7 +119,7 @@ class SglangHostTier:
                 if node.copies[index]
             ]
             free = [self._units(kind, slots) for slots in (pool.free_slots, *getattr(pool, "release_slots", ()))]
-            unit, size = ("slot", 1) if kind == self._state else ("page", self._page_size)
+            unit, size = ("slot", 1) if kind == self._state else ("page", self._tree.page_size)
             yield PoolView(name, unit, pool.size // size, list(chain.from_iterable(free)), (), held)
 
     def copies(self, node: Any) -> tuple[tuple[Sequence[int], ...], Sequence[int]]:
@@ -199,7 +199,7 @@ class SglangHostTier:
         Devices.current.put(StreamCopy(make, partial(self._faults.fires, HOST_SLOW)))
 
     def _units(self, kind: Any, slots: Any) -> list[int]:
-        page = 1 if kind == self._state else self._page_size
+        page = 1 if kind == self._state else self._tree.page_size
         return [slot // page + FIRST_UNIT for slot in slots[::page].tolist()]
 
     def _pages(self, kind: Any, slots: Any, count: int) -> list[int]:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from swarden.harness.core.errors import InvalidConfig
-from swarden.harness.core.ops import SERVING_OPS, SESSION_OPS, Reset
+from swarden.harness.core.ops import SERVING_OPS, SESSION_OPS, PauseMode, Reset
 from swarden.harness.core.port import EnginePort
 from swarden.harness.core.program import HTTP, PYTEST, SCRIPT, Program
 from swarden.harness.core.releases import Releases
@@ -46,7 +46,7 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
     name = "sglang"
     code = CODE
     machines: Mapping[str, MachineSpec] = {
-        ENGINE: MachineSpec((*SERVING_OPS, Reset, *SESSION_OPS), batches=3),
+        ENGINE: MachineSpec((*SERVING_OPS, Reset, *SESSION_OPS), batches=3, pauses=tuple(PauseMode)),
         PAIR: MachineSpec(SERVING_OPS, roles=(PREFILL, DECODE), traffic=PAIRED),
     }
     contracts = frozenset({"rejection", "completeness", "first_passes", "write_through"})

@@ -49,9 +49,9 @@ def reset_spares_kv_in_use(change: Transition) -> Evidence:
 
 @invariant(When.OP, needs=("records", "requests", "launches", "CacheReset"), on=(CacheReset,))
 def idle_engine_can_be_reset(change: Transition) -> Evidence:
-    """An engine is reset if it has been idle for two steps, or is paused so long and no request has KV.
+    """An engine is reset if for two steps no request was unfinished or it was paused, and no KV is in use.
 
-    Idle means that no request is unfinished, no session keeps KV, and no pass and no copy is in flight.
+    No KV is in use if no request has any, no session keeps any, and no pass and no copy is in flight.
     """
     for event in change.events_of(CacheReset):
         if not event.is_done and can_be_reset(change.before, event.idle_steps, is_copying=event.is_copying):

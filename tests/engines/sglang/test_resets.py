@@ -3,6 +3,9 @@
 import pytest
 
 from swarden.harness.core.ops import (
+    Flush,
+    Heal,
+    Inject,
     OpenSession,
     Pause,
     PauseMode,
@@ -14,10 +17,13 @@ from swarden.harness.core.ops import (
     Submit,
     Turn,
 )
-from swarden.invariants.events import CacheReset, Discarded, FinishReason, Launched
+from swarden.harness.engines.sglang.config import HOST_SLOW
+from swarden.invariants.events import CacheReset, CopiedIn, Discarded, FinishReason, Launched
 from tests.engines.some_runs import events_of, served
 
 NEWEST = "0.5.23"
+WITH_HOST = {"sliding_window": None, "host_ratio": 1.0}
+PROMPT = Submit(tokens=tuple(range(1, 33)), max_new_tokens=2)
 LONG = Submit(recipe=Recipe(stretch=9), max_new_tokens=12)
 BEGUN = [LONG, *[Step()] * 4]
 PAUSED = [*BEGUN, Pause(), *[Step()] * 2]
@@ -30,8 +36,18 @@ def run(on_release):
     return lambda ops, **settings: on_release(NEWEST, served, f"sglang=={NEWEST}", settings, ops, 30)
 
 
+@pytest.fixture
+def run_with_host(on_release, release):
+    """What a release with full attention and a host does with these ops, and then in 30 steps."""
+    return lambda ops: on_release(release, served, f"sglang=={release}", WITH_HOST, ops, 30)
+
+
 def answers_of(result):
     return [event.is_done for event in events_of(result, CacheReset)]
+
+
+def starts_of(result, request):
+    return [start for event in events_of(result, Launched) for number, start, _ in event.entries if number == request]
 
 
 def test_reset_is_refused_while_a_request_has_kv(run):
@@ -47,15 +63,13 @@ def test_retracted_request_goes_on_after_a_reset(run, cause, settings):
     result = run([*PAUSED, Reset(cause=cause), Resume()], **settings)
 
     assert (answers_of(result), result.outputs) == ([True], run([LONG], **settings).outputs)
-    starts = [start for event in events_of(result, Launched) for _, start, _ in event.entries]
-    assert starts.count(0) == 2
+    assert starts_of(result, 1).count(0) == 2
 
 
 def test_request_keeps_its_kv_and_its_pass_in_a_pause(run):
     result = run([*KEEPING, Resume()])
 
-    starts = [start for event in events_of(result, Launched) for _, start, _ in event.entries]
-    assert starts.count(0) == 1
+    assert starts_of(result, 1).count(0) == 1
     assert events_of(result, Discarded) == []
     assert result.outputs == run([LONG]).outputs
 
@@ -85,3 +99,23 @@ def test_turn_after_a_reset_computes_its_session_anew(run):
 
 def test_memory_is_not_released_while_requests_are_served(run):
     assert answers_of(run([*BEGUN, Reset(cause=ResetCause.MEMORY), Reset(cause=ResetCause.WEIGHTS)])) == []
+
+
+def test_prefix_that_was_loaded_from_the_host_is_lost_by_a_reset_in_both_places(run_with_host):
+    loaded = [PROMPT, *[Step()] * 9, Flush(), PROMPT, *[Step()] * 9]
+
+    result = run_with_host([*loaded, Reset(), PROMPT])
+
+    assert len(events_of(result, CopiedIn)) == 1
+    assert (answers_of(result), starts_of(result, 3)[:4]) == ([True], [0, 8, 16, 24])
+    assert result.outputs[3] == result.outputs[1]
+
+
+def test_reset_is_refused_while_a_copy_to_the_host_is_in_flight(run_with_host):
+    slow = [Inject(fault=HOST_SLOW, count=1000), PROMPT, *[Step()] * 9, Reset()]
+
+    result = run_with_host([*slow, Heal(), *[Step()] * 3, Reset(), PROMPT])
+
+    events = events_of(result, CacheReset)
+    assert [(event.is_done, event.is_copying) for event in events] == [(False, True), (True, False)]
+    assert starts_of(result, 2)[0] == 0

@@ -288,6 +288,12 @@ def test_error_names_the_ops_of_the_machine():
     assert ":2: turn: machine pd has no such op, it knows submit, abort," in complaint(f'{header}\n{{"op":"turn"}}\n')
 
 
+def test_error_names_the_modes_of_a_pause_that_the_machine_has():
+    message = complaint(f'{HEADER}\n{{"op":"pause"}}\n{{"op":"pause","mode":"keep"}}\n')
+
+    assert ":3: pause: machine engine has no mode keep, it knows retract;" in message
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

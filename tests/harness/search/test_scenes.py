@@ -8,7 +8,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swarden.engine_under_test.config import HOST_POLICIES, EngineConfig
-from swarden.harness.core.ops import CloseSession, Heal, Inject, OpenSession, Pause, Resume, Step, Submit, Turn
+from swarden.harness.core.ops import (
+    CloseSession,
+    Heal,
+    Inject,
+    OpenSession,
+    Pause,
+    PauseMode,
+    Reset,
+    Resume,
+    Step,
+    Submit,
+    Turn,
+)
 from swarden.harness.core.recipes import expand
 from swarden.harness.core.system import EngineSystem
 from swarden.harness.core.target import Pool, Shape
@@ -25,6 +37,7 @@ from swarden.harness.search.scenes import (
     evicted_prompts,
     outlasts,
     pauses,
+    resets,
     rewinds,
     submissions,
 )
@@ -63,6 +76,17 @@ def test_pause_is_resumed_on_its_side_or_lasts_and_at_most_one_op_is_in_between(
     assert last in (Resume(engine=pause.engine), Step())
     assert len(between) <= 1
     assert before == [OpenSession, Turn] * (CloseSession in map(type, between))
+
+
+@steady
+@given(data=st.data(), modes=st.sampled_from([(PauseMode.RETRACT,), (PauseMode.RETRACT, PauseMode.KEEP)]))
+def test_prompt_is_repeated_behind_a_reset_and_pauses_have_the_modes_of_the_machine(data, modes):
+    ops = data.draw(resets(LOADS[0], Shape(), modes))
+
+    kinds = [type(op) for op in ops]
+    assert {op.mode for op in ops if isinstance(op, Pause)} <= set(modes)
+    assert Submit in kinds[: kinds.index(Reset)]
+    assert Submit in kinds[kinds.index(Reset) :]
 
 
 @steady
