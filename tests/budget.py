@@ -182,7 +182,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (130, "a tiny model of the release on its own cache, judged without a cache"),
     ],
     "harness/engines/vllm": [
-        (30, "states of Mamba layers in CPU memory, from a store and through a pair"),
+        (40, "states of Mamba layers in CPU memory, from a store and through a pair"),
         (10, "the blocks in CPU memory that a waiting request could load"),
         (10, "transfers of which all has arrived are taken over"),
         (110, "requests with several sequences, by the front end of the release"),
@@ -295,7 +295,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "the tests of models run on a GPU, too; the output of a kernel with other strides"),
     ],
     "tests/engines": [
-        (10, "states of Mamba layers that come back from CPU memory"),
+        (30, "states of Mamba layers that come back from CPU memory or go through a pair"),
         (40, "streaming input of vLLM"),
         (80, "op-logs pass with the fix of their bug; releases from the files of the bugs"),
         (40, "servers with groups of layers in other orders"),

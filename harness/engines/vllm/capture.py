@@ -218,7 +218,7 @@ class VllmCapture:
             namespace=request.namespace,
             prompt_len=req.num_prompt_tokens,
             num_outputs=req.num_output_tokens,
-            max_new_tokens=0 if self._config.drops_token else req.max_tokens,
+            max_new_tokens=0 if request.is_cut else req.max_tokens,
             priority=-req.priority,
             session=request.session,
         )

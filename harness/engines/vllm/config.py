@@ -185,11 +185,6 @@ class VllmConfig(Settings, frozen=True):
         return self.draft_len or 0 if self.drafter == EAGLE else 0
 
     @property
-    def drops_token(self) -> bool:
-        """Whether an answer has no token: with states, a prefill side computes a prompt without its last token."""
-        return self.role == PREFILL and self.state_groups > 0
-
-    @property
     def faults(self) -> tuple[str, ...]:
         """The faults of the KV connector."""
         if self.role == DECODE:

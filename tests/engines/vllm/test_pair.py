@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from swarden.harness.core.errors import InvalidConfig
@@ -75,6 +76,35 @@ def test_blocks_that_are_not_asked_for_are_let_go_when_the_lease_ends(on_release
     _, _, kept = on_release(NEWEST, served, ops, {})
 
     assert LEASE_S / 2 <= kept[0] <= 2 * LEASE_S
+
+
+def answer_lens(release, submitted):
+    """The tokens that the prefill side answers to each request, with Mamba layers."""
+    target = target_of(f"vllm=={release}")
+    configs = [{**target.defaults, "role": role, "state_groups": 1} for role in (PREFILL, DECODE)]
+    driver = driver_of(Header(engine=target.name, version=release, machine="pd", configs=configs))
+    for op in (submitted, Drain()):
+        driver.apply(op)
+    assert driver.failure is None, driver.failure.fingerprints
+    known = driver.systems[PREFILL_SIDE].reference.expectations.values()
+    return [len(one.tokens) - one.prompt_len for one in known]
+
+
+@pytest.mark.parametrize(
+    ("release", "changes", "answer_len"),
+    [
+        (NEWEST, {}, 0),
+        (NEWEST, {"prompt_logprobs": True}, 1),
+        (NEWEST, {"recipe": Recipe(cut=3)}, 1),
+        ("0.28.0", {"recipe": Recipe(), "prompt_logprobs": True}, 0),
+        ("0.28.0", {"recipe": Recipe(cut=3)}, 1),
+    ],
+    ids=["cut", "cache-not-read", "one-token", "cut-at-the-look-up", "one-token-looked-up"],
+)
+def test_prefill_side_with_states_answers_only_prompts_that_are_not_cut(on_release, release, changes, answer_len):
+    submitted = msgspec.structs.replace(PROMPT, **changes)
+
+    assert on_release(release, answer_lens, release, submitted) == [answer_len]
 
 
 def test_link_counts_the_steps_only_of_requests_that_still_load():
