@@ -296,7 +296,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "the tests of models run on a GPU, too; the output of a kernel with other strides"),
     ],
     "tests/engines": [
-        (30, "states of Mamba layers that come back from CPU memory or go through a pair"),
+        (50, "states of Mamba layers that come back from CPU memory or go through a pair"),
         (40, "streaming input of vLLM"),
         (80, "op-logs pass with the fix of their bug; releases from the files of the bugs"),
         (40, "servers with groups of layers in other orders"),

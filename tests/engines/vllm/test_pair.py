@@ -1,19 +1,21 @@
 """A prefill and a decode core, linked by the release's NIXL connector: the KV of a prompt arrives, or is let go."""
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from swarden.harness.core.errors import InvalidConfig
-from swarden.harness.core.oplog import Header
+from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Abort, Drain, Inject, Recipe, Step, Submit
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import driver_of
 from swarden.harness.engines.vllm.config import DECODE, LEASE_S, LINK_DELAY, LINK_DROP, LINK_FAILS, PREFILL
 from swarden.harness.engines.vllm.link import VllmLink
-from swarden.invariants.events import Admitted, Finished, FinishReason, HandedOver, LetGo
+from swarden.invariants.events import Admitted, Finished, FinishReason, HandedOver, Launched, LetGo, Written
 
+HEALTHY = Path(__file__).with_name("healthy")
 NEWEST = "0.33.0"
 PREFILL_SIDE, DECODE_SIDE = 0, 1
 PROMPT = Submit(engine=DECODE_SIDE, recipe=Recipe(path=(0, 1), stretch=7), max_new_tokens=4)
@@ -105,6 +107,30 @@ def test_prefill_side_with_states_answers_only_prompts_that_are_not_cut(on_relea
     submitted = msgspec.structs.replace(PROMPT, **changes)
 
     assert on_release(release, answer_lens, release, submitted) == [answer_len]
+
+
+def entries_and_state_writes():
+    """The entries of all passes of the healthy run, and those of which the state is written: launches and requests."""
+    log = OpLog.load(HEALTHY / "prompt-of-one-token-computed-again-beside-its-state.oplog")
+    events: list[Any] = []
+    driver = driver_of(
+        log.header, observe=lambda change: events.extend((change.after, event) for event in change.events)
+    )
+    for op in log.ops:
+        driver.apply(op)
+    entries = [(one.launch, entry[0]) for _, one in events if isinstance(one, Launched) for entry in one.entries]
+    written = [
+        (one.launch, one.request_id)
+        for after, one in events
+        if isinstance(one, Written) and after.components[one.component].has_states
+    ]
+    return sorted(entries), sorted(written)
+
+
+def test_each_entry_writes_a_state_also_if_attention_has_its_tokens(on_release):
+    entries, written = on_release(NEWEST, entries_and_state_writes)
+
+    assert written == entries != []
 
 
 def test_link_counts_the_steps_only_of_requests_that_still_load():
