@@ -132,7 +132,7 @@ class VllmConfig(Settings, frozen=True):
             raise InvalidConfig("late_loads is false with cpu_chunks and external_len, want true")
         if self.chunk_len < self.max_running_requests:
             raise InvalidConfig(f"chunk_len is {self.chunk_len}, want at least max_running_requests")
-        slots = self.num_blocks * max(group.block_size for group in self.groups if not group.has_states)
+        slots = self.num_blocks * self.largest_block_size
         if max(slots, self.cpu_chunks * self.chunk_blocks * self.block_size) > MAX_SLOTS:
             raise InvalidConfig(f"num_blocks and cpu_chunks have more than {MAX_SLOTS} slots; make them smaller")
         if self.num_blocks < (least := least_blocks(self)):
@@ -174,6 +174,11 @@ class VllmConfig(Settings, frozen=True):
         whole_at = len(groups) if self.windows_first is True else self.windows_first
         groups.insert(whole_at, LayerGroup(None, self.block_size))
         return (*groups, *(state,) * self.state_groups)
+
+    @property
+    def largest_block_size(self) -> int:
+        """The tokens of the largest block that has KV of each token."""
+        return max((self.block_size, *self.window_block_sizes))
 
     @property
     def most_launches(self) -> int:
