@@ -153,7 +153,9 @@ class VllmConfig(Settings, frozen=True):
         if self.state_groups and self.streaming_input and self.draft_len is not None:
             raise InvalidConfig("streaming_input and draft_len are set with state_groups: the three are not driven")
         if self.state_mode == ALIGN and self.external_len and not self.late_loads:
-            raise InvalidConfig("late_loads is false with external_len and state_groups, want true")
+            raise InvalidConfig(
+                "late_loads is false with external_len and state_groups, want true, or prefix_caching false"
+            )
         if self.state_mode == ALIGN and (self.draft_len or 0) >= self.block_size:
             raise InvalidConfig(f"draft_len is {self.draft_len}, want less than block_size with state_groups")
         if self.state_mode == ALIGN and self.chunk_len < max(sizes):
