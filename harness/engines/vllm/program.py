@@ -71,7 +71,7 @@ def program_of(log: OpLog, release: VllmRelease) -> Program:
         raise NoProgram("the op-log has states of Mamba layers from a store or another engine, and a program has none")
     if config.sync_loads and config.state_mode == ALIGN:
         raise NoProgram(
-            "the op-log loads states within the step, which the worker copies before, and a program has none"
+            "in the op-log the worker copies states that are loaded within the step, and a program has no worker"
         )
     if config.cpu_chunks and config.external_len:
         raise NoProgram("the op-log has two connectors below a MultiConnector, and a program has one")
