@@ -110,6 +110,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (50, "resets of an engine, and pauses that keep or abort the requests"),
     ],
     "harness/report": [
+        (10, "op-logs that were written by hand"),
         (120, "the document of a known bug, for readers who do not know swarden, and the tables of an engine's"),
         (80, "a story says why no request was scheduled, and has the ops and the callers of a free"),
         (20, "the history of a cached block in the KV events"),
@@ -182,7 +183,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (130, "a tiny model of the release on its own cache, judged without a cache"),
     ],
     "harness/engines/vllm": [
-        (30, "states of Mamba layers in CPU memory, from a store and through a pair"),
+        (50, "states of Mamba layers in CPU memory, from a store and through a pair"),
         (10, "the blocks in CPU memory that a waiting request could load"),
         (10, "transfers of which all has arrived are taken over"),
         (110, "requests with several sequences, by the front end of the release"),
@@ -247,7 +248,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "tests/examples": [(440, "an engine with a prefix cache and its target in three levels, as the guide has them")],
     "tests/fakes": [(40, "messages of a link that were not read")],
     "tests/invariants": [
-        (20, "requests that compute what is in host memory"),
+        (30, "requests that compute what is in host memory, and pages of a prefix that a transfer lacks"),
         (40, "cases of rings, stop strings, delivered transfers"),
         (40, "transfers, loaded prefixes and running requests that an engine forgets"),
         (40, "pages that are shared before they are computed; a server that is overloaded at rest"),
@@ -296,7 +297,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "the tests of models run on a GPU, too; the output of a kernel with other strides"),
     ],
     "tests/engines": [
-        (10, "states of Mamba layers that come back from CPU memory"),
+        (50, "states of Mamba layers that come back from CPU memory or go through a pair"),
         (40, "streaming input of vLLM"),
         (80, "op-logs pass with the fix of their bug; releases from the files of the bugs"),
         (40, "servers with groups of layers in other orders"),

@@ -104,7 +104,8 @@ class Document(Record, frozen=True, kw_only=True):
 
     `flags` are the options of the server, `steps` lead to the failure, `sizes` says at which sizes it happens and how
     likely it is, `recovery` what ends the effect (an abort, a flush, a restart), `argument` why the engine is at fault
-    and not its adapter.  `no_program` says why no program of the engine's package alone shows the bug.
+    and not its adapter.  `no_program` says why no program of the engine's package alone shows the bug.  An op-log that
+    was written `by_hand` was not found by a search.
     """
 
     environment: Text
@@ -118,6 +119,7 @@ class Document(Record, frozen=True, kw_only=True):
     argument: str = ""
     notes: str = ""
     no_program: str = ""
+    by_hand: bool = False
     code_release: Version
     code: Annotated[tuple[Place, ...], msgspec.Meta(min_length=1)]
 

@@ -17,8 +17,10 @@ from swarden.harness.report.story import CLAIMS
 from swarden.harness.report.wording import counted
 
 GITHUB = "https://github.com"
+FOUND = "swarden, a fuzzer of KV memory, has found this bug. "
+WRITTEN = "These runs of swarden, a fuzzer of KV memory, were written by hand: no search has found this bug.\n"
 RUNS = """
-swarden, a fuzzer of KV memory, has found this bug. Each of these files is a short run of requests and of steps of the
+{origin}Each of these files is a short run of requests and of steps of the
 scheduler, and `swarden replay FILE` repeats it:
 """
 
@@ -137,7 +139,9 @@ def _paragraphs(*texts: str) -> str:
 
 def _runs_text(bug: KnownBug, folder: Path) -> str:
     logs = "\n".join(f"- {_log_text(bug, path, span, folder)}" for path, span in bug.oplogs.items())
-    return logs and _paragraphs(RUNS, logs, f"In the first one {_failure_text(bug.fingerprints[0])}.")
+    is_written = bug.document is not None and bug.document.by_hand
+    runs = RUNS.format(origin=WRITTEN if is_written else FOUND)
+    return logs and _paragraphs(runs, logs, f"In the first one {_failure_text(bug.fingerprints[0])}.")
 
 
 def _failure_text(fingerprint: str) -> str:

@@ -51,7 +51,10 @@ def first_passes_skip_cached_blocks(change: Transition) -> Evidence:
 
 
 def has_pages_of_one_size_and_no_windows(change: Transition) -> bool:
-    """Has the engine one page size, and states as the only windows?  An engine may load more than a window needs."""
+    """Has the engine one page size, and states as the only windows?
+
+    A load may need more pages of another window than the next token reads.
+    """
     after = change.after
     return after.limits.shares_prefixes and len(set(after.page_sizes)) == 1 and after.windowed == after.stateful
 
@@ -65,10 +68,11 @@ def has_pages_of_one_size_and_no_windows(change: Transition) -> bool:
 def first_passes_skip_offloaded_blocks(change: Transition) -> Evidence:
     """The first pass of a waiting request begins behind its longest usable prefix of blocks that stayed in host memory.
 
-    With drafts it may compute one block more, the last one (vllm pull 52771).
+    If drafts take slots ahead, it may compute one block more, the last one, for the layers of the drafter (vllm pull
+    52771).
     """
     code = FirstPassCode.OFFLOADED_TOKENS_COMPUTED
-    spared = change.after.limits.page_size if change.after.limits.draft_len else 0
+    spared = change.after.limits.page_size if change.after.limits.draft_row_len else 0
     yield from _computed_again(change, _in_host_memory, code, spared)
 
 

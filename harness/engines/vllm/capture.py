@@ -10,6 +10,7 @@ from swarden.harness.engines.vllm.config import BOTH, VllmConfig
 from swarden.harness.engines.vllm.core import BuiltCore
 from swarden.harness.engines.vllm.device import POOL
 from swarden.harness.engines.vllm.moves import Moves
+from swarden.harness.engines.vllm.offloading import parts_of
 from swarden.harness.engines.vllm.passes import VllmEntry, VllmPass
 from swarden.harness.engines.vllm.requests import VllmRequest, VllmRequests
 from swarden.harness.engines.vllm.router import VllmRouter
@@ -66,9 +67,12 @@ class VllmCapture:
     ) -> None:
         self._config, self._built, self._runner, self._moves = config, built, runner, moves
         self._unreported, self._router = events
-        self._findable = FindableBlocks(self._cached, len(config.groups))
+        cache_key, host_key = map(runner.release.part, ("make_block_hash_with_group_id", "make_offload_key"))
+        self._findable = FindableBlocks(partial(self._cached, cache_key), len(config.groups))
         has_blocks_as_chunks = config.cpu_chunks and config.chunk_blocks == 1
-        self._loadable = FindableBlocks(self._offloaded, len(config.groups)) if has_blocks_as_chunks else None
+        self._loadable = (
+            FindableBlocks(partial(self._offloaded, host_key), len(config.groups)) if has_blocks_as_chunks else None
+        )
         self._groups = config.groups
         self._whole = [group.window for group in self._groups].index(None)
         self.components = tuple([ComponentView(POOL, *group) for group in self._groups])
@@ -117,18 +121,15 @@ class VllmCapture:
             unreported=self._unreported,
         )
 
-    def _cached(self, block_hash: Any, group: int) -> int:
+    def _cached(self, key_of: Callable[[Any, int], Any], block_hash: Any, group: int) -> int:
         """The block in the pool's map of hashes."""
-        key = self._runner.release.part("make_block_hash_with_group_id")(block_hash, group)
-        block = self._built.pool.cached_block_hash_to_block.get_one_block(key)
+        block = self._built.pool.cached_block_hash_to_block.get_one_block(key_of(block_hash, group))
         return 0 if block is None else int(block.block_id)
 
-    def _offloaded(self, block_hash: Any, group: int) -> int:
+    def _offloaded(self, key_of: Callable[[Any, int], Any], block_hash: Any, group: int) -> int:
         """Whether a chunk of one block is in CPU memory, and can be loaded."""
-        connector = self._built.scheduler.connector
-        [offloading, *_] = getattr(connector, "_connectors", [connector])
-        key = self._runner.release.part("make_offload_key")(block_hash, group)
-        return int(offloading.connector_scheduler.manager.lookup(key, None).name == "HIT")
+        [offloading, *_] = parts_of(self._built.scheduler.connector)
+        return int(offloading.connector_scheduler.manager.lookup(key_of(block_hash, group), None).name == "HIT")
 
     @property
     def _block(self) -> int:
@@ -218,7 +219,7 @@ class VllmCapture:
             namespace=request.namespace,
             prompt_len=req.num_prompt_tokens,
             num_outputs=req.num_output_tokens,
-            max_new_tokens=0 if self._config.drops_token else req.max_tokens,
+            max_new_tokens=0 if request.is_cut else req.max_tokens,
             priority=-req.priority,
             session=request.session,
         )

@@ -132,7 +132,7 @@ class VllmConfig(Settings, frozen=True):
             raise InvalidConfig("late_loads is false with cpu_chunks and external_len, want true")
         if self.chunk_len < self.max_running_requests:
             raise InvalidConfig(f"chunk_len is {self.chunk_len}, want at least max_running_requests")
-        slots = self.num_blocks * max(group.block_size for group in self.groups if not group.has_states)
+        slots = self.num_blocks * self.largest_block_size
         if max(slots, self.cpu_chunks * self.chunk_blocks * self.block_size) > MAX_SLOTS:
             raise InvalidConfig(f"num_blocks and cpu_chunks have more than {MAX_SLOTS} slots; make them smaller")
         if self.num_blocks < (least := least_blocks(self)):
@@ -153,7 +153,9 @@ class VllmConfig(Settings, frozen=True):
         if self.state_groups and self.streaming_input and self.draft_len is not None:
             raise InvalidConfig("streaming_input and draft_len are set with state_groups: the three are not driven")
         if self.state_mode == ALIGN and self.external_len and not self.late_loads:
-            raise InvalidConfig("late_loads is false with external_len and state_groups, want true")
+            raise InvalidConfig(
+                "late_loads is false with external_len and state_groups, want true, or prefix_caching false"
+            )
         if self.state_mode == ALIGN and (self.draft_len or 0) >= self.block_size:
             raise InvalidConfig(f"draft_len is {self.draft_len}, want less than block_size with state_groups")
         if self.state_mode == ALIGN and self.chunk_len < max(sizes):
@@ -176,6 +178,11 @@ class VllmConfig(Settings, frozen=True):
         return (*groups, *(state,) * self.state_groups)
 
     @property
+    def largest_block_size(self) -> int:
+        """The tokens of the largest block that has KV of each token."""
+        return max((self.block_size, *self.window_block_sizes))
+
+    @property
     def most_launches(self) -> int:
         return 2 if self.asynchronous else 1
 
@@ -183,11 +190,6 @@ class VllmConfig(Settings, frozen=True):
     def lookahead_len(self) -> int:
         """The tokens beyond the drafts for which blocks are allocated."""
         return self.draft_len or 0 if self.drafter == EAGLE else 0
-
-    @property
-    def drops_token(self) -> bool:
-        """Whether an answer has no token: with states, a prefill side computes a prompt without its last token."""
-        return self.role == PREFILL and self.state_groups > 0
 
     @property
     def faults(self) -> tuple[str, ...]:

@@ -110,7 +110,7 @@ def transfer_config(release: VllmRelease, config: VllmConfig) -> Any:
         release.part("KVConnectorFactory")._registry[NAME] = lambda: kind
         settings[NAME] = {
             "len": config.external_len,
-            "block_size": max((config.block_size, *config.window_block_sizes)),
+            "block_size": config.largest_block_size,
             "is_late": config.late_loads,
             "has_states": config.state_groups > 0,
         }

@@ -26,8 +26,7 @@ class Device:
         self.namespaces: dict[int, int] = {}
         self._tokens: dict[int, list[int]] = {}
         self._drafts: dict[int, Sequence[int]] = {}
-        width = max(group.block_size for group in config.groups if not group.has_states)
-        self.memory = TagMemory(config.num_blocks, width)
+        self.memory = TagMemory(config.num_blocks, config.largest_block_size)
         self.states = VllmStates(config, self.memory)
         self.script = DraftScript((self._draft_len, 0, 1))
 

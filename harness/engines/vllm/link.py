@@ -223,7 +223,7 @@ def worker_of(release: VllmRelease, config: VllmConfig, groups: Any, agent: Agen
             "shutdown": lambda worker: None,
         },
     )
-    worker, count, block_size = kind(), len(config.groups), max((config.block_size, *config.window_block_sizes))
+    worker, count, block_size = kind(), len(config.groups), config.largest_block_size
     remote = SimpleNamespace(
         remote_block_size=block_size, remote_tp_size=1, remote_dcp_size=1, remote_physical_blocks_per_logical=1
     )

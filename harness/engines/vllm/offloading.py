@@ -149,6 +149,12 @@ class Copier:
         return made
 
 
+def parts_of(connector: Any) -> Sequence[Any]:
+    """The connectors below a MultiConnector, that of CPU memory first; or the one connector."""
+    parts: Sequence[Any] = getattr(connector, "_connectors", [connector])
+    return parts
+
+
 class OffloadingSide:
     """The worker's side of the connector, as the model runner calls it.
 
@@ -158,7 +164,7 @@ class OffloadingSide:
 
     def __init__(self, release: VllmRelease, connector: Any, copier: Copier, loads: LateLoads) -> None:
         self._release, self._connector, self._copier, self._loads = release, connector, copier, loads
-        offloading, *stores = getattr(connector, "_connectors", [connector])
+        offloading, *stores = parts_of(connector)
         offloading.connector_worker.worker = copier
         for store in stores:
             store.worker = loads

@@ -28,6 +28,8 @@ from swarden.invariants.view import Snapshot
 OTHER = {PREFILL: DECODE, DECODE: PREFILL}
 WAITS_FOR_READ = "WAITING_FOR_REMOTE_KVS"
 TO_PREFILL = {"do_remote_decode": True, "do_remote_prefill": False}  # as the proxies among the examples of a release
+CUT = "_p_side_truncated"  # set by a release in the parameters of a request whose prompt it has cut
+CUTS_AT_LOOK_UP = "_truncate_mamba_request_for_prefill"  # called by the look-up of a release before 0.29
 
 
 class SentBlock(NamedTuple):
@@ -112,15 +114,24 @@ class LinkedVllmEngine(VllmEngine):
         super()._admit(request.req)
 
     def _admit(self, req: Any) -> None:
+        request = self._requests.live[self.built.number_of(req.request_id)]
         if self._config.role == DECODE:
-            self._requests.live[self.built.number_of(req.request_id)].is_linked = True
+            request.is_linked = True
         else:
             req.kv_transfer_params = dict(TO_PREFILL)
+            will_be_cut = self._cuts_at_look_up and req.num_prompt_tokens > 1
             super()._admit(req)
+            request.is_cut = will_be_cut or _has_been_cut(req)
+
+    @property
+    def _cuts_at_look_up(self) -> bool:
+        """Whether the release cuts a prompt when it looks it up, and not when the request arrives."""
+        look_up = type(self.built.scheduler.connector.connector_scheduler).get_num_new_matched_tokens
+        return self._config.state_groups > 0 and CUTS_AT_LOOK_UP in look_up.__code__.co_names
 
     def _take(self, number: int, output: Any) -> None:
         request = self._requests.live.get(number)
-        if self._config.drops_token:
+        if request is not None and request.is_cut and _has_been_cut(request.req):
             self._drop_token(output)
         super()._take(number, output)
         if request is not None and output.finish_reason is not None and self._config.role == PREFILL:
@@ -129,7 +140,7 @@ class LinkedVllmEngine(VllmEngine):
                 self._hand_over(request)
 
     def _drop_token(self, output: Any) -> None:
-        """Drop the token of an answer, which the router does not read."""
+        """Drop the token after a cut prompt, which is no answer to the whole one; the router does not read it."""
         output.new_token_ids = []
         reasons = self._runner.release.part("FinishReason")
         if output.finish_reason == reasons.STOP:
@@ -165,6 +176,10 @@ class LinkedVllmEngine(VllmEngine):
                 for place, block in enumerate(blocks):
                     if block.block_id in wanted and not block.is_null:
                         yield SentBlock(self.built.number_of(rid), component, place, wanted[block.block_id])
+
+
+def _has_been_cut(req: Any) -> bool:
+    return CUT in req.kv_transfer_params
 
 
 def side_systems(release: VllmRelease, configs: Sequence[VllmConfig]) -> list[LinkedSystem]:

@@ -37,6 +37,7 @@ class VllmPairs(PairTraffic):
 
 def misses_a_block(prompt_len: int, groups: Sequence[LayerGroup]) -> bool:
     """Whether the last token of a prompt reads a block that its load does not bring."""
-    windows = [group for group in groups if not group.has_states]
-    windowed = [(prompt_len - group.window, group.block_size) for group in windows if group.window is not None]
-    return any(first >= 0 and (first + 1) % size == 0 for first, size in windowed)
+    firsts = [
+        (prompt_len - window, size) for window, size, has_states in groups if window is not None and not has_states
+    ]
+    return any(first >= 0 and (first + 1) % size == 0 for first, size in firsts)

@@ -17,6 +17,7 @@ from swarden.harness.core.system import EngineSystem
 from swarden.harness.engines.vllm import offloading
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.config import (
+    ALIGN,
     DECODE,
     LINK_DELAY,
     LINK_FAILS,
@@ -68,6 +69,10 @@ def program_of(log: OpLog, release: VllmRelease) -> Program:
         )
     if config.state_groups and (config.role == DECODE or config.external_len):
         raise NoProgram("the op-log has states of Mamba layers from a store or another engine, and a program has none")
+    if config.sync_loads and config.state_mode == ALIGN:
+        raise NoProgram(
+            "in the op-log the worker copies states that are loaded within the step, and a program has no worker"
+        )
     if config.cpu_chunks and config.external_len:
         raise NoProgram("the op-log has two connectors below a MultiConnector, and a program has one")
     recorded = recorders[failure.engine].values

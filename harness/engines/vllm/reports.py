@@ -21,16 +21,15 @@ def launched(flight: VllmPass, config: VllmConfig, device: Device) -> Iterator[N
         request, start, end, tables, drafts, _ = entry
         if drafts:
             yield seen.Proposed(flight.launch, request, drafts)
-        if config.cpu_chunks or config.external_len or config.role == DECODE:
-            start += device.repeated_len(flight, entry)
-        if start == end:
-            continue
+        can_repeat = config.cpu_chunks or config.external_len or config.role == DECODE
+        new = start + device.repeated_len(flight, entry) if can_repeat else start
         for component, (table, group) in enumerate(zip(tables, config.groups, strict=True)):
             if group.has_states:
                 pages = device.states.blocks(entry, component)
-            else:
-                pages = tuple(filter(None, table[start // group.block_size : -(-end // group.block_size)]))
-            yield seen.Written(flight.launch, request, POOL, start, end, pages, component)
+                yield seen.Written(flight.launch, request, POOL, start, end, pages, component)
+            elif new < end:
+                pages = tuple(filter(None, table[new // group.block_size : -(-end // group.block_size)]))
+                yield seen.Written(flight.launch, request, POOL, new, end, pages, component)
 
 
 def completed(flight: VllmPass, requests: VllmRequests) -> Iterator[NamedTuple]:

@@ -29,13 +29,15 @@ class VllmRequest(ClientRequest):
 
     Results of passes up to launch `dropped` are not used: the request was preempted by a reset since.
     `cached_len` are the tokens of its prompt that the release says were cached.  While it `is_linked` it waits at the
-    router of a pair for the prefill side.  A turn of a `session` has the request of its session, and what is `queued`
+    router of a pair for the prefill side.  If it `is_cut`, a prefill side with states computes its prompt without the
+    last token, and its answer has no token.  A turn of a `session` has the request of its session, and what is `queued`
     until the turn before it ends.  One of several sequences has the number of the first one as its `parent`.
     """
 
     dropped: int = 0
     cached_len: int = 0
     is_linked: bool = False
+    is_cut: bool = False
     session: int = 0
     queued: Submission | None = None
     parent: int = 0

@@ -237,7 +237,8 @@ def _transfer_ref(request_id: int) -> Ref:
 def _due(snapshot: Snapshot, record: RecordView | None, length: int) -> list[Sequence[int]]:
     """By component, the units of [0, length) of a record that are behind its shared prefix, or that are its own.
 
-    A component can share less than another one.
+    A component with a window may lack pages of a prefix that another component shares.  Then the record takes pages of
+    its own for them, and awaits their KV.  A page of the prefix that the tree owns has its KV, in each component.
     """
     if record is None:
         return [()] * len(snapshot.components)

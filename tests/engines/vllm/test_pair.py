@@ -1,18 +1,21 @@
 """A prefill and a decode core, linked by the release's NIXL connector: the KV of a prompt arrives, or is let go."""
 
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from swarden.harness.core.errors import InvalidConfig
-from swarden.harness.core.oplog import Header
+from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Abort, Drain, Inject, Recipe, Step, Submit
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import driver_of
 from swarden.harness.engines.vllm.config import DECODE, LEASE_S, LINK_DELAY, LINK_DROP, LINK_FAILS, PREFILL
 from swarden.harness.engines.vllm.link import VllmLink
-from swarden.invariants.events import Admitted, Finished, FinishReason, HandedOver, LetGo
+from swarden.invariants.events import Admitted, Finished, FinishReason, HandedOver, Launched, LetGo, Written
 
+HEALTHY = Path(__file__).with_name("healthy")
 NEWEST = "0.33.0"
 PREFILL_SIDE, DECODE_SIDE = 0, 1
 PROMPT = Submit(engine=DECODE_SIDE, recipe=Recipe(path=(0, 1), stretch=7), max_new_tokens=4)
@@ -75,6 +78,59 @@ def test_blocks_that_are_not_asked_for_are_let_go_when_the_lease_ends(on_release
     _, _, kept = on_release(NEWEST, served, ops, {})
 
     assert LEASE_S / 2 <= kept[0] <= 2 * LEASE_S
+
+
+def answer_lens(release, submitted):
+    """The tokens that the prefill side answers to each request, with Mamba layers."""
+    target = target_of(f"vllm=={release}")
+    configs = [{**target.defaults, "role": role, "state_groups": 1} for role in (PREFILL, DECODE)]
+    driver = driver_of(Header(engine=target.name, version=release, machine="pd", configs=configs))
+    for op in (submitted, Drain()):
+        driver.apply(op)
+    assert driver.failure is None, driver.failure.fingerprints
+    known = driver.systems[PREFILL_SIDE].reference.expectations.values()
+    return [len(one.tokens) - one.prompt_len for one in known]
+
+
+@pytest.mark.parametrize(
+    ("release", "changes", "answer_len"),
+    [
+        (NEWEST, {}, 0),
+        (NEWEST, {"prompt_logprobs": True}, 1),
+        (NEWEST, {"recipe": Recipe(cut=3)}, 1),
+        ("0.28.0", {"recipe": Recipe(), "prompt_logprobs": True}, 0),
+        ("0.28.0", {"recipe": Recipe(cut=3)}, 1),
+    ],
+    ids=["cut", "cache-not-read", "one-token", "cut-at-the-look-up", "one-token-looked-up"],
+)
+def test_prefill_side_with_states_answers_only_prompts_that_are_not_cut(on_release, release, changes, answer_len):
+    submitted = msgspec.structs.replace(PROMPT, **changes)
+
+    assert on_release(release, answer_lens, release, submitted) == [answer_len]
+
+
+def entries_and_state_writes():
+    """The entries of all passes of the healthy run, and those of which the state is written: launches and requests."""
+    log = OpLog.load(HEALTHY / "prompt-of-one-token-computed-again-beside-its-state.oplog")
+    events: list[Any] = []
+    driver = driver_of(
+        log.header, observe=lambda change: events.extend((change.after, event) for event in change.events)
+    )
+    for op in log.ops:
+        driver.apply(op)
+    entries = [(one.launch, entry[0]) for _, one in events if isinstance(one, Launched) for entry in one.entries]
+    written = [
+        (one.launch, one.request_id)
+        for after, one in events
+        if isinstance(one, Written) and after.components[one.component].has_states
+    ]
+    return sorted(entries), sorted(written)
+
+
+def test_each_entry_writes_a_state_also_if_attention_has_its_tokens(on_release):
+    entries, written = on_release(NEWEST, entries_and_state_writes)
+
+    assert written == entries != []
 
 
 def test_link_counts_the_steps_only_of_requests_that_still_load():

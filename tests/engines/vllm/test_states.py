@@ -70,7 +70,7 @@ def test_states_of_all_blocks_serve_a_later_request_in_the_release_that_keeps_th
         ({"window_block_sizes": (8, 8)}, "window_block_sizes has 2 entries, want one per window"),
         ({"window_block_sizes": (6,)}, r"window_block_sizes is \[6\], want multiples of block_size"),
         ({"all_states": True}, "all_states is true without state_groups, want false"),
-        ({"state_groups": 1, "external_len": 8}, "late_loads is false with external_len and state_groups, want true"),
+        ({"state_groups": 1, "external_len": 8}, "and state_groups, want true, or prefix_caching false"),
         ({"has_both_roles": True}, 'has_both_roles is true with role "both", want false'),
         ({"state_groups": 1, "draft_len": 4}, "draft_len is 4, want less than block_size with state_groups"),
         ({"state_groups": 1, "block_size": 16}, "chunk_len is 8, want at least the tokens of a block"),

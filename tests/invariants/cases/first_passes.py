@@ -42,14 +42,14 @@ def first_pass_by_hashes(start, *, before=((7, 8), (3, 4)), after=((7, 8), (3, 4
     return replace(change, before=states[0], after=states[1])
 
 
-def first_pass_by_host(start, *, columns=((1, 1), (0, 1)), draft_len=0):
+def first_pass_by_host(start, *, columns=((1, 1), (0, 1)), **limits):
     """The first pass of r2 in an engine with states beside full attention, and these pages of it in host memory."""
     change = first_pass(start)
     full, swa, *_ = AFTER.components
     components = (full, swa._replace(window=2, has_states=True))
     parts = {"nodes": None, "components": components, "offloaded_columns": {2: columns}}
-    limits = SHARING._replace(draft_len=draft_len)
-    return replace(change, before=replace(change.before, **parts), after=replace(change.after, limits=limits, **parts))
+    after = replace(change.after, limits=SHARING._replace(**limits), **parts)
+    return replace(change, before=replace(change.before, **parts), after=after)
 
 
 WITHOUT_N3 = tuple(node for node in AFTER.nodes or () if node.id != 3)
@@ -72,12 +72,18 @@ CASES = [
     healthy(first_passes_skip_cached_blocks, first_pass_by_hashes(4, before=((7, 8), (5, 0))), "window-missing"),
     healthy(first_passes_skip_offloaded_blocks, first_pass_by_host(8)),
     healthy(first_passes_skip_offloaded_blocks, first_pass_by_host(0, columns=((1, 1), (0, 0))), "state-missing"),
-    healthy(first_passes_skip_offloaded_blocks, first_pass_by_host(4, draft_len=2), "last-block-with-drafts"),
-    broken(
-        first_passes_skip_offloaded_blocks,
-        "computes-blocks-in-host-memory",
-        first_pass_by_host(0, draft_len=2),
-        found(request_ref(2), FirstPassCode.OFFLOADED_TOKENS_COMPUTED, start=0, usable=8),
+    healthy(first_passes_skip_offloaded_blocks, first_pass_by_host(4, draft_row_len=2), "last-block-with-drafts"),
+    *(
+        broken(
+            first_passes_skip_offloaded_blocks,
+            name,
+            first_pass_by_host(start, **limits),
+            found(request_ref(2), FirstPassCode.OFFLOADED_TOKENS_COMPUTED, start=start, usable=8),
+        )
+        for name, start, limits in (
+            ("computes-blocks-in-host-memory", 0, {"draft_row_len": 2}),
+            ("computes-its-last-block-with-drafts-of-n-grams", 4, {"draft_len": 2}),
+        )
     ),
     broken(first_passes_skip_cached_blocks, "computes-cached-blocks", first_pass_by_hashes(0), computed(0, 8)),
 ]

@@ -122,6 +122,9 @@ def set_aside(*events: Any, place: Place | None) -> Transition:
 THREE_OUTPUTS = replace(R2_WAITS, requests=(RUNNING, R2_LINKED._replace(num_outputs=3)))
 WITHOUT_R2 = replace(R2_WAITS, requests=(RUNNING, R3_LINKED))
 OTHER_PAGES = R2_RECORD._replace(units=((5, 6, 9, 10, 12, 11), R2_RECORD.units[1]))
+OWN_IN_PREFIX = (*RECORDS, R2_RECORD._replace(units=(R2_RECORD.units[0], (0, 7, 0, 0, 0, 8))))
+TREES_IN_PREFIX = (*RECORDS, R2_RECORD._replace(units=(R2_RECORD.units[0], (0, 2, 0, 0, 7, 8))))
+OF_20_TOKENS = (RUNNING, R2_LINKED._replace(prompt_len=20))
 WITH_AN_EARLIER_PAGE = R2_RECORD._replace(units=(R2_RECORD.units[0], (0, 0, 0, 6, 7, 8)))
 
 
@@ -244,6 +247,7 @@ CASES = [
     healthy(awaited_pages_are_due, awaiting((9, 10, 11, 12), (7, 8)), "nothing-has-arrived"),
     healthy(awaited_pages_are_due, awaiting((12,), ()), "the-last-page"),
     healthy(awaited_pages_are_due, awaiting((2,), (), after=WITHOUT_R2), "of-an-ended-request"),
+    healthy(awaited_pages_are_due, awaiting((9,), (7, 8), records=OWN_IN_PREFIX), "own-page-in-the-prefix"),
     healthy(
         awaited_pages_are_due,
         awaiting((11, 12), (7, 8), requests=(RUNNING, R2_LINKED._replace(prompt_len=20, num_outputs=3))),
@@ -259,17 +263,10 @@ CASES = [
         for name, full, swa, parts, pool, others, length in (
             ("a-page-of-the-cached-prefix", (6, 9), (), {}, "full", (6,), 22),
             ("a-page-of-the-tree", (9,), (2, 7), {}, "swa", (2,), 22),
+            ("a-page-of-the-tree-in-the-prefix", (9,), (2, 7), {"records": TREES_IN_PREFIX}, "swa", (2,), 22),
             ("a-page-that-it-has-not", (9, 0), (), {}, "full", (0,), 22),
             ("without-a-record", (9,), (), {"records": RECORDS}, "full", (9,), 22),
-            (
-                "a-page-behind-its-last-token",
-                (11, 12),
-                (7,),
-                {"requests": (RUNNING, R2_LINKED._replace(prompt_len=20))},
-                "full",
-                (12,),
-                20,
-            ),
+            ("a-page-behind-its-last-token", (11, 12), (7,), {"requests": OF_20_TOKENS}, "full", (12,), 20),
         )
     ),
     *(
