@@ -1,6 +1,7 @@
 """Builds the scheduler of a release, with its own pools, tree and policies, but without model, sockets and metrics."""
 
 import dataclasses
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, partial
@@ -121,6 +122,7 @@ def build(
     scheduler.batch_result_processor = _result_processor(release, scheduler)
     scheduler.policy = _policy(release, config, memory.tree)
     scheduler.request_receiver = SimpleNamespace(recv_requests=partial(_take_in, scheduler))  # from 0.5.14 on
+    scheduler.result_queue = deque()  # the event loop makes it before it takes the first request, or a flush
     if config.role != BOTH:
         replace_network(release)
         scheduler.init_disaggregation()
