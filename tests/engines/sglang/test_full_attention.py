@@ -176,7 +176,7 @@ def test_tree_is_that_of_a_server(on_release, version, settings):
     ],
     ids=lambda value: getattr(value, "__name__", value),
 )
-def test_bug_of_the_radix_cache_is_told(on_release, plant, law):
+def test_bug_of_the_radix_cache_is_found(on_release, plant, law):
     settings = {"page_size": 4, "host_ratio": 1.0}
 
     assert law in on_release(OF_RADIX_CACHE, return_of_a_prefix, OF_RADIX_CACHE, settings, plant)[-1]

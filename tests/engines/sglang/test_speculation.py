@@ -92,5 +92,5 @@ def test_release_that_verifies_in_the_launch_has_no_overlap(on_release):
         on_release(VERIFIED_IN_LAUNCH, accepted_and_failed, VERIFIED_IN_LAUNCH, True, True)
 
 
-def test_draft_that_was_not_written_is_told(on_release, release):
+def test_draft_that_was_not_written_is_found(on_release, release):
     assert "slots_hold_their_prefix" in on_release(release, accepted_and_failed, release, False)[1]

@@ -73,7 +73,7 @@ def test_reuse_of_a_state_is_healthy(on_release, settings):
     ],
     ids=lambda value: getattr(value, "__name__", value),
 )
-def test_a_planted_fault_of_a_state_is_told(on_release, plant, law):
+def test_a_planted_fault_of_a_state_is_found(on_release, plant, law):
     assert law in on_release(RELEASE, laws_that_fail, RELEASE, {"sliding_window": None}, plant)
 
 

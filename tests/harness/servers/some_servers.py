@@ -30,8 +30,19 @@ CONFIG = EngineConfig(
 )
 
 
+# The end of a server's program: it serves at the port that is its first argument.
+SERVES = """
+    def send(self, value, status=200):
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(json.dumps(value).encode())
+    def log_message(self, *_): pass
+HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
 # Answers with the letter a, and dies of a request for at least so many tokens.
-MORTAL = """
+MORTAL = (
+    """
 import json, os, sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
 class Handler(BaseHTTPRequestHandler):
@@ -43,13 +54,9 @@ class Handler(BaseHTTPRequestHandler):
             print("noise\\nRuntimeError: no more", file=sys.stderr, flush=True)
             os._exit(3)
         self.send({"choices": [{"text": "a" * asked["max_tokens"]}]})
-    def send(self, value, status=200):
-        self.send_response(status)
-        self.end_headers()
-        self.wfile.write(json.dumps(value).encode())
-    def log_message(self, *_): pass
-HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """
+    + SERVES
+)
 
 
 def mortal(port: int | str, deadly: int) -> str:

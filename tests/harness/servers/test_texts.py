@@ -17,11 +17,12 @@ from swarden.harness.engines.server import target
 from swarden.harness.engines.server.apis import api_of
 from swarden.harness.engines.server.learning import learned
 from swarden.harness.engines.server.process import Connection, Server
-from tests.harness.servers.some_servers import free_port, log_at, server_with
+from tests.harness.servers.some_servers import SERVES, free_port, log_at, server_with
 
 WRONG = "outputs_match_uncached_model/request/wrong_token_sampled"
 # Answers first with a, then with b, and one token alone with a: but a new server with the letter that is given.
-POISONED = """
+POISONED = (
+    """
 import json, sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
 class Handler(BaseHTTPRequestHandler):
@@ -33,13 +34,9 @@ class Handler(BaseHTTPRequestHandler):
         Handler.number += 1
         alone = "a" if Handler.number > 1 else sys.argv[2]
         self.send({"choices": [{"text": alone if most == 1 else "ab"[Handler.number > 1] * most}]})
-    def send(self, value, status=200):
-        self.send_response(status)
-        self.end_headers()
-        self.wfile.write(json.dumps(value).encode())
-    def log_message(self, *_): pass
-HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """
+    + SERVES
+)
 
 
 @contextmanager
