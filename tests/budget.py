@@ -354,10 +354,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "fixes with the numbers of their lines"),
         (100, "attributes that an adapter's own __init__ has to set; the names that one class has lost"),
     ],
-    "tests/cuda": [
-        (140, "our engine on a GPU: outputs, copies on a stream, random traffic"),
-        (500, "stand-ins beside the triton kernels of SGLang and vLLM"),
-    ],
+    "tests/cuda": [(640, "our engine on a GPU; the stand-ins beside the triton kernels of SGLang and vLLM")],
     "tests/packaging": [(120, "wheel and sdist are tried in empty environments")],
     "tests/real": [
         (480, "a real vLLM on the CPU below attach: models, traffic over HTTP, costs of each level"),
