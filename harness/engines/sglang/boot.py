@@ -132,6 +132,15 @@ FEATURES: Mapping[str, Feature] = {
         "a host pool may be smaller than its device pool; before, HostKVCache asserts that it is larger",
         lambda release: release.version >= (0, 5, 17),
     ),
+    "decode_tree": Feature(
+        "a decode side may have a prefix tree, and names the length that it need not get",
+        lambda release: hasattr(release.part("FakeKVSender"), "pop_decode_prefix_len"),
+    ),
+    "decode_tree_with_window": Feature(
+        # 0.5.18, kv_cache_builder.py:261; 0.5.19 needs SGLANG_ENABLE_UNIFIED_RADIX_TREE (:259)
+        "also beside a window, whose pages are transferred anew; before, a server refuses it",
+        lambda release: release.version >= (0, 5, 19),
+    ),
     "streaming_sessions": Feature(
         "sessions with one turn at a time, which forget an aborted turn; before, an aborted turn stays in its session",
         lambda release: release.part("StreamingSession") is not None,

@@ -77,8 +77,9 @@ class SglangConfig(Settings, frozen=True):
     `releases_early` and `splits_leaves` are the release's SGLANG_OPT_* switches for windowed locks and leaves.
     `host_ratio` enables the hierarchical cache, and is the size of each host pool in units of its device pool.  A load
     from the host with fewer than `load_back_threshold` tokens of full attention is not started.  `role` is the
-    disaggregation mode: a prefill side, a decode side, which has no prefix tree, or both in one.  A decode side
-    reserves `reserved_decode_tokens` per request.
+    disaggregation mode: a prefill side, a decode side, or both in one.  A decode side reserves
+    `reserved_decode_tokens` per request.  It has a prefix tree only with `decode_tree`, which is
+    --disaggregation-decode-enable-radix-cache; then the pages that it has cached are not transferred.
     `streaming_sessions` is the switch of that name; an idle session is closed after `session_timeout_s`.
     `state_slots` enables a pool of so many recurrent states.  `state_strategy` is --mamba-radix-cache-strategy: with
     buffers, each request keeps the states of its prefixes at multiples of `state_interval` (--mamba-track-interval)
@@ -112,6 +113,7 @@ class SglangConfig(Settings, frozen=True):
     load_back_threshold: Annotated[int, within(1, MAX_NUMBER), Drawn((10, 1))] = 10
     role: Annotated[str, OneOf((BOTH, PREFILL, DECODE))] = BOTH
     reserved_decode_tokens: Annotated[int, within(0, MAX_NUMBER)] = 4
+    decode_tree: Annotated[bool, IfReleaseHas("decode_tree")] = False
     streaming_sessions: Annotated[bool, IfReleaseHas("streaming_sessions")] = False
     session_timeout_s: Annotated[Timeout | None, Drawn((None, None, 5.0))] = None
     state_slots: Annotated[Annotated[int, within(3, MAX_PAGES)] | None, IfReleaseHas("state_pool")] = None
@@ -131,6 +133,7 @@ class SglangConfig(Settings, frozen=True):
         Needs("tree", WITHOUT_A_TREE, at=NO_TREE),
         Needs("host_ratio", {"role": (BOTH,), "tree": (DEFAULT_TREE, UNIFIED_TREE)}),
         Needs("streaming_sessions", {"role": (BOTH,)}),
+        Needs("decode_tree", {"tree": (DEFAULT_TREE, UNIFIED_TREE)}),
         Needs("kv_events", {"role": (BOTH,), "rust_core": (False,)}),
         Needs("state_slots", {"tree": (DEFAULT_TREE, UNIFIED_TREE)}),
         Needs("preemption_threshold", {"waiting_order": (FIRST_COME,)}),
@@ -187,8 +190,8 @@ class SglangConfig(Settings, frozen=True):
 
     @property
     def caches_prefixes(self) -> bool:
-        """Whether there is a prefix tree; a decode side has none."""
-        return self.role != DECODE and self.tree != NO_TREE
+        """Whether there is a prefix tree."""
+        return self.tree != NO_TREE and (self.role != DECODE or self.decode_tree)
 
     @property
     def states_tracked(self) -> int:
@@ -295,7 +298,7 @@ def with_states(draw: Draw, config: SglangConfig, *, has: Callable[[str], bool])
     return msgspec.structs.replace(config, state_slots=slots)
 
 
-def pair_configs(draw: Draw) -> tuple[SglangConfig, SglangConfig]:
+def pair_configs(draw: Draw, has: Callable[[str], bool]) -> tuple[SglangConfig, SglangConfig]:
     """A prefill and a decode configuration: one model and the same switches, but other pools and batches.
 
     The decode side has pages for a whole request, its estimated output and its reservation, with pages of one token
@@ -317,6 +320,8 @@ def pair_configs(draw: Draw) -> tuple[SglangConfig, SglangConfig]:
         reserved_decode_tokens=page * draw.one_of((1, 2, MOST_RESERVED_PAGES)),
         overlap=draw.one_of((True, False)),
     )
+    if has("decode_tree" if prefill.sliding_window is None else "decode_tree_with_window"):
+        decode = msgspec.structs.replace(decode, decode_tree=draw.one_of((False, False, True)))
     return prefill, decode
 
 

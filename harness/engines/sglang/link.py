@@ -62,12 +62,15 @@ class Chunk(NamedTuple):
 class Room:
     """One transfer.  `wanted` are the decode side's pages: those of the full pool, then those of the windowed pool.
 
+    The first `prefix_len` tokens, in whole pages, are not sent: the decode side has them in its prefix tree.
+
     `request_id` is that of the decode side.  `acknowledge` reports to an aborted decode side that nothing more will be
     written.
     """
 
     request_id: int = 0
     wanted: tuple[Sequence[int], Sequence[int]] | None = None
+    prefix_len: int = 0
     decode_buffer: int = 0
     prefill_buffer: int = 0
     chunks: list[Chunk] = field(default_factory=list)
@@ -89,9 +92,10 @@ class Room:
 
 
 class SglangLink:
-    """The rooms of two engines; `prefill` and `decode` are set once both are built."""
+    """The rooms of two engines with equal pages; `prefill` and `decode` are set once both are built."""
 
-    def __init__(self) -> None:
+    def __init__(self, page_size: int) -> None:
+        self._page_size = page_size
         self.rooms: dict[int, Room] = {}
         self.prefill: TransferMemory | None = None
         self.decode: TransferMemory | None = None
@@ -107,11 +111,11 @@ class SglangLink:
         """Queue pages of the prefill side; `windowed` are those of the last chunk ([] without a window), else None."""
         assert room.wanted is not None, "a sender sends only after the decode side has named its pages"
         full, swa = room.wanted
-        first, faults = room.num_sent, self._ends[0].faults
-        parts = [SentPages(0, first, pages, full[first : first + len(pages)])]
+        sent, cached, faults = room.num_sent, room.prefix_len // self._page_size, self._ends[0].faults
+        parts = [SentPages(0, cached + sent, pages, full[sent : sent + len(pages)])]
         if windowed:  # neither an earlier chunk (None) nor a model without a window ([])
             count = min(len(windowed), len(swa))
-            parts.append(SentPages(1, len(full) - len(swa), windowed[:count], swa[:count]))
+            parts.append(SentPages(1, cached + len(full) - len(swa), windowed[:count], swa[:count]))
         due = self._steps + LATE_STEPS if faults.fires(LINK_LATE) else 0
         self._last_due = max(self._last_due, due)
         room.chunks.append(Chunk(parts, due))
@@ -264,6 +268,9 @@ def _sender(release: SglangRelease) -> type:
             windowed = None if state_indices is None else _numbers(state_indices)
             self.kv_mgr.link.send(self._room, _numbers(kv_indices), windowed)
 
+        def pop_decode_prefix_len(self) -> int:
+            return int(self._room.prefix_len)
+
         def should_send_kv_chunk(self, num_pages: int, last_chunk: bool) -> bool:
             return num_pages > 0 or last_chunk
 
@@ -306,6 +313,7 @@ def _receiver(release: SglangRelease) -> type:
         def send_metadata(
             self, kv_indices: Any, aux_index: int | None = None, state_indices: Any = None, *args: Any, **kwargs: Any
         ) -> None:
+            self._room.prefix_len = kwargs.get("decode_prefix_len") or 0
             self._room.wanted = _numbers(kv_indices), _numbers(state_indices)
             self._room.decode_buffer = aux_index or 0
 

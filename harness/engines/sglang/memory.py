@@ -147,6 +147,7 @@ def wanted_args(config: SglangConfig) -> dict[str, Any]:
         "disaggregation_decode_retraction_backup": "cpu_tensor",  # as in all releases before there was a choice
         "num_reserved_decode_tokens": config.reserved_decode_tokens,
         "disable_radix_cache": not config.caches_prefixes,
+        "disaggregation_decode_enable_radix_cache": config.decode_tree,
         "grammar_backend": "none",
         "page_size": config.page_size,
         "chunked_prefill_size": config.chunk_len,
@@ -228,7 +229,7 @@ def tree_of(release: SglangRelease, config: SglangConfig) -> str:
     elif config.tree == UNIFIED_TREE or (has_states and (has_window or has_host)) or (has_window and has_host):
         name = "UnifiedRadixCache"
     elif has_window:
-        name = "SWARadixCache" if config.tree == SWA_TREE else release.trees[0]
+        name = "SWARadixCache" if config.tree == SWA_TREE else release.trees[-1 if config.decode_tree else 0]
     elif has_states:
         name = "MambaRadixCache"
     else:

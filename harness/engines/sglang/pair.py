@@ -138,7 +138,11 @@ def side_systems(release: SglangRelease, configs: Sequence[SglangConfig]) -> lis
     """The two linked sides of a pair: prefill, then decode; raises InvalidConfig if the release has no such sides."""
     if absent := [name for name in NEEDED if release.part(name) is None]:
         raise InvalidConfig(f"sglang {release.text} has no {', '.join(absent)}, so it has no machine pd")
-    link, sides = SglangLink(), list[LinkedSystem]()
+    for config in configs:
+        has_window = config.sliding_window is not None
+        if config.decode_tree and has_window and not release.has("decode_tree_with_window"):
+            raise InvalidConfig(f"decode_tree is true with sliding_window, want false for sglang {release.text}")
+    link, sides = SglangLink(configs[0].page_size), list[LinkedSystem]()
     for config in configs:
         sides.append(LinkedSglangSystem(LinkedSglangEngine(release, config, link), sides, patience=2 * TIMEOUT_POLLS))
     return sides

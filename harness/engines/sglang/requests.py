@@ -75,10 +75,14 @@ class SglangRequests(Clients[SglangRequest]):
     def new(self, submission: Submission) -> tuple[int, Any]:
         """The id of a new request, and the release's object for it; None if the prompt is too long for a release."""
         number = self.next_id()
-        if len(submission.tokens) >= self.max_len - SPARE_TOKENS:
+        is_too_long = len(submission.tokens) >= self.max_len - SPARE_TOKENS
+        if is_too_long and not submission.transfer_id:
             self.reject(number, submission, "too long")
             return number, None
-        return number, self.sent(number, submission)
+        req = self.sent(number, submission)
+        if is_too_long:  # the queues of a pair get it all the same
+            req.set_finish_with_abort("too long")
+        return number, req
 
     def sent(self, number: int, submission: Submission) -> Any:
         """The release's object for a request that its scheduler gets now."""

@@ -62,7 +62,7 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
     def configs(self, draw: Draw, machine: str, load: str) -> Sequence[SglangConfig]:
         release = self.booted()
         if machine == PAIR:
-            return pair_configs(draw)
+            return pair_configs(draw, release.has)
         return [random_config(draw, load, host_ratios=release.host_ratios, has=release.has)]
 
     def twins(self, config: Any) -> Mapping[str, Sequence[Mapping[str, Any]]]:
@@ -103,7 +103,7 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
 
     def systems(self, machine: str, configs: Sequence[Any], model: str) -> Sequence[System]:
         if machine == PAIR:
-            return side_systems(self.booted(), configs)
+            return side_systems([self.booted_for(config) for config in configs][-1], configs)
         return super().systems(machine, configs, model)
 
     def build(self, config: Any) -> EnginePort:

@@ -2,13 +2,33 @@
 
 import pytest
 
+from swarden.harness.core.ops import Step, Submit
 from swarden.harness.core.registry import target_of
+from swarden.harness.core.target import prepare
 from swarden.harness.engines.sglang.boot import boot
 from swarden.harness.engines.sglang.config import DECODE, PREFILL, SglangConfig
 from swarden.harness.engines.sglang.pair import side_systems
 from swarden.harness.engines.sglang.scheduler import INTAKES
 
 RELEASE = "0.5.23"  # which has contexts
+
+
+def lens_not_transferred():
+    """The cached length of each of two equal prompts on a decode side with a prefix tree."""
+    prepare(target_of(f"sglang=={RELEASE}"))
+    configs = [SglangConfig(role=role, sliding_window=None, decode_tree=role == DECODE) for role in (PREFILL, DECODE)]
+    sides = side_systems(boot(RELEASE), configs)
+    for _ in range(2):
+        for op in (Submit(), *[Step()] * 6):
+            for side in sides if isinstance(op, Step) else sides[:1]:
+                side.do(op)
+    return [room.prefix_len for room in vars(sides[1].port)["_link"].rooms.values()]
+
+
+def test_decode_side_is_sent_only_what_its_tree_has_not_cached(on_release):
+    first, second = on_release(RELEASE, lens_not_transferred)
+
+    assert (first, second > 0) == (0, True)
 
 
 def modes_seen_in_turns():

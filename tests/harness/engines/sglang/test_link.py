@@ -27,7 +27,7 @@ def linked(fault=None, *, in_chunks=False):
     ]
     for memory in ends[0].tags:
         memory.write(range(PAGE, 8), range(PAGE, 8))
-    link = SglangLink()
+    link = SglangLink(1)
     link.prefill, link.decode = ends
     room = link.room(1)
     room.wanted = [3, 1], [2]
