@@ -119,20 +119,12 @@ def test_violation_exits_with_1_and_prints_its_story(run, path):
     assert result.stderr.startswith("unit_has_one_owner: ")
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        pytest.param(("--format", "azure"), "format 'azure' is not known; want one of mooncake", id="format"),
-        pytest.param(
-            ("--page-size", 7), "page_size: 7 is not one of 1, 2, 4, 8, 16, 32, 64, 128, 256", id="configuration"
-        ),
-    ],
-)
-def test_misuse_is_one_line(run, path, options, message):
+@pytest.mark.parametrize("options", [("--format", "azure"), ("--page-size", 7)], ids=["format", "configuration"])
+def test_misuse_is_one_line(run, path, options):
     result = run(path, *options)
 
     assert isinstance(result.exception, UsageError)
-    assert (str(result.exception), result.stdout) == (message, "")
+    assert (len(str(result.exception).splitlines()), result.stdout) == (1, "")
 
 
 def test_invalid_row_is_refused_before_the_first_request(run, path):
