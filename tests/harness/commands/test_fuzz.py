@@ -6,7 +6,7 @@ import shlex
 import pytest
 
 from swarden.harness.engines.own.faults import FAULTS
-from tests.harness.some_processes import swarden
+from tests.harness.some_commands import swarden
 
 
 def test_clean_campaign_exits_with_zero_and_prints_only_json(tmp_path):
