@@ -10,6 +10,7 @@ from subprocess import CompletedProcess
 import pytest
 
 from swarden.harness import cli
+from swarden.harness.commands.console import OUT, PIPED_WIDTH
 
 
 def swarden(*arguments: object, cwd: Path, **environment: str) -> CompletedProcess[str]:
@@ -25,7 +26,8 @@ def swarden(*arguments: object, cwd: Path, **environment: str) -> CompletedProce
         pytest.MonkeyPatch.context() as changed,
     ):
         changed.setattr(sys, "argv", ["swarden", *words])
-        os.environ |= environment
+        changed.setattr(OUT, "width", PIPED_WIDTH)
+        os.environ |= {"COLUMNS": "200"} | environment
         try:
             code = cli.run(cli.start)
         finally:
