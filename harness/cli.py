@@ -89,7 +89,7 @@ def main() -> None:
 
     for number in STOPPING:  # SIGINT too: a shell's background job has it ignored
         signal.signal(number, interrupt)
-    code = run(_start)
+    code = run(start)
     if received and code not in FAILED:  # an import can drop a KeyboardInterrupt, or raise ImportError in its place
         code = ExitCode.INTERRUPTED
     for number in STOPPING:  # they are ignored while the interpreter ends, too
@@ -97,7 +97,7 @@ def main() -> None:
     sys.exit(code)
 
 
-def _start() -> int | None:
+def start() -> int | None:
     """Run the command, with the options that the project in this folder has for it."""
     if Path("pyproject.toml").is_file():
         with_project = EntryPoint("project", "swarden.harness.commands.project:with_project", "").load()

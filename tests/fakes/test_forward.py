@@ -99,16 +99,6 @@ def test_forward_without_an_observer_runs():
     assert device.noted == []
 
 
-def test_pass_reads_tags_that_were_written_after_its_launch():
-    device = Device()
-    launch_pass(device, 1, ForwardEntry(1, 0, [5], 1, 2, num_samples=1), [3])
-    device.kv[3, 0] = 7
-
-    device.collect(1)
-
-    assert device.kv[3].tolist() == [7, 75, 0, 0]
-
-
 def test_following_entry_starts_with_the_token_of_the_pass_before():
     device = Device()
     launch_pass(device, 1, FIRST, [3])

@@ -143,17 +143,6 @@ def test_receive_without_messages_crosses_no_fault(fault):
     assert one.plan.fired[fault] == 0
 
 
-@pytest.mark.parametrize("fault", ["link.delay", "link.down", "link.reorder"])
-def test_receive_loses_no_message(fault):
-    one = wire()
-    one.send(FIRST, SECOND)
-    one.plan.arm(fault, count=3)
-
-    seen = [message for _ in range(4) for message in one.there.receive()]
-
-    assert sorted(message.transfer_id for message in seen) == [1, 2]
-
-
 @pytest.mark.parametrize(
     ("fault", "unread"),
     [

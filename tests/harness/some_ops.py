@@ -1,6 +1,7 @@
 """Any op with any arguments that an op-log may hold, from the types of ops.py."""
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, get_args
 
 import msgspec
@@ -12,6 +13,7 @@ from swarden.harness.core.ops import AnyOp, Op
 MAX_ELEMENTS = 6
 
 
+@cache
 def any_ops(kinds: Sequence[type[Op]] = get_args(AnyOp)) -> SearchStrategy[Op]:
     return st.one_of([values_of(msgspec.inspect.type_info(kind)) for kind in kinds])
 

@@ -23,7 +23,7 @@ WARM.set_forkserver_preload(["hypothesis", "torch", "typer"])
 DEADLINE_S = 1200  # for a command that is blocked, and so uses no CPU; no test judges by it
 
 
-def swarden(
+def swarden_process(
     *arguments: object, cwd: Path, stdout: int | None = None, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Run the command in its own process, which knows `environment` and nothing of this process's."""

@@ -3,13 +3,13 @@
 import pytest
 
 from swarden.harness.commands.repro import Form
-from tests.harness.some_processes import swarden
+from tests.harness.some_processes import swarden_process
 from tests.pages import ROOT
 
 
 @pytest.mark.parametrize("form", Form)
 def test_private_bug_is_refused_in_every_form(form, tmp_path):
-    run = swarden("repro", "running-turn-freed", "--as", form, "-o", tmp_path / "out", cwd=ROOT)
+    run = swarden_process("repro", "running-turn-freed", "--as", form, "-o", tmp_path / "out", cwd=ROOT)
 
     assert (run.returncode, run.stdout) == (2, "")
     assert run.stderr.startswith("swarden: running-turn-freed: is private")
@@ -17,7 +17,7 @@ def test_private_bug_is_refused_in_every_form(form, tmp_path):
 
 
 def test_client_of_a_log_whose_failure_it_cannot_see_is_refused():
-    run = swarden("repro", "window-backup-reported-as-host-copy", "--as", "http", cwd=ROOT)
+    run = swarden_process("repro", "window-backup-reported-as-host-copy", "--as", "http", cwd=ROOT)
 
     assert (run.returncode, run.stdout) == (2, "")
     assert "a client sees only requests without an answer" in run.stderr
@@ -25,7 +25,7 @@ def test_client_of_a_log_whose_failure_it_cannot_see_is_refused():
 
 
 def test_issue_of_a_pair_has_no_program():
-    run = swarden("repro", "prompt-never-preallocated", "--as", "issue", cwd=ROOT)
+    run = swarden_process("repro", "prompt-never-preallocated", "--as", "issue", cwd=ROOT)
 
     assert (run.returncode, run.stderr) == (0, "")
     assert "## Steps" in run.stdout

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.some_processes import running, swarden, wait_until
+from tests.harness.some_processes import running, swarden_process, wait_until
 
 PACKAGE = "vllm/v1/core/sched"
 IMPORT = "import vllm.v1.core.sched.scheduler"
@@ -42,7 +42,7 @@ def folder(tmp_path: Path) -> Path:
 def required(folder: Path, *command: str, seconds: int = 600):
     path = f"{folder}:{Path(__file__).parents[3]}"
     options = ("vllm", "--require", "--require-seconds", seconds, "--")
-    return swarden("attach", *options, *command, cwd=folder, PYTHONPATH=path)
+    return swarden_process("attach", *options, *command, cwd=folder, PYTHONPATH=path)
 
 
 @pytest.mark.parametrize(

@@ -1,35 +1,32 @@
 """The exit codes of `swarden bench`: wrong outputs are a violation."""
 
 import json
+from functools import partial
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
 from swarden.harness.bench.generation import SHAPES
-from swarden.harness.commands.bench import bench
 from swarden.harness.engines.own.mutants.catalog import BY_ID
+from tests.harness.some_commands import swarden
 
 
 @pytest.fixture
-def speculation(monkeypatch):
+def speculation(monkeypatch, tmp_path):
     """Measures the smallest checkpoint once."""
     monkeypatch.delitem(SHAPES, "100m")
-    app = typer.Typer()
-    app.command()(bench)
-    return lambda *options: CliRunner().invoke(app, ["--part", "speculation", "--pairs", "1", *options])
+    return partial(swarden, "bench", "--part", "speculation", "--pairs", 1, cwd=tmp_path)
 
 
 def test_unequal_outputs_are_a_violation(speculation):
     with BY_ID["S162"].planted():
         measured = speculation()
 
-    assert measured.exit_code == 1
+    assert measured.returncode == 1
     assert measured.stdout.splitlines()[-1].startswith("wrong: speculation, tiny: ")
 
 
 def test_equal_outputs_are_clean(speculation):
     measured = speculation("--json")
 
-    assert measured.exit_code == 0
+    assert measured.returncode == 0
     assert json.loads(measured.stdout)["wrong"] == []

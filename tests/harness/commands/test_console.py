@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from swarden.harness.commands.console import PrintableConsole
-from tests.harness.some_processes import swarden
+from tests.harness.some_processes import swarden_process
 
 B18 = Path(__file__).parents[2] / "quality" / "oplogs" / "B18.oplog"
 LONG = 2 * "1 run of random traffic for swarden, machine engine, on 1 worker; Ctrl-C ends it early and keeps findings."
@@ -44,7 +44,7 @@ def test_long_text_in_a_pipe_and_a_command_to_copy_stay_one_line():
     ],
 )
 def test_page_is_opened_in_a_browser_if_there_is_one(tmp_path, browser, remark):
-    run = swarden("show", B18, "--html", "-o", "page.html", "--open", cwd=tmp_path, BROWSER=browser)
+    run = swarden_process("show", B18, "--html", "-o", "page.html", "--open", cwd=tmp_path, BROWSER=browser)
 
     assert (run.returncode, run.stdout, run.stderr) == (0, "written: page.html\n", remark)
     assert (tmp_path / "opened").is_symlink() is not bool(remark)

@@ -15,6 +15,7 @@ from swarden.harness.search.archive import Archive, Sighting, Status
 from swarden.harness.search.findings import write
 from tests.engine_under_test.model.checkpoints import write_checkpoint
 from tests.engine_under_test.model.tokenizers import write_tokenizer
+from tests.harness.some_commands import swarden
 from tests.harness.some_processes import run_warm
 from tests.harness.traces.some_traces import row, write_trace
 from tests.test_docs import FENCED, PAGES, REMARK
@@ -102,8 +103,9 @@ def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
     fitting = [beginning for beginning in SHORTER if " ".join(words[1:]).startswith(beginning)]
     words += SHORTER[max(fitting, key=len)].split() if fitting else []
     environment = dict(one.split("=") for one in settings.split())
-    module = {"pytest": "pytest", "swarden": "swarden.harness.cli"}[words[0]]
-    return run_warm(module, words[1:], cwd=folder, environment=environment)
+    if words[0] == "pytest":
+        return run_warm("pytest", words[1:], cwd=folder, environment=environment)
+    return swarden(*words[1:], cwd=folder, **environment)
 
 
 @pytest.mark.parametrize("line", COMMANDS)

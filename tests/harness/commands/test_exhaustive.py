@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests.harness.some_processes import swarden
+from tests.harness.some_commands import swarden
 
 
 def test_search_of_a_healthy_engine_tells_the_states_of_each_level(tmp_path):

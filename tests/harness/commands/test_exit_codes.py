@@ -3,16 +3,12 @@
 import itertools
 import json
 
-import pytest
-import typer
-from typer.testing import CliRunner
-
 from swarden.engine_under_test.config import EngineConfig
-from swarden.harness.commands.replay import replay
 from swarden.harness.core.mutant import Hunk, Mutant
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Drain, Flush, Submit
 from swarden.harness.core.registry import OWN
+from tests.harness.some_commands import swarden
 
 ENDLESS = Mutant(
     "endless",
@@ -43,46 +39,37 @@ FLAKY = Mutant(
 )
 
 
-@pytest.fixture
-def run():
-    """Runs a command in this process, with the bug planted."""
-
-    def invoke(command, *arguments, mutant=ENDLESS):
-        app = typer.Typer()
-        app.command()(command)
-        with mutant.planted():
-            return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-    return invoke
+def replay_of(path, *ops, options=(), mutant=ENDLESS):
+    """The replay of a log of these ops, with the bug planted."""
+    OpLog(Header(engine=OWN, machine="engine", configs=[EngineConfig().to_mapping()]), ops).save(path)
+    with mutant.planted():
+        return swarden("replay", path, *options, cwd=path.parent)
 
 
-def test_replay_with_a_stuck_drain_exits_with_three(run, tmp_path):
+def test_replay_with_a_stuck_drain_exits_with_three(tmp_path):
     path = tmp_path / "endless.oplog"
-    OpLog(Header(engine=OWN, machine="engine", configs=[EngineConfig().to_mapping()]), [Submit(), Drain()]).save(path)
 
-    result = run(replay, path)
+    result = replay_of(path, Submit(), Drain())
 
-    assert result.exit_code == 3
+    assert result.returncode == 3
     assert result.stdout.startswith(f"FAILED {path}\nfound: stuck/drain\n")
     assert "engine error: DrainStuck: engine 0: work left after " in result.stdout
 
 
-def test_replay_that_fails_in_one_of_three_runs_is_flaky_and_exits_with_four(run, tmp_path):
+def test_replay_that_fails_in_one_of_three_runs_is_flaky_and_exits_with_four(tmp_path):
     path = tmp_path / "flaky.oplog"
-    OpLog(Header(engine=OWN, machine="engine", configs=[EngineConfig().to_mapping()]), [Submit(), Flush()]).save(path)
 
-    result = run(replay, path, mutant=FLAKY)
+    result = replay_of(path, Submit(), Flush(), mutant=FLAKY)
 
-    assert result.exit_code == 4, result.output
+    assert result.returncode == 4, result.stderr
     assert result.stdout.startswith(f"FLAKY {path}: failed 1 of 3 runs\n")
     assert "engine error: AssertionError" in result.stdout
 
 
-def test_json_of_a_replay_has_the_number_of_runs_and_failures(run, tmp_path):
+def test_json_of_a_replay_has_the_number_of_runs_and_failures(tmp_path):
     path = tmp_path / "endless.oplog"
-    OpLog(Header(engine=OWN, machine="engine", configs=[EngineConfig().to_mapping()]), [Submit(), Drain()]).save(path)
 
-    result = run(replay, path, "--repeat", 2, "--json")
+    result = replay_of(path, Submit(), Drain(), options=("--repeat", 2, "--json"))
 
     [replayed] = json.loads(result.stdout)["replays"]
     assert (replayed["verdict"], replayed["runs"], replayed["failures"]) == ("FAILED", 2, 2)

@@ -14,7 +14,8 @@ from transformers import AutoModelForCausalLM
 from swarden.engine_under_test.model.tokenizer import Tokenizer
 from tests.engine_under_test.model.checkpoints import write_checkpoint
 from tests.engine_under_test.model.tokenizers import write_tokenizer
-from tests.harness.some_processes import processes_of, running, swarden, wait_until
+from tests.harness.some_commands import swarden
+from tests.harness.some_processes import processes_of, running, wait_until
 
 SIDES = ["decode full", "decode swa", "prefill full", "prefill swa"]
 PROMPT = "Two pools with two lifetimes: é."

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from swarden.harness.core.oplog import OpLog
-from tests.harness.some_processes import swarden, wait_until
+from tests.harness.some_commands import swarden
+from tests.harness.some_processes import swarden_process, wait_until
 from tests.harness.some_targets import swarden_with
 
 WINDOW = '"swarden.engine_under_test.window:kept_len"'
@@ -130,7 +131,7 @@ def test_bug_that_another_law_detects_is_red_and_reported_with_that_law(own, tmp
     run = hunt(own, "of my own/unlisted", "--seeds", 1, cwd=tmp_path)
 
     [one] = kept(tmp_path)
-    again = swarden("replay", one["path"], cwd=tmp_path, SWARDEN_MUTANTS=str(own))
+    again = swarden_process("replay", one["path"], cwd=tmp_path, SWARDEN_MUTANTS=str(own))
     without = swarden("replay", one["path"], cwd=tmp_path)
     assert run.returncode == 5, run.stderr
     assert "found by another law 1 of 1" in run.stdout

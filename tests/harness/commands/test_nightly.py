@@ -16,7 +16,8 @@ from swarden.harness.search.archive_files import read
 from tests.harness.commands.test_commands import OPLOGS
 from tests.harness.nightly.some_nights import NAME_OF_TODAY, OF_RENAMED_CODE, archived_by_an_earlier_build
 from tests.harness.search.test_workers import DYING
-from tests.harness.some_processes import processes_of, running, swarden, wait_until
+from tests.harness.some_commands import swarden
+from tests.harness.some_processes import processes_of, running, swarden_process, wait_until
 
 SMALL = ("nightly", "--profile", "smoke", "--workers", 1, "--archive", "a")
 SEED = 1  # of the nights: the canary that it chooses is found within a few runs
@@ -216,7 +217,9 @@ def test_log_that_crashes_is_imported_without_a_test(tmp_path, expected):
     header = Header(engine="demo", configs=[{}], mutant="crashes", expected=expected)
     OpLog(header, [Submit(), Step()]).save(tmp_path / "crashing.oplog")
 
-    run = swarden("archive", "import", "crashing.oplog", "--archive", "a", cwd=tmp_path, SWARDEN_MUTANTS="dying.py")
+    run = swarden_process(
+        "archive", "import", "crashing.oplog", "--archive", "a", cwd=tmp_path, SWARDEN_MUTANTS="dying.py"
+    )
 
     assert run.returncode == 0, run.stderr
     [finding] = Archive(tmp_path / "a").findings([])

@@ -10,7 +10,7 @@ from swarden.harness.commands.progress import found_line, reached_line
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.registry import target_of
 from swarden.harness.search.result import Finding, Reached, Result, Tallies
-from tests.harness.some_processes import swarden
+from tests.harness.some_commands import swarden
 
 RUN = ("fuzz", "--engine", "demo", "--runs", 60, "--workers", 1, "--seed", 2)
 LOG = OpLog(Header(engine="demo", configs=[{}]), [])

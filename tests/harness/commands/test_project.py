@@ -7,7 +7,7 @@ import pytest
 
 from swarden.harness.commands.project import OPTIONS, with_project
 from swarden.harness.core.errors import UsageError
-from tests.harness.some_processes import swarden
+from tests.harness.some_commands import swarden
 
 TABLE = """
 [tool.swarden]

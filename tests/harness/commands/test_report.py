@@ -23,7 +23,7 @@ from swarden.harness.search.night_records import Canary, PhaseRecord
 from swarden.harness.search.result import Tallies
 from tests.harness.report.browser import needs_chromium, new_tab
 from tests.harness.report.html import parsed
-from tests.harness.some_processes import swarden
+from tests.harness.some_commands import swarden
 
 OPLOGS = Path(__file__).parents[2] / "quality" / "oplogs"
 NIGHTS = ("2026-11-23-01-aaaa", "2026-11-24-01-bbbb")

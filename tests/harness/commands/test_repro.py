@@ -24,7 +24,7 @@ from swarden.harness.report.known_bug import issue
 from swarden.harness.report.program import program_text
 from swarden.harness.search.verification import MOST_FIXES
 from tests.harness.some_bugs import ODD, OF_BLOCKS, STUCK, USELESS, WHOLE, make_private, swarden_with_bugs, write_log
-from tests.harness.some_processes import swarden
+from tests.harness.some_commands import swarden
 from tests.pages import ENGINES, ROOT, own_bugs
 
 OPLOG = Path(__file__).parents[2] / "quality/oplogs/B18.oplog"

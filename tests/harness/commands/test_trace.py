@@ -1,19 +1,17 @@
 """`swarden trace`: output and exit codes."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
 from swarden.engine_under_test.strict import VARIABLE
 from swarden.harness.commands.shrink import shrink
-from swarden.harness.commands.trace import trace
-from swarden.harness.core.errors import UsageError
 from swarden.harness.core.mutant import Hunk, Mutant
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.replay import Verdict, replay
+from tests.harness.some_commands import swarden
 from tests.harness.traces.some_traces import chatty_rows, row, write_trace
 
 KEYS = [
@@ -43,14 +41,8 @@ LEAK = Mutant(
 
 
 @pytest.fixture
-def run():
-    app = typer.Typer()
-    app.command()(trace)
-
-    def invoke(*arguments: object):
-        return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-    return invoke
+def run(tmp_path):
+    return partial(swarden, "trace", cwd=tmp_path)
 
 
 @pytest.fixture
@@ -62,7 +54,7 @@ def test_json_output_is_one_object(run, path):
     result = run(path, "--limit", 30, "--json")
 
     figures = json.loads(result.stdout)
-    assert (result.exit_code, result.stderr) == (0, "")
+    assert (result.returncode, result.stderr) == (0, "")
     assert list(figures) == KEYS
     assert figures["requests"] == 30
     assert all(0 < figures[share] < 1 for share in ("hit_share", "hit_share_beyond_first_block"))
@@ -85,7 +77,7 @@ def test_engine_without_swa_pages_has_one_pool(run, path):
 def test_output_without_json_is_a_table(run, path):
     result = run(path, "--limit", 30)
 
-    assert result.exit_code == 0
+    assert result.returncode == 0
     assert [line.split("  ")[0].strip() for line in result.stdout.splitlines()] == [
         "requests",
         "prompt tokens",
@@ -106,7 +98,7 @@ def test_requests_that_were_cut_short_are_reported_on_standard_error(run, tmp_pa
 
     result = run(path, "--json")
 
-    assert result.exit_code == 0
+    assert result.returncode == 0
     assert result.stderr == "requests cut short: 1, the first was rejected: the prompt needs 301 full pages of 256\n"
 
 
@@ -114,25 +106,16 @@ def test_violation_exits_with_1_and_prints_its_story(run, path):
     with LEAK.planted():
         result = run(path, "--json")
 
-    assert result.exit_code == 1
+    assert result.returncode == 1
     assert json.loads(result.stdout)["violations"] > 0
     assert result.stderr.startswith("unit_has_one_owner: ")
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        pytest.param(("--format", "azure"), "format 'azure' is not known; want one of mooncake", id="format"),
-        pytest.param(
-            ("--page-size", 7), "page_size: 7 is not one of 1, 2, 4, 8, 16, 32, 64, 128, 256", id="configuration"
-        ),
-    ],
-)
-def test_misuse_is_one_line(run, path, options, message):
+@pytest.mark.parametrize("options", [("--format", "azure"), ("--page-size", 7)], ids=["format", "configuration"])
+def test_misuse_is_one_line(run, path, options):
     result = run(path, *options)
 
-    assert isinstance(result.exception, UsageError)
-    assert (str(result.exception), result.stdout) == (message, "")
+    assert (result.returncode, len(result.stderr.splitlines()), result.stdout) == (2, 1, "")
 
 
 def test_invalid_row_is_refused_before_the_first_request(run, path):
@@ -140,9 +123,8 @@ def test_invalid_row_is_refused_before_the_first_request(run, path):
 
     result = run(path, "--json")
 
-    assert isinstance(result.exception, UsageError)
-    assert str(result.exception).startswith(f"{path}:41: no timestamp; ")
-    assert result.stdout == ""
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"swarden: {path}:41: no timestamp; ")
 
 
 @pytest.mark.parametrize("level", ["sums", "audit", "census"])
@@ -152,7 +134,7 @@ def test_strict_check_finds_no_violation_in_a_healthy_engine(run, path, level, m
 
     result = run(path, "--limit", 20, "--check-every", 0, "--json")
 
-    assert (result.exit_code, result.stderr) == (0, "")
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 def test_violation_of_a_strict_check_writes_a_log_that_replays_and_shrinks(run, path, tmp_path, monkeypatch):
@@ -163,7 +145,7 @@ def test_violation_of_a_strict_check_writes_a_log_that_replays_and_shrinks(run, 
     result = run(path, "--check-every", 0, "--mutant", "B13", "--json")
 
     [log] = Path(".swarden/strict").iterdir()
-    assert result.exit_code == 1
+    assert result.returncode == 1
     assert result.stderr.splitlines()[0].startswith("engine error: AccountingError: units_move_only_by_their_owner: ")
     assert result.stderr.splitlines()[-1] == f"replay: swarden replay {log}"
     monkeypatch.delenv(VARIABLE)
@@ -178,22 +160,26 @@ def test_trace_without_checks_exits_with_0(run, path, monkeypatch):
 
     result = run(path, "--limit", 5, "--check-every", 0)
 
-    assert result.exit_code == 0
+    assert result.returncode == 0
 
 
 @pytest.mark.parametrize("ratio", ["inf", "1e300", "1025"])
 def test_host_ratio_without_bound_is_a_usage_error(run, path, ratio):
     result = run(path, "--host-ratio", ratio)
 
-    assert isinstance(result.exception, UsageError)
-    assert str(result.exception) == f"--host-ratio: {float(ratio)} is not a number up to 1024"
+    assert (result.returncode, result.stderr) == (
+        2,
+        f"swarden: --host-ratio: {float(ratio)} is not a number up to 1024\n",
+    )
 
 
 def test_number_of_running_requests_has_a_limit(run, path):
     result = run(path, "--max-running", 10**12)
 
-    assert isinstance(result.exception, UsageError)
-    assert str(result.exception) == "max_running_requests: 1000000000000 is more than 2147483647"
+    assert (result.returncode, result.stderr) == (
+        2,
+        "swarden: max_running_requests: 1000000000000 is more than 2147483647\n",
+    )
 
 
 def test_prompts_that_wait_have_a_limit(run, tmp_path):
@@ -203,5 +189,7 @@ def test_prompts_that_wait_have_a_limit(run, tmp_path):
 
     result = run(path, "--full-pages", 128_000)
 
-    assert isinstance(result.exception, UsageError)
-    assert str(result.exception) == "op 3: the prompts have 1088000 tokens; want at most 1048576"
+    assert (result.returncode, result.stderr) == (
+        2,
+        "swarden: op 3: the prompts have 1088000 tokens; want at most 1048576\n",
+    )

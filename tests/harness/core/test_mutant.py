@@ -52,13 +52,6 @@ def test_hunk_whose_text_does_not_occur_once_is_stale(healthy, times, shown):
     assert str(raised.value) == f"B0: {WINDOW} has {shown} {times} times; want it once"
 
 
-def test_hunk_without_a_text_is_stale():
-    stale = Mutant("B0", "nowhere", (Hunk(WINDOW, "", "pass"),), ())
-
-    with pytest.raises(StalePatch, match=r"has '' [0-9]+ times; want it once"), stale.planted():
-        pass
-
-
 @pytest.mark.parametrize(
     ("target", "broken", "why"),
     [

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.harness.some_processes import swarden
+from tests.harness.some_processes import swarden_process
 
 
 def test_link_in_the_temporary_directory_is_not_followed(tmp_path):
@@ -13,7 +13,7 @@ def test_link_in_the_temporary_directory_is_not_followed(tmp_path):
     victim.mkdir()
     (temporary / "swarden-hypothesis").symlink_to(victim)
 
-    run = swarden(
+    run = swarden_process(
         "fuzz", "--engine", "demo", "--runs", 24, "--workers", 1, "--seed", 1, cwd=tmp_path, TMPDIR=str(temporary)
     )
 

@@ -17,7 +17,7 @@ from swarden.harness.search.profiles import PROFILES
 from swarden.harness.search.result import Finding
 from swarden.harness.search.shrink import ShrinkBudget
 from swarden.harness.search.workers import DEATHS_OF_A_BATCH, WorkerGroup, interruptible
-from tests.harness.some_processes import processes_of, running, swarden, wait_until
+from tests.harness.some_processes import processes_of, running, swarden_process, wait_until
 from tests.harness.some_targets import FIXED
 
 RUNS = 32
@@ -242,7 +242,7 @@ def test_log_of_a_crash_is_replayed_in_a_process_of_its_own(tmp_path, mutants):
     OpLog(header, [Submit(), Step()]).save(tmp_path / "sick.oplog")
     OpLog(msgspec.structs.replace(header, mutant=None), [Submit(), Step()]).save(tmp_path / "well.oplog")
 
-    replay = swarden("replay", "sick.oplog", "well.oplog", cwd=tmp_path, SWARDEN_MUTANTS=str(mutants))
+    replay = swarden_process("replay", "sick.oplog", "well.oplog", cwd=tmp_path, SWARDEN_MUTANTS=str(mutants))
 
     assert [line for line in replay.stdout.splitlines() if ".oplog" in line] == [
         "FAILED sick.oplog",

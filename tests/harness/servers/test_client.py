@@ -7,7 +7,7 @@ from swarden.harness.engines.server import client
 from swarden.harness.engines.server.client import Address, Call, Calls, text_at
 from swarden.harness.engines.server.process import Connection, Server
 from tests.harness.servers.some_servers import server_with
-from tests.harness.some_processes import swarden
+from tests.harness.some_commands import swarden
 
 
 def test_calls_keep_their_pace(monkeypatch):

@@ -6,7 +6,7 @@ from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.search.archive import Archive, Status
 from tests.harness.servers.some_servers import BEHIND_LEARNING, free_port, our_server, started_by_hand
 from tests.harness.servers.test_server import EVICTS
-from tests.harness.some_processes import swarden
+from tests.harness.some_processes import swarden_process
 
 NIGHT = ("nightly", "--profile", "smoke", "--runs", 1, "--seed", 1, "--archive", "a")
 WRONG = "logits_match_uncached_model/request/wrong_logits"
@@ -16,11 +16,11 @@ def test_finding_of_a_server_is_known_then_fixed_and_stays_when_the_server_is_go
     log = OpLog(Header(engine="server", configs=[{"last_token": 60, "model": "swarden"}]), EVICTS)
     log.save(tmp_path / "evicts.oplog")
     with our_server("S9") as url:
-        imported = swarden("archive", "import", "evicts.oplog", "--archive", "a", "--url", url, cwd=tmp_path)
-        known = swarden(*NIGHT, "--url", url, "--set", "probe_len=0", "--json", cwd=tmp_path)
+        imported = swarden_process("archive", "import", "evicts.oplog", "--archive", "a", "--url", url, cwd=tmp_path)
+        known = swarden_process(*NIGHT, "--url", url, "--set", "probe_len=0", "--json", cwd=tmp_path)
     with our_server() as url:
-        fixed = swarden(*NIGHT, "--url", url, "--set", "probe_len=0", cwd=tmp_path)
-    gone = swarden(*NIGHT, "--url", url, cwd=tmp_path)
+        fixed = swarden_process(*NIGHT, "--url", url, "--set", "probe_len=0", cwd=tmp_path)
+    gone = swarden_process(*NIGHT, "--url", url, cwd=tmp_path)
 
     assert imported.returncode == 0, imported.stderr
     night = json.loads(known.stdout)
@@ -40,8 +40,21 @@ def test_finding_of_a_server_is_known_then_fixed_and_stays_when_the_server_is_go
 
 def test_night_ends_with_the_finding_of_a_server_that_died_without_restart(tmp_path):
     with started_by_hand(free_port(), BEHIND_LEARNING) as url:
-        run = swarden("nightly", "--profile", "smoke", "--minutes", 5, "--seed", 1, "--archive", "a", "--url", url,
-                      "--json", cwd=tmp_path)  # fmt: skip
+        run = swarden_process(
+            "nightly",
+            "--profile",
+            "smoke",
+            "--minutes",
+            5,
+            "--seed",
+            1,
+            "--archive",
+            "a",
+            "--url",
+            url,
+            "--json",
+            cwd=tmp_path,
+        )
 
     assert run.returncode == 1, run.stderr
     night = json.loads(run.stdout)

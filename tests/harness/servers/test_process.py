@@ -27,7 +27,8 @@ from tests.harness.servers.some_servers import (
     our_server,
     started_by_hand,
 )
-from tests.harness.some_processes import running, swarden, wait_until
+from tests.harness.some_commands import swarden
+from tests.harness.some_processes import running, wait_until
 
 OPENAI, VLLM = api_of("openai"), api_of("vllm")
 BODY = {"prompt": "ab", "max_tokens": 2}

@@ -76,11 +76,6 @@ def test_sums_count_the_pools_of_the_host():
     ("event", "expected"),
     [
         pytest.param(
-            Freed("full", (20,), FIRST, "finished", 0),
-            "full page 20: freed by request r1 (finished), but its owner was tree",
-            id="freed-by-another-owner",
-        ),
-        pytest.param(
             Freed("swa", (1,), FIRST, "slid", 0),
             "swa page 1: freed by request r1 (slid), but it was free already",
             id="double-free",

@@ -351,11 +351,3 @@ def test_truncated_log_that_does_not_fail_is_an_error():
         replay(OpLog(header, [Step()]))
 
     assert str(raised.value) == "does not fail, and a part of its run is missing: the first 3 ops"
-
-
-def test_large_token_ids_survive_a_save_and_a_load(tmp_path):
-    """Traces have token ids of 60 bits."""
-    log = OpLog(Header(engine=OWN, machine="engine", configs=[{}]), [Submit(tokens=(2**60, 2**63 - 1))])
-    log.save(tmp_path / "a.oplog")
-
-    assert OpLog.load(tmp_path / "a.oplog").ops == log.ops

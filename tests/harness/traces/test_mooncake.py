@@ -8,7 +8,7 @@ import pytest
 from swarden.harness.core.errors import UsageError
 from swarden.harness.traces.formats import reader_of
 from swarden.harness.traces.mooncake import read_mooncake
-from swarden.harness.traces.request import TraceError, TraceRequest
+from swarden.harness.traces.request import TraceRequest
 from tests.harness.traces.some_traces import row, write_trace
 
 GOOD = row([0, 1], tail=100)
@@ -163,10 +163,6 @@ def test_unknown_format_is_refused_with_the_known_formats():
         reader_of("azure")
 
     assert str(caught.value) == "format 'azure' is not known; want one of mooncake"
-
-
-def test_trace_error_is_a_usage_error():
-    assert issubclass(TraceError, UsageError)
 
 
 def test_long_line_is_not_read(tmp_path):

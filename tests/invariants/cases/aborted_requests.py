@@ -7,7 +7,6 @@ from tests.invariants.builders import broken, healthy
 from tests.invariants.cases.clients import ENDED, client_with
 
 CASES = [
-    healthy(aborted_requests_are_released),
     healthy(aborted_requests_are_released, client_with(num_at_abort=4, after=ENDED), "released"),
     broken(
         aborted_requests_are_released,

@@ -63,7 +63,6 @@ def committed(committed_len: int, want: int, request: int = 1) -> Found:
 
 
 CASES = [
-    healthy(passes_compute_unfinished_requests),
     healthy(
         passes_compute_unfinished_requests,
         during(Launched(7, ((9, 0, 4),)), Finished(9, FinishReason.LENGTH)),
@@ -75,7 +74,6 @@ CASES = [
         during(Launched(7, ((1, 21, 22), (9, 0, 4)))),
         found(Ref("request", 9), BatchCode.HAS_ENDED, launch=7, start=0, end=4),
     ),
-    healthy(passes_compute_each_request_once),
     healthy(passes_compute_each_request_once, launched((1, 20, 21), (2, 0, 8)), "a-chunk-beside-a-decode"),
     broken(
         passes_compute_each_request_once,
@@ -95,7 +93,6 @@ CASES = [
         launched((1, 0, 8), (2, 0, 5), (3, 4, 5)),
         found(LAUNCH, BatchCode.TOO_MANY_REQUESTS, count=3, most=2),
     ),
-    healthy(requests_resume_where_they_stopped),
     healthy(
         requests_resume_where_they_stopped,
         during(ADMITTED, Launched(7, ((2, 0, 5), (1, 20, 21))), Launched(8, ((2, 5, 6),))),
@@ -173,7 +170,6 @@ CASES = [
         in_flight(VERIFIED, Completed(7), records=in_flight_record(committed_len=22)),
         "with-an-accepted-draft",
     ),
-    healthy(committed_tokens_have_landed),
     healthy(committed_tokens_have_landed, OVERLAPPED_STEP, "result-of-the-previous-pass"),
     healthy(
         committed_tokens_have_landed,

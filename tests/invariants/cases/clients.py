@@ -41,7 +41,6 @@ LAST = 3  # the index of the newest output token
 ENDED = replace(AFTER, requests=(AFTER.requests or ())[1:])
 
 CASES = [
-    healthy(aborted_requests_stop_decoding),
     healthy(aborted_requests_stop_decoding, client_with(num_at_abort=2), "one-pass-after-the-abort"),
     broken(
         aborted_requests_stop_decoding,
@@ -81,7 +80,6 @@ CASES = [
         uncached(Owner("tree", 3)),
         found(request_ref(1), ClientCode.CACHED_AGAINST_ITS_WISH, units=(Ref("page", 7, "full"),)),
     ),
-    healthy(outputs_end_as_asked),
     healthy(
         outputs_end_as_asked,
         client_with(Finished(1, FinishReason.STOP), stop=(LAST,), after=ENDED),

@@ -13,7 +13,6 @@ CASES = [
         found(pool_ref("swa"), CounterCode.EVICTABLE_MISCOUNTED, counted=4, actual=2),
         found(pool_ref("full"), CounterCode.PROTECTED_MISCOUNTED, counted=3, actual=4),
     ),
-    healthy(free_counters_match_pools),
     healthy(free_counters_match_pools, after(counters=counters(free={"full": 4})), "engine-without-counters"),
     broken(
         free_counters_match_pools,

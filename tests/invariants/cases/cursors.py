@@ -58,7 +58,6 @@ def in_window(frontier, position, most, owner=R1):
 
 
 CASES = [
-    healthy(cursors_are_ordered),
     broken(
         cursors_are_ordered,
         "committed-beyond-allocated",
@@ -84,7 +83,6 @@ CASES = [
         after(records=records(launched_len=20)),
         out_of_order(16, 21, 20, 21),
     ),
-    healthy(launched_tokens_are_in_flight),
     healthy(launched_tokens_are_in_flight, OVERLAPPED_STEP, "one-pass"),
     healthy(
         launched_tokens_are_in_flight,

@@ -77,7 +77,6 @@ def not_kept_for_r1(pool, unit, code, **values):
 
 
 CASES = [
-    healthy(passes_complete_in_order),
     healthy(passes_complete_in_order, OVERLAPPED_STEP, "overlapped"),
     healthy(
         passes_complete_in_order,
@@ -174,7 +173,6 @@ CASES = [
         found(Ref("page", 9, "full"), FlightCode.LEFT_FENCE_EARLY, launch=launch_ref(7)),
         found(Ref("receipt", 2), FlightCode.UNLOCKED_EARLY, launch=launch_ref(7)),
     ),
-    healthy(units_in_flight_are_pinned),
     healthy(units_in_flight_are_pinned, OVERLAPPED_STEP, "private-and-cached-units"),
     healthy(
         units_in_flight_are_pinned,

@@ -40,7 +40,6 @@ def too_far_ahead(allocated, launched, most, owner=R1):
 
 
 CASES = [
-    healthy(allocation_is_within_lookahead),
     healthy(allocation_is_within_lookahead, in_flight(records=in_flight_record(allocated_len=24)), "at-the-limit"),
     healthy(allocation_is_within_lookahead, after(records=records(allocated_len=24)), "up-to-a-page-boundary"),
     broken(
@@ -56,7 +55,6 @@ CASES = [
         after(records=(R2_RECORD._replace(owner=R2),)),
         too_far_ahead(22, 8, 8, R2),
     ),
-    healthy(private_windows_are_bounded),
     healthy(private_windows_are_bounded, unshared(frontier=8), "at-the-limit"),
     broken(
         private_windows_are_bounded,

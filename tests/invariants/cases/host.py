@@ -12,7 +12,6 @@ from tests.invariants.builders import R1, broken, healthy, page
 from tests.invariants.host_builders import (
     BACKUP,
     COPYING,
-    COPYING_CONTINUES,
     COPYING_ENDS,
     LOAD,
     RECEIPTS,
@@ -37,7 +36,6 @@ def lost(code, pool, job, owner, *units):
 
 
 CASES = [
-    healthy(cached_nodes_are_reachable, COPYING_CONTINUES),
     healthy(cached_nodes_are_reachable, COPYING_ENDS, "after-copying"),
     healthy(cached_nodes_are_reachable, copied(3, copies=((), ())), "parent-on-the-device-only"),
     healthy(cached_nodes_are_reachable, copied(2, copies=((), (5, 6))), "copy-of-a-window-only"),
@@ -48,7 +46,6 @@ CASES = [
         found(node_ref(3), HostCode.WINDOW_ALONE, component="full"),
         found(node_ref(4), HostCode.PREFIX_GONE, component="full", parent=node_ref(3)),
     ),
-    healthy(copies_keep_both_ends, COPYING_CONTINUES),
     healthy(copies_keep_both_ends, COPYING_ENDS, "after-copying"),
     broken(
         copies_keep_both_ends,

@@ -16,7 +16,6 @@ from tests.invariants.host_builders import (
     BACKUP_BEGAN,
     BEFORE_COPYING,
     COPYING,
-    COPYING_CONTINUES,
     COPYING_ENDS,
     HOST_LIMITS,
     LOAD_BEGAN,
@@ -56,7 +55,6 @@ def copied(node, **changes):
 
 
 CASES = [
-    healthy(host_copies_follow_their_prefix, COPYING_CONTINUES),
     healthy(host_copies_follow_their_prefix, COPYING_ENDS, "after-copying"),
     broken(
         host_copies_follow_their_prefix,

@@ -21,7 +21,6 @@ def changed(pool, code, gained, reported):
 
 
 CASES = [
-    healthy(kv_events_match_tree, COPYING_ENDS),
     healthy(
         kv_events_match_tree,
         not_copying(Stored(9, 0, 0, 0, R2_PROMPT[:8], "full", on_host=False), Dropped(9, 8, "full", on_host=False)),

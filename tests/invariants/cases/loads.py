@@ -24,8 +24,6 @@ from tests.invariants.host_builders import (
     BACKUP_BEGAN,
     BEFORE_COPYING,
     COPYING,
-    COPYING_BEGINS,
-    COPYING_ENDS,
     HOST_LIMITS,
     LOAD_BEGAN,
     PLANNED,
@@ -74,7 +72,6 @@ def reserved(request, load, pool, count, brings):
 COMPUTED_AGAIN = found(request_ref(2), LoadCode.COMPUTED_AGAIN, start=8, cached=16)
 
 CASES = [
-    healthy(loads_bring_only_the_window, COPYING_BEGINS),
     healthy(loads_bring_only_the_window, beginning(LONG_LOAD), "whole-prefix-without-a-window"),
     healthy(
         loads_bring_only_the_window,
@@ -87,7 +84,6 @@ CASES = [
         beginning(LOAD_BEGAN._replace(pages=(("full", (9, 11, 12), (4, 5, 6)), ("swa", (6, 7, 8), (2, 3, 4))))),
         found(Ref("load", 2), LoadCode.BRINGS_TOO_MUCH, pool="swa", pages=3, most=2),
     ),
-    healthy(loads_are_reserved_once, COPYING_BEGINS),
     healthy(loads_are_reserved_once, beginning(LOAD_BEGAN, PLANNED, R3_JOINS), "two-requests-wait"),
     healthy(loads_are_reserved_once, while_copying(R3_JOINS), "load-in-progress-before"),
     healthy(
@@ -147,7 +143,6 @@ CASES = [
         found(request_ref(2), LoadCode.JOINED_TOO_SHORT, load=Ref("load", 2), pool="full", brings=2, lacks=4),
         found(request_ref(2), LoadCode.JOINED_TOO_SHORT, load=Ref("load", 2), pool="swa", brings=0, lacks=2),
     ),
-    healthy(loaded_prefixes_are_used, COPYING_ENDS),
     healthy(
         loaded_prefixes_are_used,
         while_copying(CopyEnded(2, "the copy failed"), Loaded(2, 8, (5, 6))),

@@ -46,7 +46,6 @@ def unlocked(owner, node, component, receipt=1):
 
 
 CASES = [
-    healthy(node_locks_match_receipts),
     broken(
         node_locks_match_receipts,
         "never-returned",
@@ -105,7 +104,6 @@ CASES = [
         found(page("full", 4), LockCode.TOO_MANY_READERS, counted=1, tables=0),
         found(page("full", 5), LockCode.TOO_FEW_READERS, counted=0, tables=1),
     ),
-    healthy(receipts_match_records),
     healthy(
         receipts_match_records,
         in_flight(records=(), receipts=receipts(holder=Owner("fence", 8))),
@@ -151,7 +149,6 @@ CASES = [
         after(receipts=(*ALL_RECEIPTS, ReceiptView(2, R2, 3, ((3,), (3,))))),
         found(Ref("receipt", 2), ReceiptCode.LOST, holder=R2),
     ),
-    healthy(locked_nodes_stay_live),
     healthy(
         locked_nodes_stay_live,
         idle(after=replace(AFTER, nodes=nodes(2, live=(True, False)), receipts=receipts(covers=((2, 1), ())))),
@@ -168,7 +165,6 @@ CASES = [
         idle(after=replace(AFTER, nodes=nodes(2, live=(True, False)))),
         found(node_ref(2), LockCode.DIED_UNDER_LOCK, component="swa", holder=R1),
     ),
-    healthy(locks_cover_pages_read),
     healthy(
         locks_cover_pages_read,
         after(receipts=receipts(covers=((2, 1), ()))),

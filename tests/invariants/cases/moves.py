@@ -89,7 +89,6 @@ CASES = [
         found(page("swa", 0), MoveCode.OUT_OF_RANGE, move="freed", by=R1, last=8),
         found(page("full", 13), MoveCode.OUT_OF_RANGE, move="taken", by=R1, last=12),
     ),
-    healthy(units_move_only_by_their_owner),
     healthy(
         units_move_only_by_their_owner,
         during(Given("full", (7,), R1, TREE), Freed("full", (7, 5), TREE, "evicted", 0), Taken("full", (5,), R2)),
@@ -175,7 +174,6 @@ CASES = [
         during(Taken("full", (9, 10), R1), Freed("full", (9,), R1, "rolled back", 0), Refused("swa", R1, 2, 1)),
         found(request_ref(1), MoveCode.KEPT_AFTER_REFUSAL, pool="swa", want=2, kept=(page("full", 10),)),
     ),
-    healthy(writes_go_to_private_units),
     broken(
         writes_go_to_private_units,
         "cached-unit",

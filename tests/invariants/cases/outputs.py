@@ -109,7 +109,6 @@ CASES = [
         replace(COMPARED, reference=with_wrong_token()),
         wrong_token(OutputCode.WRONG_TOKEN_STREAMED, SAMPLED, LIKELIEST),
     ),
-    healthy(clients_get_only_computed_tokens),
     healthy(clients_get_only_computed_tokens, OVERLAPPED_STEP, "one-step-later"),
     healthy(
         clients_get_only_computed_tokens,

@@ -31,7 +31,6 @@ def differ(unit, owner, peer, peer_owner):
 
 
 CASES = [
-    healthy(peers_are_unique_and_live),
     healthy(peers_are_unique_and_live, slots(BY_SLOT), "by-slot"),
     broken(
         peers_are_unique_and_live,
@@ -64,7 +63,6 @@ CASES = [
         after(peer_maps=peers({9: 7}), pools=pools("full", free=[10, 11, 12], fenced=[Fence(7, [9])])),
         found(page("full", 9), PeerCode.PAIRED_WHILE_FENCED, peer=page("swa", 7)),
     ),
-    healthy(held_follower_units_are_peers),
     healthy(
         held_follower_units_are_peers,
         after(pools=holding("swa", PRESSURE, [8])),

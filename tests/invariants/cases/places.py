@@ -28,7 +28,6 @@ CASES = [
         after(requests=(RUNNING, WAITING._replace(place="asleep"))),
         found(request_ref(2), PlaceCode.UNKNOWN_PLACE, place="asleep"),
     ),
-    healthy(records_match_request_places),
     healthy(records_match_request_places, COPYING_CONTINUES, "loading"),
     broken(
         records_match_request_places,

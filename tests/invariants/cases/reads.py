@@ -59,7 +59,6 @@ WHOLE = reading("full", 0, tags(0, 21))
 NOT_READ = {"place": Ref("pool", pool="swa"), "want_start": 15, "want_end": 21}
 
 CASES = [
-    healthy(slots_hold_their_prefix),
     broken(
         slots_hold_their_prefix,
         "unwritten",
@@ -119,7 +118,6 @@ CASES = [
         of_one_pool(Read(7, 1, "full", 24, array("q", [0]), SWA)),
         found(REQUEST, ReadCode.UNWRITTEN, position=24, place=Ref("group", SWA, "full")),
     ),
-    healthy(reads_cover_the_window),
     broken(
         reads_cover_the_window,
         "part-of-the-window-not-read",

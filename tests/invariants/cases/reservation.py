@@ -37,7 +37,6 @@ CASES = [
         during(ADMITTED, Taken("full", (9, 10), R2), Taken("swa", (6, 7, 8), R2)),
         found(Ref("request", 2), ReservationCode.EXCEEDED, pool="swa", excess=1),
     ),
-    healthy(reserved_units_never_run_out),
     healthy(reserved_units_never_run_out, during(RanOut(1, "swa", 2, 2)), "refused-by-a-fault"),
     broken(
         reserved_units_never_run_out,

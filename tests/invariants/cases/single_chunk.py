@@ -10,7 +10,6 @@ RUNNING, _ = AFTER.requests or ()
 CHUNKED = RUNNING._replace(place=Place.CHUNKED)
 
 CASES = [
-    healthy(one_request_is_between_chunks),
     healthy(one_request_is_between_chunks, after(requests=(CHUNKED,)), "one"),
     broken(
         one_request_is_between_chunks,

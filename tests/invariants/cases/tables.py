@@ -78,7 +78,6 @@ def named_twice(unit, code, records, components, indices):
 
 
 CASES = [
-    healthy(rows_match_their_records),
     healthy(
         rows_match_their_records,
         after(components=TWO_SIZES, records=records(units=(FULL, (0, 1, 5)))),
@@ -108,7 +107,6 @@ CASES = [
         after(records=records(allocated_len=41, units=(range(1, 12), range(1, 12)), table=range(1, 12))),
         found(request_ref(1), TableCode.BEYOND_THE_ROW, allocated_len=41, max_context_len=40),
     ),
-    healthy(shared_pages_match_tree_path),
     healthy(
         shared_pages_match_tree_path,
         after(records=records(units=(FULL, (8, 0, 1, 2, 5, 6)))),
@@ -139,7 +137,6 @@ CASES = [
         after(records=(SHORTER._replace(units=((5, 6, 9), (0, 5, 7))),)),
         found(page("swa", 5), TableCode.NOT_ON_THE_PATH, record=owner_ref(R2_RECORD.owner), index=1, cached=4),
     ),
-    healthy(private_pages_match_frontier),
     healthy(
         private_pages_match_frontier,
         after(records=records(protected_len=0, frontiers=(0, 8))),
@@ -174,7 +171,6 @@ CASES = [
         after(components=STATES, records=records(units=((1, 2, 3, 4, 0, 8), SWA), frontiers=(0, 0))),
         found(request_ref(1), TableCode.PAGE_MISSING, component="full", start=16, end=20),
     ),
-    healthy(last_token_keeps_its_page),
     healthy(
         last_token_keeps_its_page,
         after(components=STATES, records=records(units=(FULL, (0, 0, 1, 2, 5, 0)))),
@@ -186,7 +182,6 @@ CASES = [
         after(records=records(units=(FULL, (0, 0, 1, 2, 5, 0)))),
         found(request_ref(1), TableCode.LAST_PAGE_MISSING, component="swa", position=20),
     ),
-    healthy(unit_stands_in_one_table_place),
     healthy(unit_stands_in_one_table_place, tables((1, 5), (2, 6)), "one-pool-serves-two-groups"),
     healthy(
         unit_stands_in_one_table_place,

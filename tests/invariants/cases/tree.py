@@ -14,7 +14,6 @@ ONE_PAGE = ((1,), (0, 0)), ((3,), (1, 2)), ((5,), (3, 4))
 COARSE_NODES = tuple(node._replace(units=units) for node, units in zip(ALL_NODES, ONE_PAGE, strict=True))
 
 CASES = [
-    healthy(tree_is_well_formed),
     healthy(
         tree_is_well_formed,
         after(components=COARSE, nodes=COARSE_NODES),
@@ -79,7 +78,6 @@ CASES = [
     healthy(
         tree_is_well_formed, after(nodes=nodes(3, namespace=1, key=PROMPT[:8])), "same-first-page-in-two-namespaces"
     ),
-    healthy(live_nodes_hold_their_pages),
     broken(
         live_nodes_hold_their_pages,
         "live-without-pages",

@@ -7,7 +7,6 @@ from tests.invariants.builders import R1, after, broken, healthy, nodes, receipt
 from tests.invariants.host_builders import COPYING, COPYING_CONTINUES, RECEIPTS, while_copying, with_node
 
 CASES = [
-    healthy(locked_windows_are_live),
     broken(
         locked_windows_are_live,
         "tombstone-locked",

@@ -33,7 +33,6 @@ def test_random_configuration_survives_an_op_log(seed):
         ({"late_loads": True}, "late_loads is true without external_len, want false"),
         ({"windows": (5,) * 9}, "windows is .*, want array of length <= 8"),
         ({"window_block_sizes": (4,) * 100_000}, "window_block_sizes is .*, want array of length <= 8"),
-        ({"pages": 1}, "unknown argument pages"),
     ],
 )
 def test_impossible_configuration_is_refused(settings, text):
