@@ -129,7 +129,9 @@ class VllmCapture:
     def _offloaded(self, key_of: Callable[[Any, int], Any], block_hash: Any, group: int) -> int:
         """Whether a chunk of one block is in CPU memory, and can be loaded."""
         [offloading, *_] = parts_of(self._built.scheduler.connector)
-        return int(offloading.connector_scheduler.manager.lookup(key_of(block_hash, group), None).name == "HIT")
+        manager = offloading.connector_scheduler.manager
+        of_memory = getattr(manager, "primary_tier", manager)  # a look-up in both tiers begins a copy from the second
+        return int(of_memory.lookup(key_of(block_hash, group), None).name == "HIT")
 
     @property
     def _block(self) -> int:

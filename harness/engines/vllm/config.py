@@ -15,6 +15,7 @@ FIRST_COME, PRIORITY = "fcfs", "priority"
 NGRAM, EAGLE = "ngram", "eagle"
 MAX_BLOCKS, MAX_CONTEXT_LEN = 1 << 22, 1 << 20
 MAX_SLOTS = 1 << 24  # of the pool, and of the CPU memory of the offloading connector
+MAX_CHUNKS_ON_DISK = 1 << 12  # of CPU memory, if there is a second tier: each is bytes, as the tier reads them
 MAX_WINDOWS = 8
 STATE_WINDOW = 2  # a token reads the state that the token before it left
 SETTINGS_FOR: Mapping[str, Mapping[str, Any]] = {"rivals": {"policy": PRIORITY}, "returning": {"prefix_caching": True}}
@@ -34,7 +35,13 @@ LINK_FAULTS = {
     LINK_DROP: "the prefill side never learns that its KV was read, and keeps it until the lease ends",
     LINK_DELAY: "a read of KV from the prefill side takes four more steps",
 }
-CONNECTOR_FAULTS = LOAD_FAULTS | LINK_FAULTS
+DISK_FAILS, DISK_FULL, DISK_LATE = "disk.fails", "disk.full", "disk.late"
+DISK_FAULTS = {
+    DISK_FAILS: "a file of the second tier is cut short, and the read of it fails",
+    DISK_FULL: "a write of the second tier fails",
+    DISK_LATE: "a read or a write of the second tier takes four more steps",
+}
+CONNECTOR_FAULTS = LOAD_FAULTS | LINK_FAULTS | DISK_FAULTS
 
 NONE, ALL, ALIGN = "none", "all", "align"  # mamba_cache_mode
 
@@ -70,11 +77,12 @@ class VllmConfig(Settings, frozen=True):
     discards the KV.  `external_len` enables a KV connector, whose
     store has so many tokens of each prompt; with `late_loads` it loads them in the background.  `cpu_chunks` enables
     the offloading connector: so many chunks of CPU memory, each for `chunk_blocks` blocks, with `eviction` by "lru" or
-    "arc".  With `sync_loads` it loads within the step.  Beside `external_len` both are below the release's
-    MultiConnector.  A side of a pair has the `role` "prefill" or "decode", and the connector between them; if it
-    `has_both_roles`, its kv_role is "kv_both".  After a failed load a request computes the tokens itself, or without
-    `recomputes_loads` it ends.  With `seeds` some requests are sampled with a seed, if a model runs.  `kv_events` is
-    enable_kv_cache_events.  With `streaming_input` some requests wait for further input, the turns of a session.
+    "arc".  With `sync_loads` it loads within the step.  With `has_disk` a file system is the second tier behind it.
+    Beside `external_len` both are below the release's MultiConnector.  A side of a pair has the `role` "prefill" or
+    "decode", and the connector between them; if it `has_both_roles`, its kv_role is "kv_both".  After a failed load a
+    request computes the tokens itself, or without `recomputes_loads` it ends.  With `seeds` some requests are sampled
+    with a seed, if a model runs.  `kv_events` is enable_kv_cache_events.  With `streaming_input` some requests wait for
+    further input, the turns of a session.
     """
 
     role: Annotated[str, OneOf((BOTH, PREFILL, DECODE))] = BOTH
@@ -103,6 +111,7 @@ class VllmConfig(Settings, frozen=True):
     chunk_blocks: Annotated[int, within(1, 16), PartOf("cpu_chunks")] = 1
     eviction: Annotated[str, OneOf((LRU, ARC)), PartOf("cpu_chunks"), Drawn((LRU, ARC))] = LRU
     sync_loads: Annotated[bool, PartOf("cpu_chunks"), Drawn((False, True))] = False
+    has_disk: Annotated[bool, PartOf("cpu_chunks"), Drawn((False, False, True)), IfReleaseHas("disk")] = False
     recomputes_loads: bool = True
     draft_len: Annotated[int, within(1, 16)] | None = None
     drafter: Annotated[str, OneOf((NGRAM, EAGLE)), PartOf("draft_len"), Drawn((NGRAM, EAGLE))] = NGRAM
@@ -135,6 +144,8 @@ class VllmConfig(Settings, frozen=True):
         slots = self.num_blocks * self.largest_block_size
         if max(slots, self.cpu_chunks * self.chunk_blocks * self.block_size) > MAX_SLOTS:
             raise InvalidConfig(f"num_blocks and cpu_chunks have more than {MAX_SLOTS} slots; make them smaller")
+        if self.has_disk and self.cpu_chunks > MAX_CHUNKS_ON_DISK:
+            raise InvalidConfig(f"cpu_chunks is {self.cpu_chunks} with has_disk, want at most {MAX_CHUNKS_ON_DISK}")
         if self.num_blocks < (least := least_blocks(self)):
             raise InvalidConfig(f"num_blocks is {self.num_blocks}, want at least {least} for one request")
 
@@ -197,7 +208,8 @@ class VllmConfig(Settings, frozen=True):
         if self.role == DECODE:
             return tuple(LINK_FAULTS)
         if self.cpu_chunks or self.late_loads:
-            return *((LOAD_FAILS,) if self.late_loads else ()), LOAD_LATE, *((STORE_LATE,) if self.cpu_chunks else ())
+            of_host = *((STORE_LATE,) if self.cpu_chunks else ()), *(DISK_FAULTS if self.has_disk else ())
+            return *((LOAD_FAILS,) if self.late_loads else ()), LOAD_LATE, *of_host
         is_driven = self.external_len and len(self.groups) == 1 and self.draft_len is None
         return (LOAD_FAILS,) if is_driven else ()  # a failed load is reported by its blocks, which one group can have
 
@@ -253,7 +265,7 @@ def random_config(draw: Draw, load: str, *, has: Callable[[str], bool]) -> VllmC
         if LOAD_FAILS in config.faults and not late_loads:
             config = msgspec.structs.replace(config, recomputes_loads=draw.one_of((True, True, False)))
     if kind == "offloading" and has("offloading"):
-        config = _with_offloading(draw, config)
+        config = _with_offloading(draw, config, has=has)
     can_have_drafts = kind == "offloading" or (config.state_groups and not config.all_states)
     if kind == "drafts" or (can_have_drafts and draw.one_of((False, False, True))):
         config = with_drafts(draw, config, has=has)
@@ -326,14 +338,14 @@ def with_blocks(draw: Draw, config: VllmConfig) -> VllmConfig:
     return msgspec.structs.replace(config, num_blocks=least_blocks(config) + spare)
 
 
-def _with_offloading(draw: Draw, config: VllmConfig) -> VllmConfig:
+def _with_offloading(draw: Draw, config: VllmConfig, *, has: Callable[[str], bool]) -> VllmConfig:
     """The configuration with CPU memory. A chunk has two tokens at least: a prompt of one is loaded forever."""
     config = msgspec.structs.replace(
         config,
         prefix_caching=True,
         cpu_chunks=draw.one_of((40, 10, 20, 80)),
         chunk_blocks=draw.one_of((1, 1, 2)) if config.block_size > 1 else 2,
-        **drawn(draw, VllmConfig, "eviction", "sync_loads"),
+        **drawn(draw, VllmConfig, "eviction", "sync_loads", *(["has_disk"] if has("disk") else [])),
     )
     external_len = config.block_size * draw.one_of((0, 0, 4, 2, 8))
     return msgspec.structs.replace(config, external_len=external_len, late_loads=external_len > 0)

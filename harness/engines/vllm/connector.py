@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from swarden.harness.engines.vllm import offloading
+from swarden.harness.engines.vllm import offloading, tiers
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.config import BOTH, DECODE, LEASE_S, PREFILL, VllmConfig
 from swarden.harness.engines.vllm.loads import LateLoads
@@ -104,7 +104,8 @@ def transfer_config(release: VllmRelease, config: VllmConfig) -> Any:
         )
     settings: dict[str, Mapping[str, Any]] = {}
     if config.cpu_chunks:
-        settings[offloading.NAME] = offloading.settings(config)
+        disk = tiers.prepare(release) if config.has_disk else {}
+        settings[offloading.NAME] = {**offloading.settings(config), **disk}
     if config.external_len:
         kind = type(NAME, (Store, release.part("KVConnectorBase"), release.part("SupportsHMA")), {})
         release.part("KVConnectorFactory")._registry[NAME] = lambda: kind

@@ -5,7 +5,7 @@ and after the copies before it in its direction; ends are reported in this order
 v1/kv_offload/cpu/gpu_worker.py of the releases.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, MutableMapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, NamedTuple
@@ -15,6 +15,7 @@ from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.config import LOAD_LATE, STORE_LATE, VllmConfig
 from swarden.harness.engines.vllm.loads import LateLoads, reported
 from swarden.harness.engines.vllm.passes import VllmPass
+from swarden.harness.engines.vllm.tiers import TagRows, Tiers
 from swarden.harness.kit.tags import TagMemory
 
 NAME = "OffloadingConnector"
@@ -64,7 +65,7 @@ class Copier:
     ) -> None:
         self._release, self._blocks = release, config.chunk_blocks
         self._memory, self._faults, self._hooks = memory, faults, hooks
-        self._host: dict[tuple[int, int], Sequence[int]] = {}
+        self.host: MutableMapping[tuple[int, int], Sequence[int]] | TagRows = {}
         self._under_way: list[OffloadCopy] = []
         self._begun = 0
         self.launched = 0  # the last pass before the copies that are submitted now
@@ -143,9 +144,9 @@ class Copier:
             one.is_done = True
             for place in one.places:
                 if one.to_host:
-                    self._host[place.chunk, place.number] = self._memory.unit(place.block)
+                    self.host[place.chunk, place.number] = self._memory.unit(place.block)
                 else:
-                    self._memory.put_unit(place.block, self._host.get((place.chunk, place.number), ()))
+                    self._memory.put_unit(place.block, self.host.get((place.chunk, place.number), ()))
         return made
 
 
@@ -159,11 +160,15 @@ class OffloadingSide:
     """The worker's side of the connector, as the model runner calls it.
 
     With a store beside the CPU memory it is the release's MultiConnector over both, and `loads` are those from the
-    store.  `loading` has none from CPU memory: the scheduler says how far these reach.
+    store.  `loading` has none from CPU memory: the scheduler says how far these reach.  `tiers` are CPU memory and the
+    second tier behind it, if there is one.
     """
 
-    def __init__(self, release: VllmRelease, connector: Any, copier: Copier, loads: LateLoads) -> None:
+    def __init__(
+        self, release: VllmRelease, connector: Any, copier: Copier, loads: LateLoads, tiers: Tiers | None = None
+    ) -> None:
         self._release, self._connector, self._copier, self._loads = release, connector, copier, loads
+        self._tiers = tiers
         offloading, *stores = parts_of(connector)
         offloading.connector_worker.worker = copier
         for store in stores:
@@ -173,7 +178,7 @@ class OffloadingSide:
 
     def __bool__(self) -> bool:
         """Whether a copy is under way, or the end of a load has not been reported to the scheduler yet."""
-        is_under_way = bool(self._copier or self._loads)
+        is_under_way = bool(self._copier or self._loads or self._tiers)
         return is_under_way or any(output.finished_recving for output in self._outputs.values())
 
     def received(self, one: VllmPass, output: Any) -> None:

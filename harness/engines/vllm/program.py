@@ -75,6 +75,8 @@ def program_of(log: OpLog, release: VllmRelease) -> Program:
         )
     if config.cpu_chunks and config.external_len:
         raise NoProgram("the op-log has two connectors below a MultiConnector, and a program has one")
+    if config.has_disk:
+        raise NoProgram("the op-log has a second tier behind CPU memory, and a program has CPU memory alone")
     recorded = recorders[failure.engine].values
     if recorded["failed_loads"] and config.external_len and not config.late_loads:
         raise NoProgram("a synchronous load of the op-log fails, and in a program only loads in the background do")

@@ -12,8 +12,9 @@ from swarden.harness.engines.vllm.config import VllmConfig
 from swarden.harness.engines.vllm.device import POOL, UNKNOWN, Device
 from swarden.harness.engines.vllm.link import WorkerSide
 from swarden.harness.engines.vllm.loads import LateLoads, LoadHooks
-from swarden.harness.engines.vllm.offloading import Copier, CopyHooks, OffloadingSide
+from swarden.harness.engines.vllm.offloading import Copier, CopyHooks, OffloadingSide, parts_of
 from swarden.harness.engines.vllm.passes import PLACEHOLDER, Columns, VllmEntry, VllmPass
+from swarden.harness.engines.vllm.tiers import Tiers
 from swarden.invariants.events import REQUEST_KIND, CopiedIn, Loaded, Owner
 
 
@@ -72,11 +73,15 @@ class Runner:
     def in_flight(self) -> list[VllmPass]:
         return [one for one in self._queue if one.entries]
 
-    def offload(self, connector: Any) -> None:
-        """Use the worker's side of a release's offloading connector, alone or beside a store."""
+    def offload(self, connector: Any, scheduler_side: Any) -> None:
+        """Use both sides of a release's offloading connector, alone or beside a store."""
         hooks = CopyHooks(self._loaded_in_order, self._synchronize)
         copier = Copier(self.release, self._config, self.device.memory, self._faults, hooks)
-        self.loads = OffloadingSide(self.release, connector, copier, self._late_loads())
+        tiers = Tiers(parts_of(scheduler_side)[0]) if self._config.has_disk else None
+        if tiers is not None:
+            tiers.disk.files.faults = self._faults
+            copier.host = tiers.disk.rows(self._config.chunk_blocks, self.device.memory.unit_size)
+        self.loads = OffloadingSide(self.release, connector, copier, self._late_loads(), tiers)
 
     def _late_loads(self) -> LateLoads:
         hooks = LoadHooks(self.copied_in, self.device.load)
