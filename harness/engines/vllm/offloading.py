@@ -81,6 +81,11 @@ class Copier:
             if copy.is_early and copy.after <= launch:
                 self._make(copy)
 
+    def hurry(self) -> None:
+        """Let the copies end as soon as the passes before them have been computed."""
+        for copy in self._under_way:
+            copy.polls = 0
+
     # The methods of an OffloadingWorker.
 
     def submit_store(self, job_id: int, src_spec: Any, dst_spec: Any) -> bool:
@@ -116,17 +121,22 @@ class Copier:
             for number in range(skipped, skipped + count):
                 places.append(OffloadedBlock(next(blocks), chunks[number // self._blocks], number % self._blocks))
             chunks = chunks[-(-(skipped + count) // self._blocks) if count else 0 :]
+        self.begin(job_id, places, to_host=to_host, after=self.launched)
+        return True
+
+    def begin(self, copy_id: int, places: Sequence[OffloadedBlock], *, to_host: bool, after: int) -> OffloadCopy:
+        """Begin a copy behind this launch; every second one is made as early as it may."""
         if not to_host:
             self._hooks.begun([place.block for place in places])
         self._begun += 1
         is_early = bool(self._begun % 2)
         is_late = self._faults.fires(STORE_LATE if to_host else LOAD_LATE)
         polls = POLLS * (not is_early) + MORE_POLLS * is_late
-        copy = OffloadCopy(job_id, places, to_host, self.launched, is_early, polls)
+        copy = OffloadCopy(copy_id, places, to_host, after, is_early, polls)
         self._under_way.append(copy)
         if copy.is_early and copy.after <= self.computed:
             self._make(copy)
-        return True
+        return copy
 
     def _of(self, *, to_host: bool) -> list[OffloadCopy]:
         return [copy for copy in self._under_way if copy.to_host == to_host]
@@ -169,9 +179,7 @@ class OffloadingSide:
     ) -> None:
         self._release, self._connector, self._copier, self._loads = release, connector, copier, loads
         self._tiers = tiers
-        offloading, *stores = parts_of(connector)
-        offloading.connector_worker.worker = copier
-        for store in stores:
+        for store in parts_of(connector)[1:]:
             store.worker = loads
         self._outputs: dict[int, Any] = {}
         self.loading = loads.loading
@@ -194,8 +202,19 @@ class OffloadingSide:
         if not loads_first:
             connector.start_load_kv(None)
         connector.wait_for_save()
-        sent, received, failed = reported(connector, output.finished_req_ids)
-        self._outputs[id(one)] = self._release.make(
+        self._outputs[id(one)] = self.report(output.finished_req_ids)
+        connector.clear_connector_metadata()
+
+    def end_copies(self) -> Any:
+        """Let all copies end, and report them."""
+        self._copier.hurry()
+        return self.report(())
+
+    def report(self, finished: Collection[str]) -> Any:
+        """The connector's output for the scheduler: the copies that have ended."""
+        connector = self._connector
+        sent, received, failed = reported(connector, finished)
+        return self._release.make(
             "KVConnectorOutput",
             finished_sending=sent,
             finished_recving=received,
@@ -203,7 +222,6 @@ class OffloadingSide:
             invalid_block_ids=connector.get_block_ids_with_load_errors(),
             kv_connector_worker_meta=connector.build_connector_worker_meta(),
         )
-        connector.clear_connector_metadata()
 
     def computed(self, one: VllmPass) -> Any:
         """A pass has been computed. Returns what the connector reported when the pass was launched."""
