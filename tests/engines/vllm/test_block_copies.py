@@ -2,11 +2,9 @@
 
 import pytest
 
-from swarden.harness.core.driver import Driver
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.oplog import Header
-from swarden.harness.core.ops import Abort, Drain, Inject, Step, Submit
-from swarden.harness.core.recipes import Recipe
+from swarden.harness.core.ops import Abort, Drain, Inject, Recipe, Step, Submit
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import driver_of
 from swarden.harness.engines.vllm.config import EAGER, LAZY, LOAD_LATE, VllmConfig
@@ -16,7 +14,8 @@ NEWEST = "0.33.0"
 LONG, OTHER = Recipe(path=(0, 0, 0), stretch=8), Recipe(path=(1, 0, 0), stretch=8)
 
 
-def driven(engine, changes, ops) -> Driver:
+def driven(engine, changes, ops):
+    """The driver after these ops, and the number of loads."""
     target = target_of(engine)
     config = target.decode({"windows": (), "num_blocks": 52, "cpu_chunks": 40, **changes})
     header = Header(engine=target.name, version=target.version(), configs=[target.encode(config)])
