@@ -76,6 +76,8 @@ def program_of(log: OpLog, release: VllmRelease) -> Program:
         )
     if config.cpu_chunks and config.external_len:
         raise NoProgram("the op-log has two connectors below a MultiConnector, and a program has one")
+    if config.saves:
+        raise NoProgram("the store of the op-log gets the KV of ended requests, and that of a program does not")
     if config.has_disk:
         raise NoProgram("the op-log has a second tier behind CPU memory, and a program has CPU memory alone")
     if config.offloader != CHUNKS:
