@@ -199,6 +199,9 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (40, "synchronous loads that fail"),
         (30, "the cached blocks that a waiting request can find, by the pool's map of hashes"),
         (40, "CPU memory and a store below the release's MultiConnector"),
+        (170, "a file system as the second tier behind CPU memory"),
+        (140, "copies of single blocks by the SimpleCPUOffloadConnector"),
+        (20, "a store that keeps the blocks of ended requests until it has their KV"),
     ],
     "harness/engines/vllm_cpu": [
         (520, "the worker of a release and tiny models behind the port, the KV in memory by tag, bugs of the worker"),
@@ -295,6 +298,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "the tests of models run on a GPU, too; the output of a kernel with other strides"),
     ],
     "tests/engines": [
+        (90, "the second tier behind CPU memory of vLLM, and copies of single blocks"),
         (50, "states of Mamba layers that come back from CPU memory or go through a pair"),
         (40, "streaming input of vLLM"),
         (80, "op-logs pass with the fix of their bug; releases from the files of the bugs"),

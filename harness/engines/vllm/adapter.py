@@ -11,9 +11,10 @@ from swarden.harness.core.event_log import EventLog
 from swarden.harness.core.faults import CLIENT_FAULTS, FaultPlan
 from swarden.harness.core.origins import EngineCode
 from swarden.harness.core.port import DraftPort, EnginePort, SessionPort, Streamed, Submission
+from swarden.harness.engines.vllm.block_copies import held_blocks
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.capture import EventSources, VllmCapture
-from swarden.harness.engines.vllm.config import BOTH, CONNECTOR_FAULTS, DECODE, LOAD_FAILS, PREFILL, VllmConfig
+from swarden.harness.engines.vllm.config import BOTH, CHUNKS, CONNECTOR_FAULTS, DECODE, LOAD_FAILS, PREFILL, VllmConfig
 from swarden.harness.engines.vllm.core import build
 from swarden.harness.engines.vllm.device import POOL
 from swarden.harness.engines.vllm.moves import Moves
@@ -81,7 +82,8 @@ class VllmEngine(EnginePort):
         hooks = Hooks(self.log.notice, self._launched, self._completed, self._requests.number_of)
         self._runner = self._make_runner(release, hooks)
         self.built = build(release, config, self._runner)
-        self._moves = Moves(self.built, self.log.notice, self._requests.owner)
+        held = partial(held_blocks, self.built.scheduler.connector) if config.offloader != CHUNKS else tuple
+        self._moves = Moves(self.built, self.log.notice, self._requests.owner, held)
         context, notice = config.max_context_len, self.log.notice
         self._streams = VllmSessions(self.built, self._requests, context, notice) if config.streaming_input else None
         self.sessions: SessionPort | None = self._streams
@@ -159,10 +161,12 @@ class VllmEngine(EnginePort):
         """reset_prefix_cache, which does nothing while a request has blocks, unless it preempts all of them."""
         if self._config.resets_running and self._is_loading:
             return False
-        resets_connector = bool(self._config.cpu_chunks) and self._config.resets_running
+        resets_connector = self._can_reset_connector and self._config.resets_running
         return self._reset(resets_running=self._config.resets_running, resets_connector=resets_connector)
 
     def clear(self) -> None:
+        if self._config.offloader != CHUNKS:
+            self._runner.report_copies(self.built.scheduler.connector)
         self._reset(resets_running=False)
 
     def pressure(self, pool: str, pages: int) -> bool:
@@ -217,18 +221,24 @@ class VllmEngine(EnginePort):
 
     @property
     def _is_loading(self) -> bool:
-        """Whether a request that does not run, or the harness, has blocks: a release cannot reset its cache then."""
-        if self._moves.outside:
+        """Whether a request that does not run, a copy or the harness has blocks: no release resets its cache then."""
+        if self._moves.outside or self._moves.is_copied:
             return True
         running = {req.request_id for req in self.built.scheduler.running}
         return any(
             blocks and rid not in running for table in self.built.tables for rid, blocks in table.req_to_blocks.items()
         )
 
+    @property
+    def _can_reset_connector(self) -> bool:
+        can_reset = self._config.offloader == CHUNKS or self._runner.release.has("simple_reset")
+        return bool(self._config.cpu_chunks) and can_reset
+
     def _finish_pause(self) -> None:
-        if self._pause == PauseProgress.BEGUN and not self._runner.in_flight and not self._runner.loads:
+        is_copying = bool(self._runner.loads or self._moves.is_copied)
+        if self._pause == PauseProgress.BEGUN and not self._runner.in_flight and not is_copying:
             self._pause = PauseProgress.COMPLETE
-            self._reset(resets_running=True, resets_connector=bool(self._config.cpu_chunks))
+            self._reset(resets_running=True, resets_connector=self._can_reset_connector)
             if self._config.sleeps:
                 self._sleep()
             self.log.notice(seen.Paused())

@@ -51,6 +51,13 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "KVCacheTensor": ("v1.kv_cache_interface:KVCacheTensor",),
     "OffloadingWorker": ("v1.kv_offload.base:OffloadingWorker",),
     "make_offload_key": ("v1.kv_offload.base:make_offload_key",),
+    "SimpleCPUOffloadConnector": (
+        "distributed.kv_transfer.kv_connector.v1.simple_cpu_offload_connector:SimpleCPUOffloadConnector",
+    ),
+    "SimpleCPUOffloadScheduler": ("v1.simple_kv_offload.manager:SimpleCPUOffloadScheduler",),
+    "SecondaryTierFactory": ("v1.kv_offload.tiering.factory:SecondaryTierFactory",),
+    "FileSystemTierManager": ("v1.kv_offload.tiering.fs.manager:FileSystemTierManager",),
+    "TieringOffloadingSpec": ("v1.kv_offload.tiering.spec:TieringOffloadingSpec",),
     "TransferResult": ("v1.kv_offload.base:TransferResult",),
     "NixlWorker": (
         "distributed.kv_transfer.kv_connector.v1.nixl.pull_worker:NixlPullConnectorWorker",
@@ -129,6 +136,22 @@ FEATURES: Mapping[str, Feature] = {
     "offloading": Feature(
         "the offloading connector copies the blocks of all groups, by an OffloadingWorker",
         lambda release: release.part("OffloadingWorker") is not None,
+    ),
+    "simple_offload": Feature(
+        "a second connector copies single blocks to CPU memory",
+        lambda release: release.part("SimpleCPUOffloadConnector") is not None,
+    ),
+    "simple_reset": Feature(
+        "the connector that copies single blocks can be reset",
+        lambda release: hasattr(release.part("SimpleCPUOffloadScheduler"), "reset"),
+    ),
+    "cpu_memory": Feature(
+        "a connector that is driven here copies blocks to CPU memory",
+        lambda release: (release.part("OffloadingWorker") or release.part("SimpleCPUOffloadConnector")) is not None,
+    ),
+    "disk": Feature(
+        "the offloading connector can have a file system as the second tier behind CPU memory",
+        lambda release: None not in (release.part("OffloadingWorker"), release.part("FileSystemTierManager")),
     ),
     "partial_blocks": Feature(
         "the first tokens of a block are cached, if another group has smaller blocks",

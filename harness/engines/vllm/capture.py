@@ -6,7 +6,7 @@ from functools import partial
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
-from swarden.harness.engines.vllm.config import BOTH, VllmConfig
+from swarden.harness.engines.vllm.config import BOTH, CHUNKS, VllmConfig
 from swarden.harness.engines.vllm.core import BuiltCore
 from swarden.harness.engines.vllm.device import POOL
 from swarden.harness.engines.vllm.moves import Moves
@@ -69,7 +69,7 @@ class VllmCapture:
         self._unreported, self._router = events
         cache_key, host_key = map(runner.release.part, ("make_block_hash_with_group_id", "make_offload_key"))
         self._findable = FindableBlocks(partial(self._cached, cache_key), len(config.groups))
-        has_blocks_as_chunks = config.cpu_chunks and config.chunk_blocks == 1
+        has_blocks_as_chunks = config.cpu_chunks and config.chunk_blocks == 1 and config.offloader == CHUNKS
         self._loadable = (
             FindableBlocks(partial(self._offloaded, host_key), len(config.groups)) if has_blocks_as_chunks else None
         )
@@ -129,7 +129,9 @@ class VllmCapture:
     def _offloaded(self, key_of: Callable[[Any, int], Any], block_hash: Any, group: int) -> int:
         """Whether a chunk of one block is in CPU memory, and can be loaded."""
         [offloading, *_] = parts_of(self._built.scheduler.connector)
-        return int(offloading.connector_scheduler.manager.lookup(key_of(block_hash, group), None).name == "HIT")
+        manager = offloading.connector_scheduler.manager
+        of_memory = getattr(manager, "primary_tier", manager)  # a look-up in both tiers begins a copy from the second
+        return int(of_memory.lookup(key_of(block_hash, group), None).name == "HIT")
 
     @property
     def _block(self) -> int:

@@ -11,10 +11,12 @@ from swarden.harness.core.target import Draw, Pool, Shape
 from swarden.harness.kit.settings import Drawn, IfReleaseHas, Needs, OneOf, PartOf, Settings, drawn, within
 
 LRU, ARC = "lru", "arc"
+CHUNKS, EAGER, LAZY = "chunks", "eager", "lazy"  # offloaders
 FIRST_COME, PRIORITY = "fcfs", "priority"
 NGRAM, EAGLE = "ngram", "eagle"
 MAX_BLOCKS, MAX_CONTEXT_LEN = 1 << 22, 1 << 20
 MAX_SLOTS = 1 << 24  # of the pool, and of the CPU memory of the offloading connector
+MAX_CHUNKS_ON_DISK = 1 << 12  # of CPU memory, if there is a second tier: each is bytes, as the tier reads them
 MAX_WINDOWS = 8
 STATE_WINDOW = 2  # a token reads the state that the token before it left
 SETTINGS_FOR: Mapping[str, Mapping[str, Any]] = {"rivals": {"policy": PRIORITY}, "returning": {"prefix_caching": True}}
@@ -34,7 +36,13 @@ LINK_FAULTS = {
     LINK_DROP: "the prefill side never learns that its KV was read, and keeps it until the lease ends",
     LINK_DELAY: "a read of KV from the prefill side takes four more steps",
 }
-CONNECTOR_FAULTS = LOAD_FAULTS | LINK_FAULTS
+DISK_FAILS, DISK_FULL, DISK_LATE = "disk.fails", "disk.full", "disk.late"
+DISK_FAULTS = {
+    DISK_FAILS: "a file of the second tier is cut short, and the read of it fails",
+    DISK_FULL: "a write of the second tier fails",
+    DISK_LATE: "a read or a write of the second tier takes four more steps",
+}
+CONNECTOR_FAULTS = LOAD_FAULTS | LINK_FAULTS | DISK_FAULTS
 
 NONE, ALL, ALIGN = "none", "all", "align"  # mamba_cache_mode
 
@@ -68,13 +76,16 @@ class VllmConfig(Settings, frozen=True):
     prompts, the default of servers since 0.32.0 at the latest).  `resets_running`: a flush preempts the
     running requests (reset_prefix_cache with reset_running_requests).  `sleeps`: a pause is a sleep at level 1, which
     discards the KV.  `external_len` enables a KV connector, whose
-    store has so many tokens of each prompt; with `late_loads` it loads them in the background.  `cpu_chunks` enables
+    store has so many tokens of each prompt; with `late_loads` it loads them in the background.  If it `saves`, it gets
+    the KV of each ended request, whose blocks are kept until then.  `cpu_chunks` enables
     the offloading connector: so many chunks of CPU memory, each for `chunk_blocks` blocks, with `eviction` by "lru" or
-    "arc".  With `sync_loads` it loads within the step.  Beside `external_len` both are below the release's
-    MultiConnector.  A side of a pair has the `role` "prefill" or "decode", and the connector between them; if it
-    `has_both_roles`, its kv_role is "kv_both".  After a failed load a request computes the tokens itself, or without
-    `recomputes_loads` it ends.  With `seeds` some requests are sampled with a seed, if a model runs.  `kv_events` is
-    enable_kv_cache_events.  With `streaming_input` some requests wait for further input, the turns of a session.
+    "arc".  With an `offloader` "eager" or "lazy" it is the SimpleCPUOffloadConnector in this mode, whose chunks are
+    blocks.  With `sync_loads` it loads within the step.  With `has_disk` a file system is the second tier behind it.
+    Beside `external_len` both are below the release's MultiConnector.  A side of a pair has the `role` "prefill" or
+    "decode", and the connector between them; if it `has_both_roles`, its kv_role is "kv_both".  After a failed load a
+    request computes the tokens itself, or without `recomputes_loads` it ends.  With `seeds` some requests are sampled
+    with a seed, if a model runs.  `kv_events` is enable_kv_cache_events.  With `streaming_input` some requests wait for
+    further input, the turns of a session.
     """
 
     role: Annotated[str, OneOf((BOTH, PREFILL, DECODE))] = BOTH
@@ -99,10 +110,13 @@ class VllmConfig(Settings, frozen=True):
     retention_interval: Annotated[Annotated[int, msgspec.Meta(ge=0)] | None, IfReleaseHas("retention_interval")] = None
     external_len: Annotated[int, within(0, MAX_CONTEXT_LEN)] = 0
     late_loads: bool = False
-    cpu_chunks: Annotated[int, within(0, MAX_BLOCKS), IfReleaseHas("offloading")] = 0
+    saves: Annotated[bool, PartOf("external_len"), Drawn((False, False, True))] = False
+    cpu_chunks: Annotated[int, within(0, MAX_BLOCKS), IfReleaseHas("cpu_memory")] = 0
+    offloader: Annotated[str, OneOf((CHUNKS, EAGER, LAZY)), PartOf("cpu_chunks")] = CHUNKS
     chunk_blocks: Annotated[int, within(1, 16), PartOf("cpu_chunks")] = 1
     eviction: Annotated[str, OneOf((LRU, ARC)), PartOf("cpu_chunks"), Drawn((LRU, ARC))] = LRU
     sync_loads: Annotated[bool, PartOf("cpu_chunks"), Drawn((False, True))] = False
+    has_disk: Annotated[bool, PartOf("cpu_chunks"), Drawn((False, False, True)), IfReleaseHas("disk")] = False
     recomputes_loads: bool = True
     draft_len: Annotated[int, within(1, 16)] | None = None
     drafter: Annotated[str, OneOf((NGRAM, EAGLE)), PartOf("draft_len"), Drawn((NGRAM, EAGLE))] = NGRAM
@@ -113,6 +127,8 @@ class VllmConfig(Settings, frozen=True):
     main = ("block_size", "num_blocks", "windows", "chunk_len", "asynchronous")
     needs = (
         Needs("cpu_chunks", {"prefix_caching": (True,)}),
+        Needs("offloader", {"chunk_blocks": (1,), "eviction": (LRU,), "sync_loads": (False,), "has_disk": (False,)}),
+        Needs("offloader", {"external_len": (0,), "cpu_chunks": range(1, MAX_BLOCKS)}),
         Needs("role", {"external_len": (0,), "cpu_chunks": (0,), "sleeps": (False,)}),
         Needs("kv_events", {"prefix_caching": (True,), "cpu_chunks": (0,), "role": (BOTH,)}),
         Needs("streaming_input", {"role": (BOTH,), "external_len": (0,)}),
@@ -128,6 +144,8 @@ class VllmConfig(Settings, frozen=True):
             raise InvalidConfig('has_both_roles is true with role "both", want false: it is of a side of a pair')
         if self.late_loads and not self.external_len:
             raise InvalidConfig("late_loads is true without external_len, want false")
+        if self.saves and not self.late_loads:
+            raise InvalidConfig("saves is true without late_loads, want false")
         if self.external_len and self.cpu_chunks and not self.late_loads:
             raise InvalidConfig("late_loads is false with cpu_chunks and external_len, want true")
         if self.chunk_len < self.max_running_requests:
@@ -135,6 +153,8 @@ class VllmConfig(Settings, frozen=True):
         slots = self.num_blocks * self.largest_block_size
         if max(slots, self.cpu_chunks * self.chunk_blocks * self.block_size) > MAX_SLOTS:
             raise InvalidConfig(f"num_blocks and cpu_chunks have more than {MAX_SLOTS} slots; make them smaller")
+        if self.has_disk and self.cpu_chunks > MAX_CHUNKS_ON_DISK:
+            raise InvalidConfig(f"cpu_chunks is {self.cpu_chunks} with has_disk, want at most {MAX_CHUNKS_ON_DISK}")
         if self.num_blocks < (least := least_blocks(self)):
             raise InvalidConfig(f"num_blocks is {self.num_blocks}, want at least {least} for one request")
 
@@ -197,7 +217,8 @@ class VllmConfig(Settings, frozen=True):
         if self.role == DECODE:
             return tuple(LINK_FAULTS)
         if self.cpu_chunks or self.late_loads:
-            return *((LOAD_FAILS,) if self.late_loads else ()), LOAD_LATE, *((STORE_LATE,) if self.cpu_chunks else ())
+            of_host = *((STORE_LATE,) if self.cpu_chunks or self.saves else ()), *(DISK_FAULTS if self.has_disk else ())
+            return *((LOAD_FAILS,) if self.late_loads else ()), LOAD_LATE, *of_host
         is_driven = self.external_len and len(self.groups) == 1 and self.draft_len is None
         return (LOAD_FAILS,) if is_driven else ()  # a failed load is reported by its blocks, which one group can have
 
@@ -241,7 +262,7 @@ def random_config(draw: Draw, load: str, *, has: Callable[[str], bool]) -> VllmC
     """An engine core with a small pool for a load, for a release that `has` these features."""
     config = msgspec.structs.replace(plain_config(draw, has=has), **SETTINGS_FOR.get(load, {}))
     kind = draw.one_of(("plain", "loads", "drafts", "states", "loads", "states", "offloading"))
-    if load in NEEDS_HOST and has("offloading") and draw.one_of((True, False)):
+    if load in NEEDS_HOST and has("cpu_memory") and draw.one_of((True, False)):
         kind = "offloading"
     if kind == "states":
         config = _with_states(draw, config, has=has)
@@ -249,11 +270,12 @@ def random_config(draw: Draw, load: str, *, has: Callable[[str], bool]) -> VllmC
     if kind == "loads":
         external_len = config.block_size * draw.one_of((4, 2, 8))
         late_loads = draw.one_of((False, True, True)) or config.state_mode == ALIGN
-        config = msgspec.structs.replace(config, external_len=external_len, late_loads=late_loads)
+        saves = drawn(draw, VllmConfig, "saves") if late_loads else {}
+        config = msgspec.structs.replace(config, external_len=external_len, late_loads=late_loads, **saves)
         if LOAD_FAILS in config.faults and not late_loads:
             config = msgspec.structs.replace(config, recomputes_loads=draw.one_of((True, True, False)))
-    if kind == "offloading" and has("offloading"):
-        config = _with_offloading(draw, config)
+    if kind == "offloading" and has("cpu_memory"):
+        config = _with_offloading(draw, config, has=has)
     can_have_drafts = kind == "offloading" or (config.state_groups and not config.all_states)
     if kind == "drafts" or (can_have_drafts and draw.one_of((False, False, True))):
         config = with_drafts(draw, config, has=has)
@@ -326,14 +348,16 @@ def with_blocks(draw: Draw, config: VllmConfig) -> VllmConfig:
     return msgspec.structs.replace(config, num_blocks=least_blocks(config) + spare)
 
 
-def _with_offloading(draw: Draw, config: VllmConfig) -> VllmConfig:
+def _with_offloading(draw: Draw, config: VllmConfig, *, has: Callable[[str], bool]) -> VllmConfig:
     """The configuration with CPU memory. A chunk has two tokens at least: a prompt of one is loaded forever."""
+    config = msgspec.structs.replace(config, prefix_caching=True, cpu_chunks=draw.one_of((40, 10, 20, 80)))
+    offloaders = (CHUNKS, CHUNKS, *((EAGER, LAZY) if has("simple_offload") else ()))
+    if (offloader := draw.one_of(offloaders if has("offloading") else offloaders[2:])) != CHUNKS:
+        return msgspec.structs.replace(config, offloader=offloader)
     config = msgspec.structs.replace(
         config,
-        prefix_caching=True,
-        cpu_chunks=draw.one_of((40, 10, 20, 80)),
         chunk_blocks=draw.one_of((1, 1, 2)) if config.block_size > 1 else 2,
-        **drawn(draw, VllmConfig, "eviction", "sync_loads"),
+        **drawn(draw, VllmConfig, "eviction", "sync_loads", *(["has_disk"] if has("disk") else [])),
     )
     external_len = config.block_size * draw.one_of((0, 0, 4, 2, 8))
     return msgspec.structs.replace(config, external_len=external_len, late_loads=external_len > 0)

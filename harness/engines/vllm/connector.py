@@ -3,9 +3,9 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from swarden.harness.engines.vllm import offloading
+from swarden.harness.engines.vllm import block_copies, offloading, tiers
 from swarden.harness.engines.vllm.boot import VllmRelease
-from swarden.harness.engines.vllm.config import BOTH, DECODE, LEASE_S, PREFILL, VllmConfig
+from swarden.harness.engines.vllm.config import BOTH, CHUNKS, DECODE, LAZY, LEASE_S, PREFILL, VllmConfig
 from swarden.harness.engines.vllm.loads import LateLoads
 from swarden.harness.engines.vllm.passes import BlockLoad
 
@@ -23,6 +23,8 @@ class Store:
     It has whole blocks, up to `external_len` tokens of the prompt.  In the background it loads a prompt that is not
     longer with its last block, as the release's NixlConnector does; the release then computes the last token again.
     Not with states: that behind the last token is not the one before it.
+
+    If it `saves`, it gets the KV of each request that has ended, in the background: its blocks are freed after that.
     """
 
     worker: LateLoads
@@ -34,6 +36,7 @@ class Store:
         self._loads_whole = self._is_late and not extra["has_states"]
         self._starts: dict[str, int] = {}
         self._loads: list[BlockLoad] = []
+        self._saves, self._ended_requests = extra["saves"], list[str]()
 
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int, bool]:
         known = request.num_prompt_tokens
@@ -53,10 +56,13 @@ class Store:
 
     def build_connector_meta(self, scheduler_output: Any) -> Any:
         loads, self._loads = self._loads, []
-        return LoadMetadata(loads)
+        saves, self._ended_requests = self._ended_requests, []
+        return LoadMetadata(loads, saves)
 
     def request_finished(self, request: Any, block_ids: Any) -> tuple[bool, None]:
-        return False, None
+        is_saved = self._saves and any(block_ids)
+        self._ended_requests += [request.request_id] if is_saved else []
+        return is_saved, None
 
     request_finished_all_groups = request_finished
 
@@ -64,12 +70,14 @@ class Store:
         return True
 
     def start_load_kv(self, *args: Any, **kwargs: Any) -> None:
-        for load in self._get_connector_metadata().loads:  # type: ignore[attr-defined]  # of the release's class
+        metadata = self._get_connector_metadata()  # type: ignore[attr-defined]  # of the release's class
+        for load in metadata.loads:
             self.worker.begin(load)
+        self.worker.save(metadata.saves)
 
     def get_finished(self, finished_req_ids: Collection[str]) -> tuple[Collection[str], Collection[str]]:
         self._ended = self.worker.end_pass()
-        return (), self._ended.requests
+        return self._ended.sent, self._ended.requests
 
     def get_transfer_results(self, finished_req_ids: Collection[str]) -> Any:
         results = super().get_transfer_results(finished_req_ids)  # type: ignore[misc]  # of the release's class
@@ -86,9 +94,10 @@ class Store:
 
 
 class LoadMetadata(NamedTuple):
-    """The metadata for the worker: the loads that begin with a pass."""
+    """The metadata for the worker: the loads that begin with a pass, and the requests whose KV is saved."""
 
     loads: Sequence[BlockLoad]
+    saves: Sequence[str]
 
 
 def transfer_config(release: VllmRelease, config: VllmConfig) -> Any:
@@ -104,7 +113,10 @@ def transfer_config(release: VllmRelease, config: VllmConfig) -> Any:
         )
     settings: dict[str, Mapping[str, Any]] = {}
     if config.cpu_chunks:
-        settings[offloading.NAME] = offloading.settings(config)
+        disk = tiers.prepare(release) if config.has_disk else {}
+        simple = {"lazy_offload": config.offloader == LAZY}
+        name, more = (offloading.NAME, disk) if config.offloader == CHUNKS else (block_copies.NAME, simple)
+        settings[name] = {**offloading.settings(config), **more}
     if config.external_len:
         kind = type(NAME, (Store, release.part("KVConnectorBase"), release.part("SupportsHMA")), {})
         release.part("KVConnectorFactory")._registry[NAME] = lambda: kind
@@ -113,6 +125,7 @@ def transfer_config(release: VllmRelease, config: VllmConfig) -> Any:
             "block_size": config.largest_block_size,
             "is_late": config.late_loads,
             "has_states": config.state_groups > 0,
+            "saves": config.saves,
         }
     if not settings:
         return None

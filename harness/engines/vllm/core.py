@@ -52,7 +52,8 @@ def build(release: VllmRelease, config: VllmConfig, runner: Any) -> BuiltCore:
     scheduler = _scheduler(release, config, vllm_config, groups, sizes)
     if config.cpu_chunks:
         role = release.part("KVConnectorRole").WORKER
-        runner.offload(release.part("KVConnectorFactory").create_connector(vllm_config, role, groups))
+        connector = release.part("KVConnectorFactory").create_connector(vllm_config, role, groups)
+        runner.offload(connector, scheduler.connector)
     core = type("Core", (release.part("EngineCore"),), {"__init__": lambda core: None})()
     vars(core).update(
         vllm_config=vllm_config,

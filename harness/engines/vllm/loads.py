@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 
 from swarden.harness.core.faults import FaultPlan
 from swarden.harness.engines.vllm.boot import VllmRelease
-from swarden.harness.engines.vllm.config import LOAD_FAILS, LOAD_LATE, LayerGroup
+from swarden.harness.engines.vllm.config import LOAD_FAILS, LOAD_LATE, STORE_LATE, LayerGroup
 from swarden.harness.engines.vllm.passes import BlockLoad, VllmPass
 
 PASSES, MORE_PASSES = 2, 4  # passes of the runner, empty ones too, until a load ends
 
 
 class EndedLoads(NamedTuple):
-    """The requests whose loads ended.
+    """The requests whose loads ended, and those that have been `sent` to the store.
 
     A release gets either the requests whose loads failed, or the blocks that these loads did not write.
     """
@@ -21,6 +21,7 @@ class EndedLoads(NamedTuple):
     requests: set[str]
     failed: set[str]
     unwritten: set[int]
+    sent: set[str]
 
 
 def reported(connector: Any, *args: Any) -> tuple[Collection[str], Collection[str], Collection[str]]:
@@ -59,13 +60,20 @@ class LateLoads:
         self._release, self._faults, self._groups, self._hooks = release, faults, groups, hooks
         self._under_way: list[_UnderWay] = []
         self._begun = 0
+        self._saves: dict[str, int] = {}  # passes that are left, by request
         self.loading: dict[int, BlockLoad] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._under_way)
+        return bool(self._under_way or self._saves)
+
+    def save(self, rids: Iterable[str]) -> None:
+        """Begin to send the KV of requests that have ended to the store."""
+        for rid in rids:
+            self._saves[rid] = self._passes(STORE_LATE)
 
     def received(self, flight: VllmPass, output: Any) -> None:
         """Begin the loads of an output of the scheduler; those that are not late belong to its pass."""
+        self.save(getattr(output.kv_connector_metadata, "saves", ()))
         for load in getattr(output.kv_connector_metadata, "loads", ()):
             if load.is_late:
                 self.begin(load)
@@ -81,10 +89,11 @@ class LateLoads:
         if flight.failed:
             return self._release.make("KVConnectorOutput", invalid_block_ids=flight.unwritten)
         ended = self.end_pass()
-        if not ended.requests:
+        if not ended.requests and not ended.sent:
             return None
         return self._release.make(
             "KVConnectorOutput",
+            finished_sending=ended.sent,
             finished_recving=ended.requests,
             failed_recving=ended.failed,
             invalid_block_ids=ended.unwritten,
@@ -101,11 +110,16 @@ class LateLoads:
         is_early = bool(self._begun % 2) and not has_failed
         if is_early:
             self._hooks.write(load)
-        passes = PASSES + MORE_PASSES * self._faults.fires(LOAD_LATE)
-        self._under_way.append(_UnderWay(load, passes, is_early, has_failed))
+        self._under_way.append(_UnderWay(load, self._passes(LOAD_LATE), is_early, has_failed))
+
+    def _passes(self, fault: str) -> int:
+        """The number of passes until a load or a save ends, which this fault delays."""
+        return PASSES + MORE_PASSES * self._faults.fires(fault)
 
     def end_pass(self) -> EndedLoads:
-        """Count a pass; returns the loads that have ended with it."""
+        """Count a pass; returns the loads and the saves that have ended with it."""
+        sent = {rid for rid, passes in self._saves.items() if passes <= 1}
+        self._saves = {rid: passes - 1 for rid, passes in self._saves.items() if rid not in sent}
         ended = []
         for under_way in self._under_way:
             under_way.passes -= 1
@@ -117,5 +131,5 @@ class LateLoads:
         failed = [under_way.load for under_way in ended if under_way.has_failed]
         rids = {under_way.load.rid for under_way in ended}
         if self._release.has("failed_requests"):
-            return EndedLoads(rids, {load.rid for load in failed}, set())
-        return EndedLoads(rids, set(), {block for load in failed for block in load.blocks(self._groups)})
+            return EndedLoads(rids, {load.rid for load in failed}, set(), sent)
+        return EndedLoads(rids, set(), {block for load in failed for block in load.blocks(self._groups)}, sent)

@@ -1,9 +1,11 @@
 """The blocks that the release's pool hands out, takes back and evicts, with their owners."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
+from swarden.harness.engines.vllm.block_copies import HeldBlock
 from swarden.harness.engines.vllm.core import BuiltCore
 from swarden.harness.engines.vllm.device import POOL
 from swarden.harness.kit.owners import Owners, UnitFacts
@@ -22,8 +24,14 @@ class Moves:
     scheduled, before it writes: the change of hands is reported by `settle`, after the writes.
     """
 
-    def __init__(self, built: BuiltCore, notice: Callable[[NamedTuple], None], owner: Callable[[int], Owner]) -> None:
-        self._built, self._notice, self._owner = built, notice, owner
+    def __init__(
+        self,
+        built: BuiltCore,
+        notice: Callable[[NamedTuple], None],
+        owner: Callable[[int], Owner],
+        held: Callable[[], Iterable[HeldBlock]] = tuple,
+    ) -> None:
+        self._built, self._notice, self._owner, self._held = built, notice, owner, held
         self._owners = Owners(POOL, {block.block_id: FREE for block in built.pool.blocks[1:]})
         self._request = 0  # the request for which the manager works, 0 for none
         self.outside: list[Any] = []  # blocks that no part of the engine holds
@@ -52,13 +60,21 @@ class Moves:
         self._is_outside = False
         return bool(released or self.outside)
 
+    @property
+    def is_copied(self) -> bool:
+        """Whether a copy of a connector keeps blocks."""
+        return any(self._held())
+
     def settle(self) -> None:
         """Report the blocks that changed hands without a take or a free."""
         now = {unit: owner for unit, facts in self.facts().items() if (owner := facts.owner) is not None}
         self._report(self._owners.settle(now))
 
     def facts(self) -> Mapping[int, UnitFacts]:
-        """The facts of each block, from the tables and the pool; a block has a holder for each place in a table."""
+        """The facts of each block, from the tables and the pool; a block has a holder for each place in a table.
+
+        The readers that a connector counts are those of its copies, which are left out.
+        """
         holders: dict[int, list[Owner]] = {block.block_id: [PRESSURE] for block in self.outside}
         for table in self._built.tables:
             for rid, blocks in table.req_to_blocks.items():
@@ -66,8 +82,14 @@ class Moves:
                 for block in blocks:
                     if not block.is_null:
                         holders.setdefault(block.block_id, []).append(owner)
+        held = Counter[int]()
+        for block_id, owner in self._held():
+            held[block_id] += 1
+            holders.setdefault(block_id, [owner])
         return {
-            block.block_id: UnitFacts(holders.get(block.block_id, ()), block.ref_cnt, block.block_hash is not None)
+            block.block_id: UnitFacts(
+                holders.get(block.block_id, ()), block.ref_cnt - held[block.block_id], block.block_hash is not None
+            )
             for block in self._built.pool.blocks[1:]
         }
 

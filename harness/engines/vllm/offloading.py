@@ -5,7 +5,7 @@ and after the copies before it in its direction; ends are reported in this order
 v1/kv_offload/cpu/gpu_worker.py of the releases.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, MutableMapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, NamedTuple
@@ -15,6 +15,7 @@ from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.config import LOAD_LATE, STORE_LATE, VllmConfig
 from swarden.harness.engines.vllm.loads import LateLoads, reported
 from swarden.harness.engines.vllm.passes import VllmPass
+from swarden.harness.engines.vllm.tiers import TagRows, Tiers
 from swarden.harness.kit.tags import TagMemory
 
 NAME = "OffloadingConnector"
@@ -64,7 +65,7 @@ class Copier:
     ) -> None:
         self._release, self._blocks = release, config.chunk_blocks
         self._memory, self._faults, self._hooks = memory, faults, hooks
-        self._host: dict[tuple[int, int], Sequence[int]] = {}
+        self.host: MutableMapping[tuple[int, int], Sequence[int]] | TagRows = {}
         self._under_way: list[OffloadCopy] = []
         self._begun = 0
         self.launched = 0  # the last pass before the copies that are submitted now
@@ -79,6 +80,11 @@ class Copier:
         for copy in list(self._under_way):
             if copy.is_early and copy.after <= launch:
                 self._make(copy)
+
+    def hurry(self) -> None:
+        """Let the copies end as soon as the passes before them have been computed."""
+        for copy in self._under_way:
+            copy.polls = 0
 
     # The methods of an OffloadingWorker.
 
@@ -115,17 +121,22 @@ class Copier:
             for number in range(skipped, skipped + count):
                 places.append(OffloadedBlock(next(blocks), chunks[number // self._blocks], number % self._blocks))
             chunks = chunks[-(-(skipped + count) // self._blocks) if count else 0 :]
+        self.begin(job_id, places, to_host=to_host, after=self.launched)
+        return True
+
+    def begin(self, copy_id: int, places: Sequence[OffloadedBlock], *, to_host: bool, after: int) -> OffloadCopy:
+        """Begin a copy behind this launch; every second one is made as early as it may."""
         if not to_host:
             self._hooks.begun([place.block for place in places])
         self._begun += 1
         is_early = bool(self._begun % 2)
         is_late = self._faults.fires(STORE_LATE if to_host else LOAD_LATE)
         polls = POLLS * (not is_early) + MORE_POLLS * is_late
-        copy = OffloadCopy(job_id, places, to_host, self.launched, is_early, polls)
+        copy = OffloadCopy(copy_id, places, to_host, after, is_early, polls)
         self._under_way.append(copy)
         if copy.is_early and copy.after <= self.computed:
             self._make(copy)
-        return True
+        return copy
 
     def _of(self, *, to_host: bool) -> list[OffloadCopy]:
         return [copy for copy in self._under_way if copy.to_host == to_host]
@@ -143,9 +154,9 @@ class Copier:
             one.is_done = True
             for place in one.places:
                 if one.to_host:
-                    self._host[place.chunk, place.number] = self._memory.unit(place.block)
+                    self.host[place.chunk, place.number] = self._memory.unit(place.block)
                 else:
-                    self._memory.put_unit(place.block, self._host.get((place.chunk, place.number), ()))
+                    self._memory.put_unit(place.block, self.host.get((place.chunk, place.number), ()))
         return made
 
 
@@ -159,21 +170,23 @@ class OffloadingSide:
     """The worker's side of the connector, as the model runner calls it.
 
     With a store beside the CPU memory it is the release's MultiConnector over both, and `loads` are those from the
-    store.  `loading` has none from CPU memory: the scheduler says how far these reach.
+    store.  `loading` has none from CPU memory: the scheduler says how far these reach.  `tiers` are CPU memory and the
+    second tier behind it, if there is one.
     """
 
-    def __init__(self, release: VllmRelease, connector: Any, copier: Copier, loads: LateLoads) -> None:
+    def __init__(
+        self, release: VllmRelease, connector: Any, copier: Copier, loads: LateLoads, tiers: Tiers | None = None
+    ) -> None:
         self._release, self._connector, self._copier, self._loads = release, connector, copier, loads
-        offloading, *stores = parts_of(connector)
-        offloading.connector_worker.worker = copier
-        for store in stores:
+        self._tiers = tiers
+        for store in parts_of(connector)[1:]:
             store.worker = loads
         self._outputs: dict[int, Any] = {}
         self.loading = loads.loading
 
     def __bool__(self) -> bool:
         """Whether a copy is under way, or the end of a load has not been reported to the scheduler yet."""
-        is_under_way = bool(self._copier or self._loads)
+        is_under_way = bool(self._copier or self._loads or self._tiers)
         return is_under_way or any(output.finished_recving for output in self._outputs.values())
 
     def received(self, one: VllmPass, output: Any) -> None:
@@ -189,8 +202,19 @@ class OffloadingSide:
         if not loads_first:
             connector.start_load_kv(None)
         connector.wait_for_save()
-        sent, received, failed = reported(connector, output.finished_req_ids)
-        self._outputs[id(one)] = self._release.make(
+        self._outputs[id(one)] = self.report(output.finished_req_ids)
+        connector.clear_connector_metadata()
+
+    def end_copies(self) -> Any:
+        """Let all copies end, and report them."""
+        self._copier.hurry()
+        return self.report(())
+
+    def report(self, finished: Collection[str]) -> Any:
+        """The connector's output for the scheduler: the copies that have ended."""
+        connector = self._connector
+        sent, received, failed = reported(connector, finished)
+        return self._release.make(
             "KVConnectorOutput",
             finished_sending=sent,
             finished_recving=received,
@@ -198,7 +222,6 @@ class OffloadingSide:
             invalid_block_ids=connector.get_block_ids_with_load_errors(),
             kv_connector_worker_meta=connector.build_connector_worker_meta(),
         )
-        connector.clear_connector_metadata()
 
     def computed(self, one: VllmPass) -> Any:
         """A pass has been computed. Returns what the connector reported when the pass was launched."""

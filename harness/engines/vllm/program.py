@@ -18,6 +18,7 @@ from swarden.harness.engines.vllm import offloading
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.config import (
     ALIGN,
+    CHUNKS,
     DECODE,
     LINK_DELAY,
     LINK_FAILS,
@@ -75,6 +76,12 @@ def program_of(log: OpLog, release: VllmRelease) -> Program:
         )
     if config.cpu_chunks and config.external_len:
         raise NoProgram("the op-log has two connectors below a MultiConnector, and a program has one")
+    if config.saves:
+        raise NoProgram("the store of the op-log gets the KV of ended requests, and that of a program does not")
+    if config.has_disk:
+        raise NoProgram("the op-log has a second tier behind CPU memory, and a program has CPU memory alone")
+    if config.offloader != CHUNKS:
+        raise NoProgram("the op-log has the SimpleCPUOffloadConnector, and a program has the OffloadingConnector")
     recorded = recorders[failure.engine].values
     if recorded["failed_loads"] and config.external_len and not config.late_loads:
         raise NoProgram("a synchronous load of the op-log fails, and in a program only loads in the background do")

@@ -7,13 +7,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from swarden.harness.core.faults import FaultPlan
+from swarden.harness.engines.vllm.block_copies import BlockCopier, attach
 from swarden.harness.engines.vllm.boot import VllmRelease
-from swarden.harness.engines.vllm.config import VllmConfig
+from swarden.harness.engines.vllm.config import CHUNKS, VllmConfig
 from swarden.harness.engines.vllm.device import POOL, UNKNOWN, Device
 from swarden.harness.engines.vllm.link import WorkerSide
 from swarden.harness.engines.vllm.loads import LateLoads, LoadHooks
-from swarden.harness.engines.vllm.offloading import Copier, CopyHooks, OffloadingSide
+from swarden.harness.engines.vllm.offloading import Copier, CopyHooks, OffloadingSide, parts_of
 from swarden.harness.engines.vllm.passes import PLACEHOLDER, Columns, VllmEntry, VllmPass
+from swarden.harness.engines.vllm.tiers import Tiers
 from swarden.invariants.events import REQUEST_KIND, CopiedIn, Loaded, Owner
 
 
@@ -72,11 +74,29 @@ class Runner:
     def in_flight(self) -> list[VllmPass]:
         return [one for one in self._queue if one.entries]
 
-    def offload(self, connector: Any) -> None:
-        """Use the worker's side of a release's offloading connector, alone or beside a store."""
-        hooks = CopyHooks(self._loaded_in_order, self._synchronize)
-        copier = Copier(self.release, self._config, self.device.memory, self._faults, hooks)
-        self.loads = OffloadingSide(self.release, connector, copier, self._late_loads())
+    def offload(self, connector: Any, scheduler_side: Any) -> None:
+        """Use both sides of a release's offloading connector, alone or beside a store."""
+        begun = self._loaded_in_order if self._config.offloader == CHUNKS else self.copied_in
+        kind = Copier if self._config.offloader == CHUNKS else BlockCopier
+        hooks, offloading = CopyHooks(begun, self._synchronize), parts_of(connector)[0]
+        copier = kind(self.release, self._config, self.device.memory, self._faults, hooks)
+        if isinstance(copier, BlockCopier):
+            attach(offloading, copier)
+        else:
+            offloading.connector_worker.worker = copier
+        tiers = Tiers(parts_of(scheduler_side)[0]) if self._config.has_disk else None
+        if tiers is not None:
+            tiers.disk.files.faults = self._faults
+            copier.host = tiers.disk.rows(self._config.chunk_blocks, self.device.memory.unit_size)
+        self.loads = OffloadingSide(self.release, connector, copier, self._late_loads(), tiers)
+
+    def report_copies(self, scheduler_side: Any) -> None:
+        """Let all copies of blocks end, and the scheduler's side of the connector learn it.
+
+        The idle engine core of a release without `has_pending_stores` learns it with its next request.
+        """
+        assert isinstance(self.loads, OffloadingSide), "no connector copies blocks to CPU memory"
+        scheduler_side.update_connector_output(self.loads.end_copies())
 
     def _late_loads(self) -> LateLoads:
         hooks = LoadHooks(self.copied_in, self.device.load)

@@ -13,7 +13,7 @@ from swarden.harness.core.system import System
 from swarden.harness.core.target import ENGINE, PAIR, Draw, MachineSpec, Shape
 from swarden.harness.engines.vllm.adapter import CODE, FAULTS, VllmEngine
 from swarden.harness.engines.vllm.boot import VllmRelease, boot
-from swarden.harness.engines.vllm.config import DECODE, NGRAM, PREFILL, VllmConfig, pair_configs, random_config
+from swarden.harness.engines.vllm.config import CHUNKS, DECODE, NGRAM, PREFILL, VllmConfig, pair_configs, random_config
 from swarden.harness.engines.vllm.live import VllmAttachment
 from swarden.harness.engines.vllm.mutants import MUTANTS
 from swarden.harness.engines.vllm.pair import side_systems
@@ -120,6 +120,10 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
             raise InvalidConfig(
                 f"window_block_sizes is {list(config.window_block_sizes)}, want multiples of block_size "
                 f"{config.block_size}: vllm {release.text} would cache parts of blocks, which is not driven"
+            )
+        if config.cpu_chunks and config.offloader == CHUNKS and not release.has("offloading"):
+            raise InvalidConfig(
+                f'offloader is "chunks" with cpu_chunks, want "eager" or "lazy" for vllm {release.text}'
             )
         has_ngrams = config.draft_len is not None and config.drafter == NGRAM
         if has_ngrams and config.second_runner and not release.has("second_runner_ngrams"):

@@ -64,3 +64,8 @@ def test_offloading_without_a_prefix_cache_is_refused():
 def test_store_beside_cpu_memory_is_driven_with_loads_in_the_background_only():
     with pytest.raises(InvalidConfig, match="late_loads is false with cpu_chunks and external_len, want true"):
         VllmConfig(cpu_chunks=8, external_len=8)
+
+
+def test_store_saves_in_the_background_only():
+    with pytest.raises(InvalidConfig, match="saves is true without late_loads, want false"):
+        VllmConfig(external_len=8, saves=True)

@@ -1,0 +1,94 @@
+"""Copies of single blocks by the release's SimpleCPUOffloadConnector: both of its sides are real, the copies are not.
+
+As in v1/simple_kv_offload/copy_backend.py of the releases: copies of one direction end in their order.  A copy to CPU
+memory begins after the passes that were launched before an event for which the worker lets it wait; without one, and to
+the device, it is not ordered with the passes.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from swarden.harness.engines.vllm.front import number_of
+from swarden.harness.engines.vllm.offloading import Copier, OffloadCopy, OffloadedBlock
+from swarden.harness.kit.stand_ins import Silent
+from swarden.invariants.events import BACKUP_KIND, LOAD_KIND, Owner
+
+NAME = "SimpleCPUOffloadConnector"
+STORES = ("_store_event_to_blocks", "_abandoned_store_event_to_blocks")
+LOADS = ("_reqs_to_load", "_abandoned_reqs_to_load")
+
+
+class CopyEvent(NamedTuple):
+    """The event behind a copy."""
+
+    copier: "BlockCopier"
+    copy: OffloadCopy
+
+    def query(self) -> bool:
+        return self.copier.has_ended(self.copy)
+
+    def synchronize(self) -> None:
+        self.copier.complete(self.copy)
+
+
+class BlockCopier(Copier):
+    """The release's copy backend: copies blocks of tags."""
+
+    def launch_copy(
+        self,
+        src_blocks: Sequence[int],
+        dst_blocks: Sequence[int],
+        is_store: bool,
+        event_idx: int,
+        events_list: list[tuple[int, CopyEvent]],
+        wait_event: Any = None,
+    ) -> None:
+        blocks, chunks = (src_blocks, dst_blocks) if is_store else (dst_blocks, src_blocks)
+        places = [OffloadedBlock(block, chunk, 0) for block, chunk in zip(blocks, chunks, strict=True)]
+        after = 0 if wait_event is None else self.launched
+        copy = self.begin(event_idx, places, to_host=is_store, after=after)
+        events_list.append((event_idx, CopyEvent(self, copy)))
+
+    def has_ended(self, copy: OffloadCopy) -> bool:
+        """Ask whether a copy has ended, once in each step."""
+        copy.polls -= 1
+        if ended := self._has_ended(copy):
+            self._make(copy)
+            self._under_way.remove(copy)
+        return ended
+
+    def complete(self, copy: OffloadCopy) -> None:
+        """Wait for a copy."""
+        self._hooks.synchronize(copy.after)
+        self._make(copy)
+        self._under_way.remove(copy)
+
+
+class HeldBlock(NamedTuple):
+    """A block of the device that the connector counts as its reader, for a copy of this owner."""
+
+    block: int
+    owner: Owner
+
+
+def held_blocks(connector: Any) -> Iterator[HeldBlock]:
+    """The blocks that copies read or write, by the scheduler's side of the connector."""
+    manager = connector.scheduler_manager
+    for name in STORES:
+        for event, transfer in getattr(manager, name, {}).items():
+            yield from (HeldBlock(block, Owner(BACKUP_KIND, event)) for block in transfer.gpu_block_ids)
+    for transfer in getattr(manager, "_pending_finished_stores", ()):
+        yield from (HeldBlock(block, Owner(BACKUP_KIND, 0)) for block in transfer.gpu_block_ids)
+    for name in LOADS:
+        for rid, load in getattr(manager, name, {}).items():
+            yield from (
+                HeldBlock(block, Owner(LOAD_KIND, number_of(rid))) for block in load.transfer_meta.gpu_block_ids
+            )
+
+
+def attach(connector: Any, copier: BlockCopier) -> None:
+    """Let the worker's side of the connector make its copies here; it calls torch for the streams of a GPU."""
+    worker = connector.worker_handler
+    worker._backend = copier
+    vars(sys.modules[type(worker).__module__])["torch"] = Silent(Event=Silent, cuda=Silent())
