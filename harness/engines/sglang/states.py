@@ -9,14 +9,14 @@ from swarden.harness.engines.sglang.requests import held
 from swarden.harness.kit.parts import known
 
 DEVICE = "cpu"
-STATE_LAYER = 2  # of the model
+STATE_LAYER = 2  # of the model; without a window it is the first one, because a load ends with the last layer
 STATE_POOL = "state"
 STATE_WINDOW = 2  # a token reads the state that the token before it left
 
 
 def rows_with_states(release: SglangRelease, config: SglangConfig) -> Any:
     """The release's request table with its pool of states, which holds one int64 per slot."""
-    layers, slots = [STATE_LAYER], config.state_slots
+    layers, slots = [0 if config.sliding_window is None else STATE_LAYER], config.state_slots
     shape = release.part("StateShape")(
         conv=[(1, 1)],
         temporal=(1, 1, 1),
