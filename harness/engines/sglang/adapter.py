@@ -12,7 +12,15 @@ from swarden.harness.core.origins import EngineCode
 from swarden.harness.core.port import DraftPort, EnginePort, Streamed, Submission
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.capture import Enabled, SglangCapture
-from swarden.harness.engines.sglang.config import BOTH, DECODE, HOST_FAULTS, LINK_FAULTS, NO_BUFFER, SglangConfig
+from swarden.harness.engines.sglang.config import (
+    BOTH,
+    DECODE,
+    HOST_FAULTS,
+    LINK_FAULTS,
+    NO_BUFFER,
+    STORAGE_FAULTS,
+    SglangConfig,
+)
 from swarden.harness.engines.sglang.forks import SglangForks
 from swarden.harness.engines.sglang.forward import TagForward
 from swarden.harness.engines.sglang.host_tier import EVERYTHING, SglangHostTier
@@ -48,7 +56,7 @@ OF_SESSIONS = (seen.Lent, seen.Kept, seen.GivenUp, seen.TurnRefused)
 OF_TRANSFERS = (seen.TakenOver, seen.Filled)
 REPORTED = names_of([*OF_PASSES, *OF_OWNERS, *OF_CLIENTS, *OF_SCHEDULER, *OF_SESSIONS, *OF_TRANSFERS])
 UNREPORTED = seen.ALL_EVENTS - REPORTED
-FAULTS = {**CLIENT_FAULTS, **HOST_FAULTS, **LINK_FAULTS}
+FAULTS = {**CLIENT_FAULTS, **HOST_FAULTS, **STORAGE_FAULTS, **LINK_FAULTS}
 
 
 class OptionalParts(NamedTuple):
@@ -84,7 +92,9 @@ class SglangEngine(EnginePort):
         scheduler.max_req_len = self._requests.max_len
         scheduler.max_req_input_len = self._requests.max_len - SPARE_TOKENS
         self._parts = OptionalParts(
-            SglangHostTier(release, self.built, self._forward, self.faults) if config.host_ratio is not None else None,
+            SglangHostTier(release, config, self.built, self._forward, self.faults)
+            if config.host_ratio is not None
+            else None,
             SglangSessions(release, config, self.built, self._requests, self._notice)
             if config.streaming_sessions
             else None,
@@ -143,6 +153,8 @@ class SglangEngine(EnginePort):
         self._steps += 1
         if self._parts.sessions is not None:
             self._parts.sessions.pass_time()
+        if self._parts.host is not None and self._parts.host.storage is not None:
+            self._parts.host.storage.step()
         turn(self.built.scheduler)
         if self._parts.resets is not None:
             self._parts.resets.stepped(is_busy=bool(self._requests.unfinished))
@@ -162,6 +174,9 @@ class SglangEngine(EnginePort):
         self.flush()
         if self._parts.host is not None:
             self._parts.host.drop_copies()
+            if self._parts.host.storage is not None:  # whose copies kept pages on the host, and so others on the device
+                self.flush()
+                self._parts.host.drop_copies()
 
     def pause(self) -> bool:
         if self._parts.resets is not None:
@@ -198,7 +213,15 @@ class SglangEngine(EnginePort):
         if self._parts.resets is None:
             return False
         is_copying = self._parts.host is not None and not self._parts.host.end_copies()
+        if self._stores:  # a copy to the host goes on to the storage
+            self._parts.resets.idle_steps = 0
         return self._parts.resets.reset(cause, self._found(), is_copying=is_copying)
+
+    @property
+    def _stores(self) -> bool:
+        """Whether the storage or a copy on its way there is at work."""
+        host = self._parts.host
+        return host is not None and host.storage is not None and host.is_copying
 
     def capture(self) -> view.Snapshot:
         self._after = sharing(self._after, self._found())
@@ -279,5 +302,6 @@ def unreported_by(release: SglangRelease, config: SglangConfig) -> frozenset[str
 def faults_of(config: SglangConfig) -> Mapping[str, str]:
     """The faults that can happen to a scheduler of this configuration, each with its effect."""
     of_host = HOST_FAULTS if config.host_ratio is not None else {}
+    of_storage = STORAGE_FAULTS if config.storage_policy is not None else {}
     of_link = LINK_FAULTS if config.role != BOTH else {}
-    return {**CLIENT_FAULTS, **of_host, **of_link}
+    return {**CLIENT_FAULTS, **of_host, **of_storage, **of_link}

@@ -76,6 +76,7 @@ def _policies(release: SglangRelease, config: SglangConfig) -> dict[str, Any]:
     return {
         "enable_overlap": config.overlap,
         "enable_hierarchical_cache": config.host_ratio is not None,
+        "enable_hicache_storage": config.storage_policy is not None,
         "is_mixed_chunk": config.mixed_batches,
         "spec_algorithm": _algorithm(algorithm, config),
         "disaggregation_mode": release.part("DisaggregationMode")(config.role),

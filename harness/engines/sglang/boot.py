@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from swarden.harness.engines.sglang import stand_ins
+from swarden.harness.kit.lockstep import replace_threads
 from swarden.harness.kit.parts import BootedRelease, Feature, ReleaseParts, optional, parameters, quiet_import
 from swarden.harness.kit.stand_ins import replace_triton
 
@@ -83,6 +84,8 @@ PARTS: Mapping[str, tuple[str, ...]] = {
         "mem_cache.unified_cache.component_type:ComponentType",
         "mem_cache.unified_cache_components:ComponentType",
     ),
+    "HiCacheFile": ("mem_cache.hicache_storage:HiCacheFile",),
+    "StorageBackendFactory": ("mem_cache.storage.backend_factory:StorageBackendFactory",),
     "PoolName": ("mem_cache.hicache_storage:PoolName",),
     "TreeCores": ("mem_cache.unified_cache:tree_core_registry",),
     "UnifiedTreeNode": ("mem_cache.unified_cache.unified_tree_core:UnifiedTreeNode",),
@@ -102,6 +105,8 @@ STREAM_MODULES = (
     "mem_cache.memory_pool_host",
     "mem_cache.pool_host.base",
 )
+THREAD_MODULES = STREAM_MODULES[:2]
+HASH_MODULES = ("mem_cache.cpp_utils.native_hash",)
 PINNING_MODULES = ("managers.schedule_batch",)
 NEEDS_NO_GPU = {
     "HF_HUB_OFFLINE": "1",
@@ -140,6 +145,10 @@ FEATURES: Mapping[str, Feature] = {
         # 0.5.18, kv_cache_builder.py:261; 0.5.19 needs SGLANG_ENABLE_UNIFIED_RADIX_TREE (:259)
         "also beside a window, whose pages are transferred anew; before, a server refuses it",
         lambda release: release.version >= (0, 5, 19),
+    ),
+    "storage": Feature(
+        "a storage behind the host in the tree of all models; before, only for full attention, and not looked at",
+        lambda release: hasattr(release.part("UnifiedRadixCache"), "prefetch_from_storage"),
     ),
     "streaming_sessions": Feature(
         "sessions with one turn at a time, which forget an aborted turn; before, an aborted turn stays in its session",
@@ -222,6 +231,8 @@ def _load(version: str, folders: Sequence[Path]) -> SglangRelease:
         importlib.import_module("sglang.srt.managers.scheduler")
         stand_ins.replace_allocator_kernels(_modules(KERNEL_MODULES))
         stand_ins.replace_devices(_modules(STREAM_MODULES))
+        replace_threads(_modules(THREAD_MODULES))
+        stand_ins.replace_hashes(_modules(HASH_MODULES))
         stand_ins.unpin_memory(_modules(PINNING_MODULES))
     return SglangRelease(version)
 

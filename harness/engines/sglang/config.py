@@ -27,6 +27,14 @@ HOST_FAULTS = {
     HOST_FAILS: "a host pool refuses an allocation, as if the pool were full",
     HOST_SLOW: "a copy that nothing waits for stays in flight until the release asks again",
 }
+SECONDS_PER_STEP = 0.4  # on the clocks of a release
+STORAGE_POLICIES = ("timeout", "wait_complete", "best_effort")  # the first is the default of servers
+STORAGE_FAILS, STORAGE_SLOW, STORAGE_PARTIAL = "storage.fails", "storage.slow", "storage.partial"
+STORAGE_FAULTS = {
+    STORAGE_FAILS: "an operation of the storage behind the host fails: it finds, reads or writes nothing",
+    STORAGE_SLOW: "an operation of the storage lasts until the next step, and the thread of the release waits in it",
+    STORAGE_PARTIAL: "an operation of the storage finds, reads or writes the first half of its pages",
+}
 LINK_FAILS, LINK_DROP, LINK_DELAY, LINK_LATE = "link.fails", "link.drop", "link.delay", "link.late"
 LINK_FAULTS = {
     LINK_FAILS: "a transfer fails, and both sides learn it",
@@ -80,6 +88,8 @@ class SglangConfig(Settings, frozen=True):
     disaggregation mode: a prefill side, a decode side, or both in one.  A decode side reserves
     `reserved_decode_tokens` per request.  It has a prefix tree only with `decode_tree`, which is
     --disaggregation-decode-enable-radix-cache; then the pages that it has cached are not transferred.
+    `storage_policy` enables a storage behind the host (L3), and is --hicache-storage-prefetch-policy; fewer than
+    `prefetch_threshold` tokens are not fetched from it.
     `streaming_sessions` is the switch of that name; an idle session is closed after `session_timeout_s`.
     `state_slots` enables a pool of so many recurrent states.  `state_strategy` is --mamba-radix-cache-strategy: with
     buffers, each request keeps the states of its prefixes at multiples of `state_interval` (--mamba-track-interval)
@@ -111,6 +121,14 @@ class SglangConfig(Settings, frozen=True):
     host_ratio: Annotated[Annotated[float, msgspec.Meta(gt=0, le=16)] | None, IfReleaseHas("host_tier")] = None
     write_policy: Annotated[str, OneOf(WRITE_POLICIES), Drawn(DRAWN_POLICIES)] = WRITE_THROUGH
     load_back_threshold: Annotated[int, within(1, MAX_NUMBER), Drawn((10, 1))] = 10
+    storage_policy: Annotated[
+        str | None,
+        Drawn(STORAGE_POLICIES),
+        OneOf((None, *STORAGE_POLICIES)),
+        IfReleaseHas("storage"),
+        PartOf("host_ratio"),
+    ] = None
+    prefetch_threshold: Annotated[int, within(1, MAX_NUMBER), Drawn((1, 8)), PartOf("host_ratio")] = 1
     role: Annotated[str, OneOf((BOTH, PREFILL, DECODE))] = BOTH
     reserved_decode_tokens: Annotated[int, within(0, MAX_NUMBER)] = 4
     decode_tree: Annotated[bool, IfReleaseHas("decode_tree")] = False
@@ -150,6 +168,8 @@ class SglangConfig(Settings, frozen=True):
             raise InvalidConfig(f"swa_pages is {self.swa_pages}, want at least {least} for this chunk and window")
         if self.sliding_window is not None and self.swa_pages > self.full_pages:
             raise InvalidConfig(f"swa_pages is {self.swa_pages}, want at most full_pages {self.full_pages}")
+        if self.host_ratio is None:
+            self._check({"storage_policy": None}, "without host_ratio")
         self._check_states()
 
     def _check_states(self) -> None:
@@ -207,8 +227,10 @@ class SglangConfig(Settings, frozen=True):
         pools = (Pool("full", self.full_pages), *of_window)
         sizes = (self.page_size, pools, self.chunk_len, self.max_running_requests, self.max_context_len)
         has_host, moves_kv = self.host_ratio is not None, self.role == PREFILL
+        has_storage = self.storage_policy is not None
         unused = [
             *(() if has_host else HOST_FAULTS),
+            *(() if has_storage else STORAGE_FAULTS),
             *(() if moves_kv else LINK_FAULTS),
             *(() if self.streaming_sessions else (name_of(OpenSession),)),
             *(() if self.draft_len is not None else (name_of(Accept),)),
@@ -243,6 +265,8 @@ def random_config(draw: Draw, load: str, *, host_ratios: Sequence[float], has: C
     Some have a pool of recurrent states, some drafts, some the tree core in Rust beside the one in Python.
     """
     config = plain_config(draw, host_ratios=host_ratios, has_sessions=has("streaming_sessions"))
+    if config.host_ratio is not None and has("storage") and draw.one_of((False, False, True)):
+        config = msgspec.structs.replace(config, **drawn(draw, SglangConfig, "storage_policy", "prefetch_threshold"))
     if has("kv_event_namespaces"):
         config = msgspec.structs.replace(config, **drawn(draw, SglangConfig, "kv_events"))
     if has("rust_core") and not config.kv_events and draw.one_of((False, False, True)):

@@ -7,10 +7,11 @@ from typing import Any
 
 from swarden.harness.core.faults import FaultPlan
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.config import HOST_FAILS, HOST_SLOW, WRITE_BACK
+from swarden.harness.engines.sglang.config import HOST_FAILS, HOST_SLOW, WRITE_BACK, SglangConfig
 from swarden.harness.engines.sglang.forward import TagForward
 from swarden.harness.engines.sglang.scheduler import BuiltScheduler
 from swarden.harness.engines.sglang.states import states_of
+from swarden.harness.engines.sglang.storage import SglangStorage
 from swarden.harness.kit.streams import Devices, Stream, StreamCopy, StreamEvent
 from swarden.invariants.events import BACKUP_KIND, LOAD_KIND, TREE_KIND, Owner
 from swarden.invariants.view import Holding, NodeView, PoolView
@@ -19,6 +20,7 @@ HOST = "host "  # before the name of a device pool, in that of its host pool
 FIRST_UNIT = 1  # a release hands out host page 0, and unit 0 is padding
 FENCES = ("load_fence_stream", "write_fence_stream")  # Scheduler.__init__ sets them, in releases that have them
 READ_DONE_EVENTS = ("war_fastpath_read_done_event", "shared_read_done_event")  # in 0.5.17, and renamed by 0.5.23
+ROUNDS_TO_END = 20  # of the scheduler and the storage's threads, for copies without faults
 EVERYTHING = 10**9  # tokens, more than any pool has
 
 
@@ -30,7 +32,8 @@ class UnifiedCopies:
         host_names = {kinds.FULL: names.KV, kinds.SWA: names.SWA, kinds.MAMBA: names.MAMBA}
         self._tree = tree
         self.components = [kind for kind in host_names if kind in tree.tree_components]
-        self.pools = tuple(tree.host_pool_group.get_pool(host_names[kind]) for kind in self.components)
+        self.names = [host_names[kind].value for kind in self.components]
+        self.pools = tuple([tree.host_pool_group.get_pool(host_names[kind]) for kind in self.components])
 
     def of(self, node: Any) -> list[tuple[Any, int]]:
         """Per component, the slots of a node on the host (None: no copy), and the number of locks on them."""
@@ -53,7 +56,7 @@ class RadixCopies:
     """The copies of HiRadixCache, which has one pool and no receipts."""
 
     def __init__(self, release: SglangRelease, tree: Any) -> None:
-        self._tree = tree
+        self._tree, self.names = tree, [release.part("PoolName").KV.value]
         self.components, self.pools = [release.part("ComponentType").FULL], (tree.token_to_kv_pool_host,)
 
     def of(self, node: Any) -> list[tuple[Any, int]]:
@@ -72,7 +75,14 @@ class RadixCopies:
 class SglangHostTier:
     """The host pools of one engine, and the tag of each of their slots."""
 
-    def __init__(self, release: SglangRelease, built: BuiltScheduler, forward: TagForward, faults: FaultPlan) -> None:
+    def __init__(
+        self,
+        release: SglangRelease,
+        config: SglangConfig,
+        built: BuiltScheduler,
+        forward: TagForward,
+        faults: FaultPlan,
+    ) -> None:
         self._tree = tree = getattr(built.memory.tree, "inner", built.memory.tree)  # which a StreamingSession wraps
         self._scheduler, self._forward, self._faults = built.scheduler, forward, faults
         self._page_size, self._states = tree.page_size, states_of(built.memory.rows)
@@ -81,14 +91,19 @@ class SglangHostTier:
         )
         self._state = release.part("ComponentType").MAMBA
         self._verification_ends_its_reads = release.has("verification_ends_its_reads")
-        self.names = tuple([HOST + name for name in forward.pool_names])
         self._streams = dict[int, Stream]()  # with copies, by identity
         self._on_host = [dict[int, int]() for _ in self.pools]
         for index, pool in enumerate(self.pools):
             self._replace_copies(index, pool)
+        tags = dict(zip(self._copies.names, self._on_host, strict=True))
+        self.storage = SglangStorage(tree, tags, faults) if config.storage_policy is not None else None
         for fence in FENCES:
             if hasattr(tree.cache_controller, fence):
                 setattr(tree.cache_controller, fence, built.scheduler.forward_stream)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple([HOST + name for name in self._forward.pool_names])
 
     @property
     def pools(self) -> Sequence[Any]:
@@ -96,7 +111,8 @@ class SglangHostTier:
 
     @property
     def is_copying(self) -> bool:
-        return bool(self._tree.ongoing_write_through or self._tree.ongoing_load_back)
+        is_stored = self.storage is not None and self.storage.is_busy
+        return bool(is_stored or self._tree.ongoing_write_through or self._tree.ongoing_load_back)
 
     def end_copies(self) -> bool:
         """End the copies that do not stay in flight, even if the release has not asked; whether all have ended."""
@@ -118,9 +134,21 @@ class SglangHostTier:
                 for node in nodes
                 if node.copies[index]
             ]
-            free = [self._units(kind, slots) for slots in (pool.free_slots, *getattr(pool, "release_slots", ()))]
+            lists = [pool.free_slots, *getattr(pool, "release_slots", ())]
+            free = list(chain.from_iterable([self._units(kind, slots.tolist()) for slots in lists]))
+            if self.storage is not None:
+                held += self._prefetches(self._copies.names[index], kind, free, held)
             unit, size = ("slot", 1) if kind == self._state else ("page", self._tree.page_size)
-            yield PoolView(name, unit, pool.size // size, list(chain.from_iterable(free)), (), held)
+            yield PoolView(name, unit, pool.size // size, free, (), held)
+
+    def _prefetches(self, name: str, kind: Any, free: Sequence[int], held: Sequence[Holding]) -> Iterator[Holding]:
+        """The units that are to be freed, and those of prefetches that are neither these, nor free, nor of the tree."""
+        assert self.storage is not None
+        waiting = self._units(kind, self.storage.to_be_freed(name))
+        others = {*free, *waiting, *[unit for holding in held for unit in holding.units]}
+        yield Holding(Owner(LOAD_KIND), waiting, False)
+        for owner, slots in self.storage.operations(name):
+            yield Holding(owner, [unit for unit in self._units(kind, slots) if unit not in others], False)
 
     def copies(self, node: Any) -> tuple[tuple[Sequence[int], ...], Sequence[int]]:
         """Per pool, the units of a node on the host, and the number of locks that keep them there."""
@@ -141,6 +169,10 @@ class SglangHostTier:
     def drop_copies(self) -> None:
         """End the copies in flight, and drop all copies on the host that are not locked."""
         self._tree.check_hicache_events()
+        if self.storage is not None and self.is_copying:
+            for _ in range(ROUNDS_TO_END):
+                self.storage.step()
+                self._tree.check_hicache_events()
         self._copies.evict()
 
     def wait_for_loads(self, batch: Any) -> None:
@@ -198,11 +230,11 @@ class SglangHostTier:
         self._streams[id(Devices.current)] = Devices.current
         Devices.current.put(StreamCopy(make, partial(self._faults.fires, HOST_SLOW)))
 
-    def _units(self, kind: Any, slots: Any) -> list[int]:
+    def _units(self, kind: Any, slots: Sequence[int]) -> list[int]:
         page = 1 if kind == self._state else self._tree.page_size
-        return [slot // page + FIRST_UNIT for slot in slots[::page].tolist()]
+        return [slot // page + FIRST_UNIT for slot in slots[::page]]
 
     def _pages(self, kind: Any, slots: Any, count: int) -> list[int]:
         """The units of a node's copy, one per page; of a state that of the last page."""
-        units = self._units(kind, slots)
+        units = self._units(kind, slots.tolist())
         return [*[0] * (count - len(units)), *units] if kind == self._state else units

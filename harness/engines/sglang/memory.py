@@ -22,6 +22,7 @@ from swarden.harness.engines.sglang.config import (
 from swarden.harness.engines.sglang.moves import watch
 from swarden.harness.engines.sglang.rust_core import PAIR_OF_CORES, register
 from swarden.harness.engines.sglang.states import STATE_POOL, rows_with_states
+from swarden.harness.engines.sglang.storage import make_storage, storage_args
 from swarden.harness.kit.parts import known, parameters
 from swarden.harness.kit.stand_ins import Missing
 
@@ -159,6 +160,7 @@ def wanted_args(config: SglangConfig) -> dict[str, Any]:
         "enable_hierarchical_cache": config.host_ratio is not None,
         "hicache_ratio": config.host_ratio or 1.0,
         "hicache_write_policy": config.write_policy,
+        **storage_args(config),
         "enable_streaming_session": config.streaming_sessions,
         "mamba_radix_cache_strategy": config.state_strategy,
         "mamba_track_interval": config.state_interval,
@@ -174,7 +176,7 @@ def _be_the_only_rank(release: SglangRelease) -> None:
     """State the ranks that a server has from its process groups; an aborted turn of a session asks for them."""
     parallel = release.part("get_parallel")
     if parallel is not None:
-        parallel()._overrides.update(pp_rank=0, tp_rank=0, attn_tp_rank=0)
+        parallel()._overrides.update(**dict.fromkeys(("pp_rank", "tp_rank", "attn_tp_rank"), 0), pp_size=1, tp_size=1)
     batches = vars(sys.modules[release.part("ScheduleBatch").__module__])
     if (name := "get_tensor_model_parallel_rank") in batches:
         batches[name] = lambda: 0
@@ -266,6 +268,8 @@ def _tree(release: SglangRelease, config: SglangConfig, server_args: Any, rows: 
         beside["server_args"] = server_args
     if config.rust_core:
         register(release)
+    if config.storage_policy is not None:
+        make_storage(release)
     params = init_params(**known(of_cache, init_params))
     tree = kind(params=params, **beside)
     if config.host_ratio is not None:

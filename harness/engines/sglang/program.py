@@ -45,6 +45,8 @@ def flags_of(config: SglangConfig, package: Path) -> list[str]:
         "enable_hierarchical_cache": config.host_ratio is not None,
         "hicache_ratio": config.host_ratio,
         "hicache_write_policy": config.write_policy if config.host_ratio is not None else None,
+        "hicache_storage_backend": "file" if config.storage_policy is not None else None,
+        "hicache_storage_prefetch_policy": config.storage_policy,
         "max_mamba_cache_size": config.state_slots,
         "mamba_radix_cache_strategy": config.state_strategy if config.state_slots is not None else None,
         "mamba_track_interval": config.state_interval if config.state_strategy != NO_BUFFER else None,

@@ -41,7 +41,6 @@ SILENT_METHODS = (
     "_abort_on_running_timeout",
     "update_spec_metrics",
     "reset_metrics",
-    "_prefetch_kvcache",
     "_maybe_log_idle_metrics",
     "_record_step_counters",
     "publish_load_snapshot",

@@ -34,6 +34,8 @@ def program_of(log: OpLog, release: SglangRelease) -> Program:
     config: SglangConfig = header.target.decode(header.configs[0])
     if config.role != BOTH or config.tree == SWA_TREE or config.state_slots or config.draft_len or config.rust_core:
         raise NoProgram("a program has UnifiedRadixCache in Python, without drafts, states and disaggregation")
+    if config.storage_policy is not None:
+        raise NoProgram("a program has no storage behind the host, and no threads")
     if release.version < SINCE:
         raise NoProgram(f"a program has the scheduler of 0.5.23 and later, not of {release.text}")
     check_single(log.ops)

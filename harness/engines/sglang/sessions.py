@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import swarden.invariants.events as seen
 from swarden.harness.core.port import SessionPort, Submission
 from swarden.harness.engines.sglang.boot import SglangRelease
-from swarden.harness.engines.sglang.config import SglangConfig
+from swarden.harness.engines.sglang.config import SECONDS_PER_STEP, SglangConfig
 from swarden.harness.engines.sglang.requests import (
     SPARE_TOKENS,
     SglangRequest,
@@ -23,8 +23,7 @@ from swarden.harness.kit.clock import EngineClock
 from swarden.harness.kit.stand_ins import Missing
 from swarden.invariants.view import SessionView
 
-SECONDS_PER_STEP = 0.4  # a step on the controller's clock; it looks once a second for sessions to close
-LONG = 10.0  # seconds, after which the controller looks again
+LONG = 10.0  # seconds, after which the controller looks again; it looks once a second for sessions to close
 CLOSED = "session closed, or turn aborted"
 RESET = "reset"
 

@@ -1,7 +1,9 @@
 """Stand-ins for the packages and kernels of SGLang that need a GPU or a server."""
 
+import hashlib
+from array import array
 from collections.abc import Callable, Iterable, Sequence
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from swarden.harness.kit.streams import Devices
@@ -75,6 +77,24 @@ def unpin_memory(modules: Iterable[ModuleType]) -> None:
         vars(plain).update(vars(torch), tensor=_tensor(torch.tensor))
         vars(module)["torch"] = plain
         torch.Tensor.pin_memory = lambda tensor: tensor
+
+
+def replace_hashes(modules: Iterable[ModuleType]) -> None:
+    """Replace the extension in C++ that hashes the tokens of pages, which a release compiles when it first needs it."""
+    for module in modules:
+        vars(module)["_load_native_hash_module"] = lambda: SimpleNamespace(get_hash=_hash)
+
+
+def _hash(*arguments: Any) -> str | list[str]:
+    """The SHA-256 of all tokens, or of those of each page with the one before; they are of `width` numbers each."""
+    tokens, count, width, is_bigram, prior, page_size = arguments
+    units = [tokens[at : at + 2] if is_bigram else tokens[at * width : (at + 1) * width] for at in range(count)]
+    digests = [prior or b""]
+    for start in range(0, count, page_size) if page_size is not None else (0,):
+        page = units[start : start + page_size] if page_size is not None else units
+        words = array("I", [number for unit in page for number in unit])
+        digests.append(hashlib.sha256(digests[-1] + words.tobytes()).digest())
+    return digests[-1].hex() if page_size is None else [digest.hex() for digest in digests[1:]]
 
 
 def _tensor(original: Callable[..., Any]) -> Callable[..., Any]:

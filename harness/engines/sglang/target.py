@@ -68,7 +68,8 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
     def twins(self, config: Any) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         return {
             "ample": [{"full_pages": 4 * config.full_pages, "swa_pages": 4 * config.swa_pages}],
-            "no-host": [{"host_ratio": None}],
+            "no-host": [{"host_ratio": None, "storage_policy": None}],
+            "no-storage": [{"storage_policy": None}],
             "whole-prompts": [{"chunk_len": config.max_context_len}],
             "overlap": [{"overlap": not config.overlap} if config.draft_len is None else {}],
             "mixed": [{"mixed_batches": not config.mixed_batches}],

@@ -37,6 +37,7 @@ def test_random_configuration_survives_an_op_log(seed):
         ),
         ({"host_ratio": 1.0, "tree": "swa"}, 'tree is "swa" with host_ratio 1.0, want "default" or "unified"'),
         ({"host_ratio": 1.0, "tree": "none"}, 'host_ratio is 1.0 with tree "none", want null'),
+        ({"storage_policy": "timeout"}, 'storage_policy is "timeout" without host_ratio, want null'),
     ],
 )
 def test_impossible_configuration_is_refused(settings, text):

@@ -1,0 +1,197 @@
+"""The third tier of the hierarchical cache: prefetch and write-back are the release's, the storage itself is not.
+
+The release's threads run in lock-step, before each iteration of its event loop: each as far as it comes, unless
+`storage.slow` stops it inside an operation of the storage.
+"""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from swarden.harness.core.faults import FaultPlan
+from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.config import (
+    SECONDS_PER_STEP,
+    STORAGE_FAILS,
+    STORAGE_PARTIAL,
+    STORAGE_SLOW,
+    SglangConfig,
+)
+from swarden.harness.kit.clock import EngineClock
+from swarden.harness.kit.lockstep import LockstepQueue, LockstepThread
+from swarden.invariants.events import LOAD_KIND, Owner
+
+KV, STATES = "kv", "mamba"  # the names of host pools in the releases
+BATCH_PAGES = 2  # of one operation of the storage; 128 in the releases
+TICK_S = 1e-6  # between two readings of the clock, which orders the use of nodes
+QUEUES = {  # of the controller's threads, in the order of a prefetch
+    "prefetch_thread": "prefetch_queue",
+    "prefetch_io_aux_thread": "prefetch_buffer",
+    "prefetch_sync_thread": "prefetch_sync_queue",
+    "backup_thread": "backup_queue",
+}
+
+
+def storage_args(config: SglangConfig) -> dict[str, Any]:
+    """The arguments of a server with a storage that copies to and from host memory without a buffer of its own."""
+    if config.storage_policy is None:
+        return {}
+    extra = {"interface_v1": 1, "prefetch_threshold": config.prefetch_threshold}
+    return {
+        "hicache_storage_backend": "dynamic",
+        "hicache_storage_prefetch_policy": config.storage_policy,
+        "hicache_storage_backend_extra_config": json.dumps(extra),
+    }
+
+
+def make_storage(release: SglangRelease) -> None:
+    """Let the release make a storage in memory, and end the threads of the engine before this one."""
+    LockstepThread.end_all()
+    storage = _storage_class(release)
+    release.part("StorageBackendFactory").create_backend = staticmethod(lambda *_args, **_options: storage())
+
+
+@cache
+def _storage_class(release: SglangRelease) -> type:
+    base = release.part("HiCacheFile")
+
+    class MemoryStorage(base):  # type: ignore[misc, valid-type]  # the release has no types here
+        """A storage that keeps the tags of pages, by the keys of the release's files, and never overwrites them.
+
+        Which prefixes it has is answered by the release's own code for files.
+        """
+
+        def __init__(self) -> None:
+            self.config_suffix = self.tp_config_suffix = ""
+            self.swarden_port: Any = None  # the SglangStorage of this engine
+
+        def batch_exists(self, keys: Sequence[str], extra_info: Any = None) -> int:
+            keys = keys[: self.swarden_port.begin(len(keys))]
+            return next((at for at, key in enumerate(keys) if key not in self.swarden_port.pages), len(keys))
+
+        def batch_exists_v2(self, keys: Sequence[str], *args: Any, **kwargs: Any) -> Any:
+            return super().batch_exists_v2(keys[: self.swarden_port.begin(len(keys))], *args, **kwargs)
+
+        def batch_get_v1(self, keys: Sequence[str], host_indices: Any, extra_info: Any = None) -> list[bool]:
+            return self._batch(keys, host_indices, self._read_page)
+
+        def batch_set_v1(self, keys: Sequence[str], host_indices: Any, extra_info: Any = None) -> list[bool]:
+            return self._batch(keys, host_indices, self._write_page)
+
+        def _batch(self, keys: Sequence[str], host_indices: Any, copy: Any) -> list[bool]:
+            self.swarden_port.begin(len(keys))
+            slots = host_indices[:: len(host_indices) // len(keys)].tolist()
+            return [copy(KV, key, None, slot) for key, slot in zip(keys, slots, strict=True)]
+
+        def _batch_io_v2(self, transfers: Sequence[Any], copy: Any) -> Any:
+            self.swarden_port.begin(sum([len(transfer.keys or ()) for transfer in transfers]))
+            return super()._batch_io_v2(transfers, copy)
+
+        def _read_page(self, pool_name: str, key: str, host_pool: Any, slot: int) -> bool:
+            return bool(self.swarden_port.read(self._log_key(pool_name, key), str(pool_name), slot))
+
+        def _write_page(self, pool_name: str, key: str, host_pool: Any, slot: int) -> bool:
+            return bool(self.swarden_port.write(self._log_key(pool_name, key), str(pool_name), slot))
+
+        def _collect_existing_component_keys(self, *args: Any) -> set[str]:
+            return {f"{key}.bin" for key in self.swarden_port.pages}
+
+    return MemoryStorage
+
+
+class SglangStorage:
+    """The storage of one engine, its threads, and the host memory that prefetches hold.
+
+    `on_host` has the tags of each host pool, by the release's name for it; `pages` has those of stored pages, by key.
+    """
+
+    def __init__(self, tree: Any, on_host: Mapping[str, dict[int, int]], faults: FaultPlan) -> None:
+        self._tree, self._on_host, self._faults = tree, on_host, faults
+        self._controller = tree.cache_controller
+        self._controller.storage_backend.swarden_port = self
+        self.pages = dict[str, Sequence[int]]()
+        self._left = 0  # the pages that the operation under way still copies
+        self._is_slow, self._last_operation = False, 0
+        self._clock = EngineClock(TICK_S)
+        kinds = [*type(tree).__mro__, *type(self._controller).__mro__]
+        modules = [sys.modules[kind.__module__] for kind in kinds]
+        modules += filter(None, [sys.modules.get("sglang.srt.utils.poll_timer")])
+        self._timed = [module for module in modules if "time" in vars(module)]
+        for module in modules:
+            if "STORAGE_BATCH_SIZE" in vars(module):
+                vars(module)["STORAGE_BATCH_SIZE"] = BATCH_PAGES
+
+    def step(self) -> None:
+        """Let the release's threads go as far as they come."""
+        self._clock.now_s += SECONDS_PER_STEP
+        self._clock.serve(self._timed)
+        for name, queue in QUEUES.items():
+            self._is_slow = False
+            while hasattr(self._controller, name) and getattr(self._controller, queue).items and not self._is_slow:
+                getattr(self._controller, name).step()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether an operation is under way, or host memory waits for its release."""
+        ongoing = (self._tree.ongoing_prefetch, self._tree.ongoing_backup)
+        return any(ongoing) or any(queue.items for queue in self._queues)
+
+    def begin(self, num_pages: int) -> int:
+        """Begin an operation of the storage on so many pages. Returns how many of them it has, or copies."""
+        thread = LockstepThread.running
+        while thread is not None and self._faults.fires(STORAGE_SLOW):
+            self._is_slow = True
+            thread.wait()
+        is_partial = self._faults.fires(STORAGE_PARTIAL)
+        self._left = 0 if self._faults.fires(STORAGE_FAILS) else num_pages // 2 if is_partial else num_pages
+        return self._left
+
+    def read(self, key: str, pool: str, slot: int) -> bool:
+        """Copy a page to the slots from `slot` on; False if the storage lacks it, or the operation copies no more."""
+        self._left -= 1
+        if key not in self.pages or self._left < 0:
+            return False
+        self._on_host[pool].update(enumerate(self.pages[key], start=slot))
+        return True
+
+    def write(self, key: str, pool: str, slot: int) -> bool:
+        """Keep the page that begins with a slot, unless the storage has it; False if the operation copies no more."""
+        self._left -= 1
+        if self._left >= 0:
+            tags, size = self._on_host[pool], 1 if pool == STATES else self._tree.page_size
+            self.pages.setdefault(key, tuple([tags.get(place, 0) for place in range(slot, slot + size)]))
+        return self._left >= 0
+
+    def operations(self, pool: str) -> Iterator[tuple[Owner, Any]]:
+        """The prefetches in a queue or at work, each with its slots in a host pool.
+
+        Those that the tree has got already, or that are to be freed, are among them.
+        """
+        found = dict[int, Any]()  # by identity
+        ongoing = [part for info in self._tree.ongoing_prefetch.values() for part in info]
+        for item in (*ongoing, *[item for queue in self._queues for item in queue.items]):
+            operation = getattr(item, "operation", item)
+            if hasattr(operation, "request_id"):
+                found[id(operation)] = operation
+        for operation in found.values():
+            if not hasattr(operation, "swarden_id"):
+                self._last_operation = operation.swarden_id = self._last_operation + 1
+            beside = getattr(operation, "pool_transfers", None) or ()
+            parts = [one.host_indices for one in beside if one.name == pool and one.indices_from_pool is None]
+            parts += [operation.host_indices] if pool == KV else []
+            slots = [slot for part in parts if part is not None for slot in part.tolist()]
+            yield Owner(LOAD_KIND, operation.swarden_id), slots
+
+    def to_be_freed(self, pool: str) -> Any:
+        """The slots of a host pool that the scheduler frees when it looks next."""
+        controller = self._controller
+        extra = getattr(controller, "extra_host_mem_release_queues", {})
+        queue = controller.host_mem_release_queue if pool == KV else extra.get(pool)
+        return [slot for part in queue.items for slot in part.tolist()] if queue is not None else []
+
+    @property
+    def _queues(self) -> list[LockstepQueue]:
+        extra = getattr(self._controller, "extra_host_mem_release_queues", {}).values()
+        return [queue for queue in (*vars(self._controller).values(), *extra) if isinstance(queue, LockstepQueue)]

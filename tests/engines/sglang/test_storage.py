@@ -1,0 +1,138 @@
+"""A prefix that device and host have lost is fetched from the storage; what goes wrong there is seen."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from swarden.harness.core.driver import Checking, Driver
+from swarden.harness.core.ops import Abort, Drain, Inject, Op, Reset, ResetCause, Step, Submit
+from swarden.harness.core.registry import target_of
+from swarden.harness.core.target import ENGINE
+from swarden.harness.engines.sglang.config import STORAGE_FAILS, STORAGE_PARTIAL, STORAGE_SLOW, SglangConfig
+from swarden.harness.engines.sglang.target import SGLANG
+from swarden.invariants.catalog import catalog_of
+from tests.engines.sglang.conftest import RELEASES
+
+RELEASE = RELEASES[-1]
+WITH_STORAGE = [version for version in ("0.5.17", "0.5.18", RELEASE) if version in SGLANG.installed()]
+PREFIX = tuple(range(1, 33))
+STORED = 3  # the op before which the prefix is in the storage alone
+AGAIN = Submit(tokens=(*PREFIX, 40), max_new_tokens=2)
+RETURN: tuple[Op, ...] = (
+    Submit(tokens=PREFIX, max_new_tokens=2),
+    Step(count=12),
+    Reset(cause=ResetCause.CLIENT),
+    AGAIN,
+    Step(count=12),
+    Drain(),
+)
+SETTINGS = {"full_pages": 80, "swa_pages": 50, "host_ratio": 1.0, "load_back_threshold": 1}
+OF_MODELS = {
+    "window": SETTINGS,
+    "full-attention": {**SETTINGS, "sliding_window": None, "page_size": 4},
+}
+OF_STATES = {
+    **SETTINGS,
+    "sliding_window": None,
+    "page_size": 4,
+    "state_slots": 40,
+    "chunk_len": 16,
+    "state_strategy": "extra_buffer",
+}
+
+
+def return_of_a_prefix(
+    version: str,
+    settings: dict[str, Any],
+    policy: str = "wait_complete",
+    plant: Callable[[Any], None] | None = None,
+    ops: tuple[Op, ...] = RETURN,
+) -> tuple[int, set[str]]:
+    """The most tokens that a request had cached, and the laws that fail."""
+    target: Any = target_of(f"sglang=={version}")
+    systems: Any = target.systems(ENGINE, [SglangConfig(storage_policy=policy, **settings)], "")
+    port, cached = systems[0].port, [0]
+    driver, make_step = Driver(systems, checking=Checking(catalog_of(target.contracts), code=target.code)), port.step
+
+    def step() -> Any:
+        streamed = make_step()
+        cached.extend(output.cached_tokens for output in streamed)
+        return streamed
+
+    port.step = step
+    for index, op in enumerate(ops):
+        if index == STORED and plant is not None:
+            plant(port)
+        if driver.failure is None:
+            driver.apply(op)
+    failed = driver.failure.fingerprints if driver.failure is not None else ()
+    return max(cached), {print_.split("/")[0] for print_ in failed}
+
+
+def store_other_content(port: Any) -> None:
+    pages = port._parts.host.storage.pages
+    pages.update({key: [tag + 1 for tag in tags] for key, tags in pages.items()})
+
+
+def forget_host_memory(port: Any) -> None:
+    """Lose the pages of a prefetch that is to be freed."""
+    controller = port._parts.host.storage._controller
+    controller.append_host_mem_release = lambda *_args, **_options: None
+
+
+@pytest.mark.parametrize("settings", OF_MODELS.values(), ids=OF_MODELS)
+@pytest.mark.parametrize("version", WITH_STORAGE)
+def test_prefix_is_fetched_from_the_storage(on_release, version, settings):
+    assert on_release(version, return_of_a_prefix, version, settings) == (len(PREFIX), set())
+
+
+def test_state_is_fetched_from_the_storage(on_release):
+    assert on_release(RELEASE, return_of_a_prefix, RELEASE, OF_STATES) == (len(PREFIX), set())
+
+
+def test_prefetch_is_given_up_when_its_time_is_over(on_release):
+    slow = (*RETURN[:STORED], Inject(fault=STORAGE_SLOW, count=1000), *RETURN[STORED:])
+
+    assert on_release(RELEASE, return_of_a_prefix, RELEASE, SETTINGS, "timeout", None, slow) == (0, set())
+
+
+@pytest.mark.parametrize("policy", ["wait_complete", "best_effort"])
+@pytest.mark.parametrize("fault", [STORAGE_FAILS, STORAGE_PARTIAL, STORAGE_SLOW])
+def test_faults_of_the_storage_are_healthy(on_release, fault, policy):
+    with_fault = (
+        Inject(fault=fault, skip=3, count=20),
+        *RETURN[:STORED],
+        Inject(fault=fault, count=2),
+        *RETURN[STORED:],
+    )
+
+    assert on_release(RELEASE, return_of_a_prefix, RELEASE, SETTINGS, policy, None, with_fault)[1] == set()
+
+
+@pytest.mark.parametrize("skip", [0, 1, 3, 17])
+def test_abort_inside_an_operation_of_the_storage_is_healthy(on_release, skip):
+    slow = Inject(fault=STORAGE_SLOW, skip=skip, count=8)
+    ops = (*RETURN[:STORED], slow, AGAIN, Step(count=3), Abort(request=0), Step(count=12), Drain())
+
+    assert on_release(RELEASE, return_of_a_prefix, RELEASE, SETTINGS, "wait_complete", None, ops)[1] == set()
+
+
+def test_page_with_other_content_is_reported(on_release):
+    _, failed = on_release(RELEASE, return_of_a_prefix, RELEASE, SETTINGS, "wait_complete", store_other_content)
+
+    assert "slots_hold_their_prefix" in failed
+
+
+def test_host_page_of_a_prefetch_without_an_owner_is_reported(on_release):
+    ops = (
+        *RETURN[:STORED],
+        Inject(fault=STORAGE_SLOW, skip=3, count=4),
+        AGAIN,
+        Step(count=3),
+        Abort(request=0),
+        Step(count=12),
+    )
+    _, failed = on_release(RELEASE, return_of_a_prefix, RELEASE, SETTINGS, "wait_complete", forget_host_memory, ops)
+
+    assert "unit_has_one_owner" in failed
