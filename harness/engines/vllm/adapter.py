@@ -18,6 +18,7 @@ from swarden.harness.engines.vllm.config import BOTH, CHUNKS, CONNECTOR_FAULTS, 
 from swarden.harness.engines.vllm.core import build
 from swarden.harness.engines.vllm.device import POOL
 from swarden.harness.engines.vllm.moves import Moves
+from swarden.harness.engines.vllm.offloading import OffloadingSide
 from swarden.harness.engines.vllm.passes import VllmPass
 from swarden.harness.engines.vllm.reports import completed, launched
 from swarden.harness.engines.vllm.requests import VllmRequest, VllmRequests
@@ -165,8 +166,9 @@ class VllmEngine(EnginePort):
         return self._reset(resets_running=self._config.resets_running, resets_connector=resets_connector)
 
     def clear(self) -> None:
-        if self._config.offloader != CHUNKS:
-            self._runner.report_copies(self.built.scheduler.connector)
+        if self._config.offloader != CHUNKS and isinstance(loads := self._runner.loads, OffloadingSide):
+            # The idle engine core of a release without `has_pending_stores` learns it with its next request.
+            self.built.scheduler.connector.update_connector_output(loads.end_copies())
         self._reset(resets_running=False)
 
     def pressure(self, pool: str, pages: int) -> bool:

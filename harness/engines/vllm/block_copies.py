@@ -41,14 +41,14 @@ class BlockCopier(Copier):
         dst_blocks: Sequence[int],
         is_store: bool,
         event_idx: int,
-        events_list: list[tuple[int, CopyEvent]],
-        wait_event: Any = None,
+        **launch: Any,
     ) -> None:
+        """`launch` has the `events_list` that gets the event behind the copy, and perhaps a `wait_event` before it."""
         blocks, chunks = (src_blocks, dst_blocks) if is_store else (dst_blocks, src_blocks)
         places = [OffloadedBlock(block, chunk, 0) for block, chunk in zip(blocks, chunks, strict=True)]
-        after = 0 if wait_event is None else self.launched
+        after = 0 if launch.get("wait_event") is None else self.launched
         copy = self.begin(event_idx, places, to_host=is_store, after=after)
-        events_list.append((event_idx, CopyEvent(self, copy)))
+        launch["events_list"].append((event_idx, CopyEvent(self, copy)))
 
     def has_ended(self, copy: OffloadCopy) -> bool:
         """Ask whether a copy has ended, once in each step."""

@@ -32,19 +32,18 @@ class Store:
     def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any = None) -> None:
         super().__init__(vllm_config, role, kv_cache_config)  # type: ignore[call-arg]  # of the release's class
         extra: Mapping[str, Any] = vllm_config.kv_transfer_config.kv_connector_extra_config
-        self._len, self._size, self._is_late = extra["len"], extra["block_size"], extra["is_late"]
-        self._loads_whole = self._is_late and not extra["has_states"]
+        self._extra, self._loads_whole = extra, extra["is_late"] and not extra["has_states"]
         self._starts: dict[str, int] = {}
         self._loads: list[BlockLoad] = []
-        self._saves, self._ended_requests = extra["saves"], list[str]()
+        self._ended_requests: list[str] = []
 
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int, bool]:
-        known = request.num_prompt_tokens
-        whole = min(self._len, known - 1) // self._size * self._size
-        most = known if self._loads_whole and 1 < known <= self._len else whole
+        known, length, size = request.num_prompt_tokens, self._extra["len"], self._extra["block_size"]
+        whole = min(length, known - 1) // size * size
+        most = known if self._loads_whole and 1 < known <= length else whole
         count = max(0, most - num_computed_tokens)
         self._starts[request.request_id] = num_computed_tokens
-        return count, self._is_late and count > 0
+        return count, self._extra["is_late"] and count > 0
 
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
         if num_external_tokens > 0:
@@ -52,7 +51,7 @@ class Store:
             end = start + num_external_tokens
             tokens = list(request.prompt_token_ids[:end])
             tables = [list(group) for group in blocks.get_block_ids()]
-            self._loads.append(BlockLoad(request.request_id, start, end, tokens, tables, self._is_late))
+            self._loads.append(BlockLoad(request.request_id, start, end, tokens, tables, self._extra["is_late"]))
 
     def build_connector_meta(self, scheduler_output: Any) -> Any:
         loads, self._loads = self._loads, []
@@ -60,7 +59,7 @@ class Store:
         return LoadMetadata(loads, saves)
 
     def request_finished(self, request: Any, block_ids: Any) -> tuple[bool, None]:
-        is_saved = self._saves and any(block_ids)
+        is_saved = self._extra["saves"] and any(block_ids)
         self._ended_requests += [request.request_id] if is_saved else []
         return is_saved, None
 

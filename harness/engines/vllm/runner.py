@@ -90,14 +90,6 @@ class Runner:
             copier.host = tiers.disk.rows(self._config.chunk_blocks, self.device.memory.unit_size)
         self.loads = OffloadingSide(self.release, connector, copier, self._late_loads(), tiers)
 
-    def report_copies(self, scheduler_side: Any) -> None:
-        """Let all copies of blocks end, and the scheduler's side of the connector learn it.
-
-        The idle engine core of a release without `has_pending_stores` learns it with its next request.
-        """
-        assert isinstance(self.loads, OffloadingSide), "no connector copies blocks to CPU memory"
-        scheduler_side.update_connector_output(self.loads.end_copies())
-
     def _late_loads(self) -> LateLoads:
         hooks = LoadHooks(self.copied_in, self.device.load)
         return LateLoads(self.release, self._faults, self._config.groups, hooks)
