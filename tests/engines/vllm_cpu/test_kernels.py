@@ -58,9 +58,10 @@ def test_scan_keeps_the_state_behind_each_draft():
     outputs, inputs = torch.zeros(5), torch.tensor([1.0, 2, 4, 8, 16])
     state[3], state[5] = 100, 1000  # behind the second token of the first request, the first one of the other
 
-    def one_token(state, inputs, *_, state_batch_indices, out, **_more):
-        state[state_batch_indices.long()] += inputs[:, None]
-        out.copy_(state[state_batch_indices.long(), 0])
+    def one_token(state, inputs, *_, **named):
+        places = named["state_batch_indices"].long()
+        state[places] += inputs[:, None]
+        named["out"].copy_(state[places, 0])
 
     update = scan_with_drafts(torch, one_token)
     places = ints([2, 3, 4], [5, 6, 7])
