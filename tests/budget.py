@@ -205,6 +205,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (520, "the worker of a release and tiny models behind the port, the KV in memory by tag, bugs of the worker"),
         (80, "tiny models with recurrent layers, their states in memory by tag"),
         (30, "drafts of n-grams with a tiny model; requests with several sequences have other ids in the worker"),
+        (150, "drafts and recurrent layers together, in each cache mode: their kernels, and bugs of the worker"),
     ],
     "harness/engines/sglang": [
         (60, "requests with several sequences: first the prompt alone, then each"),
@@ -306,7 +307,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "the parts in the sources of releases are those of their import"),
         (120, "each part of transformers' continuous batching is driven"),
         (100, "requests with several sequences in SGLang and vLLM, and those that a front end forgets"),
-        (40, "a tiny model of transformers, and a planted bug that its answers show"),
+        (110, "a tiny model of transformers, and a planted bug that its answers show; kernels with drafts"),
         (120, "each part of lmdeploy's engine is driven"),
         (150, "states that requests of SGLang track, and load from the host; prefixes that only its storage has"),
         (150, "full attention alone: its trees, as a release selects them, loads from the host, planted bugs, a pair"),

@@ -32,6 +32,10 @@ class VllmStates:
         self._column.pop(request, None)
         self._accepted.pop(request, None)
 
+    def accepted(self, request: int) -> int:
+        """The drafts after which the running state is that of the next pass, so many places behind the first one."""
+        return self._accepted.get(request, 0)
+
     def columns(self, request: int, start: int, end: int, num_drafts: int) -> Columns:
         """The places of the next pass, which computes [start, end); the last positions are those of drafts."""
         if self._mode == NONE:
@@ -52,7 +56,7 @@ class VllmStates:
         """Make the copies before a pass; blocks in `loaded` are written after them, and are no source."""
         if self._mode == ALIGN:
             moved = [entry for entry in entries if entry.columns.source not in (-1, entry.columns.first)]
-            places = [(entry.columns.source + self._accepted.get(entry.request, 0), entry) for entry in moved]
+            places = [(entry.columns.source + self.accepted(entry.request), entry) for entry in moved]
             self._copy([(entry, source, entry.columns.first) for source, entry in places], loaded)
             self._accepted.update(dict.fromkeys([entry.request for entry in moved], 0))
 
@@ -64,7 +68,7 @@ class VllmStates:
         tags = {}
         for entry in entries:
             source, first, _ = entry.columns
-            column = (first if self._mode == ALIGN else source) + self._accepted.get(entry.request, 0)
+            column = (first if self._mode == ALIGN else source) + self.accepted(entry.request)
             for group in self.groups if source >= 0 else ():
                 block = entry.block(group, column)
                 is_own = written.get(block, entry.request) == entry.request

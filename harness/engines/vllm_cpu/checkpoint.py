@@ -56,7 +56,7 @@ ALL_WANT: Mapping[str, Sequence[Any]] = {
     "role": ("both",),
 }
 ATTENTION: Mapping[str, Sequence[Any]] = {"state_groups": (0,), "drafter": (NGRAM,)}
-RECURRENT: Mapping[str, Sequence[Any]] = {"windows": ((),), "state_groups": (1, 2, 3, 4), "draft_len": (None,)}
+RECURRENT: Mapping[str, Sequence[Any]] = {"windows": ((),), "state_groups": (1, 2, 3, 4), "drafter": (NGRAM,)}
 MODELS: Mapping[str, Family] = {
     GEMMA: Family(
         "Gemma3TextConfig",
@@ -93,7 +93,7 @@ MODELS: Mapping[str, Family] = {
             "position_embedding_type": "rope",
             "tie_word_embeddings": False,
         },
-        {**RECURRENT, "prefix_caching": (False,)},  # 0.32.0 has a private bug otherwise
+        RECURRENT,
     ),
 }
 MOST = {  # that the worker is made for

@@ -56,10 +56,11 @@ class RealDevice(Device):
         tokens = self._tokens[entry.request]
         end = min(entry.end, len(tokens) - 1) if entry.drafts else entry.end  # behind the drafts that are right
         tags.extend(chain(before, tokens[len(tags) : end]))
+        accepted = self.states.accepted(entry.request)
         return [
             wrong_kv
             for memory in self._memories
-            for wrong_kv in memory.wrong(self._rids[entry.request], entry, tags[:end])
+            for wrong_kv in memory.wrong(self._rids[entry.request], entry, tags[:end], accepted)
         ]
 
     def _sampled(self, entry: VllmEntry, reads: Sequence[ReadTags]) -> list[int]:

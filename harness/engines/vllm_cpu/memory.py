@@ -28,18 +28,24 @@ class FirstKV:
         self._rows: dict[int, int] = {}
         self._kept: list[Any] = []
 
-    def wrong(self, rid: str, entry: VllmEntry, tags: "array[int]") -> Iterator[WrongKV]:
+    def wrong(self, rid: str, entry: VllmEntry, tags: "array[int]", accepted: int) -> Iterator[WrongKV]:
         """The first wrong slot of those that a computed entry has read, if any; `tags` are those of all tokens so far.
 
-        The KV that the entry has computed first for its tokens is kept.
+        Its running state is that after so many `accepted` drafts.  The KV that the entry has computed first for its
+        tokens is kept.
         """
         torch, (window, block_size, has_states) = self._model.torch, self._group
         first = len(tags) - 1 if has_states else ReadTags.first_of(window, entry.start)
-        positions = torch.arange(first, len(tags))
-        table = torch.from_numpy(self._model.table(rid, self._number))
-        units = table[positions // block_size].long()
-        slots = positions % self._layers[0].values.shape[1]
-        values = [layer.values[units, slots].flatten(1) for layer in self._layers]
+        table = torch.from_numpy(self._model.table(rid, self._number)).long()
+        if has_states:
+            slots = [[min(accepted, layer.values.shape[1] - 1)] for layer in self._layers]
+            units = [table[[entry.columns.first + accepted - slot]] for [slot] in slots]
+        else:
+            positions = torch.arange(first, len(tags))
+            slots = [positions % self._layers[0].values.shape[1]] * len(self._layers)
+            units = [table[positions // block_size]] * len(self._layers)
+        places = zip(self._layers, units, slots, strict=True)
+        values = [layer.values[of_layer, at].flatten(1) for layer, of_layer, at in places]
         rows = [self._rows.get(tag, -1) for tag in tags[first:]]
         new = [index for index in range(max(0, entry.start - first), len(rows)) if rows[index] < 0]
         if new:
@@ -55,7 +61,7 @@ class FirstKV:
         if is_wrong.any():
             index = int(is_wrong.any(0).nonzero()[0])
             layer = int(is_wrong[:, index].nonzero()[0])
-            place = (self._layers[layer].name, int(units[index]), int(slots[index]))
+            place = (self._layers[layer].name, int(units[layer][index]), int(slots[layer][index]))
             difference = None if rows[index] < 0 else round(float(differences[layer, index]), 6)
             yield WrongKV(entry.request, first + index, *place, difference)
 

@@ -14,12 +14,14 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from swarden.harness.engines.vllm.boot import RUNNER_SWITCH, VllmRelease
+from swarden.harness.engines.vllm_cpu import kernels
 from swarden.harness.engines.vllm_cpu.checkpoint import MODELS, MOST, STATE, VOCABULARY, Layers, write
 
 ON_CPU = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the worker runs in this process
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_SSM_CONV_STATE_LAYOUT": "SD",
     RUNNER_SWITCH: "0",
 }
 # Of the release's modules, while a model is made.
@@ -30,6 +32,8 @@ REPLACED: Mapping[str, Any] = {
     "vllm.model_executor.models.registry._run_in_subprocess": lambda inspect: inspect(),
 }
 KERNELS = "vllm.triton_utils.dispatcher"
+LAYERS, MAMBA = "vllm.model_executor.layers.mamba", ("mamba_mixer2", "short_conv", "abstract")
+COPIES = "vllm.v1.worker.mamba_utils"
 NGRAMS = {"method": "ngram", "prompt_lookup_min": 1, "prompt_lookup_max": 2}
 LOST = 77.0  # in memory whose KV was lost; a masked position may be read, so it is a number
 
@@ -37,7 +41,8 @@ LOST = 77.0  # in memory whose KV was lost; a masked position may be read, so it
 class LayerMemory(NamedTuple):
     """The values that a layer keeps, as [block, slot, ...]; its keys lie packed for the kernels.
 
-    Or a recurrent state, with one slot for the state after the last token computed in a block.
+    Or a recurrent state: with one slot for the state after the last token computed in a block, or for the inputs that
+    a convolution keeps one for each number of drafts that may be accepted.
     """
 
     name: str
@@ -56,7 +61,9 @@ class RealModel:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="swarden-"))
             for place, value in REPLACED.items():
                 stack.enter_context(patch(place, value))
-            if vars(importlib.import_module(KERNELS))["_registry"]:  # a release wraps them again for each model
+            if not vars(importlib.import_module(KERNELS))["_registry"]:
+                _replace_kernels(self.torch)
+            else:  # a release wraps them again for each model
                 stack.enter_context(patch(f"{KERNELS}.register_kernels"))
             warnings.simplefilter("ignore")
             self._without_cache = write(model, layers, Path(folder))
@@ -79,6 +86,7 @@ class RealModel:
             core = release.part("EngineCore")(config, release.part("Executor").get_class(config), log_stats=False)
         release.part("disable_envs_cache")()  # the stand-in of a later run may have model runner V2
         self._executor = core.model_executor
+        self._draft_len = layers.draft_len or 0
         self.runner = self._executor.driver_worker.worker.model_runner
         groups = self.runner.kv_cache_config.kv_cache_groups
         self.groups = [[one for name in group.layer_names for one in self._memories(name)] for group in groups]
@@ -137,13 +145,29 @@ class RealModel:
     def _memories(self, name: str) -> list[LayerMemory]:
         kv = self._kv(name)
         if not isinstance(kv, self.torch.Tensor):
-            return [LayerMemory(name, state.unsqueeze(1)) for state in kv]
+            inputs, *states = kv
+            windows = inputs.unfold(1, inputs.shape[1] - self._draft_len, 1)
+            return [LayerMemory(name, windows), *[LayerMemory(name, state.unsqueeze(1)) for state in states]]
         blocks, heads, size, _ = kv.shape
         values = kv.view(blocks, heads, 2 * size, -1)[:, :, size:]  # see CPUAttentionBackendImpl.forward
         return [LayerMemory(name, values.transpose(1, 2))]
 
     def _kv(self, name: str) -> Any:
         return self.runner.compilation_config.static_forward_context[name].kv_cache
+
+
+def _replace_kernels(torch: Any) -> None:
+    """Replace what the layers of a release do wrong on the CPU with drafts, or have for GPUs only."""
+    mamba2, short_conv, base = [vars(importlib.import_module(f"{LAYERS}.{name}")) for name in MAMBA]
+    for module in (mamba2, short_conv):
+        module["causal_conv1d_update"] = kernels.convolution_with_drafts(torch, module["causal_conv1d_update"])
+    mamba2["selective_state_update"] = kernels.scan_with_drafts(torch, mamba2["selective_state_update"])
+    layer = short_conv["ShortConv"]
+    native, on_gpus = layer.forward_native, layer.forward_cuda
+    layer.forward_native = lambda self, **tensors: (on_gpus if self.num_spec else native)(self, **tensors)
+    mamba2["MambaMixer2"].get_kv_cache_spec = base["MambaBase"].get_kv_cache_spec  # without states inside a pass
+    copies, override = vars(importlib.import_module(COPIES)), vars(importlib.import_module(KERNELS))["KernelOverride"]
+    copies.update({name: override(copies[name], kernel) for name, kernel in kernels.KERNELS.items()})
 
 
 def as_read(tokens: Iterable[int]) -> list[int]:

@@ -5,7 +5,7 @@ planted.  Sources are public reports of this class for vLLM and its workers on o
 """
 
 from swarden.harness.core.mutant import Mutants
-from swarden.harness.engines.vllm_cpu.checkpoint import GEMMA, LFM2
+from swarden.harness.engines.vllm_cpu.checkpoint import GEMMA, GRANITE, LFM2
 
 MUTANTS = Mutants(model=GEMMA)
 bug = MUTANTS.bug
@@ -134,5 +134,62 @@ bug(
     healthy="itertools.chain(finished_req_ids, preempted_req_ids, resumed_req_ids)",
     broken="finished_req_ids",
     caught_by=(OF_MEMORY, OF_ANSWERS, "IndexError"),
+    model=LFM2,
+)
+
+bug(
+    "accepted-drafts-of-another-row",
+    "the counts of accepted drafts stay in their rows when the batch is condensed, so a request goes on from the state "
+    "after as many drafts as another request has accepted (the effect of vllm pull 53919)",
+    at=f"{BATCH}.condense",
+    healthy="        self.num_accepted_tokens_cpu[empty_index] = self.num_accepted_tokens_cpu[\n"
+    "            last_req_index\n"
+    "        ]\n",
+    broken="",
+    caught_by=(OF_MEMORY, OF_ANSWERS),
+    model=GRANITE,
+)
+
+bug(
+    "accepted-drafts-lost-without-drafts",
+    "a pass without drafts does not know how many drafts the pass before it has accepted, so it goes on from the state "
+    "before them (vllm issue 39273 and pull 52942; pull 46424: the same condition ends the worker in mode all)",
+    at=f"{RUNNER}.execute_model",
+    healthy="use_spec_decode = self.speculative_config is not None",
+    broken="use_spec_decode = len(scheduler_output.scheduled_spec_decode_tokens) > 0",
+    caught_by=(OF_MEMORY, OF_ANSWERS),
+    model=GRANITE,
+)
+
+bug(
+    "padded-prompt-tail-computed-as-a-prompt",
+    "the last token of a prompt, padded with placeholders of drafts, is computed as part of the prompt, and its state "
+    "has the placeholders in it (vllm pull 55178)",
+    at="vllm.v1.attention.backends.mamba_attn:BaseMambaAttentionMetadataBuilder._compute_common_metadata",
+    healthy="prefill_to_decode |= padded_prompt_tail_rows",
+    broken="prefill_to_decode |= padded_prompt_tail_rows & False",
+    caught_by=(OF_MEMORY, OF_ANSWERS),
+    model=GRANITE,
+)
+
+bug(
+    "cached-state-in-a-column-of-other-units",
+    "a request that begins behind a cached prefix reads its state in a column that is counted in smaller blocks "
+    "(vllm pull 55507 and issue 53142, of model runner V2)",
+    at=f"{STATES}:preprocess_mamba",
+    healthy="prev_state_idx = (req_state.num_computed_tokens - 1) // block_size",
+    broken="prev_state_idx = (req_state.num_computed_tokens - 1) // (block_size // 2)",
+    caught_by=(OF_MEMORY, OF_ANSWERS, "IndexError"),
+    model=GRANITE,
+)
+
+bug(
+    "convolution-without-accepted-drafts",
+    "layers with a short convolution do not know how many drafts are accepted, and go on behind rejected ones (vllm "
+    "pull 50272)",
+    at=f"{RUNNER}._build_attention_metadata",
+    healthy="                ShortConvAttentionMetadataBuilder,\n",
+    broken="",
+    caught_by=(OF_MEMORY, OF_ANSWERS),
     model=LFM2,
 )

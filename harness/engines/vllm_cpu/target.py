@@ -99,6 +99,6 @@ def random_config(draw: Draw, load: str) -> VllmConfig:
     config = CpuConfig(num_blocks=1 << 16, **drawn(draw, CpuConfig, *DRAWN))
     if draw.one_of((WITH_WINDOWS, WITH_WINDOWS, WITH_STATES)) == WITH_STATES:
         config = msgspec.structs.replace(config, windows=(), state_groups=draw.one_of((1, 2)))
-    elif draw.one_of((False, False, False, True)):
+    if draw.one_of((False, False, False, True)):
         config = msgspec.structs.replace(config, draft_len=draw.one_of((3, 1, 5)))
     return with_blocks(draw, msgspec.structs.replace(config, **SETTINGS_FOR.get(load, {})))
