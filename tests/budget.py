@@ -204,7 +204,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "harness/engines/vllm_cpu": [
         (520, "the worker of a release and tiny models behind the port, the KV in memory by tag, bugs of the worker"),
         (30, "drafts of n-grams with a tiny model; requests with several sequences have other ids in the worker"),
-        (230, "tiny models with recurrent layers, also with drafts, in each cache mode: kernels, states, bugs of the worker"),
+        (230, "tiny models with recurrent layers, also with drafts, in each cache mode: kernels, states, bugs"),
     ],
     "harness/engines/sglang": [
         (60, "requests with several sequences: first the prompt alone, then each"),
