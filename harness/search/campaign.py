@@ -24,7 +24,7 @@ from swarden.harness.core.target import ENGINE, prepare
 from swarden.harness.core.target_fault import TargetFault, blamed_on
 from swarden.harness.core.twins import Twin, boot_twin, twin_for
 from swarden.harness.report.story import story_lines
-from swarden.harness.search.corpus import CorpusLog, CorpusPart, RareRun, Share, logs_of
+from swarden.harness.search.corpus import CHANGED, CorpusLog, CorpusPart, RareRun, Share, logs_of
 from swarden.harness.search.features import Features
 from swarden.harness.search.findings import save_unshrunk
 from swarden.harness.search.fixed_settings import Settings, have_settings, refusal, with_settings
@@ -133,6 +133,7 @@ class Worker(RunListener):
         boot_s = time.monotonic() - start
         self._run = Run(Header(engine=plan.engine, configs=[{}]), self.target.watch(), Features())
         self._corpus = _share_of(plan)
+        self._logs: Sequence[CorpusLog] = ()  # that are run before the random runs of the current batch
         self._started = StartTime(time.monotonic(), time.process_time(), boot_s)
 
     @property
@@ -288,17 +289,15 @@ class Worker(RunListener):
         return whole if most is None else max(0, min(whole, most - self.next_run.batch * whole))
 
     @property
-    def _logs(self) -> Sequence[CorpusLog]:
-        """The logs of the corpus that are run before the random runs of this batch."""
-        return self._corpus.of_batch(self.next_run.batch // self.plan.workers)
-
-    @property
     def _repeats_simplest_run(self) -> bool:
         """Whether an earlier batch was a search with the same machine, and so with the same simplest run."""
         turns, batch = turns_of(self.target, self.plan.machine), self.next_run.batch
         return turns.index(turns[batch % len(turns)]) < batch
 
     def _run_logs(self) -> None:
+        batch = self.next_run.batch
+        changed = self._corpus.changed_for(batch_seed(self.plan.seed, batch))
+        self._logs = [*self._corpus.of_batch(batch // self.plan.workers), *changed]
         for name, log in self._logs:
             self._corpus.running = name
             player = Player(self)
@@ -313,7 +312,7 @@ class Worker(RunListener):
 
     def _keep(self, result: Result, log: OpLog) -> None:
         """Keep a healthy run for the corpus if it has new features."""
-        if self._run.replays:
+        if self._run.replays not in ("", CHANGED):
             result.replayed.add(self._run.replays)
         result.reached = Reached(self._run.features.kinds() - self.result.reached.kinds)
         if self.plan.keeps_runs:

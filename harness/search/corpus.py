@@ -15,9 +15,11 @@ from swarden.harness.core.files import read_whole, write_whole
 from swarden.harness.core.limits import MAX_CORPUS_BYTES, MAX_OPLOG_BYTES
 from swarden.harness.core.oplog import FormerMachineError, Header, OpLog
 from swarden.harness.core.ops import Drain
+from swarden.harness.search.changed import changed
 
 MOST = 2_048  # logs in a folder; the last ones are dropped
 PER_BATCH = 8  # logs that a worker runs before each batch of random runs
+CHANGED, CHANGED_PER_BATCH = "changed", 3  # and changed logs, so that they are a quarter of the runs behind the corpus
 SHORT = 8  # steps; a shorter log ranks as if it had so many
 HASH_LEN = 12  # hex digits
 
@@ -59,6 +61,11 @@ class Share:
         """The logs that are run before the random runs of the worker's batch with this ordinal."""
         first = (ordinal - self._part.first_batch) * PER_BATCH
         return self._part.logs[first : first + PER_BATCH]
+
+    def changed_for(self, seed: int) -> list[CorpusLog]:
+        """Changed logs for a batch with this seed; they are named CHANGED."""
+        logs = [one.log for one in self._part.logs]
+        return [CorpusLog(CHANGED, log) for log in changed(logs, seed=seed, count=CHANGED_PER_BATCH)]
 
     def has_new(self, features: frozenset[int]) -> bool:
         """Whether one of these features is new, that is, no earlier run had it."""

@@ -9,8 +9,10 @@ from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import write_whole
 from swarden.harness.core.oplog import Header, OpLog, OpLogError
 from swarden.harness.core.ops import Drain, Flush, Op, Step, Submit
+from swarden.harness.core.replay import run_log
 from swarden.harness.search import corpus
 from swarden.harness.search.campaign import Plan, Worker
+from swarden.harness.search.changed import changed
 from swarden.harness.search.corpus import RareRun, digest_of, files_of, logs_of, rarest_first, write
 from swarden.harness.search.profiles import PROFILES
 
@@ -47,6 +49,39 @@ def test_log_of_a_corpus_finds_a_bug_that_random_runs_miss(tmp_path):
     assert finding.invariant == "evicted_nodes_are_written_back"
 
 
+def test_changed_logs_are_those_of_their_seed_and_mix_two_logs():
+    ops = [log_of(Submit(max_new_tokens=3), *[Step(count=4)] * 5), log_of(Flush(), Submit(), Step())]
+    made = [one.ops for one in changed(ops, seed=1, count=200)]
+
+    assert made == [one.ops for one in changed(ops, seed=1, count=200)]
+    assert made != [one.ops for one in changed(ops, seed=2, count=200)]
+    assert max(map(len, made)) == max(len(one.ops) for one in ops)
+    assert any(Flush() in one and Step(count=4) in one for one in made)
+    assert changed([], seed=1, count=3) == []
+
+
+def test_changed_logs_show_a_bug_that_neither_of_their_logs_shows():
+    header = msgspec.structs.replace(healthy_log("S142").header, mutant="S142")
+    first, second, _ = healthy_log("S142").ops
+    logs = [OpLog(header, [first, Step(count=5)]), OpLog(header, [second, Step()])]
+    failures = [
+        run_log(OpLog(header, [*one.ops, Drain()])).failure for one in (*logs, *changed(logs, seed=1, count=99))
+    ]
+
+    assert failures[:2] == [None, None]
+    assert any(failures)
+
+
+def test_worker_with_a_corpus_runs_changed_logs(tmp_path, monkeypatch):
+    write(tmp_path, [healthy_log("S142")], replaced=())
+    both = worked(tmp_path)
+    monkeypatch.setattr(corpus, "CHANGED_PER_BATCH", 0)
+    alone = worked(tmp_path)
+
+    assert both.replayed == alone.replayed
+    assert both.tallies.steps > alone.tallies.steps
+
+
 def test_runs_of_the_corpus_do_not_judge_the_random_traffic(tmp_path, monkeypatch):
     monkeypatch.setattr(Worker, "aborts_at_end", False)  # else it depends on the ordinal of a run
     write(tmp_path, [healthy_log("S142")], replaced=())
@@ -66,7 +101,8 @@ def test_at_least_half_of_the_runs_of_a_batch_are_random(tmp_path):
     assert len(worked(tmp_path, max_runs=runs).replayed) == runs
 
 
-def test_healthy_runs_are_kept_once(tmp_path):
+def test_healthy_runs_are_kept_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(corpus, "CHANGED_PER_BATCH", 0)
     first = worked(tmp_path, max_runs=4)
     write(tmp_path, rarest_first(first.rare), replaced=first.replayed)
     again = worked(tmp_path, max_runs=4)
