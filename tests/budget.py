@@ -147,7 +147,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (20, "runs of a short list of ops; ops while an engine is paused; relatives of prompts that are gone"),
         (350, "swarden.fuzz and swarden.replay; swarden check: what a target lacks, gets wrong, and would gain"),
         (40, "each fix tried alone, bugs behind known ones, and logs whose shrink leads to another bug"),
-        (40, "scenes with resets; pause modes"),
+        (80, "scenes with resets; pause modes; changed and crossed logs of a corpus"),
     ],
     "harness/nightly": [
         (40, "known bugs of a night; a night goes on with the shrink of its shard, and keeps the story of a finding"),
@@ -317,7 +317,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (50, "checkouts of engines beside the releases"),
         (40, "turns that are queued, rejected or lost; scenes in short contexts"),
         (120, "nights of servers that died, launch lines with commands in quotes, answers of any shape"),
-        (60, "an event loop with its own time, and followed calls"),
+        (80, "an event loop with its own time, and followed calls; changed logs of a corpus"),
         (20, "streaming input of vLLM"),
         (200, "definitions in each kind of block; what a backtest and the page of a release must not count"),
         (220, "servers over HTTP: ours in three APIs, planted bugs, servers that misbehave"),
