@@ -24,7 +24,7 @@ from swarden.harness.core.target import ENGINE, prepare
 from swarden.harness.core.target_fault import TargetFault, blamed_on
 from swarden.harness.core.twins import Twin, boot_twin, twin_for
 from swarden.harness.report.story import story_lines
-from swarden.harness.search.corpus import CHANGED, CorpusLog, CorpusPart, RareRun, Share, logs_of
+from swarden.harness.search.corpus import CHANGED, CorpusPart, RareRun, Share, logs_of
 from swarden.harness.search.features import Features
 from swarden.harness.search.findings import save_unshrunk
 from swarden.harness.search.fixed_settings import Settings, have_settings, refusal, with_settings
@@ -133,7 +133,6 @@ class Worker(RunListener):
         boot_s = time.monotonic() - start
         self._run = Run(Header(engine=plan.engine, configs=[{}]), self.target.watch(), Features())
         self._corpus = _share_of(plan)
-        self._logs: Sequence[CorpusLog] = ()  # that are run before the random runs of the current batch
         self._started = StartTime(time.monotonic(), time.process_time(), boot_s)
 
     @property
@@ -178,9 +177,9 @@ class Worker(RunListener):
         """
         current, self.next_run = self.next_run, self.next_run._replace(run=self.next_run.run + 1)
         is_repeated = self._repeats_simplest_run
-        if is_repeated and current.run == len(self._logs):
+        if is_repeated and current.run == len(self._corpus.logs):
             reject()
-        if current < self.plan.first_run or current.run >= len(self._logs) + is_repeated + self._quota:
+        if current < self.plan.first_run or current.run >= len(self._corpus.logs) + is_repeated + self._quota:
             return None
         header = msgspec.structs.replace(
             header,
@@ -296,9 +295,8 @@ class Worker(RunListener):
 
     def _run_logs(self) -> None:
         batch = self.next_run.batch
-        changed = self._corpus.changed_for(batch_seed(self.plan.seed, batch))
-        self._logs = [*self._corpus.of_batch(batch // self.plan.workers), *changed]
-        for name, log in self._logs:
+        self._corpus.begin_batch(batch // self.plan.workers, batch_seed(self.plan.seed, batch))
+        for name, log in self._corpus.logs:
             self._corpus.running = name
             player = Player(self)
             player.machine = log.header.machine

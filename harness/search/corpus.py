@@ -49,23 +49,22 @@ class CorpusPart(NamedTuple):
 class Share:
     """The part of a corpus that a worker runs, and the features that its runs have had.
 
-    `running` is the name of the log that is run now; "" in a random run.
+    `logs` are run before the random runs of the current batch.  `running` is the name of the log that is run now, and
+    "" in a random run.
     """
 
     def __init__(self, part: CorpusPart) -> None:
         self.running = ""
+        self.logs: Sequence[CorpusLog] = ()
         self._part = part
         self._features: set[int] = set()
 
-    def of_batch(self, ordinal: int) -> Sequence[CorpusLog]:
-        """The logs that are run before the random runs of the worker's batch with this ordinal."""
+    def begin_batch(self, ordinal: int, seed: int) -> None:
+        """Begin the worker's batch with this ordinal and seed, with the next logs and some changed ones."""
         first = (ordinal - self._part.first_batch) * PER_BATCH
-        return self._part.logs[first : first + PER_BATCH]
-
-    def changed_for(self, seed: int) -> list[CorpusLog]:
-        """Changed logs for a batch with this seed; they are named CHANGED."""
         logs = [one.log for one in self._part.logs]
-        return [CorpusLog(CHANGED, log) for log in changed(logs, seed=seed, count=CHANGED_PER_BATCH)]
+        new = [CorpusLog(CHANGED, log) for log in changed(logs, seed=seed, count=CHANGED_PER_BATCH)]
+        self.logs = [*self._part.logs[first : first + PER_BATCH], *new]
 
     def has_new(self, features: frozenset[int]) -> bool:
         """Whether one of these features is new, that is, no earlier run had it."""
