@@ -255,7 +255,7 @@ class Worker(RunListener):
             self._steering.end_run()
             self._keep(result, log)
             is_rechecked = (self.result.tallies.runs + 1) % self.plan.profile.recheck_every == 0
-        if is_rechecked and not self._run.replays and self.target.is_repeatable:
+        if is_rechecked and self._run.replays in ("", CHANGED) and self.target.is_repeatable:
             self._recheck(result, log)
         self._send(result)
         if failure is not None:

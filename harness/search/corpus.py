@@ -19,7 +19,7 @@ from swarden.harness.search.changed import changed
 
 MOST = 2_048  # logs in a folder; the last ones are dropped
 PER_BATCH = 8  # logs that a worker runs before each batch of random runs
-CHANGED, CHANGED_PER_BATCH = "changed", 3  # and changed logs, so that they are a quarter of the runs behind the corpus
+CHANGED, CHANGED_PER_BATCH = "changed", 3  # and as many changed logs
 SHORT = 8  # steps; a shorter log ranks as if it had so many
 HASH_LEN = 12  # hex digits
 

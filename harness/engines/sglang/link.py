@@ -311,9 +311,9 @@ def _receiver(release: SglangRelease) -> type:
             return self.conclude_state
 
         def send_metadata(
-            self, kv_indices: Any, aux_index: int | None = None, state_indices: Any = None, *args: Any, **kwargs: Any
+            self, kv_indices: Any, aux_index: Any, state_indices: Any, decode_prefix_len: int = 0, **kwargs: Any
         ) -> None:
-            self._room.prefix_len = kwargs.get("decode_prefix_len") or 0
+            self._room.prefix_len = decode_prefix_len or 0
             self._room.wanted = _numbers(kv_indices), _numbers(state_indices)
             self._room.decode_buffer = aux_index or 0
 

@@ -231,7 +231,13 @@ def tree_of(release: SglangRelease, config: SglangConfig) -> str:
     elif config.tree == UNIFIED_TREE or (has_states and (has_window or has_host)) or (has_window and has_host):
         name = "UnifiedRadixCache"
     elif has_window:
-        name = "SWARadixCache" if config.tree == SWA_TREE else release.trees[-1 if config.decode_tree else 0]
+        name = (
+            "SWARadixCache"
+            if config.tree == SWA_TREE
+            else "UnifiedRadixCache"
+            if config.decode_tree
+            else release.trees[0]
+        )
     elif has_states:
         name = "MambaRadixCache"
     else:

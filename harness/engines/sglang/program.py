@@ -1,5 +1,6 @@
 """A failing run of SGLang as the launch line of a server, and a client that sends the same requests."""
 
+import json
 import re
 from collections.abc import Sequence
 from functools import partial
@@ -47,6 +48,9 @@ def flags_of(config: SglangConfig, package: Path) -> list[str]:
         "hicache_write_policy": config.write_policy if config.host_ratio is not None else None,
         "hicache_storage_backend": "file" if config.storage_policy is not None else None,
         "hicache_storage_prefetch_policy": config.storage_policy,
+        "hicache_storage_backend_extra_config": (
+            None if config.storage_policy is None else json.dumps({"prefetch_threshold": config.prefetch_threshold})
+        ),
         "max_mamba_cache_size": config.state_slots,
         "mamba_radix_cache_strategy": config.state_strategy if config.state_slots is not None else None,
         "mamba_track_interval": config.state_interval if config.state_strategy != NO_BUFFER else None,

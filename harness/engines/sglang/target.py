@@ -104,7 +104,9 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
 
     def systems(self, machine: str, configs: Sequence[Any], model: str) -> Sequence[System]:
         if machine == PAIR:
-            return side_systems([self.booted_for(config) for config in configs][-1], configs)
+            for config in configs:
+                release = self.booted_for(config)
+            return side_systems(release, configs)
         return super().systems(machine, configs, model)
 
     def build(self, config: Any) -> EnginePort:

@@ -111,10 +111,15 @@ def test_violation_exits_with_1_and_prints_its_story(run, path):
     assert result.stderr.startswith("unit_has_one_owner: ")
 
 
-@pytest.mark.parametrize("options", [("--format", "azure"), ("--page-size", 7)], ids=["format", "configuration"])
-def test_misuse_is_one_line(run, path, options):
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [(("--format", "azure"), "format 'azure'"), (("--page-size", 7), "page_size: 7")],
+    ids=["format", "configuration"],
+)
+def test_misuse_is_one_line(run, path, options, message):
     result = run(path, *options)
 
+    assert message in result.stderr
     assert (result.returncode, len(result.stderr.splitlines()), result.stdout) == (2, 1, "")
 
 

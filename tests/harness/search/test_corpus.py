@@ -93,7 +93,7 @@ def test_runs_of_the_corpus_do_not_judge_the_random_traffic(tmp_path, monkeypatc
         assert getattr(both.tallies, name) == getattr(alone.tallies, name)
 
 
-def test_at_least_half_of_the_runs_of_a_batch_are_random(tmp_path):
+def test_batch_runs_no_more_logs_of_the_corpus_than_random_ones(tmp_path):
     """Rare runs are long: more of them would delay the bugs that random runs find at once."""
     write(tmp_path, [log_of(*[Step()] * count) for count in range(1, 40)], replaced=())
     runs = PROFILES["smoke"].runs_per_batch

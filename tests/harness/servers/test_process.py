@@ -27,8 +27,7 @@ from tests.harness.servers.some_servers import (
     our_server,
     started_by_hand,
 )
-from tests.harness.some_commands import swarden
-from tests.harness.some_processes import running, wait_until
+from tests.harness.some_processes import running, swarden_process, wait_until
 
 OPENAI, VLLM = api_of("openai"), api_of("vllm")
 BODY = {"prompt": "ab", "max_tokens": 2}
@@ -228,7 +227,7 @@ def test_death_without_restart_ends_the_campaign_with_its_finding(tmp_path):
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     with started_by_hand(port, BEHIND_LEARNING):
-        run = swarden("fuzz", "--url", url, "--minutes", 3, "--seed", 1, "--max-rate", 500, cwd=tmp_path)
+        run = swarden_process("fuzz", "--url", url, "--minutes", 3, "--seed", 1, "--max-rate", 500, cwd=tmp_path)
 
     assert run.returncode == 1, run.stderr
     assert "new: ServerDied/unknown" in run.stdout
@@ -247,7 +246,7 @@ def test_kill_of_the_command_ends_the_server_and_keeps_the_failure(tmp_path):
         fuzzing.communicate()
         wait_until(lambda: not answers(url))
     [found] = tmp_path.glob(".swarden/findings/*.oplog")
-    again = swarden("replay", found, "--url", url, "--restart", command, "--repeat", 1, cwd=tmp_path)
+    again = swarden_process("replay", found, "--url", url, "--restart", command, "--repeat", 1, cwd=tmp_path)
 
     assert "found: ServerDied/RuntimeError" in again.stdout, again.stdout
 
@@ -255,12 +254,12 @@ def test_kill_of_the_command_ends_the_server_and_keeps_the_failure(tmp_path):
 def test_death_is_found_shrunk_and_replayed_with_restart(tmp_path):
     port = free_port()
     url, command = f"http://127.0.0.1:{port}", mortal(port, BEHIND_LEARNING)
-    run = swarden(
+    run = swarden_process(
         "fuzz", "--url", url, "--restart", command, "--set", "probe_len=0", "--runs", 6, "--seed", 1,
         "--stop-on-first", "--shrink-seconds", 5, cwd=tmp_path,
     )  # fmt: skip
     [found] = tmp_path.glob(".swarden/findings/*.oplog")
-    again = swarden("replay", found, "--url", url, "--restart", command, "--repeat", 2, cwd=tmp_path)
+    again = swarden_process("replay", found, "--url", url, "--restart", command, "--repeat", 2, cwd=tmp_path)
 
     assert (run.returncode, again.returncode) == (1, 1), run.stderr
     assert f"its log is .swarden/servers/127.0.0.1-{port}-RuntimeError.log" in run.stdout

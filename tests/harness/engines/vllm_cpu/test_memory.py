@@ -39,7 +39,7 @@ def worker():
 
 def wrong(memory, start, tokens):
     """The wrong slots among those that an entry reads whose positions begin at `start`."""
-    return list(memory.wrong("1", VllmEntry(1, start, len(tokens), [TABLE]), chain(1, tokens)))
+    return list(memory.wrong("1", VllmEntry(1, start, len(tokens), [TABLE]), chain(1, tokens), accepted=0))
 
 
 def computed(worker, window=None):
