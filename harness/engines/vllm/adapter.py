@@ -167,7 +167,7 @@ class VllmEngine(EnginePort):
 
     def clear(self) -> None:
         if self._config.offloader != CHUNKS and isinstance(loads := self._runner.loads, OffloadingSide):
-            # The idle engine core of a release without `has_pending_stores` learns it with its next request.
+            # An idle engine core without `has_pending_push_work` of its connector (to 0.28.0) learns it with a request.
             self.built.scheduler.connector.update_connector_output(loads.end_copies())
         self._reset(resets_running=False)
 

@@ -7,6 +7,7 @@ the device, it is not ordered with the passes.
 
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from swarden.harness.engines.vllm.front import number_of
@@ -32,6 +33,16 @@ class CopyEvent(NamedTuple):
         self.copier.complete(self.copy)
 
 
+class PassEvent:
+    """An event of the worker: a copy that waits for it begins after the passes launched when it was recorded."""
+
+    def __init__(self, copier: "BlockCopier") -> None:
+        self._copier, self.after = copier, 0
+
+    def record(self, *args: Any) -> None:
+        self.after = self._copier.launched
+
+
 class BlockCopier(Copier):
     """The release's copy backend: copies blocks of tags."""
 
@@ -46,7 +57,8 @@ class BlockCopier(Copier):
         """`launch` has the `events_list` that gets the event behind the copy, and perhaps a `wait_event` before it."""
         blocks, chunks = (src_blocks, dst_blocks) if is_store else (dst_blocks, src_blocks)
         places = [OffloadedBlock(block, chunk, 0) for block, chunk in zip(blocks, chunks, strict=True)]
-        after = 0 if launch.get("wait_event") is None else self.launched
+        event = launch.get("wait_event")
+        after = 0 if event is None else event.after
         copy = self.begin(event_idx, places, to_host=is_store, after=after)
         launch["events_list"].append((event_idx, CopyEvent(self, copy)))
 
@@ -73,11 +85,11 @@ class HeldBlock(NamedTuple):
 
 
 def held_blocks(connector: Any) -> Iterator[HeldBlock]:
-    """The blocks that copies read or write, by the scheduler's side of the connector."""
+    """The blocks that copies read or write, by the scheduler's side of the connector; 0 is a store not begun yet."""
     manager = connector.scheduler_manager
     for name in STORES:
         for event, transfer in getattr(manager, name, {}).items():
-            yield from (HeldBlock(block, Owner(BACKUP_KIND, event)) for block in transfer.gpu_block_ids)
+            yield from (HeldBlock(block, Owner(BACKUP_KIND, event + 1)) for block in transfer.gpu_block_ids)
     for transfer in getattr(manager, "_pending_finished_stores", ()):
         yield from (HeldBlock(block, Owner(BACKUP_KIND, 0)) for block in transfer.gpu_block_ids)
     for name in LOADS:
@@ -91,4 +103,4 @@ def attach(connector: Any, copier: BlockCopier) -> None:
     """Let the worker's side of the connector make its copies here; it calls torch for the streams of a GPU."""
     worker = connector.worker_handler
     worker._backend = copier
-    vars(sys.modules[type(worker).__module__])["torch"] = Silent(Event=Silent, cuda=Silent())
+    vars(sys.modules[type(worker).__module__])["torch"] = Silent(Event=partial(PassEvent, copier), cuda=Silent())

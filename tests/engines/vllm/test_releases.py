@@ -11,9 +11,12 @@ KNOWN = {
         "frontiers_spare_the_window/request/frontier_in_window": {"asynchronous", "draft_len", "windows"},
         "slots_hold_their_prefix/request/unwritten": {"late_loads", "windows"},
         "work_makes_progress/engine/stuck": set(),
+        "router_view_matches_cache/cached block/cached_not_reported": {"kv_events"},
     },
     "0.33.0": {
         "slots_hold_their_prefix/request/unwritten": {"late_loads", "windows"},
+        "router_view_matches_cache/cached block/cached_not_reported": {"kv_events"},
+        "frontiers_spare_the_window/request/frontier_in_window": {"late_loads", "draft_len", "windows"},
     },
 }
 
