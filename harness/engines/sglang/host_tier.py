@@ -147,8 +147,10 @@ class SglangHostTier:
         waiting = self._units(kind, self.storage.to_be_freed(name))
         others = {*free, *waiting, *[unit for holding in held for unit in holding.units]}
         yield Holding(Owner(LOAD_KIND), waiting, False)
-        for owner, slots in self.storage.operations(name):
-            yield Holding(owner, [unit for unit in self._units(kind, slots) if unit not in others], False)
+        for owner, slots, done in self.storage.operations(name):
+            under_way = {*self._units(kind, slots[done:])}
+            units = [unit for unit in self._units(kind, slots) if unit in under_way or unit not in others]
+            yield Holding(owner, units, False)
 
     def copies(self, node: Any) -> tuple[tuple[Sequence[int], ...], Sequence[int]]:
         """Per pool, the units of a node on the host, and the number of locks that keep them there."""

@@ -122,6 +122,7 @@ class SglangStorage:
         for module in modules:
             if "STORAGE_BATCH_SIZE" in vars(module):
                 vars(module)["STORAGE_BATCH_SIZE"] = BATCH_PAGES
+        self._clock.serve(self._timed)  # a prefetch begins when its request is submitted
 
     def step(self) -> None:
         """Let the release's threads go as far as they come."""
@@ -130,7 +131,9 @@ class SglangStorage:
         for name, queue in QUEUES.items():
             self._is_slow = False
             while hasattr(self._controller, name) and getattr(self._controller, queue).items and not self._is_slow:
-                getattr(self._controller, name).step()
+                thread = getattr(self._controller, name)
+                assert thread.is_alive(), f"{name} has ended with work in its queue"
+                thread.step()
 
     @property
     def is_busy(self) -> bool:
@@ -164,10 +167,10 @@ class SglangStorage:
             self.pages.setdefault(key, tuple([tags.get(place, 0) for place in range(slot, slot + size)]))
         return self._left >= 0
 
-    def operations(self, pool: str) -> Iterator[tuple[Owner, Any]]:
+    def operations(self, pool: str) -> Iterator[tuple[Owner, Any, int]]:
         """The prefetches in a queue or at work, each with its slots in a host pool.
 
-        Those that the tree has got already, or that are to be freed, are among them.
+        Of these so many at the front may be those of the tree already, or free: what is read in whole.
         """
         found = dict[int, Any]()  # by identity
         ongoing = [part for info in self._tree.ongoing_prefetch.values() for part in info]
@@ -182,7 +185,12 @@ class SglangStorage:
             parts = [one.host_indices for one in beside if one.name == pool and one.indices_from_pool is None]
             parts += [operation.host_indices] if pool == KV else []
             slots = [slot for part in parts if part is not None for slot in part.tolist()]
-            yield Owner(LOAD_KIND, operation.swarden_id), slots
+            is_read = getattr(operation, "pool_transfers_done", True)
+            yield (
+                Owner(LOAD_KIND, operation.swarden_id),
+                slots,
+                operation.completed_tokens if pool == KV else (len(slots) if is_read else 0),
+            )
 
     def to_be_freed(self, pool: str) -> Any:
         """The slots of a host pool that the scheduler frees when it looks next."""
