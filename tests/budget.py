@@ -199,7 +199,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (70, "synchronous loads that fail; the cached blocks that a waiting request can find, by hash"),
         (40, "CPU memory and a store below the release's MultiConnector"),
         (170, "a file system as the second tier behind CPU memory"),
-        (160, "the SimpleCPUOffloadConnector; a store that keeps blocks of ended requests until it has their KV"),
+        (170, "the SimpleCPUOffloadConnector; a store that keeps blocks of ended requests until it has their KV"),
     ],
     "harness/engines/vllm_cpu": [
         (520, "the worker of a release and tiny models behind the port, the KV in memory by tag, bugs of the worker"),
@@ -219,7 +219,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (50, "full attention alone on RadixCache and HiRadixCache, and in a pair; servers without a prefix cache"),
         (160, "the release's own flush, release of memory and pause modes"),
         (30, "how each tree keeps the copies of its nodes; a verification of drafts ends its reads as a decode does"),
-        (240, "a storage behind the host, slow, failing or partial, and the threads of prefetch and write-back"),
+        (260, "a storage behind the host, slow, failing or partial, and the threads of prefetch and write-back"),
     ],
     "invariants": [
         (10, "resets, and blocks that lie in CPU memory"),
