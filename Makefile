@@ -13,8 +13,6 @@ ENGINE_TESTS := tests/engine_under_test
 UNMEASURED := $(wildcard tests/harness tests/quality tests/hostile tests/test_import_root.py $(ENGINE_TESTS)/test_kills.py \
   $(ENGINE_TESTS)/test_processes.py $(ENGINE_TESTS)/model/test_oracle.py $(ENGINE_TESTS)/model/test_invariance.py)
 
-CORES = $(shell $(BIN)/python -c 'import os; print(len(os.sched_getaffinity(0)))')
-
 .PHONY: setup fuzz test test-engines test-engines-real test-cuda test-package lint format lock
 
 setup: $(TOOLS)
@@ -43,7 +41,6 @@ fuzz: $(RUNTIME)
 	@$(BIN)/swarden fuzz
 
 # One thread per process: for such small tensors more threads are slower.  Idle workers take tests from the others, because some tests are long.
-# The tests without coverage wait half of their time for processes and for what must not happen within some time, so they have two workers a core.
 # Compiled modules are written even where the environment forbids it, because hundreds of processes would compile them again.
 test: export OMP_NUM_THREADS = 1
 test: export PYTHONDONTWRITEBYTECODE =
@@ -52,7 +49,7 @@ test: lint
 	$(BIN)/coverage run -m pytest -n auto --dist worksteal $(UNMEASURED:%=--ignore=%)
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report
-	$(if $(UNMEASURED),$(BIN)/pytest -n $$(($(CORES) * 2)) --dist worksteal $(UNMEASURED))
+	$(if $(UNMEASURED),$(BIN)/pytest -n auto --dist worksteal $(UNMEASURED))
 
 # The tests of other engines' targets. They need releases of these engines, which are installed in .swarden/engines.
 test-engines: export OMP_NUM_THREADS = 1
