@@ -219,7 +219,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (50, "full attention alone on RadixCache and HiRadixCache, and in a pair; servers without a prefix cache"),
         (160, "the release's own flush, release of memory and pause modes"),
         (30, "how each tree keeps the copies of its nodes; a verification of drafts ends its reads as a decode does"),
-        (260, "a storage behind the host, slow, failing or partial, and the threads of prefetch and write-back"),
+        (270, "a storage behind the host, slow, failing or partial, and the threads of prefetch and write-back"),
     ],
     "invariants": [
         (10, "resets, and blocks that lie in CPU memory"),
@@ -308,7 +308,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (100, "requests with several sequences in SGLang and vLLM, and those that a front end forgets"),
         (110, "a tiny model of transformers, and a planted bug that its answers show; kernels with drafts"),
         (120, "each part of lmdeploy's engine is driven"),
-        (150, "states that requests of SGLang track, and load from the host; prefixes that only its storage has"),
+        (190, "states that requests of SGLang track, and load from the host; its storage: prefixes, errors, owners"),
         (150, "full attention alone: its trees, as a release selects them, loads from the host, planted bugs, a pair"),
         (80, "resets and pause modes of SGLang"),
     ],

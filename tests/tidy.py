@@ -138,6 +138,11 @@ MAY_CATCH_EVERYTHING: dict[tuple[str, str], str] = {  # (file, function): the re
     ("harness/core/driver.py", "_call"): "an exception of the engine is a finding: it ends the run with a fingerprint",
     ("harness/core/target_fault.py", "blamed_on"): "an exception of a target is raised again as a fault of that target",
     ("harness/core/remote.py", "_answer"): "an exception of the engine is raised in the process that drives it",
+    ("harness/kit/lockstep.py", "join"): "an exception of an engine's thread is kept, because engines catch it here",
+    (
+        "harness/engines/sglang/storage.py",
+        "call",
+    ): "an exception of the storage is kept, because the release catches it",
     ("harness/kit/lockstep.py", "_run"): "an exception of an engine's thread is raised in the step of that thread",
     ("harness/core/process.py", "serve"): "an internal error ends the process, and is the data of its death",
     ("harness/core/process.py", "_next"): "a message that cannot be read is the death of its process, with the reason",

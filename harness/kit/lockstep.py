@@ -18,11 +18,12 @@ class LockstepThread:
 
     The function waits in `get` of a LockstepQueue, and where its target calls `wait`.  A process has the threads of one
     engine: `end_all` ends those of the engine before it.  An exception that the function does not catch is raised by
-    `step`.
+    `step`; engines catch what `join` raises, so that of a joined thread is in `unraised`.
     """
 
     running: ClassVar["LockstepThread | None"] = None
     waiting: ClassVar[list["LockstepThread"]] = []
+    unraised: ClassVar[list[BaseException]] = []
 
     def __init__(self, target: Callable[[], None], **_: Any) -> None:
         self._target = target
@@ -53,11 +54,15 @@ class LockstepThread:
             raise error
 
     def join(self, timeout: float | None = None) -> None:
-        for _ in range(STEPS_TO_END):
-            if self not in self.waiting:
-                return
-            self.step()
-        raise AssertionError(f"a thread has not ended after {STEPS_TO_END} steps: {self._target}")
+        try:
+            for _ in range(STEPS_TO_END):
+                if self not in self.waiting:
+                    return
+                self.step()
+            raise AssertionError(f"a thread has not ended after {STEPS_TO_END} steps: {self._target}")
+        except BaseException as error:
+            self.unraised.append(error)
+            raise
 
     def wait(self) -> None:
         """Return to the caller of `step`; called by the function of this thread."""
@@ -68,6 +73,7 @@ class LockstepThread:
 
     @classmethod
     def end_all(cls) -> None:
+        cls.unraised.clear()
         while cls.waiting:
             thread = cls.waiting.pop()
             thread._is_abandoned = True

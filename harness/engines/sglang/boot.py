@@ -98,14 +98,13 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "BatchResultProcessor": ("managers.scheduler_components.batch_result_processor:SchedulerBatchResultProcessor",),
 }
 KERNEL_MODULES = ("mem_cache.allocator", "mem_cache.allocator.paged", "mem_cache.triton_ops.allocator")
+THREAD_MODULES = ("managers.cache_controller", "mem_cache.hybrid_cache.hybrid_cache_controller")
 STREAM_MODULES = (
-    "managers.cache_controller",
-    "mem_cache.hybrid_cache.hybrid_cache_controller",
+    *THREAD_MODULES,
     "mem_cache.l2_transfer",
     "mem_cache.memory_pool_host",
     "mem_cache.pool_host.base",
 )
-THREAD_MODULES = STREAM_MODULES[:2]
 HASH_MODULES = ("mem_cache.cpp_utils.native_hash",)
 PINNING_MODULES = ("managers.schedule_batch",)
 NEEDS_NO_GPU = {

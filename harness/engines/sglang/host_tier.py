@@ -138,7 +138,7 @@ class SglangHostTier:
             free = list(chain.from_iterable([self._units(kind, slots.tolist()) for slots in lists]))
             if self.storage is not None:
                 held += self._prefetches(self._copies.names[index], kind, free, held)
-            unit, size = ("slot", 1) if kind == self._state else ("page", self._tree.page_size)
+            unit, size = ("slot", 1) if kind == self._state else ("page", self._page_size)
             yield PoolView(name, unit, pool.size // size, free, (), held)
 
     def _prefetches(self, name: str, kind: Any, free: Sequence[int], held: Sequence[Holding]) -> Iterator[Holding]:
@@ -233,7 +233,7 @@ class SglangHostTier:
         Devices.current.put(StreamCopy(make, partial(self._faults.fires, HOST_SLOW)))
 
     def _units(self, kind: Any, slots: Sequence[int]) -> list[int]:
-        page = 1 if kind == self._state else self._tree.page_size
+        page = 1 if kind == self._state else self._page_size
         return [slot // page + FIRST_UNIT for slot in slots[::page]]
 
     def _pages(self, kind: Any, slots: Any, count: int) -> list[int]:

@@ -228,16 +228,14 @@ def tree_of(release: SglangRelease, config: SglangConfig) -> str:
     )
     if not config.caches_prefixes:
         name = "SWAChunkCache" if has_window else "ChunkCache"
-    elif config.tree == UNIFIED_TREE or (has_states and (has_window or has_host)) or (has_window and has_host):
+    elif (
+        config.tree == UNIFIED_TREE
+        or (has_states and (has_window or has_host))
+        or (has_window and (has_host or config.decode_tree))
+    ):
         name = "UnifiedRadixCache"
     elif has_window:
-        name = (
-            "SWARadixCache"
-            if config.tree == SWA_TREE
-            else "UnifiedRadixCache"
-            if config.decode_tree
-            else release.trees[0]
-        )
+        name = "SWARadixCache" if config.tree == SWA_TREE else release.trees[0]
     elif has_states:
         name = "MambaRadixCache"
     else:

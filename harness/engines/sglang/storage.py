@@ -6,7 +6,7 @@ The release's threads run in lock-step, before each iteration of its event loop:
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -53,6 +53,19 @@ def make_storage(release: SglangRelease) -> None:
     release.part("StorageBackendFactory").create_backend = staticmethod(lambda *_args, **_options: storage())
 
 
+def _kept(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of the storage whose exceptions are kept: the release's threads take each for a failed operation."""
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        try:
+            return method(*arguments, **options)
+        except Exception as error:
+            LockstepThread.unraised.append(error)
+            raise
+
+    return call
+
+
 @cache
 def _storage_class(release: SglangRelease) -> type:
     base = release.part("HiCacheFile")
@@ -67,24 +80,28 @@ def _storage_class(release: SglangRelease) -> type:
             self.config_suffix = self.tp_config_suffix = ""
             self.swarden_port: Any = None  # the SglangStorage of this engine
 
+        @_kept
         def batch_exists(self, keys: Sequence[str], extra_info: Any = None) -> int:
             keys = keys[: self.swarden_port.begin(len(keys))]
             return next((at for at, key in enumerate(keys) if key not in self.swarden_port.pages), len(keys))
 
+        @_kept
         def batch_exists_v2(self, keys: Sequence[str], *args: Any, **kwargs: Any) -> Any:
             return super().batch_exists_v2(keys[: self.swarden_port.begin(len(keys))], *args, **kwargs)
 
-        def batch_get_v1(self, keys: Sequence[str], host_indices: Any, extra_info: Any = None) -> list[bool]:
+        def batch_get_v1(self, keys: Sequence[str], host_indices: Any, extra_info: Any = None) -> Any:
             return self._batch(keys, host_indices, self._read_page)
 
-        def batch_set_v1(self, keys: Sequence[str], host_indices: Any, extra_info: Any = None) -> list[bool]:
+        def batch_set_v1(self, keys: Sequence[str], host_indices: Any, extra_info: Any = None) -> Any:
             return self._batch(keys, host_indices, self._write_page)
 
+        @_kept
         def _batch(self, keys: Sequence[str], host_indices: Any, copy: Any) -> list[bool]:
             self.swarden_port.begin(len(keys))
             slots = host_indices[:: len(host_indices) // len(keys)].tolist()
             return [copy(KV, key, None, slot) for key, slot in zip(keys, slots, strict=True)]
 
+        @_kept
         def _batch_io_v2(self, transfers: Sequence[Any], copy: Any) -> Any:
             self.swarden_port.begin(sum([len(transfer.keys or ()) for transfer in transfers]))
             return super()._batch_io_v2(transfers, copy)
@@ -134,6 +151,8 @@ class SglangStorage:
                 thread = getattr(self._controller, name)
                 assert thread.is_alive(), f"{name} has ended with work in its queue"
                 thread.step()
+        if LockstepThread.unraised:
+            raise LockstepThread.unraised.pop()
 
     @property
     def is_busy(self) -> bool:

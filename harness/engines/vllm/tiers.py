@@ -34,7 +34,8 @@ class Disk:
     def __init__(self) -> None:
         self.faults = FaultPlan({})
         self._files: dict[str, bytes] = {}
-        self._open: list[str] = []  # the paths by descriptor
+        self._open: dict[int, str] = {}  # the paths by descriptor
+        self._opened = 0
         self.path = SimpleNamespace(exists=self._exists, dirname=os.path.dirname, join=os.path.join)
 
     def serve(self) -> None:
@@ -47,10 +48,15 @@ class Disk:
     def open(self, path: str, flags: int, mode: int = 0) -> int:
         if not flags & os.O_CREAT and path not in self._files:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
-        self._open.append(path)
-        return len(self._open) - 1
+        if flags & os.O_EXCL and path in self._files:
+            raise FileExistsError(errno.EEXIST, "the file exists", path)
+        self._files.setdefault(path, b"")
+        self._opened += 1
+        self._open[self._opened] = path
+        return self._opened
 
-    def close(self, descriptor: int) -> None: ...
+    def close(self, descriptor: int) -> None:
+        del self._open[descriptor]
 
     def write(self, descriptor: int, content: memoryview) -> int:
         if self.fires(DISK_FULL):

@@ -7,6 +7,7 @@ import pytest
 
 from swarden.harness.core.driver import Checking, Driver
 from swarden.harness.core.ops import Abort, Drain, Inject, Op, Reset, ResetCause, Step, Submit
+from swarden.harness.core.port import Streamed
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.target import ENGINE
 from swarden.harness.engines.sglang.config import STORAGE_FAILS, STORAGE_PARTIAL, STORAGE_SLOW, SglangConfig
@@ -18,6 +19,7 @@ RELEASE = RELEASES[-1]
 WITH_STORAGE = [version for version in ("0.5.17", "0.5.18", RELEASE) if version in SGLANG.installed()]
 PREFIX = tuple(range(1, 33))
 STORED = 3  # the op before which the prefix is in the storage alone
+QUERIES = 1  # operations of a prefetch before its first read
 AGAIN = Submit(tokens=(*PREFIX, 40), max_new_tokens=2)
 RETURN: tuple[Op, ...] = (
     Submit(tokens=PREFIX, max_new_tokens=2),
@@ -42,22 +44,18 @@ OF_STATES = {
 }
 
 
-def return_of_a_prefix(
-    version: str,
-    settings: dict[str, Any],
-    policy: str = "wait_complete",
-    plant: Callable[[Any], None] | None = None,
-    ops: tuple[Op, ...] = RETURN,
-) -> tuple[int, set[str]]:
-    """The most tokens that a request had cached, and the laws that fail."""
+def run(
+    version: str, settings: dict[str, Any], policy: str, ops: tuple[Op, ...], plant: Callable[[Any], None] | None = None
+) -> tuple[list[Streamed], set[str]]:
+    """The outputs of clients, and the laws that fail."""
     target: Any = target_of(f"sglang=={version}")
     systems: Any = target.systems(ENGINE, [SglangConfig(storage_policy=policy, **settings)], "")
-    port, cached = systems[0].port, [0]
+    port, outputs = systems[0].port, list[Streamed]()
     driver, make_step = Driver(systems, checking=Checking(catalog_of(target.contracts), code=target.code)), port.step
 
     def step() -> Any:
         streamed = make_step()
-        cached.extend(output.cached_tokens for output in streamed)
+        outputs.extend(streamed)
         return streamed
 
     port.step = step
@@ -67,7 +65,39 @@ def return_of_a_prefix(
         if driver.failure is None:
             driver.apply(op)
     failed = driver.failure.fingerprints if driver.failure is not None else ()
-    return max(cached), {print_.split("/")[0] for print_ in failed}
+    return outputs, {print_.split("/")[0] for print_ in failed}
+
+
+def return_of_a_prefix(
+    version: str,
+    settings: dict[str, Any],
+    policy: str = "wait_complete",
+    plant: Callable[[Any], None] | None = None,
+    ops: tuple[Op, ...] = RETURN,
+) -> tuple[int, set[str]]:
+    """The most tokens that a request had cached, and the laws that fail."""
+    outputs, failed = run(version, settings, policy, ops, plant)
+    return max([0, *[output.cached_tokens for output in outputs]]), failed
+
+
+def free_under_the_thread(port: Any) -> None:
+    """Free the host pages of an aborted prefetch although a thread still reads into them."""
+    tree = port._parts.host._tree
+    retire = tree._retire_ongoing_prefetch
+
+    def free_all(request: Any, _slots: Any, extra: Any) -> Any:
+        info = tree.ongoing_prefetch[request]
+        info.operation.ack_releases_incomplete_host_indices = False
+        return retire(request, info.host_indices, extra)
+
+    tree._retire_ongoing_prefetch = free_all
+
+
+def break_the_storage(port: Any) -> None:
+    def read(*_: Any) -> bool:
+        raise KeyError("no such pool")
+
+    port._parts.host.storage.read = read
 
 
 def store_other_content(port: Any) -> None:
@@ -95,6 +125,24 @@ def test_prefetch_is_given_up_when_its_time_is_over(on_release):
     slow = (*RETURN[:STORED], Inject(fault=STORAGE_SLOW, count=1000), *RETURN[STORED:])
 
     assert on_release(RELEASE, return_of_a_prefix, RELEASE, SETTINGS, "timeout", None, slow) == (0, set())
+
+
+@pytest.mark.skipif("0.5.18" not in WITH_STORAGE, reason="0.5.18 is not installed")
+def test_time_of_a_prefetch_begins_with_its_request(on_release):
+    """0.5.18 measures it from the submission, here before the first step."""
+    slow = (Inject(fault=STORAGE_SLOW, count=1000), RETURN[0], Step(count=24))
+    outputs, failed = on_release("0.5.18", run, "0.5.18", OF_MODELS["full-attention"], "timeout", slow)
+
+    assert (len(outputs) > 0, failed) == (True, set())
+
+
+@pytest.mark.parametrize("fault", [STORAGE_FAILS, STORAGE_PARTIAL])
+def test_what_is_not_read_is_computed(on_release, fault):
+    ops = (*RETURN[:STORED], Inject(fault=fault, skip=QUERIES, count=1), *RETURN[STORED:])
+    cached, failed = on_release(RELEASE, return_of_a_prefix, RELEASE, SETTINGS, "wait_complete", None, ops)
+
+    assert failed == set()
+    assert cached < len(PREFIX)
 
 
 @pytest.mark.parametrize("policy", ["wait_complete", "best_effort"])
@@ -136,3 +184,21 @@ def test_host_page_of_a_prefetch_without_an_owner_is_reported(on_release):
     _, failed = on_release(RELEASE, return_of_a_prefix, RELEASE, SETTINGS, "wait_complete", forget_host_memory, ops)
 
     assert "unit_has_one_owner" in failed
+
+
+@pytest.mark.parametrize("skip", [1, 3])
+def test_host_page_that_is_freed_while_a_prefetch_reads_into_it_is_reported(on_release, skip):
+    slow = Inject(fault=STORAGE_SLOW, skip=skip, count=40)
+    ops = (*RETURN[:STORED], slow, AGAIN, Step(count=3), Abort(request=0), Step(count=6))
+    settings = OF_MODELS["full-attention"]
+
+    for plant, laws in ((None, set()), (free_under_the_thread, {"unit_has_one_owner"})):
+        _, failed = on_release(RELEASE, return_of_a_prefix, RELEASE, settings, "wait_complete", plant, ops)
+        assert laws <= failed
+        assert bool(failed) == bool(laws)
+
+
+def test_error_of_the_storage_is_no_failed_read(on_release):
+    _, failed = on_release(RELEASE, return_of_a_prefix, RELEASE, SETTINGS, "wait_complete", break_the_storage)
+
+    assert failed == {"KeyError"}

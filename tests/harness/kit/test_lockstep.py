@@ -10,7 +10,7 @@ from swarden.harness.kit.lockstep import LockstepQueue, LockstepThread, replace_
 
 
 class Worker:
-    """A thread as engines write them: it takes numbers until it is told to stop, and waits inside the work on a 2."""
+    """A thread as engines write them: it takes numbers until it is stopped, and waits inside the work on a 2."""
 
     def __init__(self) -> None:
         self.queue, self.stop, self.done = LockstepQueue(), threading.Event(), list[int]()
