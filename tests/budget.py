@@ -188,8 +188,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (110, "requests with several sequences, by the front end of the release"),
         (220, "streaming input: the turns of a session on one resumable request"),
         (10, "laws that could not fail are named, and not applicable"),
-        (20, "adapters and prompt log-probabilities as options of a request"),
-        (20, "blocks that are held outside the engine"),
+        (40, "adapters and prompt log-probabilities of a request; blocks that are held outside the engine"),
         (20, "groups of layers in any order, also several of full attention"),
         (40, "op-logs of a server have its order of arrivals and its retention of cached blocks"),
         (80, "a runner and a device of another build; KV events as a router reads them"),
@@ -199,6 +198,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (70, "synchronous loads that fail; the cached blocks that a waiting request can find, by hash"),
         (40, "CPU memory and a store below the release's MultiConnector"),
         (170, "a file system as the second tier behind CPU memory"),
+        (80, "the connector that pushes: the prefill side writes blocks of the decode side, also at once"),
         (170, "the SimpleCPUOffloadConnector; a store that keeps blocks of ended requests until it has their KV"),
     ],
     "harness/engines/vllm_cpu": [

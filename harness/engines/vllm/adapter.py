@@ -141,7 +141,7 @@ class VllmEngine(EnginePort):
             self.built.core.abort_requests(self._requests.abort(parent))
             self._requests.collect()
         elif request_id in self._requests:
-            self.built.core.abort_requests([str(request_id)])
+            self.built.core.abort_requests([self._requests.id_of(request_id)])
             self._requests.end(request_id, FinishReason.ABORT)
 
     def step(self) -> Sequence[Streamed]:

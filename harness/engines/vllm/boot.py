@@ -63,6 +63,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
         "distributed.kv_transfer.kv_connector.v1.nixl.pull_worker:NixlPullConnectorWorker",
         "distributed.kv_transfer.kv_connector.v1.nixl.worker:NixlConnectorWorker",
     ),
+    "NixlPushWorker": ("distributed.kv_transfer.kv_connector.v1.nixl.push_worker:NixlPushConnectorWorker",),
     "ModelRegistry": ("model_executor.models:ModelRegistry",),
     "ModelConfig": ("config:ModelConfig",),
     "CacheConfig": ("config:CacheConfig",),
@@ -152,6 +153,10 @@ FEATURES: Mapping[str, Feature] = {
     "disk": Feature(
         "the offloading connector can have a file system as the second tier behind CPU memory",
         lambda release: None not in (release.part("OffloadingWorker"), release.part("FileSystemTierManager")),
+    ),
+    "pushes": Feature(
+        "a connector whose prefill side writes the blocks of the decode side",
+        lambda release: release.part("NixlPushWorker") is not None,
     ),
     "partial_blocks": Feature(
         "the first tokens of a block are cached, if another group has smaller blocks",

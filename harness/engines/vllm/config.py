@@ -32,9 +32,9 @@ LOAD_FAULTS = {
     STORE_LATE: "a copy to CPU memory takes four more passes",
 }
 LINK_FAULTS = {
-    LINK_FAILS: "a read of KV from the prefill side fails, and writes nothing",
+    LINK_FAILS: "a transfer of KV to the decode side fails, and writes nothing",
     LINK_DROP: "the prefill side never learns that its KV was read, and keeps it until the lease ends",
-    LINK_DELAY: "a read of KV from the prefill side takes four more steps",
+    LINK_DELAY: "a transfer of KV to the decode side takes four more steps",
 }
 DISK_FAILS, DISK_FULL, DISK_LATE = "disk.fails", "disk.full", "disk.late"
 DISK_FAULTS = {
@@ -82,14 +82,18 @@ class VllmConfig(Settings, frozen=True):
     "arc".  With an `offloader` "eager" or "lazy" it is the SimpleCPUOffloadConnector in this mode, whose chunks are
     blocks.  With `sync_loads` it loads within the step.  With `has_disk` a file system is the second tier behind it.
     Beside `external_len` both are below the release's MultiConnector.  A side of a pair has the `role` "prefill" or
-    "decode", and the connector between them; if it `has_both_roles`, its kv_role is "kv_both".  After a failed load a
-    request computes the tokens itself, or without `recomputes_loads` it ends.  With `seeds` some requests are sampled
-    with a seed, if a model runs.  `kv_events` is enable_kv_cache_events.  With `streaming_input` some requests wait for
-    further input, the turns of a session.
+    "decode", and the connector between them; if it `has_both_roles`, its kv_role is "kv_both".  With `push` the prefill
+    side writes blocks of the decode side, which else reads those of the prefill side; if the router `routes_at_once`, a
+    request goes to both sides at once, else to the decode side with the answer of the prefill side.  After a failed
+    load a request computes the tokens itself, or without `recomputes_loads` it ends.  With `seeds` some requests are
+    sampled with a seed, if a model runs.  `kv_events` is enable_kv_cache_events.  With `streaming_input` some requests
+    wait for further input, the turns of a session.
     """
 
     role: Annotated[str, OneOf((BOTH, PREFILL, DECODE))] = BOTH
     has_both_roles: Annotated[bool, Drawn((False, False, True))] = False
+    push: Annotated[bool, Drawn((False, False, False, True)), IfReleaseHas("pushes")] = False
+    routes_at_once: Annotated[bool, PartOf("push")] = False
     block_size: BlockSize = 4
     num_blocks: Annotated[int, within(2, MAX_BLOCKS)] = 96
     windows: Annotated[tuple[Window | None, ...], Windows] = (5,)
@@ -130,6 +134,8 @@ class VllmConfig(Settings, frozen=True):
         Needs("offloader", {"chunk_blocks": (1,), "eviction": (LRU,), "sync_loads": (False,), "has_disk": (False,)}),
         Needs("offloader", {"external_len": (0,), "cpu_chunks": range(1, MAX_BLOCKS)}),
         Needs("role", {"external_len": (0,), "cpu_chunks": (0,), "sleeps": (False,)}),
+        Needs("push", {"role": (PREFILL, DECODE)}),
+        Needs("routes_at_once", {"push": (True,)}),
         Needs("kv_events", {"prefix_caching": (True,), "cpu_chunks": (0,), "role": (BOTH,)}),
         Needs("streaming_input", {"role": (BOTH,), "external_len": (0,)}),
         Needs("all_states", {"prefix_caching": (True,), "draft_len": (None,)}),
@@ -214,8 +220,9 @@ class VllmConfig(Settings, frozen=True):
     @property
     def faults(self) -> tuple[str, ...]:
         """The faults of the KV connector."""
-        if self.role == DECODE:
-            return tuple(LINK_FAULTS)
+        if self.role != BOTH:
+            of_decode = () if self.push else tuple(LINK_FAULTS)
+            return of_decode if self.role == DECODE else (LINK_FAILS, LINK_DELAY) * self.push
         if self.cpu_chunks or self.late_loads:
             of_host = *((STORE_LATE,) if self.cpu_chunks or self.saves else ()), *(DISK_FAULTS if self.has_disk else ())
             return *((LOAD_FAILS,) if self.late_loads else ()), LOAD_LATE, *of_host
@@ -324,6 +331,9 @@ def pair_configs(draw: Draw, *, has: Callable[[str], bool]) -> tuple[VllmConfig,
     )
     if not first.all_states and draw.one_of((False, False, True)):
         second = with_drafts(draw, second, has=has)
+    if has("pushes"):
+        pushes = drawn(draw, VllmConfig, "push")
+        first, second = (msgspec.structs.replace(side, **pushes) for side in (first, second))
     return with_blocks(draw, first), with_blocks(draw, second)
 
 

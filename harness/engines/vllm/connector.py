@@ -9,7 +9,7 @@ from swarden.harness.engines.vllm.config import BOTH, CHUNKS, DECODE, LAZY, LEAS
 from swarden.harness.engines.vllm.loads import LateLoads
 from swarden.harness.engines.vllm.passes import BlockLoad
 
-NAME, NIXL, MULTI = "SwardenStore", "NixlConnector", "MultiConnector"
+NAME, NIXL, PUSH, MULTI = "SwardenStore", "NixlConnector", "NixlPushConnector", "MultiConnector"
 KV_ROLES = {PREFILL: "kv_producer", DECODE: "kv_consumer"}
 FAILURES = {True: "recompute", False: "fail"}  # kv_load_failure_policy
 
@@ -104,7 +104,7 @@ def transfer_config(release: VllmRelease, config: VllmConfig) -> Any:
     if config.role != BOTH:
         return release.make(
             "KVTransferConfig",
-            kv_connector=NIXL,
+            kv_connector=PUSH if config.push else NIXL,
             kv_role="kv_both" if config.has_both_roles else KV_ROLES[config.role],
             engine_id=config.role,
             kv_load_failure_policy=FAILURES[config.recomputes_loads],

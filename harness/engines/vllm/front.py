@@ -9,8 +9,8 @@ from swarden.harness.engines.vllm.boot import VllmRelease
 
 
 def number_of(rid: str) -> int:
-    """The number of a request; the sequence INDEX_PARENT has one after that of its parent."""
-    index, _, number = rid.rpartition("_")
+    """The number of a request; the sequence INDEX_PARENT has one after that of its parent.  A suffix is ignored."""
+    index, _, number = rid.partition("-")[0].rpartition("_")
     return int(number) + int(index or 0)
 
 

@@ -1,8 +1,8 @@
 """The link between a prefill and a decode core: the clock, the router, and the network under the NIXL connector.
 
 Both sides of the connector are the release's own, with their leases, heartbeats and notifications.  Only NIXL is not:
-a read of remote memory copies blocks of tags.  Every second read overtakes the passes in flight, the others are made
-when the connector learns that they are complete.
+a read or a write of remote memory copies blocks of tags.  Every second one overtakes the passes in flight, the others
+are made when the connector learns that they are complete.
 """
 
 import queue
@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from functools import cache
 from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 from swarden.harness.core.faults import FaultPlan
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.config import LEASE_S, LINK_DELAY, LINK_DROP, LINK_FAILS, VllmConfig
+from swarden.harness.engines.vllm.front import number_of
 from swarden.harness.engines.vllm.loads import reported
 from swarden.harness.engines.vllm.passes import BlockLoad, VllmPass
 from swarden.harness.kit.clock import EngineClock
@@ -27,6 +29,7 @@ from swarden.harness.kit.tags import TagMemory
 MOST_STEPS = 8  # in a row of one side in which time passes while the other one has work
 POLLS, MORE_POLLS = 2, 4  # of the connector until a read is complete
 HEARTBEAT = b"HB:"
+WRITER = "_push_writer_loop"  # the loop of a thread; here, one round of it follows the metadata of each pass
 PACKAGE = "vllm.distributed.kv_transfer.kv_connector.v1.nixl"
 DONE, IN_PROGRESS, FAILED = "DONE", "PROC", "ERR"  # the states of a read
 
@@ -65,67 +68,75 @@ class VllmLink:
 
 
 @dataclass
-class RemoteRead:
-    """A read of remote blocks into those of this side; `polls` are left until it is complete."""
+class Transfer:
+    """A copy of blocks between the sides, which notifies the side that did not begin it.
+
+    `polls` are left until it is complete.
+    """
 
     source: str
-    remote: Sequence[int]
-    local: Sequence[int]
+    sent: Sequence[int]
+    target: str
+    written: Sequence[int]
+    notified: str
     notification: bytes
     polls: int = 0
     state: str = IN_PROGRESS
     is_made: bool = False
 
 
-class ReadHooks(NamedTuple):
-    """The calls of a read: `begun` with the blocks that it is going to write, `copied` when its blocks are copied."""
+class TransferHooks(NamedTuple):
+    """The calls of a transfer: `begun` with the blocks that it is going to write, `copied` when they are written."""
 
     begun: Callable[[Sequence[int]], None]
-    copied: Callable[[RemoteRead], None]
+    copied: Callable[[Transfer], None]
 
 
 class Agent:
-    """The nixl_agent of one side; `hooks` are called with the reads of this side."""
+    """The nixl_agent of one side; `hooks` are called with the transfers to this side."""
 
-    def __init__(self, name: str, link: VllmLink, memory: TagMemory, faults: FaultPlan, hooks: ReadHooks) -> None:
-        self.name, self.memory = name, memory
-        self._link, self._faults, self._hooks = link, faults, hooks
-        self._reads: dict[int, RemoteRead] = {}
+    def __init__(self, name: str, link: VllmLink, memory: TagMemory, faults: FaultPlan, hooks: TransferHooks) -> None:
+        self.name, self.memory, self.hooks = name, memory, hooks
+        self._link, self._faults = link, faults
+        self._transfers: dict[int, Transfer] = {}
         self._begun = 0
         self.inbox: list[bytes] = []
+        self.arrived: list[int] = []  # requests whose blocks the other side has written, by notifications in the inbox
         link.agents[name] = self
 
     def make_prepped_xfer(self, operation: str, *sides: Any, notif_msg: bytes = b"") -> int:
-        assert operation == "READ", f"the operation is {operation}: only reads of a decode side are driven"
         _, local_blocks, remote, remote_blocks = sides
+        mine, theirs = (self.name, local_blocks), (remote, remote_blocks)
+        (source, sent), (target, written) = (theirs, mine) if operation == "READ" else (mine, theirs)
         self._begun += 1
-        self._reads[self._begun] = RemoteRead(remote, remote_blocks, local_blocks, notif_msg)
+        self._transfers[self._begun] = Transfer(source, sent, target, written, remote, notif_msg)
         return self._begun
 
     def transfer(self, handle: int) -> str:
-        read = self._reads[handle]
-        self._link.steps_since_read.pop(_request_of(read), None)
-        self._hooks.begun(read.local)
-        read.polls = POLLS + MORE_POLLS * self._faults.fires(LINK_DELAY)
+        transfer = self._transfers[handle]
+        self._link.steps_since_read.pop(_request_of(transfer.notification), None)
+        self._link.agents[transfer.target].hooks.begun(transfer.written)
+        transfer.polls = POLLS + MORE_POLLS * self._faults.fires(LINK_DELAY)
         if self._faults.fires(LINK_FAILS):
-            read.state = FAILED
+            transfer.state = FAILED
         elif handle % 2:
-            self._make(read)
+            self._make(transfer)
         return IN_PROGRESS
 
     def check_xfer_state(self, handle: int) -> str:
-        read = self._reads[handle]
-        read.polls -= 1
-        if read.polls > 0:
+        transfer = self._transfers[handle]
+        transfer.polls -= 1
+        if transfer.polls > 0:
             return IN_PROGRESS
-        if read.state == IN_PROGRESS:
-            self._make(read)
-            read.state = DONE
-            self._link.steps_since_read[_request_of(read)] = 0
-        return read.state
+        if transfer.state == IN_PROGRESS:
+            self._make(transfer)
+            transfer.state = DONE
+            if transfer.target == self.name:
+                self._link.steps_since_read[_request_of(transfer.notification)] = 0
+        return transfer.state
 
     def release_xfer_handle(self, handle: int) -> None:
-        del self._reads[handle]
+        del self._transfers[handle]
 
     def get_xfer_telemetry(self, handle: int) -> None: ...
 
@@ -133,28 +144,43 @@ class Agent:
         return True
 
     def send_notif(self, agent_name: str, notif_msg: bytes) -> None:
-        is_lost = not notif_msg.startswith(HEARTBEAT) and self._faults.fires(LINK_DROP)
+        can_be_lost = LINK_DROP in self._faults.known and not notif_msg.startswith(HEARTBEAT)
+        is_lost = can_be_lost and self._faults.fires(LINK_DROP)
         if not is_lost:
             self._link.agents[agent_name].inbox.append(notif_msg)
 
     def get_new_notifs(self) -> dict[str, list[bytes]]:
         new, self.inbox = self.inbox, []
+        self._link.steps_since_read.update(dict.fromkeys(self.arrived, 0))
+        self.arrived = []
         return {"": new}
 
-    def _make(self, read: RemoteRead) -> None:
-        """Copy the blocks, and notify the other side; a read may have been made before it is reported."""
-        if not read.is_made:
-            read.is_made = True
-            self._hooks.copied(read)
-            source = self._link.agents[read.source].memory
-            for theirs, mine in zip(read.remote, read.local, strict=True):
-                self.memory.put_unit(mine, source.unit(theirs))
-            self.send_notif(read.source, read.notification)
+    def _make(self, transfer: Transfer) -> None:
+        """Copy the blocks, and notify the other side; a transfer may have been made before it is reported."""
+        if not transfer.is_made:
+            transfer.is_made = True
+            source, target = self._link.agents[transfer.source], self._link.agents[transfer.target]
+            target.hooks.copied(transfer)
+            for sent, written in zip(transfer.sent, transfer.written, strict=True):
+                target.memory.put_unit(written, source.memory.unit(sent))
+            self.send_notif(transfer.notified, transfer.notification)
+            if target is not self:
+                target.arrived.append(_request_of(transfer.notification))
 
 
-def _request_of(read: RemoteRead) -> int:
-    """The request whose blocks are read; its number is the same on both sides."""
-    return int(read.notification.split(b":")[0])
+def _request_of(notification: bytes) -> int:
+    """The request whose blocks are transferred; its number is the same on both sides."""
+    return number_of(notification.decode().rpartition(":")[0])
+
+
+class OneRound(Silent):
+    """The `stop` of a thread's loop, which ends it after each round."""
+
+    has_begun = False
+
+    def is_set(self) -> bool:
+        self.has_begun = not self.has_begun
+        return not self.has_begun
 
 
 class Ranks(dict[Any, str]):
@@ -185,14 +211,16 @@ class WorkerSide:
         for rid, read in output.kv_connector_metadata.reqs_to_recv.items():
             if any(read.local_block_ids):
                 end = self._requests[rid].num_computed_tokens
-                self.loading[int(rid)] = BlockLoad(rid, 0, end, (), read.local_block_ids, is_late=True)
+                self.loading[number_of(rid)] = BlockLoad(rid, 0, end, (), read.local_block_ids, is_late=True)
         self._worker.start_load_kv(output.kv_connector_metadata)
+        if hasattr(self._worker, WRITER):
+            getattr(self._worker, WRITER)()
         sent, received, failed = reported(self._worker)
         self._outputs[id(one)] = self._release.make(
             "KVConnectorOutput",
-            finished_sending=sorted(sent, key=int),
-            finished_recving=sorted(received, key=int),
-            failed_recving=sorted(failed, key=int),
+            finished_sending=sorted(sent, key=number_of),
+            finished_recving=sorted(received, key=number_of),
+            failed_recving=sorted(failed, key=number_of),
             invalid_block_ids=self._worker.get_block_ids_with_load_errors(),
         )
 
@@ -214,15 +242,9 @@ def worker_of(release: VllmRelease, config: VllmConfig, groups: Any, agent: Agen
     `groups` is the release's KVCacheConfig.  Its start opens sockets and registers memory, so the attributes that its
     methods read are set here.  A descriptor of memory is the number of a block.
     """
-    kind = type(
-        "Worker",
-        (release.part("NixlWorker"),),
-        {
-            "__init__": lambda worker: None,
-            "_compute_desc_ids": _descriptors,
-            "shutdown": lambda worker: None,
-        },
-    )
+    part = release.part("NixlPushWorker" if config.push else "NixlWorker")
+    methods = {"__init__": lambda worker: None, "_compute_desc_ids": _descriptors, "shutdown": lambda worker: None}
+    kind = type("Worker", (part,), methods)
     worker, count, block_size = kind(), len(config.groups), config.largest_block_size
     remote = SimpleNamespace(
         remote_block_size=block_size, remote_tp_size=1, remote_dcp_size=1, remote_physical_blocks_per_logical=1
@@ -253,11 +275,27 @@ def worker_of(release: VllmRelease, config: VllmConfig, groups: Any, agent: Agen
         dst_region_group_ids={other: []},
         dst_uses_region_group_mapping={other: False},
         dst_num_blocks={other: 0, agent.name: 0},
+        dst_region_num_blocks={other: 0, agent.name: 0},
         src_xfer_handles_by_block_size={block_size: ""},
         dst_xfer_side_handles={other: {0: other}},
         **_state(),
     )
+    if config.push:
+        _prepare_pushes(worker, part, groups)
     return worker
+
+
+def _prepare_pushes(worker: Any, part: Any, groups: Any) -> None:
+    """Set the attributes of a worker that pushes, as its own start does; its thread makes a round when it is called."""
+    with patch.object(part.__base__, "__init__", lambda *args: None):
+        part.__init__(worker, None, worker.engine_id, groups)
+    vars(worker).update(_push_writer_stop=OneRound(), _push_writer_wake=Silent())
+    sys.modules[part.__module__].logger.exception = _raise
+
+
+def _raise(*args: Any) -> None:
+    """An error in the thread, which the release logs, and goes on without the notifications that it has taken."""
+    raise
 
 
 def _state() -> dict[str, Any]:
@@ -270,7 +308,6 @@ def _state() -> dict[str, Any]:
         "_handshake_futures",
         "_invalid_engine_backoff",
         "_pending_recv_notifs",
-        "dst_region_num_blocks",
         "expected_consumer_notifications_by_req",
     )
     sets = (
@@ -291,6 +328,8 @@ def _state() -> dict[str, Any]:
         "_uses_region_group_mapping",
         "_hb_handshake_notif_only",
         "pcp_dcp_sharded",
+        "_is_csa_linear",
+        "_transfer_layer_group_ids",
     )
     return {
         **{name: {} for name in dicts},

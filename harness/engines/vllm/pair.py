@@ -15,8 +15,8 @@ from swarden.harness.engines.vllm.config import DECODE, LEASE_S, PREFILL, VllmCo
 from swarden.harness.engines.vllm.device import POOL
 from swarden.harness.engines.vllm.link import (
     Agent,
-    ReadHooks,
-    RemoteRead,
+    Transfer,
+    TransferHooks,
     VllmLink,
     WorkerSide,
     timed_modules,
@@ -28,6 +28,15 @@ from swarden.invariants.view import Snapshot
 OTHER = {PREFILL: DECODE, DECODE: PREFILL}
 WAITS_FOR_READ = "WAITING_FOR_REMOTE_KVS"
 TO_PREFILL = {"do_remote_decode": True, "do_remote_prefill": False}  # as the proxies among the examples of a release
+AT_ONCE = {  # as the proxy among the examples of a release that pushes, which sends a request to both sides at once
+    "do_remote_decode": False,
+    "do_remote_prefill": True,
+    "remote_engine_id": PREFILL,
+    "remote_host": "",
+    "remote_port": 0,
+    "tp_size": 1,
+    "pp_size": 1,
+}
 CUT = "_p_side_truncated"  # set by a release in the parameters of a request whose prompt it has cut
 CUTS_AT_LOOK_UP = "_truncate_mamba_request_for_prefill"  # called by the look-up of a release before 0.29
 
@@ -52,7 +61,7 @@ class LinkedVllmEngine(VllmEngine):
     ) -> None:
         self._link, self._sides = link, sides
         super().__init__(release, config)
-        hooks = ReadHooks(self._runner.copied_in, self._read)
+        hooks = TransferHooks(self._runner.copied_in, self._read)
         agent = Agent(config.role, link, self._runner.device.memory, self.faults, hooks)
         scheduler = self.built.scheduler
         worker = worker_of(release, config, scheduler.kv_cache_config, agent, OTHER[config.role])
@@ -73,7 +82,7 @@ class LinkedVllmEngine(VllmEngine):
         awaited = {
             number: (*load.tables,)
             for number, load in self._runner.loads.loading.items()
-            if (req := scheduler.requests.get(str(number))) is not None
+            if (req := scheduler.requests.get(load.rid)) is not None
             and req.status.name == WAITS_FOR_READ
             and req.request_id not in scheduler.finished_recving_kv_req_ids
         }
@@ -81,7 +90,9 @@ class LinkedVllmEngine(VllmEngine):
         return replace(snapshot, awaited=awaited, due_transfers=due)
 
     def awaits_another(self) -> bool:
-        """Whether every unfinished request waits for the other side, or perhaps for blocks that it will read."""
+        """Whether every unfinished request waits for the other side, or perhaps one for the transfer of its blocks."""
+        if self._config.push and WAITS_FOR_READ in self._statuses:
+            return True
         return bool(self._kept) or all(request.is_linked for request in self._requests.live.values())
 
     def submit(self, submission: Submission) -> int:
@@ -101,12 +112,19 @@ class LinkedVllmEngine(VllmEngine):
         [other] = [side for side in self._sides if side is not self]
         self._link.clock.tick(self._config.role, other_has_work=other.has_work)
         self._link.clock.serve(timed_modules())
-        for request in self._requests.live.values():
-            if request.is_linked and request.id in self._link.answers:
-                self._forward(request, self._link.answers.pop(request.id))
+        for request in [*self._requests.live.values()] if self._config.role == DECODE else ():
+            if request.id in self._link.answers:
+                self._answered(request, self._link.answers.pop(request.id))
         if self._config.role == DECODE and not self._is_paused:
             self._link.pass_step(self._runner.loads.loading)
         return super().step()
+
+    def _answered(self, request: VllmRequest, params: Mapping[str, Any] | None) -> None:
+        """The prefill side has answered; a request that was sent to both sides is given up if that has no KV."""
+        if request.is_linked:
+            self._forward(request, params)
+        elif params is None:
+            super().abort(request.id)
 
     def _forward(self, request: VllmRequest, params: Mapping[str, Any] | None) -> None:
         request.is_linked = False
@@ -115,13 +133,19 @@ class LinkedVllmEngine(VllmEngine):
 
     def _admit(self, req: Any) -> None:
         request = self._requests.live[self.built.number_of(req.request_id)]
-        if self._config.role == DECODE:
+        if self._config.role == DECODE and self._config.routes_at_once:
+            self._forward(request, AT_ONCE | {"remote_request_id": str(request.id)})
+        elif self._config.role == DECODE:
             request.is_linked = True
         else:
             req.kv_transfer_params = dict(TO_PREFILL)
             will_be_cut = self._cuts_at_look_up and req.num_prompt_tokens > 1
             super()._admit(req)
             request.is_cut = will_be_cut or _has_been_cut(req)
+
+    @property
+    def _statuses(self) -> Iterator[str]:
+        return (request.req.status.name for request in self._requests.live.values())
 
     @property
     def _cuts_at_look_up(self) -> bool:
@@ -162,15 +186,15 @@ class LinkedVllmEngine(VllmEngine):
         if not self._kept:
             super()._finish_pause()
 
-    def _read(self, read: RemoteRead) -> None:
-        """This side reads blocks of the other one: the other side reports what it sends."""
+    def _read(self, read: Transfer) -> None:
+        """Blocks of the other side are copied to this one: the other side reports what it sends."""
         other = self._sides[0]
         for (request, _), moved in groupby(sorted(self._moved(read)), key=lambda one: one[:2]):
             for first, pages in _runs(list(moved)):
                 other.log.notice(seen.Sent(request, POOL, first, pages))
 
-    def _moved(self, read: RemoteRead) -> Iterator[SentBlock]:
-        wanted = dict(zip(read.local, read.remote, strict=True))
+    def _moved(self, read: Transfer) -> Iterator[SentBlock]:
+        wanted = dict(zip(read.written, read.sent, strict=True))
         for component, table in enumerate(self.built.tables):
             for rid, blocks in table.req_to_blocks.items():
                 for place, block in enumerate(blocks):

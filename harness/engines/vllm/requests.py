@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 
 from swarden.harness.core.port import Submission
 from swarden.harness.engines.vllm.boot import VllmRelease
-from swarden.harness.engines.vllm.config import PREFILL, VllmConfig
+from swarden.harness.engines.vllm.config import DECODE, PREFILL, VllmConfig
 from swarden.harness.engines.vllm.front import VllmFront, number_of
 from swarden.harness.engines.vllm.passes import VllmEntry, VllmPass
 from swarden.harness.kit.clients import ClientRequest, Clients
 from swarden.invariants.events import HANDOVER_KIND, LOAD_KIND, REQUEST_KIND, SESSION_KIND, FinishReason, Owner
 
+SUFFIXES = {PREFILL: "-aaaaaaaa", DECODE: "-dddddddd"}  # random in a server
 NOT_SENT = {"mm_features": None, "data_parallel_rank": None}  # fields of EngineCoreRequest
 REASONS = {
     "stop": FinishReason.STOP,
@@ -56,6 +57,10 @@ class VllmRequests(Clients[VllmRequest]):
         """The number of a request, or of the current turn of a session, or else its last one."""
         return self.turns[rid] if rid in self.turns else number_of(rid)
 
+    def id_of(self, number: int) -> str:
+        """The release's id of a request; the two sides of a push have different ones, as those of servers."""
+        return f"{number}{SUFFIXES[self._config.role] if self._config.push else ''}"
+
     def owner(self, number: int) -> Owner:
         """The owner of blocks in the table of a request: one that has ended keeps them for a load, a transfer or its
         session.
@@ -87,7 +92,9 @@ class VllmRequests(Clients[VllmRequest]):
         has_adapter = submission.adapter and "adapter" in self._config.options
         salt = submission.salt if has_adapter else submission.namespace
         lora = self._adapter(submission.adapter) if has_adapter else None
-        values = self._values(str(numbers[0]), submission, cache_salt=str(salt) if salt else None, lora_request=lora)
+        values = self._values(
+            self.id_of(numbers[0]), submission, cache_salt=str(salt) if salt else None, lora_request=lora
+        )
         if submission.sequences == 1:
             reqs, parent = [self._release.make("Request", **values, block_hasher=hasher)], 0
         else:

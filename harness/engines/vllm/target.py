@@ -95,6 +95,8 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
         groups = [config.groups for config in configs]
         if groups != groups[:1] * len(groups):
             raise InvalidConfig("block_size, windows and window_block_sizes differ between the sides; make them equal")
+        if len({(config.push, config.routes_at_once) for config in configs}) > 1:
+            raise InvalidConfig("push or routes_at_once differs between the sides; make them equal")
 
     def systems(self, machine: str, configs: Sequence[Any], model: str) -> Sequence[System]:
         if machine == PAIR:

@@ -22,11 +22,11 @@ PROMPT = Submit(engine=DECODE_SIDE, recipe=Recipe(path=(0, 1), stretch=7), max_n
 FIRST_PASSES = (Step(engine=PREFILL_SIDE, count=3), Step(engine=DECODE_SIDE, count=2))
 
 
-def served(ops, changes):
+def served(ops, changes, release=NEWEST):
     """The first request on the decode side: its first position and its end; and the number of steps of its handover."""
-    target = target_of(f"vllm=={NEWEST}")
+    target = target_of(f"vllm=={release}")
     configs = [{**target.defaults, "role": role, **changes} for role in (PREFILL, DECODE)]
-    header = Header(engine=target.name, version=NEWEST, machine="pd", configs=configs)
+    header = Header(engine=target.name, version=release, machine="pd", configs=configs)
     events: list[Any] = []
     driver = driver_of(
         header, observe=lambda change: events.extend((change.after.step, event) for event in change.events)
@@ -147,4 +147,35 @@ def test_sides_with_different_windows_are_refused():
     configs = [target.decode({"role": PREFILL}), target.decode({"role": DECODE, "windows": [9]})]
 
     with pytest.raises(InvalidConfig, match="windows and window_block_sizes differ"):
+        target.check_linked(configs)
+
+
+@pytest.mark.parametrize(("release", "windows"), [("0.26.0", ()), (NEWEST, (5,))], ids=["full", "hybrid"])
+@pytest.mark.parametrize("routes_at_once", [False, True], ids=["in-turn", "at-once"])
+def test_prefill_side_pushes_the_blocks_of_a_prompt(on_release, release, windows, routes_at_once):
+    changes = {"push": True, "routes_at_once": routes_at_once, "windows": windows}
+
+    starts, ends, kept = on_release(release, served, (PROMPT,), changes, release)
+
+    assert starts[-1] == 13  # of 14 tokens
+    assert ends == [FinishReason.LENGTH, FinishReason.LENGTH]
+    assert kept[0] < LEASE_S
+
+
+def ends_of_both_sides(ops):
+    changes = {"push": True, "routes_at_once": True}
+    return served(ops, changes)[1]
+
+
+def test_request_that_was_routed_at_once_is_given_up_with_its_prefill(on_release):
+    ends = on_release(NEWEST, ends_of_both_sides, (PROMPT, Abort(engine=PREFILL_SIDE)))
+
+    assert ends == [FinishReason.ABORT, FinishReason.ABORT]
+
+
+def test_sides_of_a_pair_are_linked_by_the_same_connector():
+    target = target_of(f"vllm=={NEWEST}")
+    configs = [target.decode({"role": role, "push": role == PREFILL}) for role in (PREFILL, DECODE)]
+
+    with pytest.raises(InvalidConfig, match="push or routes_at_once differs"):
         target.check_linked(configs)
