@@ -310,7 +310,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (120, "each part of lmdeploy's engine is driven"),
         (190, "states that requests of SGLang track, and load from the host; its storage: prefixes, errors, owners"),
         (150, "full attention alone: its trees, as a release selects them, loads from the host, planted bugs, a pair"),
-        (80, "resets and pause modes of SGLang"),
+        (100, "resets and pause modes of SGLang; pushes of a pair"),
     ],
     "tests/harness": [
         (160, "the options of a project, live lines, pages that are opened; mail, errors of a core"),
