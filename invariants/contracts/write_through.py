@@ -4,7 +4,7 @@ On a server: A prefix that the host was to keep is lost when it is evicted.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from swarden.invariants.contracts.completeness import ended_by_themselves
 from swarden.invariants.events import LOAD_KIND, CopyBegan, CopyDropped, CopyEnded, Finished, Fired
@@ -13,6 +13,8 @@ from swarden.invariants.prefixes import cached_pages
 from swarden.invariants.transition import Transition, When
 from swarden.invariants.view import NodeView
 from swarden.invariants.violation import Code, Evidence, found, node_ref, request_ref
+
+Lacking = tuple[NodeView, Sequence[int]]  # and the components in which it is live and gets no copy
 
 
 class WriteThroughCode(Code):
@@ -55,21 +57,32 @@ def ended_requests_are_written_through(change: Transition) -> Evidence:
     free = [len(change.after.pool(name).free) for name in change.after.host_pools]
     for ended in ended_by_themselves(change):
         if ended.record is not None:
-            tokens, need = ended.expected.tokens[:-1], Counter[int]()
+            tokens, need = ended.expected.tokens, Counter[int]()
             path = {one.id: one for one, _ in cached_pages(change.after, ended.expected.namespace, tokens)}
-            for node, indices in _lacking(change, list(path.values())):
-                for index in indices:
-                    need[index] += len(node.units[index])
+            for part in _parts(change, _lacking(change, list(path.values()))):
+                need.update(index for node, indices in part for index in indices for _ in node.units[index])
                 if any(free[index] < count for index, count in need.items()):
                     break
-                for index in indices if node.end > ended.record.protected_len else ():
-                    values = {"request": request_ref(ended.id), "free": free[index]}
-                    pool = change.after.components[index].pool
-                    yield found(node_ref(node.id), WriteThroughCode.NOT_COPIED, component=pool, **values)
+                for node, index in ((node, index) for node, indices in part for index in indices):
+                    if node.end > ended.record.protected_len:
+                        values = {"request": request_ref(ended.id), "free": free[index]}
+                        pool = change.after.components[index].pool
+                        yield found(node_ref(node.id), WriteThroughCode.NOT_COPIED, component=pool, **values)
 
 
-def _lacking(change: Transition, path: Sequence[NodeView]) -> Iterator[tuple[NodeView, Sequence[int]]]:
-    """The nodes of a path that have no copy, each with the components in which it is live and gets none.
+def _parts(change: Transition, lacking: Iterable[Lacking]) -> Iterator[Sequence[Lacking]]:
+    """The nodes of the state before one by one, then the new ones together: they can be parts of one inserted node."""
+    new = []
+    for one in lacking:
+        if one[0].id in change.before.node_by_id:
+            yield [one]
+        else:
+            new.append(one)
+    yield new
+
+
+def _lacking(change: Transition, path: Sequence[NodeView]) -> Iterator[Lacking]:
+    """The nodes of a path that have no copy.
 
     The result ends at a node whose copy is in progress: the copies behind it may have to wait.  Without a view of copy
     jobs, the copy of a node with a partial copy may be in progress.

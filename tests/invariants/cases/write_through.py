@@ -29,6 +29,13 @@ def without_copy_jobs(*, copies):
     return ending(nodes=with_node(WRITING_THROUGH, 2, copies=copies), copy_jobs=None)
 
 
+UNCOPIED = with_node(WRITING_THROUGH, 1, copies=((), ()))
+ROOM_FOR_ONE = replace(
+    WRITING_THROUGH,
+    nodes=UNCOPIED,
+    records=tuple(record._replace(protected_len=0) for record in WRITING_THROUGH.records or ()),
+)
+HALF = {"nodes": UNCOPIED, "pools": with_pool(WRITING_THROUGH, "host full", free=(7, 8))}
 NO_COPY = [
     found(node_ref(2), WriteThroughCode.NOT_COPIED, component=pool, request=request_ref(1), free=4)
     for pool in ("full", "swa")
@@ -50,6 +57,11 @@ CASES = [
     ),
     healthy(
         ended_requests_are_written_through,
+        ending(before=replace(ROOM_FOR_ONE, nodes=()), **HALF),
+        "room-for-a-part-of-what-was-inserted",
+    ),
+    healthy(
+        ended_requests_are_written_through,
         without_copy_jobs(copies=((7, 8), ())),
         "a-part-of-its-copy-without-a-view-of-copies",
     ),
@@ -68,15 +80,7 @@ CASES = [
     broken(
         ended_requests_are_written_through,
         "room-for-the-first-node-alone",
-        ending(
-            before=replace(
-                WRITING_THROUGH,
-                nodes=with_node(WRITING_THROUGH, 1, copies=((), ())),
-                records=tuple(record._replace(protected_len=0) for record in WRITING_THROUGH.records or ()),
-            ),
-            nodes=with_node(WRITING_THROUGH, 1, copies=((), ())),
-            pools=with_pool(WRITING_THROUGH, "host full", free=(7, 8)),
-        ),
+        ending(before=ROOM_FOR_ONE, **HALF),
         found(node_ref(1), WriteThroughCode.NOT_COPIED, component="full", request=request_ref(1), free=2),
     ),
     broken(
