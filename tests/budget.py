@@ -217,7 +217,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (150, "a decode side with a prefix tree, or that writes to a storage; rejections by one side of a pair"),
         (180, "states that requests track in buffers, with overlap, pages and mixed batches, and on the host"),
         (50, "full attention alone on RadixCache and HiRadixCache, and in a pair; servers without a prefix cache"),
-        (160, "the release's own flush, release of memory and pause modes"),
+        (170, "the release's own flush, release of memory and pause modes; copies in flight that a flush drops"),
         (30, "how each tree keeps the copies of its nodes; a verification of drafts ends its reads as a decode does"),
         (270, "a storage behind the host, slow, failing or partial, and the threads of prefetch and write-back"),
     ],

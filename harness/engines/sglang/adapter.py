@@ -241,16 +241,15 @@ class SglangEngine(EnginePort):
             self.log.origins = [self.log.origins[index] for index, _ in events]
         return [event for _, event in events]
 
-    def _lose_kv(self) -> None:
-        """What a reset drops is never read again."""
+    def _lose_kv(self) -> bool:
+        """What a reset drops is never read again; whether a copy to or from the host is lost."""
         for memory in self._forward.tags:
             memory.clear()
         if (states := states_of(self.built.memory.rows)) is not None:
             states.clear()
-        if self._parts.host is not None:
-            self._parts.host.lose_copies()
         if self._parts.sessions is not None:
             self._parts.sessions.give_up_all()
+        return self._parts.host is not None and self._parts.host.lose_copies()
 
     def _launch(self, batch: Any) -> Any:
         self._requests.report_changes()

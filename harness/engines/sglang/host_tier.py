@@ -121,10 +121,11 @@ class SglangHostTier:
         have_ended = [stream.has_done(stream.end) for stream in self._streams.values()]
         return all(have_ended)
 
-    def lose_copies(self) -> None:
-        """All KV on the host is lost."""
+    def lose_copies(self) -> bool:
+        """All KV on the host is lost; whether copies are in flight."""
         for tags in self._on_host:
             tags.clear()
+        return any(stream.num_done < stream.end for stream in self._streams.values())
 
     def views(self, nodes: Sequence[NodeView]) -> Iterator[PoolView]:
         """The host pools; the tree owns a page there from the moment at which its copy begins."""
