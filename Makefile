@@ -13,7 +13,7 @@ ENGINE_TESTS := tests/engine_under_test
 UNMEASURED := $(wildcard tests/harness tests/quality tests/hostile tests/test_import_root.py $(ENGINE_TESTS)/test_kills.py \
   $(ENGINE_TESTS)/test_processes.py $(ENGINE_TESTS)/model/test_oracle.py $(ENGINE_TESTS)/model/test_invariance.py)
 
-.PHONY: setup fuzz test test-engines test-engines-real test-cuda test-package lint format lock
+.PHONY: setup fuzz test tests style types test-engines test-engines-real test-cuda test-package lint format lock
 
 setup: $(TOOLS)
 
@@ -44,7 +44,10 @@ fuzz: $(RUNTIME)
 # Compiled modules are written even where the environment forbids it, because hundreds of processes would compile them again.
 test: export OMP_NUM_THREADS = 1
 test: export PYTHONDONTWRITEBYTECODE =
-test: lint
+test: style
+	@$(MAKE) --no-print-directory -j 2 types tests
+
+tests: $(TOOLS)
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -n auto --dist worksteal $(UNMEASURED:%=--ignore=%)
 	$(BIN)/coverage combine -q
@@ -72,9 +75,13 @@ test-cuda: $(TOOLS)
 test-package: $(TOOLS)
 	$(BIN)/pytest -rP tests/packaging
 
-lint: $(TOOLS)
+lint: style types
+
+style: $(TOOLS)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+
+types: $(TOOLS)
 	$(BIN)/mypy
 
 format: $(TOOLS)

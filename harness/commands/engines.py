@@ -1,6 +1,7 @@
 """swarden engines: which targets are here and in which versions; install, check, try or remove a release."""
 
 import os
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -95,7 +96,11 @@ def try_release(
     name: Annotated[str, typer.Argument(help="a release, or NAME==latest", metavar="NAME==VERSION")],
     *,
     against: Against = None,
-    minutes: Annotated[float, typer.Option(min=0.01, help="limit of the traffic on each of the two releases")] = 2.0,
+    minutes: Annotated[
+        float | None,
+        typer.Option(min=0.01, help="limit of the traffic on each of the two releases; 2, or none with --runs"),
+    ] = None,
+    runs: Annotated[int | None, typer.Option(min=1, help="limit of the runs on each of the two releases")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="worker processes; one per core")] = None,
     archive: Annotated[Path | None, typer.Option(help="also replay the findings of this archive of nights")] = None,
     out: Annotated[Path, typer.Option(help="folder for the findings", metavar="DIR")] = TRIALS,
@@ -113,7 +118,8 @@ def try_release(
         against = max((one for one in releases.on_index() if parsed(one) < parsed(version)), key=parsed)
     if against is not None:
         install_release(f"{target_name}=={against}", releases, against)
-    target, campaigns = released(name), Campaigns(60 * minutes, workers or os.cpu_count() or 1, out)
+    seconds = 60 * (minutes or (2.0 if runs is None else inf))
+    target, campaigns = released(name), Campaigns(seconds, runs, workers or os.cpu_count() or 1, out)
     found = tried(target, compared(target, against), campaigns, archive)
     text = "\n".join(found.lines()) + "\n"
     if page is None:

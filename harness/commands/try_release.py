@@ -37,9 +37,10 @@ FAILURE = ("failure", "op-log", "on the older release")  # the heads of a table
 
 
 class Campaigns(NamedTuple):
-    """The length of the campaign on each release, its workers, and the folder of the findings."""
+    """The limits of the campaign on each release, its workers, and the folder of the findings."""
 
     seconds: float
+    max_runs: int | None
     workers: int
     out: Path
 
@@ -227,7 +228,9 @@ def tried(target: ReleasedTarget[Any], comparison: Comparison, campaigns: Campai
         name = f"{target.name}=={version}"
         folder = campaigns.out / slug(name)
         folder.mkdir(parents=True, exist_ok=True)
-        plan = Plan(name, PROFILES["smoke"], SEED, campaigns.seconds, out=folder, workers=campaigns.workers)
+        plan = Plan(
+            name, PROFILES["smoke"], SEED, campaigns.seconds, campaigns.max_runs, out=folder, workers=campaigns.workers
+        )
         trials.append(trial_of(name, known_logs(released(name), archive), plan))
     older, [old, new] = f"{target.name}=={comparison.version}", trials
     with WorkerGroup(1, None, hang_seconds=STEP_SECONDS) as group:

@@ -84,6 +84,13 @@ class ClientSessions:
             prompt = [*self._reference.tokens_of(request)[:-1], *sent.tokens]
             self._reference.submitted(session.last_turn, namespace=sent.namespace, prompt=prompt, stop=sent.stop)
 
+    def turn_aborted(self, request: int) -> None:
+        """Note that a client cancels a request: if it is a turn, no later turn is queued behind it or its session's."""
+        if (session := self._session_of.get(request)) is not None:
+            for turn in (session.last_turn, *[turn.request for turn in session.queued]):
+                self._session_of.pop(turn, None)
+            session.queued.clear()
+
     def _is_busy(self, session: ClientSession) -> bool:
         """Would a turn be queued behind the session's last one?"""
         return session.last_turn in self._session_of

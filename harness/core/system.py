@@ -258,6 +258,7 @@ class EngineSystem:
             return False
         for request in self._live.most_tokens:
             self.reference.aborted(request)
+            self._sessions.turn_aborted(request)
         return True
 
     def _resume(self) -> bool:
@@ -289,4 +290,5 @@ class EngineSystem:
 
     def _abort_request(self, request_id: int) -> None:
         self.reference.aborted(request_id)
+        self._sessions.turn_aborted(request_id)
         self.port.abort(request_id)

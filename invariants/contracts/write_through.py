@@ -7,7 +7,17 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from swarden.invariants.contracts.completeness import ended_by_themselves
-from swarden.invariants.events import LOAD_KIND, CopyBegan, CopyDropped, CopyEnded, Finished, Fired
+from swarden.invariants.events import (
+    LOAD_KIND,
+    REQUEST_KIND,
+    CopyBegan,
+    CopyDropped,
+    CopyEnded,
+    Finished,
+    Fired,
+    Given,
+    Owner,
+)
 from swarden.invariants.invariant import invariant
 from swarden.invariants.prefixes import cached_pages
 from swarden.invariants.transition import Transition, When
@@ -42,30 +52,33 @@ def _has_dropped_copies(change: Transition) -> bool:
 
 @invariant(
     When.STEP,
-    needs=("nodes", "receipts", "requests", "records"),
+    needs=("nodes", "receipts", "requests", "Given"),
     on=(Finished,),
     given=writes_through_and_is_idle,
 )
 def ended_requests_are_written_through(change: Transition) -> Evidence:
     """An idle host with enough free pages has a copy of each node that a request inserted when it ended by itself.
 
-    The copy may be in progress instead (sglang pull 25065).  Not checked: nodes that the request shared before its last
-    step, and steps with a failed copy, a load or a fault, or in which the host dropped a copy.
+    The copy may be in progress instead (sglang pull 25065).  The nodes need room together, because they can be parts of
+    one that was split.  Not checked: nodes behind an earlier one without a copy, and steps with a failed copy, a load
+    or a fault, or in which the host dropped a copy.
     """
     free = [len(change.after.pool(name).free) for name in change.after.host_pools]
+    pools = [component.pool for component in change.after.components]
     for ended in ended_by_themselves(change):
-        if ended.record is not None:
-            tokens, need = ended.expected.tokens[:-1], Counter[int]()
-            path = {one.id: one for one, _ in cached_pages(change.after, ended.expected.namespace, tokens)}
-            for node, indices in _lacking(change, list(path.values())):
-                for index in indices:
-                    need[index] += len(node.units[index])
-                if any(free[index] < count for index, count in need.items()):
-                    break
-                for index in indices if node.end > ended.record.protected_len else ():
-                    values = {"request": request_ref(ended.id), "free": free[index]}
-                    pool = change.after.components[index].pool
-                    yield found(node_ref(node.id), WriteThroughCode.NOT_COPIED, component=pool, **values)
+        owner, tokens = Owner(REQUEST_KIND, ended.id), ended.expected.tokens
+        given = {(one.pool, unit) for one in change.events_of(Given) if one.from_owner == owner for unit in one.units}
+        path = {one.id: one for one, _ in cached_pages(change.after, ended.expected.namespace, tokens)}
+        lacking = [*_lacking(change, list(path.values()))]
+        need = Counter(index for node, indices in lacking for index in indices for _ in node.units[index])
+        are_inserted = [
+            any((pool, unit) in given for pool, units in zip(pools, node.units, strict=True) for unit in units)
+            for node, _ in lacking
+        ]
+        if all(are_inserted) and all(count <= free[index] for index, count in need.items()):
+            for node, index in ((node, index) for node, indices in lacking for index in indices):
+                values = {"request": request_ref(ended.id), "free": free[index]}
+                yield found(node_ref(node.id), WriteThroughCode.NOT_COPIED, component=pools[index], **values)
 
 
 def _lacking(change: Transition, path: Sequence[NodeView]) -> Iterator[tuple[NodeView, Sequence[int]]]:

@@ -50,7 +50,7 @@ class TinyTarget(ReleasedTarget, DemoTarget):
         return super().build(config)
 """
 RELEASES = ("0.9.0", "1.0.0", "1.1.0", "1.2.0", "1.3.0")
-SHORT = ("--minutes", "0.05", "--workers", "1")
+SHORT = ("--runs", "12", "--workers", "1")
 BUG = """
 first = "1.0.0"
 fixed = "1.1.0"
@@ -129,7 +129,7 @@ def test_checkout_fails_newly_with_what_passes_on_its_base(swarden, tmp_path):
         linked = swarden("engines", "install", f"tinyserve==checkout-{name}", "--from", str(tmp_path / name))
         assert linked.stdout.startswith(f"tinyserve==checkout-{name} is {tmp_path / name}/tinyserve; use it with ")
 
-    run = swarden(*["engines", "try", "tinyserve==checkout-head", "--against", "checkout-base", "--minutes", "0.05"])
+    run = swarden(*["engines", "try", "tinyserve==checkout-head", "--against", "checkout-base", *SHORT])
 
     page = _sections(run.stdout)
     assert run.returncode == 1, run.stderr

@@ -15,8 +15,11 @@ OUTPUT = [7, 8]
 STOP, LENGTH, ABORT, REJECTED = FinishReason.STOP, FinishReason.LENGTH, FinishReason.ABORT, FinishReason.REJECTED
 
 
-def last_prompt(num_turns, ends):
-    """The prompt of the last of some turns that arrive together, after the `ends`: (turn, output, reason)."""
+def last_prompt(num_turns, ends, aborted=0):
+    """The prompt of the last of some turns that arrive together, after the `ends`: (turn, output, reason).
+
+    The turn `aborted` is aborted before the next one is sent.
+    """
     reference, port = Reference(), Mock(queues_turns=True)
     port.sessions.open_session.return_value = 1
     sessions = ClientSessions(port, reference)
@@ -32,6 +35,8 @@ def last_prompt(num_turns, ends):
 
     for number, tokens in enumerate(PROMPTS[:num_turns], start=1):
         send(number, tokens)
+        if number == aborted:
+            sessions.turn_aborted(number)
     for turn, output, reason in ends:
         reference.streamed(turn, output, reason)
         sessions.turn_ended(turn, reason)
@@ -52,3 +57,10 @@ def last_prompt(num_turns, ends):
 )
 def test_queued_turn_goes_on_after_the_turn_before_it_less_its_last_output(num_turns, ends, prompt):
     assert last_prompt(num_turns, ends) == prompt
+
+
+def test_turn_behind_an_aborted_one_is_not_queued():
+    """The engine tells of the abort in its next step; the third turn is queued behind the second."""
+    ends = [(1, [], ABORT), (2, OUTPUT, STOP)]
+
+    assert last_prompt(3, ends, aborted=1) == [*SECOND, 7, *THIRD]

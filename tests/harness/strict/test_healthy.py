@@ -37,7 +37,7 @@ def _elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 @pytest.mark.parametrize("level", SERVED)
 def test_healthy_engine_has_no_violation(level, config, seed, monkeypatch):
@@ -65,7 +65,7 @@ def test_traffic_reaches_the_states_of_past_false_alarms(monkeypatch):
     """Otherwise the test above would prove nothing."""
     monkeypatch.delenv(VARIABLE, raising=False)
 
-    met = set().union(*[served(config, traffic(seed)) for config in CONFIGS.values() for seed in (1, 2, 3)])
+    met = set().union(*[served(config, traffic(seed)) for config in CONFIGS.values() for seed in (1, 2)])
 
     assert {kind.__name__ for kind in REACHED} - met == set()
 
