@@ -29,7 +29,7 @@ from swarden.harness.kit.tags import TagMemory
 MOST_STEPS = 8  # in a row of one side in which time passes while the other one has work
 POLLS, MORE_POLLS = 2, 4  # of the connector until a read is complete
 HEARTBEAT = b"HB:"
-WRITER = "_push_writer_loop"  # the loop of a thread; here, one round of it follows the metadata of each pass
+WRITER = "_push_writer_loop"  # of a thread; a round follows each metadata of a pass, and each step of the other side
 PACKAGE = "vllm.distributed.kv_transfer.kv_connector.v1.nixl"
 DONE, IN_PROGRESS, FAILED = "DONE", "PROC", "ERR"  # the states of a read
 
@@ -213,8 +213,7 @@ class WorkerSide:
                 end = self._requests[rid].num_computed_tokens
                 self.loading[number_of(rid)] = BlockLoad(rid, 0, end, (), read.local_block_ids, is_late=True)
         self._worker.start_load_kv(output.kv_connector_metadata)
-        if hasattr(self._worker, WRITER):
-            getattr(self._worker, WRITER)()
+        self.write()
         sent, received, failed = reported(self._worker)
         self._outputs[id(one)] = self._release.make(
             "KVConnectorOutput",
@@ -223,6 +222,11 @@ class WorkerSide:
             failed_recving=sorted(failed, key=number_of),
             invalid_block_ids=self._worker.get_block_ids_with_load_errors(),
         )
+
+    def write(self) -> None:
+        """A round of the thread that pushes, if there is one: it looks for registrations also in an idle core."""
+        if hasattr(self._worker, WRITER):
+            getattr(self._worker, WRITER)()
 
     def computed(self, one: VllmPass) -> Any:
         """A pass has been computed. Returns what the connector reported when the pass was launched."""

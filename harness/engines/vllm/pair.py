@@ -65,7 +65,7 @@ class LinkedVllmEngine(VllmEngine):
         agent = Agent(config.role, link, self._runner.device.memory, self.faults, hooks)
         scheduler = self.built.scheduler
         worker = worker_of(release, config, scheduler.kv_cache_config, agent, OTHER[config.role])
-        self._runner.loads = WorkerSide(release, worker, scheduler.requests)
+        self._runner.loads = self.worker_side = WorkerSide(release, worker, scheduler.requests)
         self._kept: set[int] = set()  # requests that have ended, whose blocks wait to be read
         scheduler._free_blocks = partial(self._let_go, scheduler._free_blocks)
 
@@ -117,7 +117,9 @@ class LinkedVllmEngine(VllmEngine):
                 self._answered(request, self._link.answers.pop(request.id))
         if self._config.role == DECODE and not self._is_paused:
             self._link.pass_step(self._runner.loads.loading)
-        return super().step()
+        streamed = super().step()
+        other.worker_side.write()
+        return streamed
 
     def _answered(self, request: VllmRequest, params: Mapping[str, Any] | None) -> None:
         """The prefill side has answered; a request that was sent to both sides is given up if that has no KV."""
