@@ -6,12 +6,14 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
+import msgspec
+
 import swarden.invariants.events as seen
 from swarden.harness.core.event_log import EventLog
 from swarden.harness.core.faults import CLIENT_FAULTS, FaultPlan
 from swarden.harness.core.origins import EngineCode
 from swarden.harness.core.port import DraftPort, EnginePort, SessionPort, Streamed, Submission
-from swarden.harness.engines.vllm.block_copies import held_blocks
+from swarden.harness.engines.vllm.block_copies import CPU, HOST_POOL, held_blocks
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.capture import EventSources, VllmCapture
 from swarden.harness.engines.vllm.config import BOTH, CHUNKS, CONNECTOR_FAULTS, DECODE, LOAD_FAILS, PREFILL, VllmConfig
@@ -83,8 +85,7 @@ class VllmEngine(EnginePort):
         hooks = Hooks(self.log.notice, self._launched, self._completed, self._requests.number_of)
         self._runner = self._make_runner(release, hooks)
         self.built = build(release, config, self._runner)
-        held = partial(held_blocks, self.built.scheduler.connector) if config.offloader != CHUNKS else tuple
-        self._moves = Moves(self.built, self.log.notice, self._requests.owner, held)
+        self._moves = self._made_moves()
         context, notice = config.max_context_len, self.log.notice
         self._streams = VllmSessions(self.built, self._requests, context, notice) if config.streaming_input else None
         self.sessions: SessionPort | None = self._streams
@@ -110,6 +111,16 @@ class VllmEngine(EnginePort):
 
     def reference(self) -> reference.Reference:
         return reference.Reference(tags.VOCABULARY, self._runner.device.windows)
+
+    def _made_moves(self) -> Moves:
+        """The moves of blocks, also in the pool of CPU memory that copies of single blocks have."""
+        notice, owner = self.log.notice, self._requests.owner
+        if self._config.offloader == CHUNKS:
+            return Moves(self.built, notice, owner)
+        connector = self.built.scheduler.connector
+        host = msgspec.structs.replace(self.built, manager=None, pool=connector.scheduler_manager.cpu_block_pool)
+        beside = Moves(host, notice, owner, partial(held_blocks, connector, CPU), name=HOST_POOL)
+        return Moves(self.built, notice, owner, partial(held_blocks, connector), beside=beside)
 
     @property
     def _reported(self) -> frozenset[str]:
