@@ -178,8 +178,11 @@ class VllmEngine(EnginePort):
 
     def clear(self) -> None:
         if self._config.offloader != CHUNKS and isinstance(loads := self._runner.loads, OffloadingSide):
-            # An idle engine core without `has_pending_push_work` of its connector (to 0.28.0) learns it with a request.
-            self.built.scheduler.connector.update_connector_output(loads.end_copies())
+            # An idle engine core learns with its next request that a load has ended, and in older releases, a store.
+            connector = self.built.scheduler.connector
+            is_storing = any(held.owner.kind == seen.BACKUP_KIND for held in held_blocks(connector))
+            if not (is_storing and self._runner.release.has("steps_for_stores")):
+                connector.update_connector_output(loads.end_copies())
         self._reset(resets_running=False)
 
     def pressure(self, pool: str, pages: int) -> bool:
