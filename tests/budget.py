@@ -199,10 +199,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (70, "synchronous loads that fail; the cached blocks that a waiting request can find, by hash"),
         (40, "CPU memory and a store below the release's MultiConnector"),
         (170, "a file system as the second tier behind CPU memory"),
-        (170, "the SimpleCPUOffloadConnector; a store that keeps blocks of ended requests until it has their KV"),
-        (30, "what a store has saved of a request is what it loads later"),
-        (40, "the pool of CPU memory of the SimpleCPUOffloadConnector in the snapshot"),
-        (60, "planted bugs of the second tier, of copies of single blocks and of saves"),
+        (300, "the SimpleCPUOffloadConnector and its CPU memory; what a store saves and loads; planted bugs of these"),
     ],
     "harness/engines/vllm_cpu": [
         (520, "the worker of a release and tiny models behind the port, the KV in memory by tag, bugs of the worker"),

@@ -13,7 +13,7 @@ from swarden.harness.core.event_log import EventLog
 from swarden.harness.core.faults import CLIENT_FAULTS, FaultPlan
 from swarden.harness.core.origins import EngineCode
 from swarden.harness.core.port import DraftPort, EnginePort, SessionPort, Streamed, Submission
-from swarden.harness.engines.vllm.block_copies import CPU, HOST_POOL, held_blocks
+from swarden.harness.engines.vllm.block_copies import CPU, held_blocks
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.capture import EventSources, VllmCapture
 from swarden.harness.engines.vllm.config import BOTH, CHUNKS, CONNECTOR_FAULTS, DECODE, LOAD_FAILS, PREFILL, VllmConfig
@@ -119,7 +119,7 @@ class VllmEngine(EnginePort):
             return Moves(self.built, notice, owner)
         connector = self.built.scheduler.connector
         host = msgspec.structs.replace(self.built, manager=None, pool=connector.scheduler_manager.cpu_block_pool)
-        beside = Moves(host, notice, owner, partial(held_blocks, connector, CPU), name=HOST_POOL)
+        beside = Moves(host, notice, owner, partial(held_blocks, connector, CPU))
         return Moves(self.built, notice, owner, partial(held_blocks, connector), beside=beside)
 
     @property

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from swarden.harness.engines.vllm.block_copies import HeldBlock
+from swarden.harness.engines.vllm.block_copies import HOST_POOL, HeldBlock
 from swarden.harness.engines.vllm.core import BuiltCore
 from swarden.harness.engines.vllm.device import POOL
 from swarden.harness.kit.owners import Owners, UnitFacts, pool_view
@@ -47,14 +47,12 @@ class Moves:
         notice: Callable[[NamedTuple], None],
         owner: Callable[[int], Owner],
         held: Callable[[], Iterable[HeldBlock]] = tuple,
-        *,
-        name: str = POOL,
         beside: "Moves | None" = None,
     ) -> None:
         """Blocks in copies are `held`.  `beside` are the moves of the CPU memory, if it has a pool of blocks."""
         self._built, self._notice, self._owner, self._held = built, notice, owner, held
-        self._name, self._beside = name, beside
-        self._owners = Owners(name, {block.block_id: FREE for block in built.pool.blocks[1:]})
+        self._beside, self._name = beside, POOL if built.manager is not None else HOST_POOL
+        self._owners = Owners(self._name, {block.block_id: FREE for block in built.pool.blocks[1:]})
         self._request = 0  # the request for which the manager works, 0 for none
         self.outside: list[Any] = []  # blocks that no part of the engine holds
         self._is_outside = False

@@ -60,12 +60,6 @@ CASES = [
     healthy(drained_engine_is_empty, drained(pools=lasting(Holding(TREE, [8], True))), "cached-in-a-pool-that-lasts"),
     broken(
         drained_engine_is_empty,
-        "held-in-a-pool-that-lasts",
-        drained(pools=lasting(Holding(R1, [8], False))),
-        found(pool_ref("swa"), ProgressCode.UNITS_LEFT, free=7, capacity=8, owners=(R1,)),
-    ),
-    broken(
-        drained_engine_is_empty,
         "everything-left",
         replace(
             HEALTHY,
@@ -86,6 +80,12 @@ CASES = [
         found(Ref("receipt", 1), ProgressCode.RECEIPT_LEFT, holder=R1),
         found(node_ref(2), ProgressCode.NODE_LEFT, locks=(1, 1)),
         found(Ref("launch", 7), ProgressCode.LAUNCH_LEFT),
+    ),
+    broken(
+        drained_engine_is_empty,
+        "held-in-a-pool-that-lasts",
+        drained(pools=lasting(Holding(R1, [8], False))),
+        found(pool_ref("swa"), ProgressCode.UNITS_LEFT, free=7, capacity=8, owners=(R1,)),
     ),
     broken(
         drained_engine_is_empty,
