@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
 
 from swarden.invariants.events import (
+    HANDOVER_KIND,
     REQUEST_KIND,
     SESSION_KIND,
     TREE_KIND,
@@ -135,7 +136,7 @@ def units_in_flight_are_pinned(change: Transition) -> Evidence:
     """A unit that a pass in flight reads or writes is owned by its request, cached under a lock, or fenced for it.
 
     It is neither free nor owned by another request.  If the request released its record since, the unit is fenced for
-    this or a later pass, or its session or another turn of the session owns it.
+    this or a later pass, or its session or another turn of the session owns it, or a transfer of its own KV keeps it.
     """
     after = change.after
     owners_of = [after.pool(component.pool).owner_of for component in after.components] if after.launches else []
@@ -166,7 +167,7 @@ def _permitted_owners(snapshot: Snapshot, view: LaunchView, entry: int) -> set[O
     if request not in view.given_up or request in view.rewound:
         return {Owner(REQUEST_KIND, request)}
     if not session:
-        return set()
+        return {Owner(HANDOVER_KIND, request)}
     turns = [Owner(REQUEST_KIND, one.id) for one in snapshot.requests or () if one.session == session]
     return {Owner(SESSION_KIND, session), *turns}
 
