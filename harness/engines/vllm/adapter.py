@@ -65,6 +65,9 @@ ONE_SIDED = (
 FAULTS: Mapping[str, str] = {**CLIENT_FAULTS, **CONNECTOR_FAULTS}
 
 
+MOST_STEPS_FOR_STORES = 16
+
+
 class PauseProgress(Enum):
     """A pause begins while passes are in flight, and is complete when all have completed."""
 
@@ -180,6 +183,9 @@ class VllmEngine(EnginePort):
         if self._config.offloader != CHUNKS and isinstance(loads := self._runner.loads, OffloadingSide):
             # An idle engine core learns with its next request that a load has ended, and in older releases, a store.
             connector = self.built.scheduler.connector
+            for _ in range(MOST_STEPS_FOR_STORES):  # a session that has just been closed begins a store
+                if self.built.scheduler.has_requests():
+                    self.step()
             is_storing = any(held.owner.kind == seen.BACKUP_KIND for held in held_blocks(connector))
             if not (is_storing and self._runner.release.has("steps_for_stores")):
                 connector.update_connector_output(loads.end_copies())
