@@ -25,26 +25,26 @@ class Stream:
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._waiting: deque[StreamCopy] = deque()
-        self._num_done = 0
+        self.num_done = 0
         self.behind = 0
 
     @property
     def end(self) -> int:
         """The number of copies that were ever put on this stream."""
-        return self._num_done + len(self._waiting)
+        return self.num_done + len(self._waiting)
 
     def put(self, copy: StreamCopy) -> None:
         self._waiting.append(copy)
 
     def has_done(self, end: int) -> bool:
         """Make the first `end` copies; False if one of them stays in flight."""
-        while self._num_done < end and not self._waiting[0].stays():
+        while self.num_done < end and not self._waiting[0].stays():
             self._make_next()
-        return self._num_done >= end
+        return self.num_done >= end
 
     def make(self, end: int) -> None:
         """Make the first `end` copies."""
-        while self._num_done < end:
+        while self.num_done < end:
             self._make_next()
 
     def synchronize(self) -> None:
@@ -61,7 +61,7 @@ class Stream:
 
     def _make_next(self) -> None:
         self._waiting.popleft().make()
-        self._num_done += 1
+        self.num_done += 1
 
 
 class StreamEvent:

@@ -93,7 +93,7 @@ class SglangEngine(EnginePort):
         scheduler.max_req_input_len = self._requests.max_len - SPARE_TOKENS
         self._parts = OptionalParts(
             SglangHostTier(release, config, self.built, self._forward, self.faults)
-            if config.host_ratio is not None
+            if config.host_ratio is not None or config.decode_offload
             else None,
             SglangSessions(release, config, self.built, self._requests, self._notice)
             if config.streaming_sessions
@@ -241,16 +241,15 @@ class SglangEngine(EnginePort):
             self.log.origins = [self.log.origins[index] for index, _ in events]
         return [event for _, event in events]
 
-    def _lose_kv(self) -> None:
-        """What a reset drops is never read again."""
+    def _lose_kv(self) -> bool:
+        """What a reset drops is never read again; whether a copy to or from the host is lost."""
         for memory in self._forward.tags:
             memory.clear()
         if (states := states_of(self.built.memory.rows)) is not None:
             states.clear()
-        if self._parts.host is not None:
-            self._parts.host.lose_copies()
         if self._parts.sessions is not None:
             self._parts.sessions.give_up_all()
+        return self._parts.host is not None and self._parts.host.lose_copies()
 
     def _launch(self, batch: Any) -> Any:
         self._requests.report_changes()
@@ -288,6 +287,8 @@ def unreported_by(release: SglangRelease, config: SglangConfig) -> frozenset[str
     overlapped drafts the stand-in for the worker, not the release, compares the drafts with the sampled tokens.
     """
     unreported = UNREPORTED - names_of(OF_ROUTERS) if config.kv_events else UNREPORTED
+    if config.decode_offload:
+        unreported -= names_of([seen.PrefixesCompared])
     if config.host_ratio is None and config.role != DECODE:
         unreported |= names_of([seen.CopiedIn])
     if config.state_strategy != NO_BUFFER:  # a prefix is cached up to the last state that was kept of it
@@ -301,7 +302,7 @@ def unreported_by(release: SglangRelease, config: SglangConfig) -> frozenset[str
 
 def faults_of(config: SglangConfig) -> Mapping[str, str]:
     """The faults that can happen to a scheduler of this configuration, each with its effect."""
-    of_host = HOST_FAULTS if config.host_ratio is not None else {}
-    of_storage = STORAGE_FAULTS if config.storage_policy is not None else {}
+    of_host = HOST_FAULTS if config.host_ratio is not None or config.decode_offload else {}
+    of_storage = STORAGE_FAULTS if config.has_storage else {}
     of_link = LINK_FAULTS if config.role != BOTH else {}
     return {**CLIENT_FAULTS, **of_host, **of_storage, **of_link}

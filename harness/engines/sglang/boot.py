@@ -35,6 +35,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "FakeKVSender": ("disaggregation.fake.conn:FakeKVSender",),
     "FakeKVReceiver": ("disaggregation.fake.conn:FakeKVReceiver",),
     "DecodeReqToTokenPool": ("disaggregation.decode:DecodeReqToTokenPool",),
+    "OffloadManager": ("disaggregation.decode_kvcache_offload_manager:DecodeKVCacheOffloadManager",),
     "SWAChunkCache": ("mem_cache.chunk_cache:SWAChunkCache",),
     "ChunkCache": ("mem_cache.chunk_cache:ChunkCache",),
     "SamplingParams": ("sampling.sampling_params:SamplingParams",),
@@ -144,6 +145,10 @@ FEATURES: Mapping[str, Feature] = {
         # 0.5.18, kv_cache_builder.py:261; 0.5.19 needs SGLANG_ENABLE_UNIFIED_RADIX_TREE (:259)
         "also beside a window, whose pages are transferred anew; before, a server refuses it",
         lambda release: release.version >= (0, 5, 19),
+    ),
+    "decode_offload": Feature(
+        "a decode side may write its KV to a storage, and keeps the pages of a request until it has ended",
+        lambda release: release.part("OffloadManager") is not None and release.version >= (0, 5, 17),
     ),
     "storage": Feature(
         "a storage behind the host in the tree of all models; before, only for full attention, and not looked at",

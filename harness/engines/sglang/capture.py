@@ -16,7 +16,7 @@ from swarden.harness.engines.sglang.scheduler import BuiltScheduler
 from swarden.harness.engines.sglang.sessions import OpenSessions
 from swarden.harness.engines.sglang.states import STATE_POOL, STATE_WINDOW, SglangStates, slot_of, slots_of, states_of
 from swarden.harness.engines.sglang.transfers import TransferQueues
-from swarden.invariants.events import HANDOVER_KIND, LOAD_KIND, REQUEST_KIND, SESSION_KIND, Owner
+from swarden.invariants.events import BACKUP_KIND, HANDOVER_KIND, LOAD_KIND, REQUEST_KIND, SESSION_KIND, Owner
 from swarden.invariants.kinds import Place
 from swarden.invariants.limits import Limits
 from swarden.invariants.view import (
@@ -165,6 +165,8 @@ class SglangCapture:
             slot = slots.pop(row).slot if row in slots else request.req
             kind = HANDOVER_KIND if self._queues.is_arriving(request.req) else REQUEST_KIND
             yield Holder(Owner(kind, request.id), request.id, request.req, slot)
+        for req in () if self._host is None else self._host.ended():
+            yield Holder(Owner(BACKUP_KIND, req.swarden.id), req.swarden.id, req, req)
         for req in self._queues.held:
             yield Holder(Owner(HANDOVER_KIND, req.swarden.id), req.swarden.id, req, req)
         for session, slot in slots.values():
@@ -188,7 +190,8 @@ class SglangCapture:
         launched, allocated = held(kv, "kv_committed_len"), held(kv, "kv_allocated_len")
         if owner.kind == HANDOVER_KIND:
             launched = protected
-        flying = [entry for one in in_flight for entry in one.entries if entry.request.req is kv]
+        passes = in_flight if owner.kind != BACKUP_KIND else ()  # that of a request that has ended is given up
+        flying = [entry for one in passes for entry in one.entries if entry.request.req is kv]
         slots = self._built.memory.rows.req_to_token[row, :allocated].tolist()
         full = [slot // page for slot in slots[::page]]
         units = [full]

@@ -88,6 +88,8 @@ class SglangConfig(Settings, frozen=True):
     disaggregation mode: a prefill side, a decode side, or both in one.  A decode side reserves
     `reserved_decode_tokens` per request.  It has a prefix tree only with `decode_tree`, which is
     --disaggregation-decode-enable-radix-cache; then the pages that it has cached are not transferred.
+    With `decode_offload`, which is --disaggregation-decode-enable-offload-kvcache, it writes the KV of its outputs to a
+    storage, through a host pool as large as its own.
     `storage_policy` enables a storage behind the host (L3), and is --hicache-storage-prefetch-policy; fewer than
     `prefetch_threshold` tokens are not fetched from it.
     `streaming_sessions` is the switch of that name; an idle session is closed after `session_timeout_s`.
@@ -132,6 +134,7 @@ class SglangConfig(Settings, frozen=True):
     role: Annotated[str, OneOf((BOTH, PREFILL, DECODE))] = BOTH
     reserved_decode_tokens: Annotated[int, within(0, MAX_NUMBER)] = 4
     decode_tree: Annotated[bool, IfReleaseHas("decode_tree")] = False
+    decode_offload: Annotated[bool, IfReleaseHas("decode_offload")] = False
     streaming_sessions: Annotated[bool, IfReleaseHas("streaming_sessions")] = False
     session_timeout_s: Annotated[Timeout | None, Drawn((None, None, 5.0))] = None
     state_slots: Annotated[Annotated[int, within(3, MAX_PAGES)] | None, IfReleaseHas("state_pool")] = None
@@ -152,6 +155,7 @@ class SglangConfig(Settings, frozen=True):
         Needs("host_ratio", {"role": (BOTH,), "tree": (DEFAULT_TREE, UNIFIED_TREE)}),
         Needs("streaming_sessions", {"role": (BOTH,)}),
         Needs("decode_tree", {"tree": (DEFAULT_TREE, UNIFIED_TREE)}),
+        Needs("decode_offload", {"role": (DECODE,), "sliding_window": (None,)}),
         Needs("kv_events", {"role": (BOTH,), "rust_core": (False,)}),
         Needs("state_slots", {"tree": (DEFAULT_TREE, UNIFIED_TREE)}),
         Needs("preemption_threshold", {"waiting_order": (FIRST_COME,)}),
@@ -214,6 +218,10 @@ class SglangConfig(Settings, frozen=True):
         return self.tree != NO_TREE and (self.role != DECODE or self.decode_tree)
 
     @property
+    def has_storage(self) -> bool:
+        return self.storage_policy is not None or self.decode_offload
+
+    @property
     def states_tracked(self) -> int:
         """The states that a request keeps beside its own: get_mamba_tracking_slots of the releases."""
         if self.state_strategy == NO_BUFFER:
@@ -227,10 +235,9 @@ class SglangConfig(Settings, frozen=True):
         pools = (Pool("full", self.full_pages), *of_window)
         sizes = (self.page_size, pools, self.chunk_len, self.max_running_requests, self.max_context_len)
         has_host, moves_kv = self.host_ratio is not None, self.role == PREFILL
-        has_storage = self.storage_policy is not None
         unused = [
-            *(() if has_host else HOST_FAULTS),
-            *(() if has_storage else STORAGE_FAULTS),
+            *(() if has_host else [HOST_SLOW] if self.decode_offload else HOST_FAULTS),
+            *(() if self.has_storage else STORAGE_FAULTS),
             *(() if moves_kv else LINK_FAULTS),
             *(() if self.streaming_sessions else (name_of(OpenSession),)),
             *(() if self.draft_len is not None else (name_of(Accept),)),
@@ -346,6 +353,8 @@ def pair_configs(draw: Draw, has: Callable[[str], bool]) -> tuple[SglangConfig, 
     )
     if has("decode_tree" if prefill.sliding_window is None else "decode_tree_with_window"):
         decode = msgspec.structs.replace(decode, decode_tree=draw.one_of((False, False, True)))
+    if has("decode_offload") and prefill.sliding_window is None:
+        decode = msgspec.structs.replace(decode, decode_offload=draw.one_of((False, True)))
     return prefill, decode
 
 

@@ -9,6 +9,7 @@ from swarden.harness.core.faults import FaultPlan
 from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.config import HOST_FAILS, HOST_SLOW, WRITE_BACK, SglangConfig
 from swarden.harness.engines.sglang.forward import TagForward
+from swarden.harness.engines.sglang.offload import OffloadCopies
 from swarden.harness.engines.sglang.scheduler import BuiltScheduler
 from swarden.harness.engines.sglang.states import states_of
 from swarden.harness.engines.sglang.storage import SglangStorage
@@ -83,12 +84,13 @@ class SglangHostTier:
         forward: TagForward,
         faults: FaultPlan,
     ) -> None:
-        self._tree = tree = getattr(built.memory.tree, "inner", built.memory.tree)  # which a StreamingSession wraps
+        manager = vars(built.scheduler).get("decode_offload_manager")
+        tree = built.memory.tree if manager is None else manager
+        self._tree = tree = getattr(tree, "inner", tree)  # which a StreamingSession wraps
         self._scheduler, self._forward, self._faults = built.scheduler, forward, faults
         self._page_size, self._states = tree.page_size, states_of(built.memory.rows)
-        self._copies: UnifiedCopies | RadixCopies = (UnifiedCopies if release.is_unified(tree) else RadixCopies)(
-            release, tree
-        )
+        kind = UnifiedCopies if release.is_unified(tree) else RadixCopies
+        self._copies = kind(release, tree) if manager is None else OffloadCopies(release, manager)
         self._state = release.part("ComponentType").MAMBA
         self._verification_ends_its_reads = release.has("verification_ends_its_reads")
         self._streams = dict[int, Stream]()  # with copies, by identity
@@ -96,7 +98,7 @@ class SglangHostTier:
         for index, pool in enumerate(self.pools):
             self._replace_copies(index, pool)
         tags = dict(zip(self._copies.names, self._on_host, strict=True))
-        self.storage = SglangStorage(tree, tags, faults) if config.storage_policy is not None else None
+        self.storage = SglangStorage(tree, tags, faults) if config.has_storage else None
         for fence in FENCES:
             if hasattr(tree.cache_controller, fence):
                 setattr(tree.cache_controller, fence, built.scheduler.forward_stream)
@@ -119,10 +121,11 @@ class SglangHostTier:
         have_ended = [stream.has_done(stream.end) for stream in self._streams.values()]
         return all(have_ended)
 
-    def lose_copies(self) -> None:
-        """All KV on the host is lost."""
+    def lose_copies(self) -> bool:
+        """All KV on the host is lost; whether copies are in flight."""
         for tags in self._on_host:
             tags.clear()
+        return any(stream.num_done < stream.end for stream in self._streams.values())
 
     def views(self, nodes: Sequence[NodeView]) -> Iterator[PoolView]:
         """The host pools; the tree owns a page there from the moment at which its copy begins."""
@@ -138,6 +141,8 @@ class SglangHostTier:
             free = list(chain.from_iterable([self._units(kind, slots.tolist()) for slots in lists]))
             if self.storage is not None:
                 held += self._prefetches(self._copies.names[index], kind, free, held)
+            if isinstance(self._copies, OffloadCopies):
+                held += self._offloads(self._copies, kind)
             unit, size = ("slot", 1) if kind == self._state else ("page", self._page_size)
             yield PoolView(name, unit, pool.size // size, free, (), held)
 
@@ -151,6 +156,14 @@ class SglangHostTier:
             under_way = {*self._units(kind, slots[done:])}
             units = [unit for unit in self._units(kind, slots) if unit in under_way or unit not in others]
             yield Holding(owner, units, False)
+
+    def _offloads(self, copies: OffloadCopies, kind: Any) -> Iterator[Holding]:
+        for number, slots in copies.offloaded():
+            yield Holding(Owner(BACKUP_KIND, number), self._units(kind, slots.tolist()), False)
+
+    def ended(self) -> Sequence[Any]:
+        """The requests that have ended, but keep their KV until it is offloaded."""
+        return self._copies.ended() if isinstance(self._copies, OffloadCopies) else ()
 
     def copies(self, node: Any) -> tuple[tuple[Sequence[int], ...], Sequence[int]]:
         """Per pool, the units of a node on the host, and the number of locks that keep them there."""

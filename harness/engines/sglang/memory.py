@@ -149,6 +149,7 @@ def wanted_args(config: SglangConfig) -> dict[str, Any]:
         "num_reserved_decode_tokens": config.reserved_decode_tokens,
         "disable_radix_cache": not config.caches_prefixes,
         "disaggregation_decode_enable_radix_cache": config.decode_tree,
+        "disaggregation_decode_enable_offload_kvcache": config.decode_offload,
         "grammar_backend": "none",
         "page_size": config.page_size,
         "chunked_prefill_size": config.chunk_len,

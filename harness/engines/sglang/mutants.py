@@ -53,6 +53,15 @@ bug(
 )
 
 bug(
+    "reset-during-a-backup",
+    "before pull 20746: a flush does not wait for the copies to the host that are in flight",
+    at="sglang.srt.managers.scheduler:Scheduler.is_fully_idle",
+    healthy="idle &= len(tc.ongoing_write_through) == 0",
+    broken="pass",
+    caught_by=("reset_spares_kv_in_use",),
+)
+
+bug(
     "evicted-page-not-reported",
     "the KV events of an eviction leave out nodes of one page, so a router takes them for cached",
     at="sglang.srt.mem_cache.events:KVCacheEventRecorder.record_remove",

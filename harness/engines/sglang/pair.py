@@ -16,6 +16,7 @@ from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.config import DECODE, PREFILL, SglangConfig
 from swarden.harness.engines.sglang.link import TIMEOUT_POLLS, SglangLink, TransferMemory
 from swarden.harness.engines.sglang.memory import set_environment, sub_pools
+from swarden.harness.engines.sglang.offload import StoredPrefixes
 from swarden.harness.engines.sglang.transfers import TransferQueues
 from swarden.harness.kit.tags import TagMemory
 from swarden.invariants.events import HANDOVER_KIND, Owner
@@ -48,6 +49,9 @@ class LinkedSglangEngine(SglangEngine):
                 part.get_cpu_copy = partial(_offload, release, tags[index])
                 part.load_cpu_copy = partial(self._restore, index)
         queue.kv_manager.link = link
+        if self._parts.host is not None and self._parts.host.storage is not None:
+            manager, rows = scheduler.decode_offload_manager, self.built.memory.rows
+            StoredPrefixes(manager, self._parts.host.storage, rows, self._notice)
 
     def _found(self) -> Snapshot:
         """The snapshot, with the pages that each transfer still awaits, and the transfers to take over in this step.

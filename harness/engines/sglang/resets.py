@@ -20,26 +20,27 @@ FLUSHES = Missing(flush_cache=True)  # of an update of weights; it frees no memo
 class SglangResets:
     """The commands on one scheduler; `lose_kv` is called when all KV is lost, before the pools are reset.
 
-    `idle_steps` are the last steps in which no request was unfinished, or the engine was paused.
+    `lose_kv` returns whether a copy to or from the host is lost with it.  `idle_steps` are the last steps in which no
+    request was unfinished, or the engine was paused.
     """
 
     def __init__(
         self,
         release: SglangRelease,
         built: BuiltScheduler,
-        lose_kv: Callable[[], None],
+        lose_kv: Callable[[], bool],
         notice: Callable[[NamedTuple], None],
     ) -> None:
         self.idle_steps = 0
         self._scheduler, self._rows, self._notice = built.scheduler, built.memory.rows, notice
-        self._has_memory, self._num_resets = True, 0
+        self._has_memory, self._num_resets, self._lost_copy = True, 0, False
         self._updater = self._updater_of(release.part("WeightUpdater"))
         tree = built.memory.tree
         reset = tree.reset
 
         def reset_and_lose_kv() -> None:
             self._num_resets += 1
-            lose_kv()
+            self._lost_copy = lose_kv()
             reset()
 
         tree.reset = reset_and_lose_kv
@@ -48,13 +49,16 @@ class SglangResets:
         self.idle_steps = 0 if is_busy and not self._scheduler._engine_paused else self.idle_steps + 1
 
     def reset(self, cause: ResetCause, before: Snapshot, *, is_copying: bool) -> bool:
-        """Give the command, and report its answer; False if no client may release the memory now."""
+        """Give the command, and report its answer; False if no client may release the memory now.
+
+        `is_copying` is whether a copy is in flight before the command, in which the release may ask for its end again.
+        """
         if cause == ResetCause.MEMORY:
             without_sessions = before if before.requests else replace(before, records=())
             if not self._has_memory or not can_be_reset(without_sessions, self.idle_steps, is_copying=is_copying):
                 return False
         is_done = self._command(cause)
-        self._notice(seen.CacheReset(is_done, self.idle_steps, is_copying))
+        self._notice(seen.CacheReset(is_done, self.idle_steps, self._lost_copy if is_done else is_copying))
         if not self._scheduler._engine_paused:
             self.restore_memory()
         return True

@@ -15,6 +15,7 @@ from swarden.harness.engines.sglang.boot import SglangRelease
 from swarden.harness.engines.sglang.config import ADAPTER, BOTH, DECODE, PREFILL, SglangConfig
 from swarden.harness.engines.sglang.link import replace_network
 from swarden.harness.engines.sglang.memory import SglangMemory, memory_of, server_args_of, set_environment
+from swarden.harness.engines.sglang.offload import offload_manager
 from swarden.harness.engines.sglang.rust_core import compare_sizes, core_of
 from swarden.harness.kit.parts import known
 from swarden.harness.kit.stand_ins import Silent
@@ -118,6 +119,8 @@ def build(
         server_args=server_args,
         swarden_passes=passes,
     )
+    if config.decode_offload:
+        scheduler.decode_offload_manager = offload_manager(release, server_args, *memory)
     scheduler.batch_result_processor = _result_processor(release, scheduler)
     scheduler.policy = _policy(release, config, memory.tree)
     scheduler.request_receiver = SimpleNamespace(recv_requests=partial(_take_in, scheduler))  # from 0.5.14 on

@@ -16,6 +16,7 @@ from swarden.harness.engines.sglang.config import (
     SECONDS_PER_STEP,
     STORAGE_FAILS,
     STORAGE_PARTIAL,
+    STORAGE_POLICIES,
     STORAGE_SLOW,
     SglangConfig,
 )
@@ -36,12 +37,12 @@ QUEUES = {  # of the controller's threads, in the order of a prefetch
 
 def storage_args(config: SglangConfig) -> dict[str, Any]:
     """The arguments of a server with a storage that copies to and from host memory without a buffer of its own."""
-    if config.storage_policy is None:
+    if not config.has_storage:
         return {}
     extra = {"interface_v1": 1, "prefetch_threshold": config.prefetch_threshold}
     return {
         "hicache_storage_backend": "dynamic",
-        "hicache_storage_prefetch_policy": config.storage_policy,
+        "hicache_storage_prefetch_policy": config.storage_policy or STORAGE_POLICIES[0],
         "hicache_storage_backend_extra_config": json.dumps(extra),
     }
 
@@ -129,6 +130,7 @@ class SglangStorage:
         self._controller = tree.cache_controller
         self._controller.storage_backend.swarden_port = self
         self.pages = dict[str, Sequence[int]]()
+        self.on_stored: Callable[[int, Sequence[int]], None] | None = None  # called with a slot and the page's tags
         self._left = 0  # the pages that the operation under way still copies
         self._is_slow, self._last_operation = False, 0
         self._clock = EngineClock(TICK_S)
@@ -183,7 +185,9 @@ class SglangStorage:
         self._left -= 1
         if self._left >= 0:
             tags, size = self._on_host[pool], 1 if pool == STATES else self._tree.page_size
-            self.pages.setdefault(key, tuple([tags.get(place, 0) for place in range(slot, slot + size)]))
+            stored = self.pages.setdefault(key, tuple([tags.get(place, 0) for place in range(slot, slot + size)]))
+            if self.on_stored is not None:
+                self.on_stored(slot, stored)
         return self._left >= 0
 
     def operations(self, pool: str) -> Iterator[tuple[Owner, Any, int]]:

@@ -126,7 +126,9 @@ def receipts_match_records(change: Transition) -> Evidence:
     after = change.after
     records = [record for record in after.records or () if record.receipt or record.protected_len]
     kept = {record.receipt: record.owner for record in records}
-    out = {receipt.id: receipt for receipt in after.receipts or () if receipt.holder.kind in RECORD_KINDS}
+    holders = {record.owner for record in records}  # also of copies
+    returnable = [one for one in after.receipts or () if one.holder.kind in RECORD_KINDS or one.holder in holders]
+    out = {receipt.id: receipt for receipt in returnable}
     if len(kept) != len(records) or kept != {receipt.id: receipt.holder for receipt in out.values()}:
         first: dict[int, RecordView] = {}
         for record in records:

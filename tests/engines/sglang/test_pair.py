@@ -1,14 +1,19 @@
 """The two sides of a pair are in one process, where a release has one set of server arguments."""
 
+from typing import Any
+
+import msgspec
 import pytest
 
-from swarden.harness.core.ops import Step, Submit
+from swarden.harness.core.driver import Checking, Driver
+from swarden.harness.core.ops import Drain, Recipe, Step, Submit
 from swarden.harness.core.registry import target_of
-from swarden.harness.core.target import prepare
+from swarden.harness.core.target import PAIR, prepare
 from swarden.harness.engines.sglang.boot import boot
 from swarden.harness.engines.sglang.config import DECODE, PREFILL, SglangConfig
 from swarden.harness.engines.sglang.pair import side_systems
 from swarden.harness.engines.sglang.scheduler import INTAKES
+from swarden.invariants.catalog import catalog_of
 
 RELEASE = "0.5.23"  # which has contexts
 
@@ -29,6 +34,69 @@ def test_decode_side_is_sent_only_what_its_tree_has_not_cached(on_release):
     first, second = on_release(RELEASE, lens_not_transferred)
 
     assert (first, second > 0) == (0, True)
+
+
+def keep(port):
+    pass
+
+
+def overwrite_on_host(port):
+    """Let each copy to the host write other content."""
+    host = port._parts.host._copies.pools[0]
+    back_up, (tags,) = host.backup_from_device_all_layer, port._parts.host._on_host
+
+    def back_up_and_change(pool, on_host, *arguments):
+        back_up(pool, on_host, *arguments)
+        port._parts.host.end_copies()
+        tags.update({place: tags[place] + 1 for place in on_host.tolist()})
+
+    host.backup_from_device_all_layer = back_up_and_change
+
+
+def free_before_the_copy(port):
+    """Free the host memory of a copy twice."""
+    manager = port._parts.host._tree
+    trigger = manager._trigger_backup
+
+    def free_and_trigger(req, host_indices, *arguments):
+        manager.decode_host_mem_pool.free(host_indices)
+        return trigger(req, host_indices, *arguments)
+
+    manager._trigger_backup = free_and_trigger
+
+
+def offloads(decode_tree, plant):
+    """The number of pages that a decode side stores of an answer of 12 tokens, and the laws that fail."""
+    target: Any = target_of(f"sglang=={RELEASE}")
+    prepare(target)
+    prefill = SglangConfig(role=PREFILL, sliding_window=None, page_size=2)
+    decode = msgspec.structs.replace(prefill, role=DECODE, decode_tree=decode_tree, decode_offload=True)
+    systems: Any = target.systems(PAIR, [prefill, decode], "")
+    driver = Driver(systems, checking=Checking(catalog_of(target.contracts), code=target.code))
+    plant(systems[1].port)
+    for op in (Submit(recipe=Recipe(stretch=9), max_new_tokens=13), *[Step(), Step(engine=1)] * 6, Drain()):
+        if driver.failure is None:
+            driver.apply(op)
+    failed = driver.failure.fingerprints if driver.failure is not None else ()
+    return len(systems[1].port._parts.host.storage.pages), {name.split("/")[0] for name in failed}
+
+
+@pytest.mark.parametrize("decode_tree", [False, True], ids=["no-tree", "tree"])
+def test_decode_side_stores_the_whole_pages_of_an_answer(on_release, decode_tree):
+    stored, failed = on_release(RELEASE, offloads, decode_tree, keep)
+
+    assert (stored, failed) == (6, set())
+
+
+@pytest.mark.parametrize(
+    ("plant", "law"),
+    [(overwrite_on_host, "slots_hold_their_prefix"), (free_before_the_copy, "unit_has_one_owner")],
+    ids=["other-content", "host-memory-freed-early"],
+)
+def test_wrong_offload_is_seen(on_release, plant, law):
+    _, failed = on_release(RELEASE, offloads, False, plant)
+
+    assert law in failed
 
 
 def modes_seen_in_turns():

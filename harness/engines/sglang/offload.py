@@ -1,0 +1,110 @@
+"""KV that a decode side writes to the host and on to a storage: the release's manager and controller do it.
+
+The manager takes the place of the tree in SglangHostTier and SglangStorage.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from swarden.harness.engines.sglang.boot import SglangRelease
+from swarden.harness.engines.sglang.requests import held
+from swarden.harness.engines.sglang.storage import SglangStorage, make_storage
+from swarden.harness.kit.parts import known
+from swarden.harness.kit.stand_ins import Missing
+from swarden.harness.kit.tags import chain
+from swarden.invariants.events import PrefixesCompared, WrongSlot
+from swarden.invariants.reference import namespace_tag
+
+HOST_POOL = "host full"  # its name in snapshots
+
+
+def offload_manager(release: SglangRelease, server_args: Any, rows: Any, allocator: Any, tree: Any) -> Any:
+    """The release's manager, with what SglangHostTier and SglangStorage read of a tree."""
+    make_storage(release)
+    kind = release.part("OffloadManager")
+    wanted = {
+        "req_to_token_pool": rows,
+        "token_to_kv_pool_allocator": allocator,
+        "tp_group": Missing(size=lambda: 1),
+        "tree_cache": tree,
+        "server_args": server_args,
+    }
+    manager = kind(**known(wanted, kind))
+    manager.ongoing_write_through = manager.ongoing_offload
+    manager.ongoing_load_back, manager.ongoing_prefetch = {}, {}
+    manager.check_hicache_events = manager.check_offload_progress
+    return manager
+
+
+class OffloadCopies:
+    """The copies of a manager: they are of requests, not of nodes, and it keeps none on the host."""
+
+    def __init__(self, release: SglangRelease, manager: Any) -> None:
+        self._manager = manager
+        self.names, self.components = [release.part("PoolName").KV.value], [release.part("ComponentType").FULL]
+        self.pools = (manager.decode_host_mem_pool,)
+
+    def of(self, node: Any) -> list[tuple[Any, int]]:
+        return [(None, 0)]
+
+    def lock(self, copy: Any) -> None:
+        return None
+
+    def evict(self) -> None: ...
+
+    def offloaded(self) -> Iterator[tuple[int, Any]]:
+        """The slots on the host of each copy on its way from the device to the host, or from there to the storage."""
+        for number, copy in (*self._manager.ongoing_offload.items(), *self._manager.ongoing_backup.items()):
+            yield number, copy[1]
+
+    def ended(self) -> list[Any]:
+        """The requests that have ended, and whose KV the manager frees when it has been copied to the host."""
+        reqs = {id(copy[0]): copy[0] for copy in self._manager.ongoing_offload.values() if copy[0].finished()}
+        return [req for req in reqs.values() if held(req, "req_pool_idx") is not None]
+
+
+class Wanted(NamedTuple):
+    """What a slot on the host must have: the tag of a request's tokens up to a position."""
+
+    request_id: int
+    position: int
+    tag: int
+
+
+class StoredPrefixes:
+    """Compares the pages that a storage gets, or has under their keys, with the tokens of the requests."""
+
+    def __init__(self, manager: Any, storage: SglangStorage, rows: Any, notice: Callable[[NamedTuple], None]) -> None:
+        self._rows, self._notice, self._page_size = rows, notice, manager.page_size
+        self._wanted = dict[int, Wanted]()  # by slot on the host
+        offload, write = manager.offload_kv_cache, manager.cache_controller.write
+
+        def offload_of(req: Any) -> Any:
+            def write_of(device_indices: Any, **options: Any) -> Any:
+                on_host = write(device_indices=device_indices, **options)
+                if on_host is not None:
+                    self._begin(req, device_indices.tolist(), on_host.tolist())
+                return on_host
+
+            manager.cache_controller.write = write_of
+            return offload(req)
+
+        manager.offload_kv_cache = offload_of
+        storage.on_stored = self._stored
+
+    def _begin(self, req: Any, slots: Sequence[int], on_host: Sequence[int]) -> None:
+        row = self._rows.req_to_token[held(req, "req_pool_idx")].tolist()
+        first = row.index(slots[0])
+        tokens = [*req.origin_input_ids, *req.output_ids][: first + len(slots)]
+        tags = chain(namespace_tag(req.swarden.namespace), tokens)[first:]
+        for position, (place, tag) in enumerate(zip(on_host, tags, strict=True), start=first):
+            self._wanted[place] = Wanted(req.swarden.id, position, tag)
+
+    def _stored(self, slot: int, tags: Sequence[int]) -> None:
+        pairs = [(self._wanted[place], tag, place) for place, tag in enumerate(tags, start=slot)]
+        wrong = [
+            WrongSlot(want.request_id, want.position, place // self._page_size + 1, bool(tag))
+            for want, tag, place in pairs
+            if tag != want.tag
+        ]
+        self._notice(PrefixesCompared(0, HOST_POOL, wrong[:1]))
