@@ -256,8 +256,17 @@ class VllmEngine(EnginePort):
         can_reset = self._config.offloader == CHUNKS or self._runner.release.has("simple_reset")
         return bool(self._config.cpu_chunks) and can_reset
 
+    @property
+    def _is_saving(self) -> bool:
+        """Whether a request that has ended keeps blocks for a save, which begins with the next step."""
+        return self._config.saves and any(
+            blocks and self._requests.owner(self.built.number_of(rid)).kind == seen.HANDOVER_KIND
+            for table in self.built.tables
+            for rid, blocks in table.req_to_blocks.items()
+        )
+
     def _finish_pause(self) -> None:
-        is_copying = bool(self._runner.loads or self._moves.is_copied)
+        is_copying = bool(self._runner.loads or self._moves.is_copied or self._is_saving)
         if self._pause == PauseProgress.BEGUN and not self._runner.in_flight and not is_copying:
             self._pause = PauseProgress.COMPLETE
             self._reset(resets_running=True, resets_connector=self._can_reset_connector)
