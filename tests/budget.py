@@ -96,7 +96,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (50, "checkouts of engines beside the releases; a target that is not repeatable: no digests, a rate"),
         (10, "namespaces of requests beside those of adapters"),
         (20, "options of a request: adapter, uncached, prompt_logprobs"),
-        (20, "a shape says whether there is a host tier; a machine has its traffic and its turns"),
+        (30, "a shape says whether there is a host tier; a machine has its traffic, its turns and their aborts"),
         (40, "op-logs of format 2 keep the defaults of their time"),
         (180, "one kind of process, of another Python too; was in harness/search and harness/commands"),
         (20, "a request may have a seed; a release may have another name on the index"),
@@ -231,7 +231,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     ],
     "invariants/contracts": [
         (60, "what ended requests leave in the cache, also of their last step"),
-        (80, "what ended requests leave on the host, with write-through"),
+        (90, "what ended requests leave on the host, with write-through; nodes that were inserted as one"),
         (70, "preemptions that free nothing at once; running requests that are passed over"),
         (30, "leaves that no prompt can match"),
     ],
@@ -315,7 +315,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "tests/harness": [
         (160, "the options of a project, live lines, pages that are opened; mail, errors of a core"),
         (50, "checkouts of engines beside the releases"),
-        (40, "turns that are queued, rejected or lost; scenes in short contexts"),
+        (50, "turns that are queued, rejected, aborted or lost; scenes in short contexts"),
         (120, "nights of servers that died, launch lines with commands in quotes, answers of any shape"),
         (80, "an event loop with its own time, and followed calls; changed logs of a corpus"),
         (20, "streaming input of vLLM"),

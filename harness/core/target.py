@@ -100,7 +100,8 @@ class MachineSpec:
     `traffic` is the Hypothesis machine that draws its ops, as "module:Class"; a campaign makes `batches` of it in each
     rotation through the machines of the target, 0 if it runs only in campaigns that name the machine. `models` are the
     models that its engines can run instead of the stand-in; `roles` has the role of each engine if there are several.
-    `probes` are rare states that its runs must reach, each with its meaning.  `pauses` are the modes of its pauses.
+    `probes` are rare states that its runs must reach, each with its meaning.  `pauses` are the modes of its pauses;
+    only the engines with the ordinals `pausing` have them.
     """
 
     ops: Sequence[type[Op]] = ENGINE_OPS
@@ -110,6 +111,7 @@ class MachineSpec:
     traffic: str = "swarden.harness.search.traffic:EngineTraffic"
     batches: int = 1
     pauses: Sequence[PauseMode] = (PauseMode.RETRACT,)
+    pausing: Sequence[int] = (0, 1)
 
     def refusal(self, op: Op) -> str:
         """Why a log of this machine cannot have this op; "" if it can."""

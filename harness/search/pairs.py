@@ -82,7 +82,7 @@ def ops_of_both(draw: st.DrawFn, kind: str, run: PairTraffic) -> tuple[Op, ...]:
     if kind == "fit":
         return *draw(fitting_prompts(run)), *draw(alternating_steps())
     if kind == "pause" and all(kind in kinds for kinds in run.kinds):
-        return draw(pauses(load, SIDES))
+        return draw(pauses(load, SIDES, pausing=run.listener.target.machines[run.machine].pausing))
     if kind == "mishap" and run.mishaps:
         side, fault = draw(one_option(*run.mishaps))
         inject = Inject(engine=side, fault=fault, skip=draw(one_option(0, 1, 2, 3)), count=draw(one_option(1, 1, 2, 6)))

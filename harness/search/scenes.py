@@ -134,15 +134,19 @@ def relatives(draw: st.DrawFn, request: Submit) -> tuple[Submit, ...]:
 
 @st.composite
 def pauses(
-    draw: st.DrawFn, load: Load, sides: tuple[int, ...] = (0,), modes: tuple[PauseMode, ...] = (PauseMode.RETRACT,)
+    draw: st.DrawFn,
+    load: Load,
+    sides: Sequence[int] = (0,),
+    modes: Sequence[PauseMode] = (PauseMode.RETRACT,),
+    pausing: Sequence[int] = (0,),
 ) -> tuple[Op, ...]:
-    """A pause of one of the engines, with steps of all engines or an op in it; in three of four draws it ends.
+    """A pause of a `pausing` engine, with steps of all engines or an op in it; in three of four draws it ends.
 
     Half of the pauses have the first mode.  If the op closes a session, one is opened before the pause, and has had a
     turn.
     """
     mode = draw(one_option(modes[0], *modes)) if len(modes) > 1 else modes[0]
-    paused, other = draw(one_option(*sides)), draw(one_option(*sides))
+    paused, other = draw(one_option(*pausing)), draw(one_option(*sides))
     steps = tuple([Step(engine=side, count=draw(st.integers(1, 3))) for side in sides]) * draw(st.integers(0, 1))
     before: tuple[Op, ...] = ()
     meanwhile: tuple[Op, ...] = ()

@@ -51,8 +51,9 @@ def _has_dropped_copies(change: Transition) -> bool:
 def ended_requests_are_written_through(change: Transition) -> Evidence:
     """An idle host with enough free pages has a copy of each node that a request inserted when it ended by itself.
 
-    The copy may be in progress instead (sglang pull 25065).  Not checked: nodes that the request shared before its last
-    step, and steps with a failed copy, a load or a fault, or in which the host dropped a copy.
+    The copy may be in progress instead (sglang pull 25065).  The new nodes need room together, because they can be
+    parts of one that was split.  Not checked: nodes that the request shared before its last step, and steps with a
+    failed copy, a load or a fault, or in which the host dropped a copy.
     """
     free = [len(change.after.pool(name).free) for name in change.after.host_pools]
     for ended in ended_by_themselves(change):
