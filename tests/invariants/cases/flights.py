@@ -200,24 +200,6 @@ CASES = [
     healthy(units_in_flight_are_pinned, ended_with_pages_of(SAVE_OF_R1), "kept-for-a-save-of-its-kv"),
     broken(
         units_in_flight_are_pinned,
-        "kept-for-a-transfer-of-a-pair",
-        ended_with_pages_of(SAVE_OF_R1, role=PREFILL),
-        *(
-            not_kept_for_r1(pool, page, FlightCode.USED_AFTER_CHANGE_OF_OWNER, owner=SAVE_OF_R1)
-            for pool, page in (("full", 7), ("full", 8), ("swa", 5), ("swa", 6))
-        ),
-    ),
-    broken(
-        units_in_flight_are_pinned,
-        "kept-for-a-save-of-other-kv",
-        ended_with_pages_of(SAVE_OF_R2),
-        *(
-            not_kept_for_r1(pool, page, FlightCode.USED_AFTER_CHANGE_OF_OWNER, owner=SAVE_OF_R2)
-            for pool, page in (("full", 7), ("full", 8), ("swa", 5), ("swa", 6))
-        ),
-    ),
-    broken(
-        units_in_flight_are_pinned,
         "free",
         with_pages_lost("swa", [5], free=[5, 7, 8]),
         not_kept_for_r1("swa", 5, FlightCode.USED_AFTER_FREE),
@@ -239,6 +221,24 @@ CASES = [
         "fenced-for-an-earlier-pass",
         with_pages_lost("full", [8], fenced=[Fence(7, [8])]),
         not_kept_for_r1("full", 8, FlightCode.FENCED_FOR_EARLIER_LAUNCH, waits_for=launch_ref(7)),
+    ),
+    broken(
+        units_in_flight_are_pinned,
+        "kept-for-a-transfer-of-a-pair",
+        ended_with_pages_of(SAVE_OF_R1, role=PREFILL),
+        *(
+            not_kept_for_r1(pool, page, FlightCode.USED_AFTER_CHANGE_OF_OWNER, owner=SAVE_OF_R1)
+            for pool, page in (("full", 7), ("full", 8), ("swa", 5), ("swa", 6))
+        ),
+    ),
+    broken(
+        units_in_flight_are_pinned,
+        "kept-for-a-save-of-other-kv",
+        ended_with_pages_of(SAVE_OF_R2),
+        *(
+            not_kept_for_r1(pool, page, FlightCode.USED_AFTER_CHANGE_OF_OWNER, owner=SAVE_OF_R2)
+            for pool, page in (("full", 7), ("full", 8), ("swa", 5), ("swa", 6))
+        ),
     ),
     broken(
         units_in_flight_are_pinned,
