@@ -6,7 +6,7 @@ from functools import partial
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
-from swarden.harness.engines.vllm.config import BOTH, CHUNKS, VllmConfig
+from swarden.harness.engines.vllm.config import BOTH, CHUNKS, EAGER, VllmConfig
 from swarden.harness.engines.vllm.core import BuiltCore
 from swarden.harness.engines.vllm.device import POOL
 from swarden.harness.engines.vllm.moves import Moves
@@ -113,9 +113,14 @@ class VllmCapture:
             cached_blocks=None if self._router is None else self._router.cached_blocks(),
             cached_columns=self._findable.of(requests, self._place),
             offloaded_columns=None if self._loadable is None else self._loadable.of(requests, self._place),
-            is_loading=bool(self._runner.loads),
+            is_loading=bool(self._runner.loads or self._is_storing),
             unreported=self._unreported,
         )
+
+    @property
+    def _is_storing(self) -> bool:
+        """Whether eager copies keep blocks until the scheduler has noted their ends; lazy ones may go on for ever."""
+        return self._config.offloader == EAGER and self._moves.is_copied
 
     def _cached(self, key_of: Callable[[Any, int], Any], block_hash: Any, group: int) -> int:
         """The block in the pool's map of hashes."""
