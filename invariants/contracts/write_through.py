@@ -4,17 +4,25 @@ On a server: A prefix that the host was to keep is lost when it is evicted.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from swarden.invariants.contracts.completeness import ended_by_themselves
-from swarden.invariants.events import LOAD_KIND, CopyBegan, CopyDropped, CopyEnded, Finished, Fired
+from swarden.invariants.events import (
+    LOAD_KIND,
+    REQUEST_KIND,
+    CopyBegan,
+    CopyDropped,
+    CopyEnded,
+    Finished,
+    Fired,
+    Given,
+    Owner,
+)
 from swarden.invariants.invariant import invariant
 from swarden.invariants.prefixes import cached_pages
 from swarden.invariants.transition import Transition, When
 from swarden.invariants.view import NodeView
 from swarden.invariants.violation import Code, Evidence, found, node_ref, request_ref
-
-Lacking = tuple[NodeView, Sequence[int]]  # and the components in which it is live and gets no copy
 
 
 class WriteThroughCode(Code):
@@ -44,46 +52,37 @@ def _has_dropped_copies(change: Transition) -> bool:
 
 @invariant(
     When.STEP,
-    needs=("nodes", "receipts", "requests", "records"),
+    needs=("nodes", "receipts", "requests", "Given"),
     on=(Finished,),
     given=writes_through_and_is_idle,
 )
 def ended_requests_are_written_through(change: Transition) -> Evidence:
     """An idle host with enough free pages has a copy of each node that a request inserted when it ended by itself.
 
-    The copy may be in progress instead (sglang pull 25065).  The new nodes need room together, because they can be
-    parts of one that was split.  Not checked: nodes that the request shared before its last step, and steps with a
-    failed copy, a load or a fault, or in which the host dropped a copy.
+    The copy may be in progress instead (sglang pull 25065).  The nodes need room together, because they can be parts of
+    one that was split.  Not checked: nodes behind an earlier one without a copy, and steps with a failed copy, a load
+    or a fault, or in which the host dropped a copy.
     """
     free = [len(change.after.pool(name).free) for name in change.after.host_pools]
+    pools = [component.pool for component in change.after.components]
     for ended in ended_by_themselves(change):
-        if ended.record is not None:
-            tokens, need = ended.expected.tokens, Counter[int]()
-            path = {one.id: one for one, _ in cached_pages(change.after, ended.expected.namespace, tokens)}
-            for part in _parts(change, _lacking(change, list(path.values()))):
-                need.update(index for node, indices in part for index in indices for _ in node.units[index])
-                if any(free[index] < count for index, count in need.items()):
-                    break
-                for node, index in ((node, index) for node, indices in part for index in indices):
-                    if node.end > ended.record.protected_len:
-                        values = {"request": request_ref(ended.id), "free": free[index]}
-                        pool = change.after.components[index].pool
-                        yield found(node_ref(node.id), WriteThroughCode.NOT_COPIED, component=pool, **values)
+        owner, tokens = Owner(REQUEST_KIND, ended.id), ended.expected.tokens
+        given = {(one.pool, unit) for one in change.events_of(Given) if one.from_owner == owner for unit in one.units}
+        path = {one.id: one for one, _ in cached_pages(change.after, ended.expected.namespace, tokens)}
+        lacking = [*_lacking(change, list(path.values()))]
+        need = Counter(index for node, indices in lacking for index in indices for _ in node.units[index])
+        are_inserted = [
+            any((pool, unit) in given for pool, units in zip(pools, node.units, strict=True) for unit in units)
+            for node, _ in lacking
+        ]
+        if all(are_inserted) and all(count <= free[index] for index, count in need.items()):
+            for node, index in ((node, index) for node, indices in lacking for index in indices):
+                values = {"request": request_ref(ended.id), "free": free[index]}
+                yield found(node_ref(node.id), WriteThroughCode.NOT_COPIED, component=pools[index], **values)
 
 
-def _parts(change: Transition, lacking: Iterable[Lacking]) -> Iterator[Sequence[Lacking]]:
-    """The nodes of the state before one by one, then the new ones together: they can be parts of one inserted node."""
-    new = []
-    for one in lacking:
-        if one[0].id in change.before.node_by_id:
-            yield [one]
-        else:
-            new.append(one)
-    yield new
-
-
-def _lacking(change: Transition, path: Sequence[NodeView]) -> Iterator[Lacking]:
-    """The nodes of a path that have no copy.
+def _lacking(change: Transition, path: Sequence[NodeView]) -> Iterator[tuple[NodeView, Sequence[int]]]:
+    """The nodes of a path that have no copy, each with the components in which it is live and gets none.
 
     The result ends at a node whose copy is in progress: the copies behind it may have to wait.  Without a view of copy
     jobs, the copy of a node with a partial copy may be in progress.
