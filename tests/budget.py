@@ -252,7 +252,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (40, "transfers, loaded prefixes and running requests that an engine forgets"),
         (40, "pages that are shared before they are computed; a server that is overloaded at rest"),
         (60, "blocks that are found by hashes; laws of servers"),
-        (20, "passes that compute ended requests"),
+        (50, "passes that compute ended requests, and units that a save keeps for them"),
         (40, "first passes that compute what is cached; laws that an adapter names"),
         (50, "bounds of releases after an abort, uncached requests, write-through beside other copies"),
         (100, "memory that moves between groups of layers, rings, requests that wait with their KV"),
