@@ -57,7 +57,8 @@ class PoolView:
     memory moves between the groups of layers, each group has a pool with a unit for all memory that it can get, and
     ABSENT owns the units whose memory it does not have; a further pool has the moving memory, with the group as its
     owner. A cached block that an engine keeps in its free queue is a cached holding here, not free.  List such a block
-    as both if it has readers: it is in use and could be taken, which a law reports.
+    as both if it has readers: it is in use and could be taken, which a law reports.  The cached units of a pool that
+    `outlasts_drains` stay cached over a drain: those of CPU memory that an engine cannot reset.
     """
 
     name: str
@@ -66,6 +67,7 @@ class PoolView:
     free: Sequence[int]
     fenced: Sequence[Fence]
     holdings: Sequence[Holding]
+    outlasts_drains: bool = False
 
     def owners_by_unit(self) -> dict[int, list[Owner]]:
         """By unit, every owner, free list and fence that has it; a leaked unit has an empty list."""

@@ -199,7 +199,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (40, "CPU memory and a store below the release's MultiConnector"),
         (170, "a file system as the second tier behind CPU memory"),
         (80, "the connector that pushes: the prefill side writes blocks of the decode side, also at once"),
-        (170, "the SimpleCPUOffloadConnector; a store that keeps blocks of ended requests until it has their KV"),
+        (300, "the SimpleCPUOffloadConnector and its CPU memory; what a store saves and loads; planted bugs of these"),
     ],
     "harness/engines/vllm_cpu": [
         (520, "the worker of a release and tiny models behind the port, the KV in memory by tag, bugs of the worker"),
@@ -252,7 +252,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (40, "transfers, loaded prefixes and running requests that an engine forgets"),
         (40, "pages that are shared before they are computed; a server that is overloaded at rest"),
         (60, "blocks that are found by hashes; laws of servers"),
-        (20, "passes that compute ended requests"),
+        (50, "passes that compute ended requests, and units that a save keeps for them"),
         (40, "first passes that compute what is cached; laws that an adapter names"),
         (50, "bounds of releases after an abort, uncached requests, write-through beside other copies"),
         (100, "memory that moves between groups of layers, rings, requests that wait with their KV"),

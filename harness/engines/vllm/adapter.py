@@ -6,12 +6,14 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
+import msgspec
+
 import swarden.invariants.events as seen
 from swarden.harness.core.event_log import EventLog
 from swarden.harness.core.faults import CLIENT_FAULTS, FaultPlan
 from swarden.harness.core.origins import EngineCode
 from swarden.harness.core.port import DraftPort, EnginePort, SessionPort, Streamed, Submission
-from swarden.harness.engines.vllm.block_copies import held_blocks
+from swarden.harness.engines.vllm.block_copies import CPU, held_blocks
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.capture import EventSources, VllmCapture
 from swarden.harness.engines.vllm.config import BOTH, CHUNKS, CONNECTOR_FAULTS, DECODE, LOAD_FAILS, PREFILL, VllmConfig
@@ -63,6 +65,9 @@ ONE_SIDED = (
 FAULTS: Mapping[str, str] = {**CLIENT_FAULTS, **CONNECTOR_FAULTS}
 
 
+MOST_STEPS_FOR_STORES = 16
+
+
 class PauseProgress(Enum):
     """A pause begins while passes are in flight, and is complete when all have completed."""
 
@@ -83,8 +88,7 @@ class VllmEngine(EnginePort):
         hooks = Hooks(self.log.notice, self._launched, self._completed, self._requests.number_of)
         self._runner = self._make_runner(release, hooks)
         self.built = build(release, config, self._runner)
-        held = partial(held_blocks, self.built.scheduler.connector) if config.offloader != CHUNKS else tuple
-        self._moves = Moves(self.built, self.log.notice, self._requests.owner, held)
+        self._moves = self._made_moves()
         context, notice = config.max_context_len, self.log.notice
         self._streams = VllmSessions(self.built, self._requests, context, notice) if config.streaming_input else None
         self.sessions: SessionPort | None = self._streams
@@ -110,6 +114,16 @@ class VllmEngine(EnginePort):
 
     def reference(self) -> reference.Reference:
         return reference.Reference(tags.VOCABULARY, self._runner.device.windows)
+
+    def _made_moves(self) -> Moves:
+        """The moves of blocks, also in the pool of CPU memory that copies of single blocks have."""
+        notice, owner = self.log.notice, self._requests.owner
+        if self._config.offloader == CHUNKS:
+            return Moves(self.built, notice, owner)
+        connector = self.built.scheduler.connector
+        host = msgspec.structs.replace(self.built, manager=None, pool=connector.scheduler_manager.cpu_block_pool)
+        beside = Moves(host, notice, owner, partial(held_blocks, connector, CPU))
+        return Moves(self.built, notice, owner, partial(held_blocks, connector), beside=beside)
 
     @property
     def _reported(self) -> frozenset[str]:
@@ -167,8 +181,14 @@ class VllmEngine(EnginePort):
 
     def clear(self) -> None:
         if self._config.offloader != CHUNKS and isinstance(loads := self._runner.loads, OffloadingSide):
-            # An idle engine core without `has_pending_push_work` of its connector (to 0.28.0) learns it with a request.
-            self.built.scheduler.connector.update_connector_output(loads.end_copies())
+            # An idle engine core learns with its next request that a load has ended, and in older releases, a store.
+            connector = self.built.scheduler.connector
+            for _ in range(MOST_STEPS_FOR_STORES):  # a session that has just been closed begins a store
+                if self.built.scheduler.has_requests():
+                    self.step()
+            is_storing = any(held.owner.kind == seen.BACKUP_KIND for held in held_blocks(connector))
+            if not (is_storing and self._runner.release.has("steps_for_stores")):
+                connector.update_connector_output(loads.end_copies())
         self._reset(resets_running=False)
 
     def pressure(self, pool: str, pages: int) -> bool:
@@ -236,8 +256,17 @@ class VllmEngine(EnginePort):
         can_reset = self._config.offloader == CHUNKS or self._runner.release.has("simple_reset")
         return bool(self._config.cpu_chunks) and can_reset
 
+    @property
+    def _is_saving(self) -> bool:
+        """Whether a request that has ended keeps blocks for a save, which begins with the next step."""
+        return self._config.saves and any(
+            blocks and self._requests.owner(self.built.number_of(rid)).kind == seen.HANDOVER_KIND
+            for table in self.built.tables
+            for rid, blocks in table.req_to_blocks.items()
+        )
+
     def _finish_pause(self) -> None:
-        is_copying = bool(self._runner.loads or self._moves.is_copied)
+        is_copying = bool(self._runner.loads or self._moves.is_copied or self._is_saving)
         if self._pause == PauseProgress.BEGUN and not self._runner.in_flight and not is_copying:
             self._pause = PauseProgress.COMPLETE
             self._reset(resets_running=True, resets_connector=self._can_reset_connector)

@@ -16,7 +16,9 @@ from swarden.harness.kit.stand_ins import Silent
 from swarden.invariants.events import BACKUP_KIND, LOAD_KIND, Owner
 
 NAME = "SimpleCPUOffloadConnector"
+HOST_POOL = "cpu_blocks"
 STORES = ("_store_event_to_blocks", "_abandoned_store_event_to_blocks")
+GPU, CPU = "gpu_block_ids", "cpu_block_ids"
 LOADS = ("_reqs_to_load", "_abandoned_reqs_to_load")
 
 
@@ -78,25 +80,27 @@ class BlockCopier(Copier):
 
 
 class HeldBlock(NamedTuple):
-    """A block of the device that the connector counts as its reader, for a copy of this owner."""
+    """A block of the device, or of CPU memory, of which the connector is a reader for a copy of this owner."""
 
     block: int
     owner: Owner
 
 
-def held_blocks(connector: Any) -> Iterator[HeldBlock]:
-    """The blocks that copies read or write, by the scheduler's side of the connector; 0 is a store not begun yet."""
+def held_blocks(connector: Any, side: str = GPU) -> Iterator[HeldBlock]:
+    """The blocks of one side that copies read or write, by the scheduler's side of the connector.
+
+    The id of the owner 0 is a store not begun yet.
+    """
     manager = connector.scheduler_manager
-    for name in STORES:
-        for event, transfer in getattr(manager, name, {}).items():
-            yield from (HeldBlock(block, Owner(BACKUP_KIND, event + 1)) for block in transfer.gpu_block_ids)
-    for transfer in getattr(manager, "_pending_finished_stores", ()):
-        yield from (HeldBlock(block, Owner(BACKUP_KIND, 0)) for block in transfer.gpu_block_ids)
-    for name in LOADS:
-        for rid, load in getattr(manager, name, {}).items():
-            yield from (
-                HeldBlock(block, Owner(LOAD_KIND, number_of(rid))) for block in load.transfer_meta.gpu_block_ids
-            )
+    stores = [(event + 1, transfer) for name in STORES for event, transfer in getattr(manager, name, {}).items()]
+    stores += [(0, transfer) for transfer in getattr(manager, "_pending_finished_stores", ())]
+    loads = [(rid, load.transfer_meta) for name in LOADS for rid, load in getattr(manager, name, {}).items()]
+    copies = [(Owner(BACKUP_KIND, number), transfer) for number, transfer in stores]
+    copies += [(Owner(LOAD_KIND, number_of(rid)), transfer) for rid, transfer in loads]
+    for owner, transfer in copies:
+        yield from (HeldBlock(block, owner) for block in getattr(transfer, side))
+    for rid, hit in getattr(manager, "_pending_cpu_hits", {}).items() if side == CPU else ():
+        yield from (HeldBlock(block.block_id, Owner(LOAD_KIND, number_of(rid))) for group in hit[0] for block in group)
 
 
 def attach(connector: Any, copier: BlockCopier) -> None:

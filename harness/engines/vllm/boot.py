@@ -146,6 +146,10 @@ FEATURES: Mapping[str, Feature] = {
         "the connector that copies single blocks can be reset",
         lambda release: hasattr(release.part("SimpleCPUOffloadScheduler"), "reset"),
     ),
+    "steps_for_stores": Feature(
+        "an engine core without requests makes steps until the copies of single blocks to CPU memory have ended",
+        lambda release: "has_pending_push_work" in vars(release.part("SimpleCPUOffloadConnector")),
+    ),
     "cpu_memory": Feature(
         "a connector that is driven here copies blocks to CPU memory",
         lambda release: (release.part("OffloadingWorker") or release.part("SimpleCPUOffloadConnector")) is not None,

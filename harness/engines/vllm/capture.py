@@ -6,7 +6,7 @@ from functools import partial
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
-from swarden.harness.engines.vllm.config import BOTH, CHUNKS, VllmConfig
+from swarden.harness.engines.vllm.config import BOTH, CHUNKS, EAGER, VllmConfig
 from swarden.harness.engines.vllm.core import BuiltCore
 from swarden.harness.engines.vllm.device import POOL
 from swarden.harness.engines.vllm.moves import Moves
@@ -15,13 +15,11 @@ from swarden.harness.engines.vllm.passes import VllmEntry, VllmPass
 from swarden.harness.engines.vllm.requests import VllmRequest, VllmRequests
 from swarden.harness.engines.vllm.router import VllmRouter
 from swarden.harness.engines.vllm.runner import Runner
-from swarden.harness.kit.owners import pool_view
 from swarden.invariants.kinds import Place
 from swarden.invariants.limits import Limits
 from swarden.invariants.view import (
     ComponentView,
     Counters,
-    Fence,
     RecordView,
     RequestView,
     Snapshot,
@@ -91,17 +89,15 @@ class VllmCapture:
 
     def capture(self, step: int, requests: VllmRequests, *, is_paused: bool) -> Snapshot:
         in_flight = self._runner.in_flight
-        queue = self._free_queue()
-        pool = pool_view(POOL, "block", self._moves.facts(), queue, self._fences())
-        num_evictable = len(queue) - len(pool.free)
+        pools = self._moves.pools
         return Snapshot(
             step,
             self._limits,
             self.components,
-            (pool,),
+            tuple([pool.view for pool in pools]),
             records=self._records(requests, in_flight),
             requests=tuple([self._request(request) for request in requests.live.values()]),
-            counters=Counters({POOL: self._built.pool.get_num_free_blocks() - num_evictable}, {}, {}, 0),
+            counters=Counters({pool.view.name: pool.num_free for pool in pools}, {}, {}, 0),
             launches=tuple(
                 [
                     one.view(
@@ -117,9 +113,14 @@ class VllmCapture:
             cached_blocks=None if self._router is None else self._router.cached_blocks(),
             cached_columns=self._findable.of(requests, self._place),
             offloaded_columns=None if self._loadable is None else self._loadable.of(requests, self._place),
-            is_loading=bool(self._runner.loads),
+            is_loading=bool(self._runner.loads or self._is_storing),
             unreported=self._unreported,
         )
+
+    @property
+    def _is_storing(self) -> bool:
+        """Whether eager copies keep blocks until the scheduler has noted their ends; lazy ones may go on for ever."""
+        return self._config.offloader == EAGER and self._moves.is_copied
 
     def _cached(self, key_of: Callable[[Any, int], Any], block_hash: Any, group: int) -> int:
         """The block in the pool's map of hashes."""
@@ -137,24 +138,6 @@ class VllmCapture:
     def _block(self) -> int:
         """The tokens of whole blocks of all groups."""
         return math.lcm(*[group.block_size for group in self._groups])
-
-    def _free_queue(self) -> list[int]:
-        """The free blocks in the order of the queue, by its links; a cycle ends the walk after every block."""
-        queue, free = self._built.pool.free_block_queue, list[int]()
-        block = queue.fake_free_list_head.next_free_block
-        while block is not None and block is not queue.fake_free_list_tail and len(free) <= self._config.num_blocks:
-            free.append(block.block_id)
-            block = block.next_free_block
-        return free
-
-    def _fences(self) -> list[Fence]:
-        """The blocks that are freed when a launch has completed; the release counts only launches that compute."""
-        fences = []
-        for launch, blocks in getattr(self._built.scheduler, "deferred_frees", ()):
-            deferred = [block for block in blocks if not block.is_null]
-            units = [block.block_id for block in deferred if block.block_hash is None]
-            fences.append(Fence(launch, units, [block.block_id for block in deferred if block.block_hash is not None]))
-        return fences
 
     def _records(self, requests: VllmRequests, in_flight: Sequence[VllmPass]) -> tuple[RecordView, ...]:
         tables: dict[str, list[Sequence[Any]]] = {}

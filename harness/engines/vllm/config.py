@@ -361,7 +361,7 @@ def with_blocks(draw: Draw, config: VllmConfig) -> VllmConfig:
 def _with_offloading(draw: Draw, config: VllmConfig, *, has: Callable[[str], bool]) -> VllmConfig:
     """The configuration with CPU memory. A chunk has two tokens at least: a prompt of one is loaded forever."""
     config = msgspec.structs.replace(config, prefix_caching=True, cpu_chunks=draw.one_of((40, 10, 20, 80)))
-    offloaders = (CHUNKS, CHUNKS, *((EAGER,) if has("simple_offload") else ()))  # not LAZY: docs/vllm.md
+    offloaders = (CHUNKS, CHUNKS, *((EAGER, LAZY) if has("simple_offload") else ()))
     if (offloader := draw.one_of(offloaders if has("offloading") else offloaders[2:])) != CHUNKS:
         return msgspec.structs.replace(config, offloader=offloader)
     config = msgspec.structs.replace(

@@ -7,7 +7,7 @@ from swarden.harness.engines.vllm import block_copies, offloading, tiers
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.config import BOTH, CHUNKS, DECODE, LAZY, LEASE_S, PREFILL, VllmConfig
 from swarden.harness.engines.vllm.loads import LateLoads
-from swarden.harness.engines.vllm.passes import BlockLoad
+from swarden.harness.engines.vllm.passes import BlockLoad, BlockSave
 
 NAME, NIXL, PUSH, MULTI = "SwardenStore", "NixlConnector", "NixlPushConnector", "MultiConnector"
 KV_ROLES = {PREFILL: "kv_producer", DECODE: "kv_consumer"}
@@ -24,7 +24,8 @@ class Store:
     longer with its last block, as the release's NixlConnector does; the release then computes the last token again.
     Not with states: that behind the last token is not the one before it.
 
-    If it `saves`, it gets the KV of each request that has ended, in the background: its blocks are freed after that.
+    If it `saves`, it gets the KV of each request that has ended, in the background: its blocks are freed after that,
+    and later loads of this prefix have the KV that was saved.  Nothing is read of a request whose load has not ended.
     """
 
     worker: LateLoads
@@ -35,7 +36,8 @@ class Store:
         self._extra, self._loads_whole = extra, extra["is_late"] and not extra["has_states"]
         self._starts: dict[str, int] = {}
         self._loads: list[BlockLoad] = []
-        self._ended_requests: list[str] = []
+        self._saves: list[BlockSave] = []
+        self._loading = set[str]()
 
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int, bool]:
         known, length, size = request.num_prompt_tokens, self._extra["len"], self._extra["block_size"]
@@ -52,18 +54,23 @@ class Store:
             tokens = list(request.prompt_token_ids[:end])
             tables = [list(group) for group in blocks.get_block_ids()]
             self._loads.append(BlockLoad(request.request_id, start, end, tokens, tables, self._extra["is_late"]))
+            self._loading.add(request.request_id)
 
     def build_connector_meta(self, scheduler_output: Any) -> Any:
         loads, self._loads = self._loads, []
-        saves, self._ended_requests = self._ended_requests, []
+        saves, self._saves = self._saves, []
         return LoadMetadata(loads, saves)
 
-    def request_finished(self, request: Any, block_ids: Any) -> tuple[bool, None]:
-        is_saved = self._extra["saves"] and any(block_ids)
-        self._ended_requests += [request.request_id] if is_saved else []
-        return is_saved, None
+    def update_connector_output(self, connector_output: Any) -> None:
+        self._loading.difference_update(connector_output.finished_recving or ())
 
-    request_finished_all_groups = request_finished
+    def request_finished_all_groups(self, request: Any, block_ids: Sequence[Sequence[int]]) -> tuple[bool, None]:
+        rid = request.request_id
+        is_saved = self._extra["saves"] and any(block_ids)
+        if is_saved:
+            computed = 0 if rid in self._loading else request.num_computed_tokens - request.num_output_placeholders
+            self._saves.append(BlockSave(rid, list(request.all_token_ids[:computed]), [*map(list, block_ids)]))
+        return is_saved, None
 
     def reset_cache(self) -> bool:
         return True
@@ -93,10 +100,10 @@ class Store:
 
 
 class LoadMetadata(NamedTuple):
-    """The metadata for the worker: the loads that begin with a pass, and the requests whose KV is saved."""
+    """The metadata for the worker: the loads and the saves that begin with a pass."""
 
     loads: Sequence[BlockLoad]
-    saves: Sequence[str]
+    saves: Sequence[BlockSave]
 
 
 def transfer_config(release: VllmRelease, config: VllmConfig) -> Any:

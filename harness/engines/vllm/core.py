@@ -29,7 +29,10 @@ class BlockSizes(NamedTuple):
 
 
 class BuiltCore(msgspec.Struct, frozen=True):
-    """An engine core, and the parts of it that own KV memory.  `number_of` numbers the requests by their ids."""
+    """An engine core, and the parts of it that own KV memory.  `number_of` numbers the requests by their ids.
+
+    The pool of CPU memory has no `manager`, as no request has a table of its blocks.
+    """
 
     core: Any
     scheduler: Any
@@ -41,7 +44,7 @@ class BuiltCore(msgspec.Struct, frozen=True):
     @property
     def tables(self) -> list[Any]:
         """The release's manager of each group of layers, which has the block tables."""
-        return list(self.manager.coordinator.single_type_managers)
+        return list(self.manager.coordinator.single_type_managers) if self.manager else []
 
 
 def build(release: VllmRelease, config: VllmConfig, runner: Any) -> BuiltCore:

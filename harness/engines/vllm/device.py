@@ -6,7 +6,8 @@ from itertools import takewhile
 
 import swarden.invariants.events as seen
 from swarden.harness.engines.vllm.config import VllmConfig
-from swarden.harness.engines.vllm.passes import BlockLoad, VllmEntry, VllmPass
+from swarden.harness.engines.vllm.front import number_of
+from swarden.harness.engines.vllm.passes import BlockLoad, BlockSave, VllmEntry, VllmPass
 from swarden.harness.engines.vllm.states import VllmStates
 from swarden.harness.kit.drafts import DraftScript, drafts_after
 from swarden.harness.kit.tags import VOCABULARY, ReadTags, TagMemory, chain, slots_of, token_after
@@ -26,6 +27,7 @@ class Device:
         self.namespaces: dict[int, int] = {}
         self._tokens: dict[int, list[int]] = {}
         self._drafts: dict[int, Sequence[int]] = {}
+        self._saved: dict[tuple[int, int], int] = {}
         self.memory = TagMemory(config.num_blocks, config.largest_block_size)
         self.states = VllmStates(config, self.memory)
         self.script = DraftScript((self._draft_len, 0, 1))
@@ -77,13 +79,24 @@ class Device:
         return self._drafts.get(request, ())
 
     def load(self, load: BlockLoad) -> None:
-        """Write KV that comes from outside."""
+        """Write KV that comes from outside: that which was saved, or else the right one."""
         tags = chain(namespace_tag(self.namespaces[load.request]), load.tokens)
         for group, table in enumerate(load.tables):
+            stored = [self._saved.get((group, tag), tag) for tag in tags[load.start :]]
             if group in self.states.groups:
-                self.memory.fill(table[(load.end - 1) // self._sizes[group]], tags[-1], group)
+                self.memory.fill(table[(load.end - 1) // self._sizes[group]], stored[-1], group)
             else:
-                self.memory.write(self._slots(group, table, load.start, len(tags)), tags[load.start :], group)
+                self.memory.write(self._slots(group, table, load.start, len(tags)), stored, group)
+
+    def save(self, save: BlockSave) -> None:
+        """Read KV for the store, which finds it by the group and the right tag; blocks of states are left out."""
+        tags = chain(namespace_tag(self.namespaces[number_of(save.rid)]), save.tokens)
+        for group, table in enumerate(save.tables):
+            if group not in self.states.groups:
+                slots = self._slots(group, table, 0, len(tags))
+                stored = zip(slots, tags, self.memory.read(slots, group), strict=True)
+                null = self.memory.unit_size  # slots of the null block are those of tokens before a window
+                self._saved.update({(group, tag): content for slot, tag, content in stored if slot >= null})
 
     def _drafts_after(self, request: int) -> Sequence[int]:
         """The drafts after the tokens of a request so far; none if drafts are disabled."""

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from swarden.harness.core.faults import FaultPlan
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.config import LOAD_FAILS, LOAD_LATE, STORE_LATE, LayerGroup
-from swarden.harness.engines.vllm.passes import BlockLoad, VllmPass
+from swarden.harness.engines.vllm.passes import BlockLoad, BlockSave, VllmPass
 
 PASSES, MORE_PASSES = 2, 4  # passes of the runner, empty ones too, until a load ends
 
@@ -34,10 +34,14 @@ def reported(connector: Any, *args: Any) -> tuple[Collection[str], Collection[st
 
 
 class LoadHooks(NamedTuple):
-    """The functions that loads call: `begun` with the blocks to be written and the request, `write` to write them."""
+    """The functions that loads call: `begun` with the blocks to be written and the request, `write` to write them.
+
+    At the end of a save `read` is called.
+    """
 
     begun: Callable[[Iterable[int], int], None]
     write: Callable[[BlockLoad], None]
+    read: Callable[[BlockSave], None]
 
 
 @dataclass
@@ -46,6 +50,12 @@ class _UnderWay:
     passes: int
     is_written: bool
     has_failed: bool
+
+
+@dataclass
+class _SaveUnderWay:
+    save: BlockSave
+    passes: int
 
 
 class LateLoads:
@@ -60,16 +70,15 @@ class LateLoads:
         self._release, self._faults, self._groups, self._hooks = release, faults, groups, hooks
         self._under_way: list[_UnderWay] = []
         self._begun = 0
-        self._saves: dict[str, int] = {}  # passes that are left, by request
+        self._saves: list[_SaveUnderWay] = []
         self.loading: dict[int, BlockLoad] = {}
 
     def __bool__(self) -> bool:
         return bool(self._under_way or self._saves)
 
-    def save(self, rids: Iterable[str]) -> None:
+    def save(self, saves: Iterable[BlockSave]) -> None:
         """Begin to send the KV of requests that have ended to the store."""
-        for rid in rids:
-            self._saves[rid] = self._passes(STORE_LATE)
+        self._saves += [_SaveUnderWay(save, self._passes(STORE_LATE)) for save in saves]
 
     def received(self, flight: VllmPass, output: Any) -> None:
         """Begin the loads of an output of the scheduler; those that are not late belong to its pass."""
@@ -118,8 +127,13 @@ class LateLoads:
 
     def end_pass(self) -> EndedLoads:
         """Count a pass; returns the loads and the saves that have ended with it."""
-        sent = {rid for rid, passes in self._saves.items() if passes <= 1}
-        self._saves = {rid: passes - 1 for rid, passes in self._saves.items() if rid not in sent}
+        for saving in self._saves:
+            saving.passes -= 1
+        saved = [saving.save for saving in self._saves if saving.passes <= 0]
+        self._saves = [saving for saving in self._saves if saving.passes > 0]
+        for save in saved:
+            self._hooks.read(save)
+        sent = {save.rid for save in saved}
         ended = []
         for under_way in self._under_way:
             under_way.passes -= 1

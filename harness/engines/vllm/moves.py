@@ -2,19 +2,36 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from swarden.harness.engines.vllm.block_copies import HeldBlock
+from swarden.harness.engines.vllm.block_copies import HOST_POOL, HeldBlock
 from swarden.harness.engines.vllm.core import BuiltCore
 from swarden.harness.engines.vllm.device import POOL
-from swarden.harness.kit.owners import Owners, UnitFacts
-from swarden.invariants.events import HANDOVER_KIND, LOAD_KIND, OUTSIDE_KIND, REQUEST_KIND, SESSION_KIND, TREE, Owner
-from swarden.invariants.view import FENCE, FREE
+from swarden.harness.kit.owners import Owners, UnitFacts, pool_view
+from swarden.invariants.events import (
+    BACKUP_KIND,
+    HANDOVER_KIND,
+    LOAD_KIND,
+    OUTSIDE_KIND,
+    REQUEST_KIND,
+    SESSION_KIND,
+    TREE,
+    Owner,
+)
+from swarden.invariants.view import FENCE, FREE, Fence, PoolView
 
 ENDED = (LOAD_KIND, HANDOVER_KIND, SESSION_KIND)  # kinds of owners of blocks that ended requests keep
 
 PRESSURE = Owner(OUTSIDE_KIND)
+
+
+class CountedPool(NamedTuple):
+    """A pool, and its free blocks by the release's counter, without those that are cached."""
+
+    view: PoolView
+    num_free: int
 
 
 class Moves:
@@ -30,9 +47,12 @@ class Moves:
         notice: Callable[[NamedTuple], None],
         owner: Callable[[int], Owner],
         held: Callable[[], Iterable[HeldBlock]] = tuple,
+        beside: "Moves | None" = None,
     ) -> None:
+        """Blocks in copies are `held`.  `beside` are the moves of the CPU memory, if it has a pool of blocks."""
         self._built, self._notice, self._owner, self._held = built, notice, owner, held
-        self._owners = Owners(POOL, {block.block_id: FREE for block in built.pool.blocks[1:]})
+        self._beside, self._name = beside, POOL if built.manager is not None else HOST_POOL
+        self._owners = Owners(self._name, {block.block_id: FREE for block in built.pool.blocks[1:]})
         self._request = 0  # the request for which the manager works, 0 for none
         self.outside: list[Any] = []  # blocks that no part of the engine holds
         self._is_outside = False
@@ -43,7 +63,7 @@ class Moves:
             ("_maybe_evict_cached_block", self._evict),
         ):
             setattr(pool, name, partial(wrapper, getattr(pool, name)))
-        for name in ("allocate_slots", "free"):
+        for name in ("allocate_slots", "free") if manager is not None else ():
             setattr(manager, name, partial(self._for_a_request, getattr(manager, name)))
         if hasattr(manager, "pop_blocks_for_free"):
             manager.pop_blocks_for_free = partial(self._fence, manager.pop_blocks_for_free)
@@ -65,10 +85,39 @@ class Moves:
         """Whether a copy of a connector keeps blocks."""
         return any(self._held())
 
+    @property
+    def pools(self) -> tuple[CountedPool, ...]:
+        """The pool, and that of the CPU memory."""
+        queue = self._free_queue()
+        view = pool_view(self._name, "block", self.facts(), queue, self._fences())
+        view = replace(view, outlasts_drains=self._built.manager is None)
+        num_free = self._built.pool.get_num_free_blocks() - (len(queue) - len(view.free))
+        return (CountedPool(view, num_free), *(() if self._beside is None else self._beside.pools))
+
+    def _free_queue(self) -> list[int]:
+        """The free blocks in the order of the queue, by its links; a cycle ends the walk after every block."""
+        queue, most, free = self._built.pool.free_block_queue, len(self._built.pool.blocks), list[int]()
+        block = queue.fake_free_list_head.next_free_block
+        while block is not None and block is not queue.fake_free_list_tail and len(free) < most:
+            free.append(block.block_id)
+            block = block.next_free_block
+        return free
+
+    def _fences(self) -> list[Fence]:
+        """The blocks that are freed when a launch has completed; the release counts only launches that compute."""
+        fences = []
+        for launch, blocks in getattr(self._built.scheduler, "deferred_frees", ()) if self._built.manager else ():
+            deferred = [block for block in blocks if not block.is_null]
+            units = [block.block_id for block in deferred if block.block_hash is None]
+            fences.append(Fence(launch, units, [block.block_id for block in deferred if block.block_hash is not None]))
+        return fences
+
     def settle(self) -> None:
         """Report the blocks that changed hands without a take or a free."""
         now = {unit: owner for unit, facts in self.facts().items() if (owner := facts.owner) is not None}
         self._report(self._owners.settle(now))
+        if self._beside is not None:
+            self._beside.settle()
 
     def facts(self) -> Mapping[int, UnitFacts]:
         """The facts of each block, from the tables and the pool; a block has a holder for each place in a table.
@@ -115,7 +164,8 @@ class Moves:
 
     def _take(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         blocks = original(*args, **kwargs)
-        taker = PRESSURE if self._is_outside else Owner(REQUEST_KIND, self._request)
+        kind = REQUEST_KIND if self._built.manager is not None else BACKUP_KIND
+        taker = PRESSURE if self._is_outside else Owner(kind, self._request)
         self._report(self._owners.take([block.block_id for block in blocks], lambda _: taker))
         return blocks
 

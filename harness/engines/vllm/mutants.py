@@ -1,4 +1,5 @@
-"""Bugs of the block pool, of the states of Mamba layers and of the transfers of a pair, to be planted into a release.
+"""Bugs of the block pool, of the states of Mamba layers, of the second tier and of the transfers of a pair, to be
+planted into a release.
 
 They fit 0.33.0; planting one into a release whose text differs raises StalePatch.
 """
@@ -12,6 +13,7 @@ bug = MUTANTS.bug
 POOL = "vllm.v1.core.block_pool:BlockPool"
 SCHEDULER = "vllm.v1.core.sched.scheduler:Scheduler"
 WORKER = "vllm.distributed.kv_transfer.kv_connector.v1.nixl.base_worker:NixlBaseConnectorWorker"
+TIERS = "vllm.v1.kv_offload.tiering"
 STATES = "vllm.v1.core.single_type_kv_cache_manager:MambaManager"
 
 bug(
@@ -157,4 +159,22 @@ bug(
     healthy="max_cache_hit_length = request.num_tokens - 1",
     broken="max_cache_hit_length = request.num_tokens // 2",
     caught_by=("first_passes_skip_cached_blocks",),
+)
+
+bug(
+    "files-read-into-each-others-chunks",
+    "no release has it: the files of a job are read into the chunks of CPU memory in the wrong order",
+    at=f"{TIERS}.fs.manager:FileSystemTierManager.submit_load",
+    healthy="for cid in job_metadata.chunk_ids]",
+    broken="for cid in reversed(job_metadata.chunk_ids)]",
+    caught_by=("slots_hold_their_prefix",),
+)
+
+bug(
+    "chunks-written-to-each-others-files",
+    "no release has it: the chunks of a job are written to the files in the wrong order",
+    at=f"{TIERS}.fs.manager:FileSystemTierManager.submit_store",
+    healthy="for cid in job_metadata.chunk_ids]",
+    broken="for cid in reversed(job_metadata.chunk_ids)]",
+    caught_by=("slots_hold_their_prefix",),
 )

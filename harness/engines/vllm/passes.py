@@ -39,6 +39,14 @@ class BlockLoad(NamedTuple):
         return [block for of_group in blocks for block in of_group if block]
 
 
+class BlockSave(NamedTuple):
+    """KV of the first `tokens` of a request that has ended, to be read from the blocks of each group."""
+
+    rid: str
+    tokens: Sequence[int]
+    tables: Sequence[Sequence[int]]
+
+
 class Columns(NamedTuple):
     """Places in the state tables of a request: the state before a pass (-1: none), and those that the pass writes."""
 

@@ -67,7 +67,7 @@ class VllmRequests(Clients[VllmRequest]):
         """
         if number not in self.live and number in self.turns.values():
             return Owner(SESSION_KIND, self.sessions[number])
-        ended = HANDOVER_KIND if self._config.role == PREFILL else LOAD_KIND
+        ended = HANDOVER_KIND if self._config.role == PREFILL or self._config.saves else LOAD_KIND
         return Owner(REQUEST_KIND if number in self.live else ended, number)
 
     def counts(self, flight: VllmPass, entry: VllmEntry) -> bool:

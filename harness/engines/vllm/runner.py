@@ -91,7 +91,7 @@ class Runner:
         self.loads = OffloadingSide(self.release, connector, copier, self._late_loads(), tiers)
 
     def _late_loads(self) -> LateLoads:
-        hooks = LoadHooks(self.copied_in, self.device.load)
+        hooks = LoadHooks(self.copied_in, self.device.load, self.device.save)
         return LateLoads(self.release, self._faults, self._config.groups, hooks)
 
     def copied_in(self, blocks: Iterable[int], request: int = 0) -> None:

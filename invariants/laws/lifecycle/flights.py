@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
 
 from swarden.invariants.events import (
+    HANDOVER_KIND,
     REQUEST_KIND,
     SESSION_KIND,
     TREE_KIND,
@@ -21,6 +22,7 @@ from swarden.invariants.events import (
     Owner,
 )
 from swarden.invariants.invariant import invariant
+from swarden.invariants.limits import BOTH
 from swarden.invariants.transition import Transition, When
 from swarden.invariants.view import FENCE, FREE, LaunchView, PoolView, Snapshot
 from swarden.invariants.violation import Code, Evidence, Found, Ref, found, request_ref, unit_ref
@@ -135,7 +137,8 @@ def units_in_flight_are_pinned(change: Transition) -> Evidence:
     """A unit that a pass in flight reads or writes is owned by its request, cached under a lock, or fenced for it.
 
     It is neither free nor owned by another request.  If the request released its record since, the unit is fenced for
-    this or a later pass, or its session or another turn of the session owns it.
+    this or a later pass, or its session or another turn of the session owns it.  In an engine that is
+    no part of a pair, a save of its own KV may keep it, too: a save that ends before the pass fences the unit.
     """
     after = change.after
     owners_of = [after.pool(component.pool).owner_of for component in after.components] if after.launches else []
@@ -166,7 +169,7 @@ def _permitted_owners(snapshot: Snapshot, view: LaunchView, entry: int) -> set[O
     if request not in view.given_up or request in view.rewound:
         return {Owner(REQUEST_KIND, request)}
     if not session:
-        return set()
+        return {Owner(HANDOVER_KIND, request)} if snapshot.limits.role == BOTH else set()
     turns = [Owner(REQUEST_KIND, one.id) for one in snapshot.requests or () if one.session == session]
     return {Owner(SESSION_KIND, session), *turns}
 

@@ -65,11 +65,13 @@ def work_makes_progress(change: Transition) -> Evidence:
 def drained_engine_is_empty(change: Transition) -> Evidence:
     """After a drain every unit is free, and no request, record, lock, node, pass, session or copy job is left.
 
-    Each accepted request has ended for its client, unless that has aborted it.
+    Each accepted request has ended for its client, unless that has aborted it.  Cached units may stay in a pool that
+    outlasts drains.
     """
     after = change.after
     for pool in after.pools:
-        if len(pool.free) + pool.num_absent != pool.capacity:
+        num_kept = pool.num_cached if pool.outlasts_drains else 0
+        if len(pool.free) + pool.num_absent + num_kept != pool.capacity:
             yield from _left_in(pool)
     for request in after.requests or ():
         yield found(request_ref(request.id), ProgressCode.REQUEST_LEFT, place=request.place)

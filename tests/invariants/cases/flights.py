@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from swarden.invariants.events import (
+    HANDOVER_KIND,
     Completed,
     Discarded,
     Failed,
@@ -22,6 +23,7 @@ from swarden.invariants.laws.lifecycle.flights import (
     passes_complete_in_order,
     units_in_flight_are_pinned,
 )
+from swarden.invariants.limits import BOTH, PREFILL
 from swarden.invariants.view import Fence, Holding
 from swarden.invariants.violation import Ref, found, request_ref
 from tests.invariants.builders import (
@@ -45,6 +47,7 @@ LAUNCHED = Launched(8, ((1, 21, 22),))
 PRIVATE_OF_R1 = {"full": (7, 8), "swa": (5, 6)}
 R1_RELEASED = {"records": (), "requests": (), "receipts": receipts(holder=Owner("fence", 8))}
 STALE_8 = (STALE_LAUNCH[0]._replace(launch=8),)
+SAVE_OF_R1, SAVE_OF_R2 = Owner(HANDOVER_KIND, 1), Owner(HANDOVER_KIND, 2)
 DELIVERED = (STALE_LAUNCH[0]._replace(delivered=(1,)),)  # r1 gets the token of launch 7 even if it is preempted
 
 
@@ -58,6 +61,16 @@ def without_r1(fence):
         )
         for pool in IN_FLIGHT_AFTER.pools
     )
+
+
+def ended_with_pages_of(owner, role=BOTH):
+    """Launch 8 is in flight for r1, which has ended; this owner has its private pages."""
+    pools = tuple(
+        replace(pool, holdings=[one._replace(owner=owner) if one.owner == R1 else one for one in pool.holdings])
+        for pool in IN_FLIGHT_AFTER.pools
+    )
+    limits = IN_FLIGHT_AFTER.limits._replace(role=role)
+    return in_flight(pools=pools, limits=limits, launches=STALE_8, **R1_RELEASED)
 
 
 def with_pages_lost(name, units, **changes):
@@ -184,6 +197,7 @@ CASES = [
         with_pages_lost("swa", [5], fenced=[Fence(9, [5])]),
         "fenced-for-a-later-pass",
     ),
+    healthy(units_in_flight_are_pinned, ended_with_pages_of(SAVE_OF_R1), "kept-for-a-save-of-its-kv"),
     broken(
         units_in_flight_are_pinned,
         "free",
@@ -207,6 +221,24 @@ CASES = [
         "fenced-for-an-earlier-pass",
         with_pages_lost("full", [8], fenced=[Fence(7, [8])]),
         not_kept_for_r1("full", 8, FlightCode.FENCED_FOR_EARLIER_LAUNCH, waits_for=launch_ref(7)),
+    ),
+    broken(
+        units_in_flight_are_pinned,
+        "kept-for-a-transfer-of-a-pair",
+        ended_with_pages_of(SAVE_OF_R1, role=PREFILL),
+        *(
+            not_kept_for_r1(pool, page, FlightCode.USED_AFTER_CHANGE_OF_OWNER, owner=SAVE_OF_R1)
+            for pool, page in (("full", 7), ("full", 8), ("swa", 5), ("swa", 6))
+        ),
+    ),
+    broken(
+        units_in_flight_are_pinned,
+        "kept-for-a-save-of-other-kv",
+        ended_with_pages_of(SAVE_OF_R2),
+        *(
+            not_kept_for_r1(pool, page, FlightCode.USED_AFTER_CHANGE_OF_OWNER, owner=SAVE_OF_R2)
+            for pool, page in (("full", 7), ("full", 8), ("swa", 5), ("swa", 6))
+        ),
     ),
     broken(
         units_in_flight_are_pinned,

@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from swarden.invariants.events import Owner
+from swarden.invariants.events import TREE, Owner
 from swarden.invariants.kinds import Place
 from swarden.invariants.laws.lifecycle.progress import ProgressCode, drained_engine_is_empty, work_makes_progress
 from swarden.invariants.reference import Expectation, Reference
 from swarden.invariants.transition import When
-from swarden.invariants.view import FENCE, Fence, LaunchView, SessionView
+from swarden.invariants.view import FENCE, Fence, Holding, LaunchView, SessionView
 from swarden.invariants.violation import Ref, found, node_ref, owner_ref, pool_ref, request_ref
 from tests.invariants.builders import AFTER, BEFORE, HEALTHY, PRESSURE, R1, after, broken, healthy, holding, with_pool
 from tests.invariants.host_builders import COPYING
@@ -42,6 +42,11 @@ def drained(**parts):
     return replace(HEALTHY, after=replace(EMPTY, **parts), when=When.QUIESCENT, reference=Reference())
 
 
+def lasting(held):
+    """The pools after a drain: one of them outlasts drains, and has a unit that is held."""
+    return with_pool(EMPTY, "swa", free=range(1, 8), holdings=[held], outlasts_drains=True)
+
+
 CASES = [
     healthy(work_makes_progress, replace(HEALTHY, steps_without_forward=3)),
     broken(
@@ -52,6 +57,7 @@ CASES = [
     ),
     healthy(drained_engine_is_empty, drained()),
     healthy(drained_engine_is_empty, drained(copy_jobs=()), "host-tier"),
+    healthy(drained_engine_is_empty, drained(pools=lasting(Holding(TREE, [8], True))), "cached-in-a-pool-that-lasts"),
     broken(
         drained_engine_is_empty,
         "everything-left",
@@ -74,6 +80,12 @@ CASES = [
         found(Ref("receipt", 1), ProgressCode.RECEIPT_LEFT, holder=R1),
         found(node_ref(2), ProgressCode.NODE_LEFT, locks=(1, 1)),
         found(Ref("launch", 7), ProgressCode.LAUNCH_LEFT),
+    ),
+    broken(
+        drained_engine_is_empty,
+        "held-in-a-pool-that-lasts",
+        drained(pools=lasting(Holding(R1, [8], False))),
+        found(pool_ref("swa"), ProgressCode.UNITS_LEFT, free=7, capacity=8, owners=(R1,)),
     ),
     broken(
         drained_engine_is_empty,

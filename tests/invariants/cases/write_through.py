@@ -50,10 +50,14 @@ CASES = [
     ),
     healthy(
         ended_requests_are_written_through,
-        ending(nodes=UNCOPIED, pools=ROOM_FOR_ONE),
+        ending(before=replace(WRITING_THROUGH, nodes=()), nodes=UNCOPIED, pools=ROOM_FOR_ONE),
         "room-for-a-part-of-what-was-inserted",
     ),
-    healthy(ended_requests_are_written_through, ending(LEAF_GIVEN, ENDED, nodes=UNCOPIED), "behind-an-uncopied-node"),
+    healthy(
+        ended_requests_are_written_through,
+        ending(LEAF_GIVEN, ENDED, before=replace(WRITING_THROUGH, nodes=UNCOPIED)),
+        "behind-an-uncopied-node",
+    ),
     healthy(
         ended_requests_are_written_through,
         without_copy_jobs(copies=((7, 8), ())),
