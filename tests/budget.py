@@ -199,7 +199,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (40, "CPU memory and a store below the release's MultiConnector"),
         (170, "a file system as the second tier behind CPU memory"),
         (80, "the connector that pushes: the prefill side writes blocks of the decode side, also at once"),
-        (300, "the SimpleCPUOffloadConnector and its CPU memory; what a store saves and loads; planted bugs of these"),
+        (320, "the SimpleCPUOffloadConnector and its CPU memory; what a store saves, judged; planted bugs of these"),
     ],
     "harness/engines/vllm_cpu": [
         (520, "the worker of a release and tiny models behind the port, the KV in memory by tag, bugs of the worker"),
@@ -297,7 +297,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "tests/engines": [
         (90, "the second tier behind CPU memory of vLLM, and copies of single blocks"),
         (50, "states of Mamba layers that come back from CPU memory or go through a pair"),
-        (40, "streaming input of vLLM"),
+        (70, "streaming input of vLLM; what a store of vLLM saves"),
         (80, "op-logs pass with the fix of their bug; releases from the files of the bugs"),
         (40, "servers with groups of layers in other orders"),
         (110, "a bug that is planted in a server and where its op-log is replayed; the options of a decode side"),

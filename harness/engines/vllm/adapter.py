@@ -104,6 +104,7 @@ class VllmEngine(EnginePort):
         reported |= names_of(OF_ROUTERS) if config.kv_events else frozenset()
         if config.cpu_chunks or config.external_len or config.role == DECODE:
             reported |= names_of([seen.CopiedIn])
+        reported |= names_of([seen.PrefixesCompared]) if config.saves else frozenset()
         if not config.asynchronous and (LOAD_FAILS not in self.faults.known or config.late_loads):
             reported -= {seen.Discarded.__name__}  # no request ends while a pass is in flight
         router = VllmRouter(release, self.built, self.log.notice) if config.kv_events else None

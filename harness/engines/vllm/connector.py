@@ -25,7 +25,8 @@ class Store:
     Not with states: that behind the last token is not the one before it.
 
     If it `saves`, it gets the KV of each request that has ended, in the background: its blocks are freed after that,
-    and later loads of this prefix have the KV that was saved.  Nothing is read of a request whose load has not ended.
+    and later loads of this prefix have the KV that was saved.  Nothing is read of a request that no pass has had since
+    it was admitted: a load, also one of another connector, may be under way.
     """
 
     worker: LateLoads
@@ -37,7 +38,7 @@ class Store:
         self._starts: dict[str, int] = {}
         self._loads: list[BlockLoad] = []
         self._saves: list[BlockSave] = []
-        self._loading = set[str]()
+        self._scheduled = set[str]()  # the requests that a pass has computed since they were admitted
 
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int, bool]:
         known, length, size = request.num_prompt_tokens, self._extra["len"], self._extra["block_size"]
@@ -45,6 +46,7 @@ class Store:
         most = known if self._loads_whole and 1 < known <= length else whole
         count = max(0, most - num_computed_tokens)
         self._starts[request.request_id] = num_computed_tokens
+        self._scheduled.discard(request.request_id)
         return count, self._extra["is_late"] and count > 0
 
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
@@ -54,21 +56,18 @@ class Store:
             tokens = list(request.prompt_token_ids[:end])
             tables = [list(group) for group in blocks.get_block_ids()]
             self._loads.append(BlockLoad(request.request_id, start, end, tokens, tables, self._extra["is_late"]))
-            self._loading.add(request.request_id)
 
     def build_connector_meta(self, scheduler_output: Any) -> Any:
+        self._scheduled.update(scheduler_output.num_scheduled_tokens)
         loads, self._loads = self._loads, []
         saves, self._saves = self._saves, []
         return LoadMetadata(loads, saves)
-
-    def update_connector_output(self, connector_output: Any) -> None:
-        self._loading.difference_update(connector_output.finished_recving or ())
 
     def request_finished_all_groups(self, request: Any, block_ids: Sequence[Sequence[int]]) -> tuple[bool, None]:
         rid = request.request_id
         is_saved = self._extra["saves"] and any(block_ids)
         if is_saved:
-            computed = 0 if rid in self._loading else request.num_computed_tokens - request.num_output_placeholders
+            computed = request.num_computed_tokens - request.num_output_placeholders if rid in self._scheduled else 0
             self._saves.append(BlockSave(rid, list(request.all_token_ids[:computed]), [*map(list, block_ids)]))
         return is_saved, None
 

@@ -88,15 +88,25 @@ class Device:
             else:
                 self.memory.write(self._slots(group, table, load.start, len(tags)), stored, group)
 
-    def save(self, save: BlockSave) -> None:
-        """Read KV for the store, which finds it by the group and the right tag; blocks of states are left out."""
-        tags = chain(namespace_tag(self.namespaces[number_of(save.rid)]), save.tokens)
+    def save(self, save: BlockSave) -> list[seen.WrongSlot]:
+        """Read KV for the store, which finds it by the group and the right tag; blocks of states are left out.
+
+        Returns the first slot with other KV than that of its position, if there is one.
+        """
+        wrong = list[seen.WrongSlot]()
+        request = number_of(save.rid)
+        tags = chain(namespace_tag(self.namespaces[request]), save.tokens)
         for group, table in enumerate(save.tables):
             if group not in self.states.groups:
                 slots = self._slots(group, table, 0, len(tags))
-                stored = zip(slots, tags, self.memory.read(slots, group), strict=True)
+                stored = enumerate(zip(slots, tags, self.memory.read(slots, group), strict=True))
                 null = self.memory.unit_size  # slots of the null block are those of tokens before a window
-                self._saved.update({(group, tag): content for slot, tag, content in stored if slot >= null})
+                for position, (slot, tag, content) in stored:
+                    if slot >= null:
+                        self._saved[group, tag] = content
+                        if content != tag:
+                            wrong.append(seen.WrongSlot(request, position, slot // null, bool(content)))
+        return wrong[:1]
 
     def _drafts_after(self, request: int) -> Sequence[int]:
         """The drafts after the tokens of a request so far; none if drafts are disabled."""

@@ -14,9 +14,9 @@ from swarden.harness.engines.vllm.device import POOL, UNKNOWN, Device
 from swarden.harness.engines.vllm.link import WorkerSide
 from swarden.harness.engines.vllm.loads import LateLoads, LoadHooks
 from swarden.harness.engines.vllm.offloading import Copier, CopyHooks, OffloadingSide, parts_of
-from swarden.harness.engines.vllm.passes import PLACEHOLDER, Columns, VllmEntry, VllmPass
+from swarden.harness.engines.vllm.passes import PLACEHOLDER, BlockSave, Columns, VllmEntry, VllmPass
 from swarden.harness.engines.vllm.tiers import Tiers
-from swarden.invariants.events import REQUEST_KIND, CopiedIn, Loaded, Owner
+from swarden.invariants.events import REQUEST_KIND, CopiedIn, Loaded, Owner, PrefixesCompared
 
 
 class ResultFuture(NamedTuple):
@@ -91,8 +91,12 @@ class Runner:
         self.loads = OffloadingSide(self.release, connector, copier, self._late_loads(), tiers)
 
     def _late_loads(self) -> LateLoads:
-        hooks = LoadHooks(self.copied_in, self.device.load, self.device.save)
+        hooks = LoadHooks(self.copied_in, self.device.load, self._saved)
         return LateLoads(self.release, self._faults, self._config.groups, hooks)
+
+    def _saved(self, save: BlockSave) -> None:
+        """A save ends."""
+        self._hooks.notice(PrefixesCompared(0, POOL, self.device.save(save)))
 
     def copied_in(self, blocks: Iterable[int], request: int = 0) -> None:
         """A copy begins that writes these blocks, for a request if it is known."""
