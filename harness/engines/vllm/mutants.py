@@ -1,5 +1,5 @@
-"""Bugs of the block pool, of the states of Mamba layers, of the second tier and of the transfers of a pair, to be
-planted into a release.
+"""Bugs of the block pool, of the states of Mamba layers, of the second tier, of copies of single blocks, of saves
+and of the transfers of a pair, to be planted into a release.
 
 They fit 0.33.0; planting one into a release whose text differs raises StalePatch.
 """
@@ -14,6 +14,7 @@ POOL = "vllm.v1.core.block_pool:BlockPool"
 SCHEDULER = "vllm.v1.core.sched.scheduler:Scheduler"
 WORKER = "vllm.distributed.kv_transfer.kv_connector.v1.nixl.base_worker:NixlBaseConnectorWorker"
 TIERS = "vllm.v1.kv_offload.tiering"
+SIMPLE = "vllm.v1.simple_kv_offload.manager:SimpleCPUOffloadScheduler"
 STATES = "vllm.v1.core.single_type_kv_cache_manager:MambaManager"
 
 bug(
@@ -177,4 +178,43 @@ bug(
     healthy="for cid in job_metadata.chunk_ids]",
     broken="for cid in reversed(job_metadata.chunk_ids)]",
     caught_by=("slots_hold_their_prefix",),
+)
+
+bug(
+    "pending-stores-not-reported",
+    "up to 0.29.0: an engine core without requests does not learn that a copy has ended, and its blocks stay pinned",
+    at="vllm.distributed.kv_transfer.kv_connector.v1.simple_cpu_offload_connector:"
+    "SimpleCPUOffloadConnector.has_pending_push_work",
+    healthy="return self.scheduler_manager.has_pending_stores()",
+    broken="return False",
+    caught_by=("drained_engine_is_empty",),
+)
+
+bug(
+    "loaded-cpu-blocks-not-pinned",
+    "no release has it: a load does not count as a reader of its blocks of CPU memory, but is taken off when it ends",
+    at=f"{SIMPLE}.update_state_after_alloc",
+    healthy="self.cpu_block_pool.touch(cpu_blocks_to_touch)",
+    broken="pass",
+    caught_by=("cached_units_count_their_readers",),
+)
+
+bug(
+    "blocks-freed-before-they-are-saved",
+    "issue 46240 without its assertion: the blocks of an ended request are freed though its connector still reads them",
+    at=f"{SCHEDULER}._free_request",
+    healthy="    if not delay_free_blocks:\n",
+    broken="    if connector_delay_free_blocks:\n"
+    "        self._free_request_blocks(request)\n"
+    "    if not delay_free_blocks:\n",
+    caught_by=("slots_hold_their_prefix",),
+)
+
+bug(
+    "finished-saving-ignored",
+    "no release has it: the scheduler takes no note that the blocks of an ended request have been saved",
+    at=f"{SCHEDULER}._update_from_kv_xfer_finished",
+    healthy="for req_id in kv_connector_output.finished_sending or ():",
+    broken="for req_id in ():",
+    caught_by=("stuck",),
 )
