@@ -57,6 +57,7 @@ class SglangResets:
             without_sessions = before if before.requests else replace(before, records=())
             if not self._has_memory or not can_be_reset(without_sessions, self.idle_steps, is_copying=is_copying):
                 return False
+        self._lost_copy = False
         is_done = self._command(cause)
         self._notice(seen.CacheReset(is_done, self.idle_steps, self._lost_copy if is_done else is_copying))
         if not self._scheduler._engine_paused:
