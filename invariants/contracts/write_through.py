@@ -59,26 +59,30 @@ def _has_dropped_copies(change: Transition) -> bool:
 def ended_requests_are_written_through(change: Transition) -> Evidence:
     """An idle host with enough free pages has a copy of each node that a request inserted when it ended by itself.
 
-    The copy may be in progress instead (sglang pull 25065).  The nodes need room together, because they can be parts of
-    one that was split.  Not checked: nodes behind an earlier one without a copy, and steps with a failed copy, a load
-    or a fault, or in which the host dropped a copy.
+    The copy may be in progress instead (sglang pull 25065).  All parts of its nodes without a copy need room
+    together: nodes can be parts of one that was split, and earlier nodes are copied first.  Not checked: steps with a
+    failed copy, a load or a fault, or in which the host dropped a copy.
     """
     free = [len(change.after.pool(name).free) for name in change.after.host_pools]
     pools = [component.pool for component in change.after.components]
     for ended in ended_by_themselves(change):
         owner, tokens = Owner(REQUEST_KIND, ended.id), ended.expected.tokens
         given = {(one.pool, unit) for one in change.events_of(Given) if one.from_owner == owner for unit in one.units}
-        path = {one.id: one for one, _ in cached_pages(change.after, ended.expected.namespace, tokens)}
-        lacking = [*_lacking(change, list(path.values()))]
-        need = Counter(index for node, indices in lacking for index in indices for _ in node.units[index])
-        are_inserted = [
-            any((pool, unit) in given for pool, units in zip(pools, node.units, strict=True) for unit in units)
-            for node, _ in lacking
-        ]
-        if all(are_inserted) and all(count <= free[index] for index, count in need.items()):
-            for node, index in ((node, index) for node, indices in lacking for index in indices):
-                values = {"request": request_ref(ended.id), "free": free[index]}
-                yield found(node_ref(node.id), WriteThroughCode.NOT_COPIED, component=pools[index], **values)
+        path = [*{one.id: one for one, _ in cached_pages(change.after, ended.expected.namespace, tokens)}.values()]
+        need = Counter[int]()
+        for node in path:
+            need.update({index: len(node.units[index]) for index in _uncopied(node)})
+        has_room = all(count <= free[index] for index, count in need.items())
+        for node, indices in _lacking(change, path) if has_room else ():
+            if any((pool, unit) in given for pool, units in zip(pools, node.units, strict=True) for unit in units):
+                for index in indices:
+                    values = {"request": request_ref(ended.id), "free": free[index]}
+                    yield found(node_ref(node.id), WriteThroughCode.NOT_COPIED, component=pools[index], **values)
+
+
+def _uncopied(node: NodeView) -> list[int]:
+    """The components in which a node is live and has no copy."""
+    return [index for index, live in enumerate(node.live) if live and not node.copies[index]]
 
 
 def _lacking(change: Transition, path: Sequence[NodeView]) -> Iterator[tuple[NodeView, Sequence[int]]]:
@@ -92,6 +96,6 @@ def _lacking(change: Transition, path: Sequence[NodeView]) -> Iterator[tuple[Nod
     for node in path:
         if any((index, unit) in written for index, units in enumerate(node.units) for unit in units):
             return
-        indices = [index for index, live in enumerate(node.live) if live and not node.copies[index]]
+        indices = _uncopied(node)
         if indices and (change.after.copy_jobs is not None or not any(node.copies)):
             yield node, indices
