@@ -315,7 +315,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "tests/harness": [
         (160, "the options of a project, live lines, pages that are opened; mail, errors of a core"),
         (50, "checkouts of engines beside the releases"),
-        (50, "turns that are queued, rejected, aborted or lost; scenes in short contexts"),
+        (60, "turns that are queued, rejected, aborted or lost, alone or with others of their session; scenes"),
         (120, "nights of servers that died, launch lines with commands in quotes, answers of any shape"),
         (80, "an event loop with its own time, and followed calls; changed logs of a corpus"),
         (20, "streaming input of vLLM"),

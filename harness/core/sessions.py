@@ -85,7 +85,7 @@ class ClientSessions:
             self._reference.submitted(session.last_turn, namespace=sent.namespace, prompt=prompt, stop=sent.stop)
 
     def turn_aborted(self, request: int) -> None:
-        """Note that a client cancels a request: if it is a turn, no later turn is queued behind it or its session's."""
+        """Note that a client cancels a request: if it is a turn, the engine ends all turns of its session."""
         if (session := self._session_of.get(request)) is not None:
             for turn in (session.last_turn, *[turn.request for turn in session.queued]):
                 self._session_of.pop(turn, None)

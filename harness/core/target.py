@@ -101,7 +101,7 @@ class MachineSpec:
     rotation through the machines of the target, 0 if it runs only in campaigns that name the machine. `models` are the
     models that its engines can run instead of the stand-in; `roles` has the role of each engine if there are several.
     `probes` are rare states that its runs must reach, each with its meaning.  `pauses` are the modes of its pauses;
-    only the engines with the ordinals `pausing` have them.
+    the engines with the ordinals `pausable_engines` have them.
     """
 
     ops: Sequence[type[Op]] = ENGINE_OPS
@@ -111,7 +111,7 @@ class MachineSpec:
     traffic: str = "swarden.harness.search.traffic:EngineTraffic"
     batches: int = 1
     pauses: Sequence[PauseMode] = (PauseMode.RETRACT,)
-    pausing: Sequence[int] = (0, 1)
+    pausable_engines: Sequence[int] = (0, 1)
 
     def refusal(self, op: Op) -> str:
         """Why a log of this machine cannot have this op; "" if it can."""

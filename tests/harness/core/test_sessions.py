@@ -60,7 +60,25 @@ def test_queued_turn_goes_on_after_the_turn_before_it_less_its_last_output(num_t
 
 
 def test_turn_behind_an_aborted_one_is_not_queued():
-    """The engine tells of the abort in its next step; the third turn is queued behind the second."""
+    """The engine reports the abort in its next step; the third turn is queued behind the second."""
     ends = [(1, [], ABORT), (2, OUTPUT, STOP)]
 
     assert last_prompt(3, ends, aborted=1) == [*SECOND, 7, *THIRD]
+
+
+@pytest.mark.parametrize("aborted", [1, 2])
+def test_turns_queued_in_an_aborted_session_end_with_it(aborted):
+    """Of three turns the second is queued when one of the first two is aborted: the third begins anew."""
+    reference, port = Reference(), Mock(queues_turns=True)
+    port.sessions.open_session.return_value = 1
+    sessions = ClientSessions(port, reference)
+    sessions.open(OpenSession())
+    session = sessions.session_of(Turn())
+    assert session is not None
+    for number in (1, 2):
+        sessions.turn_sent(session, number, sessions.submission(session, Turn(tokens=(number,))))
+
+    sessions.turn_aborted(aborted)
+    sessions.turn_sent(session, 3, sessions.submission(session, Turn(tokens=(3,))))
+
+    assert (session.last_turn, session.queued) == (3, [])
