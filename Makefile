@@ -13,7 +13,7 @@ ENGINE_TESTS := tests/engine_under_test
 UNMEASURED := $(wildcard tests/harness tests/quality tests/hostile tests/test_import_root.py $(ENGINE_TESTS)/test_kills.py \
   $(ENGINE_TESTS)/test_processes.py $(ENGINE_TESTS)/model/test_oracle.py $(ENGINE_TESTS)/model/test_invariance.py)
 
-.PHONY: setup fuzz test tests style types test-engines test-engines-real test-cuda test-package lint format lock
+.PHONY: setup fuzz test pytest style types test-engines test-engines-real test-cuda test-package lint format lock
 
 setup: $(TOOLS)
 
@@ -42,12 +42,12 @@ fuzz: $(RUNTIME)
 
 # One thread per process: for such small tensors more threads are slower.  Idle workers take tests from the others, because some tests are long.
 # Compiled modules are written even where the environment forbids it, because hundreds of processes would compile them again.
-test: export OMP_NUM_THREADS = 1
-test: export PYTHONDONTWRITEBYTECODE =
+test pytest: export OMP_NUM_THREADS = 1
+test pytest: export PYTHONDONTWRITEBYTECODE =
 test: style
-	@$(MAKE) --no-print-directory -j 2 types tests
+	@$(MAKE) --no-print-directory -j 2 types pytest
 
-tests: $(TOOLS)
+pytest: $(TOOLS)
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -n auto --dist worksteal $(UNMEASURED:%=--ignore=%)
 	$(BIN)/coverage combine -q

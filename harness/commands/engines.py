@@ -98,7 +98,7 @@ def try_release(
     against: Against = None,
     minutes: Annotated[
         float | None,
-        typer.Option(min=0.01, help="limit of the traffic on each of the two releases; 2, or none with --runs"),
+        typer.Option(min=0.01, help="of traffic on each of the two releases; 2, or unlimited with --runs"),
     ] = None,
     runs: Annotated[int | None, typer.Option(min=1, help="limit of the runs on each of the two releases")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="worker processes; one per core")] = None,

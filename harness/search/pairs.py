@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from swarden.harness.core.ops import Abort, AdvanceClock, Inject, Op, Recipe, Step, Submit
-from swarden.harness.core.target import PAIR
+from swarden.harness.core.target import PAIR, MachineSpec
 from swarden.harness.search.draws import acceptances, fault_sets, long_recipe, one_option, ordinals
 from swarden.harness.search.loads import LOADS_OF_PAIRS, Kinds, Load
 from swarden.harness.search.machine import Machine
@@ -41,9 +41,13 @@ class PairTraffic(Machine):
     kinds: tuple[Collection[str], ...] = ()  # of each side
     mishaps: tuple[tuple[int, str], ...] = ()  # the faults of each side during a transfer
 
+    @property
+    def spec(self) -> MachineSpec:
+        return self.listener.target.machines[self.machine]
+
     @initialize(data=st.data())
     def configure(self, data: st.DataObject) -> None:
-        target, draw = self.listener.target, HypothesisDraw(data)
+        draw = HypothesisDraw(data)
         load = draw.one_of(LOADS_OF_PAIRS)
         sides = begin_run(self, data, load)
         every = dict.fromkeys(fault for requests in sides for fault in requests.possible)
@@ -56,8 +60,7 @@ class PairTraffic(Machine):
         self.mishaps = tuple(
             (side, fault) for side in SIDES for fault in sides[side].possible if fault in linked or fault == REFUSES
         )
-        ops = target.machines[self.machine].ops
-        self.kinds = tuple(frozenset(kinds_of(ops, requests)) for requests in self.sides)
+        self.kinds = tuple(frozenset(kinds_of(self.spec.ops, requests)) for requests in self.sides)
         if "accept" in self.kinds[DECODE]:
             self.apply(msgspec.structs.replace(data.draw(acceptances()), engine=DECODE))
 
@@ -82,7 +85,7 @@ def ops_of_both(draw: st.DrawFn, kind: str, run: PairTraffic) -> tuple[Op, ...]:
     if kind == "fit":
         return *draw(fitting_prompts(run)), *draw(alternating_steps())
     if kind == "pause" and all(kind in kinds for kinds in run.kinds):
-        return draw(pauses(load, SIDES, pausing=run.listener.target.machines[run.machine].pausing))
+        return draw(pauses(load, SIDES, pausable=run.spec.pausable_engines))
     if kind == "mishap" and run.mishaps:
         side, fault = draw(one_option(*run.mishaps))
         inject = Inject(engine=side, fault=fault, skip=draw(one_option(0, 1, 2, 3)), count=draw(one_option(1, 1, 2, 6)))

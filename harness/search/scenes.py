@@ -138,15 +138,15 @@ def pauses(
     load: Load,
     sides: Sequence[int] = (0,),
     modes: Sequence[PauseMode] = (PauseMode.RETRACT,),
-    pausing: Sequence[int] = (0,),
+    pausable: Sequence[int] = (0,),
 ) -> tuple[Op, ...]:
-    """A pause of a `pausing` engine, with steps of all engines or an op in it; in three of four draws it ends.
+    """A pause of a `pausable` engine, with steps of all engines or an op in it; in three of four draws it ends.
 
     Half of the pauses have the first mode.  If the op closes a session, one is opened before the pause, and has had a
     turn.
     """
     mode = draw(one_option(modes[0], *modes)) if len(modes) > 1 else modes[0]
-    paused, other = draw(one_option(*pausing)), draw(one_option(*sides))
+    paused, other = draw(one_option(*pausable)), draw(one_option(*sides))
     steps = tuple([Step(engine=side, count=draw(st.integers(1, 3))) for side in sides]) * draw(st.integers(0, 1))
     before: tuple[Op, ...] = ()
     meanwhile: tuple[Op, ...] = ()

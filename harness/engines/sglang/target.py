@@ -47,7 +47,7 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
     code = CODE
     machines: Mapping[str, MachineSpec] = {
         ENGINE: MachineSpec((*SERVING_OPS, Reset, *SESSION_OPS), batches=3, pauses=tuple(PauseMode)),
-        PAIR: MachineSpec(SERVING_OPS, roles=(PREFILL, DECODE), traffic=PAIRED, pausing=(0,)),
+        PAIR: MachineSpec(SERVING_OPS, roles=(PREFILL, DECODE), traffic=PAIRED, pausable_engines=(0,)),
     }
     contracts = frozenset({"rejection", "completeness", "first_passes", "write_through"})
     kept = ("role",)

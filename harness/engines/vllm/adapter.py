@@ -63,9 +63,7 @@ ONE_SIDED = (
     *("session_has_one_turn", "kept_records_match_their_sessions", "session_outlives_its_turn"),
 )
 FAULTS: Mapping[str, str] = {**CLIENT_FAULTS, **CONNECTOR_FAULTS}
-
-
-MOST_STEPS_FOR_STORES = 16
+MOST_STEPS_FOR_STORES = 16  # until the copies have ended that the close of a session begins
 
 
 class PauseProgress(Enum):

@@ -209,12 +209,3 @@ bug(
     "    if not delay_free_blocks:\n",
     caught_by=("slots_hold_their_prefix",),
 )
-
-bug(
-    "finished-saving-ignored",
-    "no release has it: the scheduler takes no note that the blocks of an ended request have been saved",
-    at=f"{SCHEDULER}._update_from_kv_xfer_finished",
-    healthy="for req_id in kv_connector_output.finished_sending or ():",
-    broken="for req_id in ():",
-    caught_by=("stuck",),
-)

@@ -137,8 +137,8 @@ def units_in_flight_are_pinned(change: Transition) -> Evidence:
     """A unit that a pass in flight reads or writes is owned by its request, cached under a lock, or fenced for it.
 
     It is neither free nor owned by another request.  If the request released its record since, the unit is fenced for
-    this or a later pass, or its session or another turn of the session owns it.  In an engine that is
-    no part of a pair, a save of its own KV may keep it, too: a save that ends before the pass fences the unit.
+    this or a later pass, or its session or another turn of the session owns it.  In an engine that is no part of a
+    pair, a save of its own KV may keep it, too: a save that ends before the pass fences the unit.
     """
     after = change.after
     owners_of = [after.pool(component.pool).owner_of for component in after.components] if after.launches else []

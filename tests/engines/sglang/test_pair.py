@@ -53,7 +53,7 @@ def overwrite_on_host(port):
     host.backup_from_device_all_layer = back_up_and_change
 
 
-def free_before_the_copy(port):
+def free_before_the_storage_write(port):
     """Free the host memory of a copy twice."""
     manager = port._parts.host._tree
     trigger = manager._trigger_backup
@@ -90,7 +90,7 @@ def test_decode_side_stores_the_whole_pages_of_an_answer(on_release, decode_tree
 
 @pytest.mark.parametrize(
     ("plant", "law"),
-    [(overwrite_on_host, "slots_hold_their_prefix"), (free_before_the_copy, "unit_has_one_owner")],
+    [(overwrite_on_host, "slots_hold_their_prefix"), (free_before_the_storage_write, "unit_has_one_owner")],
     ids=["other-content", "host-memory-freed-early"],
 )
 def test_wrong_offload_is_seen(on_release, plant, law):

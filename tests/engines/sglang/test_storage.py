@@ -137,7 +137,7 @@ def test_time_of_a_prefetch_begins_with_its_request(on_release):
 
 
 @pytest.mark.parametrize("fault", [STORAGE_FAILS, STORAGE_PARTIAL])
-def test_what_is_not_read_is_computed(on_release, fault):
+def test_tokens_of_a_page_that_is_not_read_are_computed(on_release, fault):
     ops = (*RETURN[:STORED], Inject(fault=fault, skip=QUERIES, count=1), *RETURN[STORED:])
     cached, failed = on_release(RELEASE, return_of_a_prefix, RELEASE, SETTINGS, "wait_complete", None, ops)
 

@@ -67,7 +67,7 @@ def test_healed_fault_was_armed_before(ops):
 
 
 @steady
-@given(ops=pauses(LOADS[0], (0, 1), pausing=(1,)))
+@given(ops=pauses(LOADS[0], (0, 1), pausable=(1,)))
 def test_pause_of_a_side_that_has_pauses_is_resumed_or_lasts_and_at_most_one_op_is_in_between(ops):
     acts = [op for op in ops if not isinstance(op, Step)] + [Step()] * (Resume not in map(type, ops))
     begin = next(place for place, op in enumerate(acts) if isinstance(op, Pause))
