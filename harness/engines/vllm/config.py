@@ -283,7 +283,7 @@ def random_config(draw: Draw, load: str, *, has: Callable[[str], bool]) -> VllmC
             config = msgspec.structs.replace(config, recomputes_loads=draw.one_of((True, True, False)))
     if kind == "offloading" and has("cpu_memory"):
         config = _with_offloading(draw, config, has=has)
-    can_have_drafts = kind == "offloading" or (config.state_groups and not config.all_states)
+    can_have_drafts = (kind == "offloading" or config.state_groups) and not config.all_states
     if kind == "drafts" or (can_have_drafts and draw.one_of((False, False, True))):
         config = with_drafts(draw, config, has=has)
     if config.prefix_caching and not config.cpu_chunks:

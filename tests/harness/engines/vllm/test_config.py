@@ -4,18 +4,20 @@ import pytest
 
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.target import Pool, Shape
-from swarden.harness.engines.vllm.config import random_config
+from swarden.harness.engines.vllm.config import pair_configs, random_config
 from swarden.harness.engines.vllm.target import VllmTarget
 from swarden.harness.search.loads import LOADS
 from tests.harness.engines.some_draws import RandomDraw
 
 
-@pytest.mark.parametrize("seed", range(50))
-def test_random_configuration_survives_an_op_log(seed):
+@pytest.mark.parametrize("has_all", [True, False])
+def test_random_configurations_survive_an_op_log(has_all):
     target = VllmTarget()
-    config = random_config(RandomDraw(seed), LOADS[seed % len(LOADS)].name, has=lambda _: seed % 2 == 0)
-
-    assert target.decode(target.encode(config)) == config
+    for seed in range(400):
+        draw = RandomDraw(seed)
+        config = random_config(draw, LOADS[seed % len(LOADS)].name, has=lambda _: has_all)
+        for drawn in (config, *pair_configs(draw, has=lambda _: has_all)):
+            assert target.decode(target.encode(drawn)) == drawn
 
 
 @pytest.mark.parametrize(
