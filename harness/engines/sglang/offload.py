@@ -72,18 +72,22 @@ class Wanted(NamedTuple):
 
 
 class StoredPrefixes:
-    """Compares the pages that a storage gets, or has under their keys, with the tokens of the requests."""
+    """Compares the pages that a storage gets, or has under their keys, with the tokens of the requests.
 
-    def __init__(self, manager: Any, storage: SglangStorage, rows: Any, notice: Callable[[NamedTuple], None]) -> None:
-        self._rows, self._notice, self._page_size = rows, notice, manager.page_size
+    The first copy of a request begins behind the whole pages of its prompt, each further one where the last ended.
+    """
+
+    def __init__(self, manager: Any, storage: SglangStorage, notice: Callable[[NamedTuple], None]) -> None:
+        self._notice, self._page_size = notice, manager.page_size
         self._wanted = dict[int, Wanted]()  # by slot on the host
+        self._ends = dict[int, int]()  # of what was copied, by request
         offload, write = manager.offload_kv_cache, manager.cache_controller.write
 
         def offload_of(req: Any) -> Any:
-            def write_of(device_indices: Any, **options: Any) -> Any:
-                on_host = write(device_indices=device_indices, **options)
+            def write_of(**options: Any) -> Any:
+                on_host = write(**options)
                 if on_host is not None:
-                    self._begin(req, device_indices.tolist(), on_host.tolist())
+                    self._begin(req, on_host.tolist())
                 return on_host
 
             manager.cache_controller.write = write_of
@@ -92,13 +96,13 @@ class StoredPrefixes:
         manager.offload_kv_cache = offload_of
         storage.on_stored = self._stored
 
-    def _begin(self, req: Any, slots: Sequence[int], on_host: Sequence[int]) -> None:
-        row = self._rows.req_to_token[held(req, "req_pool_idx")].tolist()
-        first = row.index(slots[0])
-        tokens = [*req.origin_input_ids, *req.output_ids][: first + len(slots)]
-        tags = chain(namespace_tag(req.swarden.namespace), tokens)[first:]
+    def _begin(self, req: Any, on_host: Sequence[int]) -> None:
+        number, prompt_len = req.swarden.id, len(req.origin_input_ids)
+        first = self._ends.get(number, prompt_len - prompt_len % self._page_size)
+        self._ends[number] = end = first + len(on_host)
+        tags = chain(namespace_tag(req.swarden.namespace), [*req.origin_input_ids, *req.output_ids][:end])[first:]
         for position, (place, tag) in enumerate(zip(on_host, tags, strict=True), start=first):
-            self._wanted[place] = Wanted(req.swarden.id, position, tag)
+            self._wanted[place] = Wanted(number, position, tag)
 
     def _stored(self, slot: int, tags: Sequence[int]) -> None:
         pairs = [(self._wanted[place], tag, place) for place, tag in enumerate(tags, start=slot)]

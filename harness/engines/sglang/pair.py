@@ -50,8 +50,7 @@ class LinkedSglangEngine(SglangEngine):
                 part.load_cpu_copy = partial(self._restore, index)
         queue.kv_manager.link = link
         if self._parts.host is not None and self._parts.host.storage is not None:
-            manager, rows = scheduler.decode_offload_manager, self.built.memory.rows
-            StoredPrefixes(manager, self._parts.host.storage, rows, self._notice)
+            StoredPrefixes(scheduler.decode_offload_manager, self._parts.host.storage, self._notice)
 
     def _found(self) -> Snapshot:
         """The snapshot, with the pages that each transfer still awaits, and the transfers to take over in this step.

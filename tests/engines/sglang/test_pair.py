@@ -65,6 +65,19 @@ def free_before_the_storage_write(port):
     manager._trigger_backup = free_and_trigger
 
 
+def skip_a_page(port):
+    """Let each copy of a request begin a page after the end of the one before."""
+    manager = port._parts.host._tree
+    offload = manager.offload_kv_cache
+
+    def offload_and_skip(req):
+        if begun := offload(req):
+            manager.offloaded_state[req].inc_len += manager.page_size
+        return begun
+
+    manager.offload_kv_cache = offload_and_skip
+
+
 def offloads(decode_tree, plant):
     """The number of pages that a decode side stores of an answer of 12 tokens, and the laws that fail."""
     target: Any = target_of(f"sglang=={RELEASE}")
@@ -90,8 +103,12 @@ def test_decode_side_stores_the_whole_pages_of_an_answer(on_release, decode_tree
 
 @pytest.mark.parametrize(
     ("plant", "law"),
-    [(overwrite_on_host, "slots_hold_their_prefix"), (free_before_the_storage_write, "unit_has_one_owner")],
-    ids=["other-content", "host-memory-freed-early"],
+    [
+        (overwrite_on_host, "slots_hold_their_prefix"),
+        (free_before_the_storage_write, "unit_has_one_owner"),
+        (skip_a_page, "slots_hold_their_prefix"),
+    ],
+    ids=["other-content", "host-memory-freed-early", "page-left-out"],
 )
 def test_wrong_offload_is_seen(on_release, plant, law):
     _, failed = on_release(RELEASE, offloads, False, plant)
