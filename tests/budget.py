@@ -300,7 +300,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (70, "streaming input of vLLM; what a store of vLLM saves"),
         (80, "op-logs pass with the fix of their bug; releases from the files of the bugs"),
         (40, "servers with groups of layers in other orders"),
-        (110, "a bug that is planted in a server and where its op-log is replayed; the options of a decode side"),
+        (120, "a bug that is planted in a server and where its op-log is replayed; a decode side and what it stores"),
         (80, "programs of vLLM show their bugs, and pass without them"),
         (40, "the diff of each fix is applied to its release"),
         (20, "the parts in the sources of releases are those of their import"),

@@ -219,6 +219,7 @@ class SglangConfig(Settings, frozen=True):
 
     @property
     def has_storage(self) -> bool:
+        """Whether a storage is behind the host memory, or behind the answers of a decode side."""
         return self.storage_policy is not None or self.decode_offload
 
     @property
