@@ -297,7 +297,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "tests/engines": [
         (90, "the second tier behind CPU memory of vLLM, and copies of single blocks"),
         (50, "states of Mamba layers that come back from CPU memory or go through a pair"),
-        (70, "streaming input of vLLM; what a store of vLLM saves"),
+        (90, "streaming input of vLLM; what a store of vLLM saves; a load that begins and ends within a step"),
         (80, "op-logs pass with the fix of their bug; releases from the files of the bugs"),
         (40, "servers with groups of layers in other orders"),
         (120, "a bug that is planted in a server and where its op-log is replayed; a decode side and what it stores"),

@@ -25,6 +25,7 @@ from swarden.invariants.view import (
     Snapshot,
 )
 
+WAITS_FOR_LOAD = "WAITING_FOR_REMOTE_KVS"
 QUEUES = ("waiting", "skipped_waiting", "kv_holding_waiting")  # the queues of waiting requests, in any release
 
 
@@ -57,6 +58,24 @@ class FindableBlocks:
         }
 
 
+class LoadsWithinAStep:
+    """Loads that begin and end between two walks: no walk sees them under way, and their requests wait for a step more.
+
+    One of each request counts until it runs: a request that is loaded again and again makes no progress.
+    """
+
+    def __init__(self) -> None:
+        self._known = set[str]()  # requests that have been loading, and have not run since
+
+    def walk(self, scheduler: Any) -> bool:
+        """Whether the scheduler has noted the end of such a load since the last walk."""
+        requests, running = scheduler.requests, {req.request_id for req in scheduler.running}
+        has_ended = not self._known.issuperset(scheduler.finished_recving_kv_req_ids)
+        loading = {rid for rid, req in requests.items() if req.status.name == WAITS_FOR_LOAD}
+        self._known = loading | (self._known & requests.keys()) - running
+        return has_ended
+
+
 class VllmCapture:
     """Walks one engine core between two steps."""
 
@@ -64,7 +83,7 @@ class VllmCapture:
         self, config: VllmConfig, built: BuiltCore, runner: Runner, moves: Moves, events: EventSources
     ) -> None:
         self._config, self._built, self._runner, self._moves = config, built, runner, moves
-        self._unreported, self._router = events
+        self._events, self._loads_within_a_step = events, LoadsWithinAStep()
         cache_key, host_key = map(runner.release.part, ("make_block_hash_with_group_id", "make_offload_key"))
         self._findable = FindableBlocks(partial(self._cached, cache_key), len(config.groups))
         has_blocks_as_chunks = config.cpu_chunks and config.chunk_blocks == 1 and config.offloader == CHUNKS
@@ -89,7 +108,8 @@ class VllmCapture:
 
     def capture(self, step: int, requests: VllmRequests, *, is_paused: bool) -> Snapshot:
         in_flight = self._runner.in_flight
-        pools = self._moves.pools
+        pools, router = self._moves.pools, self._events.router
+        has_loaded = self._loads_within_a_step.walk(self._built.scheduler)
         return Snapshot(
             step,
             self._limits,
@@ -110,11 +130,11 @@ class VllmCapture:
                 ]
             ),
             is_paused=is_paused,
-            cached_blocks=None if self._router is None else self._router.cached_blocks(),
+            cached_blocks=None if router is None else router.cached_blocks(),
             cached_columns=self._findable.of(requests, self._place),
             offloaded_columns=None if self._loadable is None else self._loadable.of(requests, self._place),
-            is_loading=bool(self._runner.loads or self._is_storing),
-            unreported=self._unreported,
+            is_loading=bool(self._runner.loads or self._is_storing or has_loaded),
+            unreported=self._events.unreported,
         )
 
     @property

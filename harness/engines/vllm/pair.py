@@ -11,6 +11,7 @@ from swarden.harness.core.linked import LinkedSystem
 from swarden.harness.core.port import Streamed, Submission
 from swarden.harness.engines.vllm.adapter import VllmEngine
 from swarden.harness.engines.vllm.boot import VllmRelease
+from swarden.harness.engines.vllm.capture import WAITS_FOR_LOAD
 from swarden.harness.engines.vllm.config import DECODE, LEASE_S, PREFILL, VllmConfig
 from swarden.harness.engines.vllm.device import POOL
 from swarden.harness.engines.vllm.link import (
@@ -26,7 +27,6 @@ from swarden.harness.engines.vllm.requests import VllmRequest
 from swarden.invariants.view import Snapshot
 
 OTHER = {PREFILL: DECODE, DECODE: PREFILL}
-WAITS_FOR_READ = "WAITING_FOR_REMOTE_KVS"
 TO_PREFILL = {"do_remote_decode": True, "do_remote_prefill": False}  # as the proxies among the examples of a release
 AT_ONCE = {  # as the proxy among the examples of a release that pushes, which sends a request to both sides at once
     "do_remote_decode": False,
@@ -83,7 +83,7 @@ class LinkedVllmEngine(VllmEngine):
             number: (*load.tables,)
             for number, load in self._runner.loads.loading.items()
             if (req := scheduler.requests.get(load.rid)) is not None
-            and req.status.name == WAITS_FOR_READ
+            and req.status.name == WAITS_FOR_LOAD
             and req.request_id not in scheduler.finished_recving_kv_req_ids
         }
         due = frozenset([number for number, count in steps if count >= self._config.most_launches])
@@ -91,7 +91,7 @@ class LinkedVllmEngine(VllmEngine):
 
     def awaits_another(self) -> bool:
         """Whether every unfinished request waits for the other side, or perhaps one for the transfer of its blocks."""
-        if self._config.push and WAITS_FOR_READ in self._statuses:
+        if self._config.push and WAITS_FOR_LOAD in self._statuses:
             return True
         return bool(self._kept) or all(request.is_linked for request in self._requests.live.values())
 

@@ -1,10 +1,13 @@
 """The release's offloading connector: a prefix that has left the device comes back from CPU memory."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.port import Submission
 from swarden.harness.core.registry import target_of
+from swarden.harness.engines.vllm.capture import WAITS_FOR_LOAD, LoadsWithinAStep
 from swarden.harness.engines.vllm.config import VllmConfig
 from swarden.invariants.events import Admitted
 
@@ -69,3 +72,33 @@ def test_store_beside_cpu_memory_is_driven_with_loads_in_the_background_only():
 def test_store_saves_in_the_background_only():
     with pytest.raises(InvalidConfig, match="saves is true without late_loads, want false"):
         VllmConfig(external_len=8, saves=True)
+
+
+def scheduler_with(status, *, ended=(), running=()):
+    """A scheduler with the request "1"; it has noted the ends of the loads of these requests."""
+    requests = {"1": SimpleNamespace(request_id="1", status=SimpleNamespace(name=status))}
+    running = [requests[one] for one in running]
+    return SimpleNamespace(requests=requests, running=running, finished_recving_kv_req_ids={*ended})
+
+
+LOADED = scheduler_with(WAITS_FOR_LOAD, ended=["1"])
+LOADING = scheduler_with(WAITS_FOR_LOAD)
+TAKEN_UP = scheduler_with("WAITING")
+RUNNING = scheduler_with("RUNNING", running=["1"])
+
+
+@pytest.mark.parametrize(
+    ("walks", "seen"),
+    [
+        ([LOADED, TAKEN_UP], [True, False]),
+        ([LOADED, LOADED, LOADED], [True, False, False]),
+        ([LOADED, TAKEN_UP, LOADED], [True, False, False]),
+        ([LOADED, RUNNING, LOADED], [True, False, True]),
+        ([LOADING, LOADED], [False, False]),
+    ],
+    ids=["taken-up", "never-taken-up", "loaded-again", "loaded-again-after-it-ran", "not-within-the-step"],
+)
+def test_load_within_a_step_counts_once_until_its_request_runs(walks, seen):
+    loads = LoadsWithinAStep()
+
+    assert [loads.walk(scheduler) for scheduler in walks] == seen
