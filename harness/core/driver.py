@@ -279,8 +279,8 @@ class Driver:
         bound = left = max(system.drain_bound for system in self.systems)
         while self.failure is None and (busy := self._call(self._busy)):
             if not left:
-                self._history.system = busy[0]
-                raise DrainStuck(f"engine {busy[0]}: work left after {bound} steps of drain")
+                stuck = self._history.system = self._with_requests(busy)
+                raise DrainStuck(f"engine {stuck}: work left after {bound} steps of drain")
             left -= 1
             for index in busy:
                 if self.failure is None:
@@ -289,6 +289,10 @@ class Driver:
             if self.failure is None:
                 self._transition(index, system.clear, When.QUIESCENT)
         return True
+
+    def _with_requests(self, busy: Sequence[int]) -> int:
+        """The first of these systems that has requests, if one has: the others may only wait for it."""
+        return next((index for index in busy if self._last[index].requests), busy[0])
 
     def _busy(self) -> list[int]:
         """The ordinals of the systems that have work."""

@@ -32,7 +32,9 @@ class BrokenSystem(EngineSystem):
 
 
 class EndlessSystem(EngineSystem):
-    """An engine that always has work."""
+    """An engine that always has work, and few steps to drain."""
+
+    drain_bound = 2
 
     @property
     def has_work(self):
@@ -88,13 +90,14 @@ def test_engine_error_is_a_failure_whose_fingerprint_names_the_error():
     assert len(driver.ops) == 3
 
 
-def test_drain_that_exceeds_its_bound_is_stuck():
-    driver = Driver([EndlessSystem(SwardenEngine(SMALL))])
+def test_drain_that_exceeds_its_bound_is_stuck_in_the_engine_that_has_requests():
+    driver = Driver([EndlessSystem(SwardenEngine(SMALL)) for _ in range(2)])
 
-    driver.apply(Drain())
+    for op in (Submit(engine=1, max_new_tokens=6), Drain()):
+        driver.apply(op)
 
     assert driver.failure is not None
-    assert driver.failure.fingerprint == STUCK
+    assert (driver.failure.fingerprint, driver.failure.engine) == (STUCK, 1)
 
 
 def test_drain_finishes_all_requests_and_frees_every_unit():
