@@ -133,10 +133,11 @@ class SglangSessions(SessionPort):
         if not is_rejected(req):
             client.turn, client.prompt = request, tokens
             return number
+        hidden = [one for one in self._requests.live.values() if one.is_hidden and one.session == submission.session]
         refused = self._requests.refused(request)
         is_long = len(tokens) >= self._requests.max_len - SPARE_TOKENS
         fits = not is_long and bool(cause_of(req))
-        if fits and start == len(history):
+        if fits and start == len(history) and not hidden:  # a rejected turn is one to the release until its pass
             self._notice(seen.TurnRefused(submission.session, refused))
         self._requests.reject(refused, submission, "too long" if is_long else "")
         return refused
