@@ -155,6 +155,8 @@ class SglangEngine(EnginePort):
             self._parts.sessions.pass_time()
         if self._parts.host is not None and self._parts.host.storage is not None:
             self._parts.host.storage.step()
+        if self._parts.host is not None and self.built.scheduler._engine_paused:
+            self._parts.host.end_copies()
         turn(self.built.scheduler)
         if self._parts.resets is not None:
             self._parts.resets.stepped(is_busy=bool(self._requests.unfinished))
@@ -212,7 +214,7 @@ class SglangEngine(EnginePort):
     def reset(self, cause: ResetCause) -> bool:
         if self._parts.resets is None:
             return False
-        is_copying = self._parts.host is not None and not self._parts.host.end_copies()
+        is_copying = self._parts.host is not None and self._parts.host.is_in_flight
         if self._stores:  # a copy to the host goes on to the storage
             self._parts.resets.idle_steps = 0
         return self._parts.resets.reset(cause, self._found(), is_copying=is_copying)

@@ -116,16 +116,21 @@ class SglangHostTier:
         is_stored = self.storage is not None and self.storage.is_busy
         return bool(is_stored or self._tree.ongoing_write_through or self._tree.ongoing_load_back)
 
-    def end_copies(self) -> bool:
-        """End the copies that do not stay in flight, even if the release has not asked; whether all have ended."""
-        have_ended = [stream.has_done(stream.end) for stream in self._streams.values()]
-        return all(have_ended)
+    @property
+    def is_in_flight(self) -> bool:
+        """Whether a copy had not ended when the release asked last."""
+        return any(stream.num_done < stream.end for stream in self._streams.values())
+
+    def end_copies(self) -> None:
+        """End the copies that do not stay in flight, although the release does not ask, as in a pause."""
+        for stream in self._streams.values():
+            stream.has_done(stream.end)
 
     def lose_copies(self) -> bool:
         """All KV on the host is lost; whether copies are in flight."""
         for tags in self._on_host:
             tags.clear()
-        return any(stream.num_done < stream.end for stream in self._streams.values())
+        return self.is_in_flight
 
     def views(self, nodes: Sequence[NodeView]) -> Iterator[PoolView]:
         """The host pools; the tree owns a page there from the moment at which its copy begins."""

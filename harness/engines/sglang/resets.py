@@ -51,7 +51,7 @@ class SglangResets:
     def reset(self, cause: ResetCause, before: Snapshot, *, is_copying: bool) -> bool:
         """Give the command, and report its answer; False if no client may release the memory now.
 
-        `is_copying` is whether a copy is in flight before the command, in which the release may ask for its end again.
+        `is_copying` is whether a copy had not ended when the release asked last; in the command it may ask again.
         """
         if cause == ResetCause.MEMORY:
             without_sessions = before if before.requests else replace(before, records=())
