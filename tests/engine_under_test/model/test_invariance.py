@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -64,15 +65,23 @@ def engine_of(decoder: Decoder, config: EngineConfig) -> Engine:
     return Engine(fitted(config, decoder.spec, source="tiny"), Ports(ModelForward(decoder)))
 
 
-def alone(decoder: Decoder, prompt: list[int], sampling: SamplingParams) -> Generation:
-    return engine_of(decoder, ALONE).generate([prompt], sampling)[0]
+class Alone(NamedTuple):
+    """The output of a prompt without others: the tokens, and the logits of a run without a cache at each position."""
+
+    token_ids: list[int]
+    dense: torch.Tensor
+
+
+@cache
+def alone(decoder: Decoder, prompt: tuple[int, ...], sampling: SamplingParams) -> Alone:
+    token_ids = engine_of(decoder, ALONE).generate([prompt], sampling)[0].token_ids
+    with torch.inference_mode():
+        return Alone(token_ids, dense_logits(decoder, torch.tensor([*prompt, *token_ids[:-1]], device=DEVICE)))
 
 
 def expect_same(decoder: Decoder, prompt: list[int], generation: Generation, sampling: SamplingParams) -> None:
-    """The tokens equal those of the prompt alone, and the logits those of a run without a cache."""
-    assert generation.token_ids == alone(decoder, prompt, sampling).token_ids
-    with torch.inference_mode():
-        dense = dense_logits(decoder, torch.tensor(prompt + generation.token_ids[:-1], device=DEVICE))
+    token_ids, dense = alone(decoder, tuple(prompt), sampling)
+    assert generation.token_ids == token_ids
     logits = generation.logits
     assert set(logits) >= set(range(len(prompt) - 1, len(dense)))
     for position in range(max(generation.cached_tokens, 0), len(dense)):
