@@ -13,7 +13,7 @@ from swarden.harness.core.ops import Flush, Step, Submit
 from swarden.harness.core.process import ProcessLimits
 from swarden.harness.core.replay import Replays, Verdict, repeat, run_log
 from swarden.harness.core.target_fault import TargetFault
-from swarden.harness.engines.server import adapter, process
+from swarden.harness.engines.server import adapter, client, process
 from swarden.harness.engines.server.apis import api_of
 from swarden.harness.engines.server.client import MOST_LINE, Address, Call, Reply
 from swarden.harness.engines.server.learning import learned
@@ -176,7 +176,8 @@ def refused(handler):
         (never_judged, "refused_again"),
     ],
 )
-def test_server_that_misbehaves_is_found(run, answer, code):
+def test_server_that_misbehaves_is_found(run, monkeypatch, answer, code):
+    monkeypatch.setattr(client, "MOST_CHUNKS", 1 << 10)
     with server_with(answer) as url:
         failure = run(url, ONE).failure
 
