@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
@@ -65,27 +65,21 @@ def engine_of(decoder: Decoder, config: EngineConfig) -> Engine:
     return Engine(fitted(config, decoder.spec, source="tiny"), Ports(ModelForward(decoder)))
 
 
-class Alone(NamedTuple):
-    """The output of a prompt without others: the tokens, and the logits of a run without a cache at each position."""
-
-    token_ids: list[int]
-    dense: torch.Tensor
-
-
 @cache
-def alone(decoder: Decoder, prompt: tuple[int, ...], sampling: SamplingParams) -> Alone:
+def alone(decoder: Decoder, prompt: tuple[int, ...], sampling: SamplingParams) -> tuple[list[int], torch.Tensor]:
+    """The tokens of a prompt without others, and the logits of a run without a cache at each position."""
     token_ids = engine_of(decoder, ALONE).generate([prompt], sampling)[0].token_ids
     with torch.inference_mode():
-        return Alone(token_ids, dense_logits(decoder, torch.tensor([*prompt, *token_ids[:-1]], device=DEVICE)))
+        return token_ids, dense_logits(decoder, torch.tensor([*prompt, *token_ids[:-1]], device=DEVICE))
 
 
 def expect_same(decoder: Decoder, prompt: list[int], generation: Generation, sampling: SamplingParams) -> None:
+    """The tokens equal those of the prompt alone, and the logits those of a run without a cache."""
     token_ids, dense = alone(decoder, tuple(prompt), sampling)
     assert generation.token_ids == token_ids
-    logits = generation.logits
-    assert set(logits) >= set(range(len(prompt) - 1, len(dense)))
+    assert set(generation.logits) >= set(range(len(prompt) - 1, len(dense)))
     for position in range(max(generation.cached_tokens, 0), len(dense)):
-        torch.testing.assert_close(logits[position], dense[position], atol=CLOSE, rtol=0)
+        torch.testing.assert_close(generation.logits[position], dense[position], atol=CLOSE, rtol=0)
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, DRAWN], ids=["greedy", "drawn"])

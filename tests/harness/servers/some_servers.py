@@ -25,7 +25,6 @@ from swarden.harness.front.loop import EngineThread
 
 ONE = (Submit(), Step())
 BEHIND_LEARNING = 9  # tokens of an answer
-POLL_S = 0.02  # between two looks of a server for its end
 CONFIG = EngineConfig(
     page_size=16, full_pages=72, swa_pages=24, sliding_window=40, max_running_requests=8, max_context_len=1024
 )
@@ -138,7 +137,7 @@ def server_with(
 @contextmanager
 def served(server: ThreadingHTTPServer) -> Iterator[str]:
     with server:
-        Thread(target=server.serve_forever, args=(POLL_S,), daemon=True).start()
+        Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         try:
             yield f"http://127.0.0.1:{server.server_address[1]}"
         finally:

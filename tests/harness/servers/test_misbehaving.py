@@ -378,7 +378,6 @@ def test_server_may_refuse_a_request(run):
     ],
 )
 def test_server_that_computes_nothing_hangs(run, monkeypatch, answer, limit, metrics):
-    monkeypatch.setattr(adapter, "LOOK_S", 0.1)
     monkeypatch.setattr(adapter, limit, 0.2)
     with server_with(answer, metrics=metrics) as url:
         failure = run(url, ONE).failure

@@ -137,24 +137,18 @@ def test_server_that_has_failed_is_started_anew(connection):
 
 
 @pytest.mark.parametrize(
-    ("command", "text"),
+    ("command", "boot_s", "text"),
     [
-        ("sh -c 'echo OSError: no model; exit 1'", "the server ends at once: OSError: no model"),
-        ("sh -c 'exit 1'", "the server ends at once: it wrote nothing"),
-        ("/nowhere/serve", "the server ends at once: FileNotFoundError"),
+        ("sh -c 'echo OSError: no model; exit 1'", 900, "the server ends at once: OSError: no model"),
+        ("sh -c 'exit 1'", 900, "the server ends at once: it wrote nothing"),
+        ("/nowhere/serve", 900, "the server ends at once: FileNotFoundError"),
+        ("sleep 60", 0.5, "does not answer at http://127.0.0.1:"),
     ],
 )
-def test_command_that_starts_no_server_is_one_line(connection, command, text):
+def test_command_that_starts_no_server_is_one_line(connection, monkeypatch, command, boot_s, text):
+    monkeypatch.setattr(process, "BOOT_S", boot_s)
     with pytest.raises(UsageError, match=text) as refused:
         connection(command).renew(OPENAI)
-
-    assert "\n" not in str(refused.value)
-
-
-def test_command_that_does_not_answer_is_one_line(connection, monkeypatch):
-    monkeypatch.setattr(process, "BOOT_S", 0.5)
-    with pytest.raises(UsageError, match=r"does not answer at http://127\.0\.0\.1:") as refused:
-        connection("sleep 60").renew(OPENAI)
 
     assert "\n" not in str(refused.value)
 
