@@ -13,6 +13,9 @@ ENGINE_TESTS := tests/engine_under_test
 UNMEASURED := $(wildcard tests/harness tests/quality tests/hostile tests/test_import_root.py $(ENGINE_TESTS)/test_kills.py \
   $(ENGINE_TESTS)/test_processes.py $(ENGINE_TESTS)/model/test_oracle.py $(ENGINE_TESTS)/model/test_invariance.py)
 
+# They have more workers than cores, because many of them wait for other processes.
+WORKERS = $(shell $(BIN)/python -c 'import os; cores = os.cpu_count() or 1; print(cores + min(cores, 4))')
+
 .PHONY: setup fuzz test pytest style types test-engines test-engines-real test-cuda test-package lint format lock
 
 setup: $(TOOLS)
@@ -52,7 +55,7 @@ pytest: $(TOOLS)
 	$(BIN)/coverage run -m pytest -n auto --dist worksteal $(UNMEASURED:%=--ignore=%)
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report
-	$(if $(UNMEASURED),$(BIN)/pytest -n auto --dist worksteal $(UNMEASURED))
+	$(if $(UNMEASURED),$(BIN)/pytest -n $(WORKERS) --dist worksteal $(UNMEASURED))
 
 # The tests of other engines' targets. They need releases of these engines, which are installed in .swarden/engines.
 test-engines: export OMP_NUM_THREADS = 1

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -64,19 +65,21 @@ def engine_of(decoder: Decoder, config: EngineConfig) -> Engine:
     return Engine(fitted(config, decoder.spec, source="tiny"), Ports(ModelForward(decoder)))
 
 
-def alone(decoder: Decoder, prompt: list[int], sampling: SamplingParams) -> Generation:
-    return engine_of(decoder, ALONE).generate([prompt], sampling)[0]
+@cache
+def alone(decoder: Decoder, prompt: tuple[int, ...], sampling: SamplingParams) -> tuple[list[int], torch.Tensor]:
+    """The tokens of a prompt without others, and the logits of a run without a cache at each position."""
+    token_ids = engine_of(decoder, ALONE).generate([prompt], sampling)[0].token_ids
+    with torch.inference_mode():
+        return token_ids, dense_logits(decoder, torch.tensor([*prompt, *token_ids[:-1]], device=DEVICE))
 
 
 def expect_same(decoder: Decoder, prompt: list[int], generation: Generation, sampling: SamplingParams) -> None:
     """The tokens equal those of the prompt alone, and the logits those of a run without a cache."""
-    assert generation.token_ids == alone(decoder, prompt, sampling).token_ids
-    with torch.inference_mode():
-        dense = dense_logits(decoder, torch.tensor(prompt + generation.token_ids[:-1], device=DEVICE))
-    logits = generation.logits
-    assert set(logits) >= set(range(len(prompt) - 1, len(dense)))
+    token_ids, dense = alone(decoder, tuple(prompt), sampling)
+    assert generation.token_ids == token_ids
+    assert set(generation.logits) >= set(range(len(prompt) - 1, len(dense)))
     for position in range(max(generation.cached_tokens, 0), len(dense)):
-        torch.testing.assert_close(logits[position], dense[position], atol=CLOSE, rtol=0)
+        torch.testing.assert_close(generation.logits[position], dense[position], atol=CLOSE, rtol=0)
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, DRAWN], ids=["greedy", "drawn"])

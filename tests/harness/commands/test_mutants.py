@@ -147,12 +147,12 @@ def test_bug_that_another_law_detects_is_red_and_reported_with_that_law(own, tmp
 
 
 def test_hunt_of_a_missed_bug_uses_all_its_cpu_seconds(own, tmp_path):
-    run = hunt(own, "harmless", "--seeds", 1, "--seconds", 2, cwd=tmp_path)
+    run = hunt(own, "harmless", "--seeds", 1, "--seconds", 1, cwd=tmp_path)
 
     [one] = kept(tmp_path)
     assert run.returncode == 5, run.stderr
     assert one["outcome"] == "missed"
-    assert one["search_cpu_seconds"] >= 2
+    assert one["search_cpu_seconds"] >= 1
     assert one["runs"] > 0
     assert run.stdout.rstrip().endswith("red: harmless: missed; want 90% of the seeds to find it by stuck")
 

@@ -62,8 +62,9 @@ def test_killed_night_continues_and_makes_the_runs_of_an_undisturbed_one(tmp_pat
 
     rest = swarden("nightly", "--resume", folder, "--workers", 1, "--json", cwd=tmp_path)
 
+    assert (whole.returncode, rest.returncode) == (1, 1), (whole.stderr, rest.stderr)  # the demo has bugs
     figures = [json.loads(one.stdout)["engines"][0] for one in (whole, rest)]
-    assert figures[0]["tallies"] == figures[1]["tallies"], rest.stderr
+    assert figures[0]["tallies"] == figures[1]["tallies"]
     assert figures[0]["tallies"]["runs"] == 64
     assert list(folder.glob("shards/*")) == []
 

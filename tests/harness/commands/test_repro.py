@@ -277,7 +277,7 @@ class Refusing(Healthy):
 @contextmanager
 def serving(kind: type[Healthy]) -> Iterator[str]:
     with ThreadingHTTPServer(("127.0.0.1", 0), kind) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
+        Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
 

@@ -177,7 +177,7 @@ def test_workers_end_with_their_parent(tmp_path, mutants, number):
     ("mutant", "kind", "message", "deaths"),
     [
         pytest.param("crashes", "crash/SIGSEGV", "was killed by SIGSEGV", 2 * DEATHS_OF_A_BATCH, id="crash"),
-        pytest.param("hangs", "hang", "stopped answering for 3 s", 1, id="endless-step"),
+        pytest.param("hangs", "hang", "stopped answering for 1 s", 1, id="endless-step"),
     ],
 )
 def test_engine_that_kills_its_process_is_a_finding_with_its_stack(tmp_path, mutant, kind, message, deaths):
@@ -185,7 +185,7 @@ def test_engine_that_kills_its_process_is_a_finding_with_its_stack(tmp_path, mut
     out = tmp_path / "out"
     out.mkdir()
 
-    with WorkerGroup(1, out, hang_seconds=3, on_progress=lambda _: None) as group:
+    with WorkerGroup(1, out, hang_seconds=1, on_progress=lambda _: None) as group:
         result = group.run(replace(PLAN, mutant=mutant, out=out, max_runs=12, stop_on_first=deaths == 1))
         findings = reports_of(group, out)
 

@@ -137,7 +137,7 @@ def server_with(
 @contextmanager
 def served(server: ThreadingHTTPServer) -> Iterator[str]:
     with server:
-        Thread(target=server.serve_forever, daemon=True).start()
+        Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         try:
             yield f"http://127.0.0.1:{server.server_address[1]}"
         finally:

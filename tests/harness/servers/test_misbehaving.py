@@ -13,7 +13,7 @@ from swarden.harness.core.ops import Flush, Step, Submit
 from swarden.harness.core.process import ProcessLimits
 from swarden.harness.core.replay import Replays, Verdict, repeat, run_log
 from swarden.harness.core.target_fault import TargetFault
-from swarden.harness.engines.server import adapter, process
+from swarden.harness.engines.server import adapter, client, process
 from swarden.harness.engines.server.apis import api_of
 from swarden.harness.engines.server.client import MOST_LINE, Address, Call, Reply
 from swarden.harness.engines.server.learning import learned
@@ -176,7 +176,8 @@ def refused(handler):
         (never_judged, "refused_again"),
     ],
 )
-def test_server_that_misbehaves_is_found(run, answer, code):
+def test_server_that_misbehaves_is_found(run, monkeypatch, answer, code):
+    monkeypatch.setattr(client, "MOST_CHUNKS", 1 << 10)
     with server_with(answer) as url:
         failure = run(url, ONE).failure
 
@@ -313,7 +314,7 @@ def test_request_that_fails_at_rest_is_found(run):
 
 
 def test_server_that_hangs_before_the_first_run_is_one_line(monkeypatch):
-    monkeypatch.setattr(process, "ANSWER_S", 1.0)
+    monkeypatch.setattr(process, "ANSWER_S", 0.2)  # of each of its calls
     with (
         server_with(silent) as url,
         pytest.raises(UsageError, match="answer a valid request: no whole answer"),
@@ -327,7 +328,8 @@ def test_health_may_be_a_text():
 
 
 def test_server_whose_metrics_grow_does_not_hang(run, monkeypatch):
-    monkeypatch.setattr(adapter, "HANG_S", 0.8)
+    monkeypatch.setattr(adapter, "LOOK_S", 0.05)
+    monkeypatch.setattr(adapter, "HANG_S", 0.1)
     looks = count()
     until = Event()
 
@@ -376,7 +378,7 @@ def test_server_may_refuse_a_request(run):
     ],
 )
 def test_server_that_computes_nothing_hangs(run, monkeypatch, answer, limit, metrics):
-    monkeypatch.setattr(adapter, limit, 1.0)
+    monkeypatch.setattr(adapter, limit, 0.2)
     with server_with(answer, metrics=metrics) as url:
         failure = run(url, ONE).failure
 

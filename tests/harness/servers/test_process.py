@@ -137,16 +137,16 @@ def test_server_that_has_failed_is_started_anew(connection):
 
 
 @pytest.mark.parametrize(
-    ("command", "text"),
+    ("command", "boot_s", "text"),
     [
-        ("sh -c 'echo OSError: no model; exit 1'", "the server ends at once: OSError: no model"),
-        ("sh -c 'exit 1'", "the server ends at once: it wrote nothing"),
-        ("/nowhere/serve", "the server ends at once: FileNotFoundError"),
-        ("sleep 60", "does not answer at http://127.0.0.1:"),
+        ("sh -c 'echo OSError: no model; exit 1'", 900, "the server ends at once: OSError: no model"),
+        ("sh -c 'exit 1'", 900, "the server ends at once: it wrote nothing"),
+        ("/nowhere/serve", 900, "the server ends at once: FileNotFoundError"),
+        ("sleep 60", 0.5, "does not answer at http://127.0.0.1:"),
     ],
 )
-def test_command_that_starts_no_server_is_one_line(connection, monkeypatch, command, text):
-    monkeypatch.setattr(process, "BOOT_S", 2)
+def test_command_that_starts_no_server_is_one_line(connection, monkeypatch, command, boot_s, text):
+    monkeypatch.setattr(process, "BOOT_S", boot_s)
     with pytest.raises(UsageError, match=text) as refused:
         connection(command).renew(OPENAI)
 
@@ -159,11 +159,11 @@ def test_another_server_at_the_port_is_not_taken_for_the_own_one(connection):
 
 
 def test_server_that_never_answers_has_its_time_to_start(connection, monkeypatch):
-    monkeypatch.setattr(process, "BOOT_S", 1)
-    monkeypatch.setattr(process, "LOOK_S", 1)
+    monkeypatch.setattr(process, "BOOT_S", 0.5)
+    monkeypatch.setattr(process, "LOOK_S", 0.5)
     listen = "import socket, sys; one = socket.create_server(('127.0.0.1', int(sys.argv[1]))); one.accept()"
 
-    with pytest.raises(EngineGone, match="after 1 s"):
+    with pytest.raises(EngineGone, match=r"after 0\.5 s"):
         connection(shlex.join([sys.executable, "-c", f"{listen}; __import__('time').sleep(60)", "PORT"])).renew(OPENAI)
 
 

@@ -34,7 +34,7 @@ CONFIG = EngineConfig(
 )
 MODEL = "tiny-gemma3"
 WITHIN_AN_ENGINE = (*CHANGES, COPIED)
-RUNS = 6  # half of them with a model
+RUNS = 4  # half of them with a model
 MOST_SEEDS = 120  # most runs prove nothing: the changed page is freed before it is read, or there is nothing to change
 HEALTHY_STEPS = (4, 20)
 MOST_STEPS = 60  # after the perturbation; every page is swept in them
