@@ -127,6 +127,11 @@ def test_prose_of_a_page_is_at_most_100_characters_wide(page):
     assert wide_lines(page.read_text()) == []
 
 
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_page_has_no_mark_of_a_merge(page):
+    assert not re.search("^(<{7}|>{7}) ", page.read_text(), re.MULTILINE)
+
+
 def test_only_prose_is_measured():
     wide, url = "a " * 60, f"[a](https://example.org/{'a' * 90})"
 
