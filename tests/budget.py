@@ -272,7 +272,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "tests": [
         (20, "the numbers of known bugs in the pages are those of the files"),
         (20, "links of documents lead to a file and a heading"),
-        (20, "the width of prose in documents"),
+        (30, "the width of prose in documents, and marks of merges"),
         (80, "each command with its options, from the parser"),
         (80, "an entry for each law: claim, meaning, example, bugs, engines"),
         (20, "tables of backtests, findings of servers"),
@@ -315,7 +315,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
     "tests/harness": [
         (160, "the options of a project, live lines, pages that are opened; mail, errors of a core"),
         (50, "checkouts of engines beside the releases"),
-        (60, "turns that are queued, rejected, aborted or lost, alone or with others of their session; scenes"),
+        (70, "turns that are queued, rejected, aborted or lost; scenes; the engine that a stuck drain names"),
         (120, "nights of servers that died, launch lines with commands in quotes, answers of any shape"),
         (80, "an event loop with its own time, and followed calls; changed logs of a corpus"),
         (20, "streaming input of vLLM"),

@@ -94,8 +94,8 @@ class SglangHostTier:
         self._state = release.part("ComponentType").MAMBA
         self._verification_ends_its_reads = release.has("verification_ends_its_reads")
         self._streams = dict[int, Stream]()  # with copies, by identity
-        self._on_host = [dict[int, int]() for _ in self.pools]
-        for index, pool in enumerate(self.pools):
+        self._on_host = [dict[int, int]() for _ in self._copies.pools]
+        for index, pool in enumerate(self._copies.pools):
             self._replace_copies(index, pool)
         tags = dict(zip(self._copies.names, self._on_host, strict=True))
         self.storage = SglangStorage(tree, tags, faults) if config.has_storage else None
@@ -106,10 +106,6 @@ class SglangHostTier:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple([HOST + name for name in self._forward.pool_names])
-
-    @property
-    def pools(self) -> Sequence[Any]:
-        return self._copies.pools
 
     @property
     def is_copying(self) -> bool:
@@ -134,7 +130,8 @@ class SglangHostTier:
 
     def views(self, nodes: Sequence[NodeView]) -> Iterator[PoolView]:
         """The host pools; the tree owns a page there from the moment at which its copy begins."""
-        for index, (name, kind, pool) in enumerate(zip(self.names, self._copies.components, self.pools, strict=True)):
+        pools = self._copies.pools
+        for index, (name, kind, pool) in enumerate(zip(self.names, self._copies.components, pools, strict=True)):
             held = [
                 Holding(
                     Owner(TREE_KIND, node.id), [unit for unit in node.copies[index] if unit], True, node.pins[index]

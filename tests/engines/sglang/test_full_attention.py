@@ -106,7 +106,7 @@ def tree_of_a_server(version: str, settings: dict[str, Any]) -> tuple[str, ...]:
 
 
 def load_other_pages(port: Any) -> None:
-    [pool] = port._parts.host.pools
+    [pool] = port._parts.host._copies.pools
     load = pool.load_to_device_per_layer
     pool.load_to_device_per_layer = lambda kind, host, *more, **options: load(kind, host.roll(4), *more, **options)
 
@@ -117,7 +117,7 @@ def lock_nothing(port: Any) -> None:
 
 
 def leak_a_host_page(port: Any) -> None:
-    [pool] = port._parts.host.pools
+    [pool] = port._parts.host._copies.pools
     pool.free_slots = pool.free_slots[4:]
 
 
