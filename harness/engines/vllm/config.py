@@ -376,7 +376,7 @@ def _with_offloading(draw: Draw, config: VllmConfig, *, has: Callable[[str], boo
 def _with_states(draw: Draw, config: VllmConfig, *, has: Callable[[str], bool]) -> VllmConfig:
     """The configuration with groups of Mamba layers."""
     sizes = (config.block_size, *config.window_block_sizes)
-    can_keep_all = config.prefix_caching and len(set(sizes)) == 1 and has("all_states")
+    can_keep_all = config.prefix_caching and len(set(sizes)) == 1 and has("all_states") and not config.second_runner
     return msgspec.structs.replace(
         config,
         state_groups=draw.one_of((1, 2)),
