@@ -14,7 +14,7 @@ UNMEASURED := $(wildcard tests/harness tests/quality tests/hostile tests/test_im
   $(ENGINE_TESTS)/test_processes.py $(ENGINE_TESTS)/model/test_oracle.py $(ENGINE_TESTS)/model/test_invariance.py)
 
 # They have more workers than cores, because many of them wait for other processes.
-WORKERS = $(shell $(BIN)/python -c 'import os; cores = os.cpu_count() or 1; print(cores + min(cores, 4))')
+WORKERS = $(shell $(BIN)/python -c 'import os; cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(); print(cores + min(cores, 4))')
 
 .PHONY: setup fuzz test pytest style types test-engines test-engines-real test-cuda test-package lint format lock
 

@@ -374,7 +374,7 @@ class CacheReset(NamedTuple):
     """The engine was asked to drop all KV and to reset its pools, and has done it or refused.
 
     In the last `idle_steps` steps no request was unfinished, or the engine was paused; `is_copying` is whether a copy
-    to or from the host has not ended, whatever the engine knows.
+    to or from the host had not ended when an engine could last learn of it, or is lost by the reset.
     """
 
     is_done: bool

@@ -300,7 +300,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (90, "streaming input of vLLM; what a store of vLLM saves; a load that begins and ends within a step"),
         (80, "op-logs pass with the fix of their bug; releases from the files of the bugs"),
         (40, "servers with groups of layers in other orders"),
-        (120, "a bug that is planted in a server and where its op-log is replayed; a decode side and what it stores"),
+        (160, "where the op-log of a bug of a server is replayed; wrong copies of a decode side, and polls left out"),
         (80, "programs of vLLM show their bugs, and pass without them"),
         (40, "the diff of each fix is applied to its release"),
         (20, "the parts in the sources of releases are those of their import"),

@@ -279,7 +279,7 @@ class Driver:
         bound = left = max(system.drain_bound for system in self.systems)
         while self.failure is None and (busy := self._call(self._busy)):
             if not left:
-                stuck = self._history.system = self._with_requests(busy)
+                stuck = self._history.system = self._stuck_system(busy)
                 raise DrainStuck(f"engine {stuck}: work left after {bound} steps of drain")
             left -= 1
             for index in busy:
@@ -290,8 +290,8 @@ class Driver:
                 self._transition(index, system.clear, When.QUIESCENT)
         return True
 
-    def _with_requests(self, busy: Sequence[int]) -> int:
-        """The first of these systems that has requests, if one has: the others may only wait for it."""
+    def _stuck_system(self, busy: Sequence[int]) -> int:
+        """The first busy system that has requests, else the first: the others may only wait for it."""
         return next((index for index in busy if self._last[index].requests), busy[0])
 
     def _busy(self) -> list[int]:

@@ -155,7 +155,7 @@ class SglangEngine(EnginePort):
             self._parts.sessions.pass_time()
         if self._parts.host is not None and self._parts.host.storage is not None:
             self._parts.host.storage.step()
-        if self._parts.host is not None and self.built.scheduler._engine_paused:
+        if self._parts.host is not None and (self.built.scheduler._engine_paused or not self._requests.unfinished):
             self._parts.host.end_copies()
         turn(self.built.scheduler)
         if self._parts.resets is not None:

@@ -118,7 +118,7 @@ class SglangHostTier:
         return any(stream.num_done < stream.end for stream in self._streams.values())
 
     def end_copies(self) -> None:
-        """End the copies that do not stay in flight, although the release does not ask, as in a pause."""
+        """End the copies that do not stay in flight, even if the release does not ask, as in a pause."""
         for stream in self._streams.values():
             stream.has_done(stream.end)
 

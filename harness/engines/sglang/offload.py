@@ -4,6 +4,7 @@ The manager takes the place of the tree in SglangHostTier and SglangStorage.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from swarden.harness.engines.sglang.boot import SglangRelease
@@ -16,6 +17,7 @@ from swarden.invariants.events import PrefixesCompared, WrongSlot
 from swarden.invariants.reference import namespace_tag
 
 HOST_POOL = "host full"  # its name in snapshots
+NO_TAG = -1  # of a position behind the last token of a request: no slot has it
 
 
 def offload_manager(release: SglangRelease, server_args: Any, rows: Any, allocator: Any, tree: Any) -> Any:
@@ -101,7 +103,7 @@ class StoredPrefixes:
         first = self._ends.get(number, prompt_len - prompt_len % self._page_size)
         self._ends[number] = end = first + len(on_host)
         tags = chain(namespace_tag(req.swarden.namespace), [*req.origin_input_ids, *req.output_ids][:end])[first:]
-        for position, (place, tag) in enumerate(zip(on_host, tags, strict=True), start=first):
+        for position, (place, tag) in enumerate(zip_longest(on_host, tags, fillvalue=NO_TAG), start=first):
             self._wanted[place] = Wanted(number, position, tag)
 
     def _stored(self, slot: int, tags: Sequence[int]) -> None:

@@ -133,7 +133,8 @@ class SglangSessions(SessionPort):
         if not is_rejected(req):
             client.turn, client.prompt = request, tokens
             return number
-        hidden = [one for one in self._requests.live.values() if one.is_hidden and one.session == submission.session]
+        live = self._requests.live.values()
+        hidden = [turn for turn in live if turn.is_hidden and turn.session == submission.session]
         refused = self._requests.refused(request)
         is_long = len(tokens) >= self._requests.max_len - SPARE_TOKENS
         fits = not is_long and bool(cause_of(req))

@@ -61,16 +61,16 @@ class FindableBlocks:
 class LoadsWithinAStep:
     """Loads that begin and end between two walks: no walk sees them under way, and their requests wait for a step more.
 
-    One of each request counts until it runs: a request that is loaded again and again makes no progress.
+    For each request the first such load counts; the next one counts only after the request has run.
     """
 
     def __init__(self) -> None:
         self._known = set[str]()  # requests that have been loading, and have not run since
 
-    def walk(self, scheduler: Any) -> bool:
-        """Whether the scheduler has noted the end of such a load since the last walk."""
+    def note(self, scheduler: Any) -> bool:
+        """Note the loads of now; returns whether the scheduler has noted the end of one that counts since the last."""
         requests, running = scheduler.requests, {req.request_id for req in scheduler.running}
-        has_ended = not self._known.issuperset(scheduler.finished_recving_kv_req_ids)
+        has_ended = not self._known.issuperset(scheduler.finished_recving_kv_req_ids & requests.keys())
         loading = {rid for rid, req in requests.items() if req.status.name == WAITS_FOR_LOAD}
         self._known = loading | (self._known & requests.keys()) - running
         return has_ended
@@ -109,7 +109,7 @@ class VllmCapture:
     def capture(self, step: int, requests: VllmRequests, *, is_paused: bool) -> Snapshot:
         in_flight = self._runner.in_flight
         pools, router = self._moves.pools, self._events.router
-        has_loaded = self._loads_within_a_step.walk(self._built.scheduler)
+        has_loaded = self._loads_within_a_step.note(self._built.scheduler)
         return Snapshot(
             step,
             self._limits,

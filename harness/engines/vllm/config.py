@@ -138,7 +138,7 @@ class VllmConfig(Settings, frozen=True):
         Needs("routes_at_once", {"push": (True,)}),
         Needs("kv_events", {"prefix_caching": (True,), "cpu_chunks": (0,), "role": (BOTH,)}),
         Needs("streaming_input", {"role": (BOTH,), "external_len": (0,)}),
-        Needs("all_states", {"prefix_caching": (True,), "draft_len": (None,)}),
+        Needs("all_states", {"prefix_caching": (True,), "draft_len": (None,), "second_runner": (False,)}),
     )
 
     def __post_init__(self) -> None:

@@ -25,7 +25,7 @@ from tests.engine_under_test.builders import EventLog, hold, release_held
 from tests.engine_under_test.model.checkpoints import oracle_logits, some_tokens, write_checkpoint
 
 WINDOW_KEYS = ("sliding_window", "attention_window_size")
-WINDOWS, PAGES_AND_CHUNKS = (8, 13), ((1, 7), (4, 64), (16, 3))  # (4, 7) is with drafts, and with restored pages
+WINDOWS, PAGES_AND_CHUNKS = (8, 13), ((1, 64), (4, 7), (16, 3))
 NEW_TOKENS = 20
 TIE = 1e-4  # with a smaller distance between the two likeliest tokens either is right
 CLOSE = 1e-4

@@ -78,6 +78,19 @@ def skip_a_page(port):
     manager.offload_kv_cache = offload_and_skip
 
 
+def copy_from_the_start(port):
+    """Let each copy of a request begin behind its prompt again."""
+    manager = port._parts.host._tree
+    offload = manager.offload_kv_cache
+
+    def offload_and_forget(req):
+        if begun := offload(req):
+            manager.offloaded_state[req].inc_len = 0
+        return begun
+
+    manager.offload_kv_cache = offload_and_forget
+
+
 def offloads(decode_tree, plant):
     """The number of pages that a decode side stores of an answer of 12 tokens, and the laws that fail."""
     target: Any = target_of(f"sglang=={RELEASE}")
@@ -107,8 +120,9 @@ def test_decode_side_stores_the_whole_pages_of_an_answer(on_release, decode_tree
         (overwrite_on_host, "slots_hold_their_prefix"),
         (free_before_the_storage_write, "unit_has_one_owner"),
         (skip_a_page, "slots_hold_their_prefix"),
+        (copy_from_the_start, "slots_hold_their_prefix"),
     ],
-    ids=["other-content", "host-memory-freed-early", "page-left-out"],
+    ids=["other-content", "host-memory-freed-early", "page-left-out", "pages-copied-again"],
 )
 def test_wrong_offload_is_seen(on_release, plant, law):
     _, failed = on_release(RELEASE, offloads, False, plant)

@@ -1,7 +1,10 @@
 """Resets of a scheduler by its own commands, and pauses that keep the requests or abort them."""
 
+from typing import Any
+
 import pytest
 
+from swarden.harness.core.driver import Checking, Driver
 from swarden.harness.core.ops import (
     Flush,
     Heal,
@@ -17,7 +20,10 @@ from swarden.harness.core.ops import (
     Submit,
     Turn,
 )
-from swarden.harness.engines.sglang.config import HOST_SLOW
+from swarden.harness.core.registry import target_of
+from swarden.harness.core.target import ENGINE, prepare
+from swarden.harness.engines.sglang.config import HOST_SLOW, SglangConfig
+from swarden.invariants.catalog import catalog_of
 from swarden.invariants.events import CacheReset, CopiedIn, Discarded, FinishReason, Launched
 from tests.engines.some_runs import events_of, served
 
@@ -40,6 +46,19 @@ def run(on_release):
 def run_with_host(on_release, release):
     """What a release with full attention and a host does with these ops, and then in 30 steps."""
     return lambda ops: on_release(release, served, f"sglang=={release}", WITH_HOST, ops, 30)
+
+
+def laws_of_a_reset_without_looks_at_copies():
+    """The laws that fail if an idle scheduler never asks whether its copies have ended."""
+    target = target_of(f"sglang=={NEWEST}")
+    prepare(target)
+    systems: Any = target.systems(ENGINE, [SglangConfig(sliding_window=None, host_ratio=1.0)], "")
+    driver = Driver(systems, checking=Checking(catalog_of(target.contracts), code=target.code))
+    systems[0].port.built.memory.tree.check_hicache_events = lambda: None
+    for op in (PROMPT, *[Step()] * 8, Reset()):
+        if driver.failure is None:
+            driver.apply(op)
+    return driver.failure and driver.failure.fingerprints
 
 
 def answers_of(result):
@@ -109,6 +128,10 @@ def test_prefix_that_was_loaded_from_the_host_is_lost_by_a_reset_in_both_places(
     assert len(events_of(result, CopiedIn)) == 1
     assert (answers_of(result), starts_of(result, 3)[:4]) == ([True], [0, 8, 16, 24])
     assert result.outputs[3] == result.outputs[1]
+
+
+def test_idle_scheduler_that_never_asks_for_the_end_of_its_copies_cannot_be_reset(on_release):
+    assert on_release(NEWEST, laws_of_a_reset_without_looks_at_copies) == ("idle_engine_can_be_reset/engine/refused",)
 
 
 def test_reset_is_refused_while_a_copy_to_the_host_is_in_flight(run_with_host):

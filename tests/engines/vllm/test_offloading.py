@@ -81,6 +81,7 @@ def scheduler_with(status, *, ended=(), running=()):
     return SimpleNamespace(requests=requests, running=running, finished_recving_kv_req_ids={*ended})
 
 
+GONE = scheduler_with("WAITING", ended=["2"])
 LOADED = scheduler_with(WAITS_FOR_LOAD, ended=["1"])
 LOADING = scheduler_with(WAITS_FOR_LOAD)
 TAKEN_UP = scheduler_with("WAITING")
@@ -95,10 +96,18 @@ RUNNING = scheduler_with("RUNNING", running=["1"])
         ([LOADED, TAKEN_UP, LOADED], [True, False, False]),
         ([LOADED, RUNNING, LOADED], [True, False, True]),
         ([LOADING, LOADED], [False, False]),
+        ([GONE, GONE], [False, False]),
     ],
-    ids=["taken-up", "never-taken-up", "loaded-again", "loaded-again-after-it-ran", "not-within-the-step"],
+    ids=[
+        "taken-up",
+        "never-taken-up",
+        "loaded-again",
+        "loaded-again-after-it-ran",
+        "not-within-the-step",
+        "request-is-gone",
+    ],
 )
 def test_load_within_a_step_counts_once_until_its_request_runs(walks, seen):
     loads = LoadsWithinAStep()
 
-    assert [loads.walk(scheduler) for scheduler in walks] == seen
+    assert [loads.note(scheduler) for scheduler in walks] == seen

@@ -185,7 +185,7 @@ def test_engine_that_kills_its_process_is_a_finding_with_its_stack(tmp_path, mut
     out = tmp_path / "out"
     out.mkdir()
 
-    with WorkerGroup(1, out, hang_seconds=1, on_progress=lambda _: None) as group:
+    with WorkerGroup(1, out, hang_seconds=1 if kind == "hang" else 20, on_progress=lambda _: None) as group:
         result = group.run(replace(PLAN, mutant=mutant, out=out, max_runs=12, stop_on_first=deaths == 1))
         findings = reports_of(group, out)
 

@@ -139,9 +139,9 @@ def test_server_that_has_failed_is_started_anew(connection):
 @pytest.mark.parametrize(
     ("command", "boot_s", "text"),
     [
-        ("sh -c 'echo OSError: no model; exit 1'", 900, "the server ends at once: OSError: no model"),
-        ("sh -c 'exit 1'", 900, "the server ends at once: it wrote nothing"),
-        ("/nowhere/serve", 900, "the server ends at once: FileNotFoundError"),
+        ("sh -c 'echo OSError: no model; exit 1'", 60, "the server ends at once: OSError: no model"),
+        ("sh -c 'exit 1'", 60, "the server ends at once: it wrote nothing"),
+        ("/nowhere/serve", 60, "the server ends at once: FileNotFoundError"),
         ("sleep 60", 0.5, "does not answer at http://127.0.0.1:"),
     ],
 )
