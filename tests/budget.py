@@ -210,7 +210,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (60, "requests with several sequences: first the prompt alone, then each"),
         (50, "a client is refused for a failure that it cannot see; full attention alone; settings that suit a load"),
         (180, "KV events as a router reads them; a failing run as a client of a server, and the server's options"),
-        (100, "a failing run as a program with the release's own scheduler, without a server"),
+        (120, "a failing run as a program with the release's own scheduler, without a server; answers without a token"),
         (40, "copies that write over what the cache has; the pages that a transfer awaits"),
         (100, "chunks of aborted transfers that are written late, and the acknowledgement that they were"),
         (30, "options of a request; transfers of which all has arrived are taken over"),

@@ -17,9 +17,10 @@ from tests.pages import ROOT
 
 OPLOGS = ROOT / "harness/engines/vllm/findings"
 SGLANG = "sglang==0.5.23"
-OF_SGLANG = (  # one for each kind of engine: sessions, no window, a host tier, retractions, pages
+OF_SGLANG = (  # one for each kind of engine: sessions, no window, a host tier, retractions, pages; and a lost token
     "aborted-retracted-turn-stays",
     "chunk-overrules-empty-budget",
+    "deferred-chunk-is-counted",
     "load-back-locks-resident-window",
     "preempted-turn-keeps-row",
     "prompt-never-admitted",

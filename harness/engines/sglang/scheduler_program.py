@@ -1,6 +1,6 @@
 """A failing run of SGLang as a program: the settings of its scheduler, and the calls that it got."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from swarden.harness.core.replay import driver_of
 from swarden.harness.engines.sglang.boot import NEEDS_NO_GPU, SglangRelease
 from swarden.harness.engines.sglang.config import BOTH, SWA_TREE, SglangConfig
 from swarden.harness.engines.sglang.memory import switches_of, wanted_args
+from swarden.harness.engines.sglang.requests import SglangRequest
 from swarden.harness.kit.calls import STEP, Call, Calls
 from swarden.harness.kit.symptoms import exception_of, is_of_ends, is_refused_reset
 
@@ -49,7 +50,10 @@ def program_of(log: OpLog, release: SglangRelease) -> Program:
         raise UsageError(f"the op-log does not fail on {header.engine} {release.text}; name a release with the bug")
     if system.port.faults.fired:
         raise NoProgram("a fault fired in the op-log, and a program has none")
-    values = {**settings, **recorder.values, "error": _error_of(failure)}
+    is_seen = failure.error is not None or is_of_ends(failure) or is_refused_reset(failure)
+    misplaced = {} if is_seen else _misplaced(system.port._requests.live.values())
+    values = {**settings, **recorder.values, "error": [] if misplaced else _error_of(failure), "misplaced": misplaced}
+    values["answers"] |= misplaced
     values["keeps"] = any(call.get("mode") == KEEP for call in values["calls"])
     values["resets"] = [call for call in values["calls"] if call["name"] == RESET]
     if is_refused_reset(failure):
@@ -118,6 +122,17 @@ def _error_of(failure: Failure) -> list[str]:
     if not error and not is_of_ends(failure) and not is_refused_reset(failure):
         raise NoProgram(f"the op-log fails with {failure.fingerprint}; a program sees memory, ends and exceptions")
     return error
+
+
+def _misplaced(requests: Iterable[SglangRequest]) -> Mapping[str, list[int]]:
+    """By name, the answer of the model to each request of which the client got a token of another position."""
+    answers = {}
+    for request in requests:
+        prompt_len, got = len(request.req.origin_input_ids), list(request.req.output_ids)
+        answer = [token for position, token in sorted(request.next_tokens.items()) if position >= prompt_len]
+        if got != answer[: len(got)]:
+            answers[f"request-{request.id:04d}"] = answer
+    return answers
 
 
 def _settings(scheduler: Any, config: SglangConfig, release: SglangRelease) -> Mapping[str, Any]:
