@@ -13,8 +13,8 @@ ENGINE_TESTS := tests/engine_under_test
 UNMEASURED := $(wildcard tests/harness tests/quality tests/hostile tests/test_import_root.py $(ENGINE_TESTS)/test_kills.py \
   $(ENGINE_TESTS)/test_processes.py $(ENGINE_TESTS)/model/test_oracle.py $(ENGINE_TESTS)/model/test_invariance.py)
 
-# They have more workers than cores, because many of them wait for other processes.
-WORKERS = $(shell $(BIN)/python -c 'import os; cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(); print(cores + min(cores, 4))')
+# One worker more than cores, because many of them wait for other processes; with twice as many they slow each other down.
+WORKERS = $(shell $(BIN)/python -c 'import os; print(1 + (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()))')
 
 .PHONY: setup fuzz test pytest style types test-engines test-engines-real test-cuda test-package lint format lock
 

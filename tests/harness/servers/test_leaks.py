@@ -49,7 +49,7 @@ def test_leak_is_found_at_rest(run, bug, found, more):
     ("config", "ops"),
     [
         pytest.param(CONFIG, [op for _ in repeat(None, 12) for op in CANCELLED], id="in-a-run"),
-        pytest.param(replace(CONFIG, full_pages=64), (*CANCELLED, Drain()), id="at-its-end"),
+        pytest.param(replace(CONFIG, full_pages=64), (*CANCELLED * 3, Drain()), id="at-its-end"),
     ],
 )
 def test_pool_that_shrinks_unseen_is_found_by_a_long_prompt(run, config, ops):
