@@ -243,7 +243,7 @@ class VllmEngine(EnginePort):
     @property
     def _is_loading(self) -> bool:
         """Whether a request that does not run, a copy or the harness has blocks: no release resets its cache then."""
-        if self._moves.outside or self._moves.is_copied:
+        if self._moves.outside or self._moves.copies:
             return True
         running = {req.request_id for req in self.built.scheduler.running}
         return any(
@@ -265,7 +265,7 @@ class VllmEngine(EnginePort):
         )
 
     def _finish_pause(self) -> None:
-        is_copying = bool(self._runner.loads or self._moves.is_copied or self._is_saving)
+        is_copying = bool(self._runner.loads or self._moves.copies or self._is_saving)
         if self._pause == PauseProgress.BEGUN and not self._runner.in_flight and not is_copying:
             self._pause = PauseProgress.COMPLETE
             self._reset(resets_running=True, resets_connector=self._can_reset_connector)

@@ -15,6 +15,7 @@ from swarden.harness.engines.vllm.passes import VllmEntry, VllmPass
 from swarden.harness.engines.vllm.requests import VllmRequest, VllmRequests
 from swarden.harness.engines.vllm.router import VllmRouter
 from swarden.harness.engines.vllm.runner import Runner
+from swarden.invariants.events import Owner
 from swarden.invariants.kinds import Place
 from swarden.invariants.limits import Limits
 from swarden.invariants.view import (
@@ -76,6 +77,22 @@ class LoadsWithinAStep:
         return has_ended
 
 
+class CopiesOfAWait:
+    """Copies of single blocks that had begun by the last launch: a wait for them ends, a wait for later ones may not.
+
+    Lazy copies begin without a pass, too, and can take turns for ever.
+    """
+
+    def __init__(self) -> None:
+        self._launch, self._known = 0, frozenset[Owner]()
+
+    def note(self, launch: int, copies: frozenset[Owner]) -> bool:
+        """Note the copies of now; returns whether there are some, all begun by the last launch."""
+        if launch != self._launch:
+            self._launch, self._known = launch, copies
+        return bool(copies) and copies <= self._known
+
+
 class VllmCapture:
     """Walks one engine core between two steps."""
 
@@ -83,7 +100,7 @@ class VllmCapture:
         self, config: VllmConfig, built: BuiltCore, runner: Runner, moves: Moves, events: EventSources
     ) -> None:
         self._config, self._built, self._runner, self._moves = config, built, runner, moves
-        self._events, self._loads_within_a_step = events, LoadsWithinAStep()
+        self._events, self._loads_within_a_step, self._copies_of_a_wait = events, LoadsWithinAStep(), CopiesOfAWait()
         cache_key, host_key = map(runner.release.part, ("make_block_hash_with_group_id", "make_offload_key"))
         self._findable = FindableBlocks(partial(self._cached, cache_key), len(config.groups))
         has_blocks_as_chunks = config.cpu_chunks and config.chunk_blocks == 1 and config.offloader == CHUNKS
@@ -91,7 +108,6 @@ class VllmCapture:
             FindableBlocks(partial(self._offloaded, host_key), len(config.groups)) if has_blocks_as_chunks else None
         )
         self._groups = config.groups
-        self._whole = [group.window for group in self._groups].index(None)
         self.components = tuple([ComponentView(POOL, *group) for group in self._groups])
         self._limits = Limits(
             config.block_size,
@@ -110,6 +126,8 @@ class VllmCapture:
         in_flight = self._runner.in_flight
         pools, router = self._moves.pools, self._events.router
         has_loaded = self._loads_within_a_step.note(self._built.scheduler)
+        copies = self._moves.copies  # those of single blocks, until the scheduler has noted their ends
+        ends = self._copies_of_a_wait.note(self._runner.last_launch, copies)
         return Snapshot(
             step,
             self._limits,
@@ -133,14 +151,9 @@ class VllmCapture:
             cached_blocks=None if router is None else router.cached_blocks(),
             cached_columns=self._findable.of(requests, self._place),
             offloaded_columns=None if self._loadable is None else self._loadable.of(requests, self._place),
-            is_loading=bool(self._runner.loads or self._is_storing or has_loaded),
+            is_loading=bool(self._runner.loads or has_loaded or ends or (copies and self._config.offloader == EAGER)),
             unreported=self._events.unreported,
         )
-
-    @property
-    def _is_storing(self) -> bool:
-        """Whether eager copies keep blocks until the scheduler has noted their ends; lazy ones may go on for ever."""
-        return self._config.offloader == EAGER and self._moves.is_copied
 
     def _cached(self, key_of: Callable[[Any, int], Any], block_hash: Any, group: int) -> int:
         """The block in the pool's map of hashes."""
@@ -191,7 +204,7 @@ class VllmCapture:
         ]
         committed = min([entry.start for entry in entries], default=launched)
         launched = max([entry.end - len(entry.drafts) for entry in entries], default=launched)
-        of_whole = groups[self._whole]
+        of_whole = next(blocks for group, blocks in zip(self._groups, groups, strict=True) if group.window is None)
         hashed = next((index for index, block in enumerate(of_whole) if block.block_hash is None), len(of_whole))
         shared = min(hashed * self._config.block_size, committed) // self._block * self._block
         is_running = req is not None and any(req is one for one in self._built.scheduler.running)

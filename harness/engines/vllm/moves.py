@@ -81,9 +81,9 @@ class Moves:
         return bool(released or self.outside)
 
     @property
-    def is_copied(self) -> bool:
-        """Whether a copy of a connector keeps blocks."""
-        return any(self._held())
+    def copies(self) -> frozenset[Owner]:
+        """The copies of a connector that keep blocks."""
+        return frozenset(held.owner for held in self._held())
 
     @property
     def pools(self) -> tuple[CountedPool, ...]:
