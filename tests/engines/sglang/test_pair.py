@@ -1,5 +1,6 @@
 """The two sides of a pair are in one process, where a release has one set of server arguments."""
 
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -65,30 +66,22 @@ def free_before_the_storage_write(port):
     manager._trigger_backup = free_and_trigger
 
 
-def skip_a_page(port):
-    """Let each copy of a request begin a page after the end of the one before."""
+def misplace_next_copy(is_behind, pages, port):
+    """Let each further copy of a request begin so many pages behind the last one, or behind the prompt."""
     manager = port._parts.host._tree
     offload = manager.offload_kv_cache
 
-    def offload_and_skip(req):
+    def offload_and_move(req):
         if begun := offload(req):
-            manager.offloaded_state[req].inc_len += manager.page_size
+            state = manager.offloaded_state[req]
+            state.inc_len = is_behind * state.inc_len + pages * manager.page_size
         return begun
 
-    manager.offload_kv_cache = offload_and_skip
+    manager.offload_kv_cache = offload_and_move
 
 
-def copy_from_the_start(port):
-    """Let each copy of a request begin behind its prompt again."""
-    manager = port._parts.host._tree
-    offload = manager.offload_kv_cache
-
-    def offload_and_forget(req):
-        if begun := offload(req):
-            manager.offloaded_state[req].inc_len = 0
-        return begun
-
-    manager.offload_kv_cache = offload_and_forget
+skip_a_page = partial(misplace_next_copy, True, 1)
+copy_from_the_start = partial(misplace_next_copy, False, 0)
 
 
 def offloads(decode_tree, plant):
