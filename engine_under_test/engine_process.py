@@ -1,6 +1,7 @@
 """The child process of a process pair: one engine, which serves the commands of its client."""
 
 import os
+import signal
 import socket
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -102,6 +103,7 @@ def run_side(spec: EngineSpec, end: socket.socket | Address, secret: bytes, clie
     Each engine waits while the client restarts the process of the other, which may take MAX_STARTS times
     START_TIMEOUT_MS.
     """
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # a fork server has not done it
     Thread(target=_exit_with_client, daemon=True).start()
     torch.set_num_threads(1)
     timeout_ms = spec.config.link_timeout_ms

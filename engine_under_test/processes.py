@@ -9,7 +9,8 @@ import socket
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from multiprocessing import get_context, resource_tracker
+from multiprocessing import forkserver, get_context, resource_tracker
+from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.reduction import ForkingPickler
 from operator import index
 from pathlib import Path
@@ -44,6 +45,8 @@ from swarden.engine_under_test.sampling import SamplingParams
 SIDES = ("prefill", "decode")
 MAX_POLLS = 60_000  # for one report of a state
 CLOCK = MonotonicClock()
+SPAWN = get_context("spawn")
+Context = ForkServerContext | SpawnContext
 
 
 class Child:
@@ -53,11 +56,14 @@ class Child:
     `replies` is None: the process has ended.
     """
 
-    def __init__(self, spec: EngineSpec, end: socket.socket | Address, secret: bytes, arrived: Event) -> None:
-        context = get_context("spawn")
+    def __init__(
+        self, context: Context, spec: EngineSpec, end: socket.socket | Address, secret: bytes, arrived: Event
+    ) -> None:
         self._connection, child_end = context.Pipe()
         self._process = context.Process(target=run_side, args=(spec, end, secret, child_end), daemon=True)
         resource_tracker.ensure_running()  # if it were started below, it would unblock the signal
+        if isinstance(context, ForkServerContext):
+            forkserver.ensure_running()  # if it were started below, it would block the signal in all that it forks
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # inherited: only the client handles Ctrl-C
         try:
             self._process.start()
@@ -109,7 +115,9 @@ class SideProcess:
     `num_failed_starts` counts the last processes, in a row, that did not start.
     """
 
-    def __init__(self, spec: EngineSpec, end: socket.socket | Address, secret: bytes, arrived: Event) -> None:
+    def __init__(
+        self, context: Context, spec: EngineSpec, end: socket.socket | Address, secret: bytes, arrived: Event
+    ) -> None:
         self.role = spec.config.role
         self.state: State | None = None  # of the last report
         self.failure: str | None = None
@@ -117,7 +125,7 @@ class SideProcess:
         self.is_started = False
         self.num_failed_starts = 0
         self._timeout_ms = spec.config.link_timeout_ms
-        self._arguments = spec, end, secret, arrived
+        self._arguments = context, spec, end, secret, arrived
         self._start()
 
     @property
@@ -182,13 +190,16 @@ class ProcessPair:
     suspect, and is submitted alone, so that no other request dies with it.  A request is ended if it may have run in
     more than `max_forward_retries` prefill processes that died.  All requests end if MAX_STARTS processes in a row do
     not start.
+
+    If the `context` has a fork server that has imported torch, no process imports it again; each has the environment of
+    that server.
     """
 
-    def __init__(self, spec: EngineSpec) -> None:
+    def __init__(self, spec: EngineSpec, context: Context = SPAWN) -> None:
         self._listener, secret, self._arrived = listener_on((LOOPBACK, 0)), new_secret(), Event()
         prefill, decode = (spec._replace(config=spec.config.for_side(role)) for role in SIDES)
-        self.prefill = SideProcess(prefill, self._listener, secret, self._arrived)
-        self.decode = SideProcess(decode, self.address, secret, self._arrived)
+        self.prefill = SideProcess(context, prefill, self._listener, secret, self._arrived)
+        self.decode = SideProcess(context, decode, self.address, secret, self._arrived)
         self._config = spec.config
         self._num_transfers = 0
         self._open: dict[int, SubmitCommand] = {}  # the requests that have not ended, by transfer id, in order

@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -30,12 +31,12 @@ class ReleaseParts:
     A place is "module:attribute", relative to the package `root`.
     """
 
+    torch = cached_property(lambda _: importlib.import_module("torch"))
+
     def __init__(
         self, version: str, root: str, parts: Mapping[str, tuple[str, ...]], features: Mapping[str, Feature]
     ) -> None:
-        self.version: tuple[int, ...] = parsed(version)
-        self.text = version
-        self.torch = importlib.import_module("torch")
+        self.text, self.version = version, parsed(version)
         self._parts: dict[str, Any] = {name: _first(root, places) for name, places in parts.items()}
         self._asked_in_vain: set[str] = set()
         self._features = {name: self._is_in(feature) for name, feature in features.items()}

@@ -27,6 +27,7 @@ from swarden.engine_under_test.sampling import SamplingParams
 from swarden.fakes.forward import FakeForward
 from swarden.harness.kit.tags import TagModel
 from tests.engine_under_test.disaggregation.strangers import MAX_BEFORE_PROOF, forges
+from tests.harness.some_processes import WARM
 
 CONFIG = EngineConfig(
     page_size=4,
@@ -94,7 +95,7 @@ def expected() -> list[list[int]]:
 
 @pytest.fixture(scope="module")
 def pair():
-    pair = ProcessPair(EngineSpec(CONFIG, ports=fake_ports))
+    pair = ProcessPair(EngineSpec(CONFIG, ports=fake_ports), WARM)
     yield pair
     pair.close()
 
@@ -102,7 +103,7 @@ def pair():
 @pytest.fixture(scope="module")
 def impatient():
     """A pair that replaces a process that has sent nothing for two seconds."""
-    pair = ProcessPair(EngineSpec(replace(CONFIG, link_timeout_ms=TIMEOUT_MS), ports=fake_ports))
+    pair = ProcessPair(EngineSpec(replace(CONFIG, link_timeout_ms=TIMEOUT_MS), ports=fake_ports), WARM)
     yield pair
     pair.close()
 
@@ -189,7 +190,7 @@ def test_return_logits_raises_before_it_is_sent(pair, expected):
 def test_pass_longer_than_the_timeout_fails_no_request(expected):
     """Each pass takes more than the timeout, in both processes."""
     config = replace(CONFIG, link_timeout_ms=TIMEOUT_MS, chunk_len=None, max_running_requests=8)
-    with closing(ProcessPair(EngineSpec(config, ports=slow_ports))) as pair:
+    with closing(ProcessPair(EngineSpec(config, ports=slow_ports), WARM)) as pair:
         generations = pair.generate(PROMPTS[:2], SamplingParams(2))
 
         assert [one.token_ids for one in generations] == [tokens[:2] for tokens in expected[:2]]
@@ -223,19 +224,28 @@ def test_stranger_harms_no_request_and_is_counted(pair, expected, attack):
     assert pair.refused()["prefill"].total() > before or "restarted" in attack
 
 
-def test_secret_is_not_on_a_command_line_or_in_the_environment(pair):
-    """The secret is what both processes were started with."""
-    secret = pair.prefill._arguments[2]
+def test_secret_is_not_on_a_command_line_or_in_the_environment(expected):
+    """The secret is what both processes were started with, each with a command line and an environment of its own."""
+    with closing(ProcessPair(EngineSpec(CONFIG, ports=fake_ports))) as pair:
+        secret = pair.prefill._arguments[3]
+        for side in (pair.prefill, pair.decode):
+            for file in ("cmdline", "environ"):
+                public = Path(f"/proc/{side.pid}/{file}").read_bytes()
+                assert secret not in public
+                assert secret.hex().encode() not in public
+        assert answers(pair) == expected
+
+
+def test_forked_processes_block_the_signal_of_ctrl_c(pair):
+    """Only the client handles it."""
     for side in (pair.prefill, pair.decode):
-        for file in ("cmdline", "environ"):
-            public = Path(f"/proc/{side.pid}/{file}").read_bytes()
-            assert secret not in public
-            assert secret.hex().encode() not in public
+        [blocked] = re.findall(r"^SigBlk:\s*(\w+)$", Path(f"/proc/{side.pid}/status").read_text(), re.MULTILINE)
+        assert int(blocked, 16) & 1 << signal.SIGINT - 1
 
 
 def test_error_of_the_engine_in_the_process_is_raised_in_the_client(tmp_path):
     with pytest.raises(CheckpointError, match=r"config\.json"):
-        ProcessPair(EngineSpec(CONFIG, str(tmp_path)))
+        ProcessPair(EngineSpec(CONFIG, str(tmp_path)), WARM)
 
 
 def test_aborted_request_ends_with_abort(pair, expected):
@@ -251,7 +261,7 @@ def test_aborted_request_ends_with_abort(pair, expected):
 
 def test_request_that_kills_two_prefill_processes_is_ended_and_others_are_served(expected):
     """At most four requests run at a time, and the processes that died have run others beside the deadly one."""
-    with closing(ProcessPair(EngineSpec(replace(CONFIG, max_forward_retries=1), ports=deadly_ports))) as pair:
+    with closing(ProcessPair(EngineSpec(replace(CONFIG, max_forward_retries=1), ports=deadly_ports), WARM)) as pair:
         generations = pair.generate([*PROMPTS[:2], [DEADLY] * 20, *PROMPTS[2:]], SAMPLING)
 
     assert [one.finish_reason for one in generations] == ["length"] * 2 + [ENDED] + ["length"] * 6
@@ -260,7 +270,7 @@ def test_request_that_kills_two_prefill_processes_is_ended_and_others_are_served
 
 def test_client_that_sends_and_does_not_read_does_not_block_the_engines(expected):
     """Both the commands and the outputs are more than a pipe holds."""
-    pair, many = ProcessPair(EngineSpec(CONFIG, ports=fake_ports)), 400
+    pair, many = ProcessPair(EngineSpec(CONFIG, ports=fake_ports), WARM), 400
     tokens: dict[int, list[int]] = {transfer_id: [] for transfer_id in range(1, many + 1)}
     for transfer_id in tokens:
         for side in (pair.prefill, pair.decode):
@@ -278,7 +288,7 @@ def test_client_that_sends_and_does_not_read_does_not_block_the_engines(expected
 def test_requests_end_with_the_reason_for_which_no_new_process_has_an_engine(tmp_path, expected):
     """Later requests are served again, once the reason is gone."""
     obstacle = tmp_path / "obstacle"
-    with closing(ProcessPair(EngineSpec(CONFIG, ports=partial(ports_without, obstacle)))) as pair:
+    with closing(ProcessPair(EngineSpec(CONFIG, ports=partial(ports_without, obstacle)), WARM)) as pair:
         obstacle.touch()
         transfer_ids = [pair.submit(prompt, SamplingParams(100)) for prompt in PROMPTS]
         os.kill(pair.prefill.pid, signal.SIGKILL)
@@ -295,7 +305,7 @@ def test_requests_end_with_the_reason_for_which_no_new_process_has_an_engine(tmp
 
 def test_process_that_dies_during_its_start_raises():
     with pytest.raises(EngineError, match=r"^the (prefill|decode) process died during its start"):
-        ProcessPair(EngineSpec(CONFIG, ports=failing_ports))
+        ProcessPair(EngineSpec(CONFIG, ports=failing_ports), WARM)
 
 
 # --- a pair with a short timeout; behind the others, because its idle processes use CPU time

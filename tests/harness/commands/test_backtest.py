@@ -70,6 +70,16 @@ def tested(tmp_path_factory):
     return folder, run
 
 
+@pytest.fixture(scope="module")
+def installed(tested, tmp_path_factory):
+    """A copy of that folder with all releases installed, so that a pair is judged again without pip."""
+    folder = tmp_path_factory.mktemp("installed")
+    shutil.copytree(tested[0], folder, dirs_exist_ok=True)
+    run = swarden_in(folder)("engines", "install", "tinyserve==1.1.0", "tinyserve==1.2.0")
+    assert run.returncode == 0, run.stderr
+    return folder
+
+
 def _outcomes(folder):
     pairs = json.loads((folder / ".swarden/backtest/tinyserve/backtest.json").read_text())
     return [[(one["finding"]["fingerprint"], one["outcome"]) for one in pair["judged"]] for pair in pairs]
@@ -98,10 +108,10 @@ def test_each_outcome_is_told_apart(tested):
     ]
 
 
-def test_same_seed_and_runs_give_the_same_logs(tested, tmp_path):
+def test_same_seed_and_runs_give_the_same_logs(tested, installed, tmp_path):
     """Two backtests of one pair of releases, each in a folder without files of an earlier one."""
     folder, _ = tested
-    shutil.copytree(folder, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("backtest"))
+    shutil.copytree(installed, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("backtest"))
 
     run = swarden_in(tmp_path)("backtest", "tinyserve", *LIMITS, "--install", "--from", "1.2.0")
 
@@ -175,14 +185,14 @@ def _edit(path, **fields):
         pytest.param("target/build/ValueError", ("found before its fix", ""), id="before-the-run"),
     ],
 )
-def test_search_whose_runs_the_adapter_has_ended_shows_nothing(tested, tmp_path, fault, judged):
+def test_search_whose_runs_the_adapter_has_ended_shows_nothing(installed, tmp_path, fault, judged):
     def change(results):
         _edit(results / "1.2.0/search-4.json", faults={fault: "boom"})
 
-    assert _judged_again(tested[0], tmp_path, "1.1.0--1.2.0", change) == {judged}
+    assert _judged_again(installed, tmp_path, "1.1.0--1.2.0", change) == {judged}
 
 
-def test_failure_of_a_known_bug_with_the_same_fingerprint_is_a_move(tested, tmp_path):
+def test_failure_of_a_known_bug_with_the_same_fingerprint_is_a_move(installed, tmp_path):
     """On 1.2.0 the tree has a fix for a bug with the fingerprint of the finding: its failures are counted as known."""
 
     def change(results):
@@ -191,7 +201,7 @@ def test_failure_of_a_known_bug_with_the_same_fingerprint_is_a_move(tested, tmp_
         (tmp_path / "findings/the-leak.toml").write_text(BUG.format(finding["fingerprint"]))
         _edit(results / "1.2.0/search-4.json", known=["the-leak"])
 
-    judged = _judged_again(tested[0], tmp_path, "1.1.0--1.2.0", change)
+    judged = _judged_again(installed, tmp_path, "1.1.0--1.2.0", change)
 
     assert judged == {("moved", "its log passes, but the search with seed 4 meets the-leak")}
 
@@ -200,7 +210,7 @@ def test_failure_of_a_known_bug_with_the_same_fingerprint_is_a_move(tested, tmp_
     ("pair", "known"),
     [pytest.param("1.1.0--1.2.0", "the-leak", id="passes-there"), pytest.param("1.0.0--1.1.0", "", id="fails-there")],
 )
-def test_bug_is_known_if_the_op_log_of_the_tree_passes_there_too(tested, tmp_path, pair, known):
+def test_bug_is_known_if_the_op_log_of_the_tree_passes_there_too(installed, tmp_path, pair, known):
     """The log of the first pair is that of a bug that 1.1.0 has as well, so its finding has moved."""
 
     def change(results):
@@ -211,19 +221,19 @@ def test_bug_is_known_if_the_op_log_of_the_tree_passes_there_too(tested, tmp_pat
         shutil.copy(path.with_name(finding["log"]), tmp_path / "findings/the-leak.oplog")
         _edit(path, findings=[finding | {"namesakes": ["the-leak"]}])
 
-    _judged_again(tested[0], tmp_path, pair, change)
+    _judged_again(installed, tmp_path, pair, change)
 
     [judged] = json.loads((tmp_path / f".swarden/backtest/tinyserve/{pair}.json").read_text())["judged"]
     assert judged["bug"] == known
 
 
-def test_log_that_fails_by_the_same_law_in_another_way_has_moved(tested, tmp_path):
+def test_log_that_fails_by_the_same_law_in_another_way_has_moved(installed, tmp_path):
     def change(results):
         path = results / "1.2.0/frozen.json"
         findings = json.loads(path.read_text())["findings"]
         _edit(path, findings=[one | {"fingerprint": one["fingerprint"] + "_otherwise"} for one in findings])
 
-    assert {outcome for outcome, _ in _judged_again(tested[0], tmp_path, "1.2.0--1.3.0", change)} == {"moved"}
+    assert {outcome for outcome, _ in _judged_again(installed, tmp_path, "1.2.0--1.3.0", change)} == {"moved"}
 
 
 def test_search_that_two_pairs_have_in_common_costs_once(tested):
@@ -240,8 +250,8 @@ def test_runs_replace_the_cpu_time(tested):
     assert (budget["cpu_seconds"], budget["max_runs"]) == (None, 32)
 
 
-def test_changed_adapter_is_refused(tested, tmp_path):
-    shutil.copytree(tested[0], tmp_path, dirs_exist_ok=True)
+def test_changed_adapter_is_refused(installed, tmp_path):
+    shutil.copytree(installed, tmp_path, dirs_exist_ok=True)
     with (tmp_path / "some_target.py").open("a") as source:
         source.write("# another build\n")
 
@@ -251,8 +261,8 @@ def test_changed_adapter_is_refused(tested, tmp_path):
     assert "is of a backtest with" in run.stderr.splitlines()[-1]
 
 
-def test_changed_log_is_refused(tested, tmp_path):
-    shutil.copytree(tested[0], tmp_path, dirs_exist_ok=True)
+def test_changed_log_is_refused(installed, tmp_path):
+    shutil.copytree(installed, tmp_path, dirs_exist_ok=True)
     folder = tmp_path / ".swarden/backtest/tinyserve"
     (folder / "1.1.0--1.2.0.json").unlink()
     [finding, *_] = json.loads((folder / "1.1.0/frozen.json").read_text())["findings"]
