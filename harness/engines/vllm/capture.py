@@ -6,7 +6,8 @@ from functools import partial
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
-from swarden.harness.engines.vllm.config import BOTH, CHUNKS, EAGER, VllmConfig
+from swarden.harness.engines.vllm.block_copies import HeldBlock
+from swarden.harness.engines.vllm.config import BOTH, CHUNKS, LAZY, VllmConfig
 from swarden.harness.engines.vllm.core import BuiltCore
 from swarden.harness.engines.vllm.device import POOL
 from swarden.harness.engines.vllm.moves import Moves
@@ -15,7 +16,7 @@ from swarden.harness.engines.vllm.passes import VllmEntry, VllmPass
 from swarden.harness.engines.vllm.requests import VllmRequest, VllmRequests
 from swarden.harness.engines.vllm.router import VllmRouter
 from swarden.harness.engines.vllm.runner import Runner
-from swarden.invariants.events import Owner
+from swarden.invariants.events import BACKUP_KIND, Owner
 from swarden.invariants.kinds import Place
 from swarden.invariants.limits import Limits
 from swarden.invariants.view import (
@@ -77,20 +78,25 @@ class LoadsWithinAStep:
         return has_ended
 
 
-class CopiesOfAWait:
-    """Copies of single blocks that had begun by the last launch: a wait for them ends, a wait for later ones may not.
+class LazyCopies:
+    """Copies of single blocks that begin also in steps without a pass.
 
-    Lazy copies begin without a pass, too, and can take turns for ever.
+    A wait for them has an end if each that has begun since the last launch copies other blocks, because a pool has a
+    limited number of them.  If they copy blocks again, they can take turns for ever.
     """
 
     def __init__(self) -> None:
-        self._launch, self._known = 0, frozenset[Owner]()
+        self._launch, self._begun = 0, frozenset[Owner]()  # the last launch, and the copies that had begun by then
+        self._first = dict[int, Owner]()  # the first copy of a block since then
 
-    def note(self, launch: int, copies: frozenset[Owner]) -> bool:
-        """Note the copies of now; returns whether there are some, all begun by the last launch."""
+    def note(self, launch: int, copies: Sequence[HeldBlock]) -> bool:
+        """Note the blocks in copies now; returns whether a wait has an end: for a load, or for copies of new blocks."""
         if launch != self._launch:
-            self._launch, self._known = launch, copies
-        return bool(copies) and copies <= self._known
+            self._launch, self._begun, self._first = launch, frozenset([copy.owner for copy in copies]), {}
+        stores = [copy for copy in copies if copy.owner.kind == BACKUP_KIND]
+        later = [copy for copy in stores if copy.owner not in self._begun]
+        are_first = [self._first.setdefault(copy.block, copy.owner) == copy.owner for copy in later]
+        return len(stores) < len(copies) or (bool(stores) and all(are_first))
 
 
 class VllmCapture:
@@ -100,7 +106,7 @@ class VllmCapture:
         self, config: VllmConfig, built: BuiltCore, runner: Runner, moves: Moves, events: EventSources
     ) -> None:
         self._config, self._built, self._runner, self._moves = config, built, runner, moves
-        self._events, self._loads_within_a_step, self._copies_of_a_wait = events, LoadsWithinAStep(), CopiesOfAWait()
+        self._events, self._loads_within_a_step, self._lazy_copies = events, LoadsWithinAStep(), LazyCopies()
         cache_key, host_key = map(runner.release.part, ("make_block_hash_with_group_id", "make_offload_key"))
         self._findable = FindableBlocks(partial(self._cached, cache_key), len(config.groups))
         has_blocks_as_chunks = config.cpu_chunks and config.chunk_blocks == 1 and config.offloader == CHUNKS
@@ -126,8 +132,8 @@ class VllmCapture:
         in_flight = self._runner.in_flight
         pools, router = self._moves.pools, self._events.router
         has_loaded = self._loads_within_a_step.note(self._built.scheduler)
-        copies = self._moves.copies  # those of single blocks, until the scheduler has noted their ends
-        ends = self._copies_of_a_wait.note(self._runner.last_launch, copies)
+        copies, is_lazy = self._moves.copies, self._config.offloader == LAZY
+        is_copying = self._lazy_copies.note(self._runner.last_launch, copies) if is_lazy else copies
         return Snapshot(
             step,
             self._limits,
@@ -151,7 +157,7 @@ class VllmCapture:
             cached_blocks=None if router is None else router.cached_blocks(),
             cached_columns=self._findable.of(requests, self._place),
             offloaded_columns=None if self._loadable is None else self._loadable.of(requests, self._place),
-            is_loading=bool(self._runner.loads or has_loaded or ends or (copies and self._config.offloader == EAGER)),
+            is_loading=bool(has_loaded or is_copying or (self._runner.loads and not is_lazy)),
             unreported=self._events.unreported,
         )
 

@@ -81,9 +81,9 @@ class Moves:
         return bool(released or self.outside)
 
     @property
-    def copies(self) -> frozenset[Owner]:
-        """The copies of a connector that keep blocks."""
-        return frozenset(held.owner for held in self._held())
+    def copies(self) -> tuple[HeldBlock, ...]:
+        """The blocks that copies of a connector keep, until the scheduler has noted their ends."""
+        return tuple(self._held())
 
     @property
     def pools(self) -> tuple[CountedPool, ...]:
