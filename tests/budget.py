@@ -198,7 +198,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (70, "synchronous loads that fail; the cached blocks that a waiting request can find, by hash"),
         (40, "CPU memory and a store below the release's MultiConnector"),
         (170, "a file system as the second tier behind CPU memory"),
-        (80, "the connector that pushes: the prefill side writes blocks of the decode side, also at once"),
+        (120, "the connector that pushes, also at once; sides that serve alone, or prefill for each other"),
         (320, "the SimpleCPUOffloadConnector and its CPU memory; what a store saves, judged; planted bugs of these"),
     ],
     "harness/engines/vllm_cpu": [
@@ -310,7 +310,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (120, "each part of lmdeploy's engine is driven"),
         (190, "states that requests of SGLang track, and load from the host; its storage: prefixes, errors, owners"),
         (150, "full attention alone: its trees, as a release selects them, loads from the host, planted bugs, a pair"),
-        (100, "resets and pause modes of SGLang; pushes of a pair"),
+        (120, "resets and pause modes of SGLang; pushes of a pair, and sides that decode and prefill"),
     ],
     "tests/harness": [
         (160, "the options of a project, live lines, pages that are opened; mail, errors of a core"),

@@ -18,7 +18,7 @@ class LinkedPort(EnginePort, Protocol):
 
 
 class LinkedSystem(EngineSystem):
-    """One side of a pair; a submission to either side goes to both, to the prefill side first.
+    """One side of a pair; a submission to either side goes to both, to the prefill side first, or to those of its way.
 
     Each step advances the clock, so that lost messages are retransmitted.  `patience` is the number of steps until a
     side gives up the other one.
@@ -42,18 +42,21 @@ class LinkedSystem(EngineSystem):
             self._idle_steps.restart()
         return events
 
-    def part_of(self, submission: Submission) -> Submission:
-        """The part of a request that this side serves: on the prefill side at most one output."""
-        if self is not self._sides[0]:
-            return submission
+    def prefill_of(self, submission: Submission) -> Submission:
+        """The part of a request that the prefill side serves: at most one output."""
         return submission._replace(max_new_tokens=min(1, submission.max_new_tokens))
+
+    def way_of(self, submission: Submission) -> "Sequence[LinkedSystem]":
+        """The sides that serve a submission to this one, in this order; the last one answers it in full."""
+        return self._sides
 
     def _send(self, submission: Submission) -> int:
         first = self._sides[0]
         first._num_transfers += 1
         submission = submission._replace(transfer_id=first._num_transfers)
-        sent = [EngineSystem._send(side, side.part_of(submission)) for side in self._sides]
-        return sent[self._sides.index(self)]
+        *before, last = way = self.way_of(submission)
+        sent = [EngineSystem._send(side, side.prefill_of(submission)) for side in before]
+        return [*sent, EngineSystem._send(last, submission)][way.index(self)]
 
     def _step(self) -> bool:
         self.port.advance_clock(LINKED_MS_PER_STEP)

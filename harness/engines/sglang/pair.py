@@ -132,9 +132,8 @@ class LinkedSglangEngine(SglangEngine):
 class LinkedSglangSystem(LinkedSystem):
     """One side of a pair; the prefill side ignores stop tokens."""
 
-    def part_of(self, submission: Submission) -> Submission:
-        part = super().part_of(submission)
-        return part if part is submission else part._replace(stop=())
+    def prefill_of(self, submission: Submission) -> Submission:
+        return super().prefill_of(submission)._replace(stop=())
 
 
 def side_systems(release: SglangRelease, configs: Sequence[SglangConfig]) -> list[LinkedSystem]:

@@ -16,7 +16,7 @@ from swarden.harness.core.port import DraftPort, EnginePort, SessionPort, Stream
 from swarden.harness.engines.vllm.block_copies import CPU, held_blocks
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.capture import EventSources, VllmCapture
-from swarden.harness.engines.vllm.config import BOTH, CHUNKS, CONNECTOR_FAULTS, DECODE, LOAD_FAILS, PREFILL, VllmConfig
+from swarden.harness.engines.vllm.config import BOTH, CHUNKS, CONNECTOR_FAULTS, LOAD_FAILS, VllmConfig
 from swarden.harness.engines.vllm.core import build
 from swarden.harness.engines.vllm.device import POOL
 from swarden.harness.engines.vllm.moves import Moves
@@ -97,10 +97,10 @@ class VllmEngine(EnginePort):
         scheduler = self.built.scheduler
         scheduler._preempt_request = partial(self._preempted, scheduler._preempt_request)
         scheduler._update_waiting_for_remote_kv = partial(self._loaded, scheduler._update_waiting_for_remote_kv)
-        reported = self._reported | HANDOVERS if config.role == PREFILL else self._reported
+        reported = self._reported | HANDOVERS if config.sends else self._reported
         reported |= names_of(OF_SESSIONS) if config.streaming_input else frozenset()
         reported |= names_of(OF_ROUTERS) if config.kv_events else frozenset()
-        if config.cpu_chunks or config.external_len or config.role == DECODE:
+        if config.cpu_chunks or config.external_len or config.receives:
             reported |= names_of([seen.CopiedIn])
         reported |= names_of([seen.PrefixesCompared]) if config.saves else frozenset()
         if not config.asynchronous and (LOAD_FAILS not in self.faults.known or config.late_loads):

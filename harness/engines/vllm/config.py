@@ -82,8 +82,10 @@ class VllmConfig(Settings, frozen=True):
     "arc".  With an `offloader` "eager" or "lazy" it is the SimpleCPUOffloadConnector in this mode, whose chunks are
     blocks.  With `sync_loads` it loads within the step.  With `has_disk` a file system is the second tier behind it.
     Beside `external_len` both are below the release's MultiConnector.  A side of a pair has the `role` "prefill" or
-    "decode", and the connector between them; if it `has_both_roles`, its kv_role is "kv_both".  With `push` the prefill
-    side writes blocks of the decode side, which else reads those of the prefill side; if the router `routes_at_once`, a
+    "decode", and the connector between them; if it `has_both_roles`, its kv_role is "kv_both".  The side to which a
+    request is submitted serves a prompt of at most `local_len` tokens alone, without a transfer; if the pair is
+    `two_way`, it decodes the others, too, and the other side computes their prompts.  With `push` the prefill side
+    writes blocks of the decode side, which else reads those of the prefill side; if the router `routes_at_once`, a
     request goes to both sides at once, else to the decode side with the answer of the prefill side.  After a failed
     load a request computes the tokens itself, or without `recomputes_loads` it ends.  With `seeds` some requests are
     sampled with a seed, if a model runs.  `kv_events` is enable_kv_cache_events.  With `streaming_input` some requests
@@ -92,6 +94,8 @@ class VllmConfig(Settings, frozen=True):
 
     role: Annotated[str, OneOf((BOTH, PREFILL, DECODE))] = BOTH
     has_both_roles: Annotated[bool, Drawn((False, False, True))] = False
+    local_len: Annotated[int, within(0, MAX_CONTEXT_LEN), Drawn((0, 8, 4, 16))] = 0
+    two_way: Annotated[bool, PartOf("has_both_roles")] = False
     push: Annotated[bool, Drawn((False, False, False, True)), IfReleaseHas("pushes")] = False
     routes_at_once: Annotated[bool, PartOf("push")] = False
     block_size: BlockSize = 4
@@ -134,7 +138,8 @@ class VllmConfig(Settings, frozen=True):
         Needs("offloader", {"chunk_blocks": (1,), "eviction": (LRU,), "sync_loads": (False,), "has_disk": (False,)}),
         Needs("offloader", {"external_len": (0,), "cpu_chunks": range(1, MAX_BLOCKS)}),
         Needs("role", {"external_len": (0,), "cpu_chunks": (0,), "sleeps": (False,)}),
-        Needs("push", {"role": (PREFILL, DECODE)}),
+        Needs("two_way", {"has_both_roles": (True,), "push": (False,)}),
+        *(Needs(setting, {"role": (PREFILL, DECODE)}) for setting in ("local_len", "push")),
         Needs("routes_at_once", {"push": (True,)}),
         Needs("kv_events", {"prefix_caching": (True,), "cpu_chunks": (0,), "role": (BOTH,)}),
         Needs("streaming_input", {"role": (BOTH,), "external_len": (0,)}),
@@ -218,11 +223,21 @@ class VllmConfig(Settings, frozen=True):
         return self.draft_len or 0 if self.drafter == EAGLE else 0
 
     @property
+    def receives(self) -> bool:
+        """Whether this side of a pair decodes requests of which the other side computes the prompts."""
+        return self.role == DECODE or self.two_way
+
+    @property
+    def sends(self) -> bool:
+        """Whether this side of a pair computes prompts of requests that the other side decodes."""
+        return self.role == PREFILL or self.two_way
+
+    @property
     def faults(self) -> tuple[str, ...]:
         """The faults of the KV connector."""
         if self.role != BOTH:
             of_decode = () if self.push else tuple(LINK_FAULTS)
-            return of_decode if self.role == DECODE else (LINK_FAILS, LINK_DELAY) * self.push
+            return of_decode if self.receives else (LINK_FAILS, LINK_DELAY) * self.push
         if self.cpu_chunks or self.late_loads:
             of_host = *((STORE_LATE,) if self.cpu_chunks or self.saves else ()), *(DISK_FAULTS if self.has_disk else ())
             return *((LOAD_FAILS,) if self.late_loads else ()), LOAD_LATE, *of_host
@@ -315,7 +330,7 @@ def plain_config(draw: Draw, *, has: Callable[[str], bool]) -> VllmConfig:
 
 def pair_configs(draw: Draw, *, has: Callable[[str], bool]) -> tuple[VllmConfig, VllmConfig]:
     """One model, but other pools, batches and schedulers; sometimes the decode side has drafts."""
-    roles = drawn(draw, VllmConfig, "has_both_roles")
+    roles = drawn(draw, VllmConfig, "has_both_roles", "local_len")
     first = msgspec.structs.replace(plain_config(draw, has=has), sleeps=False, role=PREFILL, **roles)
     if draw.one_of((False, False, True)):
         first = _with_states(draw, first, has=has)

@@ -52,19 +52,19 @@ class VllmLink:
     """The clock, the agents and the answers that both sides share.
 
     `answers` has the kv_transfer_params of each answered prompt, None without KV to send.  `steps_since_read` has, by
-    request, the number of steps of the decode side that began since its blocks were read.
+    side and request, the number of steps of the side that began since the blocks of the request were read to it.
     """
 
     def __init__(self) -> None:
-        self.steps_since_read: dict[int, int] = {}
+        self.steps_since_read: dict[str, dict[int, int]] = defaultdict(dict)
         self.clock = PairClock()
         self.answers: dict[int, Mapping[str, Any] | None] = {}
         self.agents: dict[str, Agent] = {}
 
-    def pass_step(self, loading: Collection[int]) -> None:
-        """Begin a step of the decode side; requests that are no longer `loading` need no count."""
-        counts = self.steps_since_read.items()
-        self.steps_since_read = {request: count + 1 for request, count in counts if request in loading}
+    def pass_step(self, side: str, loading: Collection[int]) -> None:
+        """Begin a step of a side; requests that are no longer `loading` need no count."""
+        counts = self.steps_since_read[side].items()
+        self.steps_since_read[side] = {request: count + 1 for request, count in counts if request in loading}
 
 
 @dataclass
@@ -114,7 +114,7 @@ class Agent:
 
     def transfer(self, handle: int) -> str:
         transfer = self._transfers[handle]
-        self._link.steps_since_read.pop(_request_of(transfer.notification), None)
+        self._link.steps_since_read[transfer.target].pop(_request_of(transfer.notification), None)
         self._link.agents[transfer.target].hooks.begun(transfer.written)
         transfer.polls = POLLS + MORE_POLLS * self._faults.fires(LINK_DELAY)
         if self._faults.fires(LINK_FAILS):
@@ -132,7 +132,7 @@ class Agent:
             self._make(transfer)
             transfer.state = DONE
             if transfer.target == self.name:
-                self._link.steps_since_read[_request_of(transfer.notification)] = 0
+                self._link.steps_since_read[self.name][_request_of(transfer.notification)] = 0
         return transfer.state
 
     def release_xfer_handle(self, handle: int) -> None:
@@ -151,7 +151,7 @@ class Agent:
 
     def get_new_notifs(self) -> dict[str, list[bytes]]:
         new, self.inbox = self.inbox, []
-        self._link.steps_since_read.update(dict.fromkeys(self.arrived, 0))
+        self._link.steps_since_read[self.name].update(dict.fromkeys(self.arrived, 0))
         self.arrived = []
         return {"": new}
 

@@ -94,6 +94,16 @@ bug(
 )
 
 bug(
+    "preempted-prefill-answered-without-blocks",
+    "pull 50297: a prompt that is preempted while its last pass runs is answered, and has no blocks to be read",
+    at=f"{SCHEDULER}.schedule",
+    healthy="drop_stale_output=self.requires_kv_delivery,",
+    broken="drop_stale_output=False,",
+    caught_by=("AssertionError",),
+    machine=PAIR,
+)
+
+bug(
     "finished-read-ignored",
     "no release has it: a decode side takes no note that a read has ended, so its request waits forever",
     at=f"{SCHEDULER}._update_from_kv_xfer_finished",

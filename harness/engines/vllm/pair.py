@@ -12,7 +12,7 @@ from swarden.harness.core.port import Streamed, Submission
 from swarden.harness.engines.vllm.adapter import VllmEngine
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.capture import WAITS_FOR_LOAD
-from swarden.harness.engines.vllm.config import DECODE, LEASE_S, PREFILL, VllmConfig
+from swarden.harness.engines.vllm.config import BOTH, DECODE, LEASE_S, PREFILL, VllmConfig
 from swarden.harness.engines.vllm.device import POOL
 from swarden.harness.engines.vllm.link import (
     Agent,
@@ -53,7 +53,7 @@ class SentBlock(NamedTuple):
 class LinkedVllmEngine(VllmEngine):
     """One side; `sides` are both, the prefill side first, once they are built.
 
-    The router forwards a request to the decode side when the prefill side has answered.
+    The router forwards a request to the side that decodes it when the one that computes its prompt has answered.
     """
 
     def __init__(
@@ -76,9 +76,9 @@ class LinkedVllmEngine(VllmEngine):
         completes (update_from_output): after that step at the latest in which `most_launches` passes are in flight.
         """
         snapshot = super()._found()
-        if self._config.role == PREFILL:
+        if not self._config.receives:
             return snapshot
-        scheduler, steps = self.built.scheduler, self._link.steps_since_read.items()
+        scheduler, steps = self.built.scheduler, self._link.steps_since_read[self._config.role].items()
         awaited = {
             number: (*load.tables,)
             for number, load in self._runner.loads.loading.items()
@@ -95,28 +95,44 @@ class LinkedVllmEngine(VllmEngine):
             return True
         return bool(self._kept) or all(request.is_linked for request in self._requests.live.values())
 
+    @property
+    def _other(self) -> "LinkedVllmEngine":
+        [other] = [side for side in self._sides if side is not self]
+        return other
+
+    def route(self, submission: Submission) -> Sequence[int]:
+        """The ordinals of the sides that serve a submission to this one, in this order; each notes its part of it."""
+        way, mine = [0, 1], self._sides.index(self)
+        if len(submission.tokens) <= self._config.local_len:
+            way = [mine]
+        elif self._config.two_way:
+            way = [1 - mine, mine]
+        for side, role in zip(way, (PREFILL, DECODE) if len(way) > 1 else (BOTH,), strict=True):
+            self._sides[side]._requests.roles[submission.transfer_id] = role
+        return way
+
     def submit(self, submission: Submission) -> int:
         self._link.clock.serve(timed_modules())
         number = super().submit(submission)
-        if self._config.role == PREFILL and number not in self._requests:
+        if self._requests.roles[number] == PREFILL and number not in self._requests:
             self._link.answers[number] = None  # it is rejected
         return number
 
     def abort(self, request_id: int) -> None:
         self._link.clock.serve(timed_modules())
-        if self._config.role == PREFILL:
+        if self._requests.roles[request_id] == PREFILL:
             self._link.answers.setdefault(request_id, None)
         super().abort(request_id)
 
     def step(self) -> Sequence[Streamed]:
-        [other] = [side for side in self._sides if side is not self]
+        other = self._other
         self._link.clock.tick(self._config.role, other_has_work=other.has_work)
         self._link.clock.serve(timed_modules())
-        for request in [*self._requests.live.values()] if self._config.role == DECODE else ():
+        for request in [*self._requests.live.values()] if self._config.receives else ():
             if request.id in self._link.answers:
                 self._answered(request, self._link.answers.pop(request.id))
-        if self._config.role == DECODE and not self._is_paused:
-            self._link.pass_step(self._runner.loads.loading)
+        if self._config.receives and not self._is_paused:
+            self._link.pass_step(self._config.role, self._runner.loads.loading)
         streamed = super().step()
         other.worker_side.write()
         return streamed
@@ -135,9 +151,12 @@ class LinkedVllmEngine(VllmEngine):
 
     def _admit(self, req: Any) -> None:
         request = self._requests.live[self.built.number_of(req.request_id)]
-        if self._config.role == DECODE and self._config.routes_at_once:
+        role = self._requests.roles[request.id]
+        if role == BOTH:
+            super()._admit(req)
+        elif role == DECODE and self._config.routes_at_once:
             self._forward(request, AT_ONCE | {"remote_request_id": str(request.id)})
-        elif self._config.role == DECODE:
+        elif role == DECODE:
             request.is_linked = True
         else:
             req.kv_transfer_params = dict(TO_PREFILL)
@@ -160,7 +179,7 @@ class LinkedVllmEngine(VllmEngine):
         if request is not None and request.is_cut and _has_been_cut(request.req):
             self._drop_token(output)
         super()._take(number, output)
-        if request is not None and output.finish_reason is not None and self._config.role == PREFILL:
+        if request is not None and output.finish_reason is not None and self._requests.roles[number] == PREFILL:
             self._link.answers[number] = output.kv_transfer_params
             if output.request_id in self.built.scheduler.requests:
                 self._hand_over(request)
@@ -190,7 +209,7 @@ class LinkedVllmEngine(VllmEngine):
 
     def _read(self, read: Transfer) -> None:
         """Blocks of the other side are copied to this one: the other side reports what it sends."""
-        other = self._sides[0]
+        other = self._other
         for (request, _), moved in groupby(sorted(self._moved(read)), key=lambda one: one[:2]):
             for first, pages in _runs(list(moved)):
                 other.log.notice(seen.Sent(request, POOL, first, pages))
@@ -208,11 +227,22 @@ def _has_been_cut(req: Any) -> bool:
     return CUT in req.kv_transfer_params
 
 
+class LinkedVllmSystem(LinkedSystem):
+    """One side of a pair, whose router chooses the sides that serve a request."""
+
+    def __init__(self, engine: LinkedVllmEngine, sides: list[LinkedSystem]) -> None:
+        super().__init__(engine, sides, patience=2 * LEASE_S)
+        self._engine = engine
+
+    def way_of(self, submission: Submission) -> Sequence[LinkedSystem]:
+        return [self._sides[side] for side in self._engine.route(submission)]
+
+
 def side_systems(release: VllmRelease, configs: Sequence[VllmConfig]) -> list[LinkedSystem]:
     """The two linked sides of a pair: prefill, then decode."""
     link, engines, sides = VllmLink(), list[LinkedVllmEngine](), list[LinkedSystem]()
     engines += [LinkedVllmEngine(release, config, link, engines) for config in configs]
-    sides += [LinkedSystem(engine, sides, patience=2 * LEASE_S) for engine in engines]
+    sides += [LinkedVllmSystem(engine, sides) for engine in engines]
     return sides
 
 

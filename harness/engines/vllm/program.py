@@ -25,7 +25,6 @@ from swarden.harness.engines.vllm.config import (
     LOAD_FAILS,
     LOAD_LATE,
     NGRAM,
-    PREFILL,
     VllmConfig,
 )
 from swarden.harness.engines.vllm.connector import FAILURES
@@ -62,7 +61,7 @@ def program_of(log: OpLog, release: VllmRelease) -> Program:
     config: VllmConfig = header.target.decode(header.configs[failure.engine])
     if config.streaming_input and Turn in map(type, log.ops):
         raise NoProgram("a request of the op-log streams its input, and a program sends whole requests")
-    if config.role == PREFILL:
+    if config.sends:
         raise NoProgram("the op-log fails on the prefill side of a pair, for which no program is written")
     if config.role == DECODE and Pause in map(type, log.ops):
         raise NoProgram(

@@ -5,7 +5,7 @@ from functools import partial
 from typing import NamedTuple
 
 import swarden.invariants.events as seen
-from swarden.harness.engines.vllm.config import DECODE, VllmConfig
+from swarden.harness.engines.vllm.config import VllmConfig
 from swarden.harness.engines.vllm.device import POOL, Device
 from swarden.harness.engines.vllm.passes import VllmPass
 from swarden.harness.engines.vllm.requests import VllmRequests
@@ -21,7 +21,7 @@ def launched(flight: VllmPass, config: VllmConfig, device: Device) -> Iterator[N
         request, start, end, tables, drafts, _ = entry
         if drafts:
             yield seen.Proposed(flight.launch, request, drafts)
-        can_repeat = config.cpu_chunks or config.external_len or config.role == DECODE
+        can_repeat = config.cpu_chunks or config.external_len or config.receives
         new = start + device.repeated_len(flight, entry) if can_repeat else start
         for component, (table, group) in enumerate(zip(tables, config.groups, strict=True)):
             if group.has_states:

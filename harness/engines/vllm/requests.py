@@ -45,11 +45,15 @@ class VllmRequest(ClientRequest):
 
 
 class VllmRequests(Clients[VllmRequest]):
-    """The unfinished requests, and the outputs of the step so far."""
+    """The unfinished requests, and the outputs of the step so far.
+
+    `roles` has, for each request of a pair, the part that this side serves of it.
+    """
 
     def __init__(self, release: VllmRelease, config: VllmConfig, notice: Callable[[NamedTuple], None]) -> None:
         super().__init__(notice)
         self._release, self._config = release, config
+        self.roles: dict[int, str] = {}
         self.turns: dict[str, int] = {}  # the last turn that has begun, by the id of the request of its open session
         self.sessions: dict[int, int] = {}  # the sessions of all turns that have begun
 
@@ -67,7 +71,7 @@ class VllmRequests(Clients[VllmRequest]):
         """
         if number not in self.live and number in self.turns.values():
             return Owner(SESSION_KIND, self.sessions[number])
-        ended = HANDOVER_KIND if self._config.role == PREFILL or self._config.saves else LOAD_KIND
+        ended = HANDOVER_KIND if self.roles.get(number) == PREFILL or self._config.saves else LOAD_KIND
         return Owner(REQUEST_KIND if number in self.live else ended, number)
 
     def counts(self, flight: VllmPass, entry: VllmEntry) -> bool:
@@ -84,6 +88,8 @@ class VllmRequests(Clients[VllmRequest]):
 
         The server rejects a prompt that leaves no room for max_new_tokens in the context.
         """
+        if submission.transfer_id:  # numbers the requests of both sides
+            self._last_id = submission.transfer_id - 1
         numbers = [self.next_id() for _ in range(submission.sequences)]
         if len(submission.tokens) + submission.max_new_tokens > self._config.max_context_len:
             for number in numbers:

@@ -95,8 +95,9 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
         groups = [config.groups for config in configs]
         if groups != groups[:1] * len(groups):
             raise InvalidConfig("block_size, windows and window_block_sizes differ between the sides; make them equal")
-        if len({(config.push, config.routes_at_once) for config in configs}) > 1:
-            raise InvalidConfig("push or routes_at_once differs between the sides; make them equal")
+        for setting in ("push", "routes_at_once", "local_len", "two_way"):
+            if len({getattr(config, setting) for config in configs}) > 1:
+                raise InvalidConfig(f"{setting} differs between the sides; make it equal")
 
     def systems(self, machine: str, configs: Sequence[Any], model: str) -> Sequence[System]:
         if machine == PAIR:

@@ -133,13 +133,34 @@ def test_each_entry_writes_a_state_also_if_attention_has_its_tokens(on_release):
     assert written == entries != []
 
 
+@pytest.mark.parametrize("side", [PREFILL_SIDE, DECODE_SIDE], ids=["prefill", "decode"])
+def test_side_serves_a_short_prompt_alone(on_release, side):
+    ops = (msgspec.structs.replace(PROMPT, engine=side), Step(engine=side, count=8))
+
+    starts, ends, kept = on_release(NEWEST, served, ops, {"local_len": 14, "has_both_roles": True})
+
+    assert (starts, ends, kept) == ([0], [FinishReason.LENGTH], [])
+
+
+@pytest.mark.parametrize("side", [PREFILL_SIDE, DECODE_SIDE], ids=["prefill", "decode"])
+def test_either_side_reads_a_prompt_that_the_other_one_has_computed(on_release, side):
+    submitted = msgspec.structs.replace(PROMPT, engine=side)
+    fails = Inject(engine=side, fault=LINK_FAILS), Step(engine=1 - side, count=3), Step(engine=side, count=2)
+    changes = {"has_both_roles": True, "two_way": True, "recomputes_loads": True}
+
+    starts, _, _ = on_release(NEWEST, served, (submitted,), changes)
+    restarts, _, _ = on_release(NEWEST, served, (submitted, *fails), changes)
+
+    assert (starts, restarts) == ([0, 13], [0, 0])
+
+
 def test_link_counts_the_steps_only_of_requests_that_still_load():
     link = VllmLink()
-    link.steps_since_read = {1: 0, 2: 3}
+    link.steps_since_read = {DECODE: {1: 0, 2: 3}, PREFILL: {5: 1}}
 
-    link.pass_step(loading={2, 4})
+    link.pass_step(DECODE, loading={2, 4})
 
-    assert link.steps_since_read == {2: 4}
+    assert link.steps_since_read == {DECODE: {2: 4}, PREFILL: {5: 1}}
 
 
 def test_sides_with_different_windows_are_refused():
@@ -177,5 +198,5 @@ def test_sides_of_a_pair_are_linked_by_the_same_connector():
     target = target_of(f"vllm=={NEWEST}")
     configs = [target.decode({"role": role, "push": role == PREFILL}) for role in (PREFILL, DECODE)]
 
-    with pytest.raises(InvalidConfig, match="push or routes_at_once differs"):
+    with pytest.raises(InvalidConfig, match="push differs"):
         target.check_linked(configs)
