@@ -17,7 +17,6 @@ from swarden.harness.engines.sglang.config import (
     DECODE,
     HOST_FAULTS,
     LINK_FAULTS,
-    NO_BUFFER,
     STORAGE_FAULTS,
     SglangConfig,
 )
@@ -293,7 +292,7 @@ def unreported_by(release: SglangRelease, config: SglangConfig) -> frozenset[str
         unreported -= names_of([seen.PrefixesCompared])
     if config.host_ratio is None and config.role != DECODE:
         unreported |= names_of([seen.CopiedIn])
-    if config.state_strategy != NO_BUFFER:  # a prefix is cached up to the last state that was kept of it
+    if config.keeps_states_of_prefixes:  # a prefix is cached up to the last state that was kept of it
         unreported |= {"ended_requests_leave_their_kv_cached"}
     if release.has("overlapped_drafts"):
         unreported |= {"accepted_drafts_match_the_model"}
