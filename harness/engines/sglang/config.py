@@ -232,11 +232,6 @@ class SglangConfig(Settings, frozen=True):
         return 2 if self.state_strategy == BUFFER and self.overlap else 1
 
     @property
-    def keeps_states_of_prefixes(self) -> bool:
-        """Whether the state that a request has when it ends may be that of more tokens than are cached of it."""
-        return self.state_strategy != NO_BUFFER or None not in (self.state_slots, self.draft_len)
-
-    @property
     def shape(self) -> Shape:
         window = self.sliding_window
         of_window = () if window is None else (Pool("swa", self.swa_pages, window + 1),)
@@ -335,14 +330,9 @@ def with_states(draw: Draw, config: SglangConfig, *, has: Callable[[str], bool])
     )
     if has("states_after_drafts") and draw.one_of((False, False, True)):
         length, unit = draw.one_of((3, 1, 7)), max(chunk, page)
-        least = -(-2 * (length + 1) // unit) * unit  # that of models is many times the tokens of a pass
-        interval = max(interval, least)
-        config = msgspec.structs.replace(
-            config,
-            **NEEDED_BY["draft_len"],
-            draft_len=length,
-            state_interval=interval if has_buffers else config.state_interval,
-        )
+        of_two_passes = -(-2 * (length + 1) // unit) * unit  # that of models is many times the tokens of a pass
+        interval = max(interval, of_two_passes)
+        config = msgspec.structs.replace(config, **NEEDED_BY["draft_len"], draft_len=length, state_interval=interval)
     slots = (STATES_PER_RUNNING + config.states_tracked) * config.max_running_requests + spare
     return msgspec.structs.replace(config, state_slots=slots)
 

@@ -82,7 +82,7 @@ def test_a_planted_fault_of_a_state_is_found(on_release, plant, law):
 
 BUFFERS = {"overlap": True, "state_slots": 20, "chunk_len": 16, "state_strategy": "extra_buffer"}
 PAGES = {"page_size": 4, "full_pages": 24, "swa_pages": 14}
-WITH_BUFFERS = {
+WITH_BUFFERS: dict[str, dict[str, Any]] = {
     "one-buffer": {**BUFFERS, "overlap": False, "mixed_batches": True},
     "pages": {**BUFFERS, **PAGES, "sliding_window": None},
     "pages-and-window": {**BUFFERS, **PAGES},
