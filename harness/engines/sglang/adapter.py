@@ -293,8 +293,8 @@ def unreported_by(release: SglangRelease, config: SglangConfig) -> frozenset[str
         unreported -= names_of([seen.PrefixesCompared])
     if config.host_ratio is None and config.role != DECODE:
         unreported |= names_of([seen.CopiedIn])
-    if config.state_strategy != NO_BUFFER:  # a prefix is cached up to the last state that was kept of it
-        unreported |= {"ended_requests_leave_their_kv_cached"}
+    if config.state_slots is not None and (config.state_strategy != NO_BUFFER or config.draft_len is not None):
+        unreported |= {"ended_requests_leave_their_kv_cached"}  # it is cached up to the last state that was kept of it
     if release.has("overlapped_drafts"):
         unreported |= {"accepted_drafts_match_the_model"}
     if config.role != BOTH:

@@ -43,6 +43,8 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "SpeculativeAlgorithm": ("speculative.spec_info:SpeculativeAlgorithm",),
     "NgramVerifyInput": ("speculative.ngram_info:NgramVerifyInput",),
     "FutureMap": ("managers.overlap_utils:FutureMap",),
+    "prepare_track_for_verify": ("speculative.spec_utils:prepare_mamba_track_for_verify",),
+    "commit_states": ("speculative.spec_utils:commit_mamba_states_after_verify",),
     "assign_rows": (
         "mem_cache.allocation:assign_req_to_token_pool_func",
         "speculative.triton_ops.cache_locs:assign_req_to_token_pool_func",
@@ -169,6 +171,10 @@ FEATURES: Mapping[str, Feature] = {
     "state_host_tier": Feature(
         "a hierarchical cache for recurrent states in the tree of the others; before, it was not looked at",
         lambda release: release.version >= (0, 5, 17),
+    ),
+    "states_after_drafts": Feature(
+        "NGRAM commits the states after accepted drafts with the functions of all algorithms; before, not looked at",
+        lambda release: release.part("commit_states") is not None and release.version >= (0, 5, 17),
     ),
     "one_tree": Feature(
         "models with full attention alone have the tree of the others; before, a RadixCache or HiRadixCache",

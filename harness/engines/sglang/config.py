@@ -59,7 +59,7 @@ SETTINGS_FOR: Mapping[str, Mapping[str, Any]] = {  # by load
 NEEDS_HOST, NEEDS_SESSIONS = ("returning", "outlasting"), ("talking",)
 NEEDED_BY: Mapping[str, Mapping[str, Any]] = {  # the values of other settings that a setting needs
     "state_slots": {"role": BOTH, "streaming_sessions": False},
-    "draft_len": {"role": BOTH, "mixed_batches": False, "state_slots": None},
+    "draft_len": {"role": BOTH, "mixed_batches": False},
 }
 WITHOUT_BUFFERS: Mapping[str, Any] = {"overlap": False, "page_size": 1}  # what the strategy no_buffer needs
 DRAWN_OF_PASSES = ("overlap", "mixed_batches", "window_eviction_interval", "releases_early", "splits_leaves")
@@ -196,6 +196,8 @@ class SglangConfig(Settings, frozen=True):
                 f"state_interval is {self.state_interval}, want a multiple of page_size {self.page_size} "
                 f"that is at least state_chunk_len {self.state_chunk_len}"
             )
+        if strategy != NO_BUFFER and self.draft_len is not None and self.state_interval <= self.draft_len:
+            raise InvalidConfig(f"state_interval is {self.state_interval}, want more than draft_len {self.draft_len}")
 
     def _check(self, wanted: Mapping[str, Any], beside: str) -> None:
         for name, value in wanted.items():
@@ -326,6 +328,11 @@ def with_states(draw: Draw, config: SglangConfig, *, has: Callable[[str], bool])
         state_chunk_len=chunk,
         state_interval=interval,
     )
+    if has("states_after_drafts") and draw.one_of((False, False, True)):
+        length, unit = draw.one_of((3, 1, 7)), max(chunk, page)
+        of_two_passes = -(-2 * (length + 1) // unit) * unit  # that of models is many times the tokens of a pass
+        interval = max(interval, of_two_passes)
+        config = msgspec.structs.replace(config, **NEEDED_BY["draft_len"], draft_len=length, state_interval=interval)
     slots = (STATES_PER_RUNNING + config.states_tracked) * config.max_running_requests + spare
     return msgspec.structs.replace(config, state_slots=slots)
 

@@ -98,12 +98,8 @@ class TagForward:
 
     def _write(self, launch: int, entry: SglangEntry, states: SglangStates | None) -> "array[int] | None":
         """Write the tags of an entry; returns the tag of its state before the pass and those after each token."""
-        request, start, end, slots, row, *_ = entry
-        tag = self.tag_before(entry)
-        of_state = None
-        if states is not None:  # a pass computes from the state; a cleared one is of no token
-            before = states.read([states.slot(row)])
-            tag, of_state = before[0] or namespace_tag(request.namespace), array("q", before if start else [])
+        request, start, end, slots, *_ = entry
+        tag, of_state = self.before(entry, states)
         tags = chain(tag, request.tokens(start, end))
         for memory, of_pool in zip(self.tags, slots, strict=True):
             memory.write(of_pool[start:], tags)
@@ -118,7 +114,10 @@ class TagForward:
         """Write the state after an entry, and report it and the tracked one; `of_state` are the tags of its states."""
         own = states.slot(entry.row)
         states.write([own], of_state[-1:])
-        slots = (own, tracked) if tracked else (own,)
+        return self.notice_states(launch, entry, (own, tracked) if tracked else (own,))
+
+    def notice_states(self, launch: int, entry: SglangEntry, slots: Sequence[int]) -> SglangEntry:
+        """Report that an entry writes these slots of states; returns it with them."""
         for slot in slots:
             where = (slot,), len(self._pools)
             self._notice(seen.Written(launch, entry.request.id, STATE_POOL, entry.start, entry.end, *where))
@@ -128,12 +127,26 @@ class TagForward:
         """Read the tags of an entry in each pool; returns the token sampled from them."""
         reads = self.read(one, entry, entry.end)
         if of_state is not None:
-            first = ReadTags.first_of(STATE_WINDOW, entry.start)
-            one.reports.append(seen.Read(one.launch, entry.request.id, STATE_POOL, first, of_state, len(self._pools)))
-            reads.append(ReadTags(STATE_WINDOW, first, of_state))
+            reads.append(self.read_state(one, entry, of_state))
         token = token_after(reads, entry.end)
         entry.request.next_tokens[entry.end] = token
         return token
+
+    def read_state(self, one: SglangPass, entry: SglangEntry, of_state: "array[int]") -> ReadTags:
+        """Report the states of an entry so far with the result of the pass; returns what its positions read."""
+        first = ReadTags.first_of(STATE_WINDOW, entry.start)
+        one.reports.append(seen.Read(one.launch, entry.request.id, STATE_POOL, first, of_state[:], len(self._pools)))
+        return ReadTags(STATE_WINDOW, first, of_state)
+
+    def before(self, entry: SglangEntry, states: SglangStates | None) -> tuple[int, "array[int] | None"]:
+        """The tag of the prefix before an entry, and its state as a list of at most one; None without states.
+
+        With states a pass computes from the state; a cleared one is of no token.
+        """
+        if states is None:
+            return self.tag_before(entry), None
+        before = states.read([states.slot(entry.row)])
+        return before[0] or namespace_tag(entry.request.namespace), array("q", before if entry.start else [])
 
     def tag_before(self, entry: SglangEntry) -> int:
         """The tag of the prefix before an entry, as the pool of full attention has it."""

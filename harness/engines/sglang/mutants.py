@@ -89,6 +89,15 @@ bug(
 )
 
 bug(
+    "states-of-drafts-not-kept",
+    "before pull 26351: NGRAM leaves the state of a request as it was before its accepted drafts",
+    at="sglang.srt.speculative.spec_utils:commit_mamba_states_after_verify",
+    healthy="if mambaish_config(model_runner.model_config) is None:",
+    broken="if True:",
+    caught_by=("slots_hold_their_prefix",),
+)
+
+bug(
     "first-transfer-not-taken-over",
     "no release has it: a decode side passes over the first transfer of its queue, so its request waits forever",
     at="sglang.srt.disaggregation.decode:DecodeTransferQueue.pop_transferred",

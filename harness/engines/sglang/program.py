@@ -55,7 +55,7 @@ def flags_of(config: SglangConfig, package: Path) -> list[str]:
         "mamba_radix_cache_strategy": config.state_strategy if config.state_slots is not None else None,
         "mamba_track_interval": config.state_interval if config.state_strategy != NO_BUFFER else None,
         "speculative_algorithm": "NGRAM" if config.draft_len is not None else None,
-        "speculative_num_draft_tokens": config.draft_len,
+        "speculative_num_draft_tokens": None if config.draft_len is None else config.draft_len + 1,
     }
     files = [package / "srt/server_args.py", *sorted((package / "srt/arg_groups").rglob("*.py"))]
     declared = set(re.findall(r"^    (\w+):", "\n".join(file.read_text() for file in files), re.MULTILINE))

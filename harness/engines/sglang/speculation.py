@@ -5,7 +5,9 @@ the overlap loop launches the next pass before it has the result.
 """
 
 import sys
+from array import array
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import swarden.invariants.events as seen
@@ -15,6 +17,7 @@ from swarden.harness.engines.sglang.forward import SglangEntry, SglangPass, TagF
 from swarden.harness.engines.sglang.memory import SglangMemory
 from swarden.harness.engines.sglang.scheduler import BuiltScheduler
 from swarden.harness.engines.sglang.stand_ins import Kernel
+from swarden.harness.engines.sglang.states import SglangStates, states_of
 from swarden.harness.kit.drafts import DraftScript
 from swarden.harness.kit.stand_ins import Missing
 from swarden.harness.kit.tags import VOCABULARY, token_after
@@ -38,6 +41,7 @@ class SglangSpeculation:
         self._count = config.draft_len + 1  # tokens that a request computes in a pass
         self._kind = release.part("NgramVerifyInput")
         self._verifies_in_launch = not release.has("overlapped_drafts")
+        self._scheduler = built.scheduler
         self._futures: Any = None  # the lengths after a pass whose result is not processed, by row
         if config.overlap:
             algorithm, rows = built.scheduler.spec_algorithm, built.memory.rows
@@ -61,19 +65,27 @@ class SglangSpeculation:
         ]
         flight = self._forward.passes.launch(entries)
         self._notice(flight.launched())
-        computed = [self._compute(flight, entry) for entry in entries]
-        flight.entries = [entry._replace(drafts=ids[1:]) for entry, (ids, _) in zip(entries, computed, strict=True)]
+        states = states_of(memory.rows)
+        computed = [self._compute(flight, entry, states) for entry in entries]
+        flight.entries = [entry._replace(drafts=ids[1:]) for entry, (ids, *_) in zip(entries, computed, strict=True)]
         if self._verifies_in_launch:  # it frees the slots of rejected drafts
             self._forward.complete(Missing(swarden_pass=flight), {entry.request.id: entry.request for entry in entries})
-        drafts, samples = (self._release.torch.tensor(rows) for rows in zip(*computed, strict=True))
+        ids, sampled, of_states = zip(*computed, strict=True)
+        drafts, samples = self._release.torch.tensor(ids), self._release.torch.tensor(sampled)
+        if states is not None:
+            steps = self._steps(batch, memory, (_num_right(drafts, samples) + 1).to(self._release.torch.int32))
+            slots = states.commit(batch.req_pool_indices.tolist(), of_states, steps) if steps else [[] for _ in ids]
+            flight.entries = [
+                self._forward.notice_states(flight.launch, *one) for one in zip(flight.entries, slots, strict=True)
+            ]
         result = (
             self._verified(batch, drafts, samples)
             if self._verifies_in_launch
             else self._accepted(batch, drafts, samples)
         )
         result.swarden_verified = [
-            seen.Verified(flight.launch, entry.request.id, accepted, tuple(sampled))
-            for entry, accepted, (_, sampled) in zip(entries, result.swarden_accepted, computed, strict=True)
+            seen.Verified(flight.launch, entry.request.id, *one)
+            for entry, *one in zip(entries, result.swarden_accepted, map(tuple, sampled), strict=True)
         ]
         if self._verifies_in_launch:
             self.completed(result)
@@ -129,7 +141,7 @@ class SglangSpeculation:
     def _accepted(self, batch: Any, drafts: Any, samples: Any) -> Any:
         """The result of a pass for whose drafts the release took slots ahead; it commits the accepted ones later."""
         torch = self._release.torch
-        right = drafts[:, 1:].eq(samples[:, :-1]).long().cumprod(1).sum(1)
+        right = _num_right(drafts, samples)
         lens = (right + 1).to(torch.int32)
         new_lens = batch.seq_lens + lens
         if self._futures is None:
@@ -162,10 +174,30 @@ class SglangSpeculation:
             batch.spec_info.future_indices = batch.req_pool_indices
             self._futures.publish(batch.req_pool_indices, lens)
 
-    def _compute(self, flight: SglangPass, entry: SglangEntry) -> tuple[list[int], list[int]]:
-        """Write and read the last token and its drafts; returns these tokens, and the one sampled after each."""
+    def _steps(self, batch: Any, memory: SglangMemory, lens: Any) -> dict[str, Any]:
+        """What the release lets a backend write of the states of a pass that accepts `lens` (n,) tokens.
+
+        The calls are those of NGRAMWorker; what they change of the batch is taken back, as around a forward.
+        """
+        number, steps = len(batch.reqs), dict[str, Any]()
+        index = self._release.torch.arange(number * self._count).reshape(number, self._count)
+        backend = SimpleNamespace(update_mamba_state_after_mtp_verify=lambda **named: steps.update(named))
+        runner = SimpleNamespace(model_config=None, model=None, req_to_token_pool=memory.rows, attn_backend=backend)
+        with self._scheduler._forward_isolation(batch, overlap=False):
+            self._release.part("prepare_track_for_verify")(batch)
+            self._release.part("commit_states")(SimpleNamespace(model_runner=runner), batch, lens, index, self._count)
+        return steps
+
+    def _compute(
+        self, flight: SglangPass, entry: SglangEntry, states: SglangStates | None
+    ) -> tuple[list[int], list[int], "array[int] | None"]:
+        """Write and read the last token and its drafts.
+
+        Returns these tokens, the one sampled after each, and the tags of the states before them and after each.
+        """
         forward, request, start = self._forward, entry.request, entry.start
-        right, tag = self.script.next() or 0, forward.tag_before(entry)
+        right, (tag, of_state) = self.script.next() or 0, forward.before(entry, states)
+        state_read = None if of_state is None else forward.read_state(flight, entry, of_state)
         tokens, samples = request.tokens(start, start + 1), list[int]()
         for number in range(self._count):
             end = start + number + 1
@@ -173,6 +205,9 @@ class SglangSpeculation:
             for memory, slots in zip(forward.tags, entry.slots, strict=True):
                 memory.write(slots[end - 1 : end], [tag])
             reads = [forward.tags_read(entry, component, end) for component in range(len(forward.tags))]
+            if state_read is not None:
+                state_read.tags.append(tag)
+                reads.append(state_read)
             samples.append(token_after(reads, end))
             tokens.append(samples[-1] if number < right else (samples[-1] + 1) % VOCABULARY)
             if number <= right:
@@ -180,7 +215,12 @@ class SglangSpeculation:
         self._notice(seen.Proposed(flight.launch, request.id, tuple(tokens[1 : self._count])))
         forward.notice_written(flight.launch, entry, start + self._count)
         forward.read(flight, entry, start + self._count)
-        return list(tokens[: self._count]), samples
+        return list(tokens[: self._count]), samples, of_state
+
+
+def _num_right(drafts: Any, samples: Any) -> Any:
+    """The number (n,) of drafts before the first that differs from the sampled token; both are (n, count)."""
+    return drafts[:, 1:].eq(samples[:, :-1]).long().cumprod(1).sum(1)
 
 
 def _first_of(value: Any, names: tuple[str, ...]) -> Any:
@@ -195,6 +235,8 @@ def _replace_kernels(release: SglangRelease) -> None:
         for names in loaded:
             if "assign_req_to_token_pool_func" in names:  # of release.part("assign_rows"), and where it is imported
                 names["assign_req_to_token_pool_func"] = _assign
+        if release.has("states_after_drafts"):  # asked only for a model that has states
+            vars(sys.modules[release.part("commit_states").__module__])["mambaish_config"] = lambda config: True
         return
     module = vars(sys.modules[release.part("NgramVerifyInput").__module__])
     aligned = module["get_src_tgt_cache_loc"]

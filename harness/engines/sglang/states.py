@@ -1,6 +1,6 @@
 """The pool of recurrent states: one slot per request and per node that caches a state, with a tag in each slot."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from swarden.harness.engines.sglang.boot import SglangRelease
@@ -14,8 +14,11 @@ STATE_POOL = "state"
 STATE_WINDOW = 2  # a token reads the state that the token before it left
 
 
-def rows_with_states(release: SglangRelease, config: SglangConfig) -> Any:
-    """The release's request table with its pool of states, which holds one int64 per slot."""
+def rows_with_states(release: SglangRelease, config: SglangConfig, row_len: int) -> Any:
+    """The release's request table with its pool of states, which holds one int64 per slot.
+
+    The states after drafts, which it keeps during a verification, are in `SglangSpeculation` instead.
+    """
     layers, slots = [0 if config.sliding_window is None else STATE_LAYER], config.state_slots
     shape = release.part("StateShape")(
         conv=[(1, 1)],
@@ -32,7 +35,7 @@ def rows_with_states(release: SglangRelease, config: SglangConfig) -> Any:
         "size": config.max_running_requests,
         "mamba_size": slots,
         "mamba_spec_state_size": config.max_running_requests,
-        "max_context_len": config.max_context_len,
+        "max_context_len": row_len,
         "device": DEVICE,
         "enable_memory_saver": False,
         "cache_params": release.part("StateParams")(shape=shape, dtype=dtype, layers=layers),
@@ -80,6 +83,24 @@ class SglangStates:
             count = length // chunk * chunk if length % chunk else count
         self.write([slot], [tags[count]])
         return slot
+
+    def commit(self, rows: Sequence[int], tags: Sequence[Sequence[int]], steps: Mapping[str, Any]) -> list[list[int]]:
+        """Write the states after a verification, as update_mamba_state_after_mtp_verify does, which gets `steps`.
+
+        `tags` are those of the states of each row, the one before the pass first.  Returns the slots that it writes for
+        each row: that of its state, and that of a prefix that it tracks.  As in the kernel, a negative slot or step
+        writes nothing.
+        """
+        targets = [(list(map(self.slot, rows)), steps["last_correct_step_indices"].tolist())]
+        if steps["mamba_track_indices"] is not None:
+            targets.append((steps["mamba_track_indices"].tolist(), steps["mamba_steps_to_track"].tolist()))
+        written: list[list[int]] = [[] for _ in rows]
+        for slots, numbers in targets:
+            for of_row, of_state, slot, number in zip(written, tags, slots, numbers, strict=True):
+                if slot >= 0 and number >= 0:
+                    self.write([slot], [of_state[number + 1]])
+                    of_row.append(slot)
+        return written
 
     def read(self, slots: Sequence[int]) -> list[int]:
         found: list[int] = self._tags[list(slots)].tolist()

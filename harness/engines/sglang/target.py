@@ -115,6 +115,8 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
             raise InvalidConfig(f"host_ratio is {ratio}, want at least 1 for sglang {release.text}")
         if ratio is not None and config.state_slots is not None and not release.has("state_host_tier"):
             raise InvalidConfig(f"host_ratio is {ratio} with state_slots, want null for sglang {release.text}")
+        if None not in (config.draft_len, config.state_slots) and not release.has("states_after_drafts"):
+            raise InvalidConfig(f"draft_len is set with state_slots, want null for sglang {release.text}")
         if config.draft_len is not None and config.overlap and not release.has("overlapped_drafts"):
             raise InvalidConfig(f"overlap is true with draft_len, want false for sglang {release.text}")
         return SglangEngine(release, config)

@@ -1,18 +1,21 @@
 """A release gives each request recurrent states, and copies one from the tree, or the host, for a prefix."""
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from swarden.harness.core.driver import Checking, Driver
-from swarden.harness.core.ops import Drain, Flush, Op, Step, Submit
+from swarden.harness.core.errors import InvalidConfig
+from swarden.harness.core.ops import Accept, Drain, Flush, Op, Recipe, Step, Submit
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.target import ENGINE
 from swarden.harness.engines.sglang.config import SglangConfig
 from swarden.invariants.catalog import catalog_of
+from tests.engines.sglang.conftest import RELEASES
 
-RELEASE = "0.5.23"
+OLD_RELEASE, RELEASE = RELEASES
 CACHED = 2  # the op before which the prefix is cached
 PREFIX = tuple(range(1, 20))
 REUSE: tuple[Op, ...] = (
@@ -79,7 +82,7 @@ def test_a_planted_fault_of_a_state_is_found(on_release, plant, law):
 
 BUFFERS = {"overlap": True, "state_slots": 20, "chunk_len": 16, "state_strategy": "extra_buffer"}
 PAGES = {"page_size": 4, "full_pages": 24, "swa_pages": 14}
-WITH_BUFFERS = {
+WITH_BUFFERS: dict[str, dict[str, Any]] = {
     "one-buffer": {**BUFFERS, "overlap": False, "mixed_batches": True},
     "pages": {**BUFFERS, **PAGES, "sliding_window": None},
     "pages-and-window": {**BUFFERS, **PAGES},
@@ -96,6 +99,57 @@ def test_tracked_state_that_was_overwritten_is_reported(on_release):
     assert "slots_hold_their_prefix" in on_release(
         RELEASE, laws_that_fail, RELEASE, WITH_BUFFERS["pages"], set_other_states
     )
+
+
+NO_BUFFER = {"state_slots": 12, "overlap": False, "sliding_window": None}
+DRAFTED: tuple[Op, ...] = (
+    Accept(lengths=(2, 0, 3)),
+    Submit(tokens=PREFIX, max_new_tokens=9),
+    Submit(tokens=(*PREFIX, 20), max_new_tokens=14),
+    Step(count=12),
+    Submit(recipe=Recipe(continues=1), max_new_tokens=9),
+    Drain(),
+)
+
+
+def laws_with_drafts(version: str, settings: dict[str, Any], track_early: bool = False) -> set[str]:
+    """The laws that fail with drafts of which some are right; with `track_early` the release tracks one state early."""
+    target: Any = target_of(f"sglang=={version}")
+    systems: Any = target.systems(ENGINE, [SglangConfig(draft_len=3, **settings)], "")
+    driver = Driver(systems, checking=Checking(catalog_of(target.contracts), code=target.code))
+    names = vars(sys.modules[target.booted().part("commit_states").__module__])
+    steps = names["_verify_commit_step_indices"]
+
+    def one_early(**named: Any) -> Any:
+        last, tracked = steps(**named)
+        return last, tracked if tracked is None else (tracked - 1).clamp(min=-1)
+
+    with pytest.MonkeyPatch.context() as changed:
+        if track_early:
+            changed.setitem(names, "_verify_commit_step_indices", one_early)
+        for op in DRAFTED:
+            if driver.failure is None:
+                driver.apply(op)
+    return {print_.split("/")[0] for print_ in driver.failure.fingerprints} if driver.failure is not None else set()
+
+
+@pytest.mark.parametrize("settings", [*WITH_BUFFERS.values(), NO_BUFFER], ids=[*WITH_BUFFERS, "no-buffer"])
+def test_states_after_accepted_drafts_are_healthy(on_release, settings):
+    assert on_release(RELEASE, laws_with_drafts, RELEASE, {**settings, "mixed_batches": False}) == set()
+
+
+def test_state_that_is_tracked_before_its_draft_is_found(on_release):
+    assert "slots_hold_their_prefix" in on_release(RELEASE, laws_with_drafts, RELEASE, WITH_BUFFERS["pages"], True)
+
+
+def test_drafts_of_a_pass_are_at_most_those_between_two_tracked_states():
+    with pytest.raises(InvalidConfig, match="state_interval is 8, want more than draft_len 8"):
+        SglangConfig(draft_len=8, **WITH_BUFFERS["pages"])
+
+
+def test_release_without_states_after_drafts_refuses_them(on_release):
+    with pytest.raises(InvalidConfig, match="state_slots"):
+        on_release(OLD_RELEASE, laws_with_drafts, OLD_RELEASE, NO_BUFFER)
 
 
 def states_loaded(version: str, settings: dict[str, Any]) -> tuple[int, set[str]]:
@@ -121,7 +175,7 @@ def states_loaded(version: str, settings: dict[str, Any]) -> tuple[int, set[str]
 
 @pytest.mark.parametrize(
     "settings",
-    [*WITH_BUFFERS.values(), {"state_slots": 12, "overlap": False, "sliding_window": None}],
+    [*WITH_BUFFERS.values(), NO_BUFFER],
     ids=[*WITH_BUFFERS, "no-buffer"],
 )
 def test_a_state_is_loaded_from_the_host(on_release, settings):
