@@ -194,7 +194,7 @@ GROWTH: Mapping[str, Sequence[tuple[int, str]]] = {
         (80, "a runner and a device of another build; KV events as a router reads them"),
         (140, "a failing run as a program of vLLM alone"),
         (30, "groups of smaller blocks are refused where parts of blocks are cached; pauses of the release"),
-        (50, "copies that write over what the cache has; preemptions that free nothing at once"),
+        (60, "copies that write over what the cache has; preemptions that free nothing at once, also of shared blocks"),
         (70, "synchronous loads that fail; the cached blocks that a waiting request can find, by hash"),
         (40, "CPU memory and a store below the release's MultiConnector"),
         (170, "a file system as the second tier behind CPU memory"),

@@ -191,7 +191,8 @@ class VllmEngine(EnginePort):
         self._reset(resets_running=False)
 
     def pressure(self, pool: str, pages: int) -> bool:
-        return self._moves.hold(pages)
+        """Not while a pause waits for passes: it ends with a reset, for which the release wants all blocks back."""
+        return self._pause != PauseProgress.BEGUN and self._moves.hold(pages)
 
     def pause(self) -> bool:
         """As pause_generation with mode "keep", or sleep: passes in flight complete, then the running requests are

@@ -104,12 +104,17 @@ class Moves:
         return free
 
     def _fences(self) -> list[Fence]:
-        """The blocks that are freed when a launch has completed; the release counts only launches that compute."""
-        fences = []
+        """The blocks that are freed when a launch has completed; the release counts only launches that compute.
+
+        A block that has lost its hash is freed by the last of its references, and only read by the others.
+        """
+        fences, kept = list[Fence](), Counter[int]()
         for launch, blocks in getattr(self._built.scheduler, "deferred_frees", ()) if self._built.manager else ():
             deferred = [block for block in blocks if not block.is_null]
-            units = [block.block_id for block in deferred if block.block_hash is None]
-            fences.append(Fence(launch, units, [block.block_id for block in deferred if block.block_hash is not None]))
+            kept.update([block.block_id for block in deferred])
+            last = [block for block in deferred if block.block_hash is None and kept[block.block_id] >= block.ref_cnt]
+            units = [block.block_id for block in last]
+            fences.append(Fence(launch, units, [block.block_id for block in deferred if block not in last]))
         return fences
 
     def settle(self) -> None:
