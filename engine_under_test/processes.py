@@ -64,7 +64,7 @@ class Child:
         resource_tracker.ensure_running()  # if it were started below, it would unblock the signal
         if isinstance(context, ForkServerContext):
             forkserver.ensure_running()  # if it were started below, it would block the signal in all that it forks
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # inherited: only the client handles Ctrl-C
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # for a spawned process; a forked one does it itself
         try:
             self._process.start()
         finally:

@@ -18,7 +18,10 @@ class LinkedPort(EnginePort, Protocol):
 
 
 class LinkedSystem(EngineSystem):
-    """One side of a pair; a submission to either side goes to both, to the prefill side first, or to those of its way.
+    """One side of a pair.
+
+    A submission to either side goes to the sides of its way (`way_of`): both, the prefill side first, if nothing else
+    is said.
 
     Each step advances the clock, so that lost messages are retransmitted.  `patience` is the number of steps until a
     side gives up the other one.

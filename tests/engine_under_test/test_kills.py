@@ -20,7 +20,6 @@ from swarden.engine_under_test.processes import SIDES, ProcessPair
 from swarden.engine_under_test.sampling import SamplingParams
 from swarden.fakes.forward import FakeForward
 from swarden.harness.kit.tags import TagModel
-from tests.harness.some_processes import WARM
 
 KILLS = int(os.environ.get("SWARDEN_KILLS", "2"))
 CONFIG = EngineConfig(
@@ -75,7 +74,7 @@ def serve(
 def test_requests_survive_the_death_of_the_prefill_process_and_end_with_that_of_the_decode_process():
     """The moments are random, from the submission to the end of a run without a death."""
     chance, ends, wrong = Random(0), Counter[tuple[str, str | None]](), 0
-    with closing(ProcessPair(EngineSpec(CONFIG, ports=steady_ports), WARM)) as pair:
+    with closing(ProcessPair(EngineSpec(CONFIG, ports=steady_ports))) as pair:
         began = monotonic()
         expected, healthy_s = serve(pair)[1], monotonic() - began
         for role in SIDES * (KILLS // 2):

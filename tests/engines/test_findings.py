@@ -10,6 +10,7 @@ import pytest
 from swarden.harness.commands.repro import check_not_private, find
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.known_bug import PRIVATE
+from swarden.harness.core.oplog import OpLog
 from tests.engines.lmdeploy.conftest import RELEASES as LMDEPLOY_RELEASES
 from tests.engines.sglang.conftest import RELEASES as SGLANG_RELEASES
 from tests.engines.some_findings import failures_with_large_pools, laws_with, misfits, misplaced, op_logs_of, plant_all
@@ -58,6 +59,7 @@ of_each_healthy_log = pytest.mark.parametrize(
         pytest.param(path, f"{name}=={release}", id=f"{path.stem}-{release}")
         for name, release in ON
         for path in sorted(Path(__file__).parent.glob(f"{name}/healthy/*.oplog"))
+        if set(OpLog.load(path).header.fixes) <= {bug.name for bug in own_bugs(name) if bug.patch_for(release)}
     ],
 )
 of_each_private_log = pytest.mark.parametrize(

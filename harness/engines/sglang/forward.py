@@ -114,14 +114,14 @@ class TagForward:
         """Write the state after an entry, and report it and the tracked one; `of_state` are the tags of its states."""
         own = states.slot(entry.row)
         states.write([own], of_state[-1:])
-        return self.notice_states(launch, entry, (own, tracked) if tracked else (own,))
+        return self.notice_states(launch, entry, dict.fromkeys((own, tracked) if tracked else (own,), entry.end))
 
-    def notice_states(self, launch: int, entry: SglangEntry, slots: Sequence[int]) -> SglangEntry:
-        """Report that an entry writes these slots of states; returns it with them."""
-        for slot in slots:
+    def notice_states(self, launch: int, entry: SglangEntry, ends: Mapping[int, int]) -> SglangEntry:
+        """Report that an entry writes states, by slot with the position behind each; returns it with their slots."""
+        for slot, end in ends.items():
             where = (slot,), len(self._pools)
-            self._notice(seen.Written(launch, entry.request.id, STATE_POOL, entry.start, entry.end, *where))
-        return entry._replace(states=slots)
+            self._notice(seen.Written(launch, entry.request.id, STATE_POOL, entry.start, end, *where))
+        return entry._replace(states=tuple(ends))
 
     def _read(self, one: SglangPass, entry: SglangEntry, of_state: "array[int] | None") -> int:
         """Read the tags of an entry in each pool; returns the token sampled from them."""

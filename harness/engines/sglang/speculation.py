@@ -74,9 +74,12 @@ class SglangSpeculation:
         drafts, samples = self._release.torch.tensor(ids), self._release.torch.tensor(sampled)
         if states is not None:
             steps = self._steps(batch, memory, (_num_right(drafts, samples) + 1).to(self._release.torch.int32))
-            slots = states.commit(batch.req_pool_indices.tolist(), of_states, steps) if steps else [[] for _ in ids]
+            written = states.commit(batch.req_pool_indices.tolist(), of_states, steps) if steps else [{} for _ in ids]
             flight.entries = [
-                self._forward.notice_states(flight.launch, *one) for one in zip(flight.entries, slots, strict=True)
+                self._forward.notice_states(
+                    flight.launch, entry, {slot: entry.start + count for slot, count in counts.items()}
+                )
+                for entry, counts in zip(flight.entries, written, strict=True)
             ]
         result = (
             self._verified(batch, drafts, samples)
@@ -180,7 +183,9 @@ class SglangSpeculation:
         The calls are those of NGRAMWorker; what they change of the batch is taken back, as around a forward.
         """
         number, steps = len(batch.reqs), dict[str, Any]()
-        index = self._release.torch.arange(number * self._count).reshape(number, self._count)
+        torch = self._release.torch
+        index = torch.arange(number * self._count).reshape(number, self._count)
+        index = torch.where(torch.arange(self._count) < lens[:, None], index, -1)  # padded as by the release
         backend = SimpleNamespace(update_mamba_state_after_mtp_verify=lambda **named: steps.update(named))
         runner = SimpleNamespace(model_config=None, model=None, req_to_token_pool=memory.rows, attn_backend=backend)
         with self._scheduler._forward_isolation(batch, overlap=False):

@@ -84,22 +84,24 @@ class SglangStates:
         self.write([slot], [tags[count]])
         return slot
 
-    def commit(self, rows: Sequence[int], tags: Sequence[Sequence[int]], steps: Mapping[str, Any]) -> list[list[int]]:
+    def commit(
+        self, rows: Sequence[int], tags: Sequence[Sequence[int]], steps: Mapping[str, Any]
+    ) -> list[dict[int, int]]:
         """Write the states after a verification, as update_mamba_state_after_mtp_verify does, which gets `steps`.
 
-        `tags` are those of the states of each row, the one before the pass first.  Returns the slots that it writes for
-        each row: that of its state, and that of a prefix that it tracks.  As in the kernel, a negative slot or step
-        writes nothing.
+        `tags` are those of the states of each row, the one before the pass first.  Returns for each
+        row the slots that it writes, that of its state and that of a prefix that it tracks, and how many tokens of the
+        pass are in each.  As in the kernel, a negative slot or step writes nothing.
         """
         targets = [(list(map(self.slot, rows)), steps["last_correct_step_indices"].tolist())]
         if steps["mamba_track_indices"] is not None:
             targets.append((steps["mamba_track_indices"].tolist(), steps["mamba_steps_to_track"].tolist()))
-        written: list[list[int]] = [[] for _ in rows]
+        written: list[dict[int, int]] = [{} for _ in rows]
         for slots, numbers in targets:
             for of_row, of_state, slot, number in zip(written, tags, slots, numbers, strict=True):
                 if slot >= 0 and number >= 0:
                     self.write([slot], [of_state[number + 1]])
-                    of_row.append(slot)
+                    of_row[slot] = number + 1
         return written
 
     def read(self, slots: Sequence[int]) -> list[int]:

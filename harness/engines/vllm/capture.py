@@ -82,7 +82,8 @@ class LazyCopies:
     """Copies of single blocks that begin also in steps without a pass.
 
     A wait for them has an end if each that has begun since the last launch copies other blocks, because a pool has a
-    limited number of them.  If they copy blocks again, they can take turns for ever.
+    limited number of them.  If one copies a block again, they can take turns for ever, and the wait is judged so:
+    whether they will stop can't be told from what has been copied.
     """
 
     def __init__(self) -> None:
@@ -94,9 +95,11 @@ class LazyCopies:
         if launch != self._launch:
             self._launch, self._begun, self._first = launch, frozenset([copy.owner for copy in copies]), {}
         stores = [copy for copy in copies if copy.owner.kind == BACKUP_KIND]
-        later = [copy for copy in stores if copy.owner not in self._begun]
-        are_first = [self._first.setdefault(copy.block, copy.owner) == copy.owner for copy in later]
-        return len(stores) < len(copies) or (bool(stores) and all(are_first))
+        has_repeated = False
+        for copy in stores:
+            if copy.owner not in self._begun:
+                has_repeated |= self._first.setdefault(copy.block, copy.owner) != copy.owner
+        return len(stores) < len(copies) or (bool(stores) and not has_repeated)
 
 
 class VllmCapture:

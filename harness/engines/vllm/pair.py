@@ -90,7 +90,11 @@ class LinkedVllmEngine(VllmEngine):
         return replace(snapshot, awaited=awaited, due_transfers=due)
 
     def awaits_another(self) -> bool:
-        """Whether every unfinished request waits for the other side, or perhaps one for the transfer of its blocks."""
+        """Whether every unfinished request waits for the other side, or perhaps one for the transfer of its blocks.
+
+        Blocks that are kept for a read excuse requests of this side's own, too: the end of a lease frees them.  Where
+        heartbeats renew the leases for ever, only a drain shows it.
+        """
         if self._config.push and WAITS_FOR_LOAD in self._statuses:
             return True
         return bool(self._kept) or all(request.is_linked for request in self._requests.live.values())

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from swarden.harness.core.ops import Accept, Drain, Flush, Op, Recipe, Step, Sub
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.target import ENGINE
 from swarden.harness.engines.sglang.config import SglangConfig
+from swarden.harness.engines.sglang.target import SglangTarget
 from swarden.invariants.catalog import catalog_of
 from tests.engines.sglang.conftest import RELEASES
 
@@ -101,7 +103,7 @@ def test_tracked_state_that_was_overwritten_is_reported(on_release):
     )
 
 
-NO_BUFFER = {"state_slots": 12, "overlap": False, "sliding_window": None}
+NO_BUFFER: dict[str, Any] = {"state_slots": 12, "overlap": False, "sliding_window": None}
 DRAFTED: tuple[Op, ...] = (
     Accept(lengths=(2, 0, 3)),
     Submit(tokens=PREFIX, max_new_tokens=9),
@@ -147,9 +149,12 @@ def test_drafts_of_a_pass_are_at_most_those_between_two_tracked_states():
         SglangConfig(draft_len=8, **WITH_BUFFERS["pages"])
 
 
-def test_release_without_states_after_drafts_refuses_them(on_release):
-    with pytest.raises(InvalidConfig, match="state_slots"):
-        on_release(OLD_RELEASE, laws_with_drafts, OLD_RELEASE, NO_BUFFER)
+def test_release_without_states_after_drafts_refuses_them(monkeypatch):
+    release = SimpleNamespace(text="0.5.14", has=lambda feature: feature != "states_after_drafts")
+    monkeypatch.setattr(SglangTarget, "booted_for", lambda *_: release)
+
+    with pytest.raises(InvalidConfig, match=r"draft_len is set with state_slots, want null for sglang 0\.5\.14"):
+        target_of(f"sglang=={RELEASE}").build(SglangConfig(draft_len=3, mixed_batches=False, **NO_BUFFER))
 
 
 def states_loaded(version: str, settings: dict[str, Any]) -> tuple[int, set[str]]:
