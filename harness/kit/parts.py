@@ -31,6 +31,8 @@ class ReleaseParts:
     A place is "module:attribute", relative to the package `root`.
     """
 
+    torch = cached_property(lambda _: importlib.import_module("torch"))  # at the first use
+
     def __init__(
         self, version: str, root: str, parts: Mapping[str, tuple[str, ...]], features: Mapping[str, Feature]
     ) -> None:
@@ -38,11 +40,6 @@ class ReleaseParts:
         self._parts: dict[str, Any] = {name: _first(root, places) for name, places in parts.items()}
         self._asked_in_vain: set[str] = set()
         self._features = {name: self._is_in(feature) for name, feature in features.items()}
-
-    @cached_property
-    def torch(self) -> Any:
-        """The package, imported at the first use."""
-        return importlib.import_module("torch")
 
     def part(self, name: str) -> Any:
         """A class or function of the release; None if the release does not have it."""

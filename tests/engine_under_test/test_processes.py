@@ -342,9 +342,8 @@ def test_stopped_process_is_replaced_after_the_timeout(victim, reasons, impatien
 @pytest.mark.parametrize(("victim", "other"), [SIDES, SIDES[::-1]])
 def test_pages_held_for_a_dead_process_are_freed(victim, other, impatient):
     pair, until = impatient, monotonic() + TIMEOUT_S
-    while is_idle(pair.occupancy()[other]) and monotonic() < until:
+    while (was_idle := is_idle(pair.occupancy()[other])) and monotonic() < until:
         pair.submit(PROMPTS[2], SamplingParams(100))
-    was_idle = is_idle(pair.occupancy()[other])
     os.kill({"prefill": pair.prefill, "decode": pair.decode}[victim].pid, signal.SIGKILL)
 
     step_until_done(pair)

@@ -62,9 +62,7 @@ def program_of(log: OpLog, release: VllmRelease) -> Program:
     if config.streaming_input and Turn in map(type, log.ops):
         raise NoProgram("a request of the op-log streams its input, and a program sends whole requests")
     if config.sends:
-        raise NoProgram(
-            "the op-log fails on a side that computes prompts for the other one, for which no program is written"
-        )
+        raise NoProgram("the op-log fails on a side that sends its prompts' KV, for which no program is written")
     if config.role == DECODE and Pause in map(type, log.ops):
         raise NoProgram(
             "the op-log fails by the clocks of both sides of a pair, and a program has the decode side alone"
