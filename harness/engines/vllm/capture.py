@@ -11,7 +11,7 @@ from swarden.harness.engines.vllm.config import BOTH, CHUNKS, LAZY, VllmConfig
 from swarden.harness.engines.vllm.core import BuiltCore
 from swarden.harness.engines.vllm.device import POOL
 from swarden.harness.engines.vllm.moves import Moves
-from swarden.harness.engines.vllm.offloading import parts_of
+from swarden.harness.engines.vllm.offloading import OffloadingSide, parts_of
 from swarden.harness.engines.vllm.passes import VllmEntry, VllmPass
 from swarden.harness.engines.vllm.requests import VllmRequest, VllmRequests
 from swarden.harness.engines.vllm.router import VllmRouter
@@ -136,6 +136,8 @@ class VllmCapture:
         pools, router = self._moves.pools, self._events.router
         has_loaded = self._loads_within_a_step.note(self._built.scheduler)
         copies, is_lazy = self._moves.copies, self._config.offloader == LAZY
+        loads = self._runner.loads
+        has_ended = isinstance(loads, OffloadingSide) and loads.has_unreported_ends
         is_copying = self._lazy_copies.note(self._runner.last_launch, copies) if is_lazy else copies
         return Snapshot(
             step,
@@ -160,7 +162,7 @@ class VllmCapture:
             cached_blocks=None if router is None else router.cached_blocks(),
             cached_columns=self._findable.of(requests, self._place),
             offloaded_columns=None if self._loadable is None else self._loadable.of(requests, self._place),
-            is_loading=bool(has_loaded or is_copying or (self._runner.loads and not is_lazy)),
+            is_loading=bool(has_loaded or is_copying or (not is_lazy and (loads or has_ended))),
             unreported=self._events.unreported,
         )
 

@@ -185,11 +185,14 @@ class OffloadingSide:
         self.loading = loads.loading
 
     def __bool__(self) -> bool:
-        """Whether a copy is under way, or its end has not been reported to the scheduler yet."""
+        """Whether a copy is under way, or the end of a load has not been reported to the scheduler yet."""
         is_under_way = bool(self._copier or self._loads or self._tiers)
-        return is_under_way or any(
-            output.finished_recving or output.kv_connector_worker_meta for output in self._outputs.values()
-        )
+        return is_under_way or any(output.finished_recving for output in self._outputs.values())
+
+    @property
+    def has_unreported_ends(self) -> bool:
+        """Whether the scheduler has not been told yet that a copy has ended, for which a request may wait."""
+        return any(output.kv_connector_worker_meta is not None for output in self._outputs.values())
 
     def received(self, one: VllmPass, output: Any) -> None:
         """As execute_model: before the forward pass, and after it was launched."""
