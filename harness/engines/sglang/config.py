@@ -330,7 +330,7 @@ def with_states(draw: Draw, config: SglangConfig, *, has: Callable[[str], bool])
     )
     if has("states_after_drafts") and draw.one_of((False, False, True)):
         length, unit = draw.one_of((3, 1, 7)), max(chunk, page)
-        of_two_passes = -(-2 * (length + 1) // unit) * unit  # that of models is many times the tokens of a pass
+        of_two_passes = -(-2 * (length + 1) // unit) * unit  # shorter ones meet two-passes-cross-the-track-interval
         interval = max(interval, of_two_passes)
         config = msgspec.structs.replace(config, **NEEDED_BY["draft_len"], draft_len=length, state_interval=interval)
     slots = (STATES_PER_RUNNING + config.states_tracked) * config.max_running_requests + spare

@@ -114,14 +114,15 @@ class TagForward:
         """Write the state after an entry, and report it and the tracked one; `of_state` are the tags of its states."""
         own = states.slot(entry.row)
         states.write([own], of_state[-1:])
-        return self.notice_states(launch, entry, dict.fromkeys((own, tracked) if tracked else (own,), entry.end))
+        slots = (own, tracked) if tracked else (own,)
+        return self.notice_states(launch, entry, dict.fromkeys(slots, entry.end - entry.start))
 
-    def notice_states(self, launch: int, entry: SglangEntry, ends: Mapping[int, int]) -> SglangEntry:
-        """Report that an entry writes states, by slot with the position behind each; returns it with their slots."""
-        for slot, end in ends.items():
-            where = (slot,), len(self._pools)
-            self._notice(seen.Written(launch, entry.request.id, STATE_POOL, entry.start, end, *where))
-        return entry._replace(states=tuple(ends))
+    def notice_states(self, launch: int, entry: SglangEntry, counts: Mapping[int, int]) -> SglangEntry:
+        """Report the states that an entry writes, by slot with how many of its tokens are in; returns it with them."""
+        for slot, count in counts.items():
+            start, where = entry.start, ((slot,), len(self._pools))
+            self._notice(seen.Written(launch, entry.request.id, STATE_POOL, start, start + count, *where))
+        return entry._replace(states=tuple(counts))
 
     def _read(self, one: SglangPass, entry: SglangEntry, of_state: "array[int] | None") -> int:
         """Read the tags of an entry in each pool; returns the token sampled from them."""

@@ -50,9 +50,8 @@ def memory_of(
     release: SglangRelease, config: SglangConfig, server_args: Any, notice: Callable[[NamedTuple], None]
 ) -> SglangMemory:
     """The memory of an engine; the allocators are watched before a tree keeps their methods."""
-    rows = (
-        rows_with_states(release, config, row_len(config)) if config.state_slots is not None else _rows(release, config)
-    )
+    has_states = config.state_slots is not None
+    rows = rows_with_states(release, config, row_len(config)) if has_states else _rows(release, config)
     allocator = _allocator(release, config, rows)
     for name, pool in zip(("full", "swa"), sub_allocators(allocator), strict=False):
         watch(name, pool, notice)

@@ -74,11 +74,10 @@ class SglangSpeculation:
         drafts, samples = self._release.torch.tensor(ids), self._release.torch.tensor(sampled)
         if states is not None:
             steps = self._steps(batch, memory, (_num_right(drafts, samples) + 1).to(self._release.torch.int32))
-            written = states.commit(batch.req_pool_indices.tolist(), of_states, steps) if steps else [{} for _ in ids]
+            rows = batch.req_pool_indices.tolist()
+            written = states.commit(rows, of_states, steps) if steps else [{} for _ in rows]  # as the release decides
             flight.entries = [
-                self._forward.notice_states(
-                    flight.launch, entry, {slot: entry.start + count for slot, count in counts.items()}
-                )
+                self._forward.notice_states(flight.launch, entry, counts)
                 for entry, counts in zip(flight.entries, written, strict=True)
             ]
         result = (
@@ -87,8 +86,8 @@ class SglangSpeculation:
             else self._accepted(batch, drafts, samples)
         )
         result.swarden_verified = [
-            seen.Verified(flight.launch, entry.request.id, *one)
-            for entry, *one in zip(entries, result.swarden_accepted, map(tuple, sampled), strict=True)
+            seen.Verified(flight.launch, entry.request.id, accepted, tuple(of_entry))
+            for entry, accepted, of_entry in zip(entries, result.swarden_accepted, sampled, strict=True)
         ]
         if self._verifies_in_launch:
             self.completed(result)

@@ -89,9 +89,9 @@ class SglangStates:
     ) -> list[dict[int, int]]:
         """Write the states after a verification, as update_mamba_state_after_mtp_verify does, which gets `steps`.
 
-        `tags` are those of the states of each row, the one before the pass first.  Returns for each
-        row the slots that it writes, that of its state and that of a prefix that it tracks, and how many tokens of the
-        pass are in each.  As in the kernel, a negative slot or step writes nothing.
+        `tags` are those of the states of each row, the one before the pass first.  Returns for each row the slots that
+        it writes, that of its state and that of a prefix that it tracks, with the number of tokens of the pass in each.
+        As in the kernel, a negative slot or step writes nothing.
         """
         targets = [(list(map(self.slot, rows)), steps["last_correct_step_indices"].tolist())]
         if steps["mamba_track_indices"] is not None:

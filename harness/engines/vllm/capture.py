@@ -83,7 +83,7 @@ class LazyCopies:
 
     A wait for them has an end if each that has begun since the last launch copies other blocks, because a pool has a
     limited number of them.  If one copies a block again, they can take turns for ever, and the wait is judged so:
-    whether they will stop can't be told from what has been copied.
+    whether they will stop cannot be told from what has been copied.
     """
 
     def __init__(self) -> None:

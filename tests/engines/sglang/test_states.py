@@ -15,9 +15,8 @@ from swarden.harness.core.target import ENGINE
 from swarden.harness.engines.sglang.config import SglangConfig
 from swarden.harness.engines.sglang.target import SglangTarget
 from swarden.invariants.catalog import catalog_of
-from tests.engines.sglang.conftest import RELEASES
 
-OLD_RELEASE, RELEASE = RELEASES
+RELEASE = "0.5.23"
 CACHED = 2  # the op before which the prefix is cached
 PREFIX = tuple(range(1, 20))
 REUSE: tuple[Op, ...] = (
