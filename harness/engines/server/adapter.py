@@ -385,13 +385,8 @@ class ServerPort(EnginePort):
         if isinstance(cold, Reply):
             self._notice(Answered(request.id, cold.status, 0, 0, cold.error, is_judge=True))
             return
-        judged = compared(
-            request.tokens,
-            cold,
-            self._config.tolerance,
-            is_greedy=request.wanted.seed is None,
-            is_whole=not request.reply.is_cut,
-        )
+        is_greedy, is_whole = request.wanted.seed is None, not request.reply.is_cut
+        judged = compared(request.tokens, cold, self._config.tolerance, is_greedy=is_greedy, is_whole=is_whole)
         if judged is None:
             return
         is_tie = self._is_tie(request.wanted, answer, judged)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
 from io import BufferedReader, RawIOBase
 from math import inf
 from threading import Lock
@@ -105,7 +105,6 @@ class Call:
         self._socket: socket.socket | None = None  # which the connection forgets when the answer begins
         self._is_cut = False
         self._on_chunk = on_chunk
-        self._calls = address.calls
 
     def cut(self) -> None:
         self._is_cut = True
@@ -120,14 +119,14 @@ class Call:
         With 0 that is at once, before the server has answered.  The whole answer has `limit_s`; without a limit, the
         caller cuts the call.
         """
-        self._calls.open.add(self)
+        self._address.calls.open.add(self)
         try:
             return self._done(method, path, body, most_chunks, limit_s)
         finally:
-            self._calls.open.discard(self)
+            self._address.calls.open.discard(self)
 
     def _done(self, method: str, path: str, body: Any, most_chunks: int | None, limit_s: float) -> Reply:
-        self._calls.wait()
+        self._address.calls.wait()
         until = monotonic() + limit_s
         try:
             with closing(_connected(self._address, until, MOST_BYTES)) as connection:
@@ -178,7 +177,7 @@ class _Objects:
     def __iter__(self) -> Iterator[bytes]:
         response = self._response
         if "event-stream" not in (response.getheader("Content-Type") or ""):
-            body = response.read(MOST_BYTES)
+            body = _whole(response, MOST_BYTES)
             self.is_whole = True
             if body.strip():
                 yield body
@@ -258,6 +257,16 @@ class _Response(HTTPResponse):
         return size
 
 
+def _whole(response: HTTPResponse, most_bytes: int) -> bytes:
+    """The body; HTTPException if it is too long, or cut off."""
+    body = response.read(most_bytes + 1)
+    if len(body) > most_bytes:
+        raise HTTPException(f"more than {most_bytes} bytes")
+    if response.length:
+        raise IncompleteRead(b"", response.length)
+    return body
+
+
 def _connected(address: Address, until: float, most_bytes: int) -> HTTPConnection:
     """A connection for one answer, which has this time and so many bytes."""
     parts = urlsplit(address.url)
@@ -290,6 +299,6 @@ def page_at(address: Address, path: str, limit_s: float, most_bytes: int = MOST_
         with closing(_connected(address, until, most_bytes)) as connection:
             connection.request("GET", urlsplit(address.url).path.rstrip("/") + path, headers=dict(address.headers))
             response = connection.getresponse()
-            return Page(response.status, response.read(most_bytes).decode(errors="replace"))
+            return Page(response.status, _whole(response, most_bytes).decode(errors="replace"))
     except (OSError, HTTPException) as error:
         return Page(0, f"{type(error).__name__}: {error}")

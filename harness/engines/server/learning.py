@@ -55,7 +55,7 @@ def learned(connection: Connection, api: Api, asked: Mapping[str, Any]) -> Learn
         described = {name: value for name, value in api.learn(connection.address).items() if value is not None}
     except WrongForm as error:
         url = connection.address.shown
-        raise UsageError(f"{url}{error}; {api.name} has other pages: name another with --api") from error
+        raise UsageError(f"{url}{error}; if the API is not {api.name}, name it with --api") from error
     if "max_context_len" in described:
         described["max_context_len"] = min(described["max_context_len"], MOST_TOKENS)
     left_out = {*described.pop("left_out", ()), *asked.get("left_out", ())}
