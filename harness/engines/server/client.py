@@ -139,7 +139,7 @@ class Call:
                     return Reply(200, is_cut=True)
                 reply = self._read(connection.getresponse(), most_chunks)
         except (OSError, HTTPException) as error:
-            reply = Reply(0, error=f"{type(error).__name__}: {error}")
+            reply = Reply(0, error=_text_of(error))
         return reply if monotonic() < until else Reply(0, error=f"no whole answer in {limit_s:g} s")
 
     def _read(self, response: HTTPResponse, most_chunks: int | None) -> Reply:
@@ -257,6 +257,11 @@ class _Response(HTTPResponse):
         return size
 
 
+def _text_of(error: Exception) -> str:
+    """An error with what the server has sent, such as a status line."""
+    return printable(f"{type(error).__name__}: {error}"[:300])
+
+
 def _whole(response: HTTPResponse, most_bytes: int) -> bytes:
     """The body; HTTPException if it is too long, or cut off."""
     body = response.read(most_bytes + 1)
@@ -301,4 +306,4 @@ def page_at(address: Address, path: str, limit_s: float, most_bytes: int = MOST_
             response = connection.getresponse()
             return Page(response.status, _whole(response, most_bytes).decode(errors="replace"))
     except (OSError, HTTPException) as error:
-        return Page(0, f"{type(error).__name__}: {error}")
+        return Page(0, _text_of(error))
