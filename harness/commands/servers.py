@@ -117,7 +117,7 @@ class ServerOptions(NamedTuple):
             if not (metrics := page_at(server.address, "/metrics", QUICK_S)).status:
                 raise UsageError(f"{server.address.shown}/metrics: {metrics.text}")
             try:
-                api = api_of(self.api or api_at(server.address))
+                api = api_of(self.api or fixed.get("api") or api_at(server.address))
                 server.resume(api)  # a campaign that was killed may have left it paused
                 found = learned(server, api, fixed)
             except UsageError as error:

@@ -4,7 +4,7 @@ A field that is null, or that is missing where it has a default, is not known.
 """
 
 from collections.abc import Iterable, Sequence
-from math import inf, isfinite, nan
+from math import isfinite, nan
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
@@ -141,11 +141,7 @@ class SglangPart(Part, kw_only=True):
 
 class Likely(Struct, gc=False):
     id: TokenId
-    logprob: float | None
-
-    @property
-    def order(self) -> float:
-        return -inf if self.logprob is None else self.logprob
+    logprob: float
 
 
 class LlamaToken(Likely, gc=False):
@@ -159,9 +155,9 @@ class LlamaPart(Part):
     def tokens(self) -> list[Token]:
         tokens = []
         for entry in self.completion_probabilities or ():
-            best = max(entry.top_logprobs, key=lambda top: top.order, default=None)
-            named = (None, nan) if best is None else (best.id, _number(best.logprob))
-            tokens.append(Token(entry.id, _number(entry.logprob), *named))
+            best = max(entry.top_logprobs, key=lambda top: top.logprob, default=None)
+            named = (None, nan) if best is None else (best.id, best.logprob)
+            tokens.append(Token(entry.id, entry.logprob, *named))
         return tokens
 
 
@@ -266,7 +262,8 @@ def figures_in(page: str) -> dict[str, float]:
     return {name: figure for name, figure in sums.items() if isfinite(figure)}
 
 
-def labels_in(line: str) -> dict[str, str]:
-    """The labels of a metric."""
+def numbers_in(line: str) -> dict[str, str]:
+    """The labels of a metric that are digits."""
     parts = line.partition("{")[2].replace(r"\"", "'").split('"')
-    return {name.strip(" ,="): value for name, value in zip(parts[::2], parts[1::2], strict=False)}
+    labels = zip(parts[::2], parts[1::2], strict=False)
+    return {name.strip(" ,="): value for name, value in labels if value.isascii() and value.isdigit()}

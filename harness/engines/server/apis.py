@@ -9,26 +9,9 @@ import msgspec
 
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.printable import printable
-from swarden.harness.engines.server.answers import (
-    CacheConfig,
-    Event,
-    LlamaPart,
-    Models,
-    OpenAIAnswer,
-    Part,
-    Props,
-    ServerInfo,
-    SglangPart,
-    Token,
-    VllmAnswer,
-    VllmPart,
-    WrongForm,
-    all_decoded,
-    decoded,
-    labels_in,
-    only,
-)
-from swarden.harness.engines.server.client import Address, Call, Reply, text_at
+from swarden.harness.engines.server import answers
+from swarden.harness.engines.server.answers import Part, Token, WrongForm, all_decoded, decoded
+from swarden.harness.engines.server.client import QUICK_S, Address, Call, Reply, page_at, text_at
 
 FLUSH, PAUSE, RESUME, SLEEP, WAKE = "flush", "pause", "resume", "sleep", "wake"
 SALTS, OF_PROCESS = count(1), token_hex(4)  # the salts are not those of another campaign
@@ -83,7 +66,7 @@ class Api(Protocol):
         """The answer again without the prefix cache; the reply if it is none.  Raises WrongForm."""
 
     def learn(self, address: Address) -> dict[str, Any]:
-        """The settings of a configuration that the server reports; None where it does not.  Raises WrongForm."""
+        """The settings of a configuration that the server reports; None where it does not.  Raises UsageError."""
 
 
 class Answer(NamedTuple):
@@ -121,11 +104,19 @@ def continued(wanted: Wanted, answer: Sequence[int]) -> Wanted:
 
 
 def object_at(address: Address, path: str, kind: type[KindT]) -> KindT:
-    """What a page says, where a text may stand for a number.  Raises WrongForm."""
+    """What a page says; raises UsageError."""
+    page = page_at(address, path, QUICK_S)
+    if not page.status:
+        raise UsageError(f"{address.shown}{path}: {page.text}")
+    return from_page(address, path, page.text.encode() if page.status == OK else b"{}", kind)
+
+
+def from_page(address: Address, path: str, text: bytes, kind: type[KindT]) -> KindT:
+    """What the text of a page says, which may also stand for a number; raises UsageError, which names the field."""
     try:
-        return decoded((text_at(address, path) or "{}").encode(), kind, strict=False)
+        return decoded(text, kind, strict=False)
     except WrongForm as error:
-        raise WrongForm(f"{path}: {error}") from error
+        raise UsageError(f"{address.shown}{path}: {error}; --api names the API, if it is another one") from error
 
 
 class Vllm(Api):
@@ -167,8 +158,9 @@ class Vllm(Api):
             body["cache_salt"] = f"cold-{OF_PROCESS}-{next(SALTS)}" if wanted.is_cold else f"salt-{wanted.salt}"
         return body
 
-    def parts(self, chunks: Sequence[bytes], index: int = 0) -> list[VllmPart]:
-        return [part for answer in all_decoded(chunks, VllmAnswer) for part in answer.choices if part.index == index]
+    def parts(self, chunks: Sequence[bytes], index: int = 0) -> list[answers.VllmPart]:
+        objects = all_decoded(chunks, answers.VllmAnswer)
+        return [part for one in objects for part in one.choices if part.index == index]
 
     def cold(self, address: Address, wanted: Wanted, answer: Sequence[int], model: str) -> list[Token] | Reply:
         """The log-probabilities of the answer as the end of a prompt, which do not read the prefix cache."""
@@ -179,21 +171,18 @@ class Vllm(Api):
                 break
         if reply.status != OK:
             return reply
-        part = only(self.parts(reply.chunks))
+        part = answers.only(self.parts(reply.chunks))
         return [*part.in_prompt(known, len(wanted.prompt)), *part.tokens[: len(answer) - len(known)]]
 
     def learn(self, address: Address) -> dict[str, Any]:
-        model = object_at(address, "/v1/models", Models).first
+        model = object_at(address, "/v1/models", answers.Models).first
         settings: dict[str, Any] = {"model": model.id, "max_context_len": model.max_model_len}
         if text_at(address, "/is_sleeping") is None:
             settings["left_out"] = ("sleep",)
         for line in (text_at(address, "/metrics") or "").splitlines():
             if line.startswith("vllm:cache_config_info"):
-                numbers = {name: text for name, text in labels_in(line).items() if text.isascii() and text.isdigit()}
-                try:
-                    cache = decoded(msgspec.json.encode(numbers), CacheConfig, strict=False)
-                except WrongForm as error:
-                    raise WrongForm(f"/metrics: vllm:cache_config_info: {error}") from error
+                labels = msgspec.json.encode(answers.numbers_in(line))
+                cache = from_page(address, "/metrics", labels, answers.CacheConfig)
                 settings["block_size"], settings["window"] = cache.block_size, cache.sliding_window
                 settings["capacity"] = cache.kv_cache_size_tokens  # groups of layers share the blocks
         return settings
@@ -240,10 +229,10 @@ class Sglang(Api):
             body["extra_key"] = f"salt-{wanted.salt}"
         return body
 
-    def parts(self, chunks: Sequence[bytes], index: int = 0) -> list[SglangPart]:
+    def parts(self, chunks: Sequence[bytes], index: int = 0) -> list[answers.SglangPart]:
         """Each object has the whole answer so far, so that the last one has all."""
-        last = [chunk for chunk in chunks if decoded(chunk, Event).index == index][-1:]
-        return all_decoded(last, SglangPart)
+        last = [chunk for chunk in chunks if decoded(chunk, answers.Event).index == index][-1:]
+        return all_decoded(last, answers.SglangPart)
 
     def cold(self, address: Address, wanted: Wanted, answer: Sequence[int], model: str) -> list[Token] | Reply:
         for known in (answer, answer[:-1]):
@@ -254,11 +243,11 @@ class Sglang(Api):
                 break
         if reply.status != OK:
             return reply
-        part = only(self.parts(reply.chunks))
+        part = answers.only(self.parts(reply.chunks))
         return [*part.in_prompt(len(wanted.prompt)), *part.tokens[: len(answer) - len(known)]]
 
     def learn(self, address: Address) -> dict[str, Any]:
-        reported = object_at(address, "/get_server_info", ServerInfo)
+        reported = object_at(address, "/get_server_info", answers.ServerInfo)
         settings: dict[str, Any] = {"model": reported.model_path, "block_size": reported.page_size}
         settings |= {"max_context_len": reported.context_length, "capacity": reported.max_total_num_tokens}
         return settings if reported.enable_memory_saver else settings | {"left_out": ("sleep",)}
@@ -288,8 +277,8 @@ class LlamaCpp(Api):
             body["stop"] = wanted.stop_texts
         return body if wanted.seed is None else body | {"temperature": 1.0, "seed": wanted.seed}
 
-    def parts(self, chunks: Sequence[bytes], index: int = 0) -> list[LlamaPart]:
-        return [part for part in all_decoded(chunks, LlamaPart) if part.index == index]
+    def parts(self, chunks: Sequence[bytes], index: int = 0) -> list[answers.LlamaPart]:
+        return [part for part in all_decoded(chunks, answers.LlamaPart) if part.index == index]
 
     def cold(self, address: Address, wanted: Wanted, answer: Sequence[int], model: str) -> list[Token] | Reply:
         """The answer is generated again."""
@@ -297,7 +286,7 @@ class LlamaCpp(Api):
         return tokens_of(self.parts(reply.chunks)) if reply.status == OK else reply
 
     def learn(self, address: Address) -> dict[str, Any]:
-        page = object_at(address, "/props", Props)
+        page = object_at(address, "/props", answers.Props)
         context_len, slots = page.default_generation_settings.n_ctx, page.total_slots
         capacity = context_len * slots if context_len and slots else None
         return {"max_context_len": context_len, "block_size": 1, "capacity": capacity}
@@ -321,7 +310,8 @@ class OpenAI(Api):
         return (body if wanted.seed is None else body | {"temperature": 1.0, "seed": wanted.seed}) | {"stream": True}
 
     def parts(self, chunks: Sequence[bytes], index: int = 0) -> list[Part]:
-        return [part for answer in all_decoded(chunks, OpenAIAnswer) for part in answer.choices if part.index == index]
+        objects = all_decoded(chunks, answers.OpenAIAnswer)
+        return [part for one in objects for part in one.choices if part.index == index]
 
     def cold(self, address: Address, wanted: Wanted, answer: Sequence[int], model: str) -> list[Token] | Reply:
         """The answer is generated again, alone; the API cannot ask for an empty cache."""
@@ -329,7 +319,7 @@ class OpenAI(Api):
         return tokens_of(self.parts(reply.chunks)) if reply.status == OK else reply
 
     def learn(self, address: Address) -> dict[str, Any]:
-        model = object_at(address, "/v1/models", Models).first
+        model = object_at(address, "/v1/models", answers.Models).first
         return {"model": model.id, "first_token": ord("a"), "last_token": ord("z")}
 
 

@@ -96,14 +96,14 @@ class Address(NamedTuple):
 
 
 class Call:
-    """One call, in any thread; `cut` ends it from another one."""
+    """One call, in any thread; `cut` ends it from another one.  The answer to an act is its status alone."""
 
-    def __init__(self, address: Address, on_chunk: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, address: Address, on_chunk: Callable[[], None] = lambda: None, *, is_act: bool = False) -> None:
         self._base = urlsplit(address.url).path.rstrip("/")
         self._headers = {"Content-Type": "application/json", "Connection": "close", **address.headers}
         self._address = address
         self._socket: socket.socket | None = None  # which the connection forgets when the answer begins
-        self._is_cut = False
+        self._is_cut, self._is_act = False, is_act
         self._on_chunk = on_chunk
 
     def cut(self) -> None:
@@ -146,6 +146,8 @@ class Call:
         chunks: list[bytes] = []
         if response.status != 200:
             return Reply(response.status, error=printable(response.read(2000).decode(errors="replace")))
+        if self._is_act:
+            return Reply(200)
         try:
             objects = _Objects(response)
             for data in objects:
@@ -228,10 +230,6 @@ class _Incoming(RawIOBase):
             raise HTTPException(f"more than {self._most} bytes")
         return size
 
-    def close(self) -> None:
-        self._raw.close()
-        super().close()
-
 
 class _Response(HTTPResponse):
     """A response whose bytes are counted.  The size of a chunk is digits alone: int() also reads -1, 0x1 and 1_0."""
@@ -297,13 +295,13 @@ class Page(NamedTuple):
     text: str = ""
 
 
-def page_at(address: Address, path: str, limit_s: float, most_bytes: int = MOST_OF_PAGE) -> Page:
+def page_at(address: Address, path: str, limit_s: float) -> Page:
     address.calls.wait()
     until = monotonic() + limit_s
     try:
-        with closing(_connected(address, until, most_bytes)) as connection:
+        with closing(_connected(address, until, MOST_OF_PAGE)) as connection:
             connection.request("GET", urlsplit(address.url).path.rstrip("/") + path, headers=dict(address.headers))
             response = connection.getresponse()
-            return Page(response.status, _whole(response, most_bytes).decode(errors="replace"))
+            return Page(response.status, _whole(response, MOST_OF_PAGE).decode(errors="replace"))
     except (OSError, HTTPException) as error:
         return Page(0, _text_of(error))

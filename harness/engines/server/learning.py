@@ -6,7 +6,6 @@ from math import isnan
 from typing import Any, NamedTuple
 
 from swarden.harness.core.errors import UsageError
-from swarden.harness.engines.server.answers import WrongForm
 from swarden.harness.engines.server.apis import OK, SLEEP, WAKE, Api, Wanted, read
 from swarden.harness.engines.server.client import Call, Reply
 from swarden.harness.engines.server.comparison import compared
@@ -51,17 +50,11 @@ class Learned(NamedTuple):
 
 def learned(connection: Connection, api: Api, asked: Mapping[str, Any]) -> Learned:
     """Ask a server that is idle; `asked` are settings of the user, which win.  Raises UsageError if it answers none."""
-    try:
-        described = {name: value for name, value in api.learn(connection.address).items() if value is not None}
-    except WrongForm as error:
-        url = connection.address.shown
-        raise UsageError(f"{url}{error}; if the API is not {api.name}, name it with --api") from error
-    if "max_context_len" in described:
-        described["max_context_len"] = min(described["max_context_len"], MOST_TOKENS)
-    left_out = {*described.pop("left_out", ()), *asked.get("left_out", ())}
+    reported = reported_by(connection, api)
+    left_out = {*reported.pop("left_out", ()), *asked.get("left_out", ())}
     server = connection.server
     names = {"url": connection.address.shown, "launch": server.masked_restart, "header_names": [*server.headers]}
-    settings: dict[str, Any] = {"api": api.name, **names, **described, **asked}
+    settings: dict[str, Any] = {"api": api.name, **names, **reported, **asked}
     settings["left_out"] = tuple(sorted(left_out))
     if "last_token" not in settings:
         settings["last_token"] = _last_token(connection, api, converted(settings, ServerConfig))
@@ -76,13 +69,23 @@ def learned(connection: Connection, api: Api, asked: Mapping[str, Any]) -> Learn
     missing = []
     for act, path in api.acts.items():
         if act not in (SLEEP, WAKE):
-            missing += [path] * (connection.act(api, act).status == MISSING)
+            if not (reply := connection.act(api, act)).status:
+                raise UsageError(f"{connection.address.shown}{path}: {reply.error}")
+            missing += [path] * (reply.status == MISSING)
     if SLEEP in api.acts and "sleep" not in left_out and not _sleeps(connection, api):
         left_out.add("sleep")
         missing.append(api.acts[SLEEP])
     settings["left_out"] = tuple(sorted(left_out))
     described = {name: getattr(converted(settings, ServerConfig), name) for name in ServerConfig.learned}
     return Learned(described, noise, len(differences), missing)
+
+
+def reported_by(connection: Connection, api: Api) -> dict[str, Any]:
+    """The settings that the server reports; raises UsageError, which names the field that is none."""
+    reported = {name: value for name, value in api.learn(connection.address).items() if value is not None}
+    if "max_context_len" in reported:
+        reported["max_context_len"] = min(reported["max_context_len"], MOST_TOKENS)
+    return reported
 
 
 def _sleeps(connection: Connection, api: Api) -> bool:

@@ -32,10 +32,10 @@ from swarden.harness.engines.server.apis import (
     Api,
     Wanted,
     api_of,
-    object_at,
+    from_page,
     without_parts,
 )
-from swarden.harness.engines.server.client import ANSWER_S, QUICK_S, Address, Call, Calls, Reply, page_at, text_at
+from swarden.harness.engines.server.client import ANSWER_S, QUICK_S, Address, Call, Calls, Page, Reply, page_at, text_at
 from swarden.harness.engines.server.config import ServerConfig
 from swarden.harness.strict.private import FOLDER_VARIABLE
 from swarden.invariants.events import Probed
@@ -188,7 +188,7 @@ class Connection:
             self._is_flushed(api)
 
     def act(self, api: Api, act: str) -> Reply:
-        reply = Call(self.address).made("POST", api.acts[act], {}, limit_s=QUICK_S)
+        reply = Call(self.address, is_act=True).made("POST", api.acts[act], {}, limit_s=QUICK_S)
         if reply.status == MISSING:
             self.missing.add(act)
         return reply
@@ -197,11 +197,9 @@ class Connection:
         """A run that was ended from outside may have left the server paused, or asleep."""
         if RESUME in api.acts and self.is_running:
             self.act(api, RESUME)
-        try:
-            if WAKE in api.acts and object_at(self.address, "/is_sleeping", IsSleeping).is_sleeping:
-                self.act(api, WAKE)
-        except WrongForm as error:
-            raise EngineGone(f"{self.address.shown}{error}") from error
+        page = page_at(self.address, path := "/is_sleeping", QUICK_S) if WAKE in api.acts else Page(0)
+        if page.status == OK and from_page(self.address, path, page.text.encode(), IsSleeping).is_sleeping:
+            self.act(api, WAKE)
 
     def _is_flushed(self, api: Api) -> bool:
         return FLUSH in api.acts and self.act(api, FLUSH).status == OK
