@@ -112,7 +112,8 @@ def server_with(
             if self.path in {*made, *pages}:
                 self.send_response(200)
                 self.end_headers()
-                self.wfile.write((pages.get(self.path) or made[self.path]()).encode(errors="surrogateescape"))
+                text = pages[self.path] if self.path in pages else made[self.path]()
+                self.wfile.write(text.encode(errors="surrogateescape"))
             else:
                 self.empty(404)
 
