@@ -38,7 +38,6 @@ class Event(Struct):
     """An object of any stream."""
 
     error: msgspec.Raw = msgspec.Raw(b"null")
-    index: Index = 0
 
 
 class Token(NamedTuple):
@@ -171,10 +170,6 @@ class Model(Struct):
 
 class Models(Struct):
     data: list[Model] | None = None
-
-    @property
-    def first(self) -> Model:
-        return self.data[0] if self.data else Model()
 
 
 class CacheConfig(Struct):

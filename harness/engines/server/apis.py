@@ -175,7 +175,7 @@ class Vllm(Api):
         return [*part.in_prompt(known, len(wanted.prompt)), *part.tokens[: len(answer) - len(known)]]
 
     def learn(self, address: Address) -> dict[str, Any]:
-        model = object_at(address, "/v1/models", answers.Models).first
+        model = (object_at(address, "/v1/models", answers.Models).data or [answers.Model()])[0]
         settings: dict[str, Any] = {"model": model.id, "max_context_len": model.max_model_len}
         if text_at(address, "/is_sleeping") is None:
             settings["left_out"] = ("sleep",)
@@ -231,7 +231,7 @@ class Sglang(Api):
 
     def parts(self, chunks: Sequence[bytes], index: int = 0) -> list[answers.SglangPart]:
         """Each object has the whole answer so far, so that the last one has all."""
-        last = [chunk for chunk in chunks if decoded(chunk, answers.Event).index == index][-1:]
+        last = [chunk for chunk in chunks if decoded(chunk, Part).index == index][-1:]
         return all_decoded(last, answers.SglangPart)
 
     def cold(self, address: Address, wanted: Wanted, answer: Sequence[int], model: str) -> list[Token] | Reply:
@@ -319,7 +319,7 @@ class OpenAI(Api):
         return tokens_of(self.parts(reply.chunks)) if reply.status == OK else reply
 
     def learn(self, address: Address) -> dict[str, Any]:
-        model = object_at(address, "/v1/models", answers.Models).first
+        model = (object_at(address, "/v1/models", answers.Models).data or [answers.Model()])[0]
         return {"model": model.id, "first_token": ord("a"), "last_token": ord("z")}
 
 
