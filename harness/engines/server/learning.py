@@ -6,11 +6,12 @@ from math import isnan
 from typing import Any, NamedTuple
 
 from swarden.harness.core.errors import UsageError
-from swarden.harness.engines.server.apis import NOT_OF_FORM, OK, SLEEP, WAKE, Api, Wanted, read, text_of
+from swarden.harness.engines.server.apis import OK, SLEEP, WAKE, Api, Wanted, read
 from swarden.harness.engines.server.client import Call, Reply
 from swarden.harness.engines.server.comparison import compared
-from swarden.harness.engines.server.config import ServerConfig
+from swarden.harness.engines.server.config import MOST_TOKENS, ServerConfig
 from swarden.harness.engines.server.process import MISSING, Connection
+from swarden.harness.kit.settings import converted
 
 LAST_TOKENS = (20_000, 2_000, 250, 120, 60)  # tried in this order
 PROMPTS, ANSWER_LEN = 6, 8
@@ -49,19 +50,15 @@ class Learned(NamedTuple):
 
 def learned(connection: Connection, api: Api, asked: Mapping[str, Any]) -> Learned:
     """Ask a server that is idle; `asked` are settings of the user, which win.  Raises UsageError if it answers none."""
-    try:
-        described = {name: value for name, value in api.learn(connection.address).items() if value is not None}
-    except NOT_OF_FORM as error:
-        url = connection.address.shown
-        raise UsageError(f"{url} has other pages than {api.name}: {error!r}; name another with --api") from error
-    left_out = {*described.pop("left_out", ()), *asked.get("left_out", ())}
+    reported = reported_by(connection, api)
+    left_out = {*reported.pop("left_out", ()), *asked.get("left_out", ())}
     server = connection.server
     names = {"url": connection.address.shown, "launch": server.masked_restart, "header_names": [*server.headers]}
-    settings: dict[str, Any] = {"api": api.name, **names, **described, **asked}
+    settings: dict[str, Any] = {"api": api.name, **names, **reported, **asked}
     settings["left_out"] = tuple(sorted(left_out))
     if "last_token" not in settings:
-        settings["last_token"] = _last_token(connection, api, ServerConfig(**settings))
-    config = ServerConfig(**settings)
+        settings["last_token"] = _last_token(connection, api, converted(settings, ServerConfig))
+    config = converted(settings, ServerConfig)
     differences, texts = _differences(connection, api, config)
     settings.setdefault("texts", texts)
     noise = max(differences) if differences else None
@@ -72,13 +69,23 @@ def learned(connection: Connection, api: Api, asked: Mapping[str, Any]) -> Learn
     missing = []
     for act, path in api.acts.items():
         if act not in (SLEEP, WAKE):
-            missing += [path] * (connection.act(api, act).status == MISSING)
+            if not (reply := connection.act(api, act)).status:
+                raise UsageError(f"{connection.address.shown}{path}: {reply.error}")
+            missing += [path] * (reply.status == MISSING)
     if SLEEP in api.acts and "sleep" not in left_out and not _sleeps(connection, api):
         left_out.add("sleep")
         missing.append(api.acts[SLEEP])
     settings["left_out"] = tuple(sorted(left_out))
-    described = {name: getattr(ServerConfig(**settings), name) for name in ServerConfig.learned}
+    described = {name: getattr(converted(settings, ServerConfig), name) for name in ServerConfig.learned}
     return Learned(described, noise, len(differences), missing)
+
+
+def reported_by(connection: Connection, api: Api) -> dict[str, Any]:
+    """The settings that the server reports; raises UsageError, which names the field that is none."""
+    reported = {name: value for name, value in api.learn(connection.address).items() if value is not None}
+    if "max_context_len" in reported:
+        reported["max_context_len"] = min(reported["max_context_len"], MOST_TOKENS)
+    return reported
 
 
 def _sleeps(connection: Connection, api: Api) -> bool:
@@ -121,10 +128,10 @@ def _differences(connection: Connection, api: Api, config: ServerConfig) -> tupl
     ]
     differences, characters = list[float](), set[str]()
     for exchange in [*connection.answers(api, config, wanted), *connection.answers(api, config, wanted, at_once=True)]:
-        answer, reply = read(api, exchange.reply)
+        answer, text, reply = read(api, exchange.reply)
         if reply.status != 200:
             raise UsageError(f"{connection.address.shown} does not answer a valid request: {reply.error[:300]}")
-        characters |= {*text_of(reply)}
+        characters |= {*text}
         cold = connection.judge(api, config, exchange.wanted, [token.id for token in answer])
         if isinstance(cold, Reply):
             raise UsageError(f"{connection.address.shown} refuses to judge an answer: {cold.error[:300]}")

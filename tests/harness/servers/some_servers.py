@@ -4,7 +4,7 @@ import shlex
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -102,22 +102,24 @@ def server_with(
     metrics: Callable[[], str] | None = None,
     acts: int = 200,
     health: str = "",
+    pages: Mapping[str, str] = {},
 ) -> Iterator[str]:
     """The URL of a server that is healthy, and answers each request for a completion so, and all others with `acts`."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            pages = {"/health": lambda: health} | ({"/metrics": metrics} if metrics is not None else {})
-            if self.path in pages:
+            made = {"/health": lambda: health} | ({"/metrics": metrics} if metrics is not None else {})
+            if self.path in {*made, *pages}:
                 self.send_response(200)
                 self.end_headers()
-                self.wfile.write(pages[self.path]().encode())
+                text = pages[self.path] if self.path in pages else made[self.path]()
+                self.wfile.write(text.encode(errors="surrogateescape"))
             else:
                 self.empty(404)
 
         def do_POST(self) -> None:
             self.body = self.rfile.read(int(self.headers["Content-Length"]))
-            if self.path == "/v1/completions":
+            if self.path in ("/v1/completions", "/generate", "/completion"):
                 answer(self)
             else:
                 self.empty(acts)
