@@ -2,6 +2,8 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from math import inf
+from threading import Event as Flag
 
 import msgspec
 import pytest
@@ -9,17 +11,19 @@ import pytest
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.process import ProcessLimits
 from swarden.harness.core.registry import OWN
 from swarden.harness.core.replay import Replays, Verdict, replay
+from swarden.harness.nightly.canary import limit_seconds
 from swarden.harness.nightly.events import KINDS, Event
-from swarden.harness.nightly.night import begin, fresh_seed
+from swarden.harness.nightly.night import Coordinator, begin, fresh_seed
 from swarden.harness.nightly.phases import PHASES
 from swarden.harness.nightly.pool import MAX_LOSSES, Job, JobPool
 from swarden.harness.nightly.replaying import logs_of
-from swarden.harness.nightly.verdict import verdict_of
+from swarden.harness.nightly.verdict import judgement_of
 from swarden.harness.search.archive import Archive, Night, Quarantine, Sighting, Status
 from swarden.harness.search.archive_files import read
-from swarden.harness.search.night_records import Canary
+from swarden.harness.search.night_records import CANARY_RUNS, Canary
 from swarden.harness.search.shards import BATCHES, build_of, replay_logs
 from tests.harness.nightly.some_nights import (
     DOUBLE_FREE,
@@ -54,7 +58,7 @@ def test_finding_is_new_then_known_then_fixed_then_reopened(tmp_path):
         night_of(tmp_path, table(leaking, replay_log=FAILED)),
     ]
 
-    assert [statuses(one) for one in nights] == [{LEAK: name} for name in ("new", "known", "fixed", "reopened")]
+    assert [statuses(one) for one in nights] == [{LEAK: name} for name in ("new", "recurring", "fixed", "reopened")]
     assert [one.exit_code for one in nights] == [1, 1, 0, 1]
     assert Archive(tmp_path).finding(OWN, LEAK).summary().seen == 3
 
@@ -87,7 +91,7 @@ def test_no_time_is_spent_on_known_findings(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("before", "status"), [pytest.param(LEAK, "known", id="open"), pytest.param("", "reopened", id="fixed")]
+    ("before", "status"), [pytest.param(LEAK, "recurring", id="open"), pytest.param("", "reopened", id="fixed")]
 )
 def test_finding_whose_log_passes_is_settled_again_if_traffic_has_its_failure(tmp_path, before, status):
     night_of(tmp_path, table(leaking))
@@ -110,7 +114,7 @@ def test_finding_of_an_earlier_build_fails_as_expected_and_stays_in_quarantine_u
 
     [finding] = Archive(tmp_path).findings([])
     assert verdict is Verdict.FAILED
-    assert (statuses(night), night.exit_code) == ({NAME_OF_TODAY: "known"}, ExitCode.CLEAN)
+    assert (statuses(night), night.exit_code) == ({NAME_OF_TODAY: "recurring"}, ExitCode.CLEAN)
     assert (finding.fingerprint, len(finding.sightings)) == (NAME_OF_TODAY, 2)
     assert finding.quarantine is not None
 
@@ -199,13 +203,13 @@ def test_finding_in_quarantine_does_not_make_a_night_red_until_its_date(tmp_path
 
     night = night_of(tmp_path, table(leaking, replay_log=FAILED))
 
-    assert (statuses(night), night.exit_code) == ({LEAK: "known"}, code)
+    assert (statuses(night), night.exit_code) == ({LEAK: "recurring"}, code)
 
 
 @pytest.mark.parametrize(
     ("replay_log", "before", "code"),
     [
-        pytest.param(FAILED, FAILED, ExitCode.CLEAN, id="known"),
+        pytest.param(FAILED, FAILED, ExitCode.CLEAN, id="recurring"),
         pytest.param(FLAKY, FAILED, ExitCode.CLEAN, id="flaky-and-open-before"),
         pytest.param(FAILED, FIXED, ExitCode.VIOLATED, id="reopened"),
     ],
@@ -222,13 +226,31 @@ def test_gate_is_red_for_a_new_finding_beside_a_known_one(tmp_path):
 
     night = night_of(tmp_path, table(lambda *_: shard_result(LEAK, DOUBLE_FREE), replay_log=FAILED), GATE)
 
-    assert (statuses(night), night.exit_code) == ({LEAK: "known", DOUBLE_FREE: "new"}, ExitCode.VIOLATED)
+    assert (statuses(night), night.exit_code) == ({LEAK: "recurring", DOUBLE_FREE: "new"}, ExitCode.VIOLATED)
 
 
-def test_night_that_misses_its_canary_is_red(tmp_path):
-    night = night_of(tmp_path, table(find_canary=Canary(engine=OWN, mutant="B46", runs=90)))
+@pytest.mark.parametrize(
+    ("runs", "code", "why_not_judged"),
+    [
+        pytest.param(CANARY_RUNS, ExitCode.RED, False, id="enough-runs"),
+        pytest.param(CANARY_RUNS - 1, ExitCode.CLEAN, True, id="too-few-runs"),
+    ],
+)
+def test_canary_that_is_not_found_is_missed_only_after_enough_runs(tmp_path, runs, code, why_not_judged):
+    night = night_of(tmp_path, table(find_canary=Canary(engine=OWN, mutant="B46", runs=runs, seconds=15.0)))
 
-    assert night.exit_code == ExitCode.RED
+    assert night.exit_code == code
+    assert ("B46 not found in 15 s" in night.engines[0].why_not_judged) == why_not_judged
+
+
+@pytest.mark.parametrize(("minutes", "engines", "seconds"), [(1, 1, 15.0), (2, 3, 10.0), (None, 1, inf)])
+def test_canaries_of_all_engines_take_a_quarter_of_the_minutes(tmp_path, minutes, engines, seconds):
+    answers = table()
+    night = begin(Archive(tmp_path), ORDER._replace(minutes=minutes))
+    night.engines *= engines
+    pool = JobPool(answers, 1)
+
+    assert limit_seconds(Coordinator(Archive(tmp_path), night, pool, ProcessLimits(60.0))) == seconds
 
 
 @pytest.mark.parametrize("name", ["finding.json", "*.oplog", "seen/*.json"])
@@ -268,7 +290,7 @@ def test_release_that_no_planted_bug_fits_is_not_judged(tmp_path):
     reasons = [night.engines[0].why_not_judged.split("; ") for night in (with_none, with_one)]
     assert "no planted bug fits this release" in reasons[0]
     assert "no planted bug fits this release" not in reasons[1]
-    assert (with_none.exit_code, verdict_of(with_none)) == (ExitCode.CLEAN, "not judged")
+    assert judgement_of(with_none) == (ExitCode.CLEAN, "not judged")
 
 
 # --- seeds
@@ -328,6 +350,24 @@ def test_shard_whose_node_is_lost_again_and_again_ends_the_night(tmp_path):
         night_of(tmp_path, answers)
 
     assert answers.count("run_shard") == MAX_LOSSES
+
+
+def test_pool_reports_while_no_job_ends():
+    """The job ends when the second report is made."""
+    reports, is_over = [], Flag()
+    with ThreadPoolExecutor(1) as node:
+        for _ in JobPool(node, 1).run(
+            [Job("one", is_over.wait, ())], lambda *_: None, lambda n: _note(n, reports, is_over)
+        ):
+            pass
+
+    assert reports == [0, 0]
+
+
+def _note(ended, reports, is_over):
+    reports.append(ended)
+    if len(reports) == 2:
+        is_over.set()
 
 
 def test_no_job_runs_on_a_node_with_another_build():
