@@ -1,12 +1,12 @@
 """swarden engines try: a release installed, compared, fuzzed, and the known op-logs replayed on it, as one page."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from swarden.harness.commands.campaigns import CampaignLimits, ended_campaigns
-from swarden.harness.commands.console import ERR, progress
+from swarden.harness.commands.console import ERR, phase
 from swarden.harness.commands.events import EventLines
 from swarden.harness.commands.release_day import lines_of, released
 from swarden.harness.core.errors import UsageError
@@ -28,7 +28,6 @@ from swarden.harness.search.result import Finding
 from swarden.harness.search.verification import known_lines
 from swarden.harness.search.workers import WorkerGroup
 
-LogT = TypeVar("LogT", str, Path)
 LEAK = ("unit_has_one_owner", "leaked")  # the law and the code of a unit that is neither free nor owned
 SEED = 0  # of both campaigns
 STEP_SECONDS = 60.0
@@ -193,19 +192,10 @@ def trial_of(name: str, logs: Mapping[str, Path], plan: Plan) -> Trial:
             outcome = campaign.outcome(f"swarden fuzz --engine {name} --seed {plan.seed}")
     except UsageError as error:
         return Trial(None, [str(error)], {})
-    ERR.print(f"{name}: {counted(len(logs), 'known op-log')} to replay", markup=False)
     why_broken = [*outcome.result.target_faults.values(), *outcome.result.unexplained_deaths]
-    with WorkerGroup(1, None, hang_seconds=STEP_SECONDS) as group:
-        return Trial(outcome, why_broken, {label: _end_of(group, name, logs[label]) for label in _shown(logs)})
-
-
-def _shown(logs: Collection[LogT]) -> Iterator[LogT]:
-    """These op-logs, each with a live line while it is replayed."""
-    with progress() as bar:
-        task = bar.add_task("")
-        for number, log in enumerate(logs, 1):
-            bar.update(task, description=f"op-log {number} of {len(logs)}: {log}")
-            yield log
+    replaying = phase(f"{name}: {counted(len(logs), 'known op-log')} replayed")
+    with replaying, WorkerGroup(1, None, hang_seconds=STEP_SECONDS) as group:
+        return Trial(outcome, why_broken, {label: _end_of(group, name, path) for label, path in logs.items()})
 
 
 def _end_of(group: WorkerGroup, name: str, path: Path, expected: str | None = None) -> str:
@@ -242,16 +232,11 @@ def tried(target: ReleasedTarget[Any], comparison: Comparison, campaigns: Campai
         plan = Plan(
             name, PROFILES["smoke"], SEED, campaigns.seconds, campaigns.max_runs, out=folder, workers=campaigns.workers
         )
-        length = (
-            counted(campaigns.seconds / 60, "minute")
-            if campaigns.max_runs is None
-            else counted(campaigns.max_runs, "run")
-        )
-        ERR.print(f"{name}: {length} of random traffic; what fails is shrunk behind it", markup=False)
+        ERR.print(f"{name}: random traffic; what fails is shrunk behind it", markup=False)
         trials.append(trial_of(name, known_logs(released(name), archive), plan))
     older, [old, new] = f"{target.name}=={comparison.version}", trials
-    with WorkerGroup(1, None, hang_seconds=STEP_SECONDS) as group:
-        saved = {one.path: one.fingerprint for one in new.findings if one.path is not None}
-        ERR.print(f"{older}: {counted(len(saved), 'finding')} to replay", markup=False)
-        before = {path: _end_of(group, older, path, saved[path]) for path in _shown(saved)}
+    saved = {one.path: one.fingerprint for one in new.findings if one.path is not None}
+    replaying = phase(f"{older}: {counted(len(saved), 'finding')} replayed")
+    with replaying, WorkerGroup(1, None, hang_seconds=STEP_SECONDS) as group:
+        before = {path: _end_of(group, older, path, name) for path, name in saved.items()}
     return Page(target, comparison, (old, new), before)

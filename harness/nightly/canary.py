@@ -18,12 +18,6 @@ def limit_seconds(night: Coordinator) -> float:
     return SHARE * 60 * minutes / rounds if minutes is not None else inf
 
 
-def about_canary(night: Coordinator) -> str:
-    seconds = limit_seconds(night)
-    limit = "" if seconds == inf else f", at most {seconds:.0f} s on each engine"
-    return f"a planted bug is searched for{limit}"
-
-
 def canary(night: Coordinator) -> str:
     """Plant a canary in each engine and search for it; returns the text of the phase's line."""
     done = {one.engine for one in night.night.canaries}

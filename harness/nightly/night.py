@@ -63,7 +63,7 @@ class Coordinator:
         for phase in phases:
             if phase.name in ended:
                 continue
-            self.on_begin(f"{phase.name} begins: {phase.about(self)}")
+            self.on_begin(f"{phase.name} begins: {phase.about}")
             start, cpu_start = time.monotonic(), time.process_time()
             line = phase.run(self)
             seconds = round(time.monotonic() - start, 3)
@@ -106,7 +106,7 @@ class NightPhase(NamedTuple):
 
     name: str
     run: Callable[[Coordinator], str]
-    about: Callable[[Coordinator], str]
+    about: str
 
 
 class Order(NamedTuple):

@@ -87,14 +87,6 @@ class NightView(NamedTuple):
         return {status.value: found.count(status) for status in ORDER if status in found}
 
 
-class Column(NamedTuple):
-    """A night of the table, or an import of op-logs, which has no verdict."""
-
-    name: str
-    tone: str = ""
-    verdict: str = ""
-
-
 class Probe(NamedTuple):
     """A probe of an engine: the number of runs that reached it, and the number that must reach it."""
 
@@ -188,13 +180,13 @@ def _view_of(night: Night) -> NightView:
     return NightView(night, verdict, code, reasons, about_server(night), next_step(night))
 
 
-def _columns(nights: Sequence[NightView], findings: Iterable[FindingView]) -> list[Column]:
-    """The nights, and among them the imports of these findings; the name of an import sorts behind its night."""
-    columns = [Column(one.record.name, one.tone, one.verdict) for one in nights]
-    imports = {name for one in findings for name in one.by_night if name.endswith(IMPORT)}
-    for name in sorted(imports, reverse=True):
-        columns.insert(sum(one.record.name < name for one in nights), Column(name))
-    return columns
+def _columns(nights: Sequence[NightView], findings: Iterable[FindingView]) -> dict[str, NightView | None]:
+    """The nights by name, and among them the imports of these findings, whose names sort behind that of their night."""
+    by_name, imports = {one.record.name: one for one in nights}, {name for one in findings for name in one.by_night}
+    names = [*by_name]
+    for name in sorted((one for one in imports if one.endswith(IMPORT)), reverse=True):
+        names.insert(sum(one < name for one in by_name), name)
+    return {name: by_name.get(name) for name in names}
 
 
 def _of_archive(archived: Archived, date: str) -> FindingView:

@@ -22,6 +22,10 @@ MAX_LOSSES = 5  # of one job
 WAIT_S = 0.5
 
 
+OnLoss = Callable[["Job", Exception], None]
+OnWait = Callable[[int], None]
+
+
 class Job(NamedTuple):
     """A call of one function, and its subject: an engine, a shard, a finding."""
 
@@ -46,12 +50,7 @@ class JobPool:
     lost: tuple[type[Exception], ...] = (CancelledError,)
     builds: Sequence[EngineBuild] = ()
 
-    def run(
-        self,
-        jobs: Iterable[Job],
-        on_loss: Callable[[Job, Exception], None],
-        on_wait: Callable[[int], None] = lambda _: None,
-    ) -> Iterator[tuple[Any, Any]]:
+    def run(self, jobs: Iterable[Job], on_loss: OnLoss, on_wait: OnWait = lambda _: None) -> Iterator[tuple[Any, Any]]:
         """Yield the subject of each job with its result, in the order in which the jobs end.
 
         Jobs are taken from the iterator when they can start.  `on_wait` gets the number of jobs that have ended, every

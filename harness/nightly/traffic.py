@@ -36,13 +36,6 @@ class ShardKey(NamedTuple):
         return f"{self.engine} shard {self.ordinal}"
 
 
-def about_traffic(night: Coordinator) -> str:
-    minutes, runs = night.night.minutes, night.night.runs
-    limits = [counted(minutes, "minute")] if minutes is not None else []
-    limits += [f"{counted(runs, 'run')} of each engine"] if runs is not None else []
-    return f"random traffic, at most {' or '.join(limits)}, on {counted(night.pool.width, 'worker')}"
-
-
 def traffic(night: Coordinator) -> str:
     """Make new shards until the time or the runs are used up; returns the text of the phase's line."""
     shards = list(night.journal.shards(night.night.errors))
@@ -194,7 +187,9 @@ def _sum_up(night: Coordinator, plan: Plan, shards: Sequence[ShardFile]) -> None
     of_night.cpu_seconds = round(sum(record.cpu_seconds for record in records), 3)
     of_night.diverged = [run for record in records for run in record.diverged]
     of_night.wanted = wanted_runs(tallies, plan.profile, target_of(plan.engine))
-    unproven = [one.result for one in night.night.canaries if one.engine == plan.engine and not one.is_proof]
+    unproven = [
+        one.result for one in night.night.canaries if one.engine == plan.engine and not (one.law or one.is_missed)
+    ]
     reasons = filter(None, [outcome.why_not_judged, *unproven])
     of_night.why_not_judged = "; ".join(reasons) if plan.mutant is None else ""
     of_night.owed = deaths if plan.mutant is not None else outcome.owed

@@ -26,11 +26,6 @@ class Canary(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.mutant) and not self.law and self.runs >= CANARY_RUNS
 
     @property
-    def is_proof(self) -> bool:
-        """Whether it shows that the laws find a bug, or that they do not."""
-        return bool(self.law) or self.is_missed
-
-    @property
     def result(self) -> str:
         if not self.mutant:
             return "no planted bug fits this release"
