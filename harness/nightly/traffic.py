@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import msgspec
@@ -23,7 +24,7 @@ from swarden.harness.search.outcome import Outcome
 from swarden.harness.search.result import Result, Tallies
 from swarden.harness.search.shards import BATCHES, ShardResult, plan_of_shard, run_shard
 
-SHARD_S = 600.0  # until a shard is cut
+SHARD_S = 600.0  # until a shard is cut, unless the minutes of the night are over before
 
 
 class ShardKey(NamedTuple):
@@ -121,7 +122,8 @@ def _jobs(
             key = ShardKey(engine, ordinal)
             if key not in ended and time.monotonic() < until:
                 plan = plan_of_shard(campaign, ordinal, corpora[engine])
-                yield Job(key, run_shard, (plan, night.limits))
+                left_s = min(plan.seconds, until - time.monotonic())
+                yield Job(key, run_shard, (replace(plan, seconds=left_s), night.limits))
         ordinal += 1
 
 

@@ -2,7 +2,6 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from math import inf
 from threading import Event as Flag
 
 import msgspec
@@ -11,19 +10,15 @@ import pytest
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.oplog import OpLog
-from swarden.harness.core.process import ProcessLimits
 from swarden.harness.core.registry import OWN
 from swarden.harness.core.replay import Replays, Verdict, replay
-from swarden.harness.nightly.canary import limit_seconds
 from swarden.harness.nightly.events import KINDS, Event
-from swarden.harness.nightly.night import Coordinator, begin, fresh_seed
+from swarden.harness.nightly.night import begin, fresh_seed
 from swarden.harness.nightly.phases import PHASES
 from swarden.harness.nightly.pool import MAX_LOSSES, Job, JobPool
 from swarden.harness.nightly.replaying import logs_of
-from swarden.harness.nightly.verdict import judgement_of
 from swarden.harness.search.archive import Archive, Night, Quarantine, Sighting, Status
 from swarden.harness.search.archive_files import read
-from swarden.harness.search.night_records import CANARY_RUNS, Canary
 from swarden.harness.search.shards import BATCHES, build_of, replay_logs
 from tests.harness.nightly.some_nights import (
     DOUBLE_FREE,
@@ -229,30 +224,6 @@ def test_gate_is_red_for_a_new_finding_beside_a_known_one(tmp_path):
     assert (statuses(night), night.exit_code) == ({LEAK: "recurring", DOUBLE_FREE: "new"}, ExitCode.VIOLATED)
 
 
-@pytest.mark.parametrize(
-    ("runs", "code", "why_not_judged"),
-    [
-        pytest.param(CANARY_RUNS, ExitCode.RED, False, id="enough-runs"),
-        pytest.param(CANARY_RUNS - 1, ExitCode.CLEAN, True, id="too-few-runs"),
-    ],
-)
-def test_canary_that_is_not_found_is_missed_only_after_enough_runs(tmp_path, runs, code, why_not_judged):
-    night = night_of(tmp_path, table(find_canary=Canary(engine=OWN, mutant="B46", runs=runs, seconds=15.0)))
-
-    assert night.exit_code == code
-    assert ("B46 not found in 15 s" in night.engines[0].why_not_judged) == why_not_judged
-
-
-@pytest.mark.parametrize(("minutes", "engines", "seconds"), [(1, 1, 15.0), (2, 3, 10.0), (None, 1, inf)])
-def test_canaries_of_all_engines_take_a_quarter_of_the_minutes(tmp_path, minutes, engines, seconds):
-    answers = table()
-    night = begin(Archive(tmp_path), ORDER._replace(minutes=minutes))
-    night.engines *= engines
-    pool = JobPool(answers, 1)
-
-    assert limit_seconds(Coordinator(Archive(tmp_path), night, pool, ProcessLimits(60.0))) == seconds
-
-
 @pytest.mark.parametrize("name", ["finding.json", "*.oplog", "seen/*.json"])
 def test_file_of_the_archive_that_cannot_be_read_is_an_error_and_stays(tmp_path, name):
     """The other findings are replayed."""
@@ -282,17 +253,6 @@ def test_finding_whose_summary_cannot_be_read_is_settled_beside_the_archive(tmp_
     assert OpLog.load(log).header.expected == LEAK
 
 
-def test_release_that_no_planted_bug_fits_is_not_judged(tmp_path):
-    """The night is not red, but nothing shows that the laws would find a bug."""
-    with_none = night_of(tmp_path, table(find_canary=Canary(engine=OWN, mutant="")))
-    with_one = night_of(tmp_path, table())
-
-    reasons = [night.engines[0].why_not_judged.split("; ") for night in (with_none, with_one)]
-    assert "no planted bug fits this release" in reasons[0]
-    assert "no planted bug fits this release" not in reasons[1]
-    assert judgement_of(with_none) == (ExitCode.CLEAN, "not judged")
-
-
 # --- seeds
 
 
@@ -309,6 +269,15 @@ def test_nights_of_one_archive_have_names_and_seeds_of_their_own(tmp_path):
 
     assert len({one.name for one in nights}) == len({one.seed for one in nights}) == 3
     assert sorted(one.name for one in nights) == [one.name for one in nights]
+
+
+def test_shard_ends_with_the_minutes_of_the_night(tmp_path):
+    answers = table()
+
+    night_of(tmp_path, answers, ORDER._replace(minutes=1, runs=1))
+
+    [plan] = [plan for name, plan in answers.calls if name == "run_shard"]
+    assert plan.seconds <= 60
 
 
 def test_shards_are_successive_batches_of_one_campaign(tmp_path):

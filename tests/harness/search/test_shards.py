@@ -75,8 +75,13 @@ def test_search_for_a_canary_ends_with_its_time_or_its_runs(monkeypatch, runs, s
     """A failure of the engine without the bug goes on with another seed, and does not count."""
     finding = Finding("requests_are_in_one_queue/request/lost", LOG, 0.0)
     result = Result(Tallies(runs=runs), {finding.fingerprint: finding}, seconds=seconds)
-    asked = []
-    monkeypatch.setattr(shards, "run_shard", lambda plan, *_, **__: asked.append(plan) or ShardResult(result, ""))
+    asked: list[Plan] = []
+
+    def run_shard(plan, *_, **__):
+        asked.append(plan)
+        return ShardResult(result, "a-node")
+
+    monkeypatch.setattr(shards, "run_shard", run_shard)
     monkeypatch.setattr(shards, "_is_of_the_mutant", lambda *_: False)
 
     found = find_canary(Plan(OWN, PROFILES["default"], 7, 10.0), ["B46"], ProcessLimits(60.0))
