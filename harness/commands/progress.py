@@ -82,6 +82,7 @@ class NightDisplay:
     def begin(self, line: str) -> None:
         self._line, self._before = line, work_of_lanes()
         self._bar.reset(self._task, description=line)
+        self._bar.start()
         if self._bar.disable:
             ERR.print(line, markup=False)
 

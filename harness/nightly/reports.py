@@ -162,7 +162,11 @@ def _engine_row(night: Night, engine: EngineOfNight) -> Sequence[str]:
     rate = tallies.steps / engine.cpu_seconds if engine.cpu_seconds else 0.0
     canaries = [one.result for one in night.canaries if one.engine == engine.engine]
     counts = (str(tallies.runs), str(tallies.steps), f"{rate:.0f}", str(tallies.failed_runs))
-    reached = f"{sum(tallies.probes[name] > 0 for name in engine.wanted)} of {len(engine.wanted)}"
+    reached = (
+        f"{sum(tallies.probes[name] > 0 for name in engine.wanted)} of {len(engine.wanted)}"
+        if engine.wanted
+        else "has none"
+    )
     return engine.engine, engine.version, *counts, reached, ", ".join(canaries)
 
 

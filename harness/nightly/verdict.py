@@ -16,7 +16,7 @@ NEXT = {
     VERDICTS[ExitCode.STUCK]: OPEN,
     VERDICTS[ExitCode.RED]: "The reasons say what the traffic did not reach, or which canary the laws did not find.",
     ONLY_KNOWN: "Nothing is new. swarden nightly --with-fix all searches behind the known bugs.",
-    NOT_JUDGED: "Nothing has failed, and too little was tried: give more --minutes.",
+    NOT_JUDGED: "Nothing has failed, and the reasons say why that proves nothing yet.",
 }
 
 
