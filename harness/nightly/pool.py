@@ -21,7 +21,6 @@ from swarden.harness.search.shards import EngineBuild, close_lanes, interrupt_la
 MAX_LOSSES = 5  # of one job
 WAIT_S = 0.5
 
-
 OnLoss = Callable[["Job", Exception], None]
 OnWait = Callable[[int], None]
 

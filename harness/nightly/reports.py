@@ -30,6 +30,7 @@ ORDER = [
     Status.FIXED,
 ]
 MAX_STORY_BYTES = 1 << 20  # in junit.xml
+KNOWN_HEADS = ("known bug", "engine", "failed runs", "effect", "upstream")
 SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~&])")
 
 
@@ -97,10 +98,7 @@ def markdown(night: Night) -> str:
             ("status", "engine", "finding", "runs", "replay"), (_row(night, one) for one in _sorted(night.findings))
         ),
         "",
-        "## Known bugs",
-        "",
-        *table(("known bug", "engine", "failed runs", "effect", "upstream"), map(_known_row, known_of(night))),
-        "",
+        *(["## Known bugs", "", *table(KNOWN_HEADS, map(_known_row, known)), ""] if (known := known_of(night)) else []),
         "## Engines",
         "",
         *table(
@@ -162,12 +160,9 @@ def _engine_row(night: Night, engine: EngineOfNight) -> Sequence[str]:
     rate = tallies.steps / engine.cpu_seconds if engine.cpu_seconds else 0.0
     canaries = [one.result for one in night.canaries if one.engine == engine.engine]
     counts = (str(tallies.runs), str(tallies.steps), f"{rate:.0f}", str(tallies.failed_runs))
-    reached = (
-        f"{sum(tallies.probes[name] > 0 for name in engine.wanted)} of {len(engine.wanted)}"
-        if engine.wanted
-        else "has none"
-    )
-    return engine.engine, engine.version, *counts, reached, ", ".join(canaries)
+    reached = sum(tallies.probes[name] > 0 for name in engine.wanted)
+    probes = f"{reached} of {len(engine.wanted)}" if engine.wanted else "has none"
+    return engine.engine, engine.version, *counts, probes, ", ".join(canaries)
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

@@ -9,13 +9,11 @@ OPEN = "swarden archive show {name} has the story: fix the engine, or put the fi
 NEXT = {
     VERDICTS[ExitCode.FAULT]: "Report the error of swarden, with the op-log of {name}.",
     NOT_READABLE: "swarden archive verify names each file that cannot be read; none was removed.",
-    VERDICTS[
-        ExitCode.NONDETERMINISTIC
-    ]: "Equal runs differ: look for time, hashes or threads in the engine or its target.",
+    VERDICTS[ExitCode.NONDETERMINISTIC]: "Equal runs differ: look for time, hashes or threads in the engine.",
     VERDICTS[ExitCode.VIOLATED]: OPEN,
     VERDICTS[ExitCode.STUCK]: OPEN,
     VERDICTS[ExitCode.RED]: "The reasons say what the traffic did not reach, or which canary the laws did not find.",
-    ONLY_KNOWN: "Nothing is new. swarden nightly --with-fix all searches behind the known bugs.",
+    ONLY_KNOWN: "Nothing is new. A night with --with-fix all searches behind the known bugs.",
     NOT_JUDGED: "Nothing has failed, and the reasons say why that proves nothing yet.",
 }
 

@@ -77,8 +77,9 @@ def view_of(bug: KnownBug, target: Target) -> BugView:
     """A known bug for a page; `text` is its document as an issue, or its cause."""
     if bug.verdict == PRIVATE:
         return BugView(bug.name)
-    home = home_of(bug, target) if bug.repository or target.releases is not None else None
-    upstream = [_link(one, home) for one in bug.upstream] if home is not None else []
+    if not bug.repository and target.releases is None:  # so that it has no address
+        return BugView(bug.name, bug.effect, text=bug.cause)
+    upstream = [_link(one, home_of(bug, target)) for one in bug.upstream]
     return BugView(bug.name, bug.effect, upstream, issue(bug, target, "") if bug.document is not None else bug.cause)
 
 
