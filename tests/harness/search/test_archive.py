@@ -204,3 +204,7 @@ def test_archive_that_cannot_be_written_is_one_line_with_a_remedy(tmp_path):
 
     with pytest.raises(ArchiveError, match=r"file/findings/.*: cannot be written: Not a directory; free space, or"):
         Archive(tmp_path / "file").finding("swarden", FINGERPRINT)
+
+
+def test_status_of_an_earlier_build_has_its_name_of_today():
+    assert msgspec.json.decode(b'"known"', type=Status) is Status.RECURRING
