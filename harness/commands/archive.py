@@ -17,7 +17,8 @@ from swarden.harness.core.oplog import OpLog, OpLogError
 from swarden.harness.core.process import ProcessLimits
 from swarden.harness.core.replay import Verdict
 from swarden.harness.report.story import replay_line
-from swarden.harness.search.archive import Archive, Archived, Quarantine, Sighting, Status
+from swarden.harness.report.wording import counted
+from swarden.harness.search.archive import IMPORT, Archive, Archived, Quarantine, Sighting, Status
 from swarden.harness.search.archive_files import write
 from swarden.harness.search.deaths import is_death
 from swarden.harness.search.findings import write as write_log
@@ -48,7 +49,7 @@ def list_findings(place: ArchiveOption = ARCHIVE, as_json: JsonOption = False) -
         print_json({"findings": summaries, "errors": errors})
     else:
         for _, summary in found:
-            seen = f"{summary.seen} nights, {summary.first_seen[:10]} to {summary.last_seen[:10]}"
+            seen = f"{counted(summary.seen, 'night')}, {summary.first_seen[:10]} to {summary.last_seen[:10]}"
             put = summary.quarantine
             quarantine = f" (quarantined until {put.until})" if put and put.is_active(_today()) else ""
             line = f"{summary.status.value}{quarantine}: {summary.engine} {summary.fingerprint}: {seen}"
@@ -73,8 +74,8 @@ def show(fingerprint: FingerprintArgument, place: ArchiveOption = ARCHIVE, as_js
         OUT.print(f"{words} {put.until}: {put.reason}", markup=False)
     for one in found.sightings:
         release = one.engine if "==" in one.engine else f"{one.engine} {one.version}"
-        replays = f", failed {one.failures} of {one.runs} runs" if one.runs else ""
-        traffic = f", {one.times} times in random traffic" if one.times else ""
+        replays = f", failed {one.failures} of {counted(one.runs, 'run')}" if one.runs else ""
+        traffic = f", {counted(one.times, 'time')} in random traffic" if one.times else ""
         why = f", {one.why}" if one.why else ""
         OUT.print(f"{one.night}: {one.status.value} on {release}{replays}{traffic}{why}", markup=False)
     print_piece(found.story)
@@ -113,7 +114,8 @@ def verify(place: ArchiveOption = ARCHIVE, as_json: JsonOption = False) -> None:
         print_json({"findings": len(findings), "nights": len(nights), "errors": errors})
     else:
         _print_errors(errors)
-        OUT.print(f"{len(findings)} findings, {len(nights)} nights, {len(errors)} errors", markup=False)
+        counts = [counted(len(findings), "finding"), counted(len(nights), "night"), counted(len(errors), "error")]
+        OUT.print(", ".join(counts), markup=False)
     raise typer.Exit(ExitCode.MISUSE if errors else ExitCode.CLEAN)
 
 
@@ -166,7 +168,7 @@ def _today() -> str:
 def _name_of_import(place: Archive) -> str:
     """A name that sorts after the nights of this day so far, and before the next night."""
     today = _today()
-    return max((one.name for one in place.nights_folder.glob(f"{today}-*")), default=f"{today}-00") + "-import"
+    return max((one.name for one in place.nights_folder.glob(f"{today}-*")), default=f"{today}-00") + IMPORT
 
 
 def _the_one(place: Archive, prefix: str) -> Archived:

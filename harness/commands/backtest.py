@@ -19,7 +19,7 @@ from swarden.harness.core.releases import Releases, parsed
 from swarden.harness.kit.released import ReleasedTarget
 from swarden.harness.report.wording import counted
 from swarden.harness.search.backtest import Backtest, adapter_hash
-from swarden.harness.search.backtest_results import Budget, Outcome, Pair, cost_of, pairs_in
+from swarden.harness.search.backtest_results import Budget, Outcome, Pair, cost_of, judgement_of, pairs_in
 from swarden.harness.search.process import prepare_process
 
 RESULTS = "backtest.json"
@@ -55,7 +55,8 @@ def backtest(
     """For each two successive releases: search the older one, freeze the findings, and replay them on the newer one.
 
     Releases between which no module that the adapter drives has changed count as one.  A backtest that was interrupted
-    goes on from its files.  The table is printed as Markdown, and the results are in DIR/ENGINE/backtest.json.
+    goes on from its files.  The table is printed as Markdown, and the results are in DIR/ENGINE/backtest.json.  With a
+    finding that is still there on the newest release, and that no known bug explains, the exit code is 1.
     """
     releases = _releases_of(engine)
     if shipped:
@@ -73,6 +74,9 @@ def backtest(
         ERR.print(_line(pair), markup=False, soft_wrap=True)
     write_whole(test.folder / RESULTS, msgspec.json.format(msgspec.json.encode(pairs)) + b"\n")
     _print_table(engine, pairs)
+    code, verdict = judgement_of(pairs)
+    ERR.print(f"{engine} {versions[-1]}: {verdict}, by the findings that are still there", markup=False)
+    raise typer.Exit(code)
 
 
 def shipped_pairs(engine: str) -> Sequence[Pair]:

@@ -12,16 +12,16 @@ from typing import Any
 from swarden.harness.commands.console import ERR, OUT, print_json
 from swarden.harness.commands.layout import print_lines
 from swarden.harness.commands.progress import shrinking_line
-from swarden.harness.core.driver import STUCK
 from swarden.harness.core.errors import UsageError
-from swarden.harness.core.exit_codes import STOPPING, ExitCode, worst
+from swarden.harness.core.exit_codes import STOPPING, ExitCode
 from swarden.harness.core.oplog import Header
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.target import ENGINE, prepare
+from swarden.harness.report.wording import counted
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.exhaustive import Exploration, ExploredEngine, ExploredLength, alphabet_of, tiny_config
 from swarden.harness.search.findings import report_finding, write_unshrunk
-from swarden.harness.search.outcome import NOT_JUDGED, VERDICTS
+from swarden.harness.search.judgement import Judgement, code_of_failure, judged
 from swarden.harness.search.process import prepare_process
 from swarden.harness.search.profiles import SHRINK_CPU_SECONDS
 from swarden.harness.search.result import Finding
@@ -49,23 +49,18 @@ class Explored:
         return max((level.length for level in self.levels if level.share == 1), default=0)
 
     @property
-    def verdict(self) -> str:
-        """The verdict, as of a campaign; a search that ended early is not judged, unless no state was left."""
-        if self.findings:
-            return VERDICTS[self.exit_code]
+    def judgement(self) -> Judgement:
+        """As of a campaign; a search that ended early is not judged, unless no state was left."""
+        codes = [code_of_failure(one.fingerprint) for one in self.findings if not one.cause.bugs]
+        codes += [ExitCode.INTERRUPTED] * self.is_interrupted
         is_done = self.reached == self.depth or (bool(self.levels) and self.levels[-1].is_last)
-        return VERDICTS[ExitCode.CLEAN] if is_done else NOT_JUDGED
-
-    @property
-    def exit_code(self) -> ExitCode:
-        codes = [ExitCode.STUCK if one.fingerprint == STUCK else ExitCode.VIOLATED for one in self.findings]
-        return worst([*codes, *[ExitCode.INTERRUPTED] * self.is_interrupted])
+        return judged(codes, has_known=any(one.cause.bugs for one in self.findings), is_judged=is_done)
 
     def summary(self) -> dict[str, Any]:
         """The figures for scripts; shares are from 0 to 1."""
         return {
             "version": version("swarden"),
-            "verdict": self.verdict,
+            "verdict": self.judgement.verdict,
             "interrupted": self.is_interrupted,
             "depth": self.depth,
             "reached": self.reached,
@@ -84,10 +79,11 @@ class Explored:
     def line(self) -> str:
         """The last line of the output."""
         pruned = sum(level.pruned for level in self.levels)
+        verdict = self.judgement.verdict
         return (
-            f"{self.verdict}: all sequences of up to {self.reached} of {self.depth} ops, {self.states} states in "
+            f"{verdict}: all sequences of up to {self.reached} of {self.depth} ops, {self.states} states in "
             f"{self.seconds:.0f} s ({self.states / max(self.seconds, 0.001):.0f} a second), {pruned} sequences pruned, "
-            f"{len(self.findings)} findings"
+            f"{counted(len(self.findings), 'finding')}"
         )
 
 
@@ -114,7 +110,7 @@ def explore(plan: Plan, depth: int, ignored: Mapping[str, object], *, shrink_sec
                 print_lines(OUT, finding.story)
                 OUT.print("")
             OUT.print(found.line(), markup=False)
-        return found.exit_code
+        return found.judgement.exit_code
 
 
 @contextmanager

@@ -12,10 +12,12 @@ import msgspec
 import typer
 
 from swarden.harness.commands import servers
-from swarden.harness.commands.console import ERR, OUT, print_json
+from swarden.harness.commands.archive import ARCHIVE
+from swarden.harness.commands.console import ERR, OUT, print_json, progress
 from swarden.harness.commands.events import EventLines, EventsOption, event_lines
 from swarden.harness.commands.fuzz import ENGINES, STEP_TIMEOUT, STEP_TIMEOUT_S, WITH_FIX, check_engines, settings_of
 from swarden.harness.commands.help import limit_option, output_option, traffic_option, worker_option
+from swarden.harness.commands.progress import NightDisplay
 from swarden.harness.core.changes import Changes
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode, worst
@@ -28,13 +30,12 @@ from swarden.harness.nightly.journal import Journal
 from swarden.harness.nightly.night import Coordinator, Order, begin, resumed
 from swarden.harness.nightly.phases import PHASES
 from swarden.harness.nightly.pool import local_pool, pool_of_scheduler
-from swarden.harness.nightly.verdict import exit_code_of
+from swarden.harness.nightly.verdict import judgement_of
 from swarden.harness.search.archive import Archive, Night
 from swarden.harness.search.archive_files import ArchiveError
 from swarden.harness.search.profiles import PROFILES
 from swarden.harness.search.shards import EngineBuild
 
-ARCHIVE = Path(".swarden/archive")
 MEMORY_GIB = 8.0
 
 
@@ -78,8 +79,10 @@ def nightly(
     with shown, server.resumed(night.settings):
         builds = [EngineBuild(one.engine, one.version, one.source_hash) for one in night.engines]
         opening = pool_of_scheduler(scheduler, workers, builds) if scheduler else local_pool(workers)
-        with opening as pool, _emitter(place.nights_folder / night.name, events) as emit:
-            for line in Coordinator(place, night, pool, limits, emit).run(PHASES):
+        with opening as pool, _emitter(place.nights_folder / night.name, events) as emit, progress() as bar:
+            display = NightDisplay(bar)
+            for line in Coordinator(place, night, pool, limits, emit, display.begin, display.update).run(PHASES):
+                bar.stop()  # until the next phase begins: it would take the line for standard error
                 (ERR if as_json else OUT).print(line, markup=False)
         _end(place, night, junit, as_json=as_json)
     raise typer.Exit(night.exit_code or ExitCode.CLEAN)
@@ -148,7 +151,7 @@ def _with_command_to_continue(folder: Path, night: Night, options: Sequence[str]
         yield
     except KeyboardInterrupt:
         ERR.print("swarden: interrupted")
-        raise typer.Exit(worst([ExitCode.INTERRUPTED, exit_code_of(night)])) from None
+        raise typer.Exit(worst([ExitCode.INTERRUPTED, judgement_of(night).exit_code])) from None
     finally:
         if night.exit_code is None:
             command = shlex.join(["swarden", "nightly", "--resume", str(folder), *options])

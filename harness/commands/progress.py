@@ -12,6 +12,7 @@ from swarden.harness.core.target import Target
 from swarden.harness.report.wording import counted
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.result import Finding, Result, Tallies
+from swarden.harness.search.shards import work_of_lanes
 from swarden.harness.search.workers import WorkerGroup
 
 SILENT_S = 5.0  # without a step, before a worker is shown as silent
@@ -70,6 +71,28 @@ class ProgressDisplay:
             return f"{text}; {counted(self._plan.max_runs - tallies.runs, 'run')} left"
         left_s = self._plan.seconds - passed_s
         return f"{text}; {max(0, round(left_s))} s left" if left_s < inf else text
+
+
+class NightDisplay:
+    """Shows the phase of a night with the work of this machine; without a terminal, a line when a phase begins."""
+
+    def __init__(self, bar: Progress) -> None:
+        self._bar, self._task, self._line, self._before = bar, bar.add_task(""), "", work_of_lanes()
+
+    def begin(self, line: str) -> None:
+        self._line, self._before = line, work_of_lanes()
+        self._bar.reset(self._task, description=line)
+        self._bar.start()
+        if self._bar.disable:
+            ERR.print(line, markup=False)
+
+    def update(self, ended: int) -> None:
+        """Show the work of the phase so far, of which so many jobs have ended."""
+        work, before = work_of_lanes(), self._before
+        runs, steps = work.runs - before.runs, work.steps - before.steps
+        failed = f", {work.failed_runs - before.failed_runs} failed"
+        made = f"{counted(runs, 'run')}, {counted(steps, 'step')}{failed}; " if runs > 0 else ""
+        self._bar.update(self._task, description=f"{self._line}\n{made}{counted(ended, 'job')} ended")
 
 
 def found_line(result: Result) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from swarden.harness.commands.archive import ARCHIVE
 from swarden.harness.commands.console import ERR, print_page
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import check_target, write_whole
@@ -23,8 +24,9 @@ SLOWEST = 4  # wall-clock seconds for a CPU second on a busy machine
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(help="an archive, or the folder of a campaign's findings")],
+    folder: Annotated[Path | None, typer.Argument(help="an archive, or the folder of a campaign's findings")] = None,
     *,
+    archive: Annotated[Path | None, typer.Option(help=f"folder of an archive; {ARCHIVE} without FOLDER")] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="path of the page; DIR/report.html by default")
     ] = None,
@@ -35,6 +37,9 @@ def report(
     opens: Annotated[bool, typer.Option("--open", help="open the page in a browser")] = False,
 ) -> None:
     """Write one self-contained page of HTML about an archive or a campaign."""
+    if folder is not None and archive is not None:
+        raise UsageError(f"--archive: {folder} is named, too; name one of them")
+    folder = folder or archive or ARCHIVE
     if not folder.is_dir():
         raise UsageError(f"{folder}: is not a folder; name an archive, or the folder of a campaign's findings")
     target = out or folder / "report.html"

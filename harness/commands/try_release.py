@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from swarden.harness.commands.campaigns import CampaignLimits, ended_campaigns
-from swarden.harness.commands.console import ERR
+from swarden.harness.commands.console import ERR, phase
 from swarden.harness.commands.events import EventLines
 from swarden.harness.commands.release_day import lines_of, released
 from swarden.harness.core.errors import UsageError
@@ -193,7 +193,8 @@ def trial_of(name: str, logs: Mapping[str, Path], plan: Plan) -> Trial:
     except UsageError as error:
         return Trial(None, [str(error)], {})
     why_broken = [*outcome.result.target_faults.values(), *outcome.result.unexplained_deaths]
-    with WorkerGroup(1, None, hang_seconds=STEP_SECONDS) as group:
+    replaying = phase(f"{name}: {counted(len(logs), 'known op-log')} replayed")
+    with replaying, WorkerGroup(1, None, hang_seconds=STEP_SECONDS) as group:
         return Trial(outcome, why_broken, {label: _end_of(group, name, path) for label, path in logs.items()})
 
 
@@ -231,10 +232,11 @@ def tried(target: ReleasedTarget[Any], comparison: Comparison, campaigns: Campai
         plan = Plan(
             name, PROFILES["smoke"], SEED, campaigns.seconds, campaigns.max_runs, out=folder, workers=campaigns.workers
         )
+        ERR.print(f"{name}: random traffic; what fails is shrunk behind it", markup=False)
         trials.append(trial_of(name, known_logs(released(name), archive), plan))
     older, [old, new] = f"{target.name}=={comparison.version}", trials
-    with WorkerGroup(1, None, hang_seconds=STEP_SECONDS) as group:
-        before = {
-            one.path: _end_of(group, older, one.path, one.fingerprint) for one in new.findings if one.path is not None
-        }
+    saved = {one.path: one.fingerprint for one in new.findings if one.path is not None}
+    replaying = phase(f"{older}: {counted(len(saved), 'finding')} replayed")
+    with replaying, WorkerGroup(1, None, hang_seconds=STEP_SECONDS) as group:
+        before = {path: _end_of(group, older, path, name) for path, name in saved.items()}
     return Page(target, comparison, (old, new), before)

@@ -14,7 +14,7 @@ class Mutant:
 
     Each hunk replaces the healthy text by the broken one. `fixes` removes known bugs of the engine first, so that the
     mutant is the only bug. `machine` names the machine whose traffic reaches the bug, `model` the model that its
-    engines run, if any.
+    engines run, if any.  Random traffic finds a canary within seconds: each night searches for one.
 
     A bug of a checker `overlooks` another mutant, and both are planted together.  It is caught if the op-log of the
     other mutant violates a law of `caught_by` without the checker bug, and violates none of them with it.
@@ -28,6 +28,7 @@ class Mutant:
     model: str = ""
     overlooks: "Mutant | None" = None
     fixes: tuple[Hunk, ...] = ()
+    is_canary: bool = False
 
     @property
     def patch(self) -> Patch:
@@ -66,11 +67,12 @@ class Mutants:
         machine: str = "",
         model: str = "",
         overlooks: Mutant | None = None,
+        is_canary: bool = False,
     ) -> Mutant:
         """Add a mutant with these hunks; `at`, `healthy` and `broken` are its only hunk, or its last."""
         if at or not hunks:
             hunks += (Hunk(at, healthy, broken),)
         machine, model = machine or self.machine, model or self.model
-        mutant = Mutant(id, source, hunks, caught_by, machine, model, overlooks, self.fixes)
+        mutant = Mutant(id, source, hunks, caught_by, machine, model, overlooks, self.fixes, is_canary)
         self.all.append(mutant)
         return mutant

@@ -130,9 +130,8 @@ class Target(Protocol):
     shrinker sets settings to these values, all settings of a `coupled` group together, and does not change `kept`
     settings. `main_settings` are shown in a story even where they have their default. `former_defaults` are the values
     of settings that are missing in op-logs of format 2, where these differ from `defaults`. `releases` are what
-    `swarden engines` installs, if the target can drive several releases; `catalog` are its mutants, and `canaries` the
-    ids of mutants that random traffic finds within seconds: each night must find one of them. With `is_repeatable` the
-    same ops give the same run; without it an op-log has no digests, and a failure has a rate.
+    `swarden engines` installs, if the target can drive several releases; `catalog` are its mutants. With
+    `is_repeatable` the same ops give the same run; without it an op-log has no digests, and a failure has a rate.
     """
 
     name: str
@@ -147,7 +146,6 @@ class Target(Protocol):
     kept: Sequence[str] = ()
     releases: Releases | None = None
     catalog: Sequence[Mutant] = ()
-    canaries: Sequence[str] = ()
     is_repeatable: bool = True
 
     def at(self, version: str) -> "Target | None":

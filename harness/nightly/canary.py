@@ -1,4 +1,6 @@
-"""The canary: a planted bug for each engine, which one shard must find in each night; else the night is red."""
+"""The canary: a planted bug for each engine, for which each night searches; if enough runs miss it, it is red."""
+
+from math import ceil, inf
 
 from swarden.harness.core.registry import target_of
 from swarden.harness.nightly.night import Coordinator
@@ -7,24 +9,25 @@ from swarden.harness.search.campaign import Plan
 from swarden.harness.search.profiles import PROFILES
 from swarden.harness.search.shards import find_canary
 
+SHARE = 0.25  # of the night's minutes
+
+
+def limit_seconds(night: Coordinator) -> float:
+    """The time of the search on one engine: all of them together take at most SHARE of the night's minutes."""
+    minutes, rounds = night.night.minutes, ceil(len(night.night.engines) / night.pool.width)
+    return SHARE * 60 * minutes / rounds if minutes is not None else inf
+
 
 def canary(night: Coordinator) -> str:
     """Plant a canary in each engine and search for it; returns the text of the phase's line."""
     done = {one.engine for one in night.night.canaries}
     jobs = []
     for engine in (one.engine for one in night.night.engines if one.engine not in done):
-        seed, names = night.seed_of("canary"), list(target_of(engine).canaries)
+        seed, names = night.seed_of("canary"), [one.id for one in target_of(engine).catalog if one.is_canary]
         first = seed % len(names) if names else 0
-        campaign = Plan(engine, PROFILES["default"], seed, float("inf"))
+        campaign = Plan(engine, PROFILES["default"], seed, limit_seconds(night))
         jobs.append(Job(engine, find_canary, (campaign, [*names[first:], *names[:first]], night.limits)))
     for _, found in night.jobs(jobs):
         night.night.canaries.append(found)
         night.save()
-    return ", ".join(
-        f"{one.engine}: {one.mutant} found by {one.law} after {one.runs} runs"
-        if one.law
-        else f"{one.engine}: {one.mutant} missed in {one.runs} runs"
-        if one.mutant
-        else f"{one.engine}: has none"
-        for one in night.night.canaries
-    )
+    return ", ".join(f"{one.engine}: {one.result}" for one in night.night.canaries)

@@ -19,6 +19,7 @@ from swarden.harness.core.validation import shortened
 from swarden.harness.nightly.events import Event, Phase, ShardLost
 from swarden.harness.nightly.journal import Journal
 from swarden.harness.nightly.pool import Job, JobPool
+from swarden.harness.report.wording import counted
 from swarden.harness.search.archive import Archive, EngineOfNight, FindingOfNight, Night
 from swarden.harness.search.archive_files import check_inside, read, save
 from swarden.harness.search.night_order import latest
@@ -30,13 +31,18 @@ NIGHT_FILE = "night.json"
 
 @dataclass
 class Coordinator:
-    """One night: its record, its archive, and the pool that runs its jobs."""
+    """One night: its record, its archive, and the pool that runs its jobs.
+
+    `on_begin` gets a line when a phase begins, and `on_wait` the number of its jobs that have ended.
+    """
 
     archive: Archive
     night: Night
     pool: JobPool
     limits: ProcessLimits
     emit: Callable[[Event], None] = lambda _: None
+    on_begin: Callable[[str], None] = lambda _: None
+    on_wait: Callable[[int], None] = lambda _: None
 
     @property
     def folder(self) -> Path:
@@ -57,6 +63,7 @@ class Coordinator:
         for phase in phases:
             if phase.name in ended:
                 continue
+            self.on_begin(f"{phase.name} begins: {phase.about}")
             start, cpu_start = time.monotonic(), time.process_time()
             line = phase.run(self)
             seconds = round(time.monotonic() - start, 3)
@@ -69,7 +76,7 @@ class Coordinator:
 
     def jobs(self, jobs: Iterable[Job]) -> Iterator[tuple[Any, Any]]:
         """The results of jobs in the order in which they end; see JobPool.run."""
-        return self.pool.run(jobs, self._on_loss)
+        return self.pool.run(jobs, self._on_loss, self.on_wait)
 
     def save(self) -> None:
         # A phase that starts again finds the errors again; the name of a file may not be UTF-8.
@@ -95,10 +102,11 @@ class Coordinator:
 
 
 class NightPhase(NamedTuple):
-    """A part of a night: its name, and the function that runs it and returns the text of its line."""
+    """A part of a night: the function that runs it and returns the text of its line, and what it is about to do."""
 
     name: str
     run: Callable[[Coordinator], str]
+    about: str
 
 
 class Order(NamedTuple):
@@ -151,7 +159,7 @@ def _lines_of(archive: Archive, not_ended: Iterable[Night]) -> Iterator[str]:
         folder = archive.nights_folder / one.name
         if shards := Journal(folder / "shards").count():
             command = f"swarden nightly --resume {shlex.quote(str(folder))}"
-            yield f"night {one.name} has not ended: {shards} shards are not settled; to continue: {command}"
+            yield f"night {one.name} has not ended: {counted(shards, 'shard')} not settled; to continue: {command}"
 
 
 def resumed(folder: Path) -> tuple[Archive, Night]:

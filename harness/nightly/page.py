@@ -12,11 +12,21 @@ from swarden.harness.core.fingerprint import slug
 from swarden.harness.core.limits import MAX_STORY_BYTES
 from swarden.harness.core.oplog import OpLog, OpLogError
 from swarden.harness.core.registry import UnknownEngine, installed, target_of
-from swarden.harness.nightly.reports import ORDER, about_server
-from swarden.harness.nightly.verdict import exit_code_of, red_reasons, verdict_of
+from swarden.harness.nightly.reports import ORDER, about_server, known_of
+from swarden.harness.nightly.verdict import judgement_of, next_step, red_reasons
 from swarden.harness.report.page import page_of_report
-from swarden.harness.search.archive import FAILING, Archive, Archived, EngineOfNight, Night, Sighting, Status, date_of
-from swarden.harness.search.outcome import NOT_JUDGED
+from swarden.harness.search.archive import (
+    FAILING,
+    IMPORT,
+    Archive,
+    Archived,
+    EngineOfNight,
+    Night,
+    Sighting,
+    Status,
+    date_of,
+)
+from swarden.harness.search.judgement import NOT_JUDGED, ONLY_KNOWN
 
 MAX_NIGHTS = 30  # of the history, the last
 MAX_FINDINGS = 100
@@ -54,18 +64,19 @@ class FindingView(NamedTuple):
 
 
 class NightView(NamedTuple):
-    """A night and its verdict, with the reasons for which it is red."""
+    """A night and its verdict, with the reasons for which it is red or not judged, and what to do."""
 
     record: Night
     verdict: str
     code: int
     reasons: Sequence[str]
     server: Sequence[str]
+    next_step: str
 
     @property
     def tone(self) -> str:
-        """Good, bad, or warn for a night that was red or not judged, or has not ended."""
-        if self.code == ExitCode.RED or self.verdict in (NOT_JUDGED, NOT_ENDED):
+        """Good, bad, or warn for a night that was red, not judged or failed by known bugs only, or has not ended."""
+        if self.code == ExitCode.RED or self.verdict in (NOT_JUDGED, NOT_ENDED, ONLY_KNOWN):
             return "warn"
         return "bad" if self.code else "good"
 
@@ -139,6 +150,8 @@ def page_of(root: Path, parts_of: Parts, coverage_of: Coverage) -> str:
     return page_of_report(
         name=root.resolve().name,
         nights=views[-MAX_NIGHTS:],
+        columns=_columns(views[-MAX_NIGHTS:], shown),
+        known=known_of(last.record) if last is not None else [],
         last=last,
         findings=shown,
         num_findings=len(findings),
@@ -159,8 +172,21 @@ def _logs_of_campaign(root: Path) -> list[Path]:
 
 
 def _view_of(night: Night) -> NightView:
-    verdict = NOT_ENDED if night.exit_code is None else verdict_of(night)
-    return NightView(night, verdict, int(exit_code_of(night)), red_reasons(night), about_server(night))
+    code, verdict = judgement_of(night)
+    if night.exit_code is None:
+        return NightView(night, NOT_ENDED, code, red_reasons(night), about_server(night), "")
+    reasons = red_reasons(night)
+    reasons += [f"{one.engine} is not judged: {one.why_not_judged}" for one in night.engines if one.why_not_judged]
+    return NightView(night, verdict, code, reasons, about_server(night), next_step(night))
+
+
+def _columns(nights: Sequence[NightView], findings: Iterable[FindingView]) -> dict[str, NightView | None]:
+    """The nights by name, and among them the imports of these findings, whose names sort behind that of their night."""
+    by_name, imports = {one.record.name: one for one in nights}, {name for one in findings for name in one.by_night}
+    names = [*by_name]
+    for name in sorted((one for one in imports if one.endswith(IMPORT)), reverse=True):
+        names.insert(sum(one < name for one in by_name), name)
+    return {name: by_name.get(name) for name in names}
 
 
 def _of_archive(archived: Archived, date: str) -> FindingView:

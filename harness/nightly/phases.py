@@ -8,9 +8,9 @@ from swarden.harness.nightly.settling import settle_findings
 from swarden.harness.nightly.traffic import traffic
 
 PHASES = (
-    NightPhase("replay", replay),
-    NightPhase("canary", canary),
-    NightPhase("traffic", traffic),
-    NightPhase("settle", settle_findings),
-    NightPhase("report", report),
+    NightPhase("replay", replay, "the op-logs of the archive"),
+    NightPhase("canary", canary, "a planted bug of each engine is searched for, for at most a quarter of --minutes"),
+    NightPhase("traffic", traffic, "random traffic"),
+    NightPhase("settle", settle_findings, "new failures are shrunk, and run again in fresh processes"),
+    NightPhase("report", report, "the verdict"),
 )

@@ -19,6 +19,10 @@ from swarden.harness.core.imports import importing
 from swarden.harness.search.shards import EngineBuild, close_lanes, interrupt_lanes, on_same_build
 
 MAX_LOSSES = 5  # of one job
+WAIT_S = 0.5
+
+OnLoss = Callable[["Job", Exception], None]
+OnWait = Callable[[int], None]
 
 
 class Job(NamedTuple):
@@ -45,19 +49,23 @@ class JobPool:
     lost: tuple[type[Exception], ...] = (CancelledError,)
     builds: Sequence[EngineBuild] = ()
 
-    def run(self, jobs: Iterable[Job], on_loss: Callable[[Job, Exception], None]) -> Iterator[tuple[Any, Any]]:
+    def run(self, jobs: Iterable[Job], on_loss: OnLoss, on_wait: OnWait = lambda _: None) -> Iterator[tuple[Any, Any]]:
         """Yield the subject of each job with its result, in the order in which the jobs end.
 
-        Jobs are taken from the iterator when they can start.  Raises UsageError if a job raises it, or is lost
-        MAX_LOSSES times.
+        Jobs are taken from the iterator when they can start.  `on_wait` gets the number of jobs that have ended, every
+        WAIT_S while none ends.  Raises UsageError if a job raises it, or is lost MAX_LOSSES times.
         """
-        waiting, running, losses = iter(jobs), dict[Future[Any], Job](), Counter[str]()
+        waiting, running, losses, ended = iter(jobs), dict[Future[Any], Job](), Counter[str](), 0
         while True:
             for job in islice(waiting, max(0, self.width - len(running))):
                 running[self._submitted(job)] = job
             if not running:
                 return
-            future = next(iter(wait(running, return_when=FIRST_COMPLETED).done))
+            done = wait(running, timeout=WAIT_S, return_when=FIRST_COMPLETED).done
+            if not done:
+                on_wait(ended)
+                continue
+            future = next(iter(done))
             job = running.pop(future)
             try:
                 result = future.result()
@@ -69,6 +77,7 @@ class JobPool:
                 running[self._submitted(job)] = job
             else:
                 del future  # as long as there is one, Dask runs the job again if the node with its result is lost
+                ended += 1
                 yield job.subject, result
 
     def _submitted(self, job: Job) -> Future[Any]:

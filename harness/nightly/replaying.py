@@ -77,7 +77,7 @@ def _sighting(night: Coordinator, subject: ReplaySubject, path: Path, replays: R
     was_fixed = archived.status_before(night.night.name, engine) is Status.FIXED
     status = {
         Verdict.FIXED: Status.FIXED,
-        Verdict.FAILED: Status.REOPENED if was_fixed else Status.KNOWN,
+        Verdict.FAILED: Status.REOPENED if was_fixed else Status.RECURRING,
         Verdict.CHANGED: Status.CHANGED,
         Verdict.FLAKY: Status.FLAKY,
     }[replays.verdict]

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import NamedTuple
 from xml.etree import ElementTree
 
 from swarden.harness.core.exit_codes import ExitCode
@@ -11,11 +12,13 @@ from swarden.harness.core.printable import LAYOUT, printable
 from swarden.harness.core.registry import UnknownEngine, target_of
 from swarden.harness.nightly.night import Coordinator, start_of
 from swarden.harness.nightly.replaying import log_path
-from swarden.harness.nightly.verdict import code_of, excuse_of, exit_code_of, red_reasons, verdict_of
+from swarden.harness.nightly.verdict import code_of, excuse_of, judgement_of, next_step, red_reasons
+from swarden.harness.report.known_bug import BugView, view_of
 from swarden.harness.report.story import replay_line
+from swarden.harness.report.wording import counted
 from swarden.harness.search.archive import EngineOfNight, FindingOfNight, Night, Status
 from swarden.harness.search.archive_files import write
-from swarden.harness.search.verification import known_lines
+from swarden.harness.search.verification import names_in
 
 ORDER = [
     Status.NEW,
@@ -23,10 +26,11 @@ ORDER = [
     Status.CHANGED,
     Status.FLAKY,
     Status.ERROR,
-    Status.KNOWN,
+    Status.RECURRING,
     Status.FIXED,
 ]
 MAX_STORY_BYTES = 1 << 20  # in junit.xml
+KNOWN_HEADS = ("known bug", "engine", "failed runs", "effect", "upstream")
 SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~&])")
 
 
@@ -37,8 +41,9 @@ def report(night: Coordinator) -> str:
     reports = {"report.md": markdown(record), "junit.xml": junit(record, details), "metrics.txt": metrics(record)}
     for name, text in reports.items():
         write(night.folder / name, text.encode(), night.archive.root)
-    record.exit_code, record.ended = exit_code_of(record), f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
-    return f"{verdict_of(record)}, exit code {record.exit_code}; {night.folder / 'report.md'}"
+    record.exit_code, verdict = judgement_of(record)
+    record.ended = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    return f"{verdict}, exit code {record.exit_code}; {night.folder / 'report.md'}"
 
 
 def _details(night: Coordinator, finding: FindingOfNight) -> str:
@@ -73,11 +78,13 @@ def about_server(night: Night) -> list[str]:
 def markdown(night: Night) -> str:
     """The page of a night as Markdown, for the summary of a job."""
     failing = [one for one in night.findings if code_of(one) is not ExitCode.CLEAN]
+    code, verdict = judgement_of(night)
     lines = [
-        f"# Night {night.name}: {verdict_of(night)}",
+        f"# Night {night.name}: {verdict}",
         "",
-        f"`{night.command}`, seed {night.seed}, exit code {exit_code_of(night)}.",
+        f"`{night.command}`, seed {night.seed}, exit code {code}.",
         "",
+        *([plain(step), ""] if (step := next_step(night)) else []),
         *(f"- {plain(line)}" for line in about_server(night)),
         *(f"- red: {plain(reason)}" for reason in red_reasons(night)),
         *(f"- error: {plain(error)}" for error in night.errors),
@@ -85,14 +92,13 @@ def markdown(night: Night) -> str:
         *(f"- not deterministic: {plain(run)}" for one in night.engines for run in one.diverged),
         *(f"- {one.engine} is not judged: {plain(one.why_not_judged)}" for one in night.engines if one.why_not_judged),
         "",
-        f"## {len(failing)} open findings, {len(night.findings) - len(failing)} fixed",
+        f"## {counted(len(failing), 'open finding')}, {len(night.findings) - len(failing)} fixed",
         "",
         *table(
             ("status", "engine", "finding", "runs", "replay"), (_row(night, one) for one in _sorted(night.findings))
         ),
         "",
-        *(f"- {one.engine}: {plain(line)}" for one in night.engines for line in _known_lines(one)),
-        "",
+        *(["## Known bugs", "", *table(KNOWN_HEADS, map(_known_row, known)), ""] if (known := known_of(night)) else []),
         "## Engines",
         "",
         *table(
@@ -108,13 +114,34 @@ def markdown(night: Night) -> str:
     return "\n".join(lines)
 
 
-def _known_lines(engine: EngineOfNight) -> list[str]:
-    """The known bugs of the night, by their bare names if the engine is not installed any more."""
-    try:
-        target = target_of(engine.engine)
-    except UnknownEngine:
-        target = None
-    return known_lines(engine.tallies.known, target)
+class KnownFailures(NamedTuple):
+    """The failed runs of a known bug on an engine, or of several that are known together."""
+
+    engine: str
+    names: str
+    runs: int
+    bugs: Sequence[BugView]
+
+
+def known_of(night: Night) -> list[KnownFailures]:
+    """The failures of known bugs, the most frequent of each engine first; a bug of the past has its bare name."""
+    found = []
+    for engine in night.engines:
+        try:
+            target = target_of(engine.engine)
+            bugs = {name: view_of(bug, target) for name, bug in target.known_bugs().items()}
+        except UnknownEngine:
+            bugs = {}
+        for names, runs in engine.tallies.known.most_common():
+            views = [bugs.get(name, BugView(name, "")) for name in names_in(names)]
+            found.append(KnownFailures(engine.engine, names, runs, views))
+    return found
+
+
+def _known_row(known: KnownFailures) -> Sequence[str]:
+    effects = [one.effect for one in known.bugs]
+    upstream = [address for one in known.bugs for address in one.upstream]
+    return known.names, known.engine, str(known.runs), "; ".join(effects), " ".join(upstream) or "no issue found"
 
 
 def _sorted(findings: Iterable[FindingOfNight]) -> list[FindingOfNight]:
@@ -131,11 +158,11 @@ def _row(night: Night, finding: FindingOfNight) -> Sequence[str]:
 def _engine_row(night: Night, engine: EngineOfNight) -> Sequence[str]:
     tallies = engine.tallies
     rate = tallies.steps / engine.cpu_seconds if engine.cpu_seconds else 0.0
-    canaries = [one for one in night.canaries if one.engine == engine.engine]
-    words = [f"{one.mutant} {f'found by {one.law}' if one.law else 'missed'}" for one in canaries if one.mutant]
+    canaries = [one.result for one in night.canaries if one.engine == engine.engine]
     counts = (str(tallies.runs), str(tallies.steps), f"{rate:.0f}", str(tallies.failed_runs))
-    reached = f"{sum(tallies.probes[name] > 0 for name in engine.wanted)} of {len(engine.wanted)}"
-    return engine.engine, engine.version, *counts, reached, ", ".join(words) or "has none"
+    reached = sum(tallies.probes[name] > 0 for name in engine.wanted)
+    probes = f"{reached} of {len(engine.wanted)}" if engine.wanted else "has none"
+    return engine.engine, engine.version, *counts, probes, ", ".join(canaries)
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -170,7 +197,7 @@ def junit(night: Night, details: Mapping[str, str]) -> str:
         for canary in (one for one in night.canaries if one.engine == engine.engine and one.mutant):
             case = _case(suite, "canary", canary.mutant)
             if not canary.law:
-                _add(case, "failure", f"missed in {canary.runs} runs")
+                _add(case, "failure" if canary.is_missed else "skipped", canary.result)
         case = _case(suite, "coverage", night.profile)
         for owed in (*engine.owed, *engine.diverged):
             _add(case, "failure", owed)
@@ -216,7 +243,7 @@ def metrics(night: Night) -> str:
             lines.append(f"swarden_night_{name}{f'{{{text}}}' if text else ''} {value:.15g}")
 
     engines = [({"engine": one.engine, "version": one.version}, one) for one in night.engines]
-    gauge("exit_code", "Exit code, 0 if clean.", [({}, exit_code_of(night))])
+    gauge("exit_code", "Exit code, 0 if clean.", [({}, judgement_of(night).exit_code)])
     gauge("started_seconds", "Start in seconds since 1970.", [({}, int(start_of(night).timestamp()))])
     gauge("runs", "Random runs.", [(labels, one.tallies.runs) for labels, one in engines])
     gauge("steps", "Engine steps.", [(labels, one.tallies.steps) for labels, one in engines])

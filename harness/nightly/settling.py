@@ -21,7 +21,7 @@ from swarden.harness.search.findings import write as write_log
 from swarden.harness.search.result import Finding, Result
 from swarden.harness.search.shards import settle
 
-SEEN_TODAY = (Status.NEW, Status.KNOWN, Status.REOPENED, Status.FLAKY)
+SEEN_TODAY = (Status.NEW, Status.RECURRING, Status.REOPENED, Status.FLAKY)
 
 
 def settle_findings(night: Coordinator) -> str:

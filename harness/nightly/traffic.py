@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import msgspec
@@ -14,6 +15,7 @@ from swarden.harness.nightly.journal import ShardFile, record_of
 from swarden.harness.nightly.night import Coordinator
 from swarden.harness.nightly.pool import Job
 from swarden.harness.nightly.replaying import log_path
+from swarden.harness.report.wording import counted
 from swarden.harness.search.archive import Status
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.corpus import CorpusLog, RareRun, files_of, rarest_first, write
@@ -22,8 +24,7 @@ from swarden.harness.search.outcome import Outcome
 from swarden.harness.search.result import Result, Tallies
 from swarden.harness.search.shards import BATCHES, ShardResult, plan_of_shard, run_shard
 
-SHARD_S = 600.0  # until a shard is cut
-NO_CANARY = "no planted bug fits this release"  # so nothing shows that the laws would find one
+SHARD_S = 600.0  # until a shard is cut, unless the minutes of the night are over before
 
 
 class ShardKey(NamedTuple):
@@ -60,8 +61,8 @@ def traffic(night: Coordinator) -> str:
             write(night.archive.corpus_of(engine), rarest_first(rare), replaced=replayed)
     night.night.shards = sorted((one.record for one in shards), key=lambda one: (one.engine, one.ordinal))
     return ", ".join(
-        f"{one.engine}: {one.tallies.runs} runs, {one.tallies.steps} engine steps in {one.shards} shards, "
-        f"{one.tallies.failed_runs} failed"
+        f"{one.engine}: {counted(one.tallies.runs, 'run')}, {counted(one.tallies.steps, 'engine step')} in "
+        f"{counted(one.shards, 'shard')}, {one.tallies.failed_runs} failed"
         for one in night.night.engines
     )
 
@@ -85,7 +86,7 @@ def _known(night: Coordinator, engine: str) -> list[OpLog]:
     """The logs of the findings that fail tonight as before; later runs avoid these failures."""
     logs = []
     for one in night.night.findings:
-        if one.sighting.engine == engine and one.sighting.status in (Status.KNOWN, Status.REOPENED):
+        if one.sighting.engine == engine and one.sighting.status in (Status.RECURRING, Status.REOPENED):
             log = OpLog.load(log_path(night, one), engine=engine, inside=night.archive.root)
             header = msgspec.structs.replace(log.header, expected=one.fingerprint)
             logs.append(OpLog(header, log.ops))
@@ -121,7 +122,8 @@ def _jobs(
             key = ShardKey(engine, ordinal)
             if key not in ended and time.monotonic() < until:
                 plan = plan_of_shard(campaign, ordinal, corpora[engine])
-                yield Job(key, run_shard, (plan, night.limits))
+                left_s = min(plan.seconds, until - time.monotonic())
+                yield Job(key, run_shard, (replace(plan, seconds=left_s), night.limits))
         ordinal += 1
 
 
@@ -187,7 +189,9 @@ def _sum_up(night: Coordinator, plan: Plan, shards: Sequence[ShardFile]) -> None
     of_night.cpu_seconds = round(sum(record.cpu_seconds for record in records), 3)
     of_night.diverged = [run for record in records for run in record.diverged]
     of_night.wanted = wanted_runs(tallies, plan.profile, target_of(plan.engine))
-    hunted = any(one.engine == plan.engine and one.mutant for one in night.night.canaries)
-    reasons = [outcome.why_not_judged, "" if hunted else NO_CANARY] if plan.mutant is None else []
-    of_night.why_not_judged = "; ".join(filter(None, reasons))
+    unproven = [
+        one.result for one in night.night.canaries if one.engine == plan.engine and not (one.law or one.is_missed)
+    ]
+    reasons = filter(None, [outcome.why_not_judged, *unproven])
+    of_night.why_not_judged = "; ".join(reasons) if plan.mutant is None else ""
     of_night.owed = deaths if plan.mutant is not None else outcome.owed

@@ -1,22 +1,39 @@
 """The verdict of a night: its exit code, and the reasons."""
 
-from swarden.harness.core.driver import STUCK
-from swarden.harness.core.exit_codes import ExitCode, worst
-from swarden.harness.core.process import FAULT
+from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.search.archive import FAILING, FindingOfNight, Night, Status
-from swarden.harness.search.outcome import NOT_JUDGED, VERDICTS
+from swarden.harness.search.judgement import NOT_JUDGED, ONLY_KNOWN, VERDICTS, Judgement, code_of_failure, judged
 
-NO_VERDICT = {ExitCode.MISUSE: "not readable"}
+NOT_READABLE = "not readable"
+OPEN = "swarden archive show {name} has the story: fix the engine, or put the finding in quarantine until a date."
+NEXT = {
+    VERDICTS[ExitCode.FAULT]: "Report the error of swarden, with the op-log of {name}.",
+    NOT_READABLE: "swarden archive verify names each file that cannot be read; none was removed.",
+    VERDICTS[ExitCode.NONDETERMINISTIC]: "Equal runs differ: look for time, hashes or threads in the engine.",
+    VERDICTS[ExitCode.VIOLATED]: OPEN,
+    VERDICTS[ExitCode.STUCK]: OPEN,
+    VERDICTS[ExitCode.RED]: "The reasons say what the traffic did not reach, or which canary the laws did not find.",
+    ONLY_KNOWN: "Nothing is new. A night with --with-fix all searches behind the known bugs.",
+    NOT_JUDGED: "Nothing has failed, and the reasons say why that proves nothing yet.",
+}
 
 
-def exit_code_of(night: Night) -> ExitCode:
-    """The exit code of a night; excused and fixed findings do not count, nor do known bugs in a gate."""
+def judgement_of(night: Night) -> Judgement:
+    """The judgement of a night; excused and fixed findings do not count."""
     codes = [ExitCode.MISUSE] * bool(night.errors)
     codes += [ExitCode.NONDETERMINISTIC for one in night.engines if one.diverged]
     codes += [ExitCode.RED] * bool(red_reasons(night))
     codes += [code_of(one) for one in night.findings if not excuse_of(night, one)]
-    codes += [ExitCode.VIOLATED for one in night.engines if one.tallies.known and not night.is_gate]
-    return worst(codes)
+    has_known = any(one.tallies.known for one in night.engines)
+    found = judged(codes, has_known=has_known, is_judged=not any(one.why_not_judged for one in night.engines))
+    return found._replace(verdict=NOT_READABLE) if found.exit_code is ExitCode.MISUSE else found
+
+
+def next_step(night: Night) -> str:
+    """What to do after the night; "" if there is nothing to do."""
+    code, verdict = judgement_of(night)
+    counting = [one for one in night.findings if not excuse_of(night, one) and code_of(one) is code]
+    return NEXT.get(verdict, "").format(name=counting[0].folder if counting else "")
 
 
 def excuse_of(night: Night, finding: FindingOfNight) -> str:
@@ -29,19 +46,10 @@ def excuse_of(night: Night, finding: FindingOfNight) -> str:
 
 def red_reasons(night: Night) -> list[str]:
     """The reasons for which a night without a finding is red."""
-    missed = [one for one in night.canaries if one.mutant and not one.law]
     return [
-        *(f"{one.engine}: canary {one.mutant} missed in {one.runs} runs" for one in missed),
+        *(f"{one.engine}: canary {one.result}" for one in night.canaries if one.is_missed),
         *(f"{one.engine}: {owed}" for one in night.engines for owed in one.owed),
     ]
-
-
-def verdict_of(night: Night) -> str:
-    """The verdict in words."""
-    code = exit_code_of(night)
-    if code is ExitCode.CLEAN and any(one.why_not_judged for one in night.engines):
-        return NOT_JUDGED
-    return (VERDICTS | NO_VERDICT)[code]
 
 
 def code_of(finding: FindingOfNight) -> ExitCode:
@@ -53,6 +61,4 @@ def code_of(finding: FindingOfNight) -> ExitCode:
             return ExitCode.MISUSE
         case Status.FLAKY:
             return ExitCode.NONDETERMINISTIC
-    if finding.fingerprint.startswith(f"{FAULT}/"):
-        return ExitCode.FAULT
-    return ExitCode.STUCK if finding.fingerprint == STUCK else ExitCode.VIOLATED
+    return code_of_failure(finding.fingerprint)

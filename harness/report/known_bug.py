@@ -1,7 +1,7 @@
 """The document of a known bug, and its row in the table of an engine, in Markdown."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import unified_diff
 from itertools import islice
 from pathlib import Path
@@ -23,6 +23,15 @@ RUNS = """
 {origin}Each of these files is a short run of requests and of steps of the
 scheduler, and `swarden replay FILE` repeats it:
 """
+
+
+class BugView(NamedTuple):
+    """A known bug for a page, with the addresses of what upstream has about it; a private bug has its name alone."""
+
+    name: str
+    effect: str = PRIVATE
+    upstream: Sequence[str] = ()
+    text: str = ""
 
 
 class Home(NamedTuple):
@@ -62,6 +71,16 @@ def issue(bug: KnownBug, target: Target, program: str) -> str:
     sections = {"Program": shown, **_sections(bug, about, home)}
     order = ("Environment", "Steps", "Program", "Expected", "Actual")
     return _paragraphs(f"# {bug.title}", facts, *_texts({name: sections[name] for name in order} | sections)) + "\n"
+
+
+def view_of(bug: KnownBug, target: Target) -> BugView:
+    """A known bug for a page; `text` is its document as an issue, or its cause."""
+    if bug.verdict == PRIVATE:
+        return BugView(bug.name)
+    if not bug.repository and target.releases is None:  # so that it has no address
+        return BugView(bug.name, bug.effect, text=bug.cause)
+    upstream = [_link(one, home_of(bug, target)) for one in bug.upstream]
+    return BugView(bug.name, bug.effect, upstream, issue(bug, target, "") if bug.document is not None else bug.cause)
 
 
 def _sections(bug: KnownBug, about: Document, home: Home) -> dict[str, str]:

@@ -10,6 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.printable import LAYOUT, printable
 from swarden.harness.report.run_view import view_of
+from swarden.harness.report.wording import counted
 
 
 def page_of_log(log: OpLog, path: Path) -> str:
@@ -25,7 +26,7 @@ def part_of_log(log: OpLog, path: Path) -> str:
 
 def page_of_report(**values: object) -> str:
     """The page of an archive or of a campaign; `values` are the variables of the template."""
-    return ENVIRONMENT.get_template("report.html.j2").render(values)
+    return ENVIRONMENT.get_template("report.html.j2").render(values, counted=counted)
 
 
 def _printed(value: object) -> object:

@@ -34,6 +34,7 @@ from swarden.harness.search.night_records import Canary, PhaseRecord, ShardRecor
 from swarden.harness.search.result import Tallies
 
 HASH_LEN = 8  # hex digits
+IMPORT = "-import"  # ends the name under which op-logs were imported, which begins with that of the night before
 FileName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$", max_length=200)]  # no path
 LogName = Annotated[str, msgspec.Meta(pattern=r"^[^/\0]*$", max_length=200)]  # of a file in the folder of a finding
 
@@ -42,15 +43,19 @@ class Status(StrEnum):
     """The status of a finding in one night."""
 
     NEW = "new"
-    KNOWN = "known"  # it was open, and fails again
+    RECURRING = "recurring"  # it was open, and fails again
     REOPENED = "reopened"  # it was fixed, and fails again
     FIXED = "fixed"  # its log passes, and no traffic of the night had this failure
     CHANGED = "changed"  # its log fails with another fingerprint
     FLAKY = "flaky"  # the runs of its log differ
     ERROR = "error"  # its log cannot be replayed
 
+    @classmethod
+    def _missing_(cls, value: object) -> "Status | None":
+        return cls.RECURRING if value == "known" else None  # of earlier builds
 
-FAILING = (Status.NEW, Status.KNOWN, Status.REOPENED, Status.CHANGED, Status.FLAKY)
+
+FAILING = (Status.NEW, Status.RECURRING, Status.REOPENED, Status.CHANGED, Status.FLAKY)
 URGENCY = [*FAILING, Status.ERROR, Status.FIXED]  # the worst first
 
 
@@ -239,7 +244,7 @@ class Archived:
     def status_of_failure(self, night: str, engine: str) -> Status:
         """The status of a failure in a night, which follows from the status before it."""
         before = self.status_before(night, engine)
-        return {None: Status.NEW, Status.FIXED: Status.REOPENED}.get(before, Status.KNOWN)
+        return {None: Status.NEW, Status.FIXED: Status.REOPENED}.get(before, Status.RECURRING)
 
     def summary(self) -> FindingSummary:
         failing = [one.night for one in self.sightings if one.status in FAILING]

@@ -112,8 +112,9 @@ class Backtest:
         seeds = [self.budget.seed + number for number in range(SEEDS)]
         were_searched = {seed for seed in seeds if self._search_path(new, seed).exists()}
         searches: list[Searched] = []
+        bugs: dict[str, str] = {}  # by log
         with self._workers(new) as group:
-            outcomes = {one.log: self._outcome_of_log(group, old.version, new, one) for one in old.findings}
+            outcomes = {one.log: self._outcome_of_log(group, old.version, new, one, bugs) for one in old.findings}
             passing = [one for one in old.findings if outcomes[one.log][0] is Outcome.FOUND]
             for finding, block in product(passing, filter(None, [older_defaults])):
                 log = OpLog.load(self.folder / old.version / finding.log, engine=f"{self.engine}=={new}")
@@ -126,7 +127,7 @@ class Backtest:
             if outcomes[finding.log][0] is Outcome.FOUND:
                 outcomes[finding.log] = self._outcome_of_searches(new, finding, old.search, searches)
         found = [one for one in old.findings if outcomes[one.log][0] is Outcome.FOUND]
-        bugs = self._known_bugs(old.version, new, found)
+        bugs |= self._known_bugs(old.version, new, found)
         inner = sum(one.cost.cpu_seconds for one in searches if one.seed not in were_searched)
         replays = Cost(part=f"{new}: replays of {old.version}", cpu_seconds=round(_cpu_seconds() - began - inner, 1))
         pair = Pair(
@@ -204,8 +205,13 @@ class Backtest:
                 return _frozen(copy, replays.fingerprints[0], name)
         return None
 
-    def _outcome_of_log(self, group: WorkerGroup, old: str, new: str, finding: Frozen) -> tuple[Outcome, str]:
-        """The outcome by the log of a finding, with its reason: FOUND if the log passes with equal settings."""
+    def _outcome_of_log(
+        self, group: WorkerGroup, old: str, new: str, finding: Frozen, bugs: dict[str, str]
+    ) -> tuple[Outcome, str]:
+        """The outcome by the log of a finding, with its reason: FOUND if the log passes with equal settings.
+
+        The known bug of a log that fails there is added to `bugs`.
+        """
         path, name = self.folder / old / finding.log, f"{self.engine}=={new}"
         content = path.read_bytes()
         if _hash_of(content) != finding.blake2b:
@@ -220,6 +226,7 @@ class Backtest:
         if replays.verdict is Verdict.FIXED:
             return (Outcome.FOUND, "") if before == after else (Outcome.MOVED, "its settings have other values there")
         known = "" if finding.bug else _known_cause(group, targets[1], log, replays.fingerprints)
+        bugs |= {finding.log: known or finding.bug}
         why = f"fails there with {', '.join(replays.fingerprints)}" + (f", known as {known}" if known else "")
         return Outcome.STILL if replays.verdict is Verdict.FAILED else Outcome.MOVED, why
 

@@ -9,6 +9,7 @@ import msgspec
 
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import write_whole
+from swarden.harness.search.judgement import Judgement, code_of_failure, judged
 
 
 class Outcome(Enum):
@@ -93,7 +94,8 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of a finding on the next release, with its reason.
 
     `bug` is the known bug of a finding that was found before its fix: that of the finding, or a namesake whose own
-    op-log fails on the older release and passes on the newer one, too.
+    op-log fails on the older release and passes on the newer one, too.  Of a log that fails on the newer release it is
+    that of the finding, or one whose fix lets the log pass there.
     """
 
     finding: Frozen
@@ -119,6 +121,14 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
         """The number of findings with this outcome; `is_known` selects known bugs, or all others."""
         found = [one for one in self.judged if one.outcome is outcome]
         return len([one for one in found if is_known is None or bool(one.bug) == is_known])
+
+
+def judgement_of(pairs: Sequence[Pair]) -> Judgement:
+    """The judgement of the newest release: only findings that are still there count, as in a campaign."""
+    newest = next((one for one in reversed(pairs) if not one.is_same), None)
+    still = [one for one in newest.judged if one.outcome is Outcome.STILL] if newest is not None else []
+    codes = [code_of_failure(one.finding.fingerprint) for one in still if not one.bug]
+    return judged(codes, has_known=bool(still))
 
 
 def cost_of(pairs: Iterable[Pair]) -> Cost:

@@ -2,13 +2,16 @@
 
 import msgspec
 
+from swarden.harness.report.wording import counted
 from swarden.harness.search.result import Tallies
+
+CANARY_RUNS = 200  # until a planted bug counts as missed; each canary was found within 14
 
 
 class Canary(msgspec.Struct, frozen=True, kw_only=True):
-    """A planted bug that one shard must find; `law` is the law that found it, "" if it was missed.
+    """A planted bug that a search must find; `law` is the law that found it, "" if it was not found.
 
-    `mutant` is "" if the target has no canary that fits the engine.
+    `mutant` is "" if the target has no canary that fits the engine.  `seconds` are without the boot of the engine.
     """
 
     engine: str
@@ -16,6 +19,21 @@ class Canary(msgspec.Struct, frozen=True, kw_only=True):
     law: str = ""
     runs: int = 0
     seconds: float = 0.0
+
+    @property
+    def is_missed(self) -> bool:
+        """Whether it was not found in enough runs; fewer prove nothing."""
+        return bool(self.mutant) and not self.law and self.runs >= CANARY_RUNS
+
+    @property
+    def result(self) -> str:
+        if not self.mutant:
+            return "no planted bug fits this release"
+        if self.law:
+            return f"{self.mutant} found by {self.law} after {counted(self.runs, 'run')}"
+        if self.is_missed:
+            return f"{self.mutant} missed in {counted(self.runs, 'run')}"
+        return f"{self.mutant} not found in {self.seconds:.0f} s, {self.runs} of the {CANARY_RUNS} runs that judge it"
 
 
 class ShardRecord(msgspec.Struct, kw_only=True):

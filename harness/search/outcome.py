@@ -6,31 +6,20 @@ from functools import cached_property
 from importlib.metadata import version
 from typing import Any
 
-from swarden.harness.core.driver import STUCK
-from swarden.harness.core.exit_codes import ExitCode, worst
+from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.mutant import Mutant
-from swarden.harness.core.process import FAULT
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.target import Target
 from swarden.harness.report.wording import counted
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.floors import never_due, not_exercised, why_not_green
+from swarden.harness.search.judgement import NOT_JUDGED, ONLY_KNOWN, VERDICTS, Judgement, code_of_failure, judged
 from swarden.harness.search.profiles import PROFILES
 from swarden.harness.search.result import Finding, Result
 from swarden.harness.search.verification import known_lines, names_in, times, upstream_of
 
-NOT_JUDGED = "not judged"
 PLATEAU_SHARE = 0.1  # of the runs of a campaign: if the last ones reach nothing new, more of them hardly will
 SHORTEST_BOOT_S = 0.1  # a shorter boot is not printed
-VERDICTS = {
-    ExitCode.FAULT: "internal error",
-    ExitCode.MISUSE: "a fault of the target",
-    ExitCode.NONDETERMINISTIC: "not deterministic",
-    ExitCode.VIOLATED: "violated",
-    ExitCode.STUCK: "stuck",
-    ExitCode.RED: "red",
-    ExitCode.CLEAN: "green",
-}
 
 
 @dataclass(frozen=True)
@@ -59,18 +48,19 @@ class Outcome:
         return self.result.diverged + self.not_reproduced
 
     @property
-    def exit_code(self) -> ExitCode:
+    def judgement(self) -> Judgement:
         codes = [ExitCode.NONDETERMINISTIC] * bool(self.diverged) + [ExitCode.RED] * bool(self.owed)
         codes += [ExitCode.MISUSE] * bool(self.result.target_faults)
         codes += [_code_of(finding) for finding in self.findings] + [ExitCode.INTERRUPTED] * self.is_interrupted
-        codes += [ExitCode.VIOLATED] * bool(self.result.tallies.known)
-        return worst(codes)
+        return judged(codes, has_known=bool(self.result.tallies.known), is_judged=not self.why_not_judged)
+
+    @property
+    def exit_code(self) -> ExitCode:
+        return self.judgement.exit_code
 
     @property
     def verdict(self) -> str:
-        if self.exit_code is ExitCode.INTERRUPTED or (self.exit_code is ExitCode.CLEAN and self.why_not_judged):
-            return NOT_JUDGED
-        return VERDICTS[self.exit_code]
+        return self.judgement.verdict
 
     @property
     def why_not_judged(self) -> str:
@@ -178,8 +168,9 @@ class Outcome:
     def lines(self) -> list[str]:
         """The last lines of the output: the reasons, then the verdict and the figures in one line."""
         tallies, seconds = self.result.tallies, self.result.seconds
-        verdict = f"{self.verdict} ({self.why_not_judged})" if self.verdict == NOT_JUDGED else self.verdict
-        verdict += " (only by known bugs)" if tallies.known and not self.findings else ""
+        verdict = self.verdict
+        if verdict in (NOT_JUDGED, ONLY_KNOWN) and self.why_not_judged:
+            verdict += f" ({self.why_not_judged})"
         lines = [*self.result.target_faults.values(), *(f"not deterministic: {run}" for run in self.diverged)]
         lines += [f"red: {owed}" for owed in self.owed]
         lines += [self.found] if self.found else []
@@ -207,8 +198,8 @@ class Outcome:
 
 def verdicts_of_engines(outcomes: Sequence[Outcome]) -> str:
     """The engines by verdict, the worst verdict first."""
-    order = [*VERDICTS.values()]
-    order.insert(-1, NOT_JUDGED)
+    *order, green = VERDICTS.values()
+    order += [ONLY_KNOWN, green]
     engines = {verdict: [one.plan.engine for one in outcomes if one.verdict == verdict] for verdict in order}
     return "; ".join(f"{verdict}: {', '.join(names)}" for verdict, names in engines.items() if names)
 
@@ -225,8 +216,5 @@ def summary_of_engines(outcomes: Sequence[Outcome], command: str) -> dict[str, A
 
 def _code_of(finding: Finding) -> ExitCode:
     """The exit code of a finding. A crash that passes when it is repeated does not prove a fault of the engine."""
-    if finding.fingerprint.startswith(f"{FAULT}/"):
-        return ExitCode.FAULT
-    if not finding.is_confirmed:
-        return ExitCode.RED
-    return ExitCode.STUCK if finding.fingerprint == STUCK else ExitCode.VIOLATED
+    code = code_of_failure(finding.fingerprint)
+    return code if finding.is_confirmed or code is ExitCode.FAULT else ExitCode.RED

@@ -12,7 +12,9 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from itertools import count
 from math import inf
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,17 +32,14 @@ from swarden.harness.core.twins import ALL
 from swarden.harness.search.campaign import Plan, RunIndex
 from swarden.harness.search.corpus import PER_BATCH, CorpusLog, CorpusPart
 from swarden.harness.search.deaths import is_death
-from swarden.harness.search.night_records import Canary
+from swarden.harness.search.night_records import CANARY_RUNS, Canary
 from swarden.harness.search.profiles import SHRINK_CPU_SECONDS
-from swarden.harness.search.result import Finding, Result
+from swarden.harness.search.result import Finding, Result, Tallies
 from swarden.harness.search.shrink import ShrinkBudget
 from swarden.harness.search.workers import WorkerGroup
 
 BATCHES = 4  # of a shard
 TWIN_EVERY = 4  # one shard of so many
-CANARY_RUNS = 2000  # until a planted bug counts as missed
-CANARY_S = 3600.0  # of the same; a machine that is busy with other work makes a few hundred runs in five minutes
-CANARY_SEEDS = 5  # of a search whose failures are the engine's own
 BADNESS = (Verdict.FIXED, None, Verdict.CHANGED, Verdict.FLAKY, Verdict.FAILED)  # None: the log cannot be run
 SETTLE_S = 900.0  # of one finding of a server, whose shrink waits and uses no CPU time
 FRESH = 3  # processes in which a finding must fail before it is published
@@ -108,12 +107,12 @@ def run_shard(plan: Plan, limits: ProcessLimits, until: Collection[str] = ()) ->
 
 
 def find_canary(campaign: Plan, mutants: Sequence[str], limits: ProcessLimits) -> Canary:
-    """Plant the first of these mutants that fits the engine, and search for it."""
+    """Plant the first of these mutants that fits the engine, and search for it in the seconds of the campaign."""
     target = target_of(campaign.engine)
     for mutant in (mutant_of(target, name) for name in mutants):
         of_mutant = replace(campaign, mutant=mutant.id, machine=mutant.machine, model=mutant.model)
         try:
-            return _hunted(replace(of_mutant, seconds=CANARY_S, max_runs=CANARY_RUNS), mutant, limits)
+            return _hunted(of_mutant, mutant, limits)
         except StalePatch:
             continue
     return Canary(engine=campaign.engine, mutant="")
@@ -121,15 +120,15 @@ def find_canary(campaign: Plan, mutants: Sequence[str], limits: ProcessLimits) -
 
 def _hunted(plan: Plan, mutant: Mutant, limits: ProcessLimits) -> Canary:
     """Plant a mutant and search for it.  A failure of the engine without it does not count: another seed follows."""
-    runs, seconds = 0, 0.0
-    for seed in range(plan.seed, plan.seed + CANARY_SEEDS):
-        result = run_shard(replace(plan, seed=seed), limits, until=mutant.caught_by).result
+    runs, seconds, law = 0, 0.0, ""
+    for seed in count(plan.seed):
+        left = replace(plan, seed=seed, seconds=plan.seconds - seconds, max_runs=CANARY_RUNS - runs)
+        result = run_shard(left, limits, until=mutant.caught_by).result
         runs, seconds = runs + result.tallies.runs, seconds + result.seconds
         found = [one for one in result.findings.values() if one.invariant in mutant.caught_by]
-        laws = [one.invariant for one in found if _is_of_the_mutant(one, plan.engine, limits)]
-        if laws or not found:
+        law = next((one.invariant for one in found if _is_of_the_mutant(one, plan.engine, limits)), "")
+        if law or not found or runs >= CANARY_RUNS or seconds >= plan.seconds:
             break
-    law = next(iter(laws), "")
     return Canary(engine=plan.engine, mutant=mutant.id, law=law, runs=runs, seconds=round(seconds, 3))
 
 
@@ -272,6 +271,13 @@ def _lane(engine: str, limits: ProcessLimits) -> Iterator[WorkerGroup]:
 def _group(limits: ProcessLimits) -> Iterator[WorkerGroup]:
     with WorkerGroup(1, None, hang_seconds=limits.hang_seconds, memory_bytes=limits.memory_bytes) as group:
         yield group
+
+
+def work_of_lanes() -> Tallies:
+    """The runs, the steps and the failed runs of the worker processes of all threads of this process."""
+    made = [one for lane in [*_LANES.values()] for one in lane.group.tallies]
+    runs, steps, failed_runs = (sum(map(attrgetter(name), made)) for name in ("runs", "steps", "failed_runs"))
+    return Tallies(runs=runs, steps=steps, failed_runs=failed_runs)
 
 
 def interrupt_lanes() -> None:

@@ -127,7 +127,7 @@ def night(root: Path) -> None:
     errors: list[str] = []
     rename_findings(Archive(root), errors)
     for found in Archive(root).findings(errors):
-        found.add(Sighting(night="2026-11-25-01-aaaa", engine=OWN, status=Status.KNOWN))
+        found.add(Sighting(night="2026-11-25-01-aaaa", engine=OWN, status=Status.RECURRING))
         write_log(LOG, "another", found.folder, found.root)
     journal = Journal(resumed(root / "nights" / NIGHT)[0].nights_folder / NIGHT / "shards")
     assert len(list(journal.shards(errors))) <= 1

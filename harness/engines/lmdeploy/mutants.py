@@ -36,6 +36,7 @@ bug(
     healthy="self.allocator.free(msg.logical_blocks.get_real_blocks())",
     broken="self.allocator.free(msg.logical_blocks.get_real_blocks()[:-1])",
     caught_by=("unit_has_one_owner",),
+    is_canary=True,
 )
 
 bug(
@@ -81,4 +82,5 @@ bug(
     healthy="indice_cpu=indices_cpu,",
     broken="indice_cpu=np.arange(len(valid_seqs)),",
     caught_by=("outputs_end_as_asked", "slots_hold_their_prefix"),
+    is_canary=True,
 )

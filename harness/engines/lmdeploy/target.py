@@ -42,7 +42,6 @@ class LmdeployTarget(ReleasedTarget[LmdeployRelease]):
     load = boot
     config_type = LmdeployConfig
     catalog = MUTANTS.all
-    canaries = ("last-block-not-freed", "row-of-another-request")
 
     def twins(self, config: Any) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         return {"ample": [{"num_blocks": 4 * config.num_blocks}], "uncached": [{"prefix_caching": False}]}

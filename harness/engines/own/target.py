@@ -76,7 +76,6 @@ class OwnTarget(Target):
     }
     faults: Mapping[str, str] = FAULTS
     contracts = CONTRACTS
-    canaries = ("B18", "B20", "B43", "B45", "B46", "B88")
     defaults: Mapping[str, Any] = EngineConfig().to_mapping()
     coupled = (
         ("host_full_pages", "host_swa_pages", "host_state_pages"),

@@ -68,6 +68,7 @@ bug(
     healthy="if block_hashes:",
     broken="if block_hashes[1:]:",
     caught_by=("router_view_matches_cache",),
+    is_canary=True,
 )
 
 bug(
@@ -86,6 +87,7 @@ bug(
     healthy="max_prefix_len = input_len - 1",
     broken="max_prefix_len = input_len // 2",
     caught_by=("first_passes_skip_cached_prefixes",),
+    is_canary=True,
 )
 
 bug(

@@ -57,7 +57,6 @@ class SglangTarget(ReleasedTarget[SglangRelease]):
     load = boot
     config_type = SglangConfig
     catalog = MUTANTS.all
-    canaries = ("use-after-free-of-a-locked-node", "mixed-batch-out-of-memory", "chunked-prefill-out-of-memory")
 
     def configs(self, draw: Draw, machine: str, load: str) -> Sequence[SglangConfig]:
         release = self.booted()

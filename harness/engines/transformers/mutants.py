@@ -38,6 +38,7 @@ bug(
     healthy="self.pool.free_blocks(self.index, freed_blocks)",
     broken="self.pool.free_blocks(self.index, freed_blocks[:-1])",
     caught_by=("unit_has_one_owner",),
+    is_canary=True,
 )
 
 bug(
@@ -65,6 +66,7 @@ bug(
     healthy="start_index = (past_length + 1) % self.sliding_window",
     broken="start_index = past_length % self.sliding_window",
     caught_by=("slots_hold_their_prefix",),
+    is_canary=True,
 )
 
 bug(

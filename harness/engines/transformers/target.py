@@ -45,7 +45,6 @@ class TransformersTarget(ReleasedTarget[TransformersRelease]):
     load = boot
     config_type = TransformersConfig
     catalog = MUTANTS.all
-    canaries = ("ring-one-slot-off", "last-block-not-freed")
 
     def twins(self, config: Any) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         return {

@@ -24,6 +24,7 @@ bug(
     healthy="self.free_block_queue.prepend_n(blocks_to_evict_first)",
     broken="self.free_block_queue.prepend_n(blocks_to_evict_first[1:])",
     caught_by=("unit_has_one_owner", "pools_conserve_units"),
+    is_canary=True,
 )
 
 bug(
@@ -33,6 +34,7 @@ bug(
     healthy="block.ref_cnt -= 1\n        if block.ref_cnt == 0:",
     broken="block.ref_cnt -= 1\n        if True:",
     caught_by=("unit_has_one_owner",),
+    is_canary=True,
 )
 
 bug(
@@ -42,6 +44,7 @@ bug(
     healthy="            self.free_block_queue.remove(block)\n        block.ref_cnt += 1",
     broken="            self.free_block_queue.remove(block)\n            block.ref_cnt += 1",
     caught_by=("cached_units_count_their_readers",),
+    is_canary=True,
 )
 
 bug(

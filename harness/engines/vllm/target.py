@@ -53,7 +53,6 @@ class VllmTarget(ReleasedTarget[VllmRelease]):
     load = boot
     config_type: type[VllmConfig] = VllmConfig
     catalog = MUTANTS.all
-    canaries = tuple([mutant.id for mutant in MUTANTS.all if mutant.machine == ENGINE])
 
     def __init__(self, release: str = "") -> None:
         super().__init__(release)

@@ -27,6 +27,7 @@ bug(
     broken="req_state.block_ids = tuple([*old[:1], *new[len(old[:1]):]] "
     "for old, new in zip(req_state.block_ids, new_block_ids))",
     caught_by=(OF_MEMORY, OF_ANSWERS),
+    is_canary=True,
 )
 
 bug(

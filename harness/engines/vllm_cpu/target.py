@@ -75,7 +75,6 @@ class VllmCpuTarget(VllmTarget):
     config_type = CpuConfig
     releases = VLLM_CPU
     catalog = MUTANTS.all
-    canaries = ("resumed-request-keeps-a-block",)
 
     def __init__(self, release: str = "") -> None:
         super().__init__(release)

@@ -32,7 +32,9 @@ def test_planted_bug_is_found_in_one_night_and_fixed_in_the_next(tmp_path):
     second = swarden(*SMALL, "--runs", 1, "--seed", SEED, "--json", cwd=tmp_path)
 
     lines = [line.partition(": ")[0] for line in first.stdout.splitlines()]
-    assert (lines, first.returncode) == (["replay", "canary", "traffic", "settle", "report"], 1), first.stderr
+    phases = ["replay", "canary", "traffic", "settle", "report"]
+    assert (lines, first.returncode) == (phases, 1), first.stderr
+    assert [line.split()[0] for line in first.stderr.splitlines() if " begins: " in line] == phases
     assert (tmp_path / "j.xml").read_text().count("<failure") >= 1
     assert {json.loads(line)["event"] for line in (tmp_path / "e.jsonl").read_text().splitlines()} >= {"phase", "runs"}
     night = json.loads(second.stdout)
@@ -125,7 +127,7 @@ def test_imported_log_is_a_new_finding_with_its_story_and_its_test(archived, tmp
     listed = swarden("archive", "list", "--archive", "a", cwd=tmp_path)
     shown = swarden("archive", "show", "shared_pages", "--archive", "a", cwd=tmp_path)
 
-    assert listed.stdout.startswith(f"new: swarden {archived.fingerprint}: 1 nights, ")
+    assert listed.stdout.startswith(f"new: swarden {archived.fingerprint}: 1 night, ")
     assert "shared_pages_match_tree_path: The shared part of a record is as long as" in shown.stdout
     assert {path.suffix for path in archived.folder.iterdir()} == {".oplog", ".py", ".txt", ".json", ""}
 
@@ -142,7 +144,7 @@ def test_quarantine_that_has_ended_is_not_listed(archived, tmp_path):
 
 @pytest.mark.parametrize(
     ("before", "status"),
-    [pytest.param(Status.KNOWN, "known", id="open"), pytest.param(Status.FIXED, "reopened", id="fixed")],
+    [pytest.param(Status.RECURRING, "recurring", id="open"), pytest.param(Status.FIXED, "reopened", id="fixed")],
 )
 def test_import_comes_behind_the_nights_of_its_day(archived, tmp_path, before, status):
     """The status of an imported finding follows from the nights of that day."""
@@ -164,7 +166,7 @@ def test_import_into_the_archive_of_an_earlier_build_keeps_the_finding_and_its_q
     run = swarden("archive", "import", OPLOGS / f"{OF_RENAMED_CODE}.oplog", "--archive", "a", cwd=tmp_path)
 
     [finding] = Archive(tmp_path / "a").findings([])
-    assert run.stdout.startswith(f"known: {NAME_OF_TODAY}: "), run.stderr
+    assert run.stdout.startswith(f"recurring: {NAME_OF_TODAY}: "), run.stderr
     assert (finding.fingerprint, len(finding.sightings)) == (NAME_OF_TODAY, 2)
     assert finding.quarantine is not None
 
@@ -190,12 +192,12 @@ def test_verify_names_each_file_that_cannot_be_read_and_removes_none(archived, t
 
     damaged = swarden("archive", "verify", "--archive", "a", cwd=tmp_path)
 
-    assert (healthy.stdout, healthy.returncode) == ("1 findings, 0 nights, 0 errors\n", 0)
+    assert (healthy.stdout, healthy.returncode) == ("1 finding, 0 nights, 0 errors\n", 0)
     assert damaged.returncode == 2
     assert [line.split(":")[0] for line in damaged.stdout.splitlines()] == [
         f"ERROR {archived.log.relative_to(tmp_path)}",
         "ERROR a/nights/x/night.json",
-        "1 findings, 0 nights, 2 errors",
+        "1 finding, 0 nights, 2 errors",
     ]
     assert sorted(tmp_path.rglob("*")) == before
 

@@ -37,16 +37,34 @@ def test_line_of_rare_states_has_those_that_are_missing_and_the_plateau():
 
 
 def test_terminal_has_live_lines_and_a_pipe_has_none(tmp_path):
-    master, slave = pty.openpty()
-    command = [sys.executable, "-m", "swarden", *map(str, RUN)]
-    environment = os.environ | {"TERM": "xterm", "COLUMNS": "160"}
-    with subprocess.Popen(command, cwd=tmp_path, stderr=slave, stdout=subprocess.DEVNULL, env=environment):
-        os.close(slave)
-        shown = b"".join(iter(lambda: _read(master), b"")).decode()
+    shown = _on_terminal(RUN, tmp_path)
 
     for text in ("demo: ", " steps, ", " a second; ", "new failure"):
         assert text in shown
     assert " a second; " not in swarden(*RUN, cwd=tmp_path).stderr
+
+
+def test_lines_of_a_night_are_on_standard_output_beside_a_live_line(tmp_path):
+    """A live line on standard error takes the prints on standard output for its own, as long as it stands."""
+    night = ("nightly", "--engine", "demo", "--runs", 1, "--workers", 1, "--profile", "smoke")
+
+    shown = _on_terminal(night, tmp_path)
+
+    phases = ["replay", "canary", "traffic", "settle", "report"]
+    assert [line.partition(":")[0] for line in (tmp_path / "stdout").read_text().splitlines()] == phases
+    assert "traffic begins: " in shown
+    assert "report: " not in shown
+
+
+def _on_terminal(arguments, folder):
+    """What a command shows on a terminal; standard output is a file in the folder."""
+    master, slave = pty.openpty()
+    command = [sys.executable, "-m", "swarden", *map(str, arguments)]
+    environment = os.environ | {"TERM": "xterm", "COLUMNS": "160"}
+    out = (folder / "stdout").open("w")
+    with out, subprocess.Popen(command, cwd=folder, stderr=slave, stdout=out, env=environment):
+        os.close(slave)
+        return b"".join(iter(lambda: _read(master), b"")).decode()
 
 
 def _read(terminal):

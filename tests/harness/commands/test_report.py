@@ -17,7 +17,15 @@ from swarden.harness.core.ops import Drain, Submit
 from swarden.harness.core.registry import OWN
 from swarden.harness.nightly.page import RunPart
 from swarden.harness.nightly.page import page_of as page_of_archive
-from swarden.harness.search.archive import Archive, EngineOfNight, FindingOfNight, Night, Quarantine, Sighting, Status
+from swarden.harness.search.archive import (
+    Archive,
+    EngineOfNight,
+    FindingOfNight,
+    Night,
+    Quarantine,
+    Sighting,
+    Status,
+)
 from swarden.harness.search.archive_files import save
 from swarden.harness.search.night_records import Canary, PhaseRecord
 from swarden.harness.search.result import Tallies
@@ -74,7 +82,7 @@ def a_night(name, findings=(), **fields):
         "ended": "2026-11-24T02:00:00Z",
         "exit_code": ExitCode.VIOLATED,
         "phases": [PhaseRecord(name="traffic", line="5000 runs", seconds=60.0, cpu_seconds=0.5)],
-        "canaries": [Canary(engine="swarden", mutant="B43", law="reserved_units_never_run_out")],
+        "canaries": [Canary(engine="swarden", mutant="B43", law="reserved_units_never_run_out", runs=1)],
     }
     return Night(engines=[engine], findings=list(findings), **(settings | fields))
 
@@ -87,9 +95,9 @@ def an_archive(root):
     """Two nights, and three findings: one open with an op-log, one fixed, one in quarantine."""
     archive = Archive(root)
     shown = [
-        add_finding(archive, FIXED, [Status.KNOWN, Status.FIXED]),
+        add_finding(archive, FIXED, [Status.RECURRING, Status.FIXED]),
         add_finding(archive, OPEN, [Status.NEW], "B18"),
-        add_finding(archive, QUIET, [Status.NEW, Status.KNOWN]),
+        add_finding(archive, QUIET, [Status.NEW, Status.RECURRING]),
     ]
     archive.finding("swarden", QUIET).put_in_quarantine(Quarantine(reason="known limit", until="2027-01-01"))
     save_night(archive, a_night(NIGHTS[0]))
@@ -149,7 +157,7 @@ def test_page_has_each_finding_with_its_run_the_most_urgent_first(page):
     found = page.all("details", "finding")
     names = [one.all("span", "name")[0].text for one in found]
     assert names == [OPEN, FIXED, QUIET]
-    assert [one.all("span", "chip")[0].text for one in found] == ["new", "fixed", "known"]
+    assert [one.all("span", "chip")[0].text for one in found] == ["new", "fixed", "recurring"]
     assert found[0].all("span", "about")[0].text == f"swarden 0.1.0 · 3 ops · 1 night, {NIGHTS[1]}"
     assert found[0].all("p", "claim")[0].text.startswith("shared_pages_match_tree_path: ")
     assert len(found[0].all("tbody")[0].all("tr")) == 7
@@ -159,7 +167,7 @@ def test_page_has_each_finding_with_its_run_the_most_urgent_first(page):
 
 def test_finding_is_as_urgent_as_any_once_its_quarantine_has_ended(tmp_path):
     archive = Archive(tmp_path / "archive")
-    shown = [add_finding(archive, "b/quiet", [Status.KNOWN]), add_finding(archive, "a/loud", [Status.KNOWN])]
+    shown = [add_finding(archive, "b/quiet", [Status.RECURRING]), add_finding(archive, "a/loud", [Status.RECURRING])]
     for name, until in (("b/quiet", "2026-11-24"), ("a/loud", "2026-11-25")):
         archive.finding("swarden", name).put_in_quarantine(Quarantine(reason="known limit", until=until))
     save_night(archive, a_night(NIGHTS[1], shown))
@@ -177,7 +185,7 @@ def test_page_has_the_last_night_with_its_verdict_reasons_and_figures(page):
     assert tiles == {
         "open findings": "2",
         "new": "1",
-        "known": "1",
+        "recurring": "1",
         "fixed": "1",
         "runs": "5,000",
         "engine steps": "120,000",
@@ -195,13 +203,13 @@ def test_page_has_the_status_of_each_finding_in_each_night_and_the_throughput(pa
     assert cells == {
         "verdict": [["v-warn"], ["v-bad"]],
         OPEN: [[], ["s-new"]],
-        FIXED: [["s-known"], ["s-fixed"]],
-        QUIET: [["s-new"], ["s-known"]],
+        FIXED: [["s-recurring"], ["s-fixed"]],
+        QUIET: [["s-new"], ["s-recurring"]],
     }
     newest = nights.all("tbody")[0].all("tr")[0]
     assert [cell.text for cell in newest.all("td")] == [
         *(NIGHTS[1], "violated", "swarden 0.1.0", "5,000", "120,000", "0", "1,200"),
-        "B43 found by reserved_units_never_run_out",
+        "B43 found by reserved_units_never_run_out after 1 run",
     ]
 
 

@@ -91,13 +91,11 @@ def test_findings_of_a_dead_night_are_published_by_the_next_one(tmp_path):
 
     nights = [night_of(tmp_path, table()), night_of(tmp_path, third)]
 
-    assert [statuses(one) for one in nights] == [{LEAK: "new"}, {LEAK: "known"}]
+    assert [statuses(one) for one in nights] == [{LEAK: "new"}, {LEAK: "recurring"}]
     assert third.count("settle") == 0
     [line] = nights[0].not_ended
     folder = tmp_path / "nights" / dead
-    assert line == (
-        f"night {dead} has not ended: 2 shards are not settled; to continue: swarden nightly --resume {folder}"
-    )
+    assert line == (f"night {dead} has not ended: 2 shards not settled; to continue: swarden nightly --resume {folder}")
     assert "has not ended: 2 shards" in markdown(nights[0])
 
 

@@ -13,7 +13,7 @@ from swarden.harness.core.registry import OWN
 from swarden.harness.nightly.events import schema
 from swarden.harness.nightly.reports import junit, markdown, metrics
 from swarden.harness.search.archive import Archive, Quarantine
-from swarden.harness.search.night_records import Canary
+from swarden.harness.search.night_records import CANARY_RUNS, Canary
 from tests.harness.nightly.some_nights import (
     DOUBLE_FREE,
     FAILED,
@@ -37,7 +37,7 @@ def second_night(tmp_path):
     answers = table(
         lambda *_: shard_result(LEAK, DOUBLE_FREE),
         replay_log=FAILED,
-        find_canary=Canary(engine=OWN, mutant="B46", runs=90),
+        find_canary=Canary(engine=OWN, mutant="B46", runs=CANARY_RUNS),
     )
     return night_of(tmp_path, answers)
 
@@ -51,9 +51,9 @@ def test_reports_are_in_the_folder_of_the_night(tmp_path):
 
 
 def test_new_findings_come_before_known_ones(second_night):
-    lines = [line for line in markdown(second_night).splitlines() if line.startswith(("| new ", "| known "))]
+    lines = [line for line in markdown(second_night).splitlines() if line.startswith(("| new ", "| recurring "))]
 
-    assert [line.split()[1] for line in lines] == ["new", "known"]
+    assert [line.split()[1] for line in lines] == ["new", "recurring"]
 
 
 def test_quarantine_that_has_ended_is_not_in_the_table(tmp_path):
@@ -62,7 +62,7 @@ def test_quarantine_that_has_ended_is_not_in_the_table(tmp_path):
 
     night = night_of(tmp_path, table(lambda *_: shard_result(LEAK), replay_log=FAILED))
 
-    assert "| known | swarden | " in markdown(night)
+    assert "| recurring | swarden | " in markdown(night)
 
 
 def test_text_of_files_is_not_interpreted_by_markdown(second_night):
@@ -112,7 +112,7 @@ def test_metrics_are_openmetrics_text(second_night):
     assert text.endswith("# EOF\n")
     assert [line for line in lines if not line.startswith("# ") and not METRIC.fullmatch(line)] == []
     assert f"swarden_night_exit_code {ExitCode.VIOLATED.value}" in lines
-    assert 'swarden_night_findings{engine="swarden",status="known",quarantined="true"} 1' in lines
+    assert 'swarden_night_findings{engine="swarden",status="recurring",quarantined="true"} 1' in lines
     assert 'swarden_night_canary_found{engine="swarden",mutant="B46"} 0' in lines
 
 
@@ -131,7 +131,7 @@ def test_engine_without_a_canary_has_none_in_the_table_and_no_metric(tmp_path):
     night = night_of(tmp_path, table(find_canary=Canary(engine=OWN, mutant="")))
 
     [row] = [line for line in markdown(night).splitlines() if line.startswith(f"| {OWN} | ")]
-    assert row.endswith(" | has none |")
+    assert row.endswith(" | no planted bug fits this release |")
     assert "swarden_night_canary_found{" not in metrics(night)
 
 

@@ -30,7 +30,7 @@ def test_summary_of_a_finding_follows_from_its_sightings(tmp_path):
     archive = Archive(tmp_path)
     new = sighting(FIRST, Status.NEW, log="a.oplog")
 
-    found = seen(archive, new, new, sighting(SECOND, Status.KNOWN, log="b.oplog"), sighting(THIRD, Status.FIXED))
+    found = seen(archive, new, new, sighting(SECOND, Status.RECURRING, log="b.oplog"), sighting(THIRD, Status.FIXED))
 
     assert read(found.folder / "finding.json", FindingSummary, tmp_path) == found.summary() == FindingSummary(
         engine="swarden",
@@ -69,14 +69,14 @@ def test_night_with_a_clock_in_the_future_hides_no_later_one(tmp_path):
 
     assert [one.night for one in found.sightings] == [FIRST, FUTURE, SECOND]
     assert (found.status, found.summary().last_seen) == (Status.REOPENED, SECOND)
-    assert found.status_of_failure(THIRD, "swarden") is Status.KNOWN
+    assert found.status_of_failure(THIRD, "swarden") is Status.RECURRING
 
 
 def test_merged_nights_keep_the_order_of_both_archives(tmp_path):
     """The nights of the other archive do not know of the one with a clock in the future."""
     ours, theirs = Archive(tmp_path / "a"), Archive(tmp_path / "b")
     seen(ours, sighting(FUTURE, Status.FIXED), sighting(SECOND, Status.REOPENED))
-    seen(theirs, sighting(FIRST, Status.NEW), sighting(THIRD, Status.KNOWN))
+    seen(theirs, sighting(FIRST, Status.NEW), sighting(THIRD, Status.RECURRING))
 
     shutil.copytree(theirs.root, ours.root, dirs_exist_ok=True)
 
@@ -100,12 +100,12 @@ def test_archive_without_knowledge_is_read_by_the_clocks_and_known_to_the_next_n
 def test_finding_of_two_releases_is_open_while_one_fails(tmp_path):
     """All versions of an engine share the folder of a finding."""
     archive = Archive(tmp_path)
-    for engine, status in (("sglang==0.5.17", Status.KNOWN), ("sglang==0.5.23", Status.FIXED)):
+    for engine, status in (("sglang==0.5.17", Status.RECURRING), ("sglang==0.5.23", Status.FIXED)):
         archive.finding(engine, FINGERPRINT).add(Sighting(night=FIRST, engine=engine, status=status))
 
     [found] = archive.findings([])
 
-    assert found.status is Status.KNOWN
+    assert found.status is Status.RECURRING
 
 
 def test_fingerprints_that_differ_in_punctuation_or_are_long_have_folders_of_their_own(tmp_path):
@@ -121,7 +121,7 @@ def test_quarantine_is_kept_and_is_part_of_the_summary(tmp_path):
     quarantine = Quarantine(reason="mended upstream", until="2026-12-31")
 
     seen(archive, sighting(FIRST, Status.NEW)).put_in_quarantine(quarantine)
-    found = seen(archive, sighting(SECOND, Status.KNOWN))
+    found = seen(archive, sighting(SECOND, Status.RECURRING))
 
     assert read(found.folder / "finding.json", FindingSummary, tmp_path).quarantine == quarantine
 
@@ -204,3 +204,7 @@ def test_archive_that_cannot_be_written_is_one_line_with_a_remedy(tmp_path):
 
     with pytest.raises(ArchiveError, match=r"file/findings/.*: cannot be written: Not a directory; free space, or"):
         Archive(tmp_path / "file").finding("swarden", FINGERPRINT)
+
+
+def test_status_of_an_earlier_build_has_its_name_of_today():
+    assert msgspec.json.decode(b'"known"', type=Status) is Status.RECURRING

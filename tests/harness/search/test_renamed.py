@@ -24,7 +24,7 @@ def seen(archive: Archive, name: str, *statuses: Status) -> Archived:
 def test_names_of_one_bug_become_one_finding_with_the_logs_the_nights_and_the_quarantine_of_both(tmp_path):
     """In a night that saw both names, the finding has the worse of their two statuses."""
     archive, quarantine = Archive(tmp_path), Quarantine(reason="known upstream", until="2099-12-31")
-    seen(archive, OF_REQUEST, Status.NEW, Status.KNOWN).put_in_quarantine(quarantine)
+    seen(archive, OF_REQUEST, Status.NEW, Status.RECURRING).put_in_quarantine(quarantine)
     seen(archive, OF_TREE, Status.NEW, Status.FIXED)
     errors: list[str] = []
 
@@ -34,7 +34,7 @@ def test_names_of_one_bug_become_one_finding_with_the_logs_the_nights_and_the_qu
     assert (found.engine, found.fingerprint, found.quarantine) == ("swarden", NAME, quarantine)
     assert [(one.status, one.fingerprints) for one in found.sightings] == [
         (Status.NEW, [NAME]),
-        (Status.KNOWN, [NAME]),
+        (Status.RECURRING, [NAME]),
     ]
     assert sorted(path.read_text() for path in found.folder.glob("*.oplog")) == sorted((OF_REQUEST, OF_TREE))
     assert found.log is not None
@@ -58,7 +58,7 @@ def test_nights_of_a_renamed_finding_keep_their_order(tmp_path):
 def test_open_finding_outside_a_quarantine_ends_that_of_the_other(tmp_path, in_quarantine):
     archive = Archive(tmp_path)
     for name in (OF_TREE, OF_REQUEST):
-        found = seen(archive, name, Status.NEW, Status.KNOWN)
+        found = seen(archive, name, Status.NEW, Status.RECURRING)
         if name == in_quarantine:
             found.put_in_quarantine(Quarantine(reason="known upstream", until="2099-12-31"))
 

@@ -13,10 +13,12 @@ from swarden.harness.core.registry import OWN
 from swarden.harness.core.replay import Replays, Verdict
 from swarden.harness.search import shards
 from swarden.harness.search.campaign import Plan
+from swarden.harness.search.night_records import CANARY_RUNS
 from swarden.harness.search.profiles import PROFILES
-from swarden.harness.search.result import Finding
+from swarden.harness.search.result import Finding, Result, Tallies
 from swarden.harness.search.shards import (
     TWIN_EVERY,
+    ShardResult,
     close_lanes,
     find_canary,
     plan_of_shard,
@@ -66,6 +68,28 @@ def test_canary_is_the_first_mutant_that_fits_the_engine():
 
     assert (found.mutant, found.law) == ("B46", "requests_are_in_one_queue")
     assert (nothing.mutant, nothing.law) == ("", "")
+
+
+@pytest.mark.parametrize(("runs", "seconds"), [(1, 4.0), (90, 0.0)], ids=["time", "runs"])
+def test_search_for_a_canary_ends_with_its_time_or_its_runs(monkeypatch, runs, seconds):
+    """A failure of the engine without the bug goes on with another seed, and does not count."""
+    finding = Finding("requests_are_in_one_queue/request/lost", LOG, 0.0)
+    result = Result(Tallies(runs=runs), {finding.fingerprint: finding}, seconds=seconds)
+    asked: list[Plan] = []
+
+    def run_shard(plan, *_, **__):
+        asked.append(plan)
+        return ShardResult(result, "a-node")
+
+    monkeypatch.setattr(shards, "run_shard", run_shard)
+    monkeypatch.setattr(shards, "_is_of_the_mutant", lambda *_: False)
+
+    found = find_canary(Plan(OWN, PROFILES["default"], 7, 10.0), ["B46"], ProcessLimits(60.0))
+
+    assert [(plan.seed, plan.seconds, plan.max_runs) for plan in asked] == [
+        (7 + number, 10.0 - number * seconds, CANARY_RUNS - number * runs) for number in range(3)
+    ]
+    assert (found.law, found.is_missed) == ("", runs == 90)
 
 
 def test_worker_has_the_limits_of_its_job(monkeypatch):

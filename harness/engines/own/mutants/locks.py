@@ -16,6 +16,7 @@ bug(
     broken="fresh = LockReceipt(receipt.id, receipt.node, self._tree.covered_lens(receipt.node.end))\n        "
     "self._release(list(fresh.segment(component)), component)",
     caught_by=("node_locks_match_receipts", "AccountingError"),
+    is_canary=True,
 )
 
 bug(

@@ -75,6 +75,7 @@ bug(
     "self.custody._memory.ledgers.anchor.free(\n                "
     'entry.record.handles[-1:], owner=entry.request.owner, cause="extra token")\n',
     caught_by=("units_move_only_by_their_owner", "unit_has_one_owner"),
+    is_canary=True,
 )
 
 bug(
@@ -90,6 +91,7 @@ bug(
         "passes_compute_each_request_once",
         "passes_prefill_within_chunk_len",
     ),
+    is_canary=True,
 )
 
 bug(
