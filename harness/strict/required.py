@@ -48,6 +48,9 @@ class RequiredCheck:
         except NotAttached:
             _end(child)
             raise
+        for path in sorted(self._files(State.ENDED)):
+            unchecked = f"the scheduler of process {path.stem}, which ran on unchecked"
+            raise NotAttached(f"the check ended before {unchecked}: {path.read_text()}")
         return code if code >= 0 else 128 - code
 
     def _forward(self, number: int, _frame: object) -> None:
@@ -75,7 +78,7 @@ class RequiredCheck:
             raise NotAttached(f"not attached to the scheduler of process {path.stem}: {path.read_text()}")
 
     def _files(self, state: State) -> set[Path]:
-        return set(self._folder.glob(f"*.{state}"))
+        return set(self._folder.glob(f"*.{state.value}"))
 
 
 def _how_far(num_imported: int) -> str:
