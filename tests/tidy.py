@@ -151,9 +151,9 @@ MAY_CATCH_EVERYTHING: dict[tuple[str, str], str] = {  # (file, function): the re
     ("engine_under_test/strict.py", "checker_of"): "the entry point of another package can raise anything",
     ("harness/core/imports.py", "importing"): "the code of another package can raise anything",
     ("harness/core/mutant_file.py", "mutants_of"): "a file of the user can raise anything",
-    ("harness/strict/follow.py", "method"): "an error of a server is raised again",
-    ("harness/strict/follow.py", "_attached"): "an internal error does not end a server",
-    ("harness/strict/follow.py", "_act"): "an internal error does not end a server",
+    ("harness/strict/follow.py", "__call__"): "an error of a server is raised again",
+    ("harness/strict/follow.py", "surround"): "the boundary to a server: an error of the check ends the check alone",
+    ("harness/strict/hook/sitecustomize.py", "execute_and_attach"): "that boundary, before the check is imported",
     (
         "harness/front/loop.py",
         "_run",

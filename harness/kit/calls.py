@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import Any
 
 Call = dict[str, Any]
+Wrap = Callable[[Any, str, Callable[..., Any]], None]  # lets a function surround the calls of a method of an object
 STEP = "step"
 
 

@@ -3,7 +3,7 @@
 import logging
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from functools import wraps
+from functools import partial, wraps
 from inspect import Parameter, signature
 from itertools import chain
 from pathlib import Path
@@ -22,7 +22,7 @@ from swarden.invariants.events import AbortAsked, StepBegan, StepEnded
 
 LOGGER = logging.getLogger("swarden.strict")
 MAX_OPS = 100_000  # of an op-log
-ATTRIBUTE = "swarden_attachment"  # of a scheduler; None if it is not checked
+BOUNDARY = "swarden_boundary"  # attribute of a scheduler
 # The holders of another engine are known at the end of a step only, so an audit adds up its terms, too.
 LEVELS: Mapping[str, Level] = {
     "sums": lambda live: [Sums(live)],
@@ -38,12 +38,14 @@ class UnknownScheduler(UsageError):
 class Attachment:
     """The check of one scheduler.  Its events wait until a step begins or ends, and are then reported together.
 
-    A step begins after the scheduler has received the calls of clients.  `live` describes the scheduler.
+    A step begins after the scheduler has received the calls of clients.  `live` describes the scheduler.  Further
+    methods of the server's objects are wrapped by `wrap`.
     """
 
     live: Live
 
-    def __init__(self) -> None:
+    def __init__(self, wrap: "Wrap") -> None:
+        self._wrap = wrap
         self._events: deque[NamedTuple] = deque()
         self._has_inputs = False  # clients called since the last step
         self._is_in_step = False  # which began behind calls of clients
@@ -54,16 +56,15 @@ class Attachment:
         self._checker = StrictChecker(LEVELS[setting["level"]], reports=reports, folder=folder)
         self._checker.watch(self.live)
 
-    def detach(self) -> None:
-        """End the check.  The pools stay wrapped, but nothing is reported any more."""
-        self._events = deque(maxlen=0)
-
     def failed(self, error: Exception) -> None:
         """Note an error that the scheduler raised, which ends the scheduler."""
+        if isinstance(error, MemoryViolation):
+            return
         if not self._is_in_step:
             self._recorder.step_began(StepBegan(0))
         fingerprint = fingerprint_of_error(error, self.live.header().engine)
-        LOGGER.error("%s", self._checker.reporter.save_log(fingerprint))
+        saved = self._checker.reporter.save_log(fingerprint)
+        LOGGER.error("swarden: the scheduler raised %s; %s", type(error).__name__, saved)
 
     @property
     def _recorder(self) -> FlightRecorder:
@@ -108,21 +109,91 @@ class Follow(NamedTuple):
     starts: bool = False
 
 
-def wrap(kind: type, calls: Mapping[str, Follow], package: str, setting: Mapping[str, str], attach: "Attach") -> None:
+class ServerCall:
+    """A call of the server, which the check makes once; the server gets its result, or its error."""
+
+    __slots__ = ("_method", "error", "is_made", "result")
+
+    def __init__(self, method: Callable[..., Any]) -> None:
+        self._method, self.is_made, self.result = method, False, None
+        self.error: Exception | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            self.result = self._method(*args, **kwargs)
+        except Exception as error:
+            self.error = error
+            raise
+        self.is_made = True
+        return self.result
+
+
+class Boundary:
+    """The boundary between a server and the check of one of its schedulers.
+
+    All code of the check runs within it.  An error of the check ends the check, and no call of the server: from then
+    on these calls are made as if there were no check.
+    """
+
+    def __init__(self, setting: Mapping[str, str]) -> None:
+        self.attachment: Attachment | None = None
+        self._setting, self._is_ended = setting, False
+
+    def start(self, package: str, attach: "Callable[[str, Wrap], Attachment]") -> None:
+        """Attach to a scheduler of the package of this environment; raises UsageError if that is not possible."""
+        found = in_environment(package)
+        if found is None:
+            raise UsageError(f"the folder of the {package} package is not on the path")
+        attachment = attach(found.version, self._wrap)
+        attachment.start(self._setting)
+        self.attachment = attachment
+        status.attached(self._setting)
+
+    def surround(self, method: Callable[..., Any], around: Callable[..., None], /, *args: Any, **kwargs: Any) -> Any:
+        """Make a call of the server within `around`, which gets it in place of the method; raises violations."""
+        if self._is_ended:
+            return method(*args, **kwargs)
+        call, failed = ServerCall(method), None
+        try:
+            around(call, *args, **kwargs)
+        except Exception as error:
+            if error is call.error or isinstance(error, MemoryViolation):
+                raise
+            failed = error
+        if failed is not None:
+            self._end(failed)
+        if call.error is not None:
+            raise call.error
+        return call.result if call.is_made else method(*args, **kwargs)
+
+    def _wrap(self, owner: Any, name: str, around: Callable[..., None]) -> None:
+        method = getattr(owner, name)
+        setattr(owner, name, wraps(method)(partial(self.surround, method, around)))
+
+    def _end(self, error: Exception) -> None:
+        report = status.refused if self.attachment is None else status.ended
+        self._is_ended, self.attachment = True, None
+        reason, internal = (str(error), None) if isinstance(error, UsageError) else ("internal error of swarden", error)
+        report(self._setting, reason, internal)
+
+
+Wrap = Callable[[Any, str, Callable[..., Any]], None]  # lets a function surround the calls of a method of an object
+Attach = Callable[[str, Any, str, Wrap], Attachment]  # with the version, the scheduler and the call by which it starts
+
+
+def wrap(kind: type, calls: Mapping[str, Follow], package: str, setting: Mapping[str, str], attach: Attach) -> None:
     """Wrap these methods of a scheduler class; if a method is missing, wrap none and name it."""
     if missing := [name for name in calls if not hasattr(kind, name)]:
         status.refused(setting, f"it has no {', '.join(missing)}")
         return
 
-    def start(scheduler: Any, call: str) -> None:
-        if ATTRIBUTE not in vars(scheduler):
-            setattr(scheduler, ATTRIBUTE, _attached(package, setting, lambda version: attach(version, scheduler, call)))
+    def start(boundary: Boundary, scheduler: Any, call: str) -> None:
+        if boundary.attachment is None:
+            boundary.start(package, lambda version, wrap: attach(version, scheduler, call, wrap))
 
     for name, follow in calls.items():
-        setattr(kind, name, _followed(getattr(kind, name), follow, start))
-
-
-Attach = Callable[[str, Any, str], Attachment]  # with the version, the scheduler and the call by which it starts
+        method = getattr(kind, name)
+        setattr(kind, name, _bounded(method, _following(method, follow, start), setting if follow.starts else None))
 
 
 def numbering() -> Callable[[Hashable], int]:
@@ -131,25 +202,27 @@ def numbering() -> Callable[[Hashable], int]:
     return lambda key: numbers.setdefault(key, len(numbers))
 
 
-def _attached(package: str, setting: Mapping[str, str], attach: Callable[[str], Attachment]) -> Attachment | None:
-    """The attachment to a scheduler of this version of the package; None, with a line in the log, if there is none."""
-    found = in_environment(package)
-    try:
-        if found is None:
-            raise UsageError(f"the folder of the {package} package is not on the path")
-        attachment = attach(found.version)
-        attachment.start(setting)
-    except UsageError as error:
-        status.refused(setting, str(error))
-        return None
-    except Exception as error:
-        status.refused(setting, "internal error of swarden", error)
-        return None
-    status.attached(setting)
-    return attachment
+def _bounded(
+    original: Callable[..., Any], around: Callable[..., None], setting: Mapping[str, str] | None
+) -> Callable[..., Any]:
+    """The method within the boundary of its scheduler, which is made by the first call that has a setting for it."""
+
+    @wraps(original)
+    def method(scheduler: Any, *args: Any, **kwargs: Any) -> Any:
+        if setting is not None and BOUNDARY not in vars(scheduler):
+            setattr(scheduler, BOUNDARY, Boundary(setting))
+        boundary = vars(scheduler).get(BOUNDARY)
+        if boundary is None:
+            return original(scheduler, *args, **kwargs)
+        return boundary.surround(original, around, scheduler, *args, **kwargs)
+
+    return method
 
 
-def _followed(original: Callable[..., Any], follow: Follow, start: Callable[[Any, str], None]) -> Callable[..., Any]:
+def _following(
+    original: Callable[..., Any], follow: Follow, start: Callable[[Boundary, Any, str], None]
+) -> Callable[..., None]:
+    """What the check does around a call of this method."""
     name, is_constructor = original.__name__, original.__name__ == "__init__"
     parameters = signature(original)
     defaults = [parameter.default for parameter in parameters.parameters.values()][1:]
@@ -161,42 +234,20 @@ def _followed(original: Callable[..., Any], follow: Follow, start: Callable[[Any
         call.apply_defaults()
         return tuple(call.arguments.values())[1:]
 
-    @wraps(original)
-    def method(scheduler: Any, *args: Any, **kwargs: Any) -> Any:
+    def around(call: ServerCall, scheduler: Any, *args: Any, **kwargs: Any) -> None:
+        boundary = vars(scheduler)[BOUNDARY]
         if follow.starts and not is_constructor:
-            start(scheduler, name)
-        if follow.before is not None:
-            _act(scheduler, follow.before, arguments(scheduler, args, kwargs))
+            start(boundary, scheduler, name)
+        if follow.before is not None and boundary.attachment is not None:
+            follow.before(boundary.attachment, arguments(scheduler, args, kwargs))
         try:
-            result = original(scheduler, *args, **kwargs)
-            _act(scheduler, follow.after, result)
-        except MemoryViolation:
-            raise
-        except Exception as error:
-            attachment = vars(scheduler).get(ATTRIBUTE)
-            if follow.outermost and attachment is not None:
-                attachment.failed(error)
-            raise
+            call(scheduler, *args, **kwargs)
+        finally:
+            if follow.outermost and boundary.attachment is not None and call.error is not None:
+                boundary.attachment.failed(call.error)
+        if follow.after is not None and boundary.attachment is not None:
+            follow.after(boundary.attachment, call.result)
         if follow.starts and is_constructor:
-            start(scheduler, name)
-        return result
+            start(boundary, scheduler, name)
 
-    return method
-
-
-def _act(scheduler: Any, action: Callable[[Any, Any], None] | None, value: Any) -> None:
-    """Let the attachment act, if the scheduler has one. An internal error ends the check, not the server."""
-    attachment = vars(scheduler).get(ATTRIBUTE)
-    if attachment is None or action is None:
-        return
-    try:
-        action(attachment, value)
-        return
-    except MemoryViolation:
-        raise
-    except UsageError as error:
-        LOGGER.warning("the check ends here: %s", error)
-    except Exception:
-        LOGGER.exception("the check ends here: internal error of swarden")
-    attachment.detach()
-    setattr(scheduler, ATTRIBUTE, None)
+    return around

@@ -41,7 +41,7 @@ class Reporter:
             lines.append(self.save_log(names[0]))
         if not self.reports:
             raise self._error("\n".join(lines))
-        LOGGER.error("%s", "\n".join(lines))
+        LOGGER.error("swarden: %s", "\n".join(lines))
 
     def save_log(self, fingerprint: str) -> str:
         """Write the op-log of the recorder. Returns the line with its path, or with the error."""

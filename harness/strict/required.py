@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from swarden.harness.core.errors import UsageError
@@ -24,13 +25,15 @@ class NotAttached(UsageError):
 class RequiredCheck:
     """Runs a command, whose processes write their states to a folder.
 
-    The command leads a process group of its own. It gets the signals that this process gets, each once.
+    The command leads a process group of its own, and gets the signals that this process gets, each once.  A signal to
+    the group of this process, as of Ctrl-C, goes on to the group of the command: it has ended the `witness`, too.
     """
 
     def __init__(self, folder: Path, *, seconds: float) -> None:
         self._folder, self._seconds = folder, seconds
         self._child: subprocess.Popen[bytes] | None = None
         self._early: list[int] = []  # signals that came before the child was there
+        self._witness = _waiting_process()
 
     def run(self, command: Sequence[str], environment: Mapping[str, str]) -> int:
         """Run the command; returns its exit code, or 128 + N if signal N has ended it.
@@ -39,22 +42,31 @@ class RequiredCheck:
         start, or after the last import of the scheduler's module; also if the command ends well before that.
         """
         for number in FORWARDED:
-            signal.signal(number, self._forward)
+            if signal.getsignal(number) != signal.SIG_IGN:  # as for nohup: the command ignores it, too
+                signal.signal(number, self._forward)
         self._child = child = subprocess.Popen(command, env=environment, process_group=0)
         for early in self._early:
-            child.send_signal(early)
+            self._forward(early)
         try:
             code = self._ended(child)
         except NotAttached:
             _end(child)
             raise
+        finally:
+            self._witness.kill()
+        for path in sorted(self._files(State.ENDED)):
+            unchecked = f"the scheduler of process {path.stem}, which ran on unchecked"
+            raise NotAttached(f"the check ended before {unchecked}: {path.read_text()}")
         return code if code >= 0 else 128 - code
 
-    def _forward(self, number: int, _frame: object) -> None:
+    def _forward(self, number: int, _frame: object = None) -> None:
         if self._child is None:
             self._early.append(number)
-        else:
+        elif _code_within(self._witness, LOOK_S) is None:
             self._child.send_signal(number)
+        else:
+            self._witness = _waiting_process()
+            _send_to_group(self._child, number)
 
     def _ended(self, child: subprocess.Popen[bytes]) -> int:
         waited, num_imported = 0.0, 0
@@ -75,7 +87,7 @@ class RequiredCheck:
             raise NotAttached(f"not attached to the scheduler of process {path.stem}: {path.read_text()}")
 
     def _files(self, state: State) -> set[Path]:
-        return set(self._folder.glob(f"*.{state}"))
+        return set(self._folder.glob(f"*.{state.value}"))
 
 
 def _how_far(num_imported: int) -> str:
@@ -100,7 +112,14 @@ def _end(child: subprocess.Popen[bytes]) -> None:
     if _code_within(child, GRACE_S) is None:
         child.kill()
         child.wait()
-    try:
-        os.killpg(child.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return  # the group is empty
+    _send_to_group(child, signal.SIGKILL)
+
+
+def _send_to_group(child: subprocess.Popen[bytes], number: int) -> None:
+    with suppress(ProcessLookupError):  # the group is empty
+        os.killpg(child.pid, number)
+
+
+def _waiting_process() -> subprocess.Popen[bytes]:
+    """A process of our group that waits for a signal, or for our end."""
+    return subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)

@@ -1,23 +1,24 @@
 """The reports of a server's process on its attachment: in its log, and to `swarden attach --require`.
 
-This module imports the standard library alone, so that it can say which package of swarden is missing.
+This module imports the standard library alone, of any Python, so that it can say what of swarden is missing.
 """
 
 import logging
 import os
 import sys
 from collections.abc import Mapping
-from enum import StrEnum
+from enum import Enum
 from pathlib import Path
 
 FOLDER = "status"  # in a setting: the folder that `swarden attach --require` watches; a file for each process and state
 LOGGER = logging.getLogger("swarden")
 
 
-class State(StrEnum):
+class State(Enum):
     IMPORTED = "imported"  # the scheduler's module; no scheduler is made yet
     ATTACHED = "attached"
-    REFUSED = "refused"  # the text of its file is the reason
+    REFUSED = "refused"  # the text of its file is the reason, as of the next one
+    ENDED = "ended"  # the check, before its scheduler
 
 
 class StandardError(logging.StreamHandler):  # type: ignore[type-arg]  # of whatever sys.stderr is
@@ -32,27 +33,36 @@ def log_to_standard_error() -> None:
     """Show the lines of the check even if the server configures only its own loggers; its setting for ours is kept."""
     if not LOGGER.handlers:
         handler = StandardError()
-        handler.setFormatter(logging.Formatter("%(levelname)s %(asctime)s %(name)s: %(message)s"))
+        handler.setFormatter(logging.Formatter("%(levelname)s %(asctime)s %(message)s"))
         LOGGER.addHandler(handler)
     if LOGGER.level == logging.NOTSET:
         LOGGER.setLevel(logging.INFO)
 
 
 def attached(setting: Mapping[str, str]) -> None:
-    LOGGER.info("attached to the scheduler, level %s, op-logs in %s", setting["level"], setting["out"])
+    LOGGER.info("swarden: attached to the scheduler, level %s, op-logs in %s", setting["level"], setting["out"])
     report(setting, State.ATTACHED)
 
 
 def refused(setting: Mapping[str, str], reason: str, error: Exception | None = None) -> None:
     """Report that the scheduler is not checked; the traceback of an internal `error` is logged, too."""
-    LOGGER.error("NOT ATTACHED to the scheduler, which runs unchecked: %s", reason, exc_info=error)
+    LOGGER.error("swarden: NOT ATTACHED to the scheduler, which runs unchecked: %s", reason, exc_info=error)
     report(setting, State.REFUSED, reason)
+
+
+def ended(setting: Mapping[str, str], reason: str, error: Exception | None = None) -> None:
+    """Report that the check has ended before its scheduler."""
+    LOGGER.error("swarden: THE CHECK HAS ENDED, the scheduler runs on unchecked: %s", reason, exc_info=error)
+    report(setting, State.ENDED, reason)
 
 
 def report(setting: Mapping[str, str], state: State, reason: str = "") -> None:
     """Write the state of this process for `swarden attach --require`, if that watches the process."""
     folder = Path(setting.get(FOLDER) or os.devnull)
-    if folder.is_dir():
-        part = folder / f".{os.getpid()}"
-        part.write_text(reason)
-        part.rename(folder / f"{os.getpid()}.{state}")
+    part = folder / f".{os.getpid()}"
+    try:
+        if folder.is_dir():
+            part.write_text(reason)
+            part.rename(folder / f"{os.getpid()}.{state.value}")
+    except OSError as error:
+        LOGGER.error("swarden: %s: not written: %s", part, error.strerror)

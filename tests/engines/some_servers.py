@@ -11,6 +11,8 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import md5
+from inspect import isroutine
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,13 +20,17 @@ from typing import Any, NamedTuple
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.ops import Step
 from swarden.harness.core.replay import run_log
+from swarden.harness.strict.follow import Attachment
 
 ROOT = Path(__file__).parents[2]
+ENGINES = ("sglang", "vllm")
 THEN = "then"  # between the options of two servers
 END_OF_SERVER = "-- the server ended with exit code"
 TIMEOUT_S = 900
+PLANTED = "planted in the check"
 FLAGS = {
     "bug": "plant a use after free",
+    "broken-check": "let the check raise an error of its own at its fifth event",
     "times": "print the CPU seconds at the start of each turn, as JSON",
 }
 
@@ -52,6 +58,11 @@ class Replayed(NamedTuple):
 # --- in the script
 
 
+def hex_of(number: int) -> str:
+    """As `uuid4().hex` in a server, but the same in each run."""
+    return md5(str(number).encode()).hexdigest()
+
+
 def serve_each(
     serve: Callable[[argparse.Namespace, list[float]], object], flags: Mapping[str, str], numbers: Mapping[str, int]
 ) -> None:
@@ -76,8 +87,32 @@ def serve_each(
 def _serve(serve: Callable[[argparse.Namespace, list[float]], object], options: argparse.Namespace) -> None:
     logging.disable(logging.NOTSET)
     turns: list[float] = []
+    before = functions_of_classes()
+    if options.broken_check:
+        plant_in_the_check()
     serve(options, turns)
-    sys.stdout.write(json.dumps(turns) if options.times else f"served {options.requests} requests")
+    after = functions_of_classes()
+    changed = [f", but {kind} has changed" for kind in before if after.get(kind) != before[kind]]
+    sys.stdout.write(json.dumps(turns) if options.times else f"served {options.requests} requests{''.join(changed)}")
+
+
+def functions_of_classes() -> dict[type, dict[str, object]]:
+    """The functions of all classes of the engine that are imported by now."""
+    modules = [module for name, module in sys.modules.items() if name.split(".")[0] in ENGINES]
+    kinds = [one for module in modules for one in vars(module).values() if isinstance(one, type)]
+    return {kind: {name: one for name, one in vars(kind).items() if isroutine(one)} for kind in kinds}
+
+
+def plant_in_the_check() -> None:
+    """Let the check raise an error where it notes its fifth event, within a call of the engine."""
+    notice, noted = Attachment._notice, iter(range(4))
+
+    def broken(attachment: Attachment, event: Any) -> None:
+        if next(noted, None) is None:
+            raise ZeroDivisionError(PLANTED)
+        notice(attachment, event)
+
+    setattr(Attachment, "_notice", broken)  # noqa: B010  # in a process of its own
 
 
 # --- in the tests
@@ -114,8 +149,9 @@ def run_attached(
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
-        check=True,
+        check=False,
     )
+    assert done.returncode == (2 if "--broken-check" in of_servers else 0), done.stderr
     end = re.compile(f"\n{END_OF_SERVER} (-?\\d+)\n")
     stdouts, stderrs, codes = end.split(done.stdout)[::2], end.split(done.stderr)[::2], end.findall(done.stdout)
     return {name: Ended(int(codes[at]), stdouts[at], stderrs[at]) for at, name in enumerate(servers)}

@@ -28,6 +28,7 @@ from swarden.harness.engines.sglang.running import (
     reachable,
     sessions_of,
 )
+from swarden.harness.kit.calls import Wrap, record_calls
 from swarden.harness.kit.passes import Passes
 from swarden.harness.kit.reported import names_of
 from swarden.harness.strict.follow import MAX_OPS, Attachment, Follow, UnknownScheduler
@@ -90,9 +91,9 @@ class SglangAttachment(Attachment):
     pass whose result is not processed yet is in flight.
     """
 
-    def __init__(self, release: SglangRelease, scheduler: Any) -> None:
+    def __init__(self, release: SglangRelease, scheduler: Any, wrap: Wrap = record_calls) -> None:
         """Raises UnknownScheduler if the scheduler has parts that the check does not know."""
-        super().__init__()
+        super().__init__(wrap)
         self._release, self._built = release, built_of(release, scheduler)
         self._config = config_of(release, self._built)
         self._memory = memory = LiveMemory(release, self._config, self._built)
@@ -210,7 +211,7 @@ class SglangAttachment(Attachment):
     def _watch(self) -> None:
         if not self._is_watched:
             self._is_watched = True
-            self._memory.watch(self._notice)
+            self._memory.watch(self._notice, self._wrap)
 
     def _take_events(self) -> Iterable[NamedTuple]:
         events = super()._take_events()
@@ -247,7 +248,7 @@ def wrap(module: ModuleType, setting: Mapping[str, str]) -> None:
     wrap_calls(module.Scheduler, calls, "sglang", setting, _attach)
 
 
-def _attach(version: str, scheduler: Any, loop: str) -> SglangAttachment:
+def _attach(version: str, scheduler: Any, loop: str, wrap: Wrap) -> SglangAttachment:
     if loop not in KNOWN_LOOPS:
         raise UsageError(f"it runs {loop}; {' and '.join(KNOWN_LOOPS)} are known")
-    return SglangAttachment(SglangRelease(version), scheduler)
+    return SglangAttachment(SglangRelease(version), scheduler, wrap)

@@ -11,6 +11,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 import swarden.invariants.events as seen
+from swarden.harness.kit.calls import Wrap, record_calls
 from swarden.harness.kit.owners import UNKNOWN, Owners
 from swarden.invariants import view
 
@@ -38,27 +39,24 @@ class AllocatorMove(NamedTuple):
     units: tuple[int, ...]
 
 
-def watch(pool: str, allocator: Any, notice: Callable[[NamedTuple], None]) -> None:
+def watch(pool: str, allocator: Any, notice: Callable[[NamedTuple], None], wrap: Wrap = record_calls) -> None:
     """Report each change of an allocator's free lists, found by comparing them before and after each call."""
     depth = 0
 
-    def watching(original: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            nonlocal depth
-            before = None if depth else _free_lists(allocator)
-            depth += 1
-            try:
-                return original(*args, **kwargs)
-            finally:
-                depth -= 1
-                if before is not None:
-                    _report(pool, before, _free_lists(allocator), notice)
-
-        return call
+    def watching(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        nonlocal depth
+        before = None if depth else _free_lists(allocator)
+        depth += 1
+        try:
+            return original(*args, **kwargs)
+        finally:
+            depth -= 1
+            if before is not None:
+                _report(pool, before, _free_lists(allocator), notice)
 
     for name in MOVING_METHODS:
         if callable(getattr(allocator, name, None)):
-            setattr(allocator, name, watching(getattr(allocator, name)))
+            wrap(allocator, name, watching)
 
 
 def free_units(allocator: Any) -> list[int]:

@@ -59,7 +59,6 @@ class SglangRequests(Clients[SglangRequest]):
     def __init__(self, release: SglangRelease, config: SglangConfig, notice: Callable[[NamedTuple], None]) -> None:
         super().__init__(notice)
         self._release, self._config = release, config
-        release.part("Req").__hash__ = _number_of  # not its address: a set of preempted ones is put back
         self._aborted: set[int] = set()
         self.awaits_kv: Callable[[Any], bool] | None = None  # set for a side of a pair
 
@@ -257,10 +256,6 @@ def max_request_len(release: SglangRelease, config: SglangConfig) -> int:
 
 def _retractions(req: Any) -> int:
     return int(getattr(req, "retraction_count", 0))
-
-
-def _number_of(req: Any) -> int:
-    return int(req.rid)
 
 
 def rid_of(number: int) -> str:

@@ -13,6 +13,7 @@ from swarden.harness.engines.sglang.moves import free_units, watch
 from swarden.harness.engines.sglang.requests import held
 from swarden.harness.engines.sglang.scheduler import BuiltScheduler
 from swarden.harness.engines.sglang.sessions import OpenSessions
+from swarden.harness.kit.calls import Wrap
 from swarden.harness.strict.follow import UnknownScheduler, numbering
 from swarden.harness.strict.live import LivePool, Terms
 from swarden.invariants.events import REQUEST_KIND, SESSION_KIND, Owner
@@ -184,11 +185,11 @@ class LiveMemory:
             LivePool("swa", "page", config.swa_pages, FreePages(allocator.swa_attn_allocator, config.page_size)),
         )
 
-    def watch(self, notice: Callable[[NamedTuple], None]) -> None:
+    def watch(self, notice: Callable[[NamedTuple], None], wrap: Wrap) -> None:
         """Report the moves of pages from now on."""
         allocator = self.built.memory.allocator
-        watch("full", allocator.full_attn_allocator, notice)
-        watch("swa", allocator.swa_attn_allocator, notice)
+        watch("full", allocator.full_attn_allocator, notice, wrap)
+        watch("swa", allocator.swa_attn_allocator, notice, wrap)
         use_watched_methods(self.built.memory.tree, allocator)
 
     def _private(self, kv: Any) -> PrivatePages:

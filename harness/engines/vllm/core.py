@@ -13,6 +13,7 @@ from swarden.harness.engines.vllm.boot import RUNNER_SWITCH, VllmRelease
 from swarden.harness.engines.vllm.config import NGRAM, NONE, VllmConfig
 from swarden.harness.engines.vllm.connector import transfer_config
 from swarden.harness.engines.vllm.offloading import tensors
+from swarden.harness.kit.calls import Wrap, record_calls
 from swarden.harness.kit.parts import known, parameters
 
 # Methods of EngineCore that only log.
@@ -31,7 +32,8 @@ class BlockSizes(NamedTuple):
 class BuiltCore(msgspec.Struct, frozen=True):
     """An engine core, and the parts of it that own KV memory.  `number_of` numbers the requests by their ids.
 
-    The pool of CPU memory has no `manager`, as no request has a table of its blocks.
+    Methods of the parts are wrapped by `wrap`.  The pool of CPU memory has no `manager`, as no request has a table of
+    its blocks.
     """
 
     core: Any
@@ -40,6 +42,7 @@ class BuiltCore(msgspec.Struct, frozen=True):
     pool: Any
     hasher: Callable[[Any], Any] | None
     number_of: Callable[[str], int]
+    wrap: Wrap = record_calls
 
     @property
     def tables(self) -> list[Any]:

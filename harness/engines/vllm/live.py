@@ -26,6 +26,7 @@ from swarden.harness.engines.vllm.passes import VllmPass
 from swarden.harness.engines.vllm.requests import VllmRequest, VllmRequests
 from swarden.harness.engines.vllm.runner import Hooks, Runner
 from swarden.harness.engines.vllm.running import RequestNumbers, built_of, config_of, differences
+from swarden.harness.kit.calls import Wrap, record_calls
 from swarden.harness.strict.follow import MAX_OPS, Attachment, Follow, UnknownScheduler
 from swarden.harness.strict.follow import wrap as wrap_calls
 from swarden.harness.strict.live import Compare, Live, LivePool, Terms
@@ -102,11 +103,11 @@ class VllmAttachment(Attachment):
     not full yet.  For a census, a runner follows the passes as the stand-in for the model runner does.
     """
 
-    def __init__(self, release: VllmRelease, scheduler: Any) -> None:
+    def __init__(self, release: VllmRelease, scheduler: Any, wrap: Wrap = record_calls) -> None:
         """Raises UnknownScheduler if the scheduler has parts that the check does not know."""
-        super().__init__()
+        super().__init__(wrap)
         self._number_of = RequestNumbers(scheduler.requests)
-        self._built = built_of(release, scheduler, self._number_of)
+        self._built = built_of(release, scheduler, self._number_of, wrap)
         self._config = config_of(release, scheduler)
         self._requests = VllmRequests(release, self._config, self._notice)
         self._num_in_flight = 0
@@ -316,5 +317,5 @@ def wrap(module: ModuleType, setting: Mapping[str, str]) -> None:
     wrap_calls(module.Scheduler, CALLS, "vllm", setting, _attach)
 
 
-def _attach(version: str, scheduler: Any, _call: str) -> VllmAttachment:
-    return VllmAttachment(VllmRelease(version), scheduler)
+def _attach(version: str, scheduler: Any, _call: str, wrap: Wrap) -> VllmAttachment:
+    return VllmAttachment(VllmRelease(version), scheduler, wrap)

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple
 
 from swarden.harness.engines.vllm.block_copies import HOST_POOL, HeldBlock
@@ -62,11 +61,11 @@ class Moves:
             ("free_blocks", self._free),
             ("_maybe_evict_cached_block", self._evict),
         ):
-            setattr(pool, name, partial(wrapper, getattr(pool, name)))
+            built.wrap(pool, name, wrapper)
         for name in ("allocate_slots", "free") if manager is not None else ():
-            setattr(manager, name, partial(self._for_a_request, getattr(manager, name)))
+            built.wrap(manager, name, self._for_a_request)
         if hasattr(manager, "pop_blocks_for_free"):
-            manager.pop_blocks_for_free = partial(self._fence, manager.pop_blocks_for_free)
+            built.wrap(manager, "pop_blocks_for_free", self._fence)
 
     def hold(self, count: int) -> bool:
         """Release the blocks that are held outside the engine, then take up to `count`. False if no block moved."""

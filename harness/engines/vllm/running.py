@@ -7,19 +7,20 @@ from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.engines.vllm.boot import VllmRelease
 from swarden.harness.engines.vllm.config import VllmConfig
 from swarden.harness.engines.vllm.core import BuiltCore
+from swarden.harness.kit.calls import Wrap
 from swarden.harness.strict.follow import UnknownScheduler, numbering
 
 KEPT = 10_000
 NOT_IN_A_REPLAY = {"long_prefill_token_threshold": 0, "enable_chunked_prefill": True, "prefill_schedule_interval": 1}
 
 
-def built_of(release: VllmRelease, scheduler: Any, number_of: Callable[[str], int]) -> BuiltCore:
+def built_of(release: VllmRelease, scheduler: Any, number_of: Callable[[str], int], wrap: Wrap) -> BuiltCore:
     """The scheduler with its memory, all of it free; raises UnknownScheduler if a part of it is not known."""
     for reason, is_unknown in REFUSALS.items():
         if is_unknown(release, scheduler):
             raise UnknownScheduler(reason)
     manager = scheduler.kv_cache_manager
-    return BuiltCore(None, scheduler, manager, manager.block_pool, None, number_of)
+    return BuiltCore(None, scheduler, manager, manager.block_pool, None, number_of, wrap)
 
 
 REFUSALS: dict[str, Callable[[VllmRelease, Any], bool]] = {

@@ -18,6 +18,7 @@ from types import ModuleType
 
 VARIABLE = "SWARDEN_ATTACH"  # the setting, as JSON; with the modules of the scheduler and of its attachment
 HERE = Path(__file__).resolve().parent
+NOT_ATTACHED = "swarden: NOT ATTACHED to the scheduler, which runs unchecked: internal error of swarden"
 SWARDEN = str(Path(__file__).absolute().parents[4])  # above the package; in a checkout it holds links
 
 
@@ -39,7 +40,10 @@ class SchedulerFinder(MetaPathFinder):
 
             def execute_and_attach(module: ModuleType) -> None:
                 execute(module)
-                attach(module, self._setting)
+                try:
+                    attach(module, self._setting)
+                except Exception:
+                    sys.stderr.write(f"{NOT_ATTACHED}\n{traceback.format_exc()}")
 
             spec.loader.exec_module = execute_and_attach  # type: ignore[method-assign]  # a loader is of one module
         return spec

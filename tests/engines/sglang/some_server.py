@@ -27,7 +27,7 @@ from swarden.harness.engines.sglang.boot import SglangRelease, boot
 from swarden.harness.engines.sglang.requests import held
 from swarden.harness.kit.parts import known
 from swarden.harness.kit.stand_ins import Silent
-from tests.engines.some_servers import serve_each
+from tests.engines.some_servers import hex_of, serve_each
 
 WINDOW, CONTEXT_LEN, VOCABULARY = 8, 4096, 64
 NUM_OUTPUTS_AT_BUG = 4
@@ -197,6 +197,11 @@ def attributes(options: argparse.Namespace) -> Mapping[str, Any]:
     }
 
 
+def rid_of(number: int) -> str:
+    """The ids of a server: of a request, of one of a batch, and of a look at the server's health."""
+    return (f"{hex_of(number)}", f"{hex_of(number)}_{number}", f"HEALTH_CHECK_{hex_of(number)}")[number % 3]
+
+
 def traffic(release: SglangRelease, options: argparse.Namespace) -> Iterator[list[Any]]:
     """The messages of each turn: a request in every second turn; they share prefixes, and some are aborted.
 
@@ -213,7 +218,7 @@ def traffic(release: SglangRelease, options: argparse.Namespace) -> Iterator[lis
         sampling = params(max_new_tokens=options.new_tokens, temperature=0.0, ignore_eos=number % 3 != 0)
         sampling.normalize(None)
         of_request = {
-            "rid": f"{number:08d}",
+            "rid": rid_of(number),
             "input_text": "",
             "input_ids": array("q", shared + own) if release.has("token_arrays") else shared + own,
             "sampling_params": sampling,
@@ -227,7 +232,7 @@ def traffic(release: SglangRelease, options: argparse.Namespace) -> Iterator[lis
         wanted = signature(messages.TokenizedGenerateReqInput).parameters.values()
         absent = dict.fromkeys([one.name for one in wanted if one.default is one.empty])
         yield [messages.TokenizedGenerateReqInput(**(absent | of_request))]
-        yield [messages.AbortReq(rid=f"{number:08d}")] if number % 5 == 0 and not sessions else []
+        yield [messages.AbortReq(rid=rid_of(number))] if number % 5 == 0 and not sessions else []
         yield from [[]] * (TURNS_OF_A_TURN if sessions else 0)
     yield [messages.CloseSessionReqInput(session_id=name) for name in sessions]
 

@@ -9,7 +9,7 @@ import pytest
 from swarden.harness.engines.sglang.boot import boot
 from swarden.harness.engines.sglang.target import SGLANG
 from tests.engines.sglang.some_server import use_after_free
-from tests.engines.some_servers import log_named_in, replayed, run_attached
+from tests.engines.some_servers import PLANTED, log_named_in, replayed, run_attached
 
 SERVER = Path(__file__).with_name("some_server.py")
 USE_AFTER_FREE = "unit_has_one_owner/full page/free_in_use"
@@ -20,7 +20,7 @@ SESSIONS = ("--sessions", "3", "--requests", "9", "--slots", "2048")
 SESSIONS_OF_LOOPS = {"sessions": SESSIONS, "sessions, overlap": (*SESSIONS, "--overlap")}
 HEALTHY = {**LOOPS, **SESSIONS_OF_LOOPS}
 BROKEN = {f"{name}, use after free": ("--bug", *options) for name, options in HEALTHY.items()}
-SERVERS = {**HEALTHY, **BROKEN}
+SERVERS = {**HEALTHY, **BROKEN, "broken check": ("--broken-check",)}
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def served(on_release, release, tmp_path_factory):
     on_release(release, int)  # fails if the release is not installed
 
     @cache
-    def run(level, names=tuple(SERVERS), on_violation="raise"):
+    def run(level, names=tuple({**HEALTHY, **BROKEN}), on_violation="raise"):
         options = [
             "sglang",
             "--level",
@@ -95,3 +95,12 @@ def test_use_after_free_is_logged_and_the_server_goes_on_until_its_own_idle_chec
     logged, ended = done.stderr.find("owned by free and request r1"), done.stderr.find("ValueError: pool memory leak")
     assert 0 < logged < ended, done.stderr
     assert len(set(re.findall(r"\S+\.oplog", done.stderr))) == 2  # of the first violation, and of the error
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_error_of_the_check_ends_the_check_and_not_the_server(level, served):
+    done = served(level, ("broken check",))["broken check"]
+
+    assert (done.code, done.stdout) == (0, "served 12 requests")
+    assert done.stderr.count("swarden: THE CHECK HAS ENDED, the scheduler runs on unchecked: internal error") == 1
+    assert f"ZeroDivisionError: {PLANTED}" in done.stderr

@@ -19,7 +19,7 @@ from swarden.harness.engines.vllm.boot import VllmRelease, boot
 from swarden.harness.engines.vllm.config import FIRST_COME, PRIORITY, VllmConfig
 from swarden.harness.engines.vllm.core import build
 from swarden.harness.engines.vllm.runner import ResultFuture
-from tests.engines.some_servers import serve_each
+from tests.engines.some_servers import hex_of, serve_each
 
 NUM_OUTPUTS_AT_BUG = 4
 CONTEXT_LEN, VOCABULARY = 4096, 64
@@ -112,13 +112,18 @@ def use_after_free() -> Iterator[None]:
         remove()
 
 
+def rid_of(number: int) -> str:
+    """The ids of a server: of a completion, and of one of several answers."""
+    return (f"cmpl-{hex_of(number)}-0-{number:08x}", f"1_chatcmpl-{hex_of(number)}")[number % 2]
+
+
 def request(release: VllmRelease, hasher: Any, number: int, options: argparse.Namespace) -> Any:
     scale, has_priorities = options.scale, options.priorities
     shared = [1 + token % 50 for token in range(8 * scale * (number % 4))]
     own = [(number * 13 + token) % 60 for token in range(scale * (5 + number % 11))]
     return release.make(
         "Request",
-        request_id=f"cmpl-{number:04x}-0",
+        request_id=rid_of(number),
         prompt_token_ids=shared + own,
         sampling_params=release.part("SamplingParams")(
             max_tokens=options.new_tokens,
@@ -162,9 +167,9 @@ def serve(release: VllmRelease, options: argparse.Namespace, turns: list[float])
                     built.scheduler.reset_prefix_cache(reset_connector=True)  # no effect: a request has blocks
                 core.add_request(request(release, built.hasher, number, options))
                 if options.late_aborts:
-                    core.aborts_queue.put([f"cmpl-{number - 1:04x}-0"])
+                    core.aborts_queue.put([rid_of(number - 1)])
             if number <= options.requests and number % 5 == 0 and is_odd:
-                core.abort_requests([f"cmpl-{number:04x}-0"])
+                core.abort_requests([rid_of(number)])
             waits = options.priorities and number <= options.requests and number % 2  # for the other of the pair
             if not waits and (core.batch_queue or built.scheduler.has_requests()):
                 turns.append(time.process_time())

@@ -10,7 +10,7 @@ from swarden.harness.engines.vllm.config import VllmConfig
 from swarden.harness.engines.vllm.core import build
 from swarden.harness.engines.vllm.target import VLLM, VllmTarget
 from swarden.harness.strict.follow import UnknownScheduler
-from tests.engines.some_servers import log_named_in, replayed, run_attached
+from tests.engines.some_servers import PLANTED, log_named_in, replayed, run_attached
 from tests.engines.vllm.some_server import DEFAULTS, Executor, use_after_free
 
 SERVER = Path(__file__).with_name("some_server.py")
@@ -25,7 +25,7 @@ HEALTHY = {
 }
 BROKEN = {f"{name}, use after free": ("--bug", *options) for name, options in HEALTHY.items()}
 HEALTHY |= {"aborts in a step": ("--late-aborts",), "aborts behind a launch": ("--late-aborts", "--asynchronous")}
-SERVERS = {**HEALTHY, **BROKEN}
+SERVERS = {**HEALTHY, **BROKEN, "broken check": ("--broken-check",)}
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def served(on_release, tmp_path_factory):
     """Runs servers with the check attached: `served(version, level)` has their ends by name."""
 
     @cache
-    def run(version, level, names=tuple(SERVERS), on_violation="raise"):
+    def run(version, level, names=tuple({**HEALTHY, **BROKEN}), on_violation="raise"):
         on_release(version, int)  # fails if the release is not installed
         options = ["vllm", "--level", level, "--on-violation", on_violation, "--out", tmp_path_factory.mktemp("strict")]
         return run_attached(
@@ -96,6 +96,15 @@ def test_use_after_free_is_logged_and_the_server_goes_on(served):
 
     assert "unit_has_one_owner" in done.stderr
     assert "MemoryViolation" not in done.stderr
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_error_of_the_check_ends_the_check_and_not_the_server(level, served):
+    done = served("0.33.0", level, ("broken check",))["broken check"]
+
+    assert (done.code, done.stdout) == (0, "served 12 requests")
+    assert done.stderr.count("swarden: THE CHECK HAS ENDED, the scheduler runs on unchecked: internal error") == 1
+    assert f"ZeroDivisionError: {PLANTED}" in done.stderr
 
 
 REFUSED = {

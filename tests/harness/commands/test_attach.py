@@ -1,5 +1,6 @@
 """`swarden attach --require`: the command is the child of the check, and ends if no scheduler of it is checked."""
 
+import os
 import signal
 import sys
 from pathlib import Path
@@ -25,6 +26,20 @@ signal.signal(signal.SIGTERM, stop)
 pathlib.Path("ready").touch()
 while True:
     signal.pause()
+"""
+OF_A_FAMILY = """
+import os, pathlib, signal
+parent, pipe = os.getpid(), os.pipe()
+def stop(number, frame):
+    os.write(1, b"parent " if os.getpid() == parent else b"child ")
+    os._exit(9)
+for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, stop)
+if os.fork():
+    pathlib.Path("ready").touch()
+    signal.pause()
+os.close(pipe[1])
+os.read(pipe[0], 1)  # until the parent has ended
 """
 NO_HOOK = "no process has imported the scheduler's module and our hook"
 
@@ -80,6 +95,17 @@ def test_command_gets_each_signal_once_and_its_exit_code_is_kept(folder):
         output, errors = process.communicate()
 
     assert (process.returncode, output.split(), errors) == (9, [b"15"], b"")
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(("send", "reached"), [(os.killpg, ["child", "parent"]), (os.kill, ["parent"])])
+def test_signal_reaches_the_processes_that_it_would_reach_without_swarden(folder, send, reached, number):
+    with running("attach", "vllm", "--require", "--", sys.executable, "-c", OF_A_FAMILY, cwd=folder) as process:
+        wait_until((folder / "ready").exists)
+        send(process.pid, number)
+        output, errors = process.communicate()
+
+    assert (process.returncode, sorted(output.decode().split()), errors) == (9, reached, b"")
 
 
 def test_command_that_a_signal_ends_has_its_number_in_the_exit_code(folder):

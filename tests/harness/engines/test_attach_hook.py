@@ -49,4 +49,4 @@ def test_line_that_the_log_of_the_server_shows_is_not_shown_twice(capsys):
 
     status.attached({"level": "audit", "out": "logs"})
 
-    assert capsys.readouterr().err == "attached to the scheduler, level audit, op-logs in logs\n"
+    assert capsys.readouterr().err == "swarden: attached to the scheduler, level audit, op-logs in logs\n"

@@ -241,6 +241,7 @@ def test_reporting_checker_logs_a_violation_once_and_counts_each(caplog):
 
     assert watched.checker.reporter.counts == {"pools_conserve_units/full pool/too_few": 3}
     assert caplog.messages == [
+        "swarden: "
         "pools_conserve_units: The capacity of each pool is the sum of its free, cached, uncached and fenced units.\n"
         "  full: capacity 20 = free 19 + cached 0 (evictable 0, protected 0) + uncached 0: one too few\n"
         f"replay: swarden replay {watched.checker.reporter.log_path}"

@@ -1,0 +1,85 @@
+"""The boundary between a server and the check of its scheduler: an error of the check ends the check, and no call."""
+
+import logging
+import os
+from dataclasses import replace
+
+import pytest
+
+from swarden.harness.strict.follow import Attachment, Follow, wrap
+from tests.harness.strict.test_live import live_of
+
+PLACES = ("attaching", "terms", "before", "after", "around", "behind")
+
+
+class Scheduler:
+    def take(self, count):
+        """Take some pages, and fail for too many."""
+        return list(range(count))[: 4 // (count < 5)]
+
+    def step(self, count=2):
+        return self.take(count)
+
+
+class SomeAttachment(Attachment):
+    """Fails in one place, and notes each place that is reached."""
+
+    def __init__(self, scheduler, wrap_method, failing, reached):
+        super().__init__(wrap_method)
+        self._failing, self._reached = failing, reached
+        self.live = replace(live_of([1, 2, 3]), terms=lambda: self.reach("terms"))
+        wrap_method(scheduler, "take", self._around)
+        self.reach("attaching")
+
+    def reach(self, place, then=tuple):
+        self._reached.append(place)
+        if place == self._failing:
+            raise KeyError(place)
+        return then()
+
+    def _around(self, take, count):
+        self.reach("around")
+        take(count)
+        self.reach("behind")
+
+
+def followed(monkeypatch, tmp_path, failing, reached):
+    """A scheduler of which the check fails in a place."""
+    monkeypatch.setattr(logging.root.manager, "disable", logging.NOTSET)  # an engine that was imported disables logs
+    monkeypatch.setattr(Scheduler, "step", Scheduler.step)  # wrapped until the end of the test
+    step = Follow(
+        lambda one, _: one.reach("before", one._begin_step),
+        lambda one, _: one.reach("after", one._end_step),
+        outermost=True,
+        starts=True,
+    )
+    setting = {"level": "sums", "on_violation": "raise", "out": str(tmp_path), "status": str(tmp_path)}
+    wrap(
+        Scheduler,
+        {"step": step},
+        "pytest",
+        setting,
+        lambda _, one, _call, inner: SomeAttachment(one, inner, failing, reached),
+    )
+    return Scheduler()
+
+
+@pytest.mark.parametrize("failing", PLACES)
+def test_error_of_the_check_ends_it_and_later_calls_are_those_of_the_server(failing, tmp_path, monkeypatch, caplog):
+    reached: list[str] = []
+    scheduler = followed(monkeypatch, tmp_path, failing, reached)
+
+    assert [scheduler.step() for _ in range(3)] == [[0, 1]] * 3
+    assert reached.index(failing) == len(reached) - 1
+    [record] = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert (record.message[:9], record.exc_info[0]) == ("swarden: ", KeyError)
+    state = "refused" if failing == "attaching" else "ended"
+    assert (tmp_path / f"{os.getpid()}.{state}").read_text() == "internal error of swarden"
+
+
+@pytest.mark.parametrize("failing", [None, *PLACES])
+def test_error_of_the_server_is_its_own_with_and_without_an_error_of_the_check(failing, tmp_path, monkeypatch):
+    with pytest.raises(ZeroDivisionError) as raised:
+        followed(monkeypatch, tmp_path, failing, []).step(count=9)
+
+    assert raised.value.__context__ is None
