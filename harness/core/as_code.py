@@ -27,15 +27,15 @@ def log_code(log: OpLog) -> str:
     return f"OpLog(\n{indent(arguments, INDENT)})"
 
 
-def kinds_in(log: OpLog) -> list[str]:
-    """The names that the code of a log uses: of its ops, and of the types of their arguments."""
+def names_in(log: OpLog) -> list[str]:
+    """The names of `swarden.kit` that the code of a log uses: of its ops and of the types of their arguments, too."""
     arguments = [
         value
         for op in log.ops
         for name, value in zip(op.__struct_fields__, msgspec.structs.astuple(op), strict=True)
         if isinstance(value, Recipe | Enum) and value != getattr(type(op)(), name)
     ]
-    return sorted({type(value).__name__ for value in (*log.ops, *arguments)})
+    return sorted({"Header", "OpLog", *(type(value).__name__ for value in (*log.ops, *arguments))})
 
 
 def value_code(value: object) -> str:

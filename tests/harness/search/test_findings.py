@@ -4,10 +4,14 @@ import ast
 import runpy
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from swarden import kit
+from swarden.harness.core import ops
 from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.ops import AnyOp, PauseMode, Recipe, ResetCause
 from swarden.harness.core.printable import printable
 from swarden.harness.core.registry import OWN, UnknownEngine
 from swarden.harness.report.story import StoryPart
@@ -18,6 +22,7 @@ from swarden.harness.search.result import Finding, Result
 from swarden.harness.search.shrink import ShrinkBudget
 from tests.harness.driving import TINY
 
+IMPORTS = (ast.Import, ast.ImportFrom)
 BUDGET = ShrinkBudget(executions=60)
 KEPT = Path(__file__).parents[2] / "quality/oplogs/B18.oplog"
 
@@ -109,8 +114,23 @@ def test_fingerprint_stays_within_the_docstring_of_the_generated_test(tmp_path, 
     [test] = tmp_path.glob("test_*.py")
     module = ast.parse(test.read_text())
     kinds = [type(node) for node in module.body]
-    assert kinds == [ast.Expr, *[ast.ImportFrom] * 4, ast.Assign, ast.FunctionDef]
+    assert kinds == [ast.Expr, ast.Import, ast.ImportFrom, ast.Assign, ast.FunctionDef]
     assert ast.get_docstring(module, clean=False) == printable(fingerprint)
+
+
+def test_generated_test_has_only_public_names_for_any_op(tmp_path):
+    """All other names of swarden may change."""
+    every = [kind() for kind in get_args(AnyOp)]
+    modes = [ops.Pause(mode=PauseMode.ABORT), ops.Reset(cause=ResetCause.MEMORY)]
+    log = OpLog(OpLog.load(KEPT).header, [*every, *modes, ops.Submit(recipe=Recipe(stretch=2))])
+    write(log, "a bug", tmp_path)
+
+    [test] = tmp_path.glob("test_*.py")
+    imports = [ast.unparse(node) for node in ast.walk(ast.parse(test.read_text())) if isinstance(node, IMPORTS)]
+    assert imports[0] == "import swarden"
+    assert [line.partition("import ")[0] for line in imports[1:]] == ["from swarden.kit "]
+    assert set(imports[1].partition("import ")[2].split(", ")) <= {*kit.__all__}
+    assert runpy.run_path(str(test))["LOG"].ops == log.ops
 
 
 @pytest.fixture
