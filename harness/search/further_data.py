@@ -3,10 +3,25 @@
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
+from swarden.harness.core.ops import Accept, OpenSession, Pause, Reset
 from swarden.harness.core.registry import UnknownEngine, installed, target_of
-from swarden.harness.core.target import Target
+from swarden.harness.core.target import PAIR, Target
 from swarden.invariants.catalog import ALL
 from swarden.invariants.invariant import Invariant
+
+# The data that only some kinds of engines have: those with an operation, with windows, pairs, …
+OF_OPS = {
+    Accept: {"Proposed", "Verified"},
+    OpenSession: {"GivenUp", "Kept", "Lent", "TurnRefused", "sessions"},
+    Pause: {"Paused", "Resumed"},
+    Reset: {"CacheReset"},
+}
+OF_WINDOWS = {"peer_maps", "slot_maps", "windowed"}
+OF_PAIRS = {"Filled", "HandedOver", "LetGo", "Received", "Reserved", "Sent", "SetAside", "TakenOver"}
+OF_PAIRS |= {"awaited", "delivered", "due_transfers"}
+OF_HOSTS = {"Copied", "CopiedIn", "CopyBegan", "copy_jobs"}
+OF_MODELS = {"BytesCompared", "Compared", "KVCompared", "PrefixesCompared"}
+OF_SERVERS = {"Answered", "Probed", "Rested"}
 
 
 class FurtherData(NamedTuple):
@@ -56,12 +71,27 @@ def lacking(law: Invariant, missing: frozenset[str]) -> list[frozenset[str]]:
     return [needs | {event} for event in one_of] or [needs] * bool(needs)
 
 
-def further_data(missing: frozenset[str], found: FoundElsewhere) -> list[FurtherData]:
+def foreign_data(target: Target, missing: frozenset[str]) -> set[str]:
+    """The data that this engine cannot have, by its machines, its faults and its components."""
+    machines = target.machines.values()
+    ops = {kind for machine in machines for kind in machine.ops}
+    kinds = [(OF_WINDOWS, "windowed" not in missing), (OF_PAIRS, PAIR in target.machines)]
+    kinds += [(OF_HOSTS, any(fault.startswith("host.") for fault in target.faults))]
+    kinds += [(OF_MODELS, any(machine.models for machine in machines)), (OF_SERVERS, False)]
+    kinds += [(data, kind in ops) for kind, data in OF_OPS.items()]
+    return {name for data, is_possible in kinds if not is_possible for name in data}
+
+
+def further_data(missing: frozenset[str], found: FoundElsewhere, foreign: Collection[str] = ()) -> list[FurtherData]:
     """The data to add, the most useful first: those that find most bugs, then most mutants, per part to add.
 
-    Laws that need more data come later, after the data that are added before.
+    Laws that need more data come later, after the data that are added before.  `foreign` data are not to be added.
     """
-    left = {law.name: lacks for law in ALL.invariants if law.contract is None and (lacks := lacking(law, missing))}
+    left = dict[str, list[frozenset[str]]]()
+    for law in ALL.invariants:
+        lacks = [data for data in lacking(law, missing) if data.isdisjoint(foreign)]
+        if law.contract is None and lacks:
+            left[law.name] = lacks
     steps = list[FurtherData]()
     while left:
         options = []

@@ -3,9 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from swarden import kit
 from swarden.engine_under_test.config import EngineConfig
-from swarden.harness.core import ops
-from swarden.harness.core.as_code import kinds_in, log_code
+from swarden.harness.core.as_code import log_code, names_in
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Drain, Recipe, Step, Submit
 from swarden.harness.core.registry import OWN, target_of
@@ -17,7 +17,7 @@ CONFIG = EngineConfig(page_size=4, swa_pages=6, sliding_window=8, new_token_rati
 
 def run_code(log: OpLog) -> OpLog:
     """Evaluate the code of a log with only the names that a generated test imports."""
-    names = {"Header": Header, "OpLog": OpLog} | {name: getattr(ops, name) for name in kinds_in(log)}
+    names = {name: getattr(kit, name) for name in names_in(log)}
     again: OpLog = eval(log_code(log), {"__builtins__": {}}, names)
     return again
 
