@@ -19,14 +19,14 @@ from swarden.harness.core.origins import CALLED_BY
 from swarden.harness.core.registry import OWN
 from swarden.harness.core.replay import run_log
 from swarden.harness.report.heading import configuration_line, ops_line, request_lines
-from swarden.harness.report.history import refs_in_message
+from swarden.harness.report.history import history_of, refs_in_message
 from swarden.harness.report.story import StoryLine, StoryPart, failure_lines, replay_line, story, story_lines
-from swarden.invariants.events import Given, Owner, Taken, Written
+from swarden.invariants.events import Finished, Freed, Given, Owner, Taken, Written
 from swarden.invariants.laws.content.reads import ReadCode
 from swarden.invariants.laws.lifecycle.progress import ProgressCode
 from swarden.invariants.laws.memory.pools import PoolCode
 from swarden.invariants.view import Holding, PoolView
-from swarden.invariants.violation import Ref, Violation, pool_ref
+from swarden.invariants.violation import Ref, Violation, pool_ref, request_ref
 
 ROOT = Path(__file__).parents[3]
 OPLOGS = ROOT / "tests" / "quality" / "oplogs"
@@ -262,6 +262,22 @@ def test_wrong_content_has_the_history_of_the_page_and_not_of_its_reader():
     assert [line.text for line in lines if line.part is StoryPart.HISTORY] == [
         "step 1     taken by request r1",
         "step 1     written by request r2, positions 0 to 3",
+    ]
+
+
+def test_history_shows_no_empty_value_of_an_event():
+    owner = Owner("request", 1)
+    events = [Freed("full", (5,), owner, "", 0), Finished(1, "length"), Finished(1, "error", "no memory")]
+
+    history = history_of(request_ref(1), [Moment(0, 1, events)]) + history_of(
+        Ref("page", 5, "full"), [Moment(0, 1, events)]
+    )
+
+    assert [line.partition("  ")[2].strip() for line in history] == [
+        "frees full 5",
+        "finished: length",
+        "finished: error, detail no memory",
+        "freed by request r1",
     ]
 
 
