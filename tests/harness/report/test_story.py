@@ -266,12 +266,10 @@ def test_wrong_content_has_the_history_of_the_page_and_not_of_its_reader():
 
 
 def test_history_shows_no_empty_value_of_an_event():
-    owner = Owner("request", 1)
-    events = [Freed("full", (5,), owner, "", 0), Finished(1, "length"), Finished(1, "error", "no memory")]
+    freed = Freed("full", (5,), Owner("request", 1), "", 0)
+    moment = Moment(0, 1, [freed, Finished(1, "length"), Finished(1, "error", "no memory")])
 
-    history = history_of(request_ref(1), [Moment(0, 1, events)]) + history_of(
-        Ref("page", 5, "full"), [Moment(0, 1, events)]
-    )
+    history = [line for ref in (request_ref(1), Ref("page", 5, "full")) for line in history_of(ref, [moment])]
 
     assert [line.partition("  ")[2].strip() for line in history] == [
         "frees full 5",
