@@ -38,9 +38,7 @@ from swarden.harness.search.profiles import PROFILES, SHRINK_SECONDS
 
 STEP_TIMEOUT_S = 60.0
 OWN_ENGINE = "without --engine, swarden's own engine is tested; to test another: --engine NAME (see 'swarden engines')"
-ENGINES = typer.Option(
-    help="an engine, as NAME or NAME==VERSION, or several at the same time; swarden's own by default", metavar="NAME"
-)
+ENGINES = typer.Option(help="an engine, as NAME or NAME==VERSION, or several; swarden's own by default", metavar="NAME")
 STEP_TIMEOUT = limit_option(min=1, help="seconds without an engine step after which a worker is killed and replaced")
 MINUTES = typer.Option(min=0.01, help="limit of the traffic; the profile's, or none with --runs")
 SHRINK = limit_option(min=0, help="limit for shrinking all findings of an engine, behind the traffic")

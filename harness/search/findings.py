@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from swarden.harness.core.as_code import log_code, names_in
+from swarden.harness.core.as_code import log_code
 from swarden.harness.core.driver import Driver, Failure
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import write_whole
@@ -29,7 +29,7 @@ FINDINGS = Path(".swarden/findings")
 TEST_FILE = '''"""{title}"""
 
 import swarden
-from swarden.kit import {names}
+from swarden.kit import Header, OpLog, ops
 
 LOG = {log}
 
@@ -298,7 +298,7 @@ def write(log: OpLog, fingerprint: str, out: Path, root: Path | None = None, *, 
 def test_text(log: OpLog, title: str, name: str) -> str:
     """The pytest file that replays an op-log."""
     title = printable(title).replace("\\", r"\\").replace('"', r"\"")  # of a log from outside, too
-    return TEST_FILE.format(title=title, name=_identifier(name), names=", ".join(names_in(log)), log=log_code(log))
+    return TEST_FILE.format(title=title, name=_identifier(name), log=log_code(log))
 
 
 def _identifier(name: str) -> str:

@@ -9,20 +9,6 @@ from swarden.harness.core.target import PAIR, Target
 from swarden.invariants.catalog import ALL
 from swarden.invariants.invariant import Invariant
 
-# The data that only some kinds of engines have: those with an operation, with windows, pairs, …
-OF_OPS = {
-    Accept: {"Proposed", "Verified"},
-    OpenSession: {"GivenUp", "Kept", "Lent", "TurnRefused", "sessions"},
-    Pause: {"Paused", "Resumed"},
-    Reset: {"CacheReset"},
-}
-OF_WINDOWS = {"peer_maps", "slot_maps", "windowed"}
-OF_PAIRS = {"Filled", "HandedOver", "LetGo", "Received", "Reserved", "Sent", "SetAside", "TakenOver"}
-OF_PAIRS |= {"awaited", "delivered", "due_transfers"}
-OF_HOSTS = {"Copied", "CopiedIn", "CopyBegan", "copy_jobs"}
-OF_MODELS = {"BytesCompared", "Compared", "KVCompared", "PrefixesCompared"}
-OF_SERVERS = {"Answered", "Probed", "Rested"}
-
 
 class FurtherData(NamedTuple):
     """Parts of a snapshot and types of events, the laws that would apply with them, and what these found elsewhere."""
@@ -75,11 +61,19 @@ def foreign_data(target: Target, missing: frozenset[str]) -> set[str]:
     """The data that this engine cannot have, by its machines, its faults and its components."""
     machines = target.machines.values()
     ops = {kind for machine in machines for kind in machine.ops}
-    kinds = [(OF_WINDOWS, "windowed" not in missing), (OF_PAIRS, PAIR in target.machines)]
-    kinds += [(OF_HOSTS, any(fault.startswith("host.") for fault in target.faults))]
-    kinds += [(OF_MODELS, any(machine.models for machine in machines)), (OF_SERVERS, False)]
-    kinds += [(data, kind in ops) for kind, data in OF_OPS.items()]
-    return {name for data, is_possible in kinds if not is_possible for name in data}
+    of_pairs = "Filled HandedOver LetGo Received Reserved Sent SetAside TakenOver awaited delivered due_transfers"
+    can_have = {
+        "Proposed Verified": Accept in ops,
+        "GivenUp Kept Lent TurnRefused sessions": OpenSession in ops,
+        "Paused Resumed": Pause in ops,
+        "CacheReset": Reset in ops,
+        "peer_maps slot_maps windowed": "windowed" not in missing,
+        of_pairs: PAIR in target.machines,
+        "Copied CopiedIn CopyBegan copy_jobs": any(fault.startswith("host.") for fault in target.faults),
+        "BytesCompared Compared KVCompared PrefixesCompared": any(machine.models for machine in machines),
+        "Answered Probed Rested": False,  # only a server has them
+    }
+    return {name for names, is_possible in can_have.items() if not is_possible for name in names.split()}
 
 
 def further_data(missing: frozenset[str], found: FoundElsewhere, foreign: Collection[str] = ()) -> list[FurtherData]:
@@ -87,17 +81,15 @@ def further_data(missing: frozenset[str], found: FoundElsewhere, foreign: Collec
 
     Laws that need more data come later, after the data that are added before.  `foreign` data are not to be added.
     """
-    left = dict[str, list[frozenset[str]]]()
-    for law in ALL.invariants:
-        lacks = [data for data in lacking(law, missing) if data.isdisjoint(foreign)]
-        if law.contract is None and lacks:
-            left[law.name] = lacks
+    laws = {law.name: lacking(law, missing) for law in ALL.invariants if law.contract is None}
+    own = {name: [data for data in lacks if data.isdisjoint(foreign)] for name, lacks in laws.items()}
+    left = {name: lacks for name, lacks in own.items() if lacks}
     steps = list[FurtherData]()
     while left:
         options = []
         for data in {one for lacks in left.values() for one in lacks}:
-            laws = tuple(name for name, lacks in left.items() if any(one <= data for one in lacks))
-            options.append(FurtherData(tuple(sorted(data)), laws, *found.counts(laws)))
+            gained = tuple(name for name, lacks in left.items() if any(one <= data for one in lacks))
+            options.append(FurtherData(tuple(sorted(data)), gained, *found.counts(gained)))
         best = max(options, key=_worth)
         steps.append(best)
         added = set(best.data)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import compress
 from traceback import walk_tb
 from typing import Any
 
@@ -35,7 +36,6 @@ from swarden.invariants.view import OPTIONAL_PARTS
 
 RUNS_PER_SEARCH = 8
 CALLS_PER_RUN = 8
-MOVES = (Taken, Freed)
 EACH_RUN_FAILS = 0.5  # share of the runs from which on a failure is rather one of the target
 REASONS = frozenset(map(str, FinishReason))
 
@@ -201,8 +201,8 @@ class TargetCheck(RunListener):
 
         def look(driver: Driver, change: Transition) -> None:
             origins = driver.systems[driver.acting_system].log.origins
-            moves = [place for event, place in zip(change.events, origins, strict=False) if isinstance(event, MOVES)]
-            places.update(map(nearest, filter(None, moves)))
+            moves = [isinstance(event, Taken | Freed) for event in change.events]
+            places.update(map(nearest, compress(origins, moves)))
 
         for log in self.logs[:RUNS_PER_SEARCH]:
             with suppress(TargetFault):  # which is in `problems`

@@ -1,8 +1,9 @@
 """The public names for the target of an engine: port, target, snapshot and events, and the blocks that targets share.
 
-`events` and `view` are the modules with the types of events and of the parts of a snapshot.
+`events`, `view` and `ops` are the modules with the types of events, of the parts of a snapshot, and of operations.
 """
 
+from swarden.harness.core import ops
 from swarden.harness.core.errors import InvalidConfig, UsageError
 from swarden.harness.core.event_log import EventLog
 from swarden.harness.core.faults import CLIENT_FAULTS, FaultPlan
@@ -11,23 +12,17 @@ from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import (
     Abort,
     Accept,
-    AdvanceClock,
-    CloseSession,
     Drain,
     Flush,
     Heal,
     Inject,
-    OpenSession,
     Pause,
     PauseMode,
-    Pressure,
-    Recipe,
     Reset,
     ResetCause,
     Resume,
     Step,
     Submit,
-    Turn,
 )
 from swarden.harness.core.origins import EngineCode
 from swarden.harness.core.port import DraftPort, EnginePort, SessionPort, Streamed, Submission
@@ -71,11 +66,9 @@ __all__ = [
     "VOCABULARY",
     "Abort",
     "Accept",
-    "AdvanceClock",
     "BootedRelease",
     "ClientRequest",
     "Clients",
-    "CloseSession",
     "ConfiguredTarget",
     "Devices",
     "DraftPort",
@@ -104,7 +97,6 @@ __all__ = [
     "Needs",
     "OneOf",
     "OpLog",
-    "OpenSession",
     "Owners",
     "PartOf",
     "Pass",
@@ -113,9 +105,7 @@ __all__ = [
     "PauseMode",
     "Place",
     "Pool",
-    "Pressure",
     "ReadTags",
-    "Recipe",
     "Reference",
     "ReleaseParts",
     "ReleasedTarget",
@@ -137,7 +127,6 @@ __all__ = [
     "TagMemory",
     "TagModel",
     "Target",
-    "Turn",
     "UnitFacts",
     "UsageError",
     "chain",
@@ -145,6 +134,7 @@ __all__ = [
     "drawn",
     "events",
     "names_of",
+    "ops",
     "pool_view",
     "provide_absent",
     "quiet_import",

@@ -271,12 +271,8 @@ def test_history_shows_no_empty_value_of_an_event():
 
     history = [line for ref in (request_ref(1), Ref("page", 5, "full")) for line in history_of(ref, [moment])]
 
-    assert [line.partition("  ")[2].strip() for line in history] == [
-        "frees full 5",
-        "finished: length",
-        "finished: error, detail no memory",
-        "freed by request r1",
-    ]
+    shown = [line.partition("  ")[2].strip() for line in history]
+    assert shown == ["frees full 5", "finished: length", "finished: error, detail no memory", "freed by request r1"]
 
 
 def test_pool_name_that_repeats_the_unit_is_omitted():

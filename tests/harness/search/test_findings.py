@@ -4,14 +4,10 @@ import ast
 import runpy
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
-from swarden import kit
-from swarden.harness.core import ops
 from swarden.harness.core.oplog import OpLog
-from swarden.harness.core.ops import AnyOp, PauseMode, Recipe, ResetCause
 from swarden.harness.core.printable import printable
 from swarden.harness.core.registry import OWN, UnknownEngine
 from swarden.harness.report.story import StoryPart
@@ -118,19 +114,13 @@ def test_fingerprint_stays_within_the_docstring_of_the_generated_test(tmp_path, 
     assert ast.get_docstring(module, clean=False) == printable(fingerprint)
 
 
-def test_generated_test_has_only_public_names_for_any_op(tmp_path):
+def test_generated_test_imports_only_public_names(tmp_path):
     """All other names of swarden may change."""
-    every = [kind() for kind in get_args(AnyOp)]
-    modes = [ops.Pause(mode=PauseMode.ABORT), ops.Reset(cause=ResetCause.MEMORY)]
-    log = OpLog(OpLog.load(KEPT).header, [*every, *modes, ops.Submit(recipe=Recipe(stretch=2))])
-    write(log, "a bug", tmp_path)
+    write(OpLog.load(KEPT), "a bug", tmp_path)
 
     [test] = tmp_path.glob("test_*.py")
     imports = [ast.unparse(node) for node in ast.walk(ast.parse(test.read_text())) if isinstance(node, IMPORTS)]
-    assert imports[0] == "import swarden"
-    assert [line.partition("import ")[0] for line in imports[1:]] == ["from swarden.kit "]
-    assert set(imports[1].partition("import ")[2].split(", ")) <= {*kit.__all__}
-    assert runpy.run_path(str(test))["LOG"].ops == log.ops
+    assert imports == ["import swarden", "from swarden.kit import Header, OpLog, ops"]
 
 
 @pytest.fixture

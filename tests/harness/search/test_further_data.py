@@ -1,13 +1,7 @@
 """The data that a target lacks, in the order of what their laws have found in other engines."""
 
 from swarden.harness.core.registry import target_of
-from swarden.harness.search.further_data import (
-    FoundElsewhere,
-    foreign_data,
-    found_elsewhere,
-    further_data,
-    lacking,
-)
+from swarden.harness.search.further_data import FoundElsewhere, foreign_data, found_elsewhere, further_data, lacking
 from swarden.invariants.catalog import ALL
 from swarden.invariants.events import ALL_EVENTS
 from swarden.invariants.view import OPTIONAL_PARTS
