@@ -22,6 +22,8 @@ setup: $(TOOLS)
 
 # Nothing is compiled here: a campaign compiles the modules that it imports, a fifth of all.
 $(RUNTIME): pyproject.toml requirements.lock
+	@test -d src/swarden/harness || \
+	  { echo "src/swarden/harness is no folder, as in a zip of the repository; use a git clone or a tar file" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
 	  { echo "swarden needs Python 3.11 or newer, found '$(PYTHON)': add PYTHON=/path/to/python3.11 to make" >&2; exit 1; }
 	@echo "swarden: setting up .venv, once: $$(grep -c == requirements.lock) packages," \

@@ -1,6 +1,7 @@
 """Everything is imported below `swarden`, so a folder with packages of our former names disturbs nothing."""
 
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -137,3 +138,22 @@ def test_wheel_and_sdist_have_each_file_of_the_packages(tmp_path):
     assert want - in_wheel == set()
     assert want - in_sdist == set()
     assert not [one.name for one in members if one.issym()]
+
+
+BUILD = "import setuptools.build_meta as backend; backend.build_wheel('.')"
+
+
+@pytest.mark.parametrize("command", [("make", "-s", "fuzz"), (sys.executable, "-c", BUILD)], ids=["make", "pip"])
+def test_tree_whose_links_are_text_files_is_refused_in_one_line(tmp_path, command):
+    """Some programs that unpack a zip file of the repository write the target of a link into a file."""
+    for name in ("Makefile", "pyproject.toml", "setup.py", "README.md", "LICENSE", "requirements.lock"):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / "src/swarden").mkdir(parents=True)
+    for name in PACKAGES:
+        (tmp_path / "src/swarden" / name).write_text(f"../../{name}")
+
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert run.returncode != 0
+    assert "src/swarden/harness is no folder, as in a zip of the repository; use a git clone or" in run.stderr
+    assert "Traceback" not in run.stderr

@@ -8,7 +8,7 @@ from swarden.harness.commands.console import ERR, OUT, print_json
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.registry import target_of
 from swarden.harness.report.wording import counted
-from swarden.harness.search.further_data import FurtherData, found_elsewhere, further_data, named_laws
+from swarden.harness.search.further_data import FurtherData, foreign_data, found_elsewhere, further_data, named_laws
 from swarden.harness.search.process import prepare_process, same_draws
 from swarden.harness.search.target_check import TargetCheck
 
@@ -34,7 +34,8 @@ def check(
     with same_draws():
         checked.run(runs, seed)
     problems = checked.lines()
-    laws, more = checked.laws(), further_data(checked.missing, found_elsewhere(checked.target))
+    foreign = foreign_data(checked.target, checked.missing)
+    laws, more = checked.laws(), further_data(checked.missing, found_elsewhere(checked.target), foreign)
     if as_json:
         print_json(_figures(checked, problems, more))
     else:
@@ -52,7 +53,7 @@ def _lines_of(more: list[FurtherData]) -> list[str]:
     """A line for each of the further data, in their order."""
     if not more:
         return []
-    lines = ["further data, in the order of what their laws have found in the other engines that are here:"]
+    lines = ["further data, if the engine has such parts, in the order of what their laws found in other engines here:"]
     for step in more[:MOST_STEPS]:
         found = f"{counted(step.bugs, 'bug')} and {counted(step.mutants, 'mutant')}"
         lines.append(f"  {', '.join(step.data)}: {found}, {counted(len(step.laws), 'law')}: {named_laws(step.laws)}")

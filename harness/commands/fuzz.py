@@ -37,7 +37,8 @@ from swarden.harness.search.outcome import Outcome, summary_of_engines, verdicts
 from swarden.harness.search.profiles import PROFILES, SHRINK_SECONDS
 
 STEP_TIMEOUT_S = 60.0
-ENGINES = typer.Option(help="an engine, as NAME or NAME==VERSION; several run at the same time", metavar="NAME")
+OWN_ENGINE = "without --engine, swarden's own engine is tested; to test another: --engine NAME (see 'swarden engines')"
+ENGINES = typer.Option(help="an engine, as NAME or NAME==VERSION, or several; swarden's own by default", metavar="NAME")
 STEP_TIMEOUT = limit_option(min=1, help="seconds without an engine step after which a worker is killed and replaced")
 MINUTES = typer.Option(min=0.01, help="limit of the traffic; the profile's, or none with --runs")
 SHRINK = limit_option(min=0, help="limit for shrinking all findings of an engine, behind the traffic")
@@ -129,7 +130,8 @@ def _campaigns(shared: Plan, engines: Sequence[str], asked: Asked, *, as_json: b
     plans = _with_folders(plans_for(engines, shared))
     command = _command(shared, engines, asked)
     shrinking = f"findings are shrunk behind it, in at most {asked.limits.shrink_seconds:g} s (--shrink-seconds)"
-    for line in (_opening(shared, plans), shrinking, *_corpora(plans)):
+    hint = [OWN_ENGINE] if list(engines) == [OWN] else []
+    for line in (*hint, _opening(shared, plans), shrinking, *_corpora(plans)):
         ERR.print(line, markup=False)
     ERR.print(f"to run it again: {command}", markup=False, soft_wrap=True)
     with (

@@ -36,6 +36,7 @@ from swarden.harness.search.archive_files import ArchiveError
 from swarden.harness.search.profiles import PROFILES
 from swarden.harness.search.shards import EngineBuild
 
+SETTINGS = traffic_option("--set", help="fix a setting in all runs, in JSON; only with --url", metavar="NAME=VALUE")
 MEMORY_GIB = 8.0
 
 
@@ -50,6 +51,7 @@ def nightly(
     gate: Annotated[bool, typer.Option("--gate", help="for a pull request: findings open before are not red")] = False,
     seed: Annotated[int | None, traffic_option(min=0, help="seed of the traffic; a new one by default")] = None,
     mutant: Annotated[str | None, traffic_option(help="plant the bug with this id, to try the setup")] = None,
+    settings: Annotated[list[str] | None, SETTINGS] = None,
     with_fix: Annotated[list[str] | None, WITH_FIX] = None,
     runs: Annotated[int | None, limit_option(min=1, help="stop the traffic after so many runs of each engine")] = None,
     step_timeout: Annotated[float, STEP_TIMEOUT] = STEP_TIMEOUT_S,
@@ -59,7 +61,6 @@ def nightly(
     junit: Annotated[Path | None, output_option(help="write the results as JUnit to this file too")] = None,
     events: EventsOption = None,
     as_json: Annotated[bool, output_option("--json", help="one JSON object on standard output: night.json")] = False,
-    settings: servers.Set = None,
     server: servers.ServerOptions = servers.NONE,
 ) -> None:
     """Replay the archive, find a canary, fuzz with fresh seeds, confirm the findings, and report.

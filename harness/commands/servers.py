@@ -43,7 +43,6 @@ ReferenceUrl = Annotated[
     ),
 ]
 Remote = Annotated[bool, server_option("--allow-remote-host", help="the server may be on another machine")]
-Set = Annotated[list[str] | None, server_option("--set", help="a setting of the server, in JSON", metavar="NAME=VALUE")]
 Rate = Annotated[
     float | None,
     server_option("--max-rate", min=0, help="calls a second; 10 with --allow-remote-host, else any number"),

@@ -36,14 +36,14 @@ def show(
     path: Annotated[Path, typer.Argument(help="an op-log")],
     *,
     step: Annotated[int | None, typer.Option(min=0, help="print the state after this engine step")] = None,
-    engine: Annotated[int | None, typer.Option(min=0, help="only this engine of the log, counted from 0")] = None,
+    side: Annotated[int | None, typer.Option(min=0, help="of a pair, only this engine, counted from 0")] = None,
     html: Annotated[bool, typer.Option("--html", help="write a page of HTML instead")] = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="path of the page; FILE.html by default")] = None,
     opens: Annotated[bool, typer.Option("--open", help="with --html: open the page in a browser")] = False,
 ) -> None:
     """Print an op-log as a table of ops and steps with pool occupancy; with --step the state after one step."""
-    if html and (step, engine) != (None, None):
-        raise UsageError("--html: the page has all steps and engines; leave out --step and --engine")
+    if html and (step, side) != (None, None):
+        raise UsageError("--html: the page has all steps and engines; leave out --step and --side")
     if (out is not None or opens) and not html:
         raise UsageError(f"{'--out: is the path of a page' if out else '--open: opens a page'}; add --html")
     log = load_for_here(path)
@@ -51,9 +51,9 @@ def show(
         _write_page(log, path, out or path.with_suffix(".html"))
         print_page(out or path.with_suffix(".html"), is_opened=opens)
         return
-    if engine is not None and engine >= len(log.header.configs):
-        raise UsageError(f"{path}: has no engine {engine}; the last is {len(log.header.configs) - 1}")
-    shown = range(len(log.header.configs)) if engine is None else [engine]
+    if side is not None and side >= len(log.header.configs):
+        raise UsageError(f"{path}: has no engine {side}; the last is {len(log.header.configs) - 1}")
+    shown = range(len(log.header.configs)) if side is None else [side]
     at_step: dict[int, Snapshot] = {}  # by engine, the first state after the step to print
 
     def keep_state(driver: Driver, change: Transition) -> None:
@@ -67,7 +67,7 @@ def show(
         return
     if not at_step:
         last = max((row.step for row in rows if row.engine in shown), default=0)
-        named = "" if engine is None else f"{engine_name(log.header, engine)}: "
+        named = "" if side is None else f"{engine_name(log.header, side)}: "
         raise UsageError(f"{path}: {named}has no engine step {step}; the last is {last}")
     _print_heading(change_lines(log.header))
     for one, snapshot in sorted(at_step.items()):

@@ -6,7 +6,6 @@ from textwrap import indent
 import msgspec
 
 from swarden.harness.core.oplog import OpLog
-from swarden.harness.core.ops import Recipe
 
 INDENT = "    "
 # The fields of a header that change a run.
@@ -27,24 +26,13 @@ def log_code(log: OpLog) -> str:
     return f"OpLog(\n{indent(arguments, INDENT)})"
 
 
-def kinds_in(log: OpLog) -> list[str]:
-    """The names that the code of a log uses: of its ops, and of the types of their arguments."""
-    arguments = [
-        value
-        for op in log.ops
-        for name, value in zip(op.__struct_fields__, msgspec.structs.astuple(op), strict=True)
-        if isinstance(value, Recipe | Enum) and value != getattr(type(op)(), name)
-    ]
-    return sorted({type(value).__name__ for value in (*log.ops, *arguments)})
-
-
 def value_code(value: object) -> str:
-    """A value as Python code; an op or a recipe without the fields that have their defaults."""
+    """A value as Python code, with types of `swarden.kit.ops`; without the fields that have their defaults."""
     if isinstance(value, Enum):
-        return f"{type(value).__name__}.{value.name}"
+        return f"ops.{type(value).__name__}.{value.name}"
     if not isinstance(value, msgspec.Struct):
         return repr(value)
     bare = type(value)()
     fields = [(name, getattr(value, name)) for name in value.__struct_fields__]
     changed = [f"{name}={value_code(own)}" for name, own in fields if own != getattr(bare, name)]
-    return f"{type(value).__name__}({', '.join(changed)})"
+    return f"ops.{type(value).__name__}({', '.join(changed)})"

@@ -54,7 +54,7 @@ class Owners:
             elif was not in (FREE, FENCE):
                 changed.setdefault((was, owner), []).append(unit)
         for (was, owner), units in changed.items():
-            events += self.free(units, cause="reset") if owner == FREE else self.give(was, owner, units)
+            events += self.free(units, cause="found free") if owner == FREE else self.give(was, owner, units)
         return events
 
     def _known(self, unit: int) -> Owner:

@@ -154,7 +154,7 @@ def _action_to_unit(event: object, pool: str, unit: int) -> str | None:
             return f"given by {event.from_owner} to {event.to_owner}"
         case Freed() if event.pool == pool and unit in event.units:
             fence = f", free after launch {event.after}" if event.after else ""
-            return f"freed by {event.owner}, {event.cause}{fence}"
+            return f"freed by {event.owner}{_cause(event)}{fence}"
         case Written() if event.pool == pool and unit in event.pages:
             return f"written by request r{event.request_id}, positions {event.start} to {event.end - 1}"
         case Filled() if event.pool == pool and unit in event.pages:
@@ -206,8 +206,12 @@ def _action_of_owner(event: object, owner: Owner) -> str | None:
         case Given() if event.to_owner == owner:
             return f"is given {event.pool} {_listed(event.units)} by {event.from_owner}"
         case Freed() if event.owner == owner:
-            return f"frees {event.pool} {_listed(event.units)}, {event.cause}"
+            return f"frees {event.pool} {_listed(event.units)}{_cause(event)}"
     return None
+
+
+def _cause(event: Freed) -> str:
+    return f", {event.cause}" if event.cause else ""
 
 
 def _action_named_by(event: object, fields: Sequence[str], ref_id: int) -> str | None:
@@ -219,9 +223,9 @@ def _action_named_by(event: object, fields: Sequence[str], ref_id: int) -> str |
         return None
     name = re.sub(r"(?<!^)(?=[A-Z])", " ", type(event).__name__).lower()
     fields_shown = [
-        field if value is True else f"{field} {_value(value)}"
+        field if value is True else f"{field} {_value(value)}".removeprefix("reason ")
         for field, value in values.items()
-        if value is not False and (field != fields[0] or value != ref_id)
+        if value is not False and value != "" and (field != fields[0] or value != ref_id)
     ]
     return f"{name}: {', '.join(fields_shown)}" if fields_shown else name
 

@@ -95,11 +95,6 @@ class Scene(NamedTuple):
         return refs_in_message(message, [pool.name for pool in self.pools])
 
 
-def failure_text(failure: Failure, path: Path | None = None) -> str:
-    """The story of a failure without its heading; `path` is the op-log that replays it."""
-    return "\n".join(map(str, failure_lines(failure, path)))
-
-
 def story(violations: Sequence[Violation], history: Sequence[Moment], pools: Sequence[PoolView]) -> str:
     """The violations, with the histories of the subjects that they name and the equations of the pools."""
     return "\n".join(map(str, _violation_lines(violations, Scene(history, pools))))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from swarden.harness.core.as_code import kinds_in, log_code
+from swarden.harness.core.as_code import log_code
 from swarden.harness.core.driver import Driver, Failure
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import write_whole
@@ -28,19 +28,17 @@ RUNS_FOR_RATE, MISSED = 5, 0.05  # of a failure that is not in each run of its l
 FINDINGS = Path(".swarden/findings")
 TEST_FILE = '''"""{title}"""
 
-from swarden.harness.core.oplog import Header, OpLog
-from swarden.harness.core.ops import {kinds}
-from swarden.harness.core.replay import run_log
-from swarden.harness.report.story import failure_text
+import swarden
+from swarden.kit import Header, OpLog, ops
 
 LOG = {log}
 
 
 def test_{name}():
     """Passes once the bug is gone."""
-    failure = run_log(LOG, trace_origins=True).failure
+    story = swarden.replay(LOG, runs=1).story
 
-    assert failure is None, failure_text(failure)
+    assert not story, "\\n".join(story)
 '''
 
 
@@ -300,7 +298,7 @@ def write(log: OpLog, fingerprint: str, out: Path, root: Path | None = None, *, 
 def test_text(log: OpLog, title: str, name: str) -> str:
     """The pytest file that replays an op-log."""
     title = printable(title).replace("\\", r"\\").replace('"', r"\"")  # of a log from outside, too
-    return TEST_FILE.format(title=title, name=_identifier(name), kinds=", ".join(kinds_in(log)), log=log_code(log))
+    return TEST_FILE.format(title=title, name=_identifier(name), log=log_code(log))
 
 
 def _identifier(name: str) -> str:

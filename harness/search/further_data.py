@@ -3,8 +3,9 @@
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
+from swarden.harness.core.ops import Accept, OpenSession, Pause, Reset
 from swarden.harness.core.registry import UnknownEngine, installed, target_of
-from swarden.harness.core.target import Target
+from swarden.harness.core.target import PAIR, Target
 from swarden.invariants.catalog import ALL
 from swarden.invariants.invariant import Invariant
 
@@ -56,18 +57,39 @@ def lacking(law: Invariant, missing: frozenset[str]) -> list[frozenset[str]]:
     return [needs | {event} for event in one_of] or [needs] * bool(needs)
 
 
-def further_data(missing: frozenset[str], found: FoundElsewhere) -> list[FurtherData]:
+def foreign_data(target: Target, missing: frozenset[str]) -> set[str]:
+    """The data that this engine cannot have, by its machines, its faults and its components."""
+    machines = target.machines.values()
+    ops = {kind for machine in machines for kind in machine.ops}
+    of_pairs = "Filled HandedOver LetGo Received Reserved Sent SetAside TakenOver awaited delivered due_transfers"
+    can_have = {
+        "Proposed Verified": Accept in ops,
+        "GivenUp Kept Lent TurnRefused sessions": OpenSession in ops,
+        "Paused Resumed": Pause in ops,
+        "CacheReset": Reset in ops,
+        "peer_maps slot_maps windowed": "windowed" not in missing,
+        of_pairs: PAIR in target.machines,
+        "Copied CopiedIn CopyBegan copy_jobs": any(fault.startswith("host.") for fault in target.faults),
+        "BytesCompared Compared KVCompared PrefixesCompared": any(machine.models for machine in machines),
+        "Answered Probed Rested": False,  # only a server has them
+    }
+    return {name for names, is_possible in can_have.items() if not is_possible for name in names.split()}
+
+
+def further_data(missing: frozenset[str], found: FoundElsewhere, foreign: Collection[str] = ()) -> list[FurtherData]:
     """The data to add, the most useful first: those that find most bugs, then most mutants, per part to add.
 
-    Laws that need more data come later, after the data that are added before.
+    Laws that need more data come later, after the data that are added before.  `foreign` data are not to be added.
     """
-    left = {law.name: lacks for law in ALL.invariants if law.contract is None and (lacks := lacking(law, missing))}
+    laws = {law.name: lacking(law, missing) for law in ALL.invariants if law.contract is None}
+    own = {name: [data for data in lacks if data.isdisjoint(foreign)] for name, lacks in laws.items()}
+    left = {name: lacks for name, lacks in own.items() if lacks}
     steps = list[FurtherData]()
     while left:
         options = []
         for data in {one for lacks in left.values() for one in lacks}:
-            laws = tuple(name for name, lacks in left.items() if any(one <= data for one in lacks))
-            options.append(FurtherData(tuple(sorted(data)), laws, *found.counts(laws)))
+            gained = tuple(name for name, lacks in left.items() if any(one <= data for one in lacks))
+            options.append(FurtherData(tuple(sorted(data)), gained, *found.counts(gained)))
         best = max(options, key=_worth)
         steps.append(best)
         added = set(best.data)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import compress
 from traceback import walk_tb
 from typing import Any
 
@@ -19,6 +20,7 @@ from swarden.harness.core.origins import UNKNOWN_CODE
 from swarden.harness.core.replay import driver_of, log_of, replay, run_log
 from swarden.harness.core.target import Target, prepare
 from swarden.harness.core.target_fault import TargetFault
+from swarden.harness.report.history import nearest
 from swarden.harness.report.wording import counted, evidence_text, subject_text
 from swarden.harness.search.campaign import FINISHED_EVERY
 from swarden.harness.search.declared_settings import changed_settings, setting_problems, shrunken_configs
@@ -26,7 +28,7 @@ from swarden.harness.search.further_data import lacking
 from swarden.harness.search.machine import RunListener, turns_of
 from swarden.harness.search.search import search
 from swarden.invariants.catalog import catalog_of
-from swarden.invariants.events import ALL_EVENTS, TREE_KIND, Finished, FinishReason
+from swarden.invariants.events import ALL_EVENTS, TREE_KIND, Finished, FinishReason, Freed, Taken
 from swarden.invariants.invariant import Invariant
 from swarden.invariants.laws.lifecycle.progress import ProgressCode
 from swarden.invariants.transition import Transition
@@ -143,7 +145,7 @@ class TargetCheck(RunListener):
         return lines
 
     def remarks(self, engine: str) -> Iterator[str]:
-        """The failures of some runs, which can be bugs of the engine, and conditions of laws that were never met."""
+        """The failures of some runs, which can be bugs of the engine, and what its stories and its laws lack."""
         for name, count in self.failures.most_common():
             if count < EACH_RUN_FAILS * self.num_runs:
                 fail = f"{counted(count, 'run')} failed: {self.examples[name]}"
@@ -153,17 +155,21 @@ class TargetCheck(RunListener):
             yield f"build refused {refused} that decode accepts; decode could refuse them, and earlier"
         for name in self._silent_events()[1]:
             yield f"event {name}: never came; add it to unreported, unless the engine never does what it reports"
-        for name, condition in self.unmet().items():
-            yield f"condition never met of law {name}: {condition}"
+        if reporters := self._reporters():
+            told = f"stories show {', '.join(reporters)} of the target as the place where units are taken and freed"
+            yield f"{told}; if these only report it, add them to the emitters of EngineCode, to see the engine's places"
+        if unmet := self.unmet():
+            yield "laws that were not judged, which is no error, with the condition that no run has met:"
+            yield from (f"  {name}: {condition}" for name, condition in unmet.items())
 
     def laws(self) -> list[str]:
         """The invariants that were evaluated, in the order of the catalogue."""
         return [one.name for one in self._catalog if self.evaluated[one.name]]
 
     def unmet(self) -> dict[str, str]:
-        """The laws that lack no data, each with the condition that no run has met."""
+        """The laws that lack no data, each with the condition that no run has met, as a question."""
         return {
-            one.name: one.given.__name__.replace("_", " ")
+            one.name: f"{(one.given.__doc__ or '').partition('?')[0]}?"
             for one in self._catalog
             if one.given is not None and not self.evaluated[one.name] and not lacking(one, self.missing)
         }
@@ -188,6 +194,22 @@ class TargetCheck(RunListener):
     @property
     def _catalog(self) -> Sequence[Invariant]:
         return catalog_of(self.target.contracts).invariants
+
+    def _reporters(self) -> list[str]:
+        """The functions that take and free units, if all are in the module of the target; [] if one is elsewhere."""
+        places = set[str]()
+
+        def look(driver: Driver, change: Transition) -> None:
+            origins = driver.systems[driver.acting_system].log.origins
+            moves = [isinstance(event, Taken | Freed) for event in change.events]
+            places.update(map(nearest, compress(origins, moves)))
+
+        for log in self.logs[:RUNS_PER_SEARCH]:
+            with suppress(TargetFault):  # which is in `problems`
+                run_log(log, observe=look, trace_origins=True)
+        module = type(self.target).__module__.removeprefix(f"{self.target.code.package}.")
+        is_own = all(place.startswith(f"{module.replace('.', '/')}.py:") for place in places)
+        return sorted({place.rpartition(" ")[2] for place in places}) if is_own else []
 
     def _run_shrunken(self, header: Header, ops: Sequence[Op]) -> None:
         try:

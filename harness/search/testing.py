@@ -21,13 +21,16 @@ from swarden.harness.search.result import Finding
 from swarden.harness.search.shrink import ShrinkBudget
 
 
-def replay(path: Path | str, *, engine: str | None = None, runs: int = RUNS) -> Replays:
+def replay(log: Path | str | OpLog, *, engine: str | None = None, runs: int = RUNS) -> Replays:
     """Run an op-log in this process; returns its `verdict`, its `fingerprints`, and the `story` of its failure.
 
-    `engine` names another engine or version than the log does.  A log whose failure is a crash or a hang is run in its
-    own process.  Raises UsageError, with one line, if the log cannot be read or its engine is missing.
+    The log is a file, or written as code.  Of a file, `engine` names another engine or version than the log does.  A
+    log whose failure is a crash or a hang is run in its own process.  Raises UsageError, with one line, if the log
+    cannot be read or its engine is missing.
     """
-    path = Path(path)
+    if isinstance(log, OpLog):
+        return _replays(log, None, runs)
+    path = Path(log)
     log = OpLog.load(path, engine=engine)
     if engine is None:
         check_version(path, log.header, or_else=f"give engine={log.header.engine!r} to replay it on the installed one")
@@ -39,7 +42,7 @@ def replayed(path: Path) -> str:
     return "\n".join(_replays(OpLog.load(path), path, 1).story)
 
 
-def _replays(log: OpLog, path: Path, runs: int) -> Replays:
+def _replays(log: OpLog, path: Path | None, runs: int) -> Replays:
     death = death_of(log)
     if death is not None:
         verdict = Verdict.FAILED if is_expected(log, death) else Verdict.CHANGED

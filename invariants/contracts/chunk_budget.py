@@ -16,6 +16,7 @@ class ChunkBudgetCode(Code):
 
 
 def chunks_are_limited(change: Transition) -> bool:
+    """Do the limits name the length of a chunk (`chunk_len`)?"""
     return change.after.limits.chunk_len is not None
 
 

@@ -32,6 +32,7 @@ class Ended(NamedTuple):
 
 
 def shares_prefixes(change: Transition) -> bool:
+    """Do requests share prefixes?"""
     return change.after.limits.shares_prefixes
 
 

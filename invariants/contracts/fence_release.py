@@ -18,6 +18,7 @@ class FenceReleaseCode(Code):
 
 
 def has_fences_after(change: Transition) -> bool:
+    """Does a freed unit or lock wait for its pass in a fence?"""
     return change.after.has_fences or bool(change.after.fence_receipts)
 
 

@@ -23,6 +23,7 @@ class FirstPassCode(Code):
 
 
 def shares_prefixes_without_states(change: Transition) -> bool:
+    """Do requests share prefixes, in an engine without states?"""
     return change.after.limits.shares_prefixes and change.after.stateful is None
 
 

@@ -127,6 +127,7 @@ def loaded_prefixes_are_used(change: Transition) -> Evidence:
 
 
 def load_back_threshold_is_known(change: Transition) -> bool:
+    """Do the limits name the least length of a load from the host (`load_back_threshold`)?"""
     return change.after.limits.load_back_threshold is not None
 
 

@@ -19,6 +19,7 @@ class QueueOrderCode(Code):
 
 
 def order_is_known(change: Transition) -> bool:
+    """Do the limits name the order of the queue (`waits_by`)?"""
     return bool(change.after.limits.waits_by)
 
 

@@ -26,6 +26,7 @@ class RatioCode(Code):
 
 
 def ratio_is_predictable(change: Transition) -> bool:
+    """Do the limits have the estimates of the ratio, as before the change?"""
     return change.after.limits.estimates is not None and change.has_same_limits
 
 

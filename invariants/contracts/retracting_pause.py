@@ -18,6 +18,7 @@ class RetractingPauseCode(Code):
 
 
 def is_paused(change: Transition) -> bool:
+    """Is the engine paused?"""
     return change.after.is_paused
 
 

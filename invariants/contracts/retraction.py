@@ -39,6 +39,7 @@ class RetractionCode(Code):
 
 
 def retracts_least_done(change: Transition) -> bool:
+    """Does the engine retract the request with the fewest outputs (`retracts_least_done`)?"""
     return change.after.limits.retracts_least_done
 
 

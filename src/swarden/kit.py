@@ -1,12 +1,14 @@
 """The public names for the target of an engine: port, target, snapshot and events, and the blocks that targets share.
 
-`events` and `view` are the modules with the types of events and of the parts of a snapshot.
+`events`, `view` and `ops` are the modules with the types of events, of the parts of a snapshot, and of operations.
 """
 
+from swarden.harness.core import ops
 from swarden.harness.core.errors import InvalidConfig, UsageError
 from swarden.harness.core.event_log import EventLog
 from swarden.harness.core.faults import CLIENT_FAULTS, FaultPlan
 from swarden.harness.core.mutant import Hunk, Mutants
+from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import (
     Abort,
     Accept,
@@ -82,6 +84,7 @@ __all__ = [
     "FaultPlan",
     "Feature",
     "Flush",
+    "Header",
     "Heal",
     "Hunk",
     "IfReleaseHas",
@@ -93,6 +96,7 @@ __all__ = [
     "Mutants",
     "Needs",
     "OneOf",
+    "OpLog",
     "Owners",
     "PartOf",
     "Pass",
@@ -130,6 +134,7 @@ __all__ = [
     "drawn",
     "events",
     "names_of",
+    "ops",
     "pool_view",
     "provide_absent",
     "quiet_import",

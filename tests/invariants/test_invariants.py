@@ -69,6 +69,13 @@ def test_each_claim_is_a_sentence():
     assert [invariant.name for invariant in ALL.invariants if not invariant.claim.endswith(".")] == []
 
 
+def test_condition_of_each_invariant_is_a_question():
+    """`swarden check` prints it if no run has met it."""
+    conditions = {invariant.given for invariant in ALL.invariants if invariant.given is not None}
+
+    assert [one.__name__ for one in conditions if "?" not in (one.__doc__ or "").partition("\n")[0]] == []
+
+
 @pytest.mark.parametrize(
     "change",
     [

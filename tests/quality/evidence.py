@@ -31,7 +31,7 @@ from swarden.harness.core.registry import OWN, UnknownEngine, target_of
 from swarden.harness.core.replay import run_log
 from swarden.harness.core.target import Target
 from swarden.harness.engines.own.mutants.catalog import CATALOG
-from swarden.harness.report.story import failure_text
+from swarden.harness.report.story import failure_lines
 from swarden.harness.search.machine import RunListener, turns_of
 from swarden.harness.search.process import prepare_process
 from swarden.harness.search.search import search
@@ -95,7 +95,7 @@ def verdict(engine: str, path: Path) -> Evidence:
         "expected": log.header.expected,
         "failures": list(failure.fingerprints) if failure is not None else [],
         "digest": driver.digests[-1] if driver.digests else "",
-        "text": _hash(LINE_NUMBER.sub("", failure_text(failure))) if failure is not None else "",
+        "text": _hash(LINE_NUMBER.sub("", "\n".join(map(str, failure_lines(failure))))) if failure is not None else "",
     }
 
 

@@ -29,10 +29,12 @@ def tokens_are_known(change: Transition) -> bool:
 
 
 def outputs_are_predictable(change: Transition) -> bool:
+    """Does the reference predict the output tokens, as with a model of tags?"""
     return change.reference.vocabulary > 0
 
 
 def logits_are_compared(change: Transition) -> bool:
+    """Does a real model run, whose logits are compared with those without a cache?"""
     return Compared in change.by_type
 
 

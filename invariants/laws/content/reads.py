@@ -21,6 +21,7 @@ class ReadCode(Code):
 
 
 def reads_are_reported(change: Transition) -> bool:
+    """Was a `Read` reported?"""
     return Read in change.by_type
 
 

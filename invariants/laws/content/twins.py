@@ -16,6 +16,7 @@ class TwinCode(Code):
 
 
 def has_twin(change: Transition) -> bool:
+    """Does a twin of the engine run beside it, as with `swarden fuzz --twin`?"""
     return bool(change.reference.twins)
 
 

@@ -53,6 +53,7 @@ def aborted_prompts_are_not_computed(change: Transition) -> Evidence:
 
 
 def moves_units_of_uncached_requests(change: Transition) -> bool:
+    """Did units change hands of a request that asked for no caching (`uncached`)?"""
     return any(_is_uncached(change, event) for event in change.events_of(Given))
 
 

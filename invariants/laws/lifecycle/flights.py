@@ -54,6 +54,7 @@ def launch_ref(launch: int) -> Ref:
 
 
 def has_fences(change: Transition) -> bool:
+    """Does a freed unit or lock wait for its pass in a fence?"""
     return any(snapshot.has_fences or snapshot.fence_receipts for snapshot in (change.before, change.after))
 
 

@@ -17,6 +17,7 @@ class PauseCode(Code):
 
 
 def has_pause(change: Transition) -> bool:
+    """Is the engine paused?"""
     return change.before.is_paused or change.after.is_paused
 
 

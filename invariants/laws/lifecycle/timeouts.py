@@ -14,6 +14,7 @@ class TimeoutCode(Code):
 
 
 def has_timeout(change: Transition) -> bool:
+    """Do the limits name a timeout of requests (`request_timeout_ms`)?"""
     return change.after.limits.request_timeout_ms is not None
 
 

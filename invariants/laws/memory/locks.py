@@ -38,6 +38,7 @@ class ReceiptCode(Code):
 
 
 def receipts_are_unknown(change: Transition) -> bool:
+    """Does the engine lock units without receipts?"""
     return change.after.receipts is None
 
 

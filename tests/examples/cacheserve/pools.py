@@ -8,7 +8,7 @@ from swarden.kit import events, view
 from tests.examples.cacheserve.engine import BlockPool, Engine, Entry, Model, Request
 
 BLOCKS = "blocks"
-CODE = kit.EngineCode("tests.examples.cacheserve")
+CODE = kit.EngineCode("tests.examples.cacheserve", emitters=("take", "release", "evict", "settle", "_report"))
 SIZE = kit.within(1, 1 << 16)
 
 

@@ -162,7 +162,7 @@ def test_show_with_a_step_prints_the_whole_state_at_that_step(failing, tmp_path)
         ),
         pytest.param(
             ("show", "some.oplog", "--html", "--step", 2),
-            "swarden: --html: the page has all steps and engines; leave out --step and --engine",
+            "swarden: --html: the page has all steps and engines; leave out --step and --side",
             id="page-of-one-step",
         ),
         pytest.param(
@@ -221,8 +221,8 @@ def pair(tmp_path: Path) -> Path:
 
 
 def test_show_prints_a_table_for_each_engine(pair, tmp_path):
-    """With --engine only the table of that engine is printed."""
-    both, second = swarden("show", pair, cwd=tmp_path), swarden("show", pair, "--engine", 1, cwd=tmp_path)
+    """With --side only the table of that engine is printed."""
+    both, second = swarden("show", pair, cwd=tmp_path), swarden("show", pair, "--side", 1, cwd=tmp_path)
 
     assert (both.returncode, second.returncode) == (0, 0), both.stderr + second.stderr
     assert [line for line in both.stdout.splitlines() if line.startswith("engine ")] == ["engine 0", "engine 1"]
@@ -243,7 +243,7 @@ def test_show_with_a_step_prints_the_state_of_each_engine(pair, tmp_path):
 
 
 def test_show_of_another_engine_also_prints_the_failed_engine_with_its_configuration(tmp_path):
-    run = swarden("show", OPLOGS / "B73.oplog", "--engine", 0, cwd=tmp_path)
+    run = swarden("show", OPLOGS / "B73.oplog", "--side", 0, cwd=tmp_path)
 
     assert run.returncode == 0, run.stderr
     of_the_second = run.stdout.partition("engine 1 (decode)\nconfiguration: ")[2]
@@ -252,7 +252,7 @@ def test_show_of_another_engine_also_prints_the_failed_engine_with_its_configura
 
 
 def test_show_names_the_engine_that_lacks_a_step(tmp_path):
-    run = swarden("show", OPLOGS / "B73.oplog", "--engine", 0, "--step", 1, cwd=tmp_path)
+    run = swarden("show", OPLOGS / "B73.oplog", "--side", 0, "--step", 1, cwd=tmp_path)
 
     assert run.returncode == 2
     assert ": engine 0 (prefill): has no engine step 1; the last is 0" in run.stderr

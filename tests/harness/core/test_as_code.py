@@ -3,9 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from swarden import kit
 from swarden.engine_under_test.config import EngineConfig
-from swarden.harness.core import ops
-from swarden.harness.core.as_code import kinds_in, log_code
+from swarden.harness.core.as_code import log_code
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Drain, Recipe, Step, Submit
 from swarden.harness.core.registry import OWN, target_of
@@ -17,7 +17,7 @@ CONFIG = EngineConfig(page_size=4, swa_pages=6, sliding_window=8, new_token_rati
 
 def run_code(log: OpLog) -> OpLog:
     """Evaluate the code of a log with only the names that a generated test imports."""
-    names = {"Header": Header, "OpLog": OpLog} | {name: getattr(ops, name) for name in kinds_in(log)}
+    names = {"Header": kit.Header, "OpLog": kit.OpLog, "ops": kit.ops}
     again: OpLog = eval(log_code(log), {"__builtins__": {}}, names)
     return again
 
@@ -58,9 +58,9 @@ def test_each_op_is_a_line_without_arguments_at_their_defaults():
 
     lines = [line.strip() for line in log_code(log).splitlines()]
 
-    assert lines.count("Step(engine=1, count=2),") == 60
-    assert "Submit(recipe=Recipe(path=(0, 1)), max_new_tokens=3)," in lines
-    assert "Submit()," in lines
+    assert lines.count("ops.Step(engine=1, count=2),") == 60
+    assert "ops.Submit(recipe=ops.Recipe(path=(0, 1)), max_new_tokens=3)," in lines
+    assert "ops.Submit()," in lines
 
 
 class Toy(Target):

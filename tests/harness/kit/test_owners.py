@@ -44,7 +44,7 @@ def test_units_that_changed_hands_are_given_and_nodes_that_were_split_are_one_ow
 
     events = known.settle({1: N2, 2: N2, 3: N2, 4: R1, 5: FREE})
 
-    assert events == [Given("blocks", (1, 3), R1, N2), Freed("blocks", (5,), R2, "reset", 0)]
+    assert events == [Given("blocks", (1, 3), R1, N2), Freed("blocks", (5,), R2, "found free", 0)]
     assert known.settle({1: N2, 2: N2, 3: N2, 5: FREE}) == []
     assert known.free([2]) == [Freed("blocks", (2,), N2, "freed", 0)]
 

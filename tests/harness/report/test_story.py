@@ -19,14 +19,14 @@ from swarden.harness.core.origins import CALLED_BY
 from swarden.harness.core.registry import OWN
 from swarden.harness.core.replay import run_log
 from swarden.harness.report.heading import configuration_line, ops_line, request_lines
-from swarden.harness.report.history import refs_in_message
+from swarden.harness.report.history import history_of, refs_in_message
 from swarden.harness.report.story import StoryLine, StoryPart, failure_lines, replay_line, story, story_lines
-from swarden.invariants.events import Given, Owner, Taken, Written
+from swarden.invariants.events import Finished, Freed, Given, Owner, Taken, Written
 from swarden.invariants.laws.content.reads import ReadCode
 from swarden.invariants.laws.lifecycle.progress import ProgressCode
 from swarden.invariants.laws.memory.pools import PoolCode
 from swarden.invariants.view import Holding, PoolView
-from swarden.invariants.violation import Ref, Violation, pool_ref
+from swarden.invariants.violation import Ref, Violation, pool_ref, request_ref
 
 ROOT = Path(__file__).parents[3]
 OPLOGS = ROOT / "tests" / "quality" / "oplogs"
@@ -263,6 +263,16 @@ def test_wrong_content_has_the_history_of_the_page_and_not_of_its_reader():
         "step 1     taken by request r1",
         "step 1     written by request r2, positions 0 to 3",
     ]
+
+
+def test_history_shows_no_empty_value_of_an_event():
+    freed = Freed("full", (5,), Owner("request", 1), "", 0)
+    moment = Moment(0, 1, [freed, Finished(1, "length"), Finished(1, "error", "no memory")])
+
+    history = [line for ref in (request_ref(1), Ref("page", 5, "full")) for line in history_of(ref, [moment])]
+
+    shown = [line.partition("  ")[2].strip() for line in history]
+    assert shown == ["frees full 5", "finished: length", "finished: error, detail no memory", "freed by request r1"]
 
 
 def test_pool_name_that_repeats_the_unit_is_omitted():

@@ -18,6 +18,7 @@ from swarden.harness.search.result import Finding, Result
 from swarden.harness.search.shrink import ShrinkBudget
 from tests.harness.driving import TINY
 
+IMPORTS = (ast.Import, ast.ImportFrom)
 BUDGET = ShrinkBudget(executions=60)
 KEPT = Path(__file__).parents[2] / "quality/oplogs/B18.oplog"
 
@@ -109,8 +110,17 @@ def test_fingerprint_stays_within_the_docstring_of_the_generated_test(tmp_path, 
     [test] = tmp_path.glob("test_*.py")
     module = ast.parse(test.read_text())
     kinds = [type(node) for node in module.body]
-    assert kinds == [ast.Expr, *[ast.ImportFrom] * 4, ast.Assign, ast.FunctionDef]
+    assert kinds == [ast.Expr, ast.Import, ast.ImportFrom, ast.Assign, ast.FunctionDef]
     assert ast.get_docstring(module, clean=False) == printable(fingerprint)
+
+
+def test_generated_test_imports_only_public_names(tmp_path):
+    """All other names of swarden may change."""
+    write(OpLog.load(KEPT), "a bug", tmp_path)
+
+    [test] = tmp_path.glob("test_*.py")
+    imports = [ast.unparse(node) for node in ast.walk(ast.parse(test.read_text())) if isinstance(node, IMPORTS)]
+    assert imports == ["import swarden", "from swarden.kit import Header, OpLog, ops"]
 
 
 @pytest.fixture

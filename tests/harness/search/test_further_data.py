@@ -1,7 +1,7 @@
 """The data that a target lacks, in the order of what their laws have found in other engines."""
 
 from swarden.harness.core.registry import target_of
-from swarden.harness.search.further_data import FoundElsewhere, found_elsewhere, further_data, lacking
+from swarden.harness.search.further_data import FoundElsewhere, foreign_data, found_elsewhere, further_data, lacking
 from swarden.invariants.catalog import ALL
 from swarden.invariants.events import ALL_EVENTS
 from swarden.invariants.view import OPTIONAL_PARTS
@@ -32,6 +32,16 @@ def test_law_of_several_events_lacks_one_of_them():
 
     assert lacking(law, MISSING) == [{"Compared"}, {"Read"}]
     assert lacking(law, MISSING - {"Read"}) == []
+
+
+def test_data_that_the_engine_cannot_have_are_not_offered():
+    """The demo has neither windows nor sessions, and is no pair; swarden's own engine is no server."""
+    foreign = foreign_data(target_of("demo"), MISSING)
+    steps = further_data(MISSING, FoundElsewhere({}, {}), foreign)
+
+    assert MISSING > foreign > {"windowed", "peer_maps", "sessions", "Sent", "Paused", "CacheReset", "copy_jobs"}
+    assert foreign.isdisjoint([part for step in steps for part in step.data])
+    assert foreign_data(target_of("swarden"), frozenset()) == {"Answered", "CacheReset", "Probed", "Rested"}
 
 
 def test_known_bugs_and_mutants_of_the_other_targets_are_counted_once():
