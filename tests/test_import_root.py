@@ -146,9 +146,9 @@ BUILD = "import setuptools.build_meta as backend; backend.build_wheel('.')"
 @pytest.mark.parametrize("command", [("make", "-s", "fuzz"), (sys.executable, "-c", BUILD)], ids=["make", "pip"])
 def test_tree_whose_links_are_text_files_is_refused_in_one_line(tmp_path, command):
     """Some programs that unpack a zip file of the repository write the target of a link into a file."""
-    for name in ("Makefile", "pyproject.toml", "setup.py", "README.md", "LICENSE", "requirements.lock"):
-        shutil.copy(ROOT / name, tmp_path)
     (tmp_path / "src/swarden").mkdir(parents=True)
+    for name in ("Makefile", "pyproject.toml", "README.md", "LICENSE", "requirements.lock", "src/swarden/building.py"):
+        shutil.copy(ROOT / name, tmp_path / name)
     for name in PACKAGES:
         (tmp_path / "src/swarden" / name).write_text(f"../../{name}")
 

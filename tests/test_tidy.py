@@ -22,7 +22,7 @@ def repository_files() -> list[str]:
 
 
 FILES = [Module(name, (ROOT / name).read_text(errors="replace")) for name in repository_files()]
-CODE = [file for file in FILES if file.path.endswith(".py") and file.path != "setup.py"]
+CODE = [file for file in FILES if file.path.endswith(".py")]
 
 
 def within(*folders: str) -> list[Module]:

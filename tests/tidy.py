@@ -18,7 +18,7 @@ from typing import TypeGuard
 PACKAGES = ("engine_under_test", "invariants", "fakes", "harness")
 PERMITTED_AT_THE_TOP = {
     *(*PACKAGES, "src", "tests", "docs"),
-    *("pyproject.toml", "setup.py", "MANIFEST.in", "requirements.lock", "Makefile", "LICENSE"),
+    *("pyproject.toml", "MANIFEST.in", "requirements.lock", "Makefile", "LICENSE"),
     *("README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md"),
 }
 
