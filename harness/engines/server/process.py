@@ -40,6 +40,7 @@ from swarden.harness.engines.server.apis import (
 )
 from swarden.harness.engines.server.client import ANSWER_S, QUICK_S, Address, Call, Calls, Reply, page_at, text_at
 from swarden.harness.engines.server.config import ServerConfig
+from swarden.harness.engines.server.masking import Secrets, masked
 from swarden.harness.strict.private import FOLDER_VARIABLE
 from swarden.invariants.events import Probed
 
@@ -49,12 +50,6 @@ PAGE_SIZE = 16  # of swarden's engine as a judge
 MISSING, SERVER_ERROR = 404, 500  # the least status of an error that is not of the request
 LOGS = Path(".swarden/servers")
 LAST_BYTES = 1 << 16  # of the log of a server
-SECRET = re.compile(
-    r"(^|[-_])(keys?|token|secrets?|password|auth|authorization|headers?|env|export)($|[-_])|^-H$", re.IGNORECASE
-)
-SECRET_TEXT = re.compile(r"bearer |(api[-_]?key|authorization).*[:=]", re.IGNORECASE)
-SPACE = re.compile(r"[ \t\r\n]")  # between the words of a shell
-PLAIN = re.compile(r"true|false|\d{1,6}")  # of a variable, or of a setting
 ERROR = re.compile(r"^\S*?(\w*(?:Error|Exception|Abort|Fault)\w*)\b")
 SUPERVISE = (  # ends the server, and all that it has started, with its parent: whatever ends that
     "import os, signal, subprocess, sys, threading\n"
@@ -78,46 +73,26 @@ class Server(msgspec.Struct, frozen=True):
     rate: float = 0.0
 
     def publish(self) -> None:
-        """Pass this server on to the worker processes; raises UsageError if `restart` is no command."""
+        """Pass this server on to the worker processes; raises UsageError for text that is none, or is no command."""
         try:
+            for option, text in (("--url", self.url), ("--reference", self.reference), ("--restart", self.restart)):
+                text.encode()
             shlex.split(self.restart)
         except ValueError as error:
-            raise UsageError(f"--restart: {error}") from error
+            raise UsageError(f"{option}: {error}") from error
         os.environ[VARIABLE] = msgspec.json.encode(self).decode()
 
     @property
     def masked_restart(self) -> str:
-        """The command without assignments of the environment, and without the values of keys and tokens."""
+        """The command without the values of keys, tokens and variables."""
         return masked(self.restart)
 
-
-def masked(command: str) -> str:
-    """A command of a shell without secrets; a word that is a command itself is masked word by word."""
-    words, is_masked = [], False
-    for word in _words(command):
-        name, is_set, value = word.partition("=")
-        is_secret = bool(SECRET.search(name))
-        if is_masked and not word.startswith("-"):
-            words.append("***")
-            continue
-        if "@" in word or SECRET_TEXT.search(word):
-            words.append("***")
-        elif SPACE.search(name):
-            words.append(masked(word))
-        elif is_set and (is_secret or not (name.startswith("-") or PLAIN.fullmatch(value))):
-            words.append(f"{name}=***")
-        else:
-            words.append(f"{name}={masked(value)}" if SPACE.search(value) else word)
-        is_masked = word.startswith("-") and not is_set and is_secret
-    return command if words == _words(command) else shlex.join(words)
-
-
-def _words(command: str) -> list[str]:
-    """The words of a command; text whose quotes are not closed is split at its spaces."""
-    try:
-        return shlex.split(command)
-    except ValueError:
-        return command.split()
+    @property
+    def secrets(self) -> Secrets:
+        """Those that a server can repeat: the values of headers, and what is masked of the command."""
+        shown = self.masked_restart
+        hidden = [word for word in re.split(r"[\s\"'=:,]+", self.restart) if word not in shown]
+        return Secrets([*self.headers.values(), *hidden])
 
 
 def published() -> Server:
@@ -148,12 +123,14 @@ class Connection:
     has_recorded: bool = False  # the check inside of the process has; it writes one op-log, and checks no more
     has_failed: bool = False  # it may have lost memory, which no flush brings back
     log_start: int = 0  # of the current round
+    option: str = "--url"  # which named it
 
     def __post_init__(self) -> None:
-        self.address = Address(self.server.url, self.server.headers, Calls(self.server.rate))
-        self.address.check(remote=self.server.remote)
+        self.address = Address(self.server.url, self.server.headers, Calls(self.server.rate), self.server.secrets)
+        self.address.check(remote=self.server.remote, option=self.option)
         if "://" in self.server.reference:
-            self.reference = Connection(Server(self.server.reference, remote=self.server.remote, rate=self.server.rate))
+            judge = Server(self.server.reference, remote=self.server.remote, rate=self.server.rate)
+            self.reference = Connection(judge, option="--reference")
         elif self.server.reference and not Path(self.server.reference, "config.json").is_file():
             where = printable(self.server.reference)
             raise UsageError(f"--reference: {where} is neither http://HOST:PORT nor a folder with config.json")
@@ -275,7 +252,7 @@ class Connection:
                 break
         kept = self.log.with_name(f"{self.log.stem}-{cause}.log")
         copyfile(self.log, kept)
-        return f"{printable(line[:200])} (its log is {kept})", cause
+        return f"{printable(self.address.secrets.masked(line)[:200])} (its log is {kept})", cause
 
     def judge(self, api: Api, config: ServerConfig, wanted: Wanted, answer: Sequence[int]) -> list[Token] | Reply:
         """The answer as a server without a cache gives it; the reply of the server if it gives none."""
