@@ -8,7 +8,7 @@ from math import inf
 from time import monotonic, sleep
 from typing import Any, NamedTuple, TypeVar
 
-from swarden.harness.core.errors import CheckFailed, RemoteError
+from swarden.harness.core.errors import CheckFailed
 from swarden.harness.core.event_log import EventLog
 from swarden.harness.core.faults import FaultPlan
 from swarden.harness.core.port import EnginePort, Streamed, Submission
@@ -30,6 +30,7 @@ from swarden.harness.engines.server.apis import (
 from swarden.harness.engines.server.client import Call, Reply
 from swarden.harness.engines.server.comparison import Judged, compared
 from swarden.harness.engines.server.config import ServerConfig
+from swarden.harness.engines.server.failures import InvalidRequestFails, ServerDied, ServerHangs
 from swarden.harness.engines.server.process import SERVER_ERROR, Connection, begin_round, recorded
 from swarden.invariants.events import ALL_EVENTS, END, Answered, Compared, Probed, Rested
 from swarden.invariants.limits import Limits
@@ -45,21 +46,6 @@ REST_S = 0.1
 ROUNDS_PER_PROBE = 6
 ResultT = TypeVar("ResultT")
 REPORTED = frozenset({Answered.__name__, Compared.__name__, Probed.__name__, Rested.__name__})
-
-
-class ServerDied(RemoteError):
-    """The process of the server has ended, or does not answer any more."""
-
-    def __init__(self, line: str, cause: str) -> None:
-        super().__init__(f"the server has died: {line}", f"ServerDied/{cause}")
-
-
-class ServerHangs(RemoteError):
-    """Requests are not answered, and nothing is computed."""
-
-    def __init__(self, waiting: int, silent_s: float) -> None:
-        text = f"{waiting} requests are not answered, and no token was computed for {silent_s:.0f} s"
-        super().__init__(text, "ServerHangs")
 
 
 @dataclass
@@ -107,6 +93,7 @@ class ServerPort(EnginePort):
         self._connection = connection
         self._round: list[RoundRequest | str] = []  # requests, and acts
         self._known: dict[tuple[int, ...], list[int]] = {}  # by what the client knows: prompts with their answers
+        self._invalid = ""  # why a request of this run is not valid
         self._before_round = ""  # an act that comes before the next round: PAUSE, which lasts for it, or SLEEP
         self._num_requests = self._steps = 0
         self._computed = 0  # pieces of answers, of all connections
@@ -208,6 +195,10 @@ class ServerPort(EnginePort):
 
     def _notice(self, answered: Answered) -> None:
         self._connection.has_failed |= answered.status in (0, SERVER_ERROR)
+        answered = answered._replace(detail=self._connection.address.secrets.masked(answered.detail))
+        if self._invalid and answered.status in (0, SERVER_ERROR):
+            self._check_alive()
+            raise InvalidRequestFails(self._invalid, answered.detail, f"status_{answered.status}")
         self.log.notice(answered)
 
     def _prompt(self, tokens: tuple[int, ...]) -> list[int]:
@@ -217,10 +208,10 @@ class ServerPort(EnginePort):
         """
         low, high = self._config.first_token, self._config.last_token
         known = max((begin for begin in self._known if tokens[: len(begin)] == begin), key=len, default=())
-        new = tokens[len(known) :]
-        return self._known.get(known, []) + [
-            token if low <= token <= high else low + token % (high - low + 1) for token in new
-        ]
+        new = [token if low <= token <= high else low + token % (high - low + 1) for token in tokens[len(known) :]]
+        if (size := self._config.vocabulary) and (wrong := [token for token in new if token >= size]):
+            self._invalid = f"token {wrong[0]}, and the server has tokens to {size - 1}"
+        return self._known.get(known, []) + new
 
     def _stop_texts(self, request_id: int, stop: Sequence[int]) -> tuple[str, ...]:
         """Up to two texts that end the answer in place of these tokens; none if the run has none."""
@@ -321,7 +312,8 @@ class ServerPort(EnginePort):
             text = f"the strict check inside of the server has failed: see {self._connection.log}, and the op-log {log}"
             raise CheckFailed(text, f"CheckFailed/{log.stem.rpartition('-')[0]}", log)
         if not self._connection.is_healthy:
-            raise ServerDied(*self._connection.last_words())
+            died = ServerDied(*self._connection.last_words())
+            raise InvalidRequestFails(self._invalid, str(died), died.fingerprint) if self._invalid else died
 
     def _rest(self, small: Wanted) -> None:
         """Look at the metrics until the server is empty; some count only at the next request, so that one is sent."""
@@ -375,7 +367,7 @@ class ServerPort(EnginePort):
 
     def _judge(self, request: RoundRequest) -> None:
         """Compare an answer with that of a server without a cache."""
-        if not request.tokens or request.reply.status != OK:
+        if not request.tokens or request.reply.status != OK or self._invalid:
             return
         answer = [token.id for token in request.tokens]
         cold = self._judgement(request.wanted, answer)

@@ -353,10 +353,10 @@ class LlamaCpp(Api):
         return self.tokens(reply) if reply.status == OK else reply
 
     def learn(self, address: Address) -> dict[str, Any]:
+        """No page shows whether the slots share one memory (`kv_unified`), so its room is that of one context."""
         page = object_at(address, "/props")
-        context_len, slots = (page.get("default_generation_settings") or {}).get("n_ctx"), page.get("total_slots")
-        capacity = context_len * slots if context_len and slots else None
-        return {"max_context_len": context_len, "block_size": 1, "capacity": capacity}
+        context_len = (page.get("default_generation_settings") or {}).get("n_ctx")
+        return {"max_context_len": context_len, "block_size": 1, "capacity": context_len}
 
 
 class OpenAI(Api):

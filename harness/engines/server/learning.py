@@ -3,21 +3,42 @@
 import random
 from collections.abc import Mapping, Sequence
 from math import isnan
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
 
 from swarden.harness.core.errors import UsageError
 from swarden.harness.engines.server.apis import NOT_OF_FORM, OK, SLEEP, WAKE, Api, Wanted, read, text_of
-from swarden.harness.engines.server.client import Call, Reply
+from swarden.harness.engines.server.client import QUICK_S, Address, Call, Reply, text_at
 from swarden.harness.engines.server.comparison import compared
-from swarden.harness.engines.server.config import ServerConfig
+from swarden.harness.engines.server.config import MOST_TOKENS, ServerConfig
 from swarden.harness.engines.server.process import MISSING, Connection
 
-LAST_TOKENS = (20_000, 2_000, 250, 120, 60)  # tried in this order
+SURE_TOKEN, MOST_TOKEN = 60, 20_000  # which each vocabulary has; special tokens are often the last ones
+SAMPLE = "Zwölf Boxkämpfer jagen Viktor quer über den großen Sylter Deich: 1234567890; def naïve_façade(): λ → 北京 🦜"
 PROMPTS, ANSWER_LEN = 6, 8
 TIMES_NOISE = 10.0  # the tolerance is so many times the largest difference
 NO_SLEEP = (400, MISSING, 405, 501)  # of a server that is made, or started, without
 MOST_TEXTS = 16
 MOST_SHARES = 5  # of the context, for the length of the probe
+
+
+class _Meta(msgspec.Struct):
+    n_vocab: Annotated[int, msgspec.Meta(ge=0, le=MOST_TOKENS)] = 0
+
+
+class _Model(msgspec.Struct):
+    meta: _Meta | None = None
+
+
+class _Models(msgspec.Struct):
+    """What /v1/models says of the vocabulary: that of llama.cpp does."""
+
+    data: list[_Model] = []
+
+
+class _Tokenized(msgspec.Struct):
+    tokens: list[int] = []
 
 
 class Learned(NamedTuple):
@@ -37,6 +58,7 @@ class Learned(NamedTuple):
         settings = self.settings
         known = f"context {settings['max_context_len']}, blocks of {settings['block_size']}"
         known += f", tokens to {settings['last_token']}"
+        known += f" of {settings['vocabulary']}" if settings["vocabulary"] else ""
         known += f", room for {settings['capacity']}" if settings["capacity"] else ""
         if self.noise is None:
             judged = "without log-probabilities only tokens are compared"
@@ -51,17 +73,24 @@ def learned(connection: Connection, api: Api, asked: Mapping[str, Any]) -> Learn
     """Ask a server that is idle; `asked` are settings of the user, which win.  Raises UsageError if it answers none."""
     try:
         described = {name: value for name, value in api.learn(connection.address).items() if value is not None}
+        if api.has_ids:
+            described["vocabulary"] = _vocabulary(connection.address)
     except NOT_OF_FORM as error:
         url = connection.address.shown
         raise UsageError(f"{url} has other pages than {api.name}: {error!r}; name another with --api") from error
     left_out = {*described.pop("left_out", ()), *asked.get("left_out", ())}
     server = connection.server
     names = {"url": connection.address.shown, "launch": server.masked_restart, "header_names": [*server.headers]}
+    described = {
+        name: connection.address.secrets.masked(value) if isinstance(value, str) else value
+        for name, value in described.items()
+    }
     settings: dict[str, Any] = {"api": api.name, **names, **described, **asked}
     settings["left_out"] = tuple(sorted(left_out))
     if "last_token" not in settings:
         settings["last_token"] = _last_token(connection, api, ServerConfig(**settings))
-    config = ServerConfig(**settings)
+    valid = min(settings["last_token"], (settings.get("vocabulary") or MOST_TOKENS) - 1)
+    config = ServerConfig(**settings | {"last_token": valid})  # what is asked for first is valid
     differences, texts = _differences(connection, api, config)
     settings.setdefault("texts", texts)
     noise = max(differences) if differences else None
@@ -98,17 +127,33 @@ def _sleeps(connection: Connection, api: Api) -> bool:
     return True
 
 
+def _vocabulary(address: Address) -> int:
+    """The number of token ids that the server says it has; 0: it does not."""
+    models = msgspec.json.decode(text_at(address, "/v1/models") or "{}", type=_Models).data or [_Model()]
+    return models[0].meta.n_vocab if models[0].meta else 0
+
+
 def _last_token(connection: Connection, api: Api, config: ServerConfig) -> int:
-    """The largest token id of those tried that the server accepts."""
-    error = ""
-    for token in LAST_TOKENS:
-        body = api.body(Wanted([token], 1), config.model)
-        reply = Call(connection.address).made("POST", api.path, body, limit_s=120)
-        if reply.status == 200:
-            return token
-        error = reply.error
+    """The largest token id of prompts: the last one of the vocabulary, or one that the server itself has made.
+
+    No larger id is tried: a server need not survive a token that it does not have.
+    """
     url = connection.address.shown
-    raise UsageError(f"{url} answers no request in the API of {api.name}: {error[:300]}; name another with --api")
+    [exchange] = connection.answers(api, config, [Wanted([config.first_token], ANSWER_LEN)])
+    answer, reply = read(api, exchange.reply)
+    if reply.status != OK:
+        why = f"in the API of {api.name}: {reply.error[:300]}; name another with --api"
+        raise UsageError(f"{url} answers no request {why}")
+    if config.vocabulary:
+        return min(config.vocabulary - 1, MOST_TOKEN)
+    body = {"model": config.model, "prompt": SAMPLE, "content": SAMPLE}
+    made = Call(connection.address).made("POST", "/tokenize", body, limit_s=QUICK_S)
+    try:
+        texts = msgspec.convert(made.chunks[:1], list[_Tokenized])
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{url}/tokenize: {error}; give a token id of its vocabulary, --set last_token=N") from error
+    known = [SURE_TOKEN, *(token.id for token in answer), *(token for text in texts for token in text.tokens)]
+    return min(max(known), MOST_TOKEN)
 
 
 def _differences(connection: Connection, api: Api, config: ServerConfig) -> tuple[list[float], tuple[str, ...]]:

@@ -75,12 +75,13 @@ class Server(msgspec.Struct, frozen=True):
     def publish(self) -> None:
         """Pass this server on to the worker processes; raises UsageError for text that is none, or is no command."""
         try:
-            for option, text in (("--url", self.url), ("--reference", self.reference), ("--restart", self.restart)):
-                text.encode()
+            encoded = msgspec.json.encode(self).decode()
             shlex.split(self.restart)
+        except UnicodeEncodeError as error:
+            raise UsageError(f"--url, --reference or --restart: {error}") from error
         except ValueError as error:
-            raise UsageError(f"{option}: {error}") from error
-        os.environ[VARIABLE] = msgspec.json.encode(self).decode()
+            raise UsageError(f"--restart: {error}") from error
+        os.environ[VARIABLE] = encoded
 
     @property
     def masked_restart(self) -> str:

@@ -1,10 +1,11 @@
 """Servers on the loopback address: swarden's own engine, and servers that misbehave."""
 
+import json
 import shlex
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -102,12 +103,17 @@ def server_with(
     metrics: Callable[[], str] | None = None,
     acts: int = 200,
     health: str = "",
+    more: Mapping[str, object] = {},
 ) -> Iterator[str]:
-    """The URL of a server that is healthy, and answers each request for a completion so, and all others with `acts`."""
+    """The URL of a server that is healthy, and answers each request for a completion so, and all others with `acts`.
+
+    It has `more` pages, in JSON.
+    """
+    more_pages = {path: lambda value=value: json.dumps(value) for path, value in more.items()}
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            pages = {"/health": lambda: health} | ({"/metrics": metrics} if metrics is not None else {})
+            pages = {"/health": lambda: health} | ({"/metrics": metrics} if metrics is not None else {}) | more_pages
             if self.path in pages:
                 self.send_response(200)
                 self.end_headers()
@@ -119,6 +125,8 @@ def server_with(
             self.body = self.rfile.read(int(self.headers["Content-Length"]))
             if self.path == "/v1/completions":
                 answer(self)
+            elif self.path in more:
+                self.do_GET()
             else:
                 self.empty(acts)
 
@@ -144,7 +152,7 @@ def served(server: ThreadingHTTPServer) -> Iterator[str]:
             server.shutdown()
 
 
-def log_at(monkeypatch, url, ops, *, headers=None, **settings) -> OpLog:
+def log_at(monkeypatch, url, ops, /, *, headers=None, **settings) -> OpLog:
     """The op-log of these ops on the server there."""
     monkeypatch.setenv(VARIABLE, "")
     target.connection.cache_clear()
