@@ -15,8 +15,8 @@ from swarden.harness.report.history import HistoryEntry, entries_of, nodes_below
 from swarden.harness.report.lives import ABSENT, SubjectState, subjects_of
 from swarden.harness.report.op_text import op_text
 from swarden.harness.report.state import state_text
-from swarden.harness.report.story import StoryLine, StoryPart, failure_lines, replay_line
-from swarden.harness.report.timeline import Row, Timeline, timeline_of
+from swarden.harness.report.story import StoryLine, StoryPart, expected_lines, failure_lines, replay_line
+from swarden.harness.report.timeline import Row, Timeline, timeline_of, written
 from swarden.harness.report.wording import subject_text
 from swarden.invariants.conservation import Conservation
 from swarden.invariants.view import NodeView, Snapshot
@@ -122,6 +122,8 @@ class RunView:
 
 def view_of(log: OpLog, path: Path) -> RunView:
     """The view of a log, which is run twice: to find the subjects of its failure, and to follow them."""
+    if not log.header.target.is_repeatable:
+        return _written_view(log, path)
     header, failed = log.header, run_log(log).failure
     refs = subjects_of(failed, header.expected) if failed is not None else []
     timeline, driver = timeline_of(log, timeline=Timeline(refs, failed.engine if failed is not None else 0))
@@ -141,6 +143,25 @@ def view_of(log: OpLog, path: Path) -> RunView:
         rows=list(_rows(timeline, columns, failure))[-MAX_ROWS:],
         num_rows=len(timeline.rows),
         story=[*lines, replay_line(path)],
+    )
+
+
+def _written_view(log: OpLog, path: Path) -> RunView:
+    """The view of a log that is not run."""
+    rows = [Shown(row, op_text(row.op), False, False, (), ()) for row in written(log).rows]
+    return RunView(
+        name=path.name,
+        verdict=f"{len(log.ops)} ops, not run",
+        failure=None,
+        claim="",
+        heading=opening_lines(log.header),
+        engines=[EngineView("", configuration_line(log.header, 0), (), (), (), 0, "")],
+        subjects=(),
+        units=frozenset(),
+        columns=(),
+        rows=rows[-MAX_ROWS:],
+        num_rows=len(rows),
+        story=expected_lines(log.header, path),
     )
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from swarden.harness.core.driver import Driver
 from swarden.harness.core.oplog import OpLog
-from swarden.harness.core.ops import Op
+from swarden.harness.core.ops import Drain, Op, Step
 from swarden.harness.core.replay import Observe, run_log
 from swarden.harness.report.lives import SubjectState, state_of
 from swarden.invariants import events as seen
@@ -130,6 +130,18 @@ def timeline_of(
     timeline.note_noop(driver, len(driver.ops))
     timeline.add_raised(driver)
     return timeline, driver
+
+
+def written(log: OpLog) -> Timeline:
+    """The ops of a log that is not run, because its engine is a server; the step of each is the round that sends it."""
+    timeline, number, is_begun = Timeline(), 1, False
+    for place, op in enumerate(log.ops, 1):
+        timeline.rows.append(Row(place, op, op.engine, number, (), ()))
+        if isinstance(op, Step | Drain):
+            number, is_begun = number + is_begun, False
+        else:
+            is_begun = True
+    return timeline
 
 
 def _places(state: Snapshot) -> list[int]:
