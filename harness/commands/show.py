@@ -107,7 +107,7 @@ def _print_written(log: OpLog, path: Path) -> None:
     """Print a log that is not run: its engine is a server."""
     _print_heading([*opening_lines(log.header), configuration_line(log.header, 0)])
     if log.ops:
-        OUT.print(_table(written(log).rows), soft_wrap=False, width=columns_of(OUT))
+        OUT.print(_table(written(log)), soft_wrap=False, width=columns_of(OUT))
     print_lines(OUT, expected_lines(log.header, path))
 
 

@@ -61,10 +61,10 @@ class Shown(NamedTuple):
 
     row: Row
     op: str  # "" if the row above is of the same op
-    is_noop: bool
-    has_failed: bool
-    marks: Sequence[Mark]
-    bars: Sequence[Bar]
+    is_noop: bool = False
+    has_failed: bool = False
+    marks: Sequence[Mark] = ()
+    bars: Sequence[Bar] = ()
 
 
 class NodePart(NamedTuple):
@@ -90,11 +90,11 @@ class EngineView(NamedTuple):
 
     name: str
     configuration: str
-    requests: Sequence[str]
-    equations: Sequence[str]
-    branches: Sequence[Branch]
-    num_nodes: int
-    state: str
+    requests: Sequence[str] = ()
+    equations: Sequence[str] = ()
+    branches: Sequence[Branch] = ()
+    num_nodes: int = 0
+    state: str = ""
 
 
 @dataclass(frozen=True)
@@ -103,16 +103,16 @@ class RunView:
 
     name: str
     verdict: str
-    failure: Failure | None
-    claim: str
     heading: Sequence[str]
     engines: Sequence[EngineView]
-    subjects: Sequence[str]
-    units: frozenset[tuple[str, int]]
-    columns: Sequence[PoolColumn]
     rows: Sequence[Shown]
     num_rows: int
     story: Sequence[StoryLine]
+    failure: Failure | None = None
+    claim: str = ""
+    subjects: Sequence[str] = ()
+    units: frozenset[tuple[str, int]] = frozenset()
+    columns: Sequence[PoolColumn] = ()
 
     @property
     def legend(self) -> list[str]:
@@ -148,21 +148,10 @@ def view_of(log: OpLog, path: Path) -> RunView:
 
 def _written_view(log: OpLog, path: Path) -> RunView:
     """The view of a log that is not run."""
-    rows = [Shown(row, op_text(row.op), False, False, (), ()) for row in written(log).rows]
-    return RunView(
-        name=path.name,
-        verdict=f"{len(log.ops)} ops, not run",
-        failure=None,
-        claim="",
-        heading=opening_lines(log.header),
-        engines=[EngineView("", configuration_line(log.header, 0), (), (), (), 0, "")],
-        subjects=(),
-        units=frozenset(),
-        columns=(),
-        rows=rows[-MAX_ROWS:],
-        num_rows=len(rows),
-        story=expected_lines(log.header, path),
-    )
+    rows = [Shown(row, op_text(row.op)) for row in written(log)]
+    engine = EngineView("", configuration_line(log.header, 0))
+    heading, story = opening_lines(log.header), expected_lines(log.header, path)
+    return RunView(path.name, f"{len(rows)} ops, not run", heading, [engine], rows[-MAX_ROWS:], len(rows), story)
 
 
 def _columns(timeline: Timeline) -> list[PoolColumn]:

@@ -139,9 +139,9 @@ def replay_line(path: Path) -> StoryLine:
 def expected_lines(header: Header, path: Path) -> list[StoryLine]:
     """The failure that a log is for, and the command that runs it; a log of a server is not run to be shown."""
     law = (header.expected or "").partition("/")[0]
-    claim = f"{header.expected}: {CLAIMS[law]}" if law in CLAIMS else header.expected or "no failure is recorded"
-    remedy = "shown as it is written: a run of it needs the server, --url URL"
-    return [StoryLine(StoryPart.CLAIM, claim), StoryLine(StoryPart.EVIDENCE, remedy, 2), replay_line(path)]
+    claim = f"{header.expected or 'no failure is recorded'}{f': {CLAIMS[law]}' if law in CLAIMS else ''}"
+    command = f"{replay_line(path).text} --url URL"
+    return [StoryLine(StoryPart.CLAIM, claim), StoryLine(StoryPart.COMMAND, command)]
 
 
 def _violation_lines(violations: Sequence[Violation], scene: Scene) -> list[StoryLine]:

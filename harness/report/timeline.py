@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import NamedTuple
 
 from swarden.harness.core.driver import Driver
@@ -132,16 +133,13 @@ def timeline_of(
     return timeline, driver
 
 
-def written(log: OpLog) -> Timeline:
-    """The ops of a log that is not run, because its engine is a server; the step of each is the round that sends it."""
-    timeline, number, is_begun = Timeline(), 1, False
-    for place, op in enumerate(log.ops, 1):
-        timeline.rows.append(Row(place, op, op.engine, number, (), ()))
-        if isinstance(op, Step | Drain):
-            number, is_begun = number + is_begun, False
-        else:
-            is_begun = True
-    return timeline
+def written(log: OpLog) -> list[Row]:
+    """The ops of a log that is not run, because its engine is a server, each with the step that sends it."""
+    steps = accumulate((isinstance(op, Step | Drain) for op in log.ops), initial=1)
+    return [
+        Row(number, op, op.engine, step, (), ())
+        for number, (op, step) in enumerate(zip(log.ops, steps, strict=False), 1)
+    ]
 
 
 def _places(state: Snapshot) -> list[int]:

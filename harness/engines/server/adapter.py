@@ -93,7 +93,6 @@ class ServerPort(EnginePort):
         self._connection = connection
         self._round: list[RoundRequest | str] = []  # requests, and acts
         self._known: dict[tuple[int, ...], list[int]] = {}  # by what the client knows: prompts with their answers
-        self._invalid = ""  # why a request of this run is not valid
         self._before_round = ""  # an act that comes before the next round: PAUSE, which lasts for it, or SLEEP
         self._num_requests = self._steps = 0
         self._computed = 0  # pieces of answers, of all connections
@@ -196,9 +195,9 @@ class ServerPort(EnginePort):
     def _notice(self, answered: Answered) -> None:
         self._connection.has_failed |= answered.status in (0, SERVER_ERROR)
         answered = answered._replace(detail=self._connection.address.secrets.masked(answered.detail))
-        if self._invalid and answered.status in (0, SERVER_ERROR):
+        if self._connection.invalid and answered.status in (0, SERVER_ERROR):
             self._check_alive()
-            raise InvalidRequestFails(self._invalid, answered.detail, f"status_{answered.status}")
+            raise InvalidRequestFails(self._connection.invalid, answered.detail, f"status_{answered.status}")
         self.log.notice(answered)
 
     def _prompt(self, tokens: tuple[int, ...]) -> list[int]:
@@ -210,7 +209,7 @@ class ServerPort(EnginePort):
         known = max((begin for begin in self._known if tokens[: len(begin)] == begin), key=len, default=())
         new = [token if low <= token <= high else low + token % (high - low + 1) for token in tokens[len(known) :]]
         if (size := self._config.vocabulary) and (wrong := [token for token in new if token >= size]):
-            self._invalid = f"token {wrong[0]}, and the server has tokens to {size - 1}"
+            self._connection.invalid = f"token {wrong[0]}, and the server has tokens to {size - 1}"
         return self._known.get(known, []) + new
 
     def _stop_texts(self, request_id: int, stop: Sequence[int]) -> tuple[str, ...]:
@@ -313,7 +312,11 @@ class ServerPort(EnginePort):
             raise CheckFailed(text, f"CheckFailed/{log.stem.rpartition('-')[0]}", log)
         if not self._connection.is_healthy:
             died = ServerDied(*self._connection.last_words())
-            raise InvalidRequestFails(self._invalid, str(died), died.fingerprint) if self._invalid else died
+            raise (
+                InvalidRequestFails(self._connection.invalid, str(died), died.fingerprint)
+                if self._connection.invalid
+                else died
+            )
 
     def _rest(self, small: Wanted) -> None:
         """Look at the metrics until the server is empty; some count only at the next request, so that one is sent."""
@@ -367,7 +370,7 @@ class ServerPort(EnginePort):
 
     def _judge(self, request: RoundRequest) -> None:
         """Compare an answer with that of a server without a cache."""
-        if not request.tokens or request.reply.status != OK or self._invalid:
+        if not request.tokens or request.reply.status != OK or self._connection.invalid:
             return
         answer = [token.id for token in request.tokens]
         cold = self._judgement(request.wanted, answer)

@@ -81,10 +81,7 @@ def learned(connection: Connection, api: Api, asked: Mapping[str, Any]) -> Learn
     left_out = {*described.pop("left_out", ()), *asked.get("left_out", ())}
     server = connection.server
     names = {"url": connection.address.shown, "launch": server.masked_restart, "header_names": [*server.headers]}
-    described = {
-        name: connection.address.secrets.masked(value) if isinstance(value, str) else value
-        for name, value in described.items()
-    }
+    described |= {"model": connection.address.secrets.masked(str(described.get("model", "")))}
     settings: dict[str, Any] = {"api": api.name, **names, **described, **asked}
     settings["left_out"] = tuple(sorted(left_out))
     if "last_token" not in settings:

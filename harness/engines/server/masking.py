@@ -1,11 +1,10 @@
 """Secrets in texts: those of a launch command, by their names and shapes, and those whose values are known."""
 
-import html
 import json
 import re
 import shlex
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from urllib.parse import quote
 
@@ -18,11 +17,12 @@ NOUN = rf"(?i:(?:{NOUNS})s?)(?![a-z])(?!(?<=[A-Z])[A-Z])"  # at the end of a wor
 NAME = re.compile(rf"{NOUN}|(?i:^|[-_.])(?i:pass|sas|user|env|export)(?=$|[-_.])|^-[Hku]$|^-hft$|^sshpass-p")
 KEY = re.compile(rf"(?i)(?:{NOUNS})$")  # its value is secret even if it is a number, unlike `num_tokens`
 NUMBER = r"(?i:-?[\d.,:]+|true|false|none|null)"
-STAYS = {"-k": r"\w+://.*|[.~]?/.*", "-u": r"[^:]*", "--user": r"[^:]*"}  # flags of other programs, users
-PLAIN = re.compile(  # of a variable: a path, the name of a model, short words, the name of a backend
+STAYS = re.compile(r"-k (?:\w+://|[.~]?/).*|(?:-u|--user) [^:]*")  # flags of other programs, users without a password
+ASSIGNED = re.compile(r"((?:-e)?((?:--?)?[A-Za-z_][\w.-]*)=)(.*)", re.DOTALL)
+PLAIN = (  # of a variable: a path, the name of a model, short words, the name of a backend
     rf"{NUMBER}|[.~]*/[^\s:@]*|\w[\w.-]*/[\w./-]+|[a-z]{{1,16}}(?:[-_][a-z]{{1,16}})*|[A-Z]+(?:_[A-Z]+)+"
 )
-ASSIGNED = re.compile(r"(-e)?((?:--?)?[A-Za-z_][\w.-]*)=(.*)", re.DOTALL)
+VARIABLE = re.compile(rf"(?:-e)?[A-Z_][A-Z\d_]*=(?!(?:{PLAIN})$).*", re.DOTALL)
 INSIDE = re.compile(  # of a text: a header, a query, an assignment, JSON
     rf"""({NOUN}[\w-]*["']?\s*[:=]\s*["']?(?:(?i:bearer|basic|token)\s+)?)"""
     r"""((?<=")[^"]+|(?<=')[^']+|[^\s"',;&}]+)"""
@@ -63,20 +63,11 @@ def _words(command: str) -> list[str]:
         return command.split()
 
 
-def _without_secrets(word: str) -> str:
-    if match := ASSIGNED.fullmatch(word):
-        flag, name, value = match.groups(default="")
-        is_variable = name.isupper() and not name.startswith("-")
-        if NAME.search(name):
-            return f"{flag}{name}={_hidden(name, value)}"
-        if is_variable and not PLAIN.fullmatch(value):
-            return f"{flag}{name}={MASK}"
-        return f"{flag}{name}={_text(value)}"
-    return _text(word)
-
-
-def _text(text: str) -> str:
-    text = INSIDE.sub(lambda match: match[1] + _hidden(match[1].rstrip("\"' :="), match[2]), text)
+def _without_secrets(text: str) -> str:
+    match = ASSIGNED.fullmatch(text)
+    if match and (NAME.search(match[2]) or VARIABLE.fullmatch(text)):
+        return match[1] + _hidden(match[2], match[3])
+    text = INSIDE.sub(lambda found: found[1] + _hidden(found[1].rstrip("\"' :="), found[2]), text)
     if SPACE.search(text) and not text.startswith(("{", "[")):
         text = masked(text)
     return SHAPE.sub(MASK, text)
@@ -85,15 +76,16 @@ def _text(text: str) -> str:
 def _hidden(name: str, value: str) -> str:
     """The mask, or a value of this name that is no secret: a number of things, true and false."""
     is_number = re.fullmatch(NUMBER, value) and not (KEY.search(name) and value[:1].isdigit())
-    return value if is_number or re.fullmatch(STAYS.get(name, "(?!)"), value) else MASK
+    return value if is_number or STAYS.fullmatch(f"{name} {value}") else MASK
 
 
 class Secrets:
     """Secrets whose values are known: they are masked in any text, also escaped, percent-encoded and in base64."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
-        known = {part for value in values for part in _parts(value)}
-        forms = {form for part in known for form in _forms(part)}
+        known = {part for value in values for part in _parts(value) if len(part) >= LEAST_LEN}
+        forms = {form for part in known for form in (part, json.dumps(part)[1:-1], quote(part, safe=""))}
+        forms |= {b64encode(part.encode()).decode().rstrip("=") for part in known}
         self._forms = sorted(forms, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, self._forms)) or "(?!)", re.IGNORECASE)
 
@@ -101,20 +93,14 @@ class Secrets:
         """The text without them, and without the beginning of one at its end, where it may have been cut."""
         text = self._pattern.sub(MASK, text)
         begun = (form[:length] for form in self._forms for length in range(len(form), LEAST_LEN - 1, -1))
-        cut = next((begin for begin in begun if text.endswith(begin)), "")
+        cut = next(filter(text.endswith, begun), "")
         return f"{text.removesuffix(cut)}{MASK}" if cut else text
 
 
 def _parts(value: str) -> Iterator[str]:
     """A secret, a password in it, and its long parts: a server can show one without its scheme."""
-    words = re.split(r"[\s;,]+", value)
-    parts = [part for word in words for part in (word, word.partition("=")[2]) if len(part) >= LEAST_PART_LEN]
-    for word in words:
+    yield value
+    for word in re.split(r"[\s;,]+", value):
+        yield from (part for part in (word, word.partition("=")[2]) if len(part) >= LEAST_PART_LEN)
         with suppress(ValueError):  # no base64, or of no text
-            parts += b64decode(word, validate=True).decode().split(":", 1)
-    yield from (part for part in (value, *parts) if len(part) >= LEAST_LEN)
-
-
-def _forms(secret: str) -> Sequence[str]:
-    escaped = json.dumps(secret)[1:-1], repr(secret)[1:-1], html.escape(secret), quote(secret, safe="")
-    return secret, *escaped, b64encode(secret.encode()).decode().rstrip("=")
+            yield from b64decode(word, validate=True).decode().split(":", 1)

@@ -125,6 +125,7 @@ class Connection:
     has_failed: bool = False  # it may have lost memory, which no flush brings back
     log_start: int = 0  # of the current round
     option: str = "--url"  # which named it
+    invalid: str = ""  # why a request of the current run is not valid; "": all are
 
     def __post_init__(self) -> None:
         self.address = Address(self.server.url, self.server.headers, Calls(self.server.rate), self.server.secrets)
@@ -159,6 +160,7 @@ class Connection:
         """
         if not self.server.restart and not self.is_healthy:
             raise EngineGone(f"{self.address.shown} does not answer; start the server again, or give --restart")
+        self.invalid = ""
         self.resume(api)
         is_whole = not (self.has_recorded or self.has_failed) and self.is_healthy
         is_as_new = is_whole and self._is_flushed(api) and self._is_idle(api)

@@ -34,7 +34,7 @@ def test_log_of_a_server_is_shown_without_the_server(path, tmp_path):
     assert (shown.returncode, page.returncode) == (0, 0), shown.stderr + page.stderr
     assert f"{NAME}: A valid request is answered up to its length" in shown.stdout
     rows = [line.split() for line in shown.stdout.splitlines()]
-    assert [(row[0], row[-1]) for row in rows if row and row[0].isdigit()] == [*zip("123456", "111222", strict=True)]
+    assert [(row[0], row[-1]) for row in rows if row and row[0].isdigit()] == [*zip("123456", "111233", strict=True)]
     html = path.with_suffix(".html").read_text()
     assert "A valid request is answered up to its length" in html
     assert "<script" not in html
