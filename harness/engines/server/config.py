@@ -54,12 +54,16 @@ class ServerConfig(Settings, frozen=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.last_token <= self.first_token:
-            raise InvalidConfig(f"last_token is {self.last_token}, want more than first_token {self.first_token}")
+        if self.last_valid <= self.first_token:
+            raise InvalidConfig(f"the last token is {self.last_valid}, want more than first_token {self.first_token}")
         if self.paused and not (self.concurrent and PAUSE in APIS[self.api].acts):
             raise InvalidConfig("paused is true, want false: the API has no pause, or requests are not concurrent")
         if others := {*self.left_out} - APIS[self.api].features:
             raise InvalidConfig(f"left_out has {min(others)}, want of {', '.join(sorted(APIS[self.api].features))}")
+
+    @property
+    def last_valid(self) -> int:
+        return min(self.last_token, self.vocabulary - 1) if self.vocabulary else self.last_token
 
     @property
     def features(self) -> frozenset[str]:

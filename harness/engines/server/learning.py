@@ -86,8 +86,7 @@ def learned(connection: Connection, api: Api, asked: Mapping[str, Any]) -> Learn
     settings["left_out"] = tuple(sorted(left_out))
     if "last_token" not in settings:
         settings["last_token"] = _last_token(connection, api, ServerConfig(**settings))
-    valid = min(settings["last_token"], (settings.get("vocabulary") or MOST_TOKENS) - 1)
-    config = ServerConfig(**settings | {"last_token": valid})  # what is asked for first is valid
+    config = ServerConfig(**settings)
     differences, texts = _differences(connection, api, config)
     settings.setdefault("texts", texts)
     noise = max(differences) if differences else None
@@ -156,7 +155,7 @@ def _last_token(connection: Connection, api: Api, config: ServerConfig) -> int:
 def _differences(connection: Connection, api: Api, config: ServerConfig) -> tuple[list[float], tuple[str, ...]]:
     """Differences of log-probabilities between answers and their judges, alone and in a batch; and texts of answers."""
     draw = random.Random(0)
-    low, high, longest = config.first_token, config.last_token, max(2, config.max_context_len // 4)
+    low, high, longest = config.first_token, config.last_valid, max(2, config.max_context_len // 4)
     wanted = [
         Wanted([draw.randint(low, high) for _ in range(draw.randint(1, longest))], ANSWER_LEN, is_cold=True)
         for _ in range(PROMPTS)

@@ -294,7 +294,7 @@ class Connection:
 
     def probe(self, api: Api, config: ServerConfig, length: int) -> Probed:
         """Send a cold prompt of this length."""
-        span, preemptions = config.last_token - config.first_token + 1, api.metrics.preemptions
+        span, preemptions = config.last_valid - config.first_token + 1, api.metrics.preemptions
         prompt = [config.first_token + place * 7 % span for place in range(length)]
         before = figures(self.address).get(preemptions)
         [answer] = self.answers(api, config, [Wanted(prompt, 1, is_cold=True)])
