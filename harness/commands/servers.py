@@ -16,9 +16,12 @@ from swarden.harness.commands.console import ERR
 from swarden.harness.core.errors import UsageError
 from swarden.harness.engines.server.adapter import MOST_AT_ONCE
 from swarden.harness.engines.server.apis import APIS, api_of
+from swarden.harness.engines.server.client import QUICK_S, page_at
+from swarden.harness.engines.server.config import ServerConfig
 from swarden.harness.engines.server.learning import learned
 from swarden.harness.engines.server.process import Connection, Server, api_at, published, recorded
 from swarden.harness.engines.server.target import connection
+from swarden.harness.kit.settings import converted
 
 NAME = "server"  # of the target
 STEP_TIMEOUT_S = 1800.0  # a round has its own limit, which is of progress
@@ -111,12 +114,15 @@ class ServerOptions(NamedTuple):
         """
         if self.url is None:
             return Known(dict(fixed))
+        converted(fixed, ServerConfig)  # before anything is asked of the server
         server = connection()
         ERR.print(self.bounds(server, seconds), markup=False, soft_wrap=True)
         with closing(server):
             server.renew(api_of("openai"))  # starts it; the first run flushes it
+            if not (metrics := page_at(server.address, "/metrics", QUICK_S)).status:
+                raise UsageError(f"{server.address.shown}/metrics: {metrics.text}")
             try:
-                api = api_of(self.api or api_at(server.address))
+                api = api_of(self.api or fixed.get("api") or api_at(server.address))
                 server.resume(api)  # a campaign that was killed may have left it paused
                 found = learned(server, api, fixed)
             except UsageError as error:

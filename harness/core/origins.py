@@ -61,7 +61,7 @@ class EngineCode(NamedTuple):
 
     def place(self, frame: FrameType, line: int) -> str:
         path = module_of(frame).removeprefix(f"{self.package}.").replace(".", "/")
-        function = NESTED.sub("", frame.f_code.co_qualname).rpartition(".")[2]
+        function = frame.f_code.co_qualname.partition(NESTED)[0].rpartition(".")[2]
         planted = PLANTED.match(frame.f_code.co_filename)
         return f"{path}.py:{line} {function}{f' ({planted[1]})' if planted else ''}"
 

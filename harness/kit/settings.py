@@ -10,13 +10,15 @@ A setting is a field of a `Settings` with a default and, in its `Annotated` type
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Annotated, Any, ClassVar, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from swarden.harness.core.errors import InvalidConfig
 from swarden.harness.core.target import Draw, Shape, Target
 from swarden.harness.core.validation import shortened, validation_text
+
+SettingsT = TypeVar("SettingsT", bound="Settings")
 
 
 class OneOf(NamedTuple):
@@ -110,6 +112,16 @@ def drawn(draw: Draw, kind: type[Settings], *names: str) -> dict[str, Any]:
     }
 
 
+def converted(mapping: Mapping[str, Any], kind: type[SettingsT]) -> SettingsT:
+    """The configuration with these settings; raises InvalidConfig."""
+    try:
+        return msgspec.convert(dict(mapping), kind)
+    except msgspec.ValidationError as error:
+        if isinstance(error.__cause__, InvalidConfig):
+            raise error.__cause__ from error
+        raise InvalidConfig(validation_text(dict(mapping), error)) from error
+
+
 class ConfiguredTarget(Target):
     """A target whose configurations are of one `config_type`.
 
@@ -144,9 +156,4 @@ class ConfiguredTarget(Target):
         return encoded
 
     def decode(self, mapping: Mapping[str, Any]) -> Any:
-        try:
-            return msgspec.convert(dict(mapping), self.config_type)
-        except msgspec.ValidationError as error:
-            if isinstance(error.__cause__, InvalidConfig):
-                raise error.__cause__ from error
-            raise InvalidConfig(validation_text(dict(mapping), error)) from error
+        return converted(mapping, self.config_type)

@@ -12,26 +12,14 @@ from swarden.harness.core.errors import CheckFailed
 from swarden.harness.core.event_log import EventLog
 from swarden.harness.core.faults import FaultPlan
 from swarden.harness.core.port import EnginePort, Streamed, Submission
-from swarden.harness.engines.server.apis import (
-    FLUSH,
-    OK,
-    PAUSE,
-    RESUME,
-    SLEEP,
-    WAKE,
-    Api,
-    Token,
-    Wanted,
-    api_of,
-    figures,
-    passed_stop,
-    read,
-)
-from swarden.harness.engines.server.client import Call, Reply
+from swarden.harness.core.target_fault import TargetFault
+from swarden.harness.engines.server.answers import Token
+from swarden.harness.engines.server.apis import FLUSH, OK, PAUSE, RESUME, SLEEP, WAKE, Api, Wanted, api_of, read
+from swarden.harness.engines.server.client import QUICK_S, Call, Reply
 from swarden.harness.engines.server.comparison import Judged, compared
 from swarden.harness.engines.server.config import ServerConfig
 from swarden.harness.engines.server.failures import InvalidRequestFails, ServerDied, ServerHangs
-from swarden.harness.engines.server.process import SERVER_ERROR, Connection, begin_round, recorded
+from swarden.harness.engines.server.process import SERVER_ERROR, Connection, begin_round, figures, recorded
 from swarden.invariants.events import ALL_EVENTS, END, Answered, Compared, Probed, Rested
 from swarden.invariants.limits import Limits
 from swarden.invariants.view import Snapshot
@@ -42,7 +30,7 @@ HANG_S = 60.0  # without a token from any connection, and without progress in th
 LONE_HANG_S = 180.0  # the same for one call alone: the judge computes the log-probabilities of a whole prompt
 SILENT_S = 600.0  # the same while the server shows no such metrics
 LOOKS_AT_REST, LOOKS_ALIKE = 50, 15  # while the metrics change; while they do not
-REST_S = 0.1
+REST_S, REST_LIMIT_S = 0.1, 300.0  # between two looks; for all of them with their requests
 ROUNDS_PER_PROBE = 6
 ResultT = TypeVar("ResultT")
 REPORTED = frozenset({Answered.__name__, Compared.__name__, Probed.__name__, Rested.__name__})
@@ -50,9 +38,9 @@ REPORTED = frozenset({Answered.__name__, Compared.__name__, Probed.__name__, Res
 
 @dataclass
 class RoundRequest:
-    """A request of the current round; after `cut_after` pieces its client goes away (None: it stays).
+    """A request of the current round, with its answer; after `cut_after` pieces its client goes away (None: it stays).
 
-    `tokens` of the answer.  The client knows the prompt as `asked`; the server has other tokens in their place.
+    The client knows the prompt as `asked`; the server has other tokens in their place.
     """
 
     id: int
@@ -60,13 +48,20 @@ class RoundRequest:
     asked: Sequence[int] = ()
     cut_after: int | None = None
     tokens: Sequence[Token] = ()
+    text: str = ""
     reply: Reply = field(default_factory=lambda: Reply(0))
+
+    @property
+    def passed_stop(self) -> str:
+        """The first of the stop texts behind which the answer goes on; "" if it does not."""
+        ends = ((stop, self.text.partition(stop)) for stop in self.wanted.stop_texts)
+        return next((stop for stop, (_, _, behind) in ends if behind), "")
 
     def parts(self, api: Api) -> "Iterator[RoundRequest]":
         """One for each sequence, with its tokens and its part of the reply."""
         for index in range(self.wanted.sequences):
-            tokens, reply = read(api, self.reply, index)
-            yield RoundRequest(self.id + index, self.wanted, self.asked, self.cut_after, tokens, reply)
+            answer = read(api, self.reply, index)
+            yield RoundRequest(self.id + index, self.wanted, self.asked, self.cut_after, *answer)
 
 
 class Round(NamedTuple):
@@ -148,6 +143,12 @@ class ServerPort(EnginePort):
         return bool(self._round)
 
     def step(self) -> Sequence[Streamed]:
+        try:
+            return self._step()
+        except MemoryError as error:  # of this process
+            raise TargetFault("the answers of a round need more memory than there is", "target/memory") from error
+
+    def _step(self) -> Sequence[Streamed]:
         if not self._round:
             return ()
         begun = self._begun()
@@ -160,8 +161,7 @@ class ServerPort(EnginePort):
         for part in answered:
             detail = "" if part.reply.status == OK else part.reply.error
             num_tokens = len(part.tokens) if self._api.has_ids else 0  # characters are no tokens
-            passed = passed_stop(part.reply, part.wanted.stop_texts)
-            most = part.wanted.max_new_tokens
+            most, passed = part.wanted.max_new_tokens, part.passed_stop
             self._notice(Answered(part.id, part.reply.status, num_tokens, most, detail, passed_stop=passed))
             tokens = [token.id for token in part.tokens]
             self._known[*part.asked, *tokens] = [*part.wanted.prompt, *tokens]
@@ -286,6 +286,7 @@ class ServerPort(EnginePort):
             now = self._progress()
             if computed != self._computed or now.items() - shown.items():
                 last, computed, shown = monotonic(), self._computed, shown | now
+                self._connection.looks_s = QUICK_S
             elif monotonic() - last >= (hang_s if now else SILENT_S):
                 break
         if left := sum(not job.done() for job in jobs):
@@ -300,7 +301,7 @@ class ServerPort(EnginePort):
     def _progress(self) -> dict[str, float]:
         """The metrics that grow with the tokens that are computed; none if the server does not show them."""
         names = self._api.metrics.progress
-        return {name: figure for name, figure in figures(self._connection.address).items() if name in names}
+        return {name: figure for name, figure in figures(self._connection).items() if name in names}
 
     def _act(self, act: str) -> None:
         reply, path = self._connection.act(self._api, act), self._api.acts[act]
@@ -323,9 +324,11 @@ class ServerPort(EnginePort):
         names = [getattr(self._api.metrics, name) for name in ("running", "waiting", "usage")]
         if not any(names):
             return
-        shown, num_alike = list[float | None](), 0
+        shown, num_alike, until = list[float | None](), 0, monotonic() + REST_LIMIT_S
         for _ in range(LOOKS_AT_REST):
-            before, in_use = shown, figures(self._connection.address)
+            if monotonic() > until:
+                return  # what was seen last says nothing
+            before, in_use = shown, figures(self._connection)
             shown = [in_use.get(name) if name else None for name in names]
             num_alike = num_alike + 1 if shown == before else 0
             if not any(shown) or num_alike == LOOKS_ALIKE:
@@ -377,13 +380,8 @@ class ServerPort(EnginePort):
         if isinstance(cold, Reply):
             self._notice(Answered(request.id, cold.status, 0, 0, cold.error, is_judge=True))
             return
-        judged = compared(
-            request.tokens,
-            cold,
-            self._config.tolerance,
-            is_greedy=request.wanted.seed is None,
-            is_whole=not request.reply.is_cut,
-        )
+        is_greedy, is_whole = request.wanted.seed is None, not request.reply.is_cut
+        judged = compared(request.tokens, cold, self._config.tolerance, is_greedy=is_greedy, is_whole=is_whole)
         if judged is None:
             return
         is_tie = self._is_tie(request.wanted, answer, judged)

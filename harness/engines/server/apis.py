@@ -1,26 +1,22 @@
 """The APIs of servers: how a request is written, an answer is read, and what the metrics are called."""
 
-import re
 from collections.abc import Mapping, Sequence
 from itertools import count
-from math import nan
 from secrets import token_hex
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.printable import printable
-from swarden.harness.engines.server.client import Address, Call, Reply, text_at
+from swarden.harness.engines.server import answers
+from swarden.harness.engines.server.answers import Part, Token, WrongForm, all_decoded, decoded
+from swarden.harness.engines.server.client import QUICK_S, Address, Call, Reply, page_at, text_at
 
 FLUSH, PAUSE, RESUME, SLEEP, WAKE = "flush", "pause", "resume", "sleep", "wake"
 SALTS, OF_PROCESS = count(1), token_hex(4)  # the salts are not those of another campaign
 OK, NO_ROOM = 200, 400  # a whole context has no room for a further token
-NOT_OF_FORM = (  # errors of reading an answer that has not the form of its API
-    *(KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError),
-    msgspec.MsgspecError,
-)
-METRIC = re.compile(r"^([A-Za-z_:][\w:]*)(\{.*\})? (\S+)$")
+KindT = TypeVar("KindT")
 
 
 class Wanted(NamedTuple):
@@ -38,15 +34,6 @@ class Wanted(NamedTuple):
     is_cold: bool = False
     sequences: int = 1
     stop_texts: Sequence[str] = ()
-
-
-class Token(NamedTuple):
-    """A token of an answer with its log-probability, and the likeliest token with its own; NaN if absent."""
-
-    id: int
-    logprob: float = nan
-    best: int | None = None
-    best_logprob: float = nan
 
 
 class Metrics(NamedTuple):
@@ -72,45 +59,41 @@ class Api(Protocol):
 
     def body(self, wanted: Wanted, model: str) -> dict[str, Any]: ...
 
-    def tokens(self, reply: Reply) -> list[Token]:
-        """The tokens of an answer, or of the part before it was cut.  Raises KeyError, TypeError or ValueError."""
+    def parts(self, chunks: Sequence[bytes], index: int = 0) -> Sequence[Part]:
+        """The parts of the answer with this index.  Raises WrongForm."""
 
     def cold(self, address: Address, wanted: Wanted, answer: Sequence[int], model: str) -> list[Token] | Reply:
-        """The answer again without the prefix cache; the reply if it is none."""
+        """The answer again without the prefix cache; the reply if it is none.  Raises WrongForm."""
 
     def learn(self, address: Address) -> dict[str, Any]:
-        """The settings of a configuration that the server reports."""
+        """The settings of a configuration that the server reports; None where it does not.  Raises UsageError."""
 
 
-def of_sequence(reply: Reply, index: int) -> Reply:
-    """The part of a reply that is the answer with this index."""
-    chunks = []
-    for chunk in reply.chunks:
-        of_all = chunk.get("choices", [chunk])
-        choices = [choice for choice in of_all if choice.get("index", 0) == index]
-        chunks += [{**chunk, "choices": choices} if "choices" in chunk else chunk] * bool(choices)
-    return reply._replace(chunks=chunks)
+class Answer(NamedTuple):
+    """One of the answers to a request; the reply says so if it has not the form of its API."""
+
+    tokens: Sequence[Token]
+    text: str
+    reply: Reply
 
 
-def read(api: Api, reply: Reply, index: int = 0) -> tuple[Sequence[Token], Reply]:
-    """The tokens of the answer with this index, and its part of the reply, which says so if it has none."""
+def read(api: Api, reply: Reply, index: int = 0) -> Answer:
+    """The answer with this index."""
     try:
-        reply = of_sequence(reply, index)
-        if reply.status == OK and not reply.chunks and not reply.is_cut:
-            return (), Reply(0, error="an empty answer")
-        text_of(reply)  # raises an error of NOT_OF_FORM if a text is not a string
-        return checked(api.tokens(reply)), reply
-    except NOT_OF_FORM as error:
-        return (), without_parts(error)
+        parts = api.parts(reply.chunks, index)
+        if reply.status == OK and not parts and not reply.is_cut:
+            return Answer((), "", Reply(0, error="an empty answer"))
+        return Answer(tokens_of(parts), "".join(part.text or part.content or "" for part in parts), reply)
+    except WrongForm as error:
+        return Answer((), "", without_parts(error))
 
 
-def checked(tokens: Sequence[Token]) -> list[Token]:
-    """The tokens, whose ids and log-probabilities are numbers; raises an error of NOT_OF_FORM."""
-    return msgspec.convert([tuple(token) for token in tokens], list[Token])
+def tokens_of(parts: Sequence[Part]) -> list[Token]:
+    return [token for part in parts for token in part.tokens]
 
 
-def without_parts(error: Exception) -> Reply:
-    return Reply(0, error=printable(f"an answer without its parts: {error!r}"[:2000]))
+def without_parts(error: WrongForm) -> Reply:
+    return Reply(0, error=printable(f"an answer without its parts: {error}"))
 
 
 def continued(wanted: Wanted, answer: Sequence[int]) -> Wanted:
@@ -120,37 +103,20 @@ def continued(wanted: Wanted, answer: Sequence[int]) -> Wanted:
     return cold._replace(seed=None, sequences=1)
 
 
-def text_of(reply: Reply) -> str:
-    """The text of an answer; each object of SGLang has the whole text so far.  Raises an error of NOT_OF_FORM."""
-    if reply.chunks and "meta_info" in reply.chunks[-1]:
-        return str(reply.chunks[-1].get("text") or "")
-    parts = [part for chunk in reply.chunks for part in chunk.get("choices", [chunk])]
-    return "".join(part.get("text") or part.get("content") or "" for part in parts)
+def object_at(address: Address, path: str, kind: type[KindT]) -> KindT:
+    """What a page says; raises UsageError."""
+    page = page_at(address, path, QUICK_S)
+    if not page.status:
+        raise UsageError(f"{address.shown}{path}: {page.text}")
+    return from_page(address, path, page.text.encode() if page.status == OK else b"{}", kind)
 
 
-def passed_stop(reply: Reply, stop_texts: Sequence[str]) -> str:
-    """The first of these texts behind which the answer goes on; "" if it does not."""
-    answer = text_of(reply)
-    return next((text for text in stop_texts if 0 <= answer.find(text) < len(answer) - len(text)), "")
-
-
-def figures(address: Address) -> dict[str, float]:
-    """The metrics of a server, added up over their labels; a figure that is none is left out."""
-    sums: dict[str, float] = {}
-    for line in (text_at(address, "/metrics") or "").splitlines():
-        if match := METRIC.match(line):
-            try:
-                sums[match[1]] = sums.get(match[1], 0.0) + float(match[3])
-            except ValueError:
-                continue
-    return sums
-
-
-def object_at(address: Address, path: str) -> dict[str, Any]:
+def from_page(address: Address, path: str, text: bytes, kind: type[KindT]) -> KindT:
+    """What the text of a page says, which may also stand for a number; raises UsageError, which names the field."""
     try:
-        return msgspec.json.decode((text_at(address, path) or "{}").encode(), type=dict[str, Any])
-    except NOT_OF_FORM:
-        return {}
+        return decoded(text, kind, strict=False)
+    except WrongForm as error:
+        raise UsageError(f"{address.shown}{path}: {error}; --api names the API, if it is another one") from error
 
 
 class Vllm(Api):
@@ -192,18 +158,9 @@ class Vllm(Api):
             body["cache_salt"] = f"cold-{OF_PROCESS}-{next(SALTS)}" if wanted.is_cold else f"salt-{wanted.salt}"
         return body
 
-    def tokens(self, reply: Reply) -> list[Token]:
-        tokens = []
-        for chunk in reply.chunks:
-            for choice in chunk["choices"]:
-                reported = choice.get("logprobs") or {}
-                logprobs = reported.get("token_logprobs") or [nan] * len(choice["token_ids"])
-                tops = reported.get("top_logprobs") or [{}] * len(choice["token_ids"])
-                for token, logprob, top in zip(choice["token_ids"], logprobs, tops, strict=True):
-                    best = max(top.items(), key=lambda likely: likely[1], default=None)
-                    named = (None, nan) if best is None else (int(best[0].removeprefix("token_id:")), best[1])
-                    tokens.append(Token(token, nan if logprob is None else logprob, *named))
-        return tokens
+    def parts(self, chunks: Sequence[bytes], index: int = 0) -> list[answers.VllmPart]:
+        objects = all_decoded(chunks, answers.VllmAnswer)
+        return [part for one in objects for part in one.choices if part.index == index]
 
     def cold(self, address: Address, wanted: Wanted, answer: Sequence[int], model: str) -> list[Token] | Reply:
         """The log-probabilities of the answer as the end of a prompt, which do not read the prefix cache."""
@@ -214,27 +171,20 @@ class Vllm(Api):
                 break
         if reply.status != OK:
             return reply
-        tokens = []
-        reported = reply.chunks[0]["choices"][0]["prompt_logprobs"]
-        for token, entry in zip(known, reported[len(wanted.prompt) :], strict=True):
-            best = max(entry, key=lambda likely: entry[likely]["logprob"])
-            tokens.append(Token(token, entry[str(token)]["logprob"], int(best), entry[best]["logprob"]))
-        return [*tokens, *self.tokens(reply)[: len(answer) - len(known)]]
+        part = answers.only(self.parts(reply.chunks))
+        return [*part.in_prompt(known, len(wanted.prompt)), *part.tokens[: len(answer) - len(known)]]
 
     def learn(self, address: Address) -> dict[str, Any]:
-        model = (object_at(address, "/v1/models").get("data") or [{}])[0]
-        settings = {"model": model.get("id"), "max_context_len": model.get("max_model_len")}
+        model = (object_at(address, "/v1/models", answers.Models).data or [answers.Model()])[0]
+        settings: dict[str, Any] = {"model": model.id, "max_context_len": model.max_model_len}
         if text_at(address, "/is_sleeping") is None:
             settings["left_out"] = ("sleep",)
         for line in (text_at(address, "/metrics") or "").splitlines():
             if line.startswith("vllm:cache_config_info"):
-                labels = dict(re.findall(r'(\w+)="([^"]*)"', line))
-                if labels.get("block_size", "").isdigit():
-                    settings["block_size"] = int(labels["block_size"])
-                if labels.get("sliding_window", "").isdigit():
-                    settings["window"] = int(labels["sliding_window"])
-                if labels.get("kv_cache_size_tokens", "").isdigit():  # groups of layers share the blocks
-                    settings["capacity"] = int(labels["kv_cache_size_tokens"])
+                labels = msgspec.json.encode(answers.numbers_in(line))
+                cache = from_page(address, "/metrics", labels, answers.CacheConfig)
+                settings["block_size"], settings["window"] = cache.block_size, cache.sliding_window
+                settings["capacity"] = cache.kv_cache_size_tokens  # groups of layers share the blocks
         return settings
 
 
@@ -279,15 +229,10 @@ class Sglang(Api):
             body["extra_key"] = f"salt-{wanted.salt}"
         return body
 
-    def tokens(self, reply: Reply) -> list[Token]:
-        """Each object has the whole answer so far."""
-        if not reply.chunks:
-            return []
-        meta = reply.chunks[-1]["meta_info"]
-        return [
-            Token(token, logprob, top[0][1], top[0][0])
-            for (logprob, token, _), top in zip(meta["output_token_logprobs"], meta["output_top_logprobs"], strict=True)
-        ]
+    def parts(self, chunks: Sequence[bytes], index: int = 0) -> list[answers.SglangPart]:
+        """Each object has the whole answer so far, so that the last one has all."""
+        last = [chunk for chunk in chunks if decoded(chunk, Part).index == index][-1:]
+        return all_decoded(last, answers.SglangPart)
 
     def cold(self, address: Address, wanted: Wanted, answer: Sequence[int], model: str) -> list[Token] | Reply:
         for known in (answer, answer[:-1]):
@@ -298,21 +243,14 @@ class Sglang(Api):
                 break
         if reply.status != OK:
             return reply
-        meta, first = reply.chunks[0]["meta_info"], len(wanted.prompt)
-        reported = zip(meta["input_token_logprobs"][first:], meta["input_top_logprobs"][first:], strict=True)
-        tokens = [Token(token, logprob, top[0][1], top[0][0]) for (logprob, token, _), top in reported]
-        return [*tokens, *self.tokens(reply)[: len(answer) - len(known)]]
+        part = answers.only(self.parts(reply.chunks))
+        return [*part.in_prompt(len(wanted.prompt)), *part.tokens[: len(answer) - len(known)]]
 
     def learn(self, address: Address) -> dict[str, Any]:
-        reported = object_at(address, "/get_server_info")
-        names = {
-            "block_size": "page_size",
-            "max_context_len": "context_length",
-            "capacity": "max_total_num_tokens",
-        }
-        settings = {"model": reported.get("model_path")}
-        settings |= {name: reported.get(theirs) for name, theirs in names.items()}
-        return settings if reported.get("enable_memory_saver") else settings | {"left_out": ("sleep",)}
+        reported = object_at(address, "/get_server_info", answers.ServerInfo)
+        settings: dict[str, Any] = {"model": reported.model_path, "block_size": reported.page_size}
+        settings |= {"max_context_len": reported.context_length, "capacity": reported.max_total_num_tokens}
+        return settings if reported.enable_memory_saver else settings | {"left_out": ("sleep",)}
 
 
 class LlamaCpp(Api):
@@ -339,23 +277,17 @@ class LlamaCpp(Api):
             body["stop"] = wanted.stop_texts
         return body if wanted.seed is None else body | {"temperature": 1.0, "seed": wanted.seed}
 
-    def tokens(self, reply: Reply) -> list[Token]:
-        tokens = []
-        for entry in (entry for chunk in reply.chunks for entry in chunk.get("completion_probabilities") or ()):
-            best = max(entry["top_logprobs"], key=lambda top: top["logprob"], default=None)
-            named = (None, nan) if best is None else (best["id"], best["logprob"])
-            tokens.append(Token(entry["id"], entry["logprob"], *named))
-        return tokens
+    def parts(self, chunks: Sequence[bytes], index: int = 0) -> list[answers.LlamaPart]:
+        return [part for part in all_decoded(chunks, answers.LlamaPart) if part.index == index]
 
     def cold(self, address: Address, wanted: Wanted, answer: Sequence[int], model: str) -> list[Token] | Reply:
         """The answer is generated again."""
         reply = Call(address).made("POST", self.path, self.body(wanted._replace(is_cold=True, sequences=1), model))
-        return self.tokens(reply) if reply.status == OK else reply
+        return tokens_of(self.parts(reply.chunks)) if reply.status == OK else reply
 
     def learn(self, address: Address) -> dict[str, Any]:
         """No page shows whether the slots share one memory (`kv_unified`), so its room is that of one context."""
-        page = object_at(address, "/props")
-        context_len = (page.get("default_generation_settings") or {}).get("n_ctx")
+        context_len = object_at(address, "/props", answers.Props).default_generation_settings.n_ctx
         return {"max_context_len": context_len, "block_size": 1, "capacity": context_len}
 
 
@@ -376,18 +308,18 @@ class OpenAI(Api):
             body["stop"] = wanted.stop_texts
         return (body if wanted.seed is None else body | {"temperature": 1.0, "seed": wanted.seed}) | {"stream": True}
 
-    def tokens(self, reply: Reply) -> list[Token]:
-        choices = [choice for chunk in reply.chunks for choice in chunk["choices"]]
-        return [Token(ord(character)) for choice in choices for character in choice.get("text") or ""]
+    def parts(self, chunks: Sequence[bytes], index: int = 0) -> list[Part]:
+        objects = all_decoded(chunks, answers.OpenAIAnswer)
+        return [part for one in objects for part in one.choices if part.index == index]
 
     def cold(self, address: Address, wanted: Wanted, answer: Sequence[int], model: str) -> list[Token] | Reply:
         """The answer is generated again, alone; the API cannot ask for an empty cache."""
         reply = Call(address).made("POST", self.path, self.body(wanted, model))
-        return self.tokens(reply) if reply.status == OK else reply
+        return tokens_of(self.parts(reply.chunks)) if reply.status == OK else reply
 
     def learn(self, address: Address) -> dict[str, Any]:
-        models = object_at(address, "/v1/models").get("data") or [{}]
-        return {"model": models[0].get("id"), "first_token": ord("a"), "last_token": ord("z")}
+        model = (object_at(address, "/v1/models", answers.Models).data or [answers.Model()])[0]
+        return {"model": model.id, "first_token": ord("a"), "last_token": ord("z")}
 
 
 ALL: Sequence[Api] = (Vllm(), Sglang(), LlamaCpp(), OpenAI())

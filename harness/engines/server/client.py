@@ -4,11 +4,13 @@ import ipaddress
 import re
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from functools import partial
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
+from io import BufferedReader, RawIOBase
 from math import inf
-from threading import TIMEOUT_MAX, Lock, Timer
+from threading import Lock
 from time import monotonic, sleep
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -17,15 +19,18 @@ import msgspec
 
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.printable import printable
+from swarden.harness.engines.server.answers import ErrorCode, Event, WrongForm, decoded
 from swarden.harness.engines.server.masking import Secrets
 
 ANSWER_S = 900.0  # for a whole answer outside of a round
-MOST_BYTES = 1 << 26  # of one answer
-MOST_LINE = 1 << 22
-MOST_CHUNKS = 1 << 16
+MOST_BYTES = 1 << 26  # of one answer, with its framing
+MOST_OF_PAGE = MOST_LINE = 1 << 22
+MOST_OF_HEAD = 1 << 17  # of all heads before an answer, and of the trailers behind it
+MOST_CHUNKS, MOST_LINES = 1 << 16, 1 << 18
 MOST_URL = 200  # characters
 CONNECT_S, QUICK_S = 10.0, 60.0  # to open a connection; for a call that computes nothing
-DATA, DONE = b"data:", b"[DONE]"
+DATA, DONE, HEX = b"data:", b"[DONE]", b"0123456789abcdefABCDEF"
+NO_ERROR = (b"null", b"false", b'""', b"{}")
 LAST = (b'"stop":true', b'"finish_reason":"')  # in the last object where no DONE follows: llama.cpp, transformers
 
 
@@ -33,7 +38,7 @@ class Reply(NamedTuple):
     """The answer to a call: its status, 0 if the connection has failed; the JSON objects in order, or the error."""
 
     status: int
-    chunks: Sequence[dict[str, Any]] = ()
+    chunks: Sequence[bytes] = ()
     error: str = ""
     is_cut: bool = False  # by this client
 
@@ -97,17 +102,15 @@ class Address(NamedTuple):
 
 
 class Call:
-    """One call, in any thread; `cut` ends it from another one."""
+    """One call, in any thread; `cut` ends it from another one.  The answer to an act is its status alone."""
 
-    def __init__(self, address: Address, on_chunk: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, address: Address, on_chunk: Callable[[], None] = lambda: None, *, is_act: bool = False) -> None:
         self._base = urlsplit(address.url).path.rstrip("/")
         self._headers = {"Content-Type": "application/json", "Connection": "close", **address.headers}
-        self._connection = _connection(address, CONNECT_S)
+        self._address = address
         self._socket: socket.socket | None = None  # which the connection forgets when the answer begins
-        self._is_cut = False
+        self._is_cut, self._is_act = False, is_act
         self._on_chunk = on_chunk
-        self._calls = address.calls
-        self._secrets = address.secrets
 
     def cut(self) -> None:
         self._is_cut = True
@@ -122,18 +125,19 @@ class Call:
         With 0 that is at once, before the server has answered.  The whole answer has `limit_s`; without a limit, the
         caller cuts the call.
         """
-        self._calls.open.add(self)
+        self._address.calls.open.add(self)
         try:
             reply = self._done(method, path, body, most_chunks, limit_s)
-            return reply._replace(error=self._secrets.masked(reply.error))
+            return reply._replace(error=self._address.secrets.masked(reply.error))
         finally:
-            self._calls.open.discard(self)
+            self._address.calls.open.discard(self)
 
     def _done(self, method: str, path: str, body: Any, most_chunks: int | None, limit_s: float) -> Reply:
-        self._calls.wait()
+        self._address.calls.wait()
         until = monotonic() + limit_s
         try:
-            with closing(self._connection) as connection, _connected(connection, limit_s) as self._socket:
+            with closing(_connected(self._address, until, MOST_BYTES)) as connection:
+                self._socket = connection.sock
                 if self._is_cut:  # before there was a socket
                     return Reply(0, error="cut before it was made")
                 data = None if body is None else msgspec.json.encode(body)
@@ -142,26 +146,27 @@ class Call:
                     return Reply(200, is_cut=True)
                 reply = self._read(connection.getresponse(), most_chunks)
         except (OSError, HTTPException) as error:
-            reply = Reply(0, error=f"{type(error).__name__}: {error}")
+            reply = Reply(0, error=_text_of(error))
         return reply if monotonic() < until else Reply(0, error=f"no whole answer in {limit_s:g} s")
 
     def _read(self, response: HTTPResponse, most_chunks: int | None) -> Reply:
-        chunks: list[dict[str, Any]] = []
+        chunks: list[bytes] = []
         if response.status != 200:
             return Reply(response.status, error=printable(response.read(2000).decode(errors="replace")))
+        if self._is_act:
+            return Reply(200)
         try:
             objects = _Objects(response)
             for data in objects:
                 if most_chunks is not None and len(chunks) >= most_chunks:
                     return Reply(200, chunks, is_cut=True)
-                chunks.append(msgspec.json.decode(data, type=dict[str, Any]))
-                if error := chunks[-1].get("error"):  # in a stream that has begun
-                    code = error.get("code") if isinstance(error, dict) else None
-                    return Reply(code if isinstance(code, int) else 500, chunks[:-1], printable(str(error)[:2000]))
+                if (error := bytes(decoded(data, Event).error)) not in NO_ERROR:  # in a stream that has begun
+                    return Reply(_status_of(error), chunks, printable(error[:2000].decode(errors="replace")))
+                chunks.append(data)
                 self._on_chunk()
                 if len(chunks) > MOST_CHUNKS:
-                    raise ValueError(f"more than {MOST_CHUNKS} objects")
-        except (ValueError, RecursionError, msgspec.MsgspecError) as error:
+                    raise WrongForm(f"more than {MOST_CHUNKS} objects")
+        except WrongForm as error:
             return Reply(0, chunks, f"an answer that cannot be read: {error}")
         if not objects.is_whole:
             return Reply(0, chunks, "the answer ends before its end")
@@ -169,7 +174,7 @@ class Call:
 
 
 class _Objects:
-    """The JSON objects of a stream of events, or the one object of another answer; ValueError if it is too long.
+    """The JSON objects of a stream of events, or the one object of another answer; WrongForm if a line is too long.
 
     An answer `is_whole` if its last event says so, or if it is one object.
     """
@@ -179,50 +184,109 @@ class _Objects:
         self.is_whole = False
 
     def __iter__(self) -> Iterator[bytes]:
-        response, total = self._response, 0
+        response = self._response
         if "event-stream" not in (response.getheader("Content-Type") or ""):
-            body = response.read(MOST_BYTES + 1)
-            if len(body) > MOST_BYTES:
-                raise ValueError(f"more than {MOST_BYTES} bytes")
+            body = _whole(response, MOST_BYTES)
             self.is_whole = True
             if body.strip():
                 yield body
             return
-        while line := response.readline(MOST_LINE + 1):
-            total += len(line)
-            if len(line) > MOST_LINE or total > MOST_BYTES:
-                raise ValueError(f"more than {MOST_LINE} bytes in a line, or {MOST_BYTES} in all")
+        for _ in range(MOST_LINES):
+            if not (line := response.readline(MOST_LINE + 1)):
+                return
+            if len(line) > MOST_LINE:
+                raise WrongForm(f"more than {MOST_LINE} bytes in a line")
             if line.startswith(DATA) and (data := line.removeprefix(DATA).strip()):
                 self.is_whole |= data == DONE
                 if data != DONE:
                     self.is_whole |= any(mark in data for mark in LAST)
                     yield data
+        raise WrongForm(f"more than {MOST_LINES} lines")
 
 
-def _connection(address: Address, timeout_s: float) -> HTTPConnection:
+def _status_of(error: bytes) -> int:
+    """The status that an error inside of a stream names; 500 if it names none of an error."""
+    try:
+        return decoded(error, ErrorCode).code
+    except WrongForm:
+        return 500
+
+
+class _Incoming(RawIOBase):
+    """The bytes that a server sends until a time; HTTPException if they are more than the next part may have."""
+
+    def __init__(self, connection: socket.socket, until: float) -> None:
+        self._socket = connection
+        self._raw = connection.makefile("rb", buffering=0)
+        self._until = until
+        self.begin(MOST_OF_HEAD)
+
+    def begin(self, most_bytes: int) -> None:
+        self._most = self._left = most_bytes
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        if (left_s := self._until - monotonic()) <= 0:
+            raise TimeoutError("timed out")
+        self._socket.settimeout(None if left_s == inf else left_s)
+        size = self._raw.readinto(buffer)
+        self._left -= size or 0
+        if self._left < 0:
+            raise HTTPException(f"more than {self._most} bytes")
+        return size
+
+
+class _Response(HTTPResponse):
+    """A response whose bytes are counted.  The size of a chunk is digits alone: int() also reads -1, 0x1 and 1_0."""
+
+    def __init__(self, connection: socket.socket, *, until: float, most_bytes: int, **options: Any) -> None:
+        super().__init__(connection, **options)
+        self._incoming, self._most_bytes, self._num_chunks = _Incoming(connection, until), most_bytes, 0
+        self.fp = BufferedReader(self._incoming)
+
+    def begin(self) -> None:
+        super().begin()
+        self._incoming.begin(self._most_bytes)
+
+    def _read_next_chunk_size(self) -> int:
+        self._num_chunks += 1
+        digits = self.fp.readline(MOST_OF_HEAD).partition(b";")[0].rstrip()
+        if not 0 < len(digits) <= 16 or digits.strip(HEX) or (size := int(digits, 16)) > MOST_BYTES:
+            raise HTTPException(f"a chunk of size {digits[:20]!r}")
+        if self._num_chunks > MOST_LINES:
+            raise HTTPException(f"more than {MOST_LINES} chunks")
+        if size == 0:
+            self._incoming.begin(MOST_OF_HEAD)
+        return size
+
+
+def _text_of(error: Exception) -> str:
+    """An error with what the server has sent, such as a status line."""
+    return printable(f"{type(error).__name__}: {error}"[:300])
+
+
+def _whole(response: HTTPResponse, most_bytes: int) -> bytes:
+    """The body; HTTPException if it is too long, or cut off."""
+    body = response.read(most_bytes + 1)
+    if len(body) > most_bytes:
+        raise HTTPException(f"more than {most_bytes} bytes")
+    if response.length:
+        raise IncompleteRead(b"", response.length)
+    return body
+
+
+def _connected(address: Address, until: float, most_bytes: int) -> HTTPConnection:
+    """A connection for one answer, which has this time and so many bytes."""
     parts = urlsplit(address.url)
     kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-    return kind(parts.hostname or "", parts.port, timeout=timeout_s)
-
-
-@contextmanager
-def _connected(connection: HTTPConnection, limit_s: float) -> Iterator[socket.socket]:
-    """The socket, which ends after so many seconds: its own timeout begins anew with each byte that comes."""
+    limit_s = until - monotonic()
+    connection = kind(parts.hostname or "", parts.port, timeout=min(CONNECT_S, limit_s))
+    connection.response_class = partial(_Response, until=until, most_bytes=most_bytes)  # type: ignore[assignment]  # is called
     connection.connect()
-    found: socket.socket = connection.sock
-    found.settimeout(None if limit_s == inf else limit_s)
-
-    def end() -> None:
-        with suppress(OSError):
-            found.shutdown(socket.SHUT_RDWR)
-
-    timer = Timer(min(limit_s, TIMEOUT_MAX), end)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield found
-    finally:
-        timer.cancel()
+    connection.sock.settimeout(None if limit_s == inf else limit_s)  # to send the request
+    return connection
 
 
 def text_at(address: Address, path: str) -> str | None:
@@ -232,7 +296,7 @@ def text_at(address: Address, path: str) -> str | None:
 
 
 class Page(NamedTuple):
-    """The status of a page, 0 if there is no answer; and its text, of any form."""
+    """The status of a page, 0 if there is no answer; and its text, of any form, or the error."""
 
     status: int
     text: str = ""
@@ -240,10 +304,11 @@ class Page(NamedTuple):
 
 def page_at(address: Address, path: str, limit_s: float) -> Page:
     address.calls.wait()
+    until = monotonic() + limit_s
     try:
-        with closing(_connection(address, min(CONNECT_S, limit_s))) as connection, _connected(connection, limit_s):
+        with closing(_connected(address, until, MOST_OF_PAGE)) as connection:
             connection.request("GET", urlsplit(address.url).path.rstrip("/") + path, headers=dict(address.headers))
             response = connection.getresponse()
-            return Page(response.status, response.read(MOST_BYTES).decode(errors="replace"))
-    except (OSError, HTTPException):
-        return Page(0)
+            return Page(response.status, _whole(response, MOST_OF_PAGE).decode(errors="replace"))
+    except (OSError, HTTPException) as error:
+        return Page(0, _text_of(error))

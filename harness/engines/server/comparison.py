@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from math import isnan, log
 from typing import NamedTuple
 
-from swarden.harness.engines.server.apis import Token
+from swarden.harness.engines.server.answers import Token
 from swarden.invariants.events import END
 
 HALF = log(0.5)

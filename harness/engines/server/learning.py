@@ -3,16 +3,16 @@
 import random
 from collections.abc import Mapping, Sequence
 from math import isnan
-from typing import Annotated, Any, NamedTuple
-
-import msgspec
+from typing import Any, NamedTuple
 
 from swarden.harness.core.errors import UsageError
-from swarden.harness.engines.server.apis import NOT_OF_FORM, OK, SLEEP, WAKE, Api, Wanted, read, text_of
-from swarden.harness.engines.server.client import QUICK_S, Address, Call, Reply, text_at
+from swarden.harness.engines.server.answers import Models, Tokenized
+from swarden.harness.engines.server.apis import OK, SLEEP, WAKE, Api, Wanted, from_page, object_at, read
+from swarden.harness.engines.server.client import QUICK_S, Call, Reply
 from swarden.harness.engines.server.comparison import compared
 from swarden.harness.engines.server.config import MOST_TOKENS, ServerConfig
 from swarden.harness.engines.server.process import MISSING, Connection
+from swarden.harness.kit.settings import converted
 
 SURE_TOKEN, MOST_TOKEN = 60, 20_000  # which each vocabulary has; special tokens are often the last ones
 SAMPLE = "Zwölf Boxkämpfer jagen Viktor quer über den großen Sylter Deich: 1234567890; def naïve_façade(): λ → 北京 🦜"
@@ -21,24 +21,6 @@ TIMES_NOISE = 10.0  # the tolerance is so many times the largest difference
 NO_SLEEP = (400, MISSING, 405, 501)  # of a server that is made, or started, without
 MOST_TEXTS = 16
 MOST_SHARES = 5  # of the context, for the length of the probe
-
-
-class _Meta(msgspec.Struct):
-    n_vocab: Annotated[int, msgspec.Meta(ge=0, le=MOST_TOKENS)] = 0
-
-
-class _Model(msgspec.Struct):
-    meta: _Meta | None = None
-
-
-class _Models(msgspec.Struct):
-    """What /v1/models says of the vocabulary: that of llama.cpp does."""
-
-    data: list[_Model] = []
-
-
-class _Tokenized(msgspec.Struct):
-    tokens: list[int] = []
 
 
 class Learned(NamedTuple):
@@ -71,22 +53,16 @@ class Learned(NamedTuple):
 
 def learned(connection: Connection, api: Api, asked: Mapping[str, Any]) -> Learned:
     """Ask a server that is idle; `asked` are settings of the user, which win.  Raises UsageError if it answers none."""
-    try:
-        described = {name: value for name, value in api.learn(connection.address).items() if value is not None}
-        if api.has_ids:
-            described["vocabulary"] = _vocabulary(connection.address)
-    except NOT_OF_FORM as error:
-        url = connection.address.shown
-        raise UsageError(f"{url} has other pages than {api.name}: {error!r}; name another with --api") from error
-    left_out = {*described.pop("left_out", ()), *asked.get("left_out", ())}
+    reported = reported_by(connection, api)
+    left_out = {*reported.pop("left_out", ()), *asked.get("left_out", ())}
     server = connection.server
     names = {"url": connection.address.shown, "launch": server.masked_restart, "header_names": [*server.headers]}
-    described |= {"model": connection.address.secrets.masked(str(described.get("model", "")))}
-    settings: dict[str, Any] = {"api": api.name, **names, **described, **asked}
+    reported["model"] = connection.address.secrets.masked(reported.get("model", ""))
+    settings: dict[str, Any] = {"api": api.name, **names, **reported, **asked}
     settings["left_out"] = tuple(sorted(left_out))
     if "last_token" not in settings:
-        settings["last_token"] = _last_token(connection, api, ServerConfig(**settings))
-    config = ServerConfig(**settings)
+        settings["last_token"] = _last_token(connection, api, converted(settings, ServerConfig))
+    config = converted(settings, ServerConfig)
     differences, texts = _differences(connection, api, config)
     settings.setdefault("texts", texts)
     noise = max(differences) if differences else None
@@ -97,13 +73,26 @@ def learned(connection: Connection, api: Api, asked: Mapping[str, Any]) -> Learn
     missing = []
     for act, path in api.acts.items():
         if act not in (SLEEP, WAKE):
-            missing += [path] * (connection.act(api, act).status == MISSING)
+            if not (reply := connection.act(api, act)).status:
+                raise UsageError(f"{connection.address.shown}{path}: {reply.error}")
+            missing += [path] * (reply.status == MISSING)
     if SLEEP in api.acts and "sleep" not in left_out and not _sleeps(connection, api):
         left_out.add("sleep")
         missing.append(api.acts[SLEEP])
     settings["left_out"] = tuple(sorted(left_out))
-    described = {name: getattr(ServerConfig(**settings), name) for name in ServerConfig.learned}
+    described = {name: getattr(converted(settings, ServerConfig), name) for name in ServerConfig.learned}
     return Learned(described, noise, len(differences), missing)
+
+
+def reported_by(connection: Connection, api: Api) -> dict[str, Any]:
+    """The settings that the server reports; raises UsageError, which names the field that is none."""
+    models = object_at(connection.address, "/v1/models", Models).data if api.has_ids else None
+    meta = models[0].meta if models else None
+    told = api.learn(connection.address) | {"vocabulary": meta and meta.n_vocab}
+    reported = {name: value for name, value in told.items() if value is not None}
+    if "max_context_len" in reported:
+        reported["max_context_len"] = min(reported["max_context_len"], MOST_TOKENS)
+    return reported
 
 
 def _sleeps(connection: Connection, api: Api) -> bool:
@@ -123,12 +112,6 @@ def _sleeps(connection: Connection, api: Api) -> bool:
     return True
 
 
-def _vocabulary(address: Address) -> int:
-    """The number of token ids that the server says it has; 0: it does not."""
-    models = msgspec.json.decode(text_at(address, "/v1/models") or "{}", type=_Models).data or [_Model()]
-    return models[0].meta.n_vocab if models[0].meta else 0
-
-
 def _last_token(connection: Connection, api: Api, config: ServerConfig) -> int:
     """The largest token id of prompts: the last one of the vocabulary, or one that the server itself has made.
 
@@ -136,19 +119,16 @@ def _last_token(connection: Connection, api: Api, config: ServerConfig) -> int:
     """
     url = connection.address.shown
     [exchange] = connection.answers(api, config, [Wanted([config.first_token], ANSWER_LEN)])
-    answer, reply = read(api, exchange.reply)
-    if reply.status != OK:
-        why = f"in the API of {api.name}: {reply.error[:300]}; name another with --api"
+    answer = read(api, exchange.reply)
+    if answer.reply.status != OK:
+        why = f"in the API of {api.name}: {answer.reply.error[:300]}; name another with --api"
         raise UsageError(f"{url} answers no request {why}")
     if config.vocabulary:
         return min(config.vocabulary - 1, MOST_TOKEN)
     body = {"model": config.model, "prompt": SAMPLE, "content": SAMPLE}
     made = Call(connection.address).made("POST", "/tokenize", body, limit_s=QUICK_S)
-    try:
-        texts = msgspec.convert(made.chunks[:1], list[_Tokenized])
-    except msgspec.ValidationError as error:
-        raise UsageError(f"{url}/tokenize: {error}; give a token id of its vocabulary, --set last_token=N") from error
-    known = [SURE_TOKEN, *(token.id for token in answer), *(token for text in texts for token in text.tokens)]
+    texts = [from_page(connection.address, "/tokenize", chunk, Tokenized) for chunk in made.chunks[:1]]
+    known = [SURE_TOKEN, *(token.id for token in answer.tokens), *(token for text in texts for token in text.tokens)]
     return min(max(known), MOST_TOKEN)
 
 
@@ -162,10 +142,10 @@ def _differences(connection: Connection, api: Api, config: ServerConfig) -> tupl
     ]
     differences, characters = list[float](), set[str]()
     for exchange in [*connection.answers(api, config, wanted), *connection.answers(api, config, wanted, at_once=True)]:
-        answer, reply = read(api, exchange.reply)
+        answer, text, reply = read(api, exchange.reply)
         if reply.status != 200:
             raise UsageError(f"{connection.address.shown} does not answer a valid request: {reply.error[:300]}")
-        characters |= {*text_of(reply)}
+        characters |= {*text}
         cold = connection.judge(api, config, exchange.wanted, [token.id for token in answer])
         if isinstance(cold, Reply):
             raise UsageError(f"{connection.address.shown} refuses to judge an answer: {cold.error[:300]}")

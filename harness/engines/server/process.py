@@ -23,22 +23,19 @@ import msgspec
 from swarden.harness.core.errors import EngineGone, UsageError
 from swarden.harness.core.printable import printable
 from swarden.harness.core.target_fault import TargetFault
+from swarden.harness.engines.server.answers import IsSleeping, Token, WrongForm, figures_in
 from swarden.harness.engines.server.apis import (
     FLUSH,
-    NOT_OF_FORM,
     OK,
     RESUME,
     WAKE,
     Api,
-    Token,
     Wanted,
     api_of,
-    checked,
-    figures,
-    object_at,
+    from_page,
     without_parts,
 )
-from swarden.harness.engines.server.client import ANSWER_S, QUICK_S, Address, Call, Calls, Reply, page_at, text_at
+from swarden.harness.engines.server.client import ANSWER_S, QUICK_S, Address, Call, Calls, Page, Reply, page_at, text_at
 from swarden.harness.engines.server.config import ServerConfig
 from swarden.harness.engines.server.masking import Secrets, masked
 from swarden.harness.strict.private import FOLDER_VARIABLE
@@ -50,7 +47,8 @@ PAGE_SIZE = 16  # of swarden's engine as a judge
 MISSING, SERVER_ERROR = 404, 500  # the least status of an error that is not of the request
 LOGS = Path(".swarden/servers")
 LAST_BYTES = 1 << 16  # of the log of a server
-ERROR = re.compile(r"^\S*?(\w*(?:Error|Exception|Abort|Fault)\w*)\b")
+MOST_OF_NAME = 80  # of an error in a log, which is a part of a file's name
+ERRORS = ("Error", "Exception", "Abort", "Fault")  # in the name of an error
 SUPERVISE = (  # ends the server, and all that it has started, with its parent: whatever ends that
     "import os, signal, subprocess, sys, threading\n"
     "child = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)\n"
@@ -126,6 +124,7 @@ class Connection:
     log_start: int = 0  # of the current round
     option: str = "--url"  # which named it
     invalid: str = ""  # why a request of the current run is not valid; "": all are
+    looks_s: float = QUICK_S  # left for all pages of metrics, until the next round or the next token
 
     def __post_init__(self) -> None:
         self.address = Address(self.server.url, self.server.headers, Calls(self.server.rate), self.server.secrets)
@@ -169,7 +168,7 @@ class Connection:
             self._is_flushed(api)
 
     def act(self, api: Api, act: str) -> Reply:
-        reply = Call(self.address).made("POST", api.acts[act], {}, limit_s=QUICK_S)
+        reply = Call(self.address, is_act=True).made("POST", api.acts[act], {}, limit_s=QUICK_S)
         if reply.status == MISSING:
             self.missing.add(act)
         return reply
@@ -178,7 +177,8 @@ class Connection:
         """A run that was ended from outside may have left the server paused, or asleep."""
         if RESUME in api.acts and self.is_running:
             self.act(api, RESUME)
-        if WAKE in api.acts and object_at(self.address, "/is_sleeping").get("is_sleeping"):
+        page = page_at(self.address, path := "/is_sleeping", QUICK_S) if WAKE in api.acts else Page(0)
+        if page.status == OK and from_page(self.address, path, page.text.encode(), IsSleeping).is_sleeping:
             self.act(api, WAKE)
 
     def _is_flushed(self, api: Api) -> bool:
@@ -186,7 +186,7 @@ class Connection:
 
     def _is_idle(self, api: Api) -> bool:
         """Whether the metrics show no request and no KV in use, which a failed run may have left."""
-        shown = figures(self.address)
+        shown = figures(self)
         return not any(shown.get(name) for name in (api.metrics.running, api.metrics.waiting, api.metrics.usage))
 
     def start(self) -> None:
@@ -250,8 +250,9 @@ class Connection:
             lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
         line, cause = (lines[-1] if lines else "it wrote nothing"), "exit"
         for text in (line.rpartition("] ")[2] if "] " in line else line for line in lines):
-            if match := ERROR.match(text):
-                line, cause = text, match[1]
+            words = re.split(r"\W", text.partition(" ")[0])
+            if named := [word for word in words if any(error in word for error in ERRORS)]:
+                line, cause = text, named[0][:MOST_OF_NAME]
                 break
         kept = self.log.with_name(f"{self.log.stem}-{cause}.log")
         copyfile(self.log, kept)
@@ -273,8 +274,7 @@ class Connection:
             address = self.reference.address
         try:
             cold = judge.cold(address, wanted, answer, config.model)
-            cold = cold if isinstance(cold, Reply) else checked(cold)
-        except NOT_OF_FORM as error:
+        except WrongForm as error:
             cold = without_parts(error)
         if self.reference is not None and isinstance(cold, Reply) and not 0 < cold.status < SERVER_ERROR:
             raise TargetFault(f"--reference: {address.shown} does not judge: {cold.error}", "target/reference")
@@ -296,16 +296,27 @@ class Connection:
         """Send a cold prompt of this length."""
         span, preemptions = config.last_valid - config.first_token + 1, api.metrics.preemptions
         prompt = [config.first_token + place * 7 % span for place in range(length)]
-        before = figures(self.address).get(preemptions)
+        before = figures(self).get(preemptions)
         [answer] = self.answers(api, config, [Wanted(prompt, 1, is_cold=True)])
-        after = figures(self.address).get(preemptions)
+        after = figures(self).get(preemptions)
         grown = 0.0 if before is None or after is None else after - before
         return Probed(length, answer.reply.status, max(0, int(grown)))
+
+
+def figures(connection: Connection) -> dict[str, float]:
+    """The metrics; none if they cannot be read, or if the time for all of them is over."""
+    if not connection.looks_s:
+        return {}
+    until = monotonic() + connection.looks_s
+    page = page_at(connection.address, "/metrics", connection.looks_s)
+    connection.looks_s = max(0.0, until - monotonic())
+    return figures_in(page.text) if page.status == OK else {}
 
 
 def begin_round(connection: Connection) -> None:
     """Errors that the log has before this round are not the cause of a death in it."""
     connection.log_start = connection.log.stat().st_size if connection.log is not None else 0
+    connection.looks_s = QUICK_S
 
 
 def recorded(connection: Connection) -> Path | None:
@@ -327,7 +338,7 @@ def decoder_of(checkpoint: Path, context_len: int) -> Server:
 
 def api_at(address: Address) -> str:
     """The API of a server, by the pages that it has."""
-    names = figures(address)
+    names = figures_in(text_at(address, "/metrics") or "")
     for prefix, name in (("vllm:", "vllm"), ("sglang:", "sglang"), ("llamacpp:", "llama.cpp")):
         if any(metric.startswith(prefix) for metric in names):
             return name

@@ -1,6 +1,5 @@
 """Servers on the loopback address: swarden's own engine, and servers that misbehave."""
 
-import json
 import shlex
 import socket
 import subprocess
@@ -103,29 +102,26 @@ def server_with(
     metrics: Callable[[], str] | None = None,
     acts: int = 200,
     health: str = "",
-    more: Mapping[str, object] = {},
+    pages: Mapping[str, str] = {},
 ) -> Iterator[str]:
-    """The URL of a server that is healthy, and answers each request for a completion so, and all others with `acts`.
-
-    It has `more` pages, in JSON.
-    """
-    more_pages = {path: lambda value=value: json.dumps(value) for path, value in more.items()}
+    """The URL of a server that is healthy, and answers each request for a completion so, and all others with `acts`."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            pages = {"/health": lambda: health} | ({"/metrics": metrics} if metrics is not None else {}) | more_pages
-            if self.path in pages:
+            made = {"/health": lambda: health} | ({"/metrics": metrics} if metrics is not None else {})
+            if self.path in {*made, *pages}:
                 self.send_response(200)
                 self.end_headers()
-                self.wfile.write(pages[self.path]().encode())
+                text = pages[self.path] if self.path in pages else made[self.path]()
+                self.wfile.write(text.encode(errors="surrogateescape"))
             else:
                 self.empty(404)
 
         def do_POST(self) -> None:
             self.body = self.rfile.read(int(self.headers["Content-Length"]))
-            if self.path == "/v1/completions":
+            if self.path in ("/v1/completions", "/generate", "/completion"):
                 answer(self)
-            elif self.path in more:
+            elif self.path in pages:
                 self.do_GET()
             else:
                 self.empty(acts)

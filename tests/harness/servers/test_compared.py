@@ -4,7 +4,7 @@ from math import nan
 
 import pytest
 
-from swarden.harness.engines.server.apis import Token
+from swarden.harness.engines.server.answers import Token
 from swarden.harness.engines.server.comparison import Judged, compared
 from swarden.invariants.events import END
 

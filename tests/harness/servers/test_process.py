@@ -186,7 +186,7 @@ def test_checkpoint_judges_a_server(connection, tmp_path):
     same.renew(VLLM)
     wanted = Wanted([5, 6, 7], 8)
     [one] = same.answers(VLLM, config, [wanted])
-    told, _ = read(VLLM, one.reply)
+    told, *_ = read(VLLM, one.reply)
 
     with closing(Connection(Server(serve.url, reference=str(tmp_path)))) as judged:
         cold = judged.judge(VLLM, config, wanted, [token.id for token in told])

@@ -166,7 +166,7 @@ def test_answer_that_fills_the_context_is_judged(api, num_tokens):
     wanted = Wanted([3 + place % 50 for place in range(1024 - num_tokens)], num_tokens)
     with our_server() as url:
         address = Address(url)
-        told, _ = read(api_of(api), Call(address).made("POST", api_of(api).path, api_of(api).body(wanted, "")))
+        told, *_ = read(api_of(api), Call(address).made("POST", api_of(api).path, api_of(api).body(wanted, "")))
         cold = api_of(api).cold(address, wanted, [token.id for token in told], "")
 
     assert not isinstance(cold, Reply)

@@ -32,6 +32,10 @@ def fives(sent, token=5):
     return answer
 
 
+def as_json(pages):
+    return {path: json.dumps(page) for path, page in pages.items()}
+
+
 def leaves(handler):
     handler.server.shutdown()
     handler.server.server_close()
@@ -49,7 +53,7 @@ def leaves(handler):
 )
 def test_tokens_of_prompts_are_those_of_the_server(pages, token, last):
     sent: list[int] = []
-    with server_with(fives(sent, token), more=pages) as url:
+    with server_with(fives(sent, token), pages=as_json(pages)) as url:
         found = learned(Connection(Server(url)), api_of("vllm"), {"max_context_len": 64})
 
     assert found.settings["last_token"] == last
@@ -59,7 +63,7 @@ def test_tokens_of_prompts_are_those_of_the_server(pages, token, last):
 def test_server_gets_only_valid_tokens_while_it_is_learned_though_others_are_asked_for():
     sent: list[int] = []
     pages = {"/v1/models": {"data": [{"meta": {"n_vocab": SIZE}}]}}
-    with server_with(fives(sent), more=pages) as url:
+    with server_with(fives(sent), pages=as_json(pages)) as url:
         found = learned(Connection(Server(url)), api_of("vllm"), {"max_context_len": 64, "last_token": 500})
 
     assert (found.settings["last_token"], found.settings["vocabulary"]) == (500, SIZE)
@@ -69,8 +73,8 @@ def test_server_gets_only_valid_tokens_while_it_is_learned_though_others_are_ask
 @pytest.mark.parametrize("tokens", [7, "abc", [[1]], ["x"], [1.5]])
 def test_tokenizer_with_another_form_is_one_line(tokens):
     with (
-        server_with(fives([]), more={"/tokenize": {"tokens": tokens}}) as url,
-        pytest.raises(UsageError, match=r"/tokenize: .*--set last_token=N"),
+        server_with(fives([]), pages=as_json({"/tokenize": {"tokens": tokens}})) as url,
+        pytest.raises(UsageError, match=r"/tokenize: .*tokens"),
     ):
         learned(Connection(Server(url)), api_of("vllm"), {"max_context_len": 64})
 
