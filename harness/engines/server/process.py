@@ -69,6 +69,7 @@ class Server(msgspec.Struct, frozen=True):
     reference: str = ""
     remote: bool = False
     rate: float = 0.0
+    option: str = "--url"  # that names it
 
     def publish(self) -> None:
         """Pass this server on to the worker processes; raises UsageError for text that is none, or is no command."""
@@ -122,16 +123,16 @@ class Connection:
     has_recorded: bool = False  # the check inside of the process has; it writes one op-log, and checks no more
     has_failed: bool = False  # it may have lost memory, which no flush brings back
     log_start: int = 0  # of the current round
-    option: str = "--url"  # which named it
     invalid: str = ""  # why a request of the current run is not valid; "": all are
     looks_s: float = QUICK_S  # left for all pages of metrics, until the next round or the next token
 
     def __post_init__(self) -> None:
         self.address = Address(self.server.url, self.server.headers, Calls(self.server.rate), self.server.secrets)
-        self.address.check(remote=self.server.remote, option=self.option)
+        self.address.check(remote=self.server.remote, option=self.server.option)
         if "://" in self.server.reference:
-            judge = Server(self.server.reference, remote=self.server.remote, rate=self.server.rate)
-            self.reference = Connection(judge, option="--reference")
+            own = self.server
+            judge = Server(own.reference, remote=own.remote, rate=own.rate, option="--reference")
+            self.reference = Connection(judge)
         elif self.server.reference and not Path(self.server.reference, "config.json").is_file():
             where = printable(self.server.reference)
             raise UsageError(f"--reference: {where} is neither http://HOST:PORT nor a folder with config.json")
