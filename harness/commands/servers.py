@@ -1,6 +1,7 @@
 """The options of commands that drive a server over HTTP."""
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import partial, wraps
@@ -24,7 +25,9 @@ from swarden.harness.kit.settings import converted
 
 NAME = "server"  # of the target
 STEP_TIMEOUT_S = 1800.0  # a round has its own limit, which is of progress
-REMOTE_RATE = 10.0
+REMOTE_RATE, LEAST_RATE, MOST_RATE = 10.0, 0.01, 1e6  # calls a second
+HEADER_NAME, HEADER_VALUE = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII), re.compile(r"[ -~]+")
+OF_THE_CLIENT = ("connection", "content-length", "content-type", "transfer-encoding")
 server_option = partial(typer.Option, rich_help_panel="Server")
 Url = Annotated[str | None, server_option("--url", help="drive the server there, over HTTP", metavar="URL")]
 Restart = Annotated[
@@ -80,6 +83,8 @@ class ServerOptions(NamedTuple):
             return False
         headers, rate = dict(map(_header, self.header or ())), self.max_rate
         rate = REMOTE_RATE * self.allow_remote_host if rate is None else rate
+        if rate and not LEAST_RATE <= rate <= MOST_RATE:
+            raise UsageError(f"--max-rate: {rate:g}; want {LEAST_RATE:g} to {MOST_RATE:g}, or 0 for any number")
         Server(self.url, self.restart or "", headers, self.reference or "", self.allow_remote_host, rate).publish()
         return True
 
@@ -120,9 +125,9 @@ class ServerOptions(NamedTuple):
                 server.resume(api)  # a campaign that was killed may have left it paused
                 found = learned(server, api, fixed)
             except UsageError as error:
-                if (log := recorded(server)) is None:
-                    raise
-                raise UsageError(f"{error}; the strict check inside has failed: swarden replay {log}") from error
+                log, text = recorded(server), server.address.secrets.masked(str(error))
+                is_inside = f"; the strict check inside has failed: swarden replay {log}" if log is not None else ""
+                raise UsageError(f"{text}{is_inside}") from error
         line = f"{server.address.shown}, API {found.settings['api']}: {found.line}"
         ERR.print(line, markup=False, soft_wrap=True)
         return Known(msgspec.to_builtins(found.settings), line)
@@ -188,10 +193,12 @@ def over_http(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _header(text: str) -> tuple[str, str]:
-    name, is_set, variable = text.partition("=")
-    if not is_set or variable not in os.environ:
-        raise UsageError(f"--header: {name!r}; want NAME=VARIABLE with a variable of the environment")
+    name, _, variable = text.partition("=")
+    if variable not in os.environ:  # the text can be the header itself, with its secret
+        raise UsageError("--header: no variable of the environment; want NAME=VARIABLE")
+    if not HEADER_NAME.fullmatch(name) or name.lower() in OF_THE_CLIENT:
+        raise UsageError(f"--header: {name!r} is no name of a header, or of one that swarden sets")
     value = os.environ[variable].strip()
-    if not value.isprintable():
-        raise UsageError(f"--header: {name!r}: the variable has characters that no header can have")
+    if not HEADER_VALUE.fullmatch(value):
+        raise UsageError(f"--header: {name!r}: the variable is empty, or has characters that no header can have")
     return name, value

@@ -26,8 +26,8 @@ from swarden.harness.report.heading import (
 from swarden.harness.report.op_text import op_text
 from swarden.harness.report.page import page_of_log
 from swarden.harness.report.state import state_text
-from swarden.harness.report.story import StoryLine, StoryPart, failure_lines
-from swarden.harness.report.timeline import PLACES, Row, timeline_of
+from swarden.harness.report.story import StoryLine, StoryPart, expected_lines, failure_lines
+from swarden.harness.report.timeline import PLACES, Row, timeline_of, written
 from swarden.invariants.transition import Transition
 from swarden.invariants.view import Snapshot
 
@@ -53,6 +53,11 @@ def show(
         return
     if side is not None and side >= len(log.header.configs):
         raise UsageError(f"{path}: has no engine {side}; the last is {len(log.header.configs) - 1}")
+    if not log.header.target.is_repeatable:
+        if step is not None:
+            raise UsageError(f"{path}: is of a server, which shows no states; leave out --step")
+        _print_written(log, path)
+        return
     shown = range(len(log.header.configs)) if side is None else [side]
     at_step: dict[int, Snapshot] = {}  # by engine, the first state after the step to print
 
@@ -96,6 +101,14 @@ def _print_log(log: OpLog, engines: Sequence[int], rows: list[Row], driver: Driv
         named = f"{engine_name(header, failure.engine)} " if len(header.configs) > 1 else ""
         OUT.print(f"{named}{failed_line(failure)}", markup=False)
         print_lines(OUT, failure_lines(failure, expected=header.expected))
+
+
+def _print_written(log: OpLog, path: Path) -> None:
+    """Print a log that is not run: its engine is a server."""
+    _print_heading([*opening_lines(log.header), configuration_line(log.header, 0)])
+    if log.ops:
+        OUT.print(_table(written(log)), soft_wrap=False, width=columns_of(OUT))
+    print_lines(OUT, expected_lines(log.header, path))
 
 
 def _print_engine(header: Header, engine: int, driver: Driver) -> None:

@@ -15,8 +15,8 @@ from swarden.harness.report.history import HistoryEntry, entries_of, nodes_below
 from swarden.harness.report.lives import ABSENT, SubjectState, subjects_of
 from swarden.harness.report.op_text import op_text
 from swarden.harness.report.state import state_text
-from swarden.harness.report.story import StoryLine, StoryPart, failure_lines, replay_line
-from swarden.harness.report.timeline import Row, Timeline, timeline_of
+from swarden.harness.report.story import StoryLine, StoryPart, expected_lines, failure_lines, replay_line
+from swarden.harness.report.timeline import Row, Timeline, timeline_of, written
 from swarden.harness.report.wording import subject_text
 from swarden.invariants.conservation import Conservation
 from swarden.invariants.view import NodeView, Snapshot
@@ -61,10 +61,10 @@ class Shown(NamedTuple):
 
     row: Row
     op: str  # "" if the row above is of the same op
-    is_noop: bool
-    has_failed: bool
-    marks: Sequence[Mark]
-    bars: Sequence[Bar]
+    is_noop: bool = False
+    has_failed: bool = False
+    marks: Sequence[Mark] = ()
+    bars: Sequence[Bar] = ()
 
 
 class NodePart(NamedTuple):
@@ -90,11 +90,11 @@ class EngineView(NamedTuple):
 
     name: str
     configuration: str
-    requests: Sequence[str]
-    equations: Sequence[str]
-    branches: Sequence[Branch]
-    num_nodes: int
-    state: str
+    requests: Sequence[str] = ()
+    equations: Sequence[str] = ()
+    branches: Sequence[Branch] = ()
+    num_nodes: int = 0
+    state: str = ""
 
 
 @dataclass(frozen=True)
@@ -103,16 +103,16 @@ class RunView:
 
     name: str
     verdict: str
-    failure: Failure | None
-    claim: str
     heading: Sequence[str]
     engines: Sequence[EngineView]
-    subjects: Sequence[str]
-    units: frozenset[tuple[str, int]]
-    columns: Sequence[PoolColumn]
     rows: Sequence[Shown]
     num_rows: int
     story: Sequence[StoryLine]
+    failure: Failure | None = None
+    claim: str = ""
+    subjects: Sequence[str] = ()
+    units: frozenset[tuple[str, int]] = frozenset()
+    columns: Sequence[PoolColumn] = ()
 
     @property
     def legend(self) -> list[str]:
@@ -122,6 +122,8 @@ class RunView:
 
 def view_of(log: OpLog, path: Path) -> RunView:
     """The view of a log, which is run twice: to find the subjects of its failure, and to follow them."""
+    if not log.header.target.is_repeatable:
+        return _written_view(log, path)
     header, failed = log.header, run_log(log).failure
     refs = subjects_of(failed, header.expected) if failed is not None else []
     timeline, driver = timeline_of(log, timeline=Timeline(refs, failed.engine if failed is not None else 0))
@@ -142,6 +144,14 @@ def view_of(log: OpLog, path: Path) -> RunView:
         num_rows=len(timeline.rows),
         story=[*lines, replay_line(path)],
     )
+
+
+def _written_view(log: OpLog, path: Path) -> RunView:
+    """The view of a log that is not run."""
+    rows = [Shown(row, op_text(row.op)) for row in written(log)]
+    engine = EngineView("", configuration_line(log.header, 0))
+    heading, story = opening_lines(log.header), expected_lines(log.header, path)
+    return RunView(path.name, f"{len(rows)} ops, not run", heading, [engine], rows[-MAX_ROWS:], len(rows), story)
 
 
 def _columns(timeline: Timeline) -> list[PoolColumn]:

@@ -131,6 +131,14 @@ def replay_line(path: Path) -> StoryLine:
     return StoryLine(StoryPart.COMMAND, f"{REPLAY}{shlex.quote(str(path))}")
 
 
+def expected_lines(header: Header, path: Path) -> list[StoryLine]:
+    """The failure that a log is for, and the command that runs it; a log of a server is not run to be shown."""
+    law = (header.expected or "").partition("/")[0]
+    claim = f"{header.expected or 'no failure is recorded'}{f': {CLAIMS[law]}' if law in CLAIMS else ''}"
+    command = f"{replay_line(path).text} --url URL"
+    return [StoryLine(StoryPart.CLAIM, claim), StoryLine(StoryPart.COMMAND, command)]
+
+
 def _violation_lines(violations: Sequence[Violation], scene: Scene) -> list[StoryLine]:
     by_name: dict[str, list[Violation]] = {}
     for violation in violations:

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import NamedTuple
 
 from swarden.harness.core.driver import Driver
 from swarden.harness.core.oplog import OpLog
-from swarden.harness.core.ops import Op
+from swarden.harness.core.ops import Drain, Op, Step
 from swarden.harness.core.replay import Observe, run_log
 from swarden.harness.report.lives import SubjectState, state_of
 from swarden.invariants import events as seen
@@ -130,6 +131,15 @@ def timeline_of(
     timeline.note_noop(driver, len(driver.ops))
     timeline.add_raised(driver)
     return timeline, driver
+
+
+def written(log: OpLog) -> list[Row]:
+    """The ops of a log that is not run, because its engine is a server, each with the step that sends it."""
+    steps = accumulate((isinstance(op, Step | Drain) for op in log.ops), initial=1)
+    return [
+        Row(number, op, op.engine, step, (), ())
+        for number, (op, step) in enumerate(zip(log.ops, steps, strict=False), 1)
+    ]
 
 
 def _places(state: Snapshot) -> list[int]:

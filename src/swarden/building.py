@@ -6,7 +6,7 @@ from pathlib import Path
 from setuptools.command.build_py import build_py
 
 
-class CheckedBuild(build_py):
+class CheckedBuild(build_py):  # type: ignore[misc]  # setuptools has no types
     """Builds the packages, unless a zip file of the repository has replaced their links by text files."""
 
     def finalize_options(self) -> None:

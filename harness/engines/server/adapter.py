@@ -8,7 +8,7 @@ from math import inf
 from time import monotonic, sleep
 from typing import Any, NamedTuple, TypeVar
 
-from swarden.harness.core.errors import CheckFailed, RemoteError
+from swarden.harness.core.errors import CheckFailed
 from swarden.harness.core.event_log import EventLog
 from swarden.harness.core.faults import FaultPlan
 from swarden.harness.core.port import EnginePort, Streamed, Submission
@@ -18,6 +18,7 @@ from swarden.harness.engines.server.apis import FLUSH, OK, PAUSE, RESUME, SLEEP,
 from swarden.harness.engines.server.client import QUICK_S, Call, Reply
 from swarden.harness.engines.server.comparison import Judged, compared
 from swarden.harness.engines.server.config import ServerConfig
+from swarden.harness.engines.server.failures import InvalidRequestFails, ServerDied, ServerHangs
 from swarden.harness.engines.server.process import SERVER_ERROR, Connection, begin_round, figures, recorded
 from swarden.invariants.events import ALL_EVENTS, END, Answered, Compared, Probed, Rested
 from swarden.invariants.limits import Limits
@@ -33,21 +34,6 @@ REST_S, REST_LIMIT_S = 0.1, 300.0  # between two looks; for all of them with the
 ROUNDS_PER_PROBE = 6
 ResultT = TypeVar("ResultT")
 REPORTED = frozenset({Answered.__name__, Compared.__name__, Probed.__name__, Rested.__name__})
-
-
-class ServerDied(RemoteError):
-    """The process of the server has ended, or does not answer any more."""
-
-    def __init__(self, line: str, cause: str) -> None:
-        super().__init__(f"the server has died: {line}", f"ServerDied/{cause}")
-
-
-class ServerHangs(RemoteError):
-    """Requests are not answered, and nothing is computed."""
-
-    def __init__(self, waiting: int, silent_s: float) -> None:
-        text = f"{waiting} requests are not answered, and no token was computed for {silent_s:.0f} s"
-        super().__init__(text, "ServerHangs")
 
 
 @dataclass
@@ -208,6 +194,10 @@ class ServerPort(EnginePort):
 
     def _notice(self, answered: Answered) -> None:
         self._connection.has_failed |= answered.status in (0, SERVER_ERROR)
+        answered = answered._replace(detail=self._connection.address.secrets.masked(answered.detail))
+        if self._connection.invalid and answered.status in (0, SERVER_ERROR):
+            self._check_alive()
+            raise InvalidRequestFails(self._connection.invalid, answered.detail, f"status_{answered.status}")
         self.log.notice(answered)
 
     def _prompt(self, tokens: tuple[int, ...]) -> list[int]:
@@ -217,10 +207,10 @@ class ServerPort(EnginePort):
         """
         low, high = self._config.first_token, self._config.last_token
         known = max((begin for begin in self._known if tokens[: len(begin)] == begin), key=len, default=())
-        new = tokens[len(known) :]
-        return self._known.get(known, []) + [
-            token if low <= token <= high else low + token % (high - low + 1) for token in new
-        ]
+        new = [token if low <= token <= high else low + token % (high - low + 1) for token in tokens[len(known) :]]
+        if (size := self._config.vocabulary) and (wrong := [token for token in new if token >= size]):
+            self._connection.invalid = f"token {wrong[0]}, and the server has tokens to {size - 1}"
+        return self._known.get(known, []) + new
 
     def _stop_texts(self, request_id: int, stop: Sequence[int]) -> tuple[str, ...]:
         """Up to two texts that end the answer in place of these tokens; none if the run has none."""
@@ -322,7 +312,12 @@ class ServerPort(EnginePort):
             text = f"the strict check inside of the server has failed: see {self._connection.log}, and the op-log {log}"
             raise CheckFailed(text, f"CheckFailed/{log.stem.rpartition('-')[0]}", log)
         if not self._connection.is_healthy:
-            raise ServerDied(*self._connection.last_words())
+            died = ServerDied(*self._connection.last_words())
+            raise (
+                InvalidRequestFails(self._connection.invalid, str(died), died.fingerprint)
+                if self._connection.invalid
+                else died
+            )
 
     def _rest(self, small: Wanted) -> None:
         """Look at the metrics until the server is empty; some count only at the next request, so that one is sent."""
@@ -378,7 +373,7 @@ class ServerPort(EnginePort):
 
     def _judge(self, request: RoundRequest) -> None:
         """Compare an answer with that of a server without a cache."""
-        if not request.tokens or request.reply.status != OK:
+        if not request.tokens or request.reply.status != OK or self._connection.invalid:
             return
         answer = [token.id for token in request.tokens]
         cold = self._judgement(request.wanted, answer)

@@ -163,13 +163,26 @@ class LlamaPart(Part):
 # --- the pages on which a server describes itself; one that it lacks is as one without a field
 
 
+class ModelMeta(Struct):
+    """llama.cpp's: the number of its token ids."""
+
+    n_vocab: Annotated[int, within(2, 1 << 20)] | None = None
+
+
 class Model(Struct):
     id: Name | None = None
     max_model_len: ContextLen | None = None
+    meta: ModelMeta | None = None
 
 
 class Models(Struct):
     data: list[Model] | None = None
+
+
+class Tokenized(Struct):
+    """An answer of /tokenize."""
+
+    tokens: list[Index] = []
 
 
 class CacheConfig(Struct):

@@ -286,10 +286,9 @@ class LlamaCpp(Api):
         return tokens_of(self.parts(reply.chunks)) if reply.status == OK else reply
 
     def learn(self, address: Address) -> dict[str, Any]:
-        page = object_at(address, "/props", answers.Props)
-        context_len, slots = page.default_generation_settings.n_ctx, page.total_slots
-        capacity = context_len * slots if context_len and slots else None
-        return {"max_context_len": context_len, "block_size": 1, "capacity": capacity}
+        """No page shows whether the slots share one memory (`kv_unified`), so its room is that of one context."""
+        context_len = object_at(address, "/props", answers.Props).default_generation_settings.n_ctx
+        return {"max_context_len": context_len, "block_size": 1, "capacity": context_len}
 
 
 class OpenAI(Api):

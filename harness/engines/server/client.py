@@ -1,6 +1,7 @@
 """HTTP to a server that may hang, lie, close connections or answer without end: every answer is bounded."""
 
 import ipaddress
+import re
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
@@ -12,19 +13,21 @@ from math import inf
 from threading import Lock
 from time import monotonic, sleep
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 import msgspec
 
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.printable import printable
 from swarden.harness.engines.server.answers import ErrorCode, Event, WrongForm, decoded
+from swarden.harness.engines.server.masking import Secrets
 
 ANSWER_S = 900.0  # for a whole answer outside of a round
 MOST_BYTES = 1 << 26  # of one answer, with its framing
 MOST_OF_PAGE = MOST_LINE = 1 << 22
 MOST_OF_HEAD = 1 << 17  # of all heads before an answer, and of the trailers behind it
 MOST_CHUNKS, MOST_LINES = 1 << 16, 1 << 18
+MOST_URL = 200  # characters
 CONNECT_S, QUICK_S = 10.0, 60.0  # to open a connection; for a call that computes nothing
 DATA, DONE, HEX = b"data:", b"[DONE]", b"0123456789abcdefABCDEF"
 NO_ERROR = (b"null", b"false", b'""', b"{}")
@@ -58,11 +61,12 @@ class Calls:
 
 
 class Address(NamedTuple):
-    """Where a server is, the headers of each call, and its calls."""
+    """Where a server is, the headers of each call, its calls, and what no text of it may show."""
 
     url: str
     headers: Mapping[str, str] = {}
     calls: Calls = Calls()
+    secrets: Secrets = Secrets()
 
     def cut(self) -> None:
         """End all open calls, also those that have no connection yet."""
@@ -72,27 +76,29 @@ class Address(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """The URL without a user and a query, which can be secrets."""
-        parts = urlsplit(self.url)
-        return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+        """The URL as text; it has no secrets, because `check` refuses a user and a query."""
+        return printable(self.url[:MOST_URL])
 
-    def check(self, *, remote: bool) -> None:
+    def check(self, *, remote: bool, option: str = "--url") -> None:
         """Raise UsageError unless this is the URL of a server on this machine, or of any with `remote`."""
-        parts = urlsplit(self.url)
+        if {*"@?#"} & {*self.url}:
+            raise UsageError(f"{option}: has a user or a query; give secrets by --header, which reads the environment")
         try:
-            port = parts.port
-        except ValueError as error:
-            raise UsageError(f"--url: {printable(self.shown)!r}: {error}; want http://HOST:PORT") from error
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise UsageError(f"--url: {printable(self.shown)!r}; want http://HOST:PORT")
-        if "@" in parts.netloc or parts.query:
-            raise UsageError("--url: has a user or a query; give secrets by --header, which reads the environment")
-        try:
-            infos = socket.getaddrinfo(parts.hostname, port)
-        except OSError as error:
-            raise UsageError(f"--url: {printable(self.shown)}: {error.strerror or error}") from error
+            parts = urlsplit(self.url)
+            if (
+                parts.scheme not in ("http", "https")
+                or not parts.hostname
+                or not re.fullmatch(rf"[!-~]{{,{MOST_URL}}}", self.url)
+            ):
+                raise ValueError("no URL of a server")
+            infos = socket.getaddrinfo(parts.hostname, parts.port)
+        except (ValueError, OSError) as error:  # ValueError: also of a name, or a port that is out of range
+            why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)[:MOST_URL]
+            raise UsageError(f"{option}: {self.shown!r}: {why}; want http://HOST:PORT") from error
         if not remote and not all(ipaddress.ip_address(info[4][0]).is_loopback for info in infos):
-            raise UsageError(f"--url: {self.shown} is not on this machine; give --allow-remote-host if you may load it")
+            raise UsageError(
+                f"{option}: {self.shown} is not on this machine; give --allow-remote-host if you may load it"
+            )
 
 
 class Call:
@@ -121,7 +127,8 @@ class Call:
         """
         self._address.calls.open.add(self)
         try:
-            return self._done(method, path, body, most_chunks, limit_s)
+            reply = self._done(method, path, body, most_chunks, limit_s)
+            return reply._replace(error=self._address.secrets.masked(reply.error))
         finally:
             self._address.calls.open.discard(self)
 

@@ -6,14 +6,16 @@ from math import isnan
 from typing import Any, NamedTuple
 
 from swarden.harness.core.errors import UsageError
-from swarden.harness.engines.server.apis import OK, SLEEP, WAKE, Api, Wanted, read
-from swarden.harness.engines.server.client import Call, Reply
+from swarden.harness.engines.server.answers import Models, Tokenized
+from swarden.harness.engines.server.apis import OK, SLEEP, WAKE, Api, Wanted, from_page, object_at, read
+from swarden.harness.engines.server.client import QUICK_S, Call, Reply
 from swarden.harness.engines.server.comparison import compared
 from swarden.harness.engines.server.config import MOST_TOKENS, ServerConfig
 from swarden.harness.engines.server.process import MISSING, Connection
 from swarden.harness.kit.settings import converted
 
-LAST_TOKENS = (20_000, 2_000, 250, 120, 60)  # tried in this order
+SURE_TOKEN, MOST_TOKEN = 60, 20_000  # which each vocabulary has; special tokens are often the last ones
+SAMPLE = "Zwölf Boxkämpfer jagen Viktor quer über den großen Sylter Deich: 1234567890; def naïve_façade(): λ → 北京 🦜"
 PROMPTS, ANSWER_LEN = 6, 8
 TIMES_NOISE = 10.0  # the tolerance is so many times the largest difference
 NO_SLEEP = (400, MISSING, 405, 501)  # of a server that is made, or started, without
@@ -38,6 +40,7 @@ class Learned(NamedTuple):
         settings = self.settings
         known = f"context {settings['max_context_len']}, blocks of {settings['block_size']}"
         known += f", tokens to {settings['last_token']}"
+        known += f" of {settings['vocabulary']}" if settings["vocabulary"] else ""
         known += f", room for {settings['capacity']}" if settings["capacity"] else ""
         if self.noise is None:
             judged = "without log-probabilities only tokens are compared"
@@ -54,6 +57,7 @@ def learned(connection: Connection, api: Api, asked: Mapping[str, Any]) -> Learn
     left_out = {*reported.pop("left_out", ()), *asked.get("left_out", ())}
     server = connection.server
     names = {"url": connection.address.shown, "launch": server.masked_restart, "header_names": [*server.headers]}
+    reported["model"] = connection.address.secrets.masked(reported.get("model", ""))
     settings: dict[str, Any] = {"api": api.name, **names, **reported, **asked}
     settings["left_out"] = tuple(sorted(left_out))
     if "last_token" not in settings:
@@ -82,7 +86,10 @@ def learned(connection: Connection, api: Api, asked: Mapping[str, Any]) -> Learn
 
 def reported_by(connection: Connection, api: Api) -> dict[str, Any]:
     """The settings that the server reports; raises UsageError, which names the field that is none."""
-    reported = {name: value for name, value in api.learn(connection.address).items() if value is not None}
+    models = object_at(connection.address, "/v1/models", Models).data if api.has_ids else None
+    meta = models[0].meta if models else None
+    told = api.learn(connection.address) | {"vocabulary": meta and meta.n_vocab}
+    reported = {name: value for name, value in told.items() if value is not None}
     if "max_context_len" in reported:
         reported["max_context_len"] = min(reported["max_context_len"], MOST_TOKENS)
     return reported
@@ -106,22 +113,29 @@ def _sleeps(connection: Connection, api: Api) -> bool:
 
 
 def _last_token(connection: Connection, api: Api, config: ServerConfig) -> int:
-    """The largest token id of those tried that the server accepts."""
-    error = ""
-    for token in LAST_TOKENS:
-        body = api.body(Wanted([token], 1), config.model)
-        reply = Call(connection.address).made("POST", api.path, body, limit_s=120)
-        if reply.status == 200:
-            return token
-        error = reply.error
+    """The largest token id of prompts: the last one of the vocabulary, or one that the server itself has made.
+
+    No larger id is tried: a server need not survive a token that it does not have.
+    """
     url = connection.address.shown
-    raise UsageError(f"{url} answers no request in the API of {api.name}: {error[:300]}; name another with --api")
+    [exchange] = connection.answers(api, config, [Wanted([config.first_token], ANSWER_LEN)])
+    answer = read(api, exchange.reply)
+    if answer.reply.status != OK:
+        why = f"in the API of {api.name}: {answer.reply.error[:300]}; name another with --api"
+        raise UsageError(f"{url} answers no request {why}")
+    if config.vocabulary:
+        return min(config.vocabulary - 1, MOST_TOKEN)
+    body = {"model": config.model, "prompt": SAMPLE, "content": SAMPLE}
+    made = Call(connection.address).made("POST", "/tokenize", body, limit_s=QUICK_S)
+    texts = [from_page(connection.address, "/tokenize", chunk, Tokenized) for chunk in made.chunks[:1]]
+    known = [SURE_TOKEN, *(token.id for token in answer.tokens), *(token for text in texts for token in text.tokens)]
+    return min(max(known), MOST_TOKEN)
 
 
 def _differences(connection: Connection, api: Api, config: ServerConfig) -> tuple[list[float], tuple[str, ...]]:
     """Differences of log-probabilities between answers and their judges, alone and in a batch; and texts of answers."""
     draw = random.Random(0)
-    low, high, longest = config.first_token, config.last_token, max(2, config.max_context_len // 4)
+    low, high, longest = config.first_token, config.last_valid, max(2, config.max_context_len // 4)
     wanted = [
         Wanted([draw.randint(low, high) for _ in range(draw.randint(1, longest))], ANSWER_LEN, is_cold=True)
         for _ in range(PROMPTS)

@@ -37,6 +37,7 @@ from swarden.harness.engines.server.apis import (
 )
 from swarden.harness.engines.server.client import ANSWER_S, QUICK_S, Address, Call, Calls, Page, Reply, page_at, text_at
 from swarden.harness.engines.server.config import ServerConfig
+from swarden.harness.engines.server.masking import Secrets, masked
 from swarden.harness.strict.private import FOLDER_VARIABLE
 from swarden.invariants.events import Probed
 
@@ -47,12 +48,6 @@ MISSING, SERVER_ERROR = 404, 500  # the least status of an error that is not of 
 LOGS = Path(".swarden/servers")
 LAST_BYTES = 1 << 16  # of the log of a server
 MOST_OF_NAME = 80  # of an error in a log, which is a part of a file's name
-SECRET = re.compile(
-    r"(^|[-_])(keys?|token|secrets?|password|auth|authorization|headers?|env|export)($|[-_])|^-H$", re.IGNORECASE
-)
-SECRET_TEXT = re.compile(r"bearer |(api[-_]?key|authorization).*[:=]", re.IGNORECASE)
-SPACE = re.compile(r"[ \t\r\n]")  # between the words of a shell
-PLAIN = re.compile(r"true|false|\d{1,6}")  # of a variable, or of a setting
 ERRORS = ("Error", "Exception", "Abort", "Fault")  # in the name of an error
 SUPERVISE = (  # ends the server, and all that it has started, with its parent: whatever ends that
     "import os, signal, subprocess, sys, threading\n"
@@ -74,48 +69,30 @@ class Server(msgspec.Struct, frozen=True):
     reference: str = ""
     remote: bool = False
     rate: float = 0.0
+    option: str = "--url"  # that names it
 
     def publish(self) -> None:
-        """Pass this server on to the worker processes; raises UsageError if `restart` is no command."""
+        """Pass this server on to the worker processes; raises UsageError for text that is none, or is no command."""
         try:
+            encoded = msgspec.json.encode(self).decode()
             shlex.split(self.restart)
+        except UnicodeEncodeError as error:
+            raise UsageError(f"--url, --reference or --restart: {error}") from error
         except ValueError as error:
             raise UsageError(f"--restart: {error}") from error
-        os.environ[VARIABLE] = msgspec.json.encode(self).decode()
+        os.environ[VARIABLE] = encoded
 
     @property
     def masked_restart(self) -> str:
-        """The command without assignments of the environment, and without the values of keys and tokens."""
+        """The command without the values of keys, tokens and variables."""
         return masked(self.restart)
 
-
-def masked(command: str) -> str:
-    """A command of a shell without secrets; a word that is a command itself is masked word by word."""
-    words, is_masked = [], False
-    for word in _words(command):
-        name, is_set, value = word.partition("=")
-        is_secret = bool(SECRET.search(name))
-        if is_masked and not word.startswith("-"):
-            words.append("***")
-            continue
-        if "@" in word or SECRET_TEXT.search(word):
-            words.append("***")
-        elif SPACE.search(name):
-            words.append(masked(word))
-        elif is_set and (is_secret or not (name.startswith("-") or PLAIN.fullmatch(value))):
-            words.append(f"{name}=***")
-        else:
-            words.append(f"{name}={masked(value)}" if SPACE.search(value) else word)
-        is_masked = word.startswith("-") and not is_set and is_secret
-    return command if words == _words(command) else shlex.join(words)
-
-
-def _words(command: str) -> list[str]:
-    """The words of a command; text whose quotes are not closed is split at its spaces."""
-    try:
-        return shlex.split(command)
-    except ValueError:
-        return command.split()
+    @property
+    def secrets(self) -> Secrets:
+        """Those that a server can repeat: the values of headers, and what is masked of the command."""
+        shown = self.masked_restart
+        hidden = [word for word in re.split(r"[\s\"'=:,]+", self.restart) if word not in shown]
+        return Secrets([*self.headers.values(), *hidden])
 
 
 def published() -> Server:
@@ -146,13 +123,16 @@ class Connection:
     has_recorded: bool = False  # the check inside of the process has; it writes one op-log, and checks no more
     has_failed: bool = False  # it may have lost memory, which no flush brings back
     log_start: int = 0  # of the current round
+    invalid: str = ""  # why a request of the current run is not valid; "": all are
     looks_s: float = QUICK_S  # left for all pages of metrics, until the next round or the next token
 
     def __post_init__(self) -> None:
-        self.address = Address(self.server.url, self.server.headers, Calls(self.server.rate))
-        self.address.check(remote=self.server.remote)
+        self.address = Address(self.server.url, self.server.headers, Calls(self.server.rate), self.server.secrets)
+        self.address.check(remote=self.server.remote, option=self.server.option)
         if "://" in self.server.reference:
-            self.reference = Connection(Server(self.server.reference, remote=self.server.remote, rate=self.server.rate))
+            own = self.server
+            judge = Server(own.reference, remote=own.remote, rate=own.rate, option="--reference")
+            self.reference = Connection(judge)
         elif self.server.reference and not Path(self.server.reference, "config.json").is_file():
             where = printable(self.server.reference)
             raise UsageError(f"--reference: {where} is neither http://HOST:PORT nor a folder with config.json")
@@ -180,6 +160,7 @@ class Connection:
         """
         if not self.server.restart and not self.is_healthy:
             raise EngineGone(f"{self.address.shown} does not answer; start the server again, or give --restart")
+        self.invalid = ""
         self.resume(api)
         is_whole = not (self.has_recorded or self.has_failed) and self.is_healthy
         is_as_new = is_whole and self._is_flushed(api) and self._is_idle(api)
@@ -276,7 +257,7 @@ class Connection:
                 break
         kept = self.log.with_name(f"{self.log.stem}-{cause}.log")
         copyfile(self.log, kept)
-        return f"{printable(line[:200])} (its log is {kept})", cause
+        return f"{printable(self.address.secrets.masked(line)[:200])} (its log is {kept})", cause
 
     def judge(self, api: Api, config: ServerConfig, wanted: Wanted, answer: Sequence[int]) -> list[Token] | Reply:
         """The answer as a server without a cache gives it; the reply of the server if it gives none."""
@@ -314,7 +295,7 @@ class Connection:
 
     def probe(self, api: Api, config: ServerConfig, length: int) -> Probed:
         """Send a cold prompt of this length."""
-        span, preemptions = config.last_token - config.first_token + 1, api.metrics.preemptions
+        span, preemptions = config.last_valid - config.first_token + 1, api.metrics.preemptions
         prompt = [config.first_token + place * 7 % span for place in range(length)]
         before = figures(self).get(preemptions)
         [answer] = self.answers(api, config, [Wanted(prompt, 1, is_cold=True)])

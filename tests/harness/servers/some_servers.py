@@ -121,6 +121,8 @@ def server_with(
             self.body = self.rfile.read(int(self.headers["Content-Length"]))
             if self.path in ("/v1/completions", "/generate", "/completion"):
                 answer(self)
+            elif self.path in pages:
+                self.do_GET()
             else:
                 self.empty(acts)
 
@@ -146,9 +148,9 @@ def served(server: ThreadingHTTPServer) -> Iterator[str]:
             server.shutdown()
 
 
-def log_at(monkeypatch, url, ops, **settings) -> OpLog:
+def log_at(monkeypatch, url, ops, /, *, headers=None, **settings) -> OpLog:
     """The op-log of these ops on the server there."""
     monkeypatch.setenv(VARIABLE, "")
     target.connection.cache_clear()
-    Server(url).publish()
+    Server(url, headers=headers or {}).publish()
     return OpLog(Header(engine="server", configs=[{"last_token": 60, "model": "swarden", **settings}]), list(ops))

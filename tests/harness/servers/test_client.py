@@ -1,7 +1,10 @@
 """Where a server may be, how often it is called, and what is shown of its command."""
 
+from math import inf, nan
+
 import pytest
 
+from swarden.harness.commands.servers import ServerOptions
 from swarden.harness.core.errors import UsageError
 from swarden.harness.engines.server import client
 from swarden.harness.engines.server.client import Address, Call, Calls, text_at
@@ -88,6 +91,45 @@ def test_command_without_secrets_is_shown_as_it_is():
     command = "sh -c 'cd /srv && exec serve --port 8000'"
 
     assert Server("http://127.0.0.1:1", command).masked_restart == command
+
+
+NO_URLS = """
+http://[::1 http://[x]/ http://a..b:1 http://127.0.0.1:99999 http://127.0.0.1:-1 http://h:abc file:///etc 127.0.0.1:1
+http://u:hun/ter2@127.0.0.1:1 http://u:hunter2@[::1 http://127.0.0.1?k=hunter2 http://127.0.0.1#hunter2 http://8.8.8.8:1
+http://127.0.0.1/é http:// http://\udc80:1
+"""
+LONG_URLS = "http://127.0.0.1/" + "a" * 10_000, "http://" + "a" * 10_000 + ":1"
+
+
+@pytest.mark.parametrize("url", [*NO_URLS.split(), *LONG_URLS, "", "http://127.0.0.1/ b", "http://127.0.0.1/\r\nX: y"])
+@pytest.mark.parametrize("option", ["--url", "--reference"])
+def test_url_that_is_none_is_one_line(url, option):
+    with pytest.raises(UsageError, match=f"^{option}: ") as refused:
+        Address(url).check(remote=False, option=option)
+
+    assert len(str(refused.value)) < 500
+    assert str(refused.value).isprintable()
+    assert "ter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "value"),
+    [
+        *(({"header": ["X=V"]}, value) for value in ("a\nb", "a\rb", "v€", "vé", "x\udc80", "", " ")),
+        *(({"header": [name]}, "hunter2") for name in ("X Y=V", "X\nY=V", "X:Y=V", "=V", "€=V", "Content-Length=V")),
+        *(({"header": [text]}, "x") for text in ("X", "X: hunter2", "X: hunter2=", "X=MISSING")),
+        *(({"max_rate": rate}, "x") for rate in (inf, nan, 1e-300, 1e300, -1.0)),
+        *(({name: "\udc80"}, "x") for name in ("restart", "reference")),
+    ],
+)
+def test_option_of_a_server_that_cannot_be_used_is_one_line(monkeypatch, options, value):
+    monkeypatch.setenv("V", value)
+
+    with pytest.raises(UsageError, match=r"^--") as refused:
+        ServerOptions("http://127.0.0.1:1", **options).publish()
+
+    assert "\n" not in str(refused.value)
+    assert "hunter2" not in str(refused.value)
 
 
 @pytest.mark.parametrize("name", ["fuzz", "nightly"])
