@@ -283,31 +283,24 @@ def _pip(deed: str, *arguments: str, inside: Path | None = None) -> str:
         limits = ProcessLimits(is_folder_temporary=True)
         with Process(Path(folder, "running"), limits, interpreter) as process:
             try:
-                ended: EndedPip = process.call(_ended_pip, arguments)
+                output: str = process.call(_output_of_pip, deed, arguments)
             except ProcessDied as error:
                 raise UsageError(f"pip cannot {deed}: its process {error.death.how}") from error
-    if ended.code:
-        told = [line for line in ended.errors.splitlines() if line.startswith("ERROR: ")] or [f"exit code {ended.code}"]
-        raise UsageError(f"pip cannot {deed}: {told[-1].removeprefix('ERROR: ')}")
-    return ended.output
+    return output
 
 
-class EndedPip(NamedTuple):
-    code: int
-    output: str
-    errors: str
-
-
-def _ended_pip(arguments: Sequence[str]) -> EndedPip:
+def _output_of_pip(deed: str, arguments: Sequence[str]) -> str:
     """Run pip in this process, which ends with its parent."""
     sys.argv[1:] = [*OPTIONS, *arguments]
-    code = 0
     with redirect_stdout(StringIO()) as output, redirect_stderr(StringIO()) as errors:
         try:
             run_module("pip", run_name="__main__", alter_sys=True)
         except SystemExit as end:
-            code = int(end.code or 0)
-    return EndedPip(code, output.getvalue(), errors.getvalue())
+            if end.code:
+                told = [line for line in errors.getvalue().splitlines() if line.startswith("ERROR: ")]
+                why = told[-1].removeprefix("ERROR: ") if told else f"exit code {end.code}"
+                raise UsageError(f"pip cannot {deed}: {why}") from end
+    return output.getvalue()
 
 
 def _delete(path: Path) -> None:

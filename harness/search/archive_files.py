@@ -65,7 +65,7 @@ def write(path: Path, content: bytes, root: Path) -> None:
         write_whole(path, content, inside=root)
     except OSError as error:
         raise ArchiveError(
-            f"{path}: cannot be written: {error.strerror}; free space, or name another --archive"
+            f"{path}: cannot be written: {error.strerror}; free space, or name another folder"
         ) from error
 
 

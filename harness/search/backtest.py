@@ -81,8 +81,9 @@ class Backtest:
         """A known bug that a file names; raises UsageError if there is none."""
         bugs = target_of(f"{self.engine}=={version}").known_bugs()
         if name not in bugs:
-            what = f"a file names {name!r}, which is no known bug of {self.engine}"
-            raise UsageError(f"{self.folder}: {what}; remove the folder, and run the backtest again")
+            raise UsageError(
+                f"{self.folder}: names {name!r}, which is no known bug of {self.engine}; remove the folder"
+            )
         return bugs[name]
 
     def pair(self, old: str, new: str) -> Pair | None:

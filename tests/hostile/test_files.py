@@ -25,7 +25,7 @@ from swarden.engine_under_test.model.checkpoint import load_decoder
 from swarden.engine_under_test.model.decoder import dense_logits
 from swarden.engine_under_test.model.tiny import TINY, tiny_config
 from swarden.engine_under_test.model.tokenizer import Tokenizer
-from swarden.harness.commands.project import OPTIONS, PROJECT, with_project
+from swarden.harness.commands.project import PROJECT, with_project
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.known_bug import known_bugs_in
 from swarden.harness.core.oplog import OpLog
@@ -52,7 +52,7 @@ CONFIGS = (
 BUG = tomllib.loads(LEAST + DOCUMENT + FIX) | {"logs": {"some-bug--again": {"shows": "x"}}, "large_pools": {"a": 1}}
 SETTINGS = {"engine": ["demo"], "minutes": 2, "archive": "nights", "set": {"page_size": 4, "name": "a b"}}
 FROZEN = Frozen(fingerprint="x/y", bug="", log="x.oplog", blake2b="00", ops=3)
-PAIR = Pair(old="0.1.0", new="0.2.0", judged=[Judged(finding=FROZEN, outcome=Outcome.FOUND)])
+PAIR = Pair(old="1.0.0", new="1.0.1", judged=[Judged(finding=FROZEN, outcome=Outcome.FOUND)])
 ROWS = [one | {"output_length": 64} for one in chatty_rows(8)]
 
 
@@ -127,30 +127,28 @@ def traces(changed: int) -> st.SearchStrategy[bytes]:
 # --- the user's settings, and the results that a command finds
 
 
+def judged_in(path: Path) -> Any:
+    return Backtest("demo", path.parent, Budget(seed=0, cpu_seconds=None, max_runs=1, adapter="")).pair(
+        "1.0.0", "1.0.1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "document", "text", "read"),
+    [
+        (PROJECT.name, {"tool": {"swarden": SETTINGS}}, toml_of, lambda _: with_project(["fuzz"])),
+        ("bugs/some-bug.toml", BUG, toml_of, lambda path: known_bugs_in.__wrapped__(path.parent)),
+        ("demo/1.0.0--1.0.1.json", as_document(PAIR), text_of, judged_in),
+    ],
+    ids=("project", "known-bug", "backtest"),
+)
 @cases(60)
-@given(content=files_of(mutated({"tool": {"swarden": SETTINGS}}), toml_of), words=st.sampled_from(sorted(OPTIONS)))
-def test_hostile_project_is_used_or_refused(folder, content, words):
-    (folder / PROJECT).write_bytes(content)
+@given(data=st.data())
+def test_hostile_file_of_a_folder_is_read_or_refused(folder, name, document, text, read, data):
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_bytes(data.draw(files_of(mutated(document), text)))
     with bounded(UsageError), chdir(folder):
-        with_project(words)
-
-
-@cases(60)
-@given(content=files_of(mutated(BUG), toml_of))
-def test_hostile_known_bug_is_read_or_refused(folder, content):
-    (folder / "some-bug.toml").write_bytes(content)
-    with bounded(UsageError):
-        known_bugs_in.__wrapped__(folder)
-
-
-@cases(60)
-@given(content=files_of(mutated(as_document(PAIR))))
-def test_hostile_result_of_a_backtest_is_read_or_refused(folder, content):
-    path = folder / "demo/0.1.0--0.2.0.json"
-    test = Backtest("demo", path.parent, Budget(seed=0, cpu_seconds=None, max_runs=1, adapter=""))
-    path.write_bytes(content)
-    with bounded(UsageError):
-        test.pair("0.1.0", "0.2.0")
+        read(folder / name)
 
 
 # --- checkpoints

@@ -94,15 +94,12 @@ def test_all_requests_of_a_client_that_leaves_are_aborted(stream, linger):
 @pytest.mark.parametrize(
     ("request_", "status"),
     [
-        pytest.param(post(b"", b"abc"), 400, id="length"),
         pytest.param(post(b"", "٣".encode()), 400, id="length-of-another-script"),
         pytest.param(post(b"", b"9" * 5000), 431, id="length-of-5000-digits"),
         pytest.param(post(b"", b"-1"), 400, id="negative-length"),
         pytest.param(post(b"", b"%d" % (MOST_BYTES + 1)), 413, id="long-body"),
-        pytest.param(b"GET /" + b"a" * 9999 + b" HTTP/1.1\r\n\r\n", 431, id="long-path"),
         pytest.param(b"PUT /health HTTP/1.1\r\n\r\n", 405, id="method"),
         pytest.param(post(b'{"prompt": [5], "cache_salt": "\xff"}'), 400, id="no-unicode"),
-        pytest.param(post(b'{"prompt": ' + b"[" * 99999), 400, id="truncated"),
         pytest.param(post(b'{"other": ' + b"[" * 99999), 400, id="deep"),
     ],
 )
