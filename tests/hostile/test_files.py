@@ -134,19 +134,19 @@ def judged_in(path: Path) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("name", "document", "text", "read"),
+    ("name", "files", "read"),
     [
-        (PROJECT.name, {"tool": {"swarden": SETTINGS}}, toml_of, lambda _: with_project(["fuzz"])),
-        ("bugs/some-bug.toml", BUG, toml_of, lambda path: known_bugs_in.__wrapped__(path.parent)),
-        ("demo/1.0.0--1.0.1.json", as_document(PAIR), text_of, judged_in),
+        (PROJECT.name, files_of(mutated({"tool": {"swarden": SETTINGS}}), toml_of), lambda _: with_project(["fuzz"])),
+        ("bugs/some-bug.toml", files_of(mutated(BUG), toml_of), lambda path: known_bugs_in.__wrapped__(path.parent)),
+        ("demo/1.0.0--1.0.1.json", files_of(mutated(as_document(PAIR))), judged_in),
     ],
     ids=("project", "known-bug", "backtest"),
 )
 @cases(60)
 @given(data=st.data())
-def test_hostile_file_of_a_folder_is_read_or_refused(folder, name, document, text, read, data):
+def test_hostile_file_of_a_folder_is_read_or_refused(folder, name, files, read, data):
     (folder / name).parent.mkdir(exist_ok=True)
-    (folder / name).write_bytes(data.draw(files_of(mutated(document), text)))
+    (folder / name).write_bytes(data.draw(files))
     with bounded(UsageError), chdir(folder):
         read(folder / name)
 
