@@ -50,7 +50,7 @@ MAY_IMPORT = {
         *("engine_under_test", "invariants", "torch", "numpy"),
         *("harness.strict", "harness.engines.own.content"),
     ),
-    "harness/front": ("engine_under_test", "fakes", "harness.front", "invariants.events", "msgspec"),
+    "harness/front": ("engine_under_test", "fakes", "harness.front", "invariants.events", "msgspec", "waitress"),
     "harness/engines/server": (
         *("harness.core", "harness.kit", "harness.search", "harness.strict", "harness.engines.server", "invariants"),
         "msgspec",

@@ -8,7 +8,6 @@ from dataclasses import replace
 from itertools import chain
 from math import inf
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -24,10 +23,12 @@ from swarden.harness.commands.layout import print_lines
 from swarden.harness.core.changes import Changes, fixes_of
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode, worst
+from swarden.harness.core.files import why_not_writable
 from swarden.harness.core.mutant_file import VARIABLE
 from swarden.harness.core.registry import OWN, target_of
 from swarden.harness.core.target import ENGINE, Target
 from swarden.harness.core.twins import check_twin
+from swarden.harness.core.validation import NOT_DECODED
 from swarden.harness.report.wording import counted
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.corpus import digest_of, files_of
@@ -179,7 +180,7 @@ def settings_of(texts: Sequence[str], engines: Sequence[str]) -> dict[str, Any]:
             _check(f"--set for {engine}", name, target_of(engine).settable)
         try:
             settings[name] = msgspec.json.decode(value.encode())
-        except msgspec.DecodeError as error:
+        except NOT_DECODED as error:
             want = f"want a value in JSON, a text in quotes: '{name}=\"{value}\"'"
             raise UsageError(f"--set: {text!r}: {want}") from error
     return settings
@@ -211,12 +212,8 @@ def _with_folders(plans: Sequence[Plan]) -> Sequence[Plan]:
     for option, folder in folders:
         if folder is None:
             continue
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with NamedTemporaryFile(dir=folder, prefix=".trial-") as trial:
-                trial.write(b"swarden writes here\n")
-        except OSError as error:
-            raise UsageError(f"{option}: {folder} cannot be written: {error.strerror}; name another folder") from error
+        if why := why_not_writable(folder):
+            raise UsageError(f"{option}: {folder} cannot be written: {why}; name another folder")
     return plans
 
 
@@ -300,5 +297,6 @@ def _print_findings(outcome: Outcome) -> None:
             )
         OUT.print("")
         if finding.path is None:
-            OUT.print(f"{outcome.plan.out} cannot be written; the op-log:", markup=False)
+            why = outcome.plan.out and why_not_writable(outcome.plan.out)
+            OUT.print(f"{outcome.plan.out} cannot be written{f': {why}' if why else ''}; the op-log:", markup=False)
             OUT.print(finding.log.to_bytes().decode(), markup=False, soft_wrap=True)

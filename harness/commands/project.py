@@ -1,7 +1,7 @@
 """The options that pyproject.toml has for commands, in its table [tool.swarden]: data only, never code or commands."""
 
 import json
-import tomllib
+import re
 from collections.abc import Sequence
 from pathlib import Path, PurePath
 from typing import Annotated, Any
@@ -9,14 +9,13 @@ from typing import Annotated, Any
 import msgspec
 
 from swarden.harness.core.errors import UsageError
-from swarden.harness.core.files import read_whole
+from swarden.harness.core.files import MAX_TOML_BYTES, read_toml, read_whole, resolved
 from swarden.harness.core.registry import installed
 from swarden.harness.core.validation import shortened, validation_text
 
 PROJECT = Path("pyproject.toml")
-MAX_BYTES = 1 << 20
 Engine = Annotated[str, msgspec.Meta(pattern=r"^[\w-]+(==[\w.-]+)?$")]
-Setting = Annotated[str, msgspec.Meta(pattern=r"^\w+$")]
+SETTING = re.compile(r"\w+")  # the name of one
 CAMPAIGN = ("engine", "profile", "minutes")
 OPTIONS: dict[tuple[str, ...], tuple[str, ...]] = {  # of a command, or of a command and its own command
     ("fuzz",): (*CAMPAIGN, "set"),
@@ -34,11 +33,13 @@ class Project(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     profile: str | None = None
     minutes: Annotated[float, msgspec.Meta(gt=0)] | None = None
     archive: str | None = None
-    set: dict[Setting, Any] = {}
+    set: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
         if self.archive is not None and (PurePath(self.archive).is_absolute() or ".." in PurePath(self.archive).parts):
             raise ValueError(f"archive: {self.archive!r} is not below this folder; name a folder in it")
+        if bad := [name for name in self.set if not SETTING.fullmatch(name)]:
+            raise ValueError(f"set has {bad[0]!r}, want the name of a setting")
 
     @property
     def engines(self) -> tuple[str, ...]:
@@ -53,6 +54,8 @@ class Project(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             return list(self.engines)
         if option == "set":
             return [f"{name}={_json(name, value)}" for name, value in self.set.items()]
+        if option == "archive" and self.archive is not None:
+            _check_link(self.archive)
         value = getattr(self, option)  # one of OPTIONS
         return [] if value is None else [f"{value:g}" if isinstance(value, float) else str(value)]
 
@@ -78,17 +81,22 @@ def with_project(arguments: Sequence[str]) -> list[str]:
 def _json(name: str, value: Any) -> str:
     try:
         return json.dumps(value)
-    except TypeError as error:  # TOML has dates
-        raise ValueError(f"set.{name} is {value}, want a value of JSON") from error
+    except (TypeError, RecursionError) as error:  # TOML has dates
+        raise ValueError(f"set.{name} is {shortened(value)}, want a value of JSON") from error
+
+
+def _check_link(archive: str) -> None:
+    try:
+        resolved(Path(archive), Path.cwd())
+    except OSError as error:
+        raise ValueError(f"archive: {archive!r} {error.strerror}; name a folder in it") from error
 
 
 def _read(path: Path) -> Project:
-    """The table of a pyproject.toml; an empty one if it has none."""
-    try:
-        raw = tomllib.loads(read_whole(path, most=MAX_BYTES).decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: not TOML: {error}; correct it") from error
-    tool = raw.get("tool", {})
+    """The table of a pyproject.toml; an empty one if it has none, or cannot have it because our name is not in it."""
+    if b"swarden" not in read_whole(path, most=MAX_TOML_BYTES):
+        return Project()
+    tool = read_toml(path).get("tool", {})
     table = tool.get("swarden", {}) if isinstance(tool, dict) else tool
     if not isinstance(table, dict):
         raise UsageError(f"{path}: [tool.swarden]: is {shortened(table)}, want a table; correct it")

@@ -52,9 +52,9 @@ def serve(
     with Changes(mutant).planted(target):
         faults = RandomFaults(fault or ())
         engine, eos = _engine(checkpoint, model or "", settings_of(settings or [], [OWN]), faults)
-        with Front(EngineThread(engine, faults), port, eos=eos) as front:
-            ERR.print(f"serves at {front.url}; Ctrl-C ends it", markup=False)
-            front.serve_forever()
+        front = Front(EngineThread(engine, faults), port, eos=eos)
+        ERR.print(f"serves at {front.url}; Ctrl-C ends it", markup=False)
+        front.serve()
 
 
 def _engine(

@@ -192,6 +192,8 @@ def trial_of(name: str, logs: Mapping[str, Path], plan: Plan) -> Trial:
             outcome = campaign.outcome(f"swarden fuzz --engine {name} --seed {plan.seed}")
     except UsageError as error:
         return Trial(None, [str(error)], {})
+    if outcome.is_interrupted:
+        raise KeyboardInterrupt
     why_broken = [*outcome.result.target_faults.values(), *outcome.result.unexplained_deaths]
     replaying = phase(f"{name}: {counted(len(logs), 'known op-log')} replayed")
     with replaying, WorkerGroup(1, None, hang_seconds=STEP_SECONDS) as group:

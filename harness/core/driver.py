@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 
 from swarden.harness.core.decisions import PassedOver
 from swarden.harness.core.digest import Digest
-from swarden.harness.core.errors import RunTooLarge
+from swarden.harness.core.errors import RunTooLarge, text_of
 from swarden.harness.core.fingerprint import fingerprints
 from swarden.harness.core.ops import Drain, Op, Step, name_of
 from swarden.harness.core.origins import UNKNOWN_CODE, EngineCode
@@ -103,7 +103,7 @@ class EngineRaised(Exception):
     """The engine raised `error`."""
 
     def __init__(self, error: Exception) -> None:
-        super().__init__(str(error))
+        super().__init__(text_of(error))
         self.error = error
 
 

@@ -1,6 +1,7 @@
 """Errors that the user can correct."""
 
 from pathlib import Path
+from traceback import TracebackException
 
 
 class UsageError(Exception):
@@ -51,3 +52,8 @@ class InvalidConfig(UsageError):
 
 class RunTooLarge(UsageError):
     """A run needs more memory or steps than the limits allow; the text names the limit."""
+
+
+def text_of(error: BaseException) -> str:
+    """The text of an error, which may be one of a user whose own `__str__` raises."""
+    return str(TracebackException(type(error), error, None, compact=True))

@@ -11,7 +11,11 @@ import secrets
 import select
 import stat
 import time
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any, Literal
 
 from swarden.harness.core.errors import UsageError
@@ -20,6 +24,7 @@ EVERYBODY, OWNER_ONLY = 0o666, 0o600  # the modes of new files; the umask takes 
 STANDARD_INPUT = Path("-")
 PATIENCE_S = 30.0  # for the other end of a FIFO or a pipe, at its opening and for each part of the content
 RETRY_S = 0.05
+MAX_TOML_BYTES = 1 << 20
 
 
 class PolledFile(io.FileIO):
@@ -35,9 +40,10 @@ class PolledFile(io.FileIO):
     def write(self, content: Any) -> int:
         """Write the whole content."""
         left = memoryview(content)
-        while left:
-            self._wait(select.POLLOUT)
-            left = left[super().write(left) or 0 :]
+        with _naming(str(self.name)):
+            while left:
+                self._wait(select.POLLOUT)
+                left = left[super().write(left) or 0 :]
         return len(content)
 
     def _wait(self, event: int) -> None:
@@ -78,6 +84,16 @@ def read_whole(path: Path, *, most: int, inside: Path | None = None) -> bytes:
     return content
 
 
+def read_toml(path: Path) -> dict[str, Any]:
+    """The content of a file of TOML; raises UsageError."""
+    try:
+        return tomllib.loads(read_whole(path, most=MAX_TOML_BYTES).decode())
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}; remove it or make it a file") from error
+    except (ValueError, RecursionError) as error:  # ValueError also for a number of more than 4300 digits
+        raise UsageError(f"{path}: not TOML: {error}; correct it") from error
+
+
 def write_whole(path: Path, content: bytes, *, mode: int = EVERYBODY, inside: Path | None = None) -> None:
     """Write to a new temporary file in the same folder, then rename it to `path`; raises OSError if that fails.
 
@@ -93,11 +109,34 @@ def write_whole(path: Path, content: bytes, *, mode: int = EVERYBODY, inside: Pa
         return
     unfinished = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     try:
-        with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        with (
+            _naming(str(path)),
+            os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file,
+        ):
             file.write(content)
         os.replace(unfinished, target)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def why_not_writable(folder: Path) -> str:
+    """The reason for which no file can be written to a folder, such as a full disk; "" if one can."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with NamedTemporaryFile(dir=folder, prefix=".trial-") as trial:
+            trial.write(b"swarden writes here\n")
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+@contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Name the file in an OSError of the body: one of a write, as on a full disk, does not."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from error
 
 
 def check_target(option: str, path: Path | None) -> None:

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from traceback import extract_tb
 
-from swarden.harness.core.errors import CannotImport, UsageError
+from swarden.harness.core.errors import CannotImport, UsageError, text_of
 
 OF_EXTRA = re.compile(r"""([\w.-]+)[^;\[]*;\s*extra\s*==\s*["'](\w+)["']""")  # a requirement in the metadata of swarden
 NO_PLACES = (str(Path(__file__).parent), str(Path(importlib.__file__).parent), "<frozen ")
@@ -46,7 +46,7 @@ def importing(
 def one_line(error: BaseException) -> str:
     """The text of an exception, with its type unless it is an ImportError."""
     kind = "" if isinstance(error, ImportError) else type(error).__name__
-    return ": ".join(filter(None, [kind, " ".join(str(error).split())]))
+    return ": ".join(filter(None, [kind, " ".join(text_of(error).split())]))
 
 
 def place_of(error: BaseException) -> str:

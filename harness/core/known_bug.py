@@ -6,7 +6,6 @@ known if its log passes with the fix.  The file of a private bug has only what i
 and its cause are in the tests, which do not ship.
 """
 
-import tomllib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from swarden.harness.core.errors import UsageError
+from swarden.harness.core.files import read_toml
 from swarden.harness.core.patch import Hunk, Patch
 from swarden.harness.core.releases import parsed
 from swarden.harness.core.validation import validation_text
@@ -181,12 +181,7 @@ def known_bugs_in(folder: Path) -> Mapping[str, KnownBug]:
 
 
 def _read(path: Path) -> KnownBug:
-    try:
-        raw = tomllib.loads(path.read_text())
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}; remove it or make it a file") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: not TOML: {error}; correct it") from error
+    raw = read_toml(path)
     if derived := raw.keys() & {"name", "folder"}:
         raise UsageError(f"{path}: has {min(derived)}, which is that of the file; remove it")
     raw |= {"name": path.stem, "folder": str(path.parent)}

@@ -33,7 +33,7 @@ from swarden.harness.core.registry import OWN, UnknownEngine, target_at, target_
 from swarden.harness.core.target import ENGINE, MachineSpec, Target
 from swarden.harness.core.target_fault import blamed_on
 from swarden.harness.core.twins import Twin, twin_of
-from swarden.harness.core.validation import shortened, validation_text
+from swarden.harness.core.validation import NOT_DECODED, shortened, validation_text
 
 FORMAT = 3
 FORMER_FORMAT = 2  # settings that are not in its headers have the defaults of that time
@@ -234,7 +234,7 @@ def _json(line: NumberedLine, *, torn: bool) -> dict[str, Any]:
         raise line.error(f"a line of {len(line.text)} bytes, want at most {MAX_LINE_BYTES}", "divide it")
     try:
         raw = msgspec.json.decode(line.text.decode())
-    except (UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
+    except NOT_DECODED as error:
         if torn:
             raise line.error("torn: the file ends within the line", f"remove the line and, {UNSEAL}") from error
         raise line.error(f"not a line of JSON: {_decode_error(error)}", "correct or remove the line") from error

@@ -27,7 +27,7 @@ from tempfile import TemporaryFile
 from threading import Event, Thread
 from typing import Any, NamedTuple
 
-from swarden.harness.core.errors import UsageError
+from swarden.harness.core.errors import UsageError, text_of
 from swarden.harness.core.exit_codes import STOPPING
 from swarden.harness.core.fingerprint import fingerprint_of_error
 
@@ -257,7 +257,7 @@ class Process:
             return pickle.loads(message)
         except Exception as error:  # such as of an error with other arguments than its text
             self._child.kill()
-            return _fault(f"sent a message that cannot be read, {error!r},", error)
+            return _fault(f"sent a message that cannot be read, {type(error).__name__}: {text_of(error)},", error)
 
     def _death(self) -> Death:
         code = self._child.wait()
@@ -338,7 +338,7 @@ def serve(connection_number: int, shared: int) -> None:
             except MemoryError as error:
                 ended = pickle.dumps(Death(f"{CRASH}/MemoryError", "ran out of memory", _stack_of(error)))
             except Exception as error:  # the driver catches the errors of engines
-                ended = pickle.dumps(_fault(f"met an internal error, {error!r},", error))
+                ended = pickle.dumps(_fault(f"met an internal error, {type(error).__name__}: {text_of(error)},", error))
             connection.send_bytes(ended)
             if is_last:
                 return

@@ -4,19 +4,23 @@ import fcntl
 import json
 import re
 import shutil
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import Distribution, PackageNotFoundError, distribution, packages_distributions
 from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
+from runpy import run_module
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 from zipfile import ZipFile
 
 from swarden.harness.core.errors import UsageError
+from swarden.harness.core.files import opened
+from swarden.harness.core.process import Interpreter, Process, ProcessDied, ProcessLimits
 
 VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:\.post(\d+))?")
 CHECKOUT = "checkout"  # the version of sources that do not know theirs
@@ -26,7 +30,7 @@ UNTAGGED = re.compile(r"0\.[01](\.\d+)*\.?dev")  # the version of setuptools_scm
 SHARED = "packages"
 UNFINISHED = ".unfinished"
 CONTENTS = ".swarden"  # in the shared directory: the Python and the list of packages that it was made for
-PIP = ("-m", "pip", "--disable-pip-version-check", "--no-input")
+OPTIONS = ("--disable-pip-version-check", "--no-input")
 WHEELS = ("--quiet", "--no-deps", "--only-binary", ":all:")
 INSTALL = ("install", *WHEELS, "--no-compile", "--target")
 DOWNLOAD = ("download", *WHEELS, "--dest")
@@ -246,7 +250,7 @@ class Releases:
     def _alone(self) -> Iterator[Path]:
         """A directory for unfinished work, empty at first and deleted after; other processes wait until then."""
         unfinished = self.root / UNFINISHED
-        with (self.root / ".lock").open("w") as lock:
+        with opened(self.root / ".lock", "ab", inside=self.root) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             _delete(unfinished)
             unfinished.mkdir()
@@ -258,29 +262,45 @@ class Releases:
 
 def _install(folder: Path, *what: str) -> None:
     """Install wheels into a new directory; nothing is built, and no dependency is followed."""
-    _pip(f"install {what[-1]}", *INSTALL, str(folder), *what)
+    _pip(f"install {what[-1]}", *INSTALL, str(folder), *what, inside=folder.parent)
 
 
 def _unpack(wheels: Path, folder: Path, what: str, suffixes: tuple[str, ...]) -> None:
     """Unpack the files with these suffixes, and the metadata, of a wheel into a new directory."""
-    _pip(f"download {what}", *DOWNLOAD, str(wheels), what)
+    _pip(f"download {what}", *DOWNLOAD, str(wheels), what, inside=wheels.parent)
     for wheel in wheels.iterdir():
         with ZipFile(wheel) as archive:
             names = [name for name in archive.namelist() if METADATA in name or name.endswith(suffixes)]
             archive.extractall(folder, names)
 
 
-def _pip(deed: str, *arguments: str) -> str:
+def _pip(deed: str, *arguments: str, inside: Path | None = None) -> str:
     """The output of pip; raises UsageError with pip's first error if it fails.  `deed` names what pip was to do."""
     if find_spec("pip") is None:
         raise UsageError(f"this Python has no pip; run: {sys.executable} -m ensurepip")
-    done = subprocess.run([sys.executable, *PIP, *arguments], capture_output=True, text=True, check=False)
-    if done.returncode:
-        told = [line for line in done.stderr.splitlines() if line.startswith("ERROR: ")] or [
-            f"exit code {done.returncode}"
-        ]
-        raise UsageError(f"pip cannot {deed}: {told[-1].removeprefix('ERROR: ')}")
-    return done.stdout
+    with TemporaryDirectory(prefix="swarden-pip-", dir=inside and inside.resolve()) as folder:
+        interpreter = Interpreter(sys.executable, sys.path, {"TMPDIR": folder})
+        limits = ProcessLimits(is_folder_temporary=True)
+        with Process(Path(folder, "running"), limits, interpreter) as process:
+            try:
+                output: str = process.call(_output_of_pip, deed, arguments)
+            except ProcessDied as error:
+                raise UsageError(f"pip cannot {deed}: its process {error.death.how}") from error
+    return output
+
+
+def _output_of_pip(deed: str, arguments: Sequence[str]) -> str:
+    """Run pip in this process, which ends with its parent."""
+    sys.argv[1:] = [*OPTIONS, *arguments]
+    with redirect_stdout(StringIO()) as output, redirect_stderr(StringIO()) as errors:
+        try:
+            run_module("pip", run_name="__main__", alter_sys=True)
+        except SystemExit as end:
+            if end.code:
+                told = [line for line in errors.getvalue().splitlines() if line.startswith("ERROR: ")]
+                why = told[-1].removeprefix("ERROR: ") if told else f"exit code {end.code}"
+                raise UsageError(f"pip cannot {deed}: {why}") from end
+    return output.getvalue()
 
 
 def _delete(path: Path) -> None:

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from swarden.harness.core.changes import UNCHANGED, Changes
-from swarden.harness.core.errors import RemoteError, UsageError
+from swarden.harness.core.errors import RemoteError, UsageError, text_of
 from swarden.harness.core.linked import joined
 from swarden.harness.core.ops import Op
 from swarden.harness.core.origins import UNKNOWN_CODE
@@ -163,4 +163,4 @@ def _answer(name: str, arguments: tuple[Any, ...]) -> Reply | RemoteError:
     except UsageError:
         raise
     except Exception as error:
-        return RemoteError(f"{type(error).__name__}: {error}", server.code.fingerprint_of(error))
+        return RemoteError(f"{type(error).__name__}: {text_of(error)}", server.code.fingerprint_of(error))

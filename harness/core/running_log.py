@@ -15,12 +15,13 @@ FLAGS = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK  # a link or a 
 class RunningLog:
     """A file that holds the ops of the current run, so that a process that dies leaves a log that replays.
 
-    A file that cannot be written (a full disk) stops the log, not the run.
+    A file that cannot be written (a full disk) stops the log of a run, not the run.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file: int | None = None
+        self._is_torn = False
 
     def begin(self, header: Header) -> None:
         """Start the log of a new run; it replaces the log of the run before.
@@ -32,6 +33,7 @@ class RunningLog:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 self._file = os.open(self.path, FLAGS | os.O_APPEND, 0o644)
         self.end()
+        self._is_torn = False
         self._write(OpLog(header, []).to_bytes())
 
     def note(self, op: Op) -> None:
@@ -40,19 +42,16 @@ class RunningLog:
 
     def end(self) -> None:
         """Empty the file, after the run has ended and was checked."""
-        with suppress(OSError):
-            os.truncate(self.path if self._file is None else self._file, 0)
+        if self._file is not None:
+            with suppress(OSError):
+                os.truncate(self._file, 0)
 
     def _write(self, line: bytes) -> None:
-        if self._file is None:
-            return
-        try:
-            is_whole = os.write(self._file, line) == len(line)
-        except OSError:
-            is_whole = False
-        if not is_whole:
-            os.close(self._file)
-            self._file = None
+        if self._file is not None and not self._is_torn:
+            try:
+                self._is_torn = os.write(self._file, line) < len(line)
+            except OSError:
+                self._is_torn = True
 
 
 def last_run(path: Path) -> OpLog | None:

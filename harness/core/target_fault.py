@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from traceback import walk_tb
 
-from swarden.harness.core.errors import UsageError
+from swarden.harness.core.errors import UsageError, text_of
 from swarden.harness.core.fingerprint import fingerprint_of_error, module_of
 from swarden.harness.core.origins import UNKNOWN_CODE
 
@@ -35,7 +35,7 @@ def blamed_on(target: str, function: str) -> Iterator[None]:
         frames = frames[2:] or frames  # without this function and its block
         theirs = [(frame, line) for frame, line in frames if not module_of(frame).startswith(f"{CORE}.")] or frames
         places = ", ".join(UNKNOWN_CODE.place(frame, line) for frame, line in theirs[-MAX_FRAMES:])
-        what = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        what = f"{type(error).__name__}: {' '.join(text_of(error).split())}"
         raise TargetFault(
             f"target {target}: its {function} raised {what}; at {places}; correct the target",
             f"target/{function}/{fingerprint_of_error(error, module_of(theirs[0][0]).partition('.')[0])}",

@@ -7,11 +7,13 @@ from typing import Any
 import msgspec
 
 MAX_SHOWN = 40  # characters of an invalid value in a message
+NOT_DECODED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # raised for a JSON text from outside
 
 
 def validation_text(raw: dict[str, Any], error: msgspec.ValidationError) -> str:
     """The error with the invalid value, such as "count is 9, want int <= 8"."""
-    message, _, place = str(error).replace("`", "").partition(" - at $.")
+    message, _, place = str(error).replace("`", "").partition(" - at ")
+    place = place.replace("$.", "").removeprefix("$")
     name = f"{place}." * bool(place) + message.rpartition(" field ")[2]
     if message.startswith("Object contains unknown field "):
         return f"unknown argument {name}"
@@ -20,7 +22,10 @@ def validation_text(raw: dict[str, Any], error: msgspec.ValidationError) -> str:
     if not message.startswith("Expected "):
         return message
     want = message.removeprefix("Expected ").split(", got ")[0]
-    return f"{place} is {shortened(_value_at(raw, place))}, want {want}"
+    try:
+        return f"{place} is {shortened(_value_at(raw, place))}, want {want}"
+    except (LookupError, ValueError):  # of a key, or below a key that the place does not name
+        return f"{place}: want {want}"
 
 
 def _value_at(raw: Any, place: str) -> Any:
@@ -32,5 +37,5 @@ def _value_at(raw: Any, place: str) -> Any:
 
 def shortened(value: object) -> str:
     """The value as JSON, cut to MAX_SHOWN characters; the rest is not encoded."""
-    text = "".join(islice(json.JSONEncoder().iterencode(value), MAX_SHOWN + 1))
+    text = "".join(islice(json.JSONEncoder(default=str).iterencode(value), MAX_SHOWN + 1))
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"

@@ -1,155 +1,153 @@
 """swarden's own engine behind HTTP on loopback, for the tests of clients that drive servers."""
 
-import select
-import socket
-from collections.abc import Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, ClassVar
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from http import HTTPStatus
+from typing import Any
 
 import msgspec
+from waitress import create_server, wasyncore
 
 from swarden.engine_under_test.config import EngineConfig
 from swarden.engine_under_test.errors import ConfigError
 from swarden.harness.front.dialects import PATHS, Request, request_of
 from swarden.harness.front.loop import EngineDied, EngineThread, Served
 
-MOST_BYTES = 1 << 22  # of the body of a request
 HOST = "127.0.0.1"
+MOST_BYTES = 1 << 22  # of the body of a request
+MOST_CONNECTIONS = 128  # those behind them wait to be accepted
+LIMITS = {
+    "threads": MOST_CONNECTIONS,  # a request that waits for the engine keeps a thread
+    "connection_limit": MOST_CONNECTIONS,
+    "max_request_header_size": 1 << 12,  # a number of more than 4300 digits would be an internal error
+    "max_request_body_size": MOST_BYTES,
+    "inbuf_overflow": MOST_BYTES,  # no body is written to a file
+    "cleanup_interval": 5,
+    "channel_timeout": 30,  # seconds in which a connection without a request in the engine is silent
+    "channel_request_lookahead": 1,  # reads on while a request is served, and so sees that its client has gone
+    "asyncore_use_poll": True,
+    "log_socket_errors": False,
+}
+ACTS: dict[str, Callable[[EngineThread], None]] = {
+    "/reset_prefix_cache": EngineThread.flush,
+    "/flush_cache": EngineThread.flush,
+    "/pause": EngineThread.pause,
+    "/pause_generation": EngineThread.pause,
+    "/resume": EngineThread.resume,
+    "/continue_generation": EngineThread.resume,
+    "/sleep": EngineThread.sleep,
+    "/release_memory_occupation": EngineThread.sleep,
+    "/wake_up": EngineThread.resume,
+    "/resume_memory_occupation": EngineThread.resume,
+}
+IsGone = Callable[[], bool]  # whether the client has closed its connection
+Begin = Callable[[str, list[tuple[str, str]]], object]  # WSGI's start_response
 
 
-class Front(ThreadingHTTPServer):
-    """The server of one engine; `served` counts the prompt and output tokens for its metrics."""
-
-    daemon_threads = True
-    request_queue_size = 128  # connections that wait to be accepted
+class Front:
+    """The server of one engine; `num_tokens` counts the prompt and output tokens for its metrics."""
 
     def __init__(self, loop: EngineThread, port: int, *, eos: Sequence[int]) -> None:
-        super().__init__((HOST, port), Handler)
         self.loop = loop
         self.eos = eos
         self.num_tokens = 0
+        logging.getLogger("waitress").setLevel(logging.ERROR)
+        self._sockets: dict[int, Any] = {}
+        self._server = create_server(self.answer, map=self._sockets, host=HOST, port=port, **LIMITS)
 
     @property
     def url(self) -> str:
-        return f"http://{HOST}:{self.server_address[1]}"
+        return f"http://{HOST}:{self._server.effective_port}"
 
+    def serve(self) -> None:
+        """Serve until `close` is called, or the thread is interrupted."""
+        wasyncore.loop(use_poll=True, map=self._sockets)
 
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: Front
-    ACTS: ClassVar = {
-        "/reset_prefix_cache": "flush",
-        "/flush_cache": "flush",
-        "/pause": "pause",
-        "/pause_generation": "pause",
-        "/resume": "resume",
-        "/continue_generation": "resume",
-        "/sleep": "sleep",
-        "/release_memory_occupation": "sleep",
-        "/wake_up": "resume",
-        "/resume_memory_occupation": "resume",
-    }
+    def close(self) -> None:
+        """End `serve`, which runs in another thread."""
+        self._server.task_dispatcher.set_thread_count(0)
+        with suppress(OSError):  # another thread has woken up the loop already
+            self._server.trigger.pull_trigger(lambda: wasyncore.close_all(self._sockets))
 
-    def log_message(self, format: str, *args: Any) -> None:
-        """Log nothing: a round of requests would be thousands of lines."""
-
-    def do_GET(self) -> None:
-        path = self.path.partition("?")[0]
-        if self.server.loop.error is not None:
-            self._send(500, {"error": f"the engine has died: {self.server.loop.error!r}"})
-        elif path == "/health":
-            self._send(200, {})
-        elif path == "/metrics":
-            self._send(200, self.server.loop.call(lambda: metrics(self.server)))
-        elif path == "/is_sleeping":
-            self._send(200, {"is_sleeping": self.server.loop.is_paused})
-        elif path in DESCRIBED:
-            self._send(200, DESCRIBED[path](self.server.loop.engine.config))
-        else:
-            self._send(404, {"error": f"no page {path}"})
-
-    def do_POST(self) -> None:
-        path, size = self.path.partition("?")[0], int(self.headers.get("Content-Length") or 0)
-        if not 0 <= size <= MOST_BYTES:
-            self.close_connection = True
-            self._send(413, {"error": f"{size} bytes, want 0 to {MOST_BYTES}"})
-            return
-        body = self.rfile.read(size)
+    def answer(self, environ: dict[str, Any], begin: Begin) -> Iterator[bytes]:
+        """The WSGI application: the parts of the body of an answer."""
+        method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
         try:
-            if path in self.ACTS:
-                self._act(self.ACTS[path])
-                self._send(200, {})
+            if method == "GET":
+                yield _whole(begin, *self._page(path))
+            elif method != "POST":
+                yield _whole(begin, 405, {"error": f"{method} is neither GET nor POST"})
+            elif path in ACTS:
+                ACTS[path](self.loop)
+                yield _whole(begin, 200, {})
             elif path in PATHS:
-                self._serve(request_of(path, body, self.server.eos))
+                request = request_of(path, environ["wsgi.input"].read(), self.eos)
+                yield from self._served(request, environ["waitress.client_disconnected"], begin)
             else:
-                self._send(404, {"error": f"no page {path}"})
-        except (msgspec.DecodeError, ConfigError) as error:
-            self._send(400, {"error": str(error)})
-        except (BrokenPipeError, ConnectionResetError):
-            self.close_connection = True
+                yield _whole(begin, 404, {"error": f"no page {path}"})
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ConfigError) as error:
+            yield _whole(begin, 400, {"error": str(error)})
         except EngineDied as error:
-            self.close_connection = True
-            self._send(500, {"error": f"the engine has died: {error}"})
+            yield _whole(begin, 500, {"error": f"the engine has died: {error}"})
 
-    def _act(self, name: str) -> None:
-        loop = self.server.loop
-        match name:
-            case "flush":
-                loop.flush()
-            case "pause":
-                loop.pause()
-            case "resume":
-                loop.resume()
-            case "sleep":
-                loop.sleep()
+    def _page(self, path: str) -> tuple[int, dict[str, Any] | str]:
+        """The status and the content of a page."""
+        if self.loop.error is not None:
+            return 500, {"error": f"the engine has died: {self.loop.error!r}"}
+        if path == "/health":
+            return 200, {}
+        if path == "/metrics":
+            return 200, self.loop.call(lambda: metrics(self))
+        if path == "/is_sleeping":
+            return 200, {"is_sleeping": self.loop.is_paused}
+        if path in DESCRIBED:
+            return 200, DESCRIBED[path](self.loop.engine.config)
+        return 404, {"error": f"no page {path}"}
 
-    def _serve(self, request: Request) -> None:
-        loop = self.server.loop
-        served = [loop.submit(asked) for asked in request.asked]
-        if not request.is_streamed:
-            for one in served:
-                for _ in loop.pieces(one, self._is_gone):
-                    pass
-            if failed := [one for one in served if one.error_status]:
-                self._send(failed[0].error_status, {"error": failed[0].ended})
+    def _served(self, request: Request, is_gone: IsGone, begin: Begin) -> Iterator[bytes]:
+        with self.loop.serving(request.asked) as served:
+            if request.is_streamed:
+                yield from self._streamed(request, served, is_gone, begin)
             else:
-                self._send(200, request.whole(served))
-        else:
-            self._stream(request, served)
-        self.server.num_tokens += sum(len(one.known) for one in served)
+                for one in served:
+                    for _ in self.loop.pieces(one, is_gone):
+                        pass
+                failed = next((one for one in served if one.error_status), None)
+                if failed is not None:
+                    yield _whole(begin, failed.error_status, {"error": failed.ended})
+                else:
+                    yield _whole(begin, 200, request.whole(served))
+            self.num_tokens += sum(len(one.known) for one in served)
 
-    def _stream(self, request: Request, served: Sequence[Served]) -> None:
-        """Send each new token at once; answers of one request come one after the other."""
-        self.close_connection = True
-        begun = False
-        for index, one in enumerate(served):
-            for new in self.server.loop.pieces(one, self._is_gone):
-                if not new and not one.ended:  # a part of the prompt
-                    continue
-                if one.error_status and not begun:
-                    self._send(one.error_status, {"error": one.ended})
-                    return
-                if not begun:
-                    self.send_response(200)
-                    self.send_header("Content-Type", "text/event-stream")
-                    self.send_header("Connection", "close")
-                    self.end_headers()
-                    begun = True
-                self.wfile.write(b"data: " + msgspec.json.encode(request.chunk(index, one, new)) + b"\n\n")
-        self.wfile.write(b"data: [DONE]\n\n")
+    def _streamed(self, request: Request, served: Sequence[Served], is_gone: IsGone, begin: Begin) -> Iterator[bytes]:
+        """Each new token at once; answers of one request come one after the other."""
+        has_begun = False
+        try:
+            for index, one in enumerate(served):
+                for new in self.loop.pieces(one, is_gone):
+                    if not new and not one.ended:  # a part of the prompt
+                        continue
+                    if one.error_status and not has_begun:
+                        yield _whole(begin, one.error_status, {"error": one.ended})
+                        return
+                    if not has_begun:
+                        begin("200 OK", [("Content-Type", "text/event-stream")])
+                        has_begun = True
+                    yield b"data: " + msgspec.json.encode(request.chunk(index, one, new)) + b"\n\n"
+        except EngineDied as error:
+            if has_begun:  # the connection is cut
+                raise ConnectionAbortedError(str(error)) from error
+            raise
+        yield b"data: [DONE]\n\n"
 
-    def _is_gone(self) -> bool:
-        """Whether the client has closed the connection; it sends nothing while it waits."""
-        readable, _, _ = select.select([self.connection], [], [], 0)
-        return bool(readable) and not self.connection.recv(1, socket.MSG_PEEK)
 
-    def _send(self, status: int, value: dict[str, Any] | str) -> None:
-        body = value.encode() if isinstance(value, str) else msgspec.json.encode(value)
-        self.send_response(status)
-        self.send_header("Content-Type", "text/plain" if isinstance(value, str) else "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+def _whole(begin: Begin, status: int, value: dict[str, Any] | str) -> bytes:
+    """Begin an answer that has one part, and return that."""
+    body = value.encode() if isinstance(value, str) else msgspec.json.encode(value)
+    kind = "text/plain" if isinstance(value, str) else "application/json"
+    begin(f"{status} {HTTPStatus(status).phrase}", [("Content-Type", kind), ("Content-Length", str(len(body)))])
+    return body
 
 
 def metrics(front: Front) -> str:

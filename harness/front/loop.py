@@ -2,7 +2,9 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Thread
 from traceback import print_exception
@@ -134,6 +136,19 @@ class EngineThread:
                 continue
         raise EngineDied(repr(self.error)) from self.error
 
+    @contextmanager
+    def serving(self, all_asked: Iterable[Asked]) -> Iterator[Sequence[Served]]:
+        """The requests of a client, served while the body runs; those that have not ended by then are aborted."""
+        served: list[Served] = []
+        try:
+            for asked in all_asked:
+                served.append(self.submit(asked))
+            yield served
+        finally:
+            for one in served:
+                if not one.ended:
+                    self.call(partial(self.engine.abort, one.id))
+
     def submit(self, asked: Asked) -> Served:
         served = Served(asked, 503 if self._faults.names else 500)
 
@@ -147,11 +162,10 @@ class EngineThread:
         return served
 
     def pieces(self, served: Served, is_gone: Callable[[], bool]) -> Iterator[list[Scored]]:
-        """The tokens of a request as they come; aborts it when its client is gone."""
+        """The tokens of a request as they come; raises ConnectionAbortedError if its client is gone."""
         while not served.ended:
             if is_gone():
-                self.call(lambda: self.engine.abort(served.id))
-                return
+                raise ConnectionAbortedError("the client has closed its connection")
             try:
                 piece = served.pieces.get(timeout=IDLE_S)
             except Empty:

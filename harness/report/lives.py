@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from swarden.harness.core.driver import Failure
+from swarden.harness.core.errors import text_of
 from swarden.harness.core.fingerprint import fingerprint
 from swarden.harness.report.history import refs_in_message
 from swarden.harness.report.story import refs_of
@@ -41,7 +42,7 @@ ABSENT = SubjectState("", "")
 def subjects_of(failure: Failure, expected: str | None = None) -> list[Ref]:
     """The units that a failure names, then requests and nodes; subjects with the `expected` fingerprint come first."""
     if failure.error is not None:
-        refs = refs_in_message(str(failure.error), [pool.name for pool in failure.transition.after.pools])
+        refs = refs_in_message(text_of(failure.error), [pool.name for pool in failure.transition.after.pools])
     else:
         violations = sorted(failure.violations, key=lambda one: fingerprint(one) != expected)
         refs = [ref for violation in violations for ref in refs_of(violation)]

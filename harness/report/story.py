@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from swarden.harness.core.driver import DrainStuck, Failure, Moment
+from swarden.harness.core.errors import text_of
 from swarden.harness.core.fingerprint import fingerprint
 from swarden.harness.core.oplog import Header
 from swarden.harness.core.printable import printable
@@ -108,7 +109,7 @@ def story_lines(header: Header, failure: Failure, path: Path | None = None) -> l
     lines = failure_lines(failure, path, expected=header.expected)
     refs = [ref for violation in failure.violations for ref in refs_of(violation)]
     if failure.error is not None:
-        refs = refs_in_message(str(failure.error), ())
+        refs = refs_in_message(text_of(failure.error), ())
     named = {ref.id for ref in refs if ref.kind == REQUEST_KIND}
     heading = [*opening_lines(header, failure.engine), configuration_line(header, failure.engine)]
     heading += [*request_lines(failure.transition.reference, named), ops_line(failure), failed_line(failure)]
@@ -205,7 +206,7 @@ def _error_lines(failure: Failure, error: Exception, scene: Scene) -> Iterator[S
 
     A message of several lines is the story of a strict check: it has its own history and equations.
     """
-    first, *rest = str(error).splitlines() or [""]
+    first, *rest = text_of(error).splitlines() or [""]
     yield StoryLine(StoryPart.CLAIM, f"engine error: {type(error).__name__}: {_cut(first)}".removesuffix(": "))
     frames = failure.frames
     if len(frames) > MAX_FRAMES:

@@ -10,6 +10,7 @@ import msgspec
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import read_whole, resolved, write_whole
 from swarden.harness.core.limits import MAX_ARCHIVE_BYTES
+from swarden.harness.core.validation import NOT_DECODED
 from swarden.harness.search.result import Count
 
 RecordT = TypeVar("RecordT", bound=msgspec.Struct)
@@ -30,7 +31,7 @@ def read(path: Path, kind: type[RecordT], root: Path) -> RecordT:
         return msgspec.json.decode(content, type=kind, dec_hook=_counter)
     except OSError as error:
         raise UnreadableFile(unreadable(path, error)) from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except NOT_DECODED as error:
         raise UnreadableFile(f"{path}: not a {kind.__name__}: {error}; restore it, or move it away") from error
 
 
@@ -64,7 +65,7 @@ def write(path: Path, content: bytes, root: Path) -> None:
         write_whole(path, content, inside=root)
     except OSError as error:
         raise ArchiveError(
-            f"{path}: cannot be written: {error.strerror}; free space, or name another --archive"
+            f"{path}: cannot be written: {error.strerror}; free space, or name another folder"
         ) from error
 
 

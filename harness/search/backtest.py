@@ -15,12 +15,15 @@ from pathlib import Path
 from time import process_time
 
 from swarden.harness.core.errors import UsageError
-from swarden.harness.core.files import write_whole
+from swarden.harness.core.files import read_whole, write_whole
+from swarden.harness.core.known_bug import KnownBug
+from swarden.harness.core.limits import MAX_OPLOG_BYTES
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import Verdict
 from swarden.harness.core.sources import hash_of
 from swarden.harness.core.target import Target
+from swarden.harness.search.archive_files import RecordT, read, save
 from swarden.harness.search.backtest_results import (
     Budget,
     Cost,
@@ -30,8 +33,6 @@ from swarden.harness.search.backtest_results import (
     Pair,
     Release,
     Searched,
-    read,
-    write,
 )
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.profiles import PROFILES
@@ -60,16 +61,37 @@ class Backtest:
 
     def __post_init__(self) -> None:
         path = self.folder / "budget.json"
-        if (before := read(path, Budget)) not in (None, self.budget):
+        if (before := self._kept(path, Budget)) not in (None, self.budget):
             raise UsageError(f"{path}: is of a backtest with {before}, not {self.budget}; name another folder")
-        write(path, self.budget)
+        self._keep(path, self.budget)
+
+    @property
+    def _root(self) -> Path:
+        """The folder out of which no file leads."""
+        return self.folder.parent
+
+    def _kept(self, path: Path, kind: type[RecordT]) -> RecordT | None:
+        return read(path, kind, self._root) if path.exists() else None
+
+    def _keep(self, path: Path, record: RecordT) -> RecordT:
+        save(path, record, self._root)
+        return record
+
+    def _known_bug(self, version: str, name: str) -> KnownBug:
+        """A known bug that a file names; raises UsageError if there is none."""
+        bugs = target_of(f"{self.engine}=={version}").known_bugs()
+        if name not in bugs:
+            raise UsageError(
+                f"{self.folder}: names {name!r}, which is no known bug of {self.engine}; remove the folder"
+            )
+        return bugs[name]
 
     def pair(self, old: str, new: str) -> Pair | None:
         """The result for two releases, if it is there."""
-        return read(self._pair_path(old, new), Pair)
+        return self._kept(self._pair_path(old, new), Pair)
 
     def same(self, old: str, new: str) -> Pair:
-        return write(self._pair_path(old, new), Pair(old=old, new=new, is_same=True))
+        return self._keep(self._pair_path(old, new), Pair(old=old, new=new, is_same=True))
 
     def frozen(self, version: str, digest: str) -> Release:
         """Search a release, shrink what is found, and write the logs with their hashes.
@@ -77,7 +99,7 @@ class Backtest:
         `digest` is the hash of the modules that the adapter drives.
         """
         path = self.folder / version / "frozen.json"
-        if (before := read(path, Release)) is not None:
+        if (before := self._kept(path, Release)) is not None:
             return before
         began = _cpu_seconds()
         was_searched = self._search_path(version, self.budget.seed).exists()
@@ -101,7 +123,7 @@ class Backtest:
             without_log=[bug for bug, one in of_tree.items() if one is None],
             cost=Cost(part=f"{version}: shrinks and replays", cpu_seconds=round(cpu_seconds, 1)),
         )
-        return write(path, release)
+        return self._keep(path, release)
 
     def judged(self, old: Release, new: str, older_defaults: Block | None) -> Pair:
         """Judge the findings of a release by the next one, in one process.
@@ -143,14 +165,14 @@ class Backtest:
                 *(f"{new}: {name}" for name in sorted({*chain.from_iterable(one.faults for one in searches)})),
             ],
         )
-        return write(self._pair_path(old.version, new), pair)
+        return self._keep(self._pair_path(old.version, new), pair)
 
     def _search_path(self, version: str, seed: int) -> Path:
         return self.folder / version / f"search-{seed}.json"
 
     def _searched(self, group: WorkerGroup, version: str, seed: int) -> Searched:
         path = self._search_path(version, seed)
-        if (before := read(path, Searched)) is not None:
+        if (before := self._kept(path, Searched)) is not None:
             return before
         name, budget = f"{self.engine}=={version}", self.budget
         plan = Plan(name, PROFILES["default"], seed, inf, budget.max_runs, out=path.parent / f"seed-{seed}")
@@ -174,7 +196,7 @@ class Backtest:
             faults=result.target_faults | deaths,
             logs={one.fingerprint: one.path.name for one in result.findings.values() if one.path is not None},
         )
-        return write(path, searched)
+        return self._keep(path, searched)
 
     def _findings(self, version: str, search: Searched) -> Mapping[str, Finding]:
         folder = self.folder / version / f"seed-{search.seed}"
@@ -195,13 +217,13 @@ class Backtest:
 
     def _of_known_bug(self, group: WorkerGroup, version: str, name: str) -> Frozen | None:
         """A known bug that the search has met, with the first of its op-logs that fails on this release, if any."""
-        bug = target_of(f"{self.engine}=={version}").known_bugs()[name]
+        bug = self._known_bug(version, name)
         for path in bug.oplogs:
             log = OpLog.load(path, engine=f"{self.engine}=={version}")
             replays = group.replay(log.as_regression(log.header.expected or bug.fingerprints[0]), 1)
             if replays.verdict is Verdict.FAILED:
                 copy = self.folder / version / f"known-{path.name}"
-                write_whole(copy, path.read_bytes())
+                write_whole(copy, path.read_bytes(), inside=self._root)
                 return _frozen(copy, replays.fingerprints[0], name)
         return None
 
@@ -213,7 +235,7 @@ class Backtest:
         The known bug of a log that fails there is added to `bugs`.
         """
         path, name = self.folder / old / finding.log, f"{self.engine}=={new}"
-        content = path.read_bytes()
+        content = read_whole(path, most=MAX_OPLOG_BYTES, inside=self._root)
         if _hash_of(content) != finding.blake2b:
             raise UsageError(f"{path}: was changed after it was frozen; remove {self.folder} and begin again")
         try:
@@ -234,7 +256,6 @@ class Backtest:
         self, new: str, finding: Frozen, before: Searched, searches: Sequence[Searched]
     ) -> tuple[Outcome, str]:
         """The outcome of a finding whose log passes: do the same searches still meet it, also as a known bug?"""
-        bugs = target_of(f"{self.engine}=={new}").known_bugs()
         for one in searches:
             seed = f"the search with seed {one.seed}"
             if one.cost.runs < MIN_RUNS_SHARE * before.cost.runs:
@@ -243,15 +264,20 @@ class Backtest:
                 return Outcome.NOT_JUDGED, f"{seed}: {faults[0]}"
             if finding.fingerprint in one.fingerprints:
                 return Outcome.MOVED, f"its log passes, but {seed} meets {finding.fingerprint}"
-            same = [bug for bug in one.known if bug == finding.bug or finding.fingerprint in bugs[bug].fingerprints]
+            same = [
+                bug
+                for bug in one.known
+                if bug == finding.bug or finding.fingerprint in self._known_bug(new, bug).fingerprints
+            ]
             if same:
                 return Outcome.MOVED, f"its log passes, but {seed} meets {same[0]}"
         return Outcome.FOUND, ""
 
     def _known_bugs(self, old: str, new: str, found: Sequence[Frozen]) -> Mapping[str, str]:
         """By log, the known bug of a finding, else its first namesake whose op-log passes on the newer release, too."""
-        bugs = target_of(f"{self.engine}=={old}").known_bugs()
-        logs = [(one, name, path) for one in found for name in one.namesakes for path in bugs[name].oplogs]
+        logs = [
+            (one, name, path) for one in found for name in one.namesakes for path in self._known_bug(old, name).oplogs
+        ]
         for version, verdict in ((old, Verdict.FAILED), (new, Verdict.FIXED)) if logs else ():
             name = f"{self.engine}=={version}"
             with self._workers(version) as group:

@@ -3,12 +3,15 @@
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
 from swarden.harness.core.errors import UsageError
-from swarden.harness.core.files import write_whole
+from swarden.harness.core.files import read_whole
+from swarden.harness.core.known_bug import Version
+from swarden.harness.core.limits import MAX_ARCHIVE_BYTES
+from swarden.harness.core.validation import NOT_DECODED
+from swarden.harness.search.archive import LogName
 from swarden.harness.search.judgement import Judgement, code_of_failure, judged
 
 
@@ -58,7 +61,7 @@ class Searched(msgspec.Struct, frozen=True, kw_only=True):
     fingerprints: list[str]
     known: list[str]
     faults: dict[str, str]
-    logs: dict[str, str] = {}
+    logs: dict[str, LogName] = {}
 
 
 class Frozen(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +73,7 @@ class Frozen(msgspec.Struct, frozen=True, kw_only=True):
 
     fingerprint: str
     bug: str
-    log: str
+    log: LogName
     blake2b: str
     ops: int
     namesakes: list[str] = []
@@ -82,7 +85,7 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     `cost` is the cost of the boots, the shrinks and the replays, without the search.
     """
 
-    version: str
+    version: Version
     digest: str
     search: Searched
     findings: list[Frozen]
@@ -142,28 +145,10 @@ def cost_of(pairs: Iterable[Pair]) -> Cost:
     )
 
 
-FileT = TypeVar("FileT", bound=msgspec.Struct)
-
-
 def pairs_in(path: Path) -> Sequence[Pair]:
     """The results in a file; raises UsageError if there are none."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=list[Pair])
-    except (msgspec.DecodeError, OSError) as error:
+        return msgspec.json.decode(read_whole(path, most=MAX_ARCHIVE_BYTES), type=list[Pair])
+    except (*NOT_DECODED, OSError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise UsageError(f"{path}: {why}; run the backtest, and copy its backtest.json there") from error
-
-
-def read(path: Path, kind: type[FileT]) -> FileT | None:
-    if not path.exists():
-        return None
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
-    except (msgspec.DecodeError, OSError) as error:
-        raise UsageError(f"{path}: {error}; remove it, and run the backtest again") from error
-
-
-def write(path: Path, content: FileT) -> FileT:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, msgspec.json.format(msgspec.json.encode(content)))
-    return content

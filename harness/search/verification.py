@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from swarden.harness.core.driver import Failure
-from swarden.harness.core.errors import UsageError
+from swarden.harness.core.errors import UsageError, text_of
 from swarden.harness.core.known_bug import PRIVATE, KnownBug
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.replay import failure_like, run_log
@@ -177,7 +177,7 @@ class _Replays:
             except UsageError as error:  # the fix does not fit, or the target fails with it
                 self._tried[key], self.errors[key] = self._failure, f"its fix could not be tried: {error}"
             except BREAKS as error:  # an invariant may raise in a state that only the fix reaches
-                why = f"its fix could not be tried: {type(error).__name__}: {' '.join(str(error).split())}"
+                why = f"its fix could not be tried: {type(error).__name__}: {' '.join(text_of(error).split())}"
                 self._tried[key], self.errors[key] = self._failure, why
             finally:
                 self._trials.report(Trial())

@@ -15,6 +15,7 @@ import msgspec
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.files import opened
 from swarden.harness.core.limits import MAX_LINE_BYTES, MAX_MS, MAX_TOKEN_ID, MAX_TOKENS, MAX_TRACE_BYTES
+from swarden.harness.core.validation import NOT_DECODED
 from swarden.harness.traces.request import TraceError, TraceRequest
 
 BLOCK_LEN = 512
@@ -66,7 +67,7 @@ def _requests(lines: Iterator[bytes], path: Path, scale: int) -> Iterator[TraceR
 def _row(line: bytes, where: str) -> dict[str, Any]:
     try:
         row = msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except NOT_DECODED as error:
         raise TraceError(f"{where}: not JSON: {error}; want an object with {', '.join(KEYS)}") from error
     if not isinstance(row, dict):
         raise TraceError(f"{where}: {shortened(row)} is no object; want one with {', '.join(KEYS)}")

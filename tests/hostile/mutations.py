@@ -1,6 +1,7 @@
 """Valid documents and files with a few hostile changes."""
 
 import json
+from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
@@ -97,6 +98,20 @@ def text_of(document: Any) -> bytes:
     return json.dumps(document).replace(json.dumps(DEEP), "[" * 900 + "]" * 900).encode()
 
 
-def files_of(documents: SearchStrategy[Any]) -> SearchStrategy[bytes]:
+def toml_of(document: Any) -> bytes:
+    """The document in TOML, its values inline; None is a date, which JSON has not."""
+
+    def inline(value: Any) -> str:
+        if isinstance(value, dict):
+            return f"{{{', '.join(f'{json.dumps(key)} = {inline(one)}' for key, one in value.items())}}}"
+        if isinstance(value, list):
+            return f"[{', '.join(map(inline, value))}]"
+        return {DEEP: "[" * 5000, None: "2026-11-28"}.get(value) or json.dumps(value)
+
+    parts = document.items() if isinstance(document, dict) else ()
+    return "".join(f"{json.dumps(key)} = {inline(value)}\n" for key, value in parts).encode()
+
+
+def files_of(documents: SearchStrategy[Any], text: Callable[[Any], bytes] = text_of) -> SearchStrategy[bytes]:
     """Mutated documents as files, some of them damaged."""
-    return documents.map(text_of).flatmap(damaged)
+    return documents.map(text).flatmap(damaged)

@@ -5,6 +5,8 @@ SWARDEN_HOSTILE_SHARE multiplies the number of cases: with 12 there are more tha
 
 import json
 import shutil
+import tomllib
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -23,25 +25,34 @@ from swarden.engine_under_test.model.checkpoint import load_decoder
 from swarden.engine_under_test.model.decoder import dense_logits
 from swarden.engine_under_test.model.tiny import TINY, tiny_config
 from swarden.engine_under_test.model.tokenizer import Tokenizer
+from swarden.harness.commands.project import PROJECT, with_project
 from swarden.harness.core.errors import UsageError
+from swarden.harness.core.known_bug import known_bugs_in
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.ops import ENGINE_OPS
 from swarden.harness.core.registry import OWN
 from swarden.harness.core.replay import run_log
+from swarden.harness.search.backtest import Backtest
+from swarden.harness.search.backtest_results import Budget, Frozen, Judged, Outcome, Pair
 from swarden.harness.traces.mooncake import read_mooncake
 from swarden.harness.traces.serve import Pace, longest, serve
 from tests.engine_under_test.model.checkpoints import CPU, write_checkpoint
 from tests.engine_under_test.model.tokenizers import write_tokenizer
+from tests.harness.core.test_known_bug import DOCUMENT, FIX, LEAST
 from tests.harness.some_ops import any_ops
 from tests.harness.traces.some_traces import chatty_rows
 from tests.hostile.bounded import bounded, cases
-from tests.hostile.mutations import damaged, files_of, mutated, text_of
+from tests.hostile.mutations import damaged, files_of, mutated, text_of, toml_of
 
 CONFIGS = (
     EngineConfig(page_size=4, full_pages=20, swa_pages=10, sliding_window=6, chunk_len=16, max_context_len=128),
     EngineConfig(page_size=1, full_pages=70, overlap=True, lookahead_tokens=2, draft_tokens=2),
     EngineConfig(full_pages=40, swa_pages=9, sliding_window=8, host_full_pages=80, host_swa_pages=20),
 )
+BUG = tomllib.loads(LEAST + DOCUMENT + FIX) | {"logs": {"some-bug--again": {"shows": "x"}}, "large_pools": {"a": 1}}
+SETTINGS = {"engine": ["demo"], "minutes": 2, "archive": "nights", "set": {"page_size": 4, "name": "a b"}}
+FROZEN = Frozen(fingerprint="x/y", bug="", log="x.oplog", blake2b="00", ops=3)
+PAIR = Pair(old="1.0.0", new="1.0.1", judged=[Judged(finding=FROZEN, outcome=Outcome.FOUND)])
 ROWS = [one | {"output_length": 64} for one in chatty_rows(8)]
 
 
@@ -111,6 +122,33 @@ def traces(changed: int) -> st.SearchStrategy[bytes]:
     """A trace of which one row is hostile."""
     before, after = (b"".join(text_of(row) + b"\n" for row in rows) for rows in (ROWS[:changed], ROWS[changed + 1 :]))
     return files_of(mutated(ROWS[changed])).map(lambda row: before + row + b"\n" + after)
+
+
+# --- the user's settings, and the results that a command finds
+
+
+def judged_in(path: Path) -> Any:
+    return Backtest("demo", path.parent, Budget(seed=0, cpu_seconds=None, max_runs=1, adapter="")).pair(
+        "1.0.0", "1.0.1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "files", "read"),
+    [
+        (PROJECT.name, files_of(mutated({"tool": {"swarden": SETTINGS}}), toml_of), lambda _: with_project(["fuzz"])),
+        ("bugs/some-bug.toml", files_of(mutated(BUG), toml_of), lambda path: known_bugs_in.__wrapped__(path.parent)),
+        ("demo/1.0.0--1.0.1.json", files_of(mutated(as_document(PAIR))), judged_in),
+    ],
+    ids=("project", "known-bug", "backtest"),
+)
+@cases(60)
+@given(data=st.data())
+def test_hostile_file_of_a_folder_is_read_or_refused(folder, name, files, read, data):
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_bytes(data.draw(files))
+    with bounded(UsageError), chdir(folder):
+        read(folder / name)
 
 
 # --- checkpoints

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from swarden.harness.core.errors import EngineGone, UsageError
+from swarden.harness.core.files import opened
 from swarden.harness.core.printable import printable
 from swarden.harness.core.target_fault import TargetFault
 from swarden.harness.engines.server.answers import IsSleeping, Token, WrongForm, figures_in
@@ -204,7 +205,7 @@ class Connection:
         self.has_recorded = self.has_failed = False
         self.log_start = 0
         kept = {name: value for name, value in os.environ.items() if name != VARIABLE}
-        with self.log.open("wb") as log:
+        with opened(self.log, "wb", inside=LOGS) as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", SUPERVISE, *shlex.split(self.server.restart)],
                 stdin=subprocess.PIPE,

@@ -68,6 +68,11 @@ def test_project_without_the_table_has_no_options(project):
         pytest.param("archive = '../x'", "'../x' is not below this folder", id="archive"),
         pytest.param("x = ", "not TOML", id="syntax"),
         pytest.param("set = { a = 2024-01-01 }", "set.a is", id="date"),
+        pytest.param("minutes = 2024-01-01", 'minutes is "2024-01-01", want', id="date-for-a-number"),
+        pytest.param('set."a.b" = 1', "set has 'a.b', want", id="dotted-key"),
+        pytest.param("set.a = " + "[" * 99999, "not TOML: maximum recursion depth", id="deep"),
+        pytest.param("minutes = " + "9" * 5000, "not TOML: Exceeds the limit", id="digits"),
+        pytest.param("tool = 3", "unknown argument tool", id="tool"),
     ],
 )
 def test_mistake_in_the_table_is_one_line(project, text, message):
@@ -79,11 +84,19 @@ def test_mistake_in_the_table_is_one_line(project, text, message):
     assert message in str(raised.value)
 
 
-def test_tool_may_be_anything_but_a_table(project):
-    project("tool = 3\n")
+@pytest.mark.parametrize("text", ["tool = 3", "x = " + "[" * 5000, "x = " + "9" * 5000, "x = ", "\0"])
+def test_file_without_our_name_is_not_ours_whatever_it_is(project, text):
+    project(text)
 
-    with pytest.raises(UsageError, match=r"^pyproject\.toml: \[tool\.swarden\]: .*; correct it$"):
-        with_project(["fuzz"])
+    assert with_project(["fuzz"]) == ["fuzz"]
+
+
+def test_archive_of_the_table_may_not_be_a_link_out_of_the_folder(project, tmp_path):
+    (tmp_path / "nights").symlink_to("/tmp")
+    project(TABLE)
+
+    with pytest.raises(UsageError, match=r"^pyproject\.toml: .* archive: 'nights' leads to /tmp, outside of"):
+        with_project(["archive", "list"])
 
 
 def test_engine_of_the_table_does_not_matter_if_another_is_given(project):

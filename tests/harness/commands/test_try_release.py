@@ -1,15 +1,19 @@
 """swarden engines try, over releases of the demo's engine, each with another planted bug."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from swarden.harness.commands import try_release
 from swarden.harness.commands.try_release import Page, Trial
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Drain, Submit
+from swarden.harness.search.campaign import Plan
+from swarden.harness.search.profiles import PROFILES
 from tests.harness.some_targets import swarden_with
 from tests.harness.some_wheels import wheel
 
@@ -100,6 +104,15 @@ def test_bug_of_an_older_release_passes_and_a_leak_of_an_untried_one_may_be_an_o
         "new       pool: Pool, Ring(Pool)" in page["What the adapter reads"]
         or "Ring(Pool)" in page["What the adapter reads"]
     )
+
+
+def test_interrupted_campaign_ends_the_command(monkeypatch):
+    """Nothing is judged by a campaign that was interrupted, and no log is replayed."""
+    campaign = SimpleNamespace(outcome=lambda _: SimpleNamespace(is_interrupted=True))
+    monkeypatch.setattr(try_release, "ended_campaigns", lambda *_: nullcontext([campaign]))
+
+    with pytest.raises(KeyboardInterrupt):
+        try_release.trial_of("demo", {}, Plan("demo", PROFILES["smoke"], 0, 1.0, 1))
 
 
 def test_bug_that_comes_back_fails_newly(swarden):

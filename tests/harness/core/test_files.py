@@ -136,6 +136,11 @@ def test_socket_is_not_replaced(tmp_path):
     assert stat.S_ISSOCK((tmp_path / "a").stat().st_mode)
 
 
+def test_full_disk_is_said_with_the_file():
+    with pytest.raises(OSError, match=r"No space left on device: '/dev/full'"):
+        write_whole(Path("/dev/full"), b"x")
+
+
 @pytest.mark.parametrize("name", ["", "folder"])
 def test_folder_as_target_is_refused(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)

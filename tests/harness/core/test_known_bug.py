@@ -66,6 +66,10 @@ def test_bug_and_fix_have_their_releases(tmp_path, release, has_bug, has_fix):
         pytest.param(LEAST + "fix = 1", "unknown argument fix; correct it", id="unknown-key"),
         pytest.param(LEAST.replace("first", "#"), "first is missing; correct it", id="missing-key"),
         pytest.param(LEAST + "[", "not TOML: ", id="no-toml"),
+        pytest.param(LEAST + "x = " + "[" * 99999, "not TOML: maximum recursion depth", id="deep"),
+        pytest.param(LEAST + "logs.a-log.shows = 3", "logs[...].shows: want str", id="below-a-key"),
+        pytest.param(LEAST + "large_pools.'' = 3", "key in large_pools: want str", id="key"),
+        pytest.param(LEAST.replace('"2026-11-23"', "2026-11-23"), 'searched is "2026-11-23", want str', id="date"),
         pytest.param(
             LEAST + FIX.replace('["0.5.12", "0.5.12.post1"]', '["0.5.12.post1", "0.5.12"]'),
             "0.5.12.post1 is after 0.5.12; name the first one first",

@@ -87,7 +87,7 @@ def test_mistake_of_the_user_is_raised_and_the_process_goes_on():
         pytest.param(
             raise_an_error,
             f"fault/ValueError/{__name__}.raise_an_error",
-            "met an internal error, ValueError('of swarden'),",
+            "met an internal error, ValueError: of swarden,",
             "in raise_an_error",
             id="internal-error",
         ),

@@ -1,5 +1,7 @@
 """Releases are installed whole or not at all, from wheels alone; a checkout is distinguished from a release."""
 
+import signal
+import socket
 import sys
 from dataclasses import replace
 
@@ -7,6 +9,7 @@ import pytest
 
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.releases import CHECKOUT, Releases, in_environment, parsed
+from tests.harness.some_processes import processes_of, running, wait_until
 from tests.harness.some_wheels import wheel
 
 PACKAGE = "tinyserve"
@@ -165,6 +168,21 @@ def test_folder_that_is_no_checkout_and_name_of_a_release_are_refused(releases, 
 def test_version_that_is_none_is_refused(releases, version):
     with pytest.raises(UsageError, match="not a version"):
         releases.install(version)
+
+
+@pytest.mark.parametrize(("number", "left"), [(signal.SIGTERM, [".lock"]), (signal.SIGKILL, [".lock", ".unfinished"])])
+def test_pip_ends_with_its_command_and_leaves_no_temporary_file(tmp_path, number, left):
+    """The package index accepts a connection and never answers.  The next installation clears what is unfinished."""
+    (tmp_path / "temporary").mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as index:
+        pip = {"PIP_INDEX_URL": f"http://127.0.0.1:{index.getsockname()[1]}/", "TMPDIR": str(tmp_path / "temporary")}
+        with running("engines", "install", "sglang==9.9.9", cwd=tmp_path, **pip) as process, index.accept()[0]:
+            process.send_signal(number)
+            process.communicate()
+            wait_until(lambda: not processes_of(process.pid))
+
+    assert list((tmp_path / "temporary").iterdir()) == []
+    assert sorted(path.name for path in (tmp_path / ".swarden/engines/sglang").iterdir()) == left
 
 
 def test_python_without_pip_is_told_with_the_remedy(releases, monkeypatch):

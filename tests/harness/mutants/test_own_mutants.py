@@ -74,6 +74,11 @@ def test_calls_of_a_user_file_are_its_mutants_in_order(own):
         pytest.param("\nimport no_such_module", "{path}:2: No module named 'no_such_module'", id="import"),
         pytest.param("\nraise OSError('a\\nb')", "{path}:2: OSError: a b", id="raises"),
         pytest.param("import sys; sys.exit()", "{path}:1: SystemExit", id="exits"),
+        pytest.param(
+            "class Mute(Exception):\n    __str__ = None\nraise Mute",
+            "{path}:3: Mute: <exception str() failed>",
+            id="mute-exception",
+        ),
         pytest.param("class Skip(BaseException): ...\nraise Skip('x')", "{path}:2: Skip: x", id="base-exception"),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 
 from swarden.harness.core.errors import InvalidConfig, UsageError
 from swarden.harness.core.fingerprint import slug
-from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.registry import OWN, target_of
 from swarden.harness.core.replay import failure_like, run_log
 from swarden.harness.core.running_log import RunningLog, last_run
@@ -282,6 +282,14 @@ def test_op_is_in_the_running_log_before_it_is_applied(tmp_path):
     assert len(seen[-1].ops) == result.tallies.ops.total()
     assert run_log(seen[-1]).counts.engine_steps == result.tallies.steps
     assert last_run(path) is None
+
+
+def test_link_in_the_place_of_the_running_log_is_not_followed(tmp_path):
+    (tmp_path / "outside").write_text("kept")
+    (tmp_path / "running.oplog").symlink_to("outside")
+    RunningLog(tmp_path / "running.oplog").begin(Header(engine=OWN, configs=[{}]))
+
+    assert (tmp_path / "outside").read_text() == "kept"
 
 
 @pytest.mark.parametrize("machine", ["engine", "pd"])

@@ -91,8 +91,12 @@ def our_server(
         forward = ModelForward(tiny_model("tiny-gemma3", config).decoder)
         armed_by_flush = RandomFaults(faults)
         engine = create_engine(config, ports=ports_with(armed_by_flush, forward))
-        with served(Front(EngineThread(engine, armed_by_flush), 0, eos=())) as url:
-            yield url
+        front = Front(EngineThread(engine, armed_by_flush), 0, eos=())
+        Thread(target=front.serve, daemon=True).start()
+        try:
+            yield front.url
+        finally:
+            front.close()
 
 
 @contextmanager

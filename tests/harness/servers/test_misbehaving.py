@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from math import inf
 from threading import Event
@@ -18,7 +19,8 @@ from swarden.harness.engines.server.apis import api_of
 from swarden.harness.engines.server.client import MOST_LINE, Address, Call, Reply
 from swarden.harness.engines.server.learning import learned
 from swarden.harness.engines.server.process import Connection, Server
-from swarden.harness.front.http import Handler
+from swarden.harness.front import http
+from swarden.harness.front.loop import EngineDied
 from swarden.harness.search import shards
 from swarden.harness.search.findings import report_finding
 from swarden.harness.search.result import Finding
@@ -134,6 +136,11 @@ def unchanged():
     return "vllm:prompt_tokens_total 1\n"
 
 
+def fail(acts, path, _):
+    acts.append(path)
+    raise EngineDied
+
+
 def refused(handler):
     handler.send_error(400)
 
@@ -211,8 +218,7 @@ def test_act_that_fails_is_found(run):
 
 @pytest.mark.parametrize("path", ["/sleep", "/wake_up"])
 def test_sleep_that_fails_is_one_line(monkeypatch, path):
-    monkeypatch.setitem(Handler.ACTS, path, "fail")
-    monkeypatch.setattr(Handler, "_act", lambda handler, name: handler.send_error(500) if name == "fail" else None)
+    monkeypatch.setitem(http.ACTS, path, partial(fail, [], path))
     with (
         our_server() as url,
         pytest.raises(UsageError, match=rf"{path}\S*: status 500: .*; leave it out with --set 'left_out"),
@@ -222,16 +228,11 @@ def test_sleep_that_fails_is_one_line(monkeypatch, path):
 
 def test_server_is_woken_up_though_its_sleep_fails(monkeypatch):
     acts: list[str] = []
-
-    def fail(handler, name):
-        acts.append(name)
-        handler.send_error(500)
-
-    monkeypatch.setattr(Handler, "_act", fail)
+    monkeypatch.setattr(http, "ACTS", {path: partial(fail, acts, path) for path in http.ACTS})
     with our_server() as url, pytest.raises(UsageError, match="status 500"):
         learned(Connection(Server(url)), api_of("vllm"), {"last_token": 60})
 
-    assert acts[-2:] == ["sleep", "resume"]
+    assert acts[-2:] == ["/sleep", "/wake_up"]
 
 
 def test_failure_in_some_runs_is_flaky(monkeypatch):

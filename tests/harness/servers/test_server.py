@@ -21,8 +21,8 @@ from swarden.harness.engines.server.comparison import Judged, compared
 from swarden.harness.engines.server.learning import learned
 from swarden.harness.engines.server.process import Connection, Server, api_at
 from swarden.harness.engines.server.program import program_of
-from swarden.harness.front.http import Handler
-from swarden.harness.front.loop import text_of
+from swarden.harness.front import http
+from swarden.harness.front.loop import EngineThread, text_of
 from swarden.harness.report.program import program_text
 from tests.harness.servers.front_bugs import front_bug
 from tests.harness.servers.some_servers import ONE, log_at, our_server, server_with
@@ -238,7 +238,7 @@ def test_answer_ends_with_a_stop_text_and_leaves_nothing_behind(run, api):
 
 
 def test_texts_of_answers_are_learned_and_a_server_that_does_not_sleep_is_not_sent_to(monkeypatch):
-    monkeypatch.setattr(Handler, "ACTS", {name: act for name, act in Handler.ACTS.items() if act != "sleep"})
+    monkeypatch.setattr(http, "ACTS", {name: act for name, act in http.ACTS.items() if act is not EngineThread.sleep})
     with our_server() as url:
         found = learned(Connection(Server(url)), api_of("vllm"), {"left_out": ("seed",)})
 
