@@ -2,12 +2,27 @@
 
 from pathlib import Path
 
+MAX_TEXT = 500  # characters of a message: a name or a list of what is known can be of any length
+MAX_END = 150  # of these, the end, which is the remedy
+
+
+def cut(text: str) -> str:
+    """The text, without its middle if it has more than MAX_TEXT characters."""
+    return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - MAX_END - 3]} … {text[-MAX_END:]}"
+
 
 class UsageError(Exception):
     """A command or a file that cannot be used: one line with the place, the value found and the value wanted.
 
-    The command line prints it and exits with 2.
+    The command line prints it and exits with 2.  A subclass that makes its own text overrides `text`, which is cut.
     """
+
+    @property
+    def text(self) -> str:
+        return super().__str__()
+
+    def __str__(self) -> str:
+        return cut(self.text)
 
 
 class CannotImport(UsageError):
@@ -18,7 +33,8 @@ class CannotImport(UsageError):
         self.what = what
         self.remedy = remedy
 
-    def __str__(self) -> str:
+    @property
+    def text(self) -> str:
         return f"{self.what}; {self.remedy}"
 
 

@@ -3,14 +3,12 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import msgspec
-from hypothesis import HealthCheck, Phase, Verbosity, reject, seed, settings
+from hypothesis import reject
 from hypothesis.errors import FlakyFailure, Unsatisfiable
-from hypothesis.stateful import run_state_machine_as_test
 
 from swarden.harness.core.changes import Changes
 from swarden.harness.core.driver import Driver, Failure, KeptParts
@@ -27,11 +25,12 @@ from swarden.harness.report.story import story_lines
 from swarden.harness.search.corpus import CHANGED, CorpusPart, RareRun, Share, logs_of
 from swarden.harness.search.features import Features
 from swarden.harness.search.findings import save_unshrunk
-from swarden.harness.search.fixed_settings import Settings, have_settings, refusal, with_settings
+from swarden.harness.search.fixed_settings import Refusals, Settings, have_settings, refusal, with_settings
 from swarden.harness.search.machine import Player, RunListener, turns_of
 from swarden.harness.search.profiles import Profile
 from swarden.harness.search.result import Finding, Reached, Result
 from swarden.harness.search.run import Run, batch_seed
+from swarden.harness.search.search import search
 from swarden.harness.search.shrink import measure
 from swarden.harness.search.steering import CONFIRMATIONS, Steering
 from swarden.harness.search.verification import Cause, Deaths, Trials, Verifier
@@ -125,6 +124,8 @@ class Worker(RunListener):
         self._beat = heartbeat
         self._running = running
         trials = Trials(lambda: self._beat(self.next_run), report, plan.deaths)
+        self._refusals = Refusals()  # of draws, since the last result
+        self._num_unfit = 0  # batches without a run
         self._steering = Steering(plan.known, Verifier(self.target, plan.fixes, trials))
         start = time.monotonic()
         prepare(self.target)
@@ -147,12 +148,20 @@ class Worker(RunListener):
         return is_found or self._is_stopped() or time.monotonic() - self._started.wall_s > self.plan.seconds
 
     def work(self) -> Result:
-        """Make batches until the time or the runs are used up, or the first finding ends the work."""
+        """Make batches until the time or the runs are used up, or the first finding ends the work.
+
+        Raises EachRefused if the engine has refused all draws, after a batch for each machine at the latest.
+        """
         self.next_run = RunIndex(self.plan.first_run.batch)
+        num_turns = len(turns_of(self.target, self.plan.machine))
         with self.plan.changes.planted(self.target):
-            while self._quota and not self.is_over:
+            while self._quota and not self.is_over and self._num_unfit < num_turns:
                 self._run_batch()
                 self.next_run = RunIndex(self.next_run.batch + self.plan.workers)
+        if self._refusals.draws:
+            self._send(Result())
+        if self.result.refusals.draws and not self.result.tallies.runs and not self._is_stopped():
+            raise refusal(self.result.refusals, self.plan.settings, self.plan.model)
         self.result.seconds = time.monotonic() - self._started.wall_s
         return self.result
 
@@ -165,8 +174,14 @@ class Worker(RunListener):
         """The configurations with the settings of the plan; others are drawn if the engine refuses them."""
         try:
             return with_settings(self.target, configs, self.plan.settings)
-        except InvalidConfig:
-            reject()
+        except InvalidConfig as error:
+            self._refuse(error)
+
+    def _refuse(self, error: InvalidConfig) -> NoReturn:
+        """Count a refused draw; another one follows."""
+        self._refusals.note(str(error))
+        self._beat(self.next_run)
+        reject()
 
     def drive(self, header: Header) -> Driver | None:
         """The driver of a run; None before the first run of the plan, and after the last run of the batch.
@@ -203,11 +218,13 @@ class Worker(RunListener):
             self._send(Result(gone=str(error)))
             self._is_stopped = lambda: True
             return None
-        except InvalidConfig:
+        except InvalidConfig as error:
             if not self.plan.settings and not header.model:
                 raise
             self.next_run = current
-            reject()
+            if self._running is not None:
+                self._running.end()
+            self._refuse(error)
 
     def _twin(self, header: Header, run: int) -> Twin | None:
         if self.plan.twin is None or header.machine != ENGINE:
@@ -264,6 +281,7 @@ class Worker(RunListener):
             self._running.end()
 
     def _send(self, result: Result) -> None:
+        result.refusals, self._refusals = self._refusals, Refusals()
         result.cpu_seconds = time.process_time() - self._started.cpu_s - self.result.cpu_seconds
         self.result.add(result)
         self._report(result)
@@ -322,24 +340,13 @@ class Worker(RunListener):
         self._run_logs()
         turns, batch = turns_of(self.target, self.plan.machine), self.next_run.batch
         machine = turns[batch % len(turns)]
-        batch_settings = settings(
-            max_examples=self._quota,
-            stateful_step_count=self.plan.profile.calls_of(batch, num_turns=len(turns)),
-            database=None,
-            deadline=None,
-            derandomize=False,
-            phases=(Phase.generate,),
-            suppress_health_check=list(HealthCheck),
-            verbosity=Verbosity.quiet,
-        )
-        search = seed(batch_seed(self.plan.seed, batch))(partial(machine, self))
+        from_seed, calls = batch_seed(self.plan.seed, batch), self.plan.profile.calls_of(batch, num_turns=len(turns))
         try:
-            run_state_machine_as_test(search, settings=batch_settings)  # type: ignore[arg-type]  # any factory will do
-        except Unsatisfiable as error:
-            if not self.plan.settings:
+            search(machine, self, from_seed=from_seed, max_runs=self._quota, calls=calls)
+        except Unsatisfiable:  # of several hundred draws, none fits
+            if not self._refusals.draws:
                 raise
-            if not self.result.tallies.runs:  # of several hundred draws, none fits
-                raise refusal(self.target, self.plan.settings) from error
+            self._num_unfit += not self.result.tallies.runs
         except FlakyFailure as error:  # the error is in one run, and Hypothesis has repeated it with the next one
             raise error.exceptions[0] from None
 
