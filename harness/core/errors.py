@@ -3,12 +3,12 @@
 from pathlib import Path
 
 MAX_TEXT = 500  # characters of a message: a name or a list of what is known can be of any length
-MAX_END = 150  # of these, the end, which is the remedy
 
 
-def cut(text: str) -> str:
-    """The text, without its middle if it has more than MAX_TEXT characters."""
-    return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - MAX_END - 3]} … {text[-MAX_END:]}"
+def cut(text: str, most: int = MAX_TEXT) -> str:
+    """The text, without a part in its middle if it has more characters: the end of a message is the remedy."""
+    end = most // 3
+    return text if len(text) <= most else f"{text[: most - end - 3]} … {text[-end:]}"
 
 
 class UsageError(Exception):

@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from swarden.harness.core.errors import UsageError
+from swarden.harness.core.errors import UsageError, cut
 from swarden.harness.core.target import Target
 from swarden.harness.core.target_fault import blamed_on
-from swarden.harness.report.wording import counted
+from swarden.harness.core.validation import shortened
 
 Settings = Mapping[str, Any]
 NUMBER = re.compile(r"\d+")
@@ -61,10 +61,10 @@ def have_settings(target: Target, configs: Sequence[Settings], settings: Setting
 
 def refusal(refusals: Refusals, settings: Settings, model: str) -> EachRefused:
     """The error that all draws were refused."""
-    draws, fixed = counted(refusals.draws.total(), "drawn configuration"), ", ".join(assignments(settings)) or model
+    fixed = ", ".join(f"{name}={shortened(value)}" for name, value in settings.items()) or model
+    where = f"{'--set' if settings else '--model'}: the engine refuses each of {refusals.draws.total()} draws with"
     remedy = "choose another value, set further ones that it needs, or name another machine"
-    option = "--set" if settings else "--model"
-    return EachRefused(f"{option}: the engine refuses each of {draws} with {fixed}, most often: {refusals}; {remedy}")
+    return EachRefused(f"{where} {cut(fixed, 150)}, most often: {refusals}; {remedy}")
 
 
 def assignments(settings: Settings) -> list[str]:
