@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 
 from swarden.engine_under_test.config import EngineConfig
-from swarden.engine_under_test.errors import AccountingError
+from swarden.engine_under_test.errors import AccountingError, ConfigError
 from swarden.harness.cli import run
 from swarden.harness.commands.console import OUT, print_piece
 from swarden.harness.core.errors import UsageError
@@ -83,7 +83,7 @@ def test_fault_of_swarden_is_printed_in_escaped_form(end_of):
     [
         UsageError("x" * 10_000 + "; rename it"),
         TargetFault("x" * 10_000 + "; rename it", "target/build"),
-        typer.BadParameter("x" * 10_000 + "; rename it"),
+        ConfigError("x" * 10_000 + "; rename it"),
     ],
     ids=lambda error: type(error).__name__,
 )

@@ -383,13 +383,6 @@ def test_refused_draw_leaves_no_log_of_a_run(monkeypatch, tmp_path):
     assert left[1] is None
 
 
-def test_setting_that_one_machine_refuses_is_fixed_in_the_others():
-    result = work(settings={"host_full_pages": 64}, machine=None, max_runs=2 * TINY.runs_per_batch)
-
-    assert result.tallies.machine_runs.keys() == {"engine"}
-    assert result.refusals.draws
-
-
 def test_finding_that_cannot_be_written_is_kept_in_memory(tmp_path):
     (tmp_path / "file").touch()
 
