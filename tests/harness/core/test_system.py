@@ -184,7 +184,8 @@ def test_steps_under_pressure_are_not_counted_after_a_heal():
 @pytest.mark.parametrize(
     ("events_of_a_step", "idle"),
     [
-        pytest.param([Finished(1, FinishReason.TRANSFER_FAILED)], 0, id="a request ends, whose transfer has failed"),
+        pytest.param([Finished(1, FinishReason.TRANSFER_FAILED)], 0, id="a transfer fails, and its request ends"),
+        pytest.param([Finished(1, FinishReason.ABORT)], 4, id="a client aborts"),
         pytest.param([Taken("full", (1,), LOAD), Freed("full", (1,), LOAD, "load failed", 0)], 4, id="a load fails"),
     ],
 )
