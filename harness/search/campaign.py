@@ -25,7 +25,7 @@ from swarden.harness.report.story import story_lines
 from swarden.harness.search.corpus import CHANGED, CorpusPart, RareRun, Share, logs_of
 from swarden.harness.search.features import Features
 from swarden.harness.search.findings import save_unshrunk
-from swarden.harness.search.fixed_settings import Refusals, Settings, have_settings, refusal, with_settings
+from swarden.harness.search.fixed_settings import Settings, have_settings, refusal, with_settings
 from swarden.harness.search.machine import Player, RunListener, turns_of
 from swarden.harness.search.profiles import Profile
 from swarden.harness.search.result import Finding, Reached, Result
@@ -124,8 +124,6 @@ class Worker(RunListener):
         self._beat = heartbeat
         self._running = running
         trials = Trials(lambda: self._beat(self.next_run), report, plan.deaths)
-        self._refusals = Refusals()  # of draws, since the last result
-        self._num_unfit = 0  # batches without a run
         self._steering = Steering(plan.known, Verifier(self.target, plan.fixes, trials))
         start = time.monotonic()
         prepare(self.target)
@@ -153,13 +151,12 @@ class Worker(RunListener):
         Raises EachRefused if the engine has refused all draws, after a batch for each machine at the latest.
         """
         self.next_run = RunIndex(self.plan.first_run.batch)
-        num_turns = len(turns_of(self.target, self.plan.machine))
+        num_unfit, num_turns = 0, len(turns_of(self.target, self.plan.machine))
         with self.plan.changes.planted(self.target):
-            while self._quota and not self.is_over and self._num_unfit < num_turns:
+            while self._quota and not self.is_over and num_unfit < num_turns:
                 self._run_batch()
+                num_unfit += bool(self.result.refusals.draws) and not self.result.tallies.runs
                 self.next_run = RunIndex(self.next_run.batch + self.plan.workers)
-        if self._refusals.draws:
-            self._send(Result())
         if self.result.refusals.draws and not self.result.tallies.runs and not self._is_stopped():
             raise refusal(self.result.refusals, self.plan.settings, self.plan.model)
         self.result.seconds = time.monotonic() - self._started.wall_s
@@ -178,8 +175,10 @@ class Worker(RunListener):
             self._refuse(error)
 
     def _refuse(self, error: InvalidConfig) -> NoReturn:
-        """Count a refused draw; another one follows."""
-        self._refusals.note(str(error))
+        """Count and report a refused draw; another one follows."""
+        result = Result()
+        result.refusals.note(str(error))
+        self._send(result)
         self._beat(self.next_run)
         reject()
 
@@ -281,7 +280,6 @@ class Worker(RunListener):
             self._running.end()
 
     def _send(self, result: Result) -> None:
-        result.refusals, self._refusals = self._refusals, Refusals()
         result.cpu_seconds = time.process_time() - self._started.cpu_s - self.result.cpu_seconds
         self.result.add(result)
         self._report(result)
@@ -344,9 +342,8 @@ class Worker(RunListener):
         try:
             search(machine, self, from_seed=from_seed, max_runs=self._quota, calls=calls)
         except Unsatisfiable:  # of several hundred draws, none fits
-            if not self._refusals.draws:
+            if not self.result.refusals.draws:
                 raise
-            self._num_unfit += not self.result.tallies.runs
         except FlakyFailure as error:  # the error is in one run, and Hypothesis has repeated it with the next one
             raise error.exceptions[0] from None
 

@@ -331,7 +331,7 @@ def test_draw_that_conflicts_with_a_fixed_setting_is_drawn_again(monkeypatch, re
 @pytest.fixture
 def refused(monkeypatch):
     """The refusals of pages of 2 tokens, each with its number."""
-    original, texts = OwnTarget.decode, []
+    original, texts = OwnTarget.decode, list[str]()
 
     def decode(self, mapping):
         if mapping["page_size"] == 2:
@@ -347,20 +347,20 @@ PICKY_PLAN = Plan(OWN, TINY, seed=11, seconds=60, max_runs=6, machine="engine", 
 
 
 def test_refused_draws_are_one_reason_if_they_differ_in_numbers(refused):
-    results = []
+    worker = Worker(PICKY_PLAN, lambda _: None)
 
     with pytest.raises(
         UsageError, match=r"page_size=2, most often: page_size is 2, want 4 \(configuration 0\); choose"
     ):
-        Worker(PICKY_PLAN, results.append).work()
+        worker.work()
 
-    outcome = Outcome(PICKY_PLAN, "", results[0])
+    outcome = Outcome(PICKY_PLAN, "", worker.result)
     assert outcome.summary()["refused"] == {"draws": len(refused), "most_frequent": refused[0]}
     assert f"{len(refused)} drawn configurations refused, most often: page_size is 2" in "\n".join(outcome.lines())
 
 
 def test_worker_that_draws_is_not_silent_and_ends_when_it_is_stopped(refused):
-    beats = []
+    beats: list[RunIndex] = []
 
     result = Worker(PICKY_PLAN, lambda _: None, lambda: len(beats) > 9, heartbeat=beats.append).work()
 

@@ -1,6 +1,7 @@
 """Fixed settings that no configuration can have: one short line that names the setting."""
 
 import random
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,22 @@ from swarden.harness.engines.vllm.target import VllmTarget
 from swarden.harness.search.fixed_settings import Refusals, assignments, refusal, with_settings
 
 TARGETS = (OwnTarget, SglangTarget, VllmTarget, TransformersTarget, LmdeployTarget)
-VALUES = (0, 1, -1, 0.5, 1e300, 2**70, True, None, "", "é\n€" * 2000, [], list(range(2000)), {"a": [1]}, [[[]]] * 9)
+VALUES: Any = (
+    0,
+    1,
+    -1,
+    0.5,
+    1e300,
+    2**70,
+    True,
+    None,
+    "",
+    "é\n€" * 2000,
+    [],
+    list(range(2000)),
+    {"a": [1]},
+    [[[]]] * 9,
+)
 
 
 @pytest.mark.parametrize("seed", range(12))
