@@ -20,12 +20,11 @@ from typer.main import get_command
 from swarden.engine_under_test.errors import AccountingError, CheckpointError, ConfigError
 from swarden.harness.commands.console import ERR, OUT, StandardOutputError
 from swarden.harness.commands.help import with_plain_help, with_plain_params
-from swarden.harness.core.errors import UsageError
+from swarden.harness.core.errors import UsageError, cut
 from swarden.harness.core.exit_codes import STOPPING, ExitCode
 from swarden.harness.core.imports import importing, one_line, place_of
 
 FAILED = (ExitCode.NONDETERMINISTIC, ExitCode.VIOLATED, ExitCode.STUCK)  # the verdicts of an interrupted command
-MAX_SHOWN = 2000  # characters of a message: names in files can be long
 COMMANDS = {  # by their use, in the order in which a new user needs them
     "Find bugs": {
         "demo": "Find, shrink, replay and show a planted leak of a small engine, in seconds.",
@@ -176,9 +175,8 @@ def _end_of(end: SystemExit) -> ExitCode:
 def _misuse(what: str) -> ExitCode:
     """Print a mistake of the user; `what` is empty if the help was printed instead."""
     if what:
-        text = " ".join(what.splitlines())
-        shown = text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "…"
-        ERR.print(f"swarden: {shown}", markup=False, soft_wrap=True)  # it can have a command to copy
+        text = cut(" ".join(what.splitlines()))
+        ERR.print(f"swarden: {text}", markup=False, soft_wrap=True)  # it can have a command to copy
     return ExitCode.MISUSE
 
 

@@ -3,12 +3,27 @@
 from pathlib import Path
 from traceback import TracebackException
 
+MAX_TEXT = 500  # characters of a message: a name or a list of what is known can be of any length
+
+
+def cut(text: str, most: int = MAX_TEXT) -> str:
+    """The text, without a part in its middle if it has more characters: the end of a message is the remedy."""
+    end = most // 3
+    return text if len(text) <= most else f"{text[: most - end - 3]} … {text[-end:]}"
+
 
 class UsageError(Exception):
     """A command or a file that cannot be used: one line with the place, the value found and the value wanted.
 
-    The command line prints it and exits with 2.
+    The command line prints it and exits with 2.  A subclass that makes its own text overrides `text`, which is cut.
     """
+
+    @property
+    def text(self) -> str:
+        return super().__str__()
+
+    def __str__(self) -> str:
+        return cut(self.text)
 
 
 class CannotImport(UsageError):
@@ -19,7 +34,8 @@ class CannotImport(UsageError):
         self.what = what
         self.remedy = remedy
 
-    def __str__(self) -> str:
+    @property
+    def text(self) -> str:
         return f"{self.what}; {self.remedy}"
 
 

@@ -57,7 +57,8 @@ class OpLogError(UsageError):
         self.what = what
         self.remedy = remedy
 
-    def __str__(self) -> str:
+    @property
+    def text(self) -> str:
         place = f"{self.path}" if self.line is None else f"{self.path}:{self.line}"
         return " ".join(f"{place}: {self.what}; {self.remedy}".splitlines())
 

@@ -19,7 +19,8 @@ class TargetFault(UsageError):
         super().__init__(text, fingerprint)
         self.fingerprint = fingerprint
 
-    def __str__(self) -> str:
+    @property
+    def text(self) -> str:
         return str(self.args[0])
 
 

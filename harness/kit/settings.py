@@ -85,7 +85,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def _check(name: str, value: Any, wanted: Sequence[Any], beside: str = "") -> None:
     if value not in wanted:
-        raise InvalidConfig(f"{name} is {shortened(value)}{beside}, want {' or '.join(map(shortened, wanted))}")
+        is_range = isinstance(wanted, range)
+        want = f"{wanted[0]} to {wanted[-1]}" if is_range else " or ".join(map(shortened, wanted))
+        raise InvalidConfig(f"{name} is {shortened(value)}{beside}, want {want}")
 
 
 @cache

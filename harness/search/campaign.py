@@ -3,14 +3,12 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import msgspec
-from hypothesis import HealthCheck, Phase, Verbosity, reject, seed, settings
+from hypothesis import reject
 from hypothesis.errors import FlakyFailure, Unsatisfiable
-from hypothesis.stateful import run_state_machine_as_test
 
 from swarden.harness.core.changes import Changes
 from swarden.harness.core.driver import Driver, Failure, KeptParts
@@ -32,6 +30,7 @@ from swarden.harness.search.machine import Player, RunListener, turns_of
 from swarden.harness.search.profiles import Profile
 from swarden.harness.search.result import Finding, Reached, Result
 from swarden.harness.search.run import Run, batch_seed
+from swarden.harness.search.search import search
 from swarden.harness.search.shrink import measure
 from swarden.harness.search.steering import CONFIRMATIONS, Steering
 from swarden.harness.search.verification import Cause, Deaths, Trials, Verifier
@@ -147,12 +146,19 @@ class Worker(RunListener):
         return is_found or self._is_stopped() or time.monotonic() - self._started.wall_s > self.plan.seconds
 
     def work(self) -> Result:
-        """Make batches until the time or the runs are used up, or the first finding ends the work."""
+        """Make batches until the time or the runs are used up, or the first finding ends the work.
+
+        Raises EachRefused if the engine has refused all draws, after a batch for each machine at the latest.
+        """
         self.next_run = RunIndex(self.plan.first_run.batch)
+        num_unfit, num_turns = 0, len(turns_of(self.target, self.plan.machine))
         with self.plan.changes.planted(self.target):
-            while self._quota and not self.is_over:
+            while self._quota and not self.is_over and num_unfit < num_turns:
                 self._run_batch()
+                num_unfit += bool(self.result.refusals.draws) and not self.result.tallies.runs
                 self.next_run = RunIndex(self.next_run.batch + self.plan.workers)
+        if self.result.refusals.draws and not self.result.tallies.runs and not self._is_stopped():
+            raise refusal(self.result.refusals, self.plan.settings, self.plan.model)
         self.result.seconds = time.monotonic() - self._started.wall_s
         return self.result
 
@@ -165,8 +171,16 @@ class Worker(RunListener):
         """The configurations with the settings of the plan; others are drawn if the engine refuses them."""
         try:
             return with_settings(self.target, configs, self.plan.settings)
-        except InvalidConfig:
-            reject()
+        except InvalidConfig as error:
+            self._refuse(error)
+
+    def _refuse(self, error: InvalidConfig) -> NoReturn:
+        """Count and report a refused draw; another one follows."""
+        result = Result()
+        result.refusals.note(str(error))
+        self._send(result)
+        self._beat(self.next_run)
+        reject()
 
     def drive(self, header: Header) -> Driver | None:
         """The driver of a run; None before the first run of the plan, and after the last run of the batch.
@@ -203,11 +217,13 @@ class Worker(RunListener):
             self._send(Result(gone=str(error)))
             self._is_stopped = lambda: True
             return None
-        except InvalidConfig:
+        except InvalidConfig as error:
             if not self.plan.settings and not header.model:
                 raise
             self.next_run = current
-            reject()
+            if self._running is not None:
+                self._running.end()
+            self._refuse(error)
 
     def _twin(self, header: Header, run: int) -> Twin | None:
         if self.plan.twin is None or header.machine != ENGINE:
@@ -322,24 +338,12 @@ class Worker(RunListener):
         self._run_logs()
         turns, batch = turns_of(self.target, self.plan.machine), self.next_run.batch
         machine = turns[batch % len(turns)]
-        batch_settings = settings(
-            max_examples=self._quota,
-            stateful_step_count=self.plan.profile.calls_of(batch, num_turns=len(turns)),
-            database=None,
-            deadline=None,
-            derandomize=False,
-            phases=(Phase.generate,),
-            suppress_health_check=list(HealthCheck),
-            verbosity=Verbosity.quiet,
-        )
-        search = seed(batch_seed(self.plan.seed, batch))(partial(machine, self))
+        from_seed, calls = batch_seed(self.plan.seed, batch), self.plan.profile.calls_of(batch, num_turns=len(turns))
         try:
-            run_state_machine_as_test(search, settings=batch_settings)  # type: ignore[arg-type]  # any factory will do
-        except Unsatisfiable as error:
-            if not self.plan.settings:
+            search(machine, self, from_seed=from_seed, max_runs=self._quota, calls=calls)
+        except Unsatisfiable:  # of several hundred draws, none fits
+            if not self.result.refusals.draws:
                 raise
-            if not self.result.tallies.runs:  # of several hundred draws, none fits
-                raise refusal(self.target, self.plan.settings) from error
         except FlakyFailure as error:  # the error is in one run, and Hypothesis has repeated it with the next one
             raise error.exceptions[0] from None
 

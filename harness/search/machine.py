@@ -79,8 +79,8 @@ class Player:
         """Start the run's engines, of these configurations of the target with the settings that the listener fixes."""
         self.configs, target = configs, self.listener.target
         try:
-            self.configs = self.listener.fix(configs)
             if not self.listener.is_over:
+                self.configs = self.listener.fix(configs)
                 with blamed_on(target.name, "encode"):
                     encoded = [target.encode(config) for config in self.configs]
                 self.header = Header(

@@ -161,6 +161,7 @@ class Outcome:
             "not_exercised": dict(zip(("laws", "faults"), not_exercised(tallies, self.target), strict=True)),
             "never_due": self.never_due,
             "runs_since_new": self.result.reached.runs_since_new,
+            "refused": self.result.refusals.figures(),
             "diverged": self.diverged,
             "target_faults": [*self.result.target_faults.values()],
         }
@@ -183,6 +184,8 @@ class Outcome:
         since_new = self.result.reached.runs_since_new
         if tallies.runs >= self.plan.profile.min_runs and since_new >= PLATEAU_SHARE * tallies.runs:
             lines.append(f"plateau: no new event or move of a request in {counted(since_new, 'run')}")
+        if (refusals := self.result.refusals).draws:
+            lines.append(f"{counted(refusals.draws.total(), 'drawn configuration')} refused, most often: {refusals}")
         boot = max(self.result.boots, default=0.0)
         lines += [f"boot {boot:.1f} s in each worker, not counted"] if boot >= SHORTEST_BOOT_S else []
         rate = tallies.steps / seconds if seconds else 0.0

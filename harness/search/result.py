@@ -12,6 +12,7 @@ from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.replay import Replays, Verdict
 from swarden.harness.report.story import StoryLine
 from swarden.harness.search.corpus import RareRun
+from swarden.harness.search.fixed_settings import Refusals
 from swarden.harness.search.shrink import measure
 from swarden.harness.search.verification import UNKNOWN, Cause
 
@@ -168,6 +169,7 @@ class Result:
     replayed: set[str] = field(default_factory=set)
     target_faults: dict[str, str] = field(default_factory=dict)
     reached: Reached = NOTHING_REACHED
+    refusals: Refusals = field(default_factory=Refusals)
     gone: str = ""  # why no further run can be made with the engine
     run: tuple[int, int] | None = None  # the seed and the ordinal, if this is the result of one run
 
@@ -183,6 +185,7 @@ class Result:
         self.rare += other.rare
         self.replayed |= other.replayed
         self.target_faults = other.target_faults | self.target_faults
+        self.refusals.add(other.refusals)
         self.gone = self.gone or other.gone
         for finding in other.findings.values():
             both = (self.findings.get(finding.fingerprint, finding), finding)

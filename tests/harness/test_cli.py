@@ -11,13 +11,14 @@ import typer
 from rich.table import Table
 
 from swarden.engine_under_test.config import EngineConfig
-from swarden.engine_under_test.errors import AccountingError
+from swarden.engine_under_test.errors import AccountingError, ConfigError
 from swarden.harness.cli import run
 from swarden.harness.commands.console import OUT, print_piece
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.ops import Drain, Submit
 from swarden.harness.core.registry import OWN
+from swarden.harness.core.target_fault import TargetFault
 from tests.harness.some_processes import DEADLINE_S
 from tests.harness.some_targets import write_blockserve
 
@@ -77,10 +78,19 @@ def test_fault_of_swarden_is_printed_in_escaped_form(end_of):
     assert told.replace("\n", "").isprintable()
 
 
-def test_long_error_is_cut(end_of):
-    _, told = end_of(UsageError("x" * 10_000))
+@pytest.mark.parametrize(
+    "error",
+    [
+        UsageError("x" * 10_000 + "; rename it"),
+        TargetFault("x" * 10_000 + "; rename it", "target/build"),
+        ConfigError("x" * 10_000 + "; rename it"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_long_error_loses_its_middle_and_not_its_remedy(end_of, error):
+    _, told = end_of(error)
 
-    assert told == f"swarden: {'x' * 2000}…\n"
+    assert told == f"swarden: {'x' * 331} … {'x' * 155}; rename it\n"
 
 
 def test_cells_and_pieces_are_printed_in_escaped_form(capsys):

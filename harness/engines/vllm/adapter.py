@@ -183,7 +183,7 @@ class VllmEngine(EnginePort):
             # An idle engine core learns with its next request that a load has ended, and in older releases, a store.
             connector = self.built.scheduler.connector
             for _ in range(MOST_STEPS_FOR_STORES):  # a session that has just been closed begins a store
-                if self.built.scheduler.has_requests():
+                if self.built.core.batch_queue or self.built.scheduler.has_requests():  # an empty pass reports its end
                     self.step()
             is_storing = any(held.owner.kind == seen.BACKUP_KIND for held in held_blocks(connector))
             if not (is_storing and self._runner.release.has("steps_for_stores")):

@@ -18,12 +18,25 @@ from swarden.harness.core.ops import (
     Step,
     Submit,
 )
+from swarden.harness.core.progress import IdleSteps
 from swarden.harness.core.system import EngineSystem
 from swarden.harness.engines.own.adapter import SwardenEngine
-from swarden.invariants.events import Fired, Late, Launched, Refused
+from swarden.invariants.events import (
+    LOAD_KIND,
+    Finished,
+    FinishReason,
+    Fired,
+    Freed,
+    Late,
+    Launched,
+    Owner,
+    Refused,
+    Taken,
+)
 
 CONFIG = EngineConfig(page_size=4, full_pages=32, swa_pages=8, sliding_window=8, max_running_requests=4)
 OVERLAP = EngineConfig(page_size=4, full_pages=32, overlap=True)
+LOAD = Owner(LOAD_KIND, 1)
 REQUEST = Submit(recipe=Recipe(path=(0, 1, 2)), max_new_tokens=6)
 
 
@@ -166,6 +179,24 @@ def test_steps_under_pressure_are_not_counted_after_a_heal():
     system.heal()
 
     assert system.steps_without_forward == 0
+
+
+@pytest.mark.parametrize(
+    ("events_of_a_step", "idle"),
+    [
+        pytest.param([Finished(1, FinishReason.TRANSFER_FAILED)], 0, id="a transfer fails, and its request ends"),
+        pytest.param([Finished(1, FinishReason.ABORT)], 4, id="a client aborts"),
+        pytest.param([Taken("full", (1,), LOAD), Freed("full", (1,), LOAD, "load failed", 0)], 4, id="a load fails"),
+    ],
+)
+def test_step_is_not_idle_if_a_request_ends(events_of_a_step, idle):
+    """A load that fails may begin again in each step for ever."""
+    steps = IdleSteps()
+
+    for _ in range(4):
+        steps.note(events_of_a_step)
+
+    assert steps.count == idle
 
 
 def test_late_pass_is_excused_while_its_fault_fires():

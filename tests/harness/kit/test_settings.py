@@ -20,6 +20,7 @@ class SomeSettings(Settings, frozen=True):
     needs = (
         Needs("host_blocks", {"policy": ("fcfs",)}),
         Needs("window", {"num_blocks": (8, 16)}, at=None),
+        Needs("writes_back", {"host_blocks": range(1, 4_000_000)}),
     )
 
 
@@ -40,6 +41,7 @@ TARGET = KIND()
         ({"policy": "lifo"}, 'policy is "lifo", want "fcfs" or "priority"'),
         ({"host_blocks": 9, "policy": "priority"}, 'policy is "priority" with host_blocks 9, want "fcfs"'),
         ({"window": None, "num_blocks": 9}, "num_blocks is 9 with window null, want 8 or 16"),
+        ({"writes_back": True}, "host_blocks is 0 with writes_back true, want 1 to 3999999"),
         ({"pages": 1}, "unknown argument pages"),
         ({"windows": (4, 0)}, r"windows\[1\] is 0, want int >= 1"),  # a tuple, as the shrinker makes it
     ],

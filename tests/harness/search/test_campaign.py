@@ -16,6 +16,7 @@ from swarden.harness.engines.own.mutants.catalog import BY_ID
 from swarden.harness.engines.own.target import OwnTarget
 from swarden.harness.search.campaign import Plan, RunIndex, Worker
 from swarden.harness.search.machine import turns_of
+from swarden.harness.search.outcome import Outcome
 from swarden.harness.search.profiles import PROFILES
 from swarden.harness.search.result import Result
 from swarden.harness.search.run import batch_seed
@@ -331,8 +332,63 @@ def test_draw_that_conflicts_with_a_fixed_setting_is_drawn_again(monkeypatch, re
     plan = {"settings": {"page_size": 2}, "max_runs": 6, "machine": "engine"}
     assert work(**plan).tallies.runs == 6
     none_fits.set()
-    with pytest.raises(UsageError, match=r"--set: the engine refuses each .* with .*: overlap is true with page_size"):
+    with pytest.raises(UsageError, match=r"--set: the engine refuses each .*: overlap is true with page_size"):
         work(**plan)
+
+
+@pytest.fixture
+def refused(monkeypatch):
+    """The refusals of pages of 2 tokens, each with its number."""
+    original, texts = OwnTarget.decode, list[str]()
+
+    def decode(self, mapping):
+        if mapping["page_size"] == 2:
+            texts.append(f"page_size is 2, want 4 (configuration {len(texts)})")
+            raise InvalidConfig(texts[-1])
+        return original(self, mapping)
+
+    monkeypatch.setattr(OwnTarget, "decode", decode)
+    return texts
+
+
+PICKY_PLAN = Plan(OWN, TINY, seed=11, seconds=60, max_runs=6, machine="engine", settings={"page_size": 2})
+
+
+def test_refused_draws_are_one_reason_if_they_differ_in_numbers(refused):
+    worker = Worker(PICKY_PLAN, lambda _: None)
+
+    with pytest.raises(
+        UsageError, match=r"page_size=2, most often: page_size is 2, want 4 \(configuration 0\); choose"
+    ):
+        worker.work()
+
+    outcome = Outcome(PICKY_PLAN, "", worker.result)
+    assert outcome.summary()["refused"] == {"draws": len(refused), "most_frequent": refused[0]}
+    assert f"{len(refused)} drawn configurations refused, most often: page_size is 2" in "\n".join(outcome.lines())
+
+
+def test_worker_that_draws_is_not_silent_and_ends_when_it_is_stopped(refused):
+    beats: list[RunIndex] = []
+
+    result = Worker(PICKY_PLAN, lambda _: None, lambda: len(beats) > 9, heartbeat=beats.append).work()
+
+    assert (len(refused), len(beats), result.refusals.draws.total()) == (10, 10, 10)
+
+
+def test_refused_draw_leaves_no_log_of_a_run(monkeypatch, tmp_path):
+    """Else a worker that is slow to draw the next configuration looks as if it hung in that run."""
+    running, left = RunningLog(tmp_path / "running.oplog"), []
+
+    def refuse(*_):
+        raise InvalidConfig("overlap is true")
+
+    monkeypatch.setattr(OwnTarget, "systems", refuse)
+    with pytest.raises(UsageError, match="overlap is true"):
+        Worker(
+            PICKY_PLAN, lambda _: None, heartbeat=lambda _: left.append(last_run(running.path)), running=running
+        ).work()
+
+    assert left[1] is None
 
 
 def test_finding_that_cannot_be_written_is_kept_in_memory(tmp_path):
