@@ -18,9 +18,9 @@ from swarden.harness.engines.server.client import Address, Call, Reply
 from swarden.harness.engines.server.config import MOST_TOKENS
 from swarden.harness.engines.server.learning import reported_by
 from swarden.harness.engines.server.process import Connection, Server
-from swarden.harness.front.http import Handler
+from swarden.harness.front import http
 from tests.harness.servers.some_servers import ONE, our_server, server_with
-from tests.harness.servers.test_misbehaving import CHUNKED, answered, answers, refused, sends
+from tests.harness.servers.test_misbehaving import CHUNKED, answered, refused, sends
 
 
 @pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
@@ -101,6 +101,7 @@ def test_setting_of_a_wrong_type_is_one_line_before_the_server_is_asked():
 
 
 def test_act_may_answer_with_a_text(run, monkeypatch):
-    monkeypatch.setattr(Handler, "_act", lambda handler, _: answers(b"Cache flushed.")(handler))
+    whole = http._whole
+    monkeypatch.setattr(http, "_whole", lambda begin, status, value: whole(begin, status, value or "Cache flushed."))
     with our_server() as url:
         assert run(url, (*ONE, Flush(), *ONE)).failure is None

@@ -4,7 +4,7 @@ import pytest
 
 from swarden.harness.core.replay import run_log
 from swarden.harness.engines.server.masking import Secrets, masked
-from swarden.harness.report.story import failure_text
+from swarden.harness.report.story import failure_lines
 from tests.harness.servers.some_servers import ONE, log_at, server_with
 
 SECRET = "hun7er2/Q=9"
@@ -69,4 +69,4 @@ def test_header_that_a_server_repeats_is_shown_nowhere(monkeypatch):
         failure = run_log(log).failure
 
     assert failure is not None
-    assert "status 500: *** for ***" in failure_text(failure)
+    assert any("status 500: *** for ***" in str(line) for line in failure_lines(failure))
