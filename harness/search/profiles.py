@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+MAX_RUN_STEPS = 600  # of all engines; two in a hundred runs of the default profile have more without the limit
+MAX_RUN_TOKENS = 1 << 18
+
 
 @dataclass(frozen=True, slots=True)
 class Profile:
@@ -11,7 +14,8 @@ class Profile:
     `calls_per_run`: calls of rules, each of which applies one op or a scene.  The runs of one search are alike, so many
     short searches reach more states. `probe_floor` is the share of runs that must reach each probe.  Every
     `recheck_every`-th passing run is run twice. `must_evaluate` requires at least one evaluation of every invariant
-    that the engine supports.  A campaign of fewer than `min_runs` runs has the verdict "not judged".
+    that the engine supports.  A run of `max_steps` engine steps or MAX_RUN_TOKENS
+    tokens of prompts is ended.  A campaign of fewer than `min_runs` runs has the verdict "not judged".
     """
 
     name: str
@@ -22,6 +26,7 @@ class Profile:
     must_evaluate: bool
     min_runs: int
     recheck_every: int = 20
+    max_steps: int = MAX_RUN_STEPS
 
     def calls_of(self, batch: int, *, num_turns: int) -> int:
         """The length of the runs of a batch; each of `num_turns` machines gets the next length in its next turn."""
@@ -44,7 +49,9 @@ PROFILES = {
             must_evaluate=True,
             min_runs=400,
         ),
-        Profile("nightly", 20.0, 20, (12, 30, 100), probe_floor=0.01, must_evaluate=True, min_runs=2000),
+        Profile(
+            "nightly", 20.0, 20, (12, 30, 100), probe_floor=0.01, must_evaluate=True, min_runs=2000, max_steps=1500
+        ),
     )
 }
 
