@@ -157,10 +157,6 @@ class Worker(RunListener):
         return self.result
 
     @property
-    def max_steps(self) -> int:
-        return self.plan.profile.max_steps
-
-    @property
     def aborts_at_end(self) -> bool:
         """True in three of four runs: finishing the requests takes as many steps as all ops before, for little."""
         return (self._run.header.seed + self._run.header.run) % FINISHED_EVERY != 0

@@ -29,11 +29,6 @@ class RunListener(Protocol):
         """Whether no further op is applied, in this run or a later one."""
 
     @property
-    def max_steps(self) -> int:
-        """The number of engine steps after which a run is ended."""
-        return MAX_RUN_STEPS
-
-    @property
     def aborts_at_end(self) -> bool:
         """Whether the current run ends with aborts, not with the steps that finish its requests."""
         return False
@@ -158,7 +153,7 @@ class Machine(Player, RuleBasedStateMachine):
 
     def apply(self, op: Op) -> None:
         super().apply(op)
-        if self.driver is not None and not self.is_ending and _is_large(self.driver, self.listener.max_steps):
+        if self.driver is not None and not self.is_ending and _is_large(self.driver):
             self.reach_limit()
 
     def teardown(self) -> None:
@@ -168,9 +163,9 @@ class Machine(Player, RuleBasedStateMachine):
         self.end()
 
 
-def _is_large(driver: Driver, max_steps: int) -> bool:
+def _is_large(driver: Driver) -> bool:
     requests = [one for system in driver.systems for one in system.reference.expectations.values()]
-    return driver.counts.engine_steps >= max_steps or sum(one.prompt_len for one in requests) >= MAX_RUN_TOKENS
+    return driver.counts.engine_steps >= MAX_RUN_STEPS or sum(one.prompt_len for one in requests) >= MAX_RUN_TOKENS
 
 
 def _aborts(driver: Driver) -> list[Op]:

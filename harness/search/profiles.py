@@ -14,7 +14,7 @@ class Profile:
     `calls_per_run`: calls of rules, each of which applies one op or a scene.  The runs of one search are alike, so many
     short searches reach more states. `probe_floor` is the share of runs that must reach each probe.  Every
     `recheck_every`-th passing run is run twice. `must_evaluate` requires at least one evaluation of every invariant
-    that the engine supports.  A run is ended after `max_steps` engine steps, or prompts of
+    that the engine supports.  A run is ended after MAX_RUN_STEPS engine steps, or prompts of
     MAX_RUN_TOKENS tokens.  A campaign of fewer than `min_runs` runs has the verdict "not judged".
     """
 
@@ -26,7 +26,6 @@ class Profile:
     must_evaluate: bool
     min_runs: int
     recheck_every: int = 20
-    max_steps: int = MAX_RUN_STEPS
 
     def calls_of(self, batch: int, *, num_turns: int) -> int:
         """The length of the runs of a batch; each of `num_turns` machines gets the next length in its next turn."""
@@ -49,9 +48,7 @@ PROFILES = {
             must_evaluate=True,
             min_runs=400,
         ),
-        Profile(
-            "nightly", 20.0, 20, (12, 30, 100), probe_floor=0.01, must_evaluate=True, min_runs=2000, max_steps=1500
-        ),
+        Profile("nightly", 20.0, 20, (12, 30, 100), probe_floor=0.01, must_evaluate=True, min_runs=2000),
     )
 }
 

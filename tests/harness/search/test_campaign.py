@@ -51,7 +51,8 @@ def test_run_ends_at_a_limit_of_its_work_and_the_campaign_goes_on(monkeypatch, s
     """The run is counted, is the same in each campaign, and is not run twice."""
     monkeypatch.setattr(machine, "MAX_RUN_TOKENS", run_tokens)
     monkeypatch.setattr(system, "MAX_TOKENS", prompt_tokens)
-    profile = replace(TINY, recheck_every=1, max_steps=steps)
+    monkeypatch.setattr(machine, "MAX_RUN_STEPS", steps)
+    profile = replace(TINY, recheck_every=1)
 
     first, second = (work(profile=profile) for _ in range(2))
 
