@@ -47,17 +47,11 @@ def is_usable(snapshot: Snapshot, columns: Columns, count: int) -> bool:
 
 def reachable_len(snapshot: Snapshot, namespace: int, tokens: Sequence[int]) -> int:
     """The length of the longest prefix that would be usable if all copies on the host were restored."""
-    page_size = snapshot.limits.page_size
     pages = list(cached_pages(snapshot, namespace, tokens))
-    for count in range(len(pages), 0, -1):
-        if all(
-            _is_usable(
-                [_is_somewhere(node, place, index) for node, place in pages[:count]], component.window, page_size
-            )
-            for index, component in enumerate(snapshot.components)
-        ):
-            return count * page_size
-    return 0
+    columns = [
+        [_is_somewhere(node, place, index) for node, place in pages] for index, _ in enumerate(snapshot.components)
+    ]
+    return longest_usable(snapshot, columns).length
 
 
 def _is_somewhere(node: NodeView, place: int, component: int) -> int:

@@ -15,7 +15,7 @@ from swarden.harness.search.result import Finding, Result, Tallies
 from swarden.harness.search.shards import work_of_lanes
 from swarden.harness.search.workers import WorkerGroup
 
-SILENT_S = 5.0  # without a step, before a worker is shown as silent
+SILENT_S = 5.0  # without a step, before a worker is shown as silent, or as loading its engine
 
 
 class ProgressDisplay:
@@ -28,8 +28,12 @@ class ProgressDisplay:
         self._lines = lines
         self._written_runs = [0] * plan.workers
         self._shrunk: set[str] = set()  # fingerprints, printed in a pipe too
+        self._has_named_boot = False
 
     def update(self, group: WorkerGroup) -> None:
+        if self._bar.disable and not self._has_named_boot and _is_booting(group):
+            self._has_named_boot = True
+            ERR.print(self._boot_line, markup=False)
         for index, tallies in enumerate(group.tallies):
             if tallies.runs > self._written_runs[index]:
                 self._written_runs[index] = tallies.runs
@@ -49,7 +53,13 @@ class ProgressDisplay:
         if not self._bar.disable:
             self._bar.update(self._task, description=self._text(group))
 
+    @property
+    def _boot_line(self) -> str:
+        return f"starting {counted(self._plan.workers, 'worker')}: loading {self._plan.engine} (this can take a minute)"
+
     def _text(self, group: WorkerGroup) -> str:
+        if _is_booting(group):
+            return self._boot_line
         result, silent = group.result, [(n, one.silent_s) for n, one in enumerate(group.workers)]
         lines = [
             f"{self._plan.engine}: {self._amount(group)}",
@@ -93,6 +103,11 @@ class NightDisplay:
         failed = f", {work.failed_runs - before.failed_runs} failed"
         made = f"{counted(runs, 'run')}, {counted(steps, 'step')}{failed}; " if runs > 0 else ""
         self._bar.update(self._task, description=f"{self._line}\n{made}{counted(ended, 'job')} ended")
+
+
+def _is_booting(group: WorkerGroup) -> bool:
+    """Whether the workers have been loading the engine for long."""
+    return not group.result.boots and time.monotonic() - group.started_at > SILENT_S
 
 
 def found_line(result: Result) -> str:

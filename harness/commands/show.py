@@ -8,7 +8,7 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from swarden.harness.commands.console import OUT, print_page
+from swarden.harness.commands.console import ERR, OUT, print_page
 from swarden.harness.commands.layout import columns_of, print_lines
 from swarden.harness.core.driver import Driver
 from swarden.harness.core.errors import UsageError
@@ -28,6 +28,7 @@ from swarden.harness.report.page import page_of_log
 from swarden.harness.report.state import state_text
 from swarden.harness.report.story import StoryLine, StoryPart, expected_lines, failure_lines
 from swarden.harness.report.timeline import PLACES, Row, timeline_of, written
+from swarden.harness.report.wording import counted
 from swarden.invariants.transition import Transition
 from swarden.invariants.view import Snapshot
 
@@ -83,6 +84,7 @@ def show(
 def _write_page(log: OpLog, path: Path, target: Path) -> None:
     """Write the page with the access rights of the op-log, because it shows prompts, too."""
     check_target("--out", target)
+    ERR.print(f"{path}: running {counted(len(log.ops), 'op')} twice, after loading {log.header.engine}", markup=False)
     page = page_of_log(log, path)
     write_whole(target, page.encode(errors="backslashreplace"), mode=mode_of(path))
 

@@ -159,7 +159,7 @@ class Driver:
         return self._history.moments[-1].system if self._history.moments else 0
 
     def apply(self, op: Op) -> None:
-        """Record and execute an op, and check its transitions."""
+        """Record and execute an op, and check its transitions; an op that raises RunTooLarge is not recorded."""
         if self.failure is not None:
             return
         self.ops.append(op)
@@ -172,6 +172,9 @@ class Driver:
         except DrainStuck as stuck:
             self._fail(stuck)
             return
+        except RunTooLarge:
+            self.ops.pop()
+            raise
         self.counts.ops[name_of(op)] += 1
         self.counts.noops[name_of(op)] += not has_effect
         if self._keep.ops is not None and self.failure is None:

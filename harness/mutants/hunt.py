@@ -46,7 +46,7 @@ class HuntOutcome(StrEnum):
 class Scope(NamedTuple):
     """The engine, the number of seeds for each mutant, the folder of the op-logs, and a corpus to run first.
 
-    `seconds` is the CPU time of a search, and again of a shrink.  A run that takes `hang_seconds` of CPU has hung, and
+    `seconds` is the CPU time of a search, and again of a shrink.  A step that takes `hang_seconds` of CPU has hung, and
     so has a shrink that exceeds its budget by that time.
     """
 
@@ -194,7 +194,7 @@ def hunt(job: HuntJob, scope: Scope, *, limit_cpu: Callable[[float], None] = _un
     """Plant a bug, search for it within the CPU seconds of the scope, and shrink the finding within as many again.
 
     Failures that the engine has without the mutant do not count. For a checker bug, the search is for the mutant that
-    the checker overlooks.  `limit_cpu` is called with the CPU seconds of the next run, or of the shrink.
+    the checker overlooks.  `limit_cpu` is called with the CPU seconds of the next step, or of the shrink.
     """
     mutant, seed = job
     out, hunted = scope.out / slug(mutant.id), mutant.overlooks or mutant
@@ -237,18 +237,20 @@ def hunt(job: HuntJob, scope: Scope, *, limit_cpu: Callable[[float], None] = _un
     )
 
 
-def search_for(mutant: Mutant, plan: Plan, seconds: float, on_run: Callable[[], None]) -> tuple[int, Finding | None]:
+def search_for(mutant: Mutant, plan: Plan, seconds: float, heartbeat: Callable[[], None]) -> tuple[int, Finding | None]:
     """The number of runs within these CPU seconds, and the first failure that the engine has only with the mutant."""
     start = process_time()
     found: list[Finding] = []
 
     def look(result: Result) -> None:
-        on_run()
         found.extend(one for one in result.findings.values() if not _fails_without(mutant, one))
         for fingerprint, text in result.target_faults.items():
             raise TargetFault(text, fingerprint)
 
-    result = Worker(plan, look, lambda: bool(found) or process_time() - start > seconds).work()
+    def is_over() -> bool:
+        return bool(found) or process_time() - start > seconds
+
+    result = Worker(plan, look, is_over, heartbeat=lambda _: heartbeat()).work()
     return result.tallies.runs, next(iter(found), None)
 
 

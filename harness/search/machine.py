@@ -9,13 +9,14 @@ from typing import Any, Protocol
 from hypothesis.stateful import RuleBasedStateMachine
 
 from swarden.harness.core.driver import Driver
-from swarden.harness.core.errors import UsageError
+from swarden.harness.core.errors import RunTooLarge, UsageError
 from swarden.harness.core.imports import importing
 from swarden.harness.core.oplog import Header
 from swarden.harness.core.ops import Abort, Drain, Op
 from swarden.harness.core.replay import driver_of
 from swarden.harness.core.target import Target
 from swarden.harness.core.target_fault import TargetFault, blamed_on
+from swarden.harness.search.profiles import MAX_RUN_STEPS, MAX_RUN_TOKENS
 
 
 class RunListener(Protocol):
@@ -53,6 +54,10 @@ class RunListener(Protocol):
 
     def on_op(self, driver: Driver) -> None: ...
 
+    def on_limit(self) -> None:
+        """Called when the current run has reached the limit of its work; only the ops that end it follow."""
+        return
+
     def on_end(self, header: Header, driver: Driver) -> None: ...
 
     def on_fault(self, fault: TargetFault, driver: Driver | None) -> None:
@@ -63,10 +68,12 @@ class RunListener(Protocol):
 class Player:
     """Applies ops with the driver of a run; `machine` is the name of a machine of the target.
 
-    After a failure, or when the listener ends the search, ops are not applied.
+    After a failure, at the limit of the run's work, or when the listener ends the search, ops are not applied.
     """
 
     machine = ""
+    is_full = False  # the run has reached its limit
+    is_ending = False
 
     def __init__(self, listener: RunListener) -> None:
         super().__init__()
@@ -93,16 +100,28 @@ class Player:
     def apply(self, op: Op) -> None:
         if self.driver is None or self.driver.failure is not None or self.listener.is_over:
             return
-        if not self.listener.before_op(op):
+        if (self.is_full and not self.is_ending) or not self.listener.before_op(op):
             return
-        driver, self.driver = self.driver, None  # an interrupt leaves an undefined state, which is not checked
+        self._execute(self.driver, op)
+        if self.driver is not None:
+            self.listener.on_op(self.driver)
+
+    def _execute(self, driver: Driver, op: Op) -> None:
+        self.driver = None  # an interrupt leaves an undefined state, which is not checked
         try:
             driver.apply(op)
         except TargetFault as fault:
             self.listener.on_fault(fault, driver)
             return
+        except RunTooLarge:
+            self.reach_limit()
         self.driver = driver
-        self.listener.on_op(driver)
+
+    def reach_limit(self) -> None:
+        """Apply only the ops that end the run from now on."""
+        if not self.is_full:
+            self.is_full = True
+            self.listener.on_limit()
 
     def apply_all(self, ops: Iterable[Op]) -> None:
         """Apply several ops in order."""
@@ -114,17 +133,15 @@ class Player:
         if self.driver is None:
             return
         if self.driver.failure is None and self.listener.before_op(Drain()):
-            try:
-                self.driver.apply(Drain())
-            except TargetFault as fault:
-                self.listener.on_fault(fault, self.driver)
-                return
+            self._execute(self.driver, Drain())
+        if self.driver is None:
+            return
         assert self.header is not None, "a run that has a driver has a header"
         self.listener.on_end(self.header, self.driver)
 
 
 class Machine(Player, RuleBasedStateMachine):
-    """Draws ops and applies them.
+    """Draws ops and applies them, until the run has reached the limit of its work in engine steps and in tokens.
 
     For Hypothesis every run passes: the campaign saves, shrinks and reports the findings.
     """
@@ -134,10 +151,21 @@ class Machine(Player, RuleBasedStateMachine):
         kinds = self.listener.target.machines[self.machine].ops
         return [op for op in ops if type(op) in kinds]
 
+    def apply(self, op: Op) -> None:
+        super().apply(op)
+        if self.driver is not None and not self.is_ending and _is_large(self.driver):
+            self.reach_limit()
+
     def teardown(self) -> None:
-        if self.driver is not None and self.listener.aborts_at_end:
+        self.is_ending = True
+        if self.driver is not None and (self.is_full or self.listener.aborts_at_end):
             self.apply_all(_aborts(self.driver))
         self.end()
+
+
+def _is_large(driver: Driver) -> bool:
+    requests = [one for system in driver.systems for one in system.reference.expectations.values()]
+    return driver.counts.engine_steps >= MAX_RUN_STEPS or sum(one.prompt_len for one in requests) >= MAX_RUN_TOKENS
 
 
 def _aborts(driver: Driver) -> list[Op]:

@@ -140,6 +140,7 @@ class Outcome:
             "interrupted": self.is_interrupted,
             "runs": tallies.runs,
             "replayed": len(self.result.replayed),
+            "limited_runs": tallies.limited_runs,
             "steps": tallies.steps,
             "seconds": round(seconds, 3),
             "boot_seconds": [round(one, 3) for one in self.result.boots],
@@ -190,11 +191,12 @@ class Outcome:
         lines += [f"boot {boot:.1f} s in each worker, not counted"] if boot >= SHORTEST_BOOT_S else []
         rate = tallies.steps / seconds if seconds else 0.0
         replayed = f" and {len(self.result.replayed)} of the corpus" if self.result.replayed else ""
+        limited = f"{tallies.limited_runs} ended at the limit of their work, " if tallies.limited_runs else ""
         return [
             *lines,
             f"{verdict}: {counted(tallies.runs, 'run')}{replayed}, {counted(tallies.steps, 'engine step')} in "
             f"{seconds:.0f} s ({rate:.0f} a second), {counted(sum(tallies.evaluated.values()), 'check')}, "
-            f"{tallies.rechecked} run twice, {tallies.failed_runs} failed with "
+            f"{tallies.rechecked} run twice, {limited}{tallies.failed_runs} failed with "
             f"{counted(len(self.findings), 'finding')}",
         ]
 

@@ -99,15 +99,17 @@ class Tallies:
 
     Runs of the corpus add nothing to `runs`, `ops`, `noops`, `probes` and `machine_runs`, which judge random traffic;
     runs of a short list of ops add to `runs` alone of these. `rechecked` counts the runs that were made a second time,
-    to detect nondeterminism.  `failures` counts the failed runs by fingerprint, without the failures of known bugs,
-    which `known` counts by the names of the bugs; `probes` by probe the runs that reached it, `evaluated` and
-    `not_applicable` by invariant the transitions, `fired` by fault how often it fired.
+    to detect nondeterminism, `limited_runs` those that reached the limit of their work.  `failures` counts the failed
+    runs by fingerprint, without the failures of known bugs, which `known` counts by the names of the bugs; `probes` by
+    probe the runs that reached it, `evaluated` and `not_applicable` by invariant the transitions, `fired` by fault how
+    often it fired.
     """
 
     runs: Count = 0
     steps: Count = 0
     failed_runs: Count = 0
     rechecked: Count = 0
+    limited_runs: Count = 0
     ops: Counter[str] = field(default_factory=Counter)
     noops: Counter[str] = field(default_factory=Counter)
     evaluated: Counter[str] = field(default_factory=Counter)
@@ -119,7 +121,7 @@ class Tallies:
     known: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: "Tallies") -> None:
-        for name in ("runs", "steps", "failed_runs", "rechecked"):
+        for name in ("runs", "steps", "failed_runs", "rechecked", "limited_runs"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("ops", "noops", "evaluated", "not_applicable", "probes", "fired", "machine_runs"):
             getattr(self, name).update(getattr(other, name))

@@ -11,11 +11,12 @@ from swarden.invariants.view import CachedBlocks, NodeView
 
 
 class Pages(NamedTuple):
-    """The hashes of the pages of a node with these tokens, behind the page with the hash `above`."""
+    """The hashes of the pages of a node with these tokens, behind the page with the hash `above`, and their numbers."""
 
     above: str | None
     key: Sequence[int]
     hashes: tuple[str, ...]
+    numbers: tuple[int, ...]
 
 
 class OwnRouter:
@@ -56,7 +57,7 @@ class OwnRouter:
     def _held(self, tier: Tier) -> Iterator[int]:
         for node in self._nodes:
             if node.copies[tier.group] if tier.on_host else node.live[tier.group]:
-                yield from map(_number, self._pages[node.id].hashes)
+                yield from self._pages[node.id].numbers
 
     def _pages_of(self, nodes: Sequence[NodeView]) -> dict[int, Pages]:
         """The pages of each node, behind its parent's; those of a node that has not changed are not computed again."""
@@ -65,7 +66,8 @@ class OwnRouter:
             above = pages_by_node[node.parent].hashes[-1] if node.parent else None
             pages = self._pages.get(node.id)
             if pages is None or pages.above != above or pages.key != node.key:
-                pages = Pages(above, node.key, self._chain(node.key, above, node.namespace))
+                hashes = self._chain(node.key, above, node.namespace)
+                pages = Pages(above, node.key, hashes, tuple(map(_number, hashes)))
             pages_by_node[node.id] = pages
         return pages_by_node
 

@@ -26,6 +26,7 @@ def test_clean_campaign_exits_with_zero_and_prints_only_json(tmp_path):
         "interrupted",
         "runs",
         "replayed",
+        "limited_runs",
         "steps",
         "seconds",
         "boot_seconds",

@@ -5,11 +5,19 @@ import pty
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 
-from swarden.harness.commands.progress import found_line, reached_line
+import pytest
+from rich.progress import Progress
+
+from swarden.harness.commands.events import EventLines
+from swarden.harness.commands.progress import ProgressDisplay, found_line, reached_line
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.registry import target_of
+from swarden.harness.search.campaign import Plan
+from swarden.harness.search.profiles import PROFILES
 from swarden.harness.search.result import Finding, Reached, Result, Tallies
+from swarden.harness.search.workers import WorkerGroup
 from tests.harness.some_commands import swarden
 
 RUN = ("fuzz", "--engine", "demo", "--runs", 60, "--workers", 1, "--seed", 2)
@@ -34,6 +42,19 @@ def test_line_of_rare_states_has_those_that_are_missing_and_the_plateau():
     )
     tallies.probes[first] = 1
     assert reached_line(Result(tallies), target) == f"rarest state: {first}"
+
+
+@pytest.mark.parametrize(("silent_s", "is_named"), [(0.0, False), (60.0, True)])
+def test_long_boot_is_named_once_in_a_pipe(capsys, silent_s, is_named):
+    plan = Plan("demo", PROFILES["smoke"], 1, 60.0)
+    group = WorkerGroup(1, Path(), hang_seconds=60.0)
+    group.started_at -= silent_s
+    display = ProgressDisplay(plan, Progress(disable=True), EventLines(None))
+
+    display.update(group)
+    display.update(group)
+
+    assert capsys.readouterr().err == "starting 1 worker: loading demo (this can take a minute)\n" * is_named
 
 
 def test_terminal_has_live_lines_and_a_pipe_has_none(tmp_path):

@@ -118,6 +118,8 @@ def test_run_with_more_steps_than_the_limit_is_refused_with_the_number_of_the_op
     with pytest.raises(RunTooLarge, match=r"^op 3: the run has 5 engine steps before it ends$"):
         driver.apply(Drain())
 
+    assert driver.ops == [Submit(max_new_tokens=100), Step(count=4)]
+
 
 def test_with_an_interval_only_every_third_step_is_checked():
     driver = Driver([EngineSystem(SwardenEngine(SMALL))], checking=Checking(every=3))

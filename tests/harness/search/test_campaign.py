@@ -6,14 +6,17 @@ from threading import Event
 
 import pytest
 
+from swarden.harness.core import system
 from swarden.harness.core.errors import InvalidConfig, UsageError
 from swarden.harness.core.fingerprint import slug
+from swarden.harness.core.limits import MAX_STEPS, MAX_TOKENS
 from swarden.harness.core.oplog import Header, OpLog
 from swarden.harness.core.registry import OWN, target_of
 from swarden.harness.core.replay import failure_like, run_log
 from swarden.harness.core.running_log import RunningLog, last_run
 from swarden.harness.engines.own.mutants.catalog import BY_ID
 from swarden.harness.engines.own.target import OwnTarget
+from swarden.harness.search import machine
 from swarden.harness.search.campaign import Plan, RunIndex, Worker
 from swarden.harness.search.machine import turns_of
 from swarden.harness.search.outcome import Outcome
@@ -38,6 +41,25 @@ def test_campaigns_with_equal_seeds_make_equal_runs():
     assert first.tallies.probes == second.tallies.probes
     assert first.tallies.rechecked == 2
     assert first.diverged == []
+
+
+@pytest.mark.parametrize(
+    ("steps", "run_tokens", "prompt_tokens"),
+    [(8, MAX_TOKENS, MAX_TOKENS), (MAX_STEPS, 10, MAX_TOKENS), (MAX_STEPS, MAX_TOKENS, 20)],
+    ids=["steps", "tokens", "memory"],
+)
+def test_run_ends_at_a_limit_of_its_work_and_the_campaign_goes_on(monkeypatch, steps, run_tokens, prompt_tokens):
+    """The run is counted, is the same in each campaign, and is not run twice."""
+    monkeypatch.setattr(machine, "MAX_RUN_TOKENS", run_tokens)
+    monkeypatch.setattr(system, "MAX_TOKENS", prompt_tokens)
+    monkeypatch.setattr(machine, "MAX_RUN_STEPS", steps)
+    profile = replace(TINY, recheck_every=1)
+
+    first, second = (work(profile=profile) for _ in range(2))
+
+    assert (first.tallies.runs, first.findings, first.diverged) == (6, {}, [])
+    assert 0 < first.tallies.limited_runs == first.tallies.runs - first.tallies.rechecked
+    assert first.tallies == second.tallies
 
 
 @pytest.mark.parametrize("model", ["tiny-gemma3", "tiny-gpt-oss"])
