@@ -20,9 +20,10 @@ from swarden.harness.core.printable import printable
 from swarden.harness.core.replay import Replays, Verdict, failure_like, log_of, run_log
 from swarden.harness.core.versions import load_for_here
 from swarden.harness.report.story import StoryLine, StoryPart, replay_line, story_lines
+from swarden.harness.search.judge import NO_TRIALS, Trials
 from swarden.harness.search.result import Finding
 from swarden.harness.search.shrink import BudgetSpent, DoesNotFail, ShrinkBudget, Shrunk, shrink
-from swarden.harness.search.verification import NO_TRIALS, Cause, Trials, Verifier
+from swarden.harness.search.verification import Cause, Verifier
 
 RUNS_FOR_RATE, MISSED = 5, 0.05  # of a failure that is not in each run of its log; the share of runs that may miss it
 FINDINGS = Path(".swarden/findings")

@@ -13,11 +13,12 @@ from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import replay, run_log
 from swarden.harness.search.campaign import Plan, Worker
 from swarden.harness.search.findings import report_finding
+from swarden.harness.search.judge import DOES_NOT_FIT, DOES_NOT_HELP, NOT_TRIED, Trials
 from swarden.harness.search.outcome import Outcome
 from swarden.harness.search.profiles import PROFILES
 from swarden.harness.search.result import Tallies
 from swarden.harness.search.shrink import ShrinkBudget
-from swarden.harness.search.verification import DOES_NOT_HELP, NOT_TRIED, Trials, Verifier, known_lines
+from swarden.harness.search.verification import Verifier, known_lines
 from tests.harness.some_bugs import LONG, ODD, OF_BLOCKS, OF_PROMPTS, STUCK, USELESS, WHOLE, write_log, write_package
 
 RUNS = 30
@@ -128,7 +129,7 @@ def change(monkeypatch):
         [hunk] = fix.hunks
         new = msgspec.structs.replace(hunk, after=after or hunk.after, before=before or hunk.before)
         fix = msgspec.structs.replace(fix, hunks=(new,))
-        bugs[name] = msgspec.structs.replace(bug, fixes=(fix,))
+        bugs[name] = msgspec.structs.replace(bug, name=name, fixes=(fix,))
         monkeypatch.setattr(type(target), "known_bugs", lambda _: bugs)
 
     return change
@@ -159,7 +160,7 @@ def test_fix_that_does_not_fit_does_not_disable_the_others(target, tmp_path, cha
     change(target, USELESS, before="no such text")
 
     assert cause_with(target, tmp_path, WHOLE, ODD).bugs == (OF_BLOCKS, OF_PROMPTS)
-    assert "no such text" in cause_with(target, tmp_path, LONG).namesakes[USELESS]
+    assert cause_with(target, tmp_path, LONG).namesakes[USELESS] == DOES_NOT_FIT
 
 
 def test_fix_that_breaks_the_capture_could_not_be_tried(target, tmp_path, change):
