@@ -203,11 +203,14 @@ def _is_known(finding: Finding, trials: Trials) -> bool:
 
 
 def _without_needless_fixes(log: OpLog, finding: Finding, heartbeat: Callable[[], None]) -> OpLog:
-    """The log without the fixes that were planted to exclude known bugs, if it fails in the same way without them."""
-    fixes = tuple(name for name in log.header.fixes if name not in finding.cause.behind)
-    bare = OpLog(msgspec.structs.replace(log.header, fixes=fixes), log.ops)
-    is_needless = fixes != log.header.fixes and failure_like(bare, finding.fingerprint, heartbeat) is not None
-    return bare if is_needless else log
+    """The log with only those of the fixes planted to exclude known bugs without which it does not fail in this way."""
+    behind = finding.cause.behind
+    for needless in (behind, *((name,) for name in behind)):
+        fixes = tuple(name for name in log.header.fixes if name not in needless)
+        bare = OpLog(msgspec.structs.replace(log.header, fixes=fixes), log.ops)
+        if fixes != log.header.fixes and failure_like(bare, finding.fingerprint, heartbeat) is not None:
+            log = bare
+    return log
 
 
 def _depth(log: OpLog, observe: Callable[..., None]) -> list[StoryLine]:
