@@ -25,7 +25,7 @@ NOT_REACHED = "the code that its fix changes did not run"
 NOT_TRIED = "its fix was not tried"
 DEATHS_OF_A_FIX = 2  # with different logs; then the fix is not tried any more
 BREAKS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-AS_ASKED = (FinishReason.STOP, FinishReason.LENGTH, FinishReason.ABORT)
+ANSWERED = (FinishReason.STOP, FinishReason.LENGTH)
 
 Deaths = Mapping[frozenset[str], Mapping[str, str]]  # by fixes and by the key of a log: how the process ended
 
@@ -65,18 +65,24 @@ def is_same(failure: Failure, other: Failure | None) -> bool:
 class Ending:
     """The end of a log: its failure, the fixes that it reaches and that are not planted, and what became of requests.
 
-    `served` are the requests that were in a pass, `dropped` those that ended for no wish of their clients.
+    `served` are the requests that were in a pass, `ends` has why requests ended.
     """
 
     failure: Failure | None = None
     reached: set[str] = field(default_factory=set)
     served: set[int] = field(default_factory=set)
-    dropped: set[int] = field(default_factory=set)
+    ends: dict[int, str] = field(default_factory=dict)
 
     def look(self, change: Transition) -> None:
         for launched in change.events_of(Launched):
             self.served.update(request for request, _, _ in launched.entries)
-        self.dropped.update(one.request_id for one in change.events_of(Finished) if one.reason not in AS_ASKED)
+        self.ends.update((one.request_id, one.reason) for one in change.events_of(Finished))
+
+    def drops(self, without: "Ending") -> bool:
+        """Whether the engine ends a request unanswered that it serves, and does not end so, in the run without."""
+        as_asked = (*ANSWERED, FinishReason.ABORT)  # an abort is mostly that of a client
+        unanswered = {one for one, reason in self.ends.items() if reason not in as_asked} & without.served
+        return any(without.ends.get(one, ANSWERED[0]) in ANSWERED for one in unanswered)
 
 
 class Judge:
@@ -109,8 +115,8 @@ class Judge:
 
     def cures(self, fixes: Sequence[str]) -> bool:
         """Whether the log passes with these fixes, and serves the requests that it serves without them."""
-        ending, without = self.ending(fixes), self.ending()
-        return ending.failure is None and not (ending.dropped - without.dropped) & without.served
+        ending = self.ending(fixes)
+        return ending.failure is None and not ending.drops(self.ending())
 
     def extended(self, fixes: Sequence[str], more: Sequence[str]) -> list[str]:
         """The fixes and those of `more` with which the log can be run."""
