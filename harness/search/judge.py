@@ -15,7 +15,7 @@ from swarden.harness.core.marks import marked
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.patch import Patch
 from swarden.harness.core.replay import run_log
-from swarden.invariants.events import Finished, FinishReason, Launched
+from swarden.invariants.events import Finished, FinishReason
 from swarden.invariants.transition import Transition
 
 HAS_NO_FIX = "has no fix for this release"
@@ -65,7 +65,7 @@ def is_same(failure: Failure, other: Failure | None) -> bool:
 class Ending:
     """The end of a log: its failure, the fixes that it reaches and that are not planted, and what became of requests.
 
-    `served` are the requests that were in a pass, `ends` has why requests ended.
+    `served` are the requests that had output tokens while they were unfinished, `ends` has why requests ended.
     """
 
     failure: Failure | None = None
@@ -74,8 +74,7 @@ class Ending:
     ends: dict[int, str] = field(default_factory=dict)
 
     def look(self, change: Transition) -> None:
-        for launched in change.events_of(Launched):
-            self.served.update(request for request, _, _ in launched.entries)
+        self.served.update(one.id for one in change.after.requests or () if one.num_outputs)
         self.ends.update((one.request_id, one.reason) for one in change.events_of(Finished))
 
     def drops(self, without: "Ending") -> bool:

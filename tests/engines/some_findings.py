@@ -69,8 +69,10 @@ def causes_of(path, engine, name):
     """The known bugs of which the failure of an op-log is judged to be; the bug of this name if it does not fail."""
     target = target_of(engine)
     target.prepare_process()
+    if OpLog.load(path).header.machine not in target.machines:
+        return {name}
     log = OpLog.load(path, engine=engine)
-    failure = run_log(log).failure if log.header.machine in target.machines else None
+    failure = run_log(log).failure
     return Verifier(target, log.header.fixes).cause_of(failure, log).bugs if failure is not None else {name}
 
 

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from swarden.harness.search.judge import Ending, Judge, is_same
-from swarden.invariants.events import Finished, FinishReason, Launched
+from swarden.invariants.events import Finished, FinishReason
+from swarden.invariants.view import RequestView
 
 NO_LOG: Any = None
 FIXES = [f"fix-{number}" for number in range(20)]
@@ -53,30 +54,29 @@ def test_fixes_that_cure_in_one_order_only_are_all_named():
     assert {*judge.fewest(FIXES[:3])} == whole
 
 
-def seen(*events):
-    ending = Ending()
-    change: Any = SimpleNamespace(events_of=lambda kind: [one for one in events if isinstance(one, kind)])
-    ending.look(change)
-    return ending
-
-
-PASS = Launched(1, ((7, 0, 4),))
+def ending(reason, num_outputs):
+    """The end of a log with a request 7 that has output tokens, and ends for a reason."""
+    ended = Ending()
+    requests = [RequestView(7, "running", 0, 4, num_outputs, 9)]
+    finished = [Finished(7, reason)] if reason is not None else []
+    change: Any = SimpleNamespace(after=SimpleNamespace(requests=requests), events_of=lambda _: finished)
+    ended.look(change)
+    return ended
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "is_cured"),
+    ("before", "num_outputs", "after", "is_cured"),
     [
-        pytest.param([PASS], [Finished(7, FinishReason.LENGTH)], True, id="answered"),
-        pytest.param([PASS], [Finished(7, FinishReason.ABORT)], True, id="aborted-by-its-client"),
-        pytest.param([PASS], [Finished(7, FinishReason.REJECTED)], False, id="refused"),
-        pytest.param([], [Finished(7, FinishReason.REJECTED)], True, id="refused-and-never-served"),
-        pytest.param(
-            [PASS, Finished(7, FinishReason.TIMEOUT)], [Finished(7, FinishReason.TIMEOUT)], True, id="dropped-before"
-        ),
+        pytest.param(None, 1, FinishReason.LENGTH, True, id="answered"),
+        pytest.param(None, 1, FinishReason.ABORT, True, id="aborted-by-its-client"),
+        pytest.param(None, 1, FinishReason.REJECTED, False, id="refused"),
+        pytest.param(FinishReason.LENGTH, 1, FinishReason.OUT_OF_MEMORY, False, id="dropped-and-answered-without"),
+        pytest.param(None, 0, FinishReason.REJECTED, True, id="refused-and-never-served"),
+        pytest.param(FinishReason.ABORT, 1, FinishReason.OUT_OF_MEMORY, True, id="dropped-without-it-too"),
     ],
 )
-def test_fix_that_drops_a_request_which_was_served_cures_nothing(before, after, is_cured):
-    without, with_fix = seen(*before), seen(*after)
+def test_fix_that_drops_a_request_which_was_served_cures_nothing(before, num_outputs, after, is_cured):
+    without, with_fix = ending(before, num_outputs), ending(after, 0)
     without.failure = FAILURE
     judge = Judged(lambda fixes: with_fix if fixes else without)
 
