@@ -14,6 +14,7 @@ from swarden.harness.core.mutant_file import mutant_of
 from swarden.harness.core.registry import target_of
 from swarden.harness.search.campaign import Plan
 from swarden.harness.search.corpus import rarest_first, write
+from swarden.harness.search.endings import base_of, beside
 from swarden.harness.search.outcome import Outcome
 from swarden.harness.search.process import prepare_process
 from swarden.harness.search.profiles import SHRINK_CPU_SECONDS
@@ -61,6 +62,8 @@ class Campaign:
                 self.lines.write("finding", engine=self.plan.engine, **finding.figures())
             yield
         self.is_interrupted = self.group.is_interrupted
+        if self.findings and not self.is_interrupted and (base := base_of(target_of(self.plan.engine))):
+            self.findings = beside(self.findings, base)
 
     def outcome(self, command: str) -> Outcome:
         """The outcome of the finished campaign, which `command` runs again."""

@@ -12,9 +12,7 @@ from swarden.harness.commands.release_day import lines_of, released
 from swarden.harness.core.errors import UsageError
 from swarden.harness.core.exit_codes import ExitCode, worst
 from swarden.harness.core.fingerprint import slug
-from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.releases import parsed
-from swarden.harness.core.replay import Verdict
 from swarden.harness.kit.reads import NEW, Comparison
 from swarden.harness.kit.released import ReleasedTarget
 from swarden.harness.nightly.replaying import logs_of
@@ -22,6 +20,7 @@ from swarden.harness.nightly.reports import plain, table
 from swarden.harness.report.wording import counted
 from swarden.harness.search.archive import Archive
 from swarden.harness.search.campaign import Plan
+from swarden.harness.search.endings import FAILS, OTHERWISE, PASSES, STEP_SECONDS, end_on
 from swarden.harness.search.outcome import Outcome
 from swarden.harness.search.profiles import PROFILES, SHRINK_SECONDS
 from swarden.harness.search.result import Finding
@@ -30,9 +29,6 @@ from swarden.harness.search.workers import WorkerGroup
 
 LEAK = ("unit_has_one_owner", "leaked")  # the law and the code of a unit that is neither free nor owned
 SEED = 0  # of both campaigns
-STEP_SECONDS = 60.0
-FAILS, PASSES = "fails", "passes"
-OTHERWISE = f"{FAILS} with "  # other fingerprints
 FAILURE = ("failure", "op-log", "on the older release")  # the heads of a table
 
 
@@ -197,19 +193,7 @@ def trial_of(name: str, logs: Mapping[str, Path], plan: Plan) -> Trial:
     why_broken = [*outcome.result.target_faults.values(), *outcome.result.unexplained_deaths]
     replaying = phase(f"{name}: {counted(len(logs), 'known op-log')} replayed")
     with replaying, WorkerGroup(1, None, hang_seconds=STEP_SECONDS) as group:
-        return Trial(outcome, why_broken, {label: _end_of(group, name, path) for label, path in logs.items()})
-
-
-def _end_of(group: WorkerGroup, name: str, path: Path, expected: str | None = None) -> str:
-    """How a log ends on a release; with `expected`, only a failure with this fingerprint is FAILS."""
-    try:
-        log = OpLog.load(path, engine=name)
-        replays = group.replay(OpLog(log.header, log.ops) if expected is None else log.as_regression(expected), 1)
-    except UsageError as error:
-        return str(error)
-    if expected is not None and replays.verdict is Verdict.CHANGED:
-        return f"{OTHERWISE}{', '.join(replays.fingerprints)}"
-    return PASSES if replays.verdict is Verdict.FIXED else FAILS
+        return Trial(outcome, why_broken, {label: end_on(group, name, path) for label, path in logs.items()})
 
 
 def known_logs(target: ReleasedTarget[Any], archive: Path | None) -> dict[str, Path]:
@@ -240,5 +224,5 @@ def tried(target: ReleasedTarget[Any], comparison: Comparison, campaigns: Campai
     saved = {one.path: one.fingerprint for one in new.findings if one.path is not None}
     replaying = phase(f"{older}: {counted(len(saved), 'finding')} replayed")
     with replaying, WorkerGroup(1, None, hang_seconds=STEP_SECONDS) as group:
-        before = {path: _end_of(group, older, path, name) for path, name in saved.items()}
+        before = {path: end_on(group, older, path, name) for path, name in saved.items()}
     return Page(target, comparison, (old, new), before)

@@ -30,7 +30,7 @@ class Changes(NamedTuple):
         """The fixes that do not fit the target's version because that version does not have their bugs."""
         known, version = target.known_bugs(), target.version()
         bugs = [known[name] for name in self.fixes if name in known]
-        return [bug.name for bug in bugs if not bug.has(version) and bug.patch_for(version) is None]
+        return [bug.name for bug in bugs if not bug.has(version) and target.patch_of(bug) is None]
 
     @contextmanager
     def planted(self, target: Target) -> Iterator[None]:
@@ -49,12 +49,11 @@ ALL = "all"
 
 
 def fixes_of(target: Target, names: Sequence[str]) -> tuple[str, ...]:
-    """The names of the fixes; ALL stands for each fix that fits the version.  Raises UsageError if one does not fit."""
-    version = target.version()
-    fitting = [name for name, bug in target.known_bugs().items() if bug.patch_for(version) is not None]
-    if ALL in names and not fitting:
-        raise UsageError(f"fix all: no fix of a known bug fits {target.name} {version}; leave it out")
-    found = [one for name in names for one in (fitting if name == ALL else [name])]
+    """The names of the fixes; ALL stands for those that fit this build together.  Raises UsageError if one does not."""
+    every = [patch.name for patch in target.fitting_fixes()] if ALL in names else []
+    if ALL in names and not every:
+        raise UsageError(f"fix all: no fix of a known bug fits {target.name} {target.version()}; leave it out")
+    found = [one for name in names for one in (every if name == ALL else [name])]
     for name in found:
         target.fix(name)
     return tuple(dict.fromkeys(found))

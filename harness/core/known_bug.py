@@ -169,8 +169,14 @@ class KnownBug(Span, frozen=True, kw_only=True):
         return {path: self.logs.get(path.stem, Log()).releases or self for path in (*own, *further)}
 
     def patch_for(self, version: str) -> Patch | None:
-        """The fix for a release; None if no fix fits it."""
+        """The fix for a release; None if no fix is for it."""
         return next((Patch(self.name, fix.hunks) for fix in self.fixes if fix.fits(version)), None)
+
+    @property
+    def patches(self) -> list[Patch]:
+        """All its fixes, those for the newest releases first."""
+        fixes = sorted(self.fixes, key=lambda fix: parsed(fix.releases[1]), reverse=True)
+        return [Patch(self.name, fix.hunks) for fix in fixes]
 
 
 @cache

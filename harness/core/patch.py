@@ -47,6 +47,13 @@ class Change(NamedTuple):
     replaced: CodeType
 
 
+class Sources(NamedTuple):
+    """The source of a function before and after a patch."""
+
+    before: str
+    after: str
+
+
 @dataclass(frozen=True)
 class Patch:
     """Hunks that are planted together; tracebacks of the changed functions show the `name`."""
@@ -60,7 +67,7 @@ class Patch:
 
         Planting a planted patch again has no effect.  Patches are removed in the reverse order.
         """
-        missing = {function: place for function, place in self._functions().items() if not self._is_in(function)}
+        missing = {function: place for function, place in self.functions().items() if not self._is_in(function)}
         changed = {function: self._changed(function, place) for function, place in missing.items()}
         with ExitStack() as stack:
             for function, (source, code) in changed.items():
@@ -72,7 +79,7 @@ class Patch:
     def removed(self) -> Iterator[None]:
         """Run the body without the patch, within `planted`; it must be the last one planted."""
         with ExitStack() as stack:
-            for function in self._functions():
+            for function in self.functions():
                 last, code = _changes(function)[-1], function.__code__
                 assert last.patch == self.name, f"{last.patch} is planted over {self.name}"
                 _take_out(function)
@@ -82,14 +89,14 @@ class Patch:
     @property
     def is_planted(self) -> bool:
         """Whether the patch is planted in this process now."""
-        return all(map(self._is_in, self._functions()))
+        return all(map(self._is_in, self.functions()))
 
     @property
     def places(self) -> tuple[str, ...]:
         """The distinct names of the functions that are changed."""
         return tuple(dict.fromkeys(hunk.at for hunk in self.hunks))
 
-    def _functions(self) -> dict[FunctionType, str]:
+    def functions(self) -> dict[FunctionType, str]:
         """The functions that are changed, each with its first name: a class and its base can name the same function."""
         return {self._function(place): place for place in reversed(self.places)}
 
@@ -102,8 +109,8 @@ class Patch:
         except (ImportError, AttributeError, ValueError, TypeError) as error:
             raise StalePatch(f"{self.name}: {place} is not a function whose code can be changed: {error}") from error
 
-    def _changed(self, function: FunctionType, place: str) -> tuple[str, CodeType]:
-        """The source and the code of a function with this patch."""
+    def sources(self, function: FunctionType, place: str) -> Sources:
+        """The source of a function as it runs now, and with this patch; raises StalePatch if the patch does not fit."""
         changes = _changes(function)
         try:
             source = before = changes[-1].source if changes else _source(function)
@@ -114,6 +121,11 @@ class Patch:
                 if (times := source.count(hunk.before)) != 1:
                     raise StalePatch(f"{self.name}: {place} has {_shown(hunk.before)} {times} times; want it once")
                 source = source.replace(hunk.before, hunk.after)
+        return Sources(before, source)
+
+    def _changed(self, function: FunctionType, place: str) -> tuple[str, CodeType]:
+        """The source and the code of a function with this patch."""
+        changes, (before, source) = _changes(function), self.sources(function, place)
         names = ", ".join([*(change.patch for change in changes), self.name])
         original = changes[0].replaced if changes else function.__code__
         try:
@@ -161,11 +173,17 @@ def _source(function: FunctionType) -> str:
 
 @cache
 def _compiled(source: str, file_name: str, original: CodeType) -> CodeType:
-    """The code of a function with this source, in the classes of the original code; a traceback has the file's lines.
+    """The code of a function with this source; a traceback has the lines of the function's file."""
+    lines = ["\n"] * (original.co_firstlineno - 1) + source.splitlines(keepends=True)
+    linecache.cache[file_name] = (len(source), None, lines, file_name)  # for tracebacks and stories
+    return code_of(ast.parse(source, file_name), file_name, original)
+
+
+def code_of(tree: ast.Module, file_name: str, original: CodeType) -> CodeType:
+    """The code of the one function of a tree, in the classes and at the line of the original code.
 
     The classes give the code its qualified name, the meaning of `super()` and that of private names.
     """
-    tree = ast.parse(source, file_name)
     ast.increment_lineno(tree, original.co_firstlineno - 1)
     [definition] = tree.body
     assert isinstance(definition, ast.FunctionDef | ast.AsyncFunctionDef), f"{file_name} is not a def"
@@ -177,8 +195,6 @@ def _compiled(source: str, file_name: str, original: CodeType) -> CodeType:
     tree.body = [ast.fix_missing_locations(body)]
     future = original.co_flags & __future__.annotations.compiler_flag
     code: CodeType = compile(tree, file_name, "exec", flags=future, dont_inherit=True)
-    lines = ["\n"] * (original.co_firstlineno - 1) + source.splitlines(keepends=True)
-    linecache.cache[file_name] = (len(source), None, lines, file_name)  # for tracebacks and stories
     for inner in (*classes, name):
         code = next(one for one in code.co_consts if isinstance(one, CodeType) and one.co_name == inner)
     return code

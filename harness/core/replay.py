@@ -1,6 +1,7 @@
 """Replays of op-logs: the same ops through the same driver, with the mutant and the fixes of the log planted."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import Enum
 
@@ -145,12 +146,18 @@ def log_of(header: Header, driver: Driver) -> OpLog:
 
 
 def run_log(
-    log: OpLog, *, keep_digests: bool = False, observe: Observe | None = None, trace_origins: bool = False
+    log: OpLog,
+    *,
+    keep_digests: bool = False,
+    observe: Observe | None = None,
+    trace_origins: bool = False,
+    inside: AbstractContextManager[None] | None = None,
 ) -> Driver:
     """Apply a log's ops to fresh engines; `observe` is called with each transition.
 
-    With `trace_origins` the history has the place in the engine's code that emitted each event.  Raises UsageError
-    if the log's mutant or one of its fixes is unknown, or does not fit.
+    With `trace_origins` the history has the place in the engine's code that emitted each event.  The run is `inside` a
+    context, which is entered when the changes of the log are planted.  Raises UsageError if the log's mutant or one of
+    its fixes is unknown, or does not fit.
     """
     prepare(log.header.target)
 
@@ -158,7 +165,7 @@ def run_log(
         if observe is not None:
             observe(driver, change)
 
-    with log.header.changes.planted(log.header.target):
+    with log.header.changes.planted(log.header.target), inside or nullcontext():
         driver: Driver = driver_of(log.header, keep=KeptParts(digests=keep_digests), observe=on_transition)
         for system in driver.systems if trace_origins else ():
             system.log.trace()

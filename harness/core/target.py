@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from swarden.harness.core.errors import UsageError
+from swarden.harness.core.fitting import fitting
 from swarden.harness.core.known_bug import KnownBug, known_bugs_in
 from swarden.harness.core.mutant import Mutant
 from swarden.harness.core.ops import ENGINE_OPS, Op, Pause, PauseMode
@@ -18,7 +19,7 @@ from swarden.harness.core.origins import EngineCode
 from swarden.harness.core.patch import Patch
 from swarden.harness.core.port import EnginePort
 from swarden.harness.core.program import Program
-from swarden.harness.core.releases import Releases
+from swarden.harness.core.releases import InEnvironment, Releases, in_environment
 from swarden.harness.core.sources import hash_of_packages, version_of_package
 from swarden.harness.core.system import EngineSystem, System
 from swarden.harness.core.target_fault import blamed_on
@@ -293,16 +294,37 @@ class Target(Protocol):
         """The options with which a server has this configuration."""
         return ()
 
+    @property
+    def sources(self) -> InEnvironment | None:
+        """The package of the engine's code; None if it is not installed."""
+        return in_environment(self.code.package) if self.code.package else None
+
+    def patch_of(self, bug: KnownBug) -> Patch | None:
+        """The fix of a known bug that fits the code of this build, that for its release first; None if none fits.
+
+        Sources that can change may have any bug, whatever their version is.
+        """
+        sources, version = self.sources, self.version()
+        patches = [patch for patch in [bug.patch_for(version)] if patch is not None]
+        if sources is not None and (bug.has(version) or not sources.is_release):
+            patches += bug.patches
+        return next((one for one in patches if sources is None or fitting([one], sources.folder.parent)), None)
+
+    def fitting_fixes(self) -> list[Patch]:
+        """The fixes of known bugs that fit this build together."""
+        patches = [patch for bug in self.known_bugs().values() if (patch := self.patch_of(bug)) is not None]
+        return fitting(patches, self.sources.folder.parent) if self.sources is not None else patches
+
     def fix(self, name: str) -> Patch:
-        """The fix of the known bug with that name; raises UsageError if none fits this version of the engine."""
+        """The fix of the known bug with that name; raises UsageError if none fits this build of the engine."""
         bug = self.known_bugs().get(name)
         if bug is None:
             known = ", ".join(self.known_bugs()) or "none"
             raise UsageError(f"fix {name}: {self.name} has no known bug of this name; it has {known}")
-        patch = bug.patch_for(self.version())
+        patch = self.patch_of(bug) or bug.patch_for(self.version())
         if patch is None:
-            fits = " and ".join(" to ".join(dict.fromkeys(one.releases)) for one in bug.fixes) or "no release"
-            raise UsageError(f"fix {name}: fits {fits} of {self.name}, not {self.version()}; leave it out")
+            are_for = " and ".join(" to ".join(dict.fromkeys(one.releases)) for one in bug.fixes) or "no release"
+            raise UsageError(f"fix {name}: fits {are_for} of {self.name}, not {self.version()}; leave it out")
         return patch
 
 

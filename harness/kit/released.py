@@ -7,7 +7,7 @@ from typing import Generic, Self
 
 from swarden.harness.core.errors import InvalidConfig, UsageError
 from swarden.harness.core.imports import importing
-from swarden.harness.core.releases import Releases, in_environment, parsed
+from swarden.harness.core.releases import InEnvironment, Releases, in_environment, parsed
 from swarden.harness.core.sources import hash_of
 from swarden.harness.core.validation import shortened
 from swarden.harness.kit.definitions import Definitions
@@ -53,10 +53,18 @@ class ReleasedTarget(ConfiguredTarget, Generic[PartsT]):
 
     def definitions(self) -> Definitions:
         """The definitions in the sources of this release, as far as the adapter drives them; nothing is imported."""
-        folders, found = self.releases.folders_of(self._release), in_environment(self.releases.package)
-        if not folders and (found is None or found.version != self._release):
+        if self.sources is None:
             raise UsageError(f"{self.process} is not installed; run: {self.install_command(self._release)}")
-        return self.adapter.definitions(folders[0] if folders or found is None else found.folder.parent)
+        return self.adapter.definitions(self.sources.folder.parent)
+
+    @property
+    def sources(self) -> InEnvironment | None:
+        found = in_environment(self.releases.package)
+        if found is not None and found.version == self._release:
+            return found
+        folders = self.releases.folders_of(self._release)
+        is_release = self.releases.checkout_of(self._release) is None
+        return InEnvironment(self._release, folders[0] / self.releases.package, is_release) if folders else None
 
     @property
     def process(self) -> str:

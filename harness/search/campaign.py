@@ -26,6 +26,7 @@ from swarden.harness.search.corpus import CHANGED, CorpusPart, RareRun, Share, l
 from swarden.harness.search.features import Features
 from swarden.harness.search.findings import save_unshrunk
 from swarden.harness.search.fixed_settings import Settings, have_settings, refusal, with_settings
+from swarden.harness.search.judge import Deaths, Trials
 from swarden.harness.search.machine import Player, RunListener, turns_of
 from swarden.harness.search.profiles import Profile
 from swarden.harness.search.result import Finding, Reached, Result
@@ -33,7 +34,7 @@ from swarden.harness.search.run import Run, batch_seed
 from swarden.harness.search.search import search
 from swarden.harness.search.shrink import measure
 from swarden.harness.search.steering import CONFIRMATIONS, Steering
-from swarden.harness.search.verification import Cause, Deaths, Trials, Verifier
+from swarden.harness.search.verification import Cause, Verifier
 from swarden.invariants.transition import Transition
 
 

@@ -20,9 +20,10 @@ from swarden.harness.core.printable import printable
 from swarden.harness.core.replay import Replays, Verdict, failure_like, log_of, run_log
 from swarden.harness.core.versions import load_for_here
 from swarden.harness.report.story import StoryLine, StoryPart, replay_line, story_lines
+from swarden.harness.search.judge import NO_TRIALS, Trials
 from swarden.harness.search.result import Finding
 from swarden.harness.search.shrink import BudgetSpent, DoesNotFail, ShrinkBudget, Shrunk, shrink
-from swarden.harness.search.verification import NO_TRIALS, Cause, Trials, Verifier
+from swarden.harness.search.verification import Cause, Verifier
 
 RUNS_FOR_RATE, MISSED = 5, 0.05  # of a failure that is not in each run of its log; the share of runs that may miss it
 FINDINGS = Path(".swarden/findings")
@@ -200,11 +201,14 @@ def _is_known(finding: Finding, trials: Trials) -> bool:
 
 
 def _without_needless_fixes(log: OpLog, finding: Finding, heartbeat: Callable[[], None]) -> OpLog:
-    """The log without the fixes that were planted to exclude known bugs, if it fails in the same way without them."""
-    fixes = tuple(name for name in log.header.fixes if name not in finding.cause.behind)
-    bare = OpLog(msgspec.structs.replace(log.header, fixes=fixes), log.ops)
-    is_needless = fixes != log.header.fixes and failure_like(bare, finding.fingerprint, heartbeat) is not None
-    return bare if is_needless else log
+    """The log with only those of the fixes planted to exclude known bugs without which it does not fail in this way."""
+    behind = finding.cause.behind
+    for needless in (behind, *((name,) for name in behind)):
+        fixes = tuple(name for name in log.header.fixes if name not in needless)
+        bare = OpLog(msgspec.structs.replace(log.header, fixes=fixes), log.ops)
+        if fixes != log.header.fixes and failure_like(bare, finding.fingerprint, heartbeat) is not None:
+            log = bare
+    return log
 
 
 def _depth(log: OpLog, observe: Callable[..., None]) -> list[StoryLine]:

@@ -114,13 +114,15 @@ class Outcome:
         for finding in self.findings if self.mutant is None else ():
             named = "; ".join(f"{name} ({why})" for name, why in finding.cause.namesakes.items())
             same = f", same name as {named}: not verified" if named else ""
-            lines.append(f"new: {finding.fingerprint}{times(tallies.failures[finding.fingerprint])}{same}")
+            where = f", {finding.on_base}" if finding.on_base else ""
+            lines.append(f"new: {finding.fingerprint}{times(tallies.failures[finding.fingerprint])}{where}{same}")
         return lines + known_lines(tallies.known, self.target)
 
     def _figures(self, finding: Finding) -> dict[str, Any]:
         return {
             "runs": self.result.tallies.failures[finding.fingerprint],
             "not_verified": dict(finding.cause.namesakes),
+            "on_base": finding.on_base or None,
         }
 
     def summary(self) -> dict[str, Any]:

@@ -30,7 +30,8 @@ class Finding:
     shrunk log; None if it could not be shrunk.  `replays` is the verdict of running the log again, None if it was not:
     FLAKY for a finding that does not fail again.  `recorded` is the op-log that the strict check inside of a server has
     written, and `inner` the finding made from it.  `cause` says which known bugs have its fingerprint; the finding is
-    of known bugs if its shrunk log has turned out to pass with their fixes.
+    of known bugs if its shrunk log has turned out to pass with their fixes.  `on_base` says how the log of a finding in
+    a checkout ends on the nearest release.
     """
 
     fingerprint: str
@@ -47,6 +48,7 @@ class Finding:
     recorded: Path | None = None
     inner: "Finding | None" = None
     cause: Cause = UNKNOWN
+    on_base: str = ""
 
     def __str__(self) -> str:
         return f"{self.fingerprint} on {self.engine}"

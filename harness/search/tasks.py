@@ -14,10 +14,10 @@ from swarden.harness.core.target import Target, prepare
 from swarden.harness.report.story import story_lines
 from swarden.harness.search.campaign import Plan, Worker
 from swarden.harness.search.findings import report_finding
+from swarden.harness.search.judge import Deaths, Trials
 from swarden.harness.search.process import prepare_process
 from swarden.harness.search.result import Finding, Result
 from swarden.harness.search.shrink import ShrinkBudget
-from swarden.harness.search.verification import Deaths, Trials
 
 Block = Callable[[Target], AbstractContextManager[object]]  # such as one that changes the engine
 

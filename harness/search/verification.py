@@ -1,28 +1,33 @@
-"""Which failures are of known bugs: those whose log passes with the fixes of bugs that have their fingerprint.
+"""Which failures are of known bugs: those that the fixes of known bugs cure, whatever their fingerprints.
 
 A fingerprint alone proves nothing: many bugs end in `work_makes_progress/engine/stuck`.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from functools import cached_property
 
 from swarden.harness.core.driver import Failure
-from swarden.harness.core.errors import UsageError, text_of
 from swarden.harness.core.known_bug import PRIVATE, KnownBug
 from swarden.harness.core.oplog import OpLog
-from swarden.harness.core.replay import failure_like, run_log
+from swarden.harness.core.patch import Patch
+from swarden.harness.core.replay import failure_like
 from swarden.harness.core.target import Target
+from swarden.harness.search.judge import (
+    DOES_NOT_FIT,
+    DOES_NOT_HELP,
+    HAS_NO_FIX,
+    NO_TRIALS,
+    NOT_REACHED,
+    Judge,
+    Trials,
+    is_same,
+)
 
 MOST_FIXES = 8  # of bugs with one fingerprint that are tried: each costs a replay of an unshrunk log
 AND = " + "  # between the names of bugs that are known together
 OR = " or "  # between the names of bugs of which each fix alone lets the log pass
-HAS_NO_FIX = "has no fix for this release"
-DOES_NOT_HELP = "its fix does not help"
-NOT_TRIED = "its fix was not tried"
-DEATHS_OF_A_FIX = 2  # with different logs; then the fix is not tried any more
-BREAKS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -50,163 +55,83 @@ class Cause:
 UNKNOWN = Cause()
 
 
-Deaths = Mapping[frozenset[str], Mapping[str, str]]  # by fixes and by the key of a log: how the process ended
-
-
-class Trial(NamedTuple):
-    """A replay of a failure's log with fixes has begun; without fixes, the last replay has ended."""
-
-    fixes: tuple[str, ...] = ()
-    fingerprint: str = ""  # of the failure without them
-    log: OpLog | None = None
-
-
-@dataclass(frozen=True)
-class Trials:
-    """The reports of a process on its trials, and the results of earlier trials.
-
-    `beat` is called once an engine step, `report` before and after each trial.  `deaths` has the trials that ended
-    earlier processes: fixes are not tried again with the same log, nor with any log after DEATHS_OF_A_FIX.
-    """
-
-    beat: Callable[[], None] = lambda: None
-    report: Callable[[Trial], None] = lambda _: None
-    deaths: Deaths = field(default_factory=dict)
-
-
-NO_TRIALS = Trials()
-
-
 class Verifier:
     """Tries the fixes of known bugs on the logs of failures; `planted` fixes are in the engine already."""
 
     def __init__(self, target: Target, planted: Collection[str], trials: Trials = NO_TRIALS) -> None:
-        self._version, self._trials = target.version(), trials
-        bugs = target.known_bugs()
-        self._bugs = {name: bug for name, bug in bugs.items() if name not in planted and bug.has(self._version)}
+        self._trials = trials
+        self._bugs = {name: bug for name, bug in target.known_bugs().items() if name not in planted}
+        self._target = target
+
+    @cached_property
+    def _fixes(self) -> dict[str, Patch]:
+        """The fixes that fit this build, by bug."""
+        patches = {name: self._target.patch_of(bug) for name, bug in self._bugs.items()}
+        return {name: patch for name, patch in patches.items() if patch is not None}
 
     def cause_of(self, failure: Failure, log: OpLog) -> Cause:
-        """The cause of the failure of a log; each fix is tried alone first.
+        """The cause of the failure of a log: the fixes of its namesakes are tried alone, then all that it reaches.
 
         With a mutant planted the cause is unknown, because a fix may hide the mutant.
         """
         if log.header.mutant is not None:
             return UNKNOWN
-        named = self._namesakes(failure)
-        trial = _Replays(log, failure, self._trials)
-        if not (fixes := self._fixed(named)):
-            return Cause(namesakes=dict.fromkeys(named, HAS_NO_FIX)) if named else UNKNOWN
-        if cures := [one for one in fixes if trial.passes([one])]:
+        judge, named = Judge(log, failure, [*self._fixes.values()], self._trials), self._namesakes(failure)
+        alone = [name for name in named if name in judge.ending().reached][:MOST_FIXES]
+        if cures := [name for name in alone if judge.cures([name])]:
             return Cause(tuple(sorted(cures)), is_either=True)
-        why = {one: self._why_not(one, fixes, trial) for one in named}
         together: list[str] = []
-        seen: set[str] = set()
-        left: Failure | None = failure
-        while left is not None and (more := [one for one in self._fixed(self._namesakes(left)) if one not in seen]):
-            seen.update(more)
-            together = trial.extended(together, more)
-            left = trial.failure_with(together)
-        if left is None:
-            return Cause(tuple(sorted(_fewest(together, trial))))
-        revealed = "" if failure.fingerprint in left.fingerprints else left.fingerprint
-        return Cause(namesakes={} if revealed else why, behind=tuple(together), revealed=revealed)
+        while (left := judge.ending(together).failure) is not None:
+            extended = judge.extended(together, self._further(judge.ending(together).reached, left))
+            if extended == together:
+                break
+            together = extended
+        if left is None and judge.cures(together):
+            return Cause(tuple(sorted(judge.fewest(together))))
+        why = {name: self._why_not(name, judge) for name in named}
+        if left is None or left.op_index < failure.op_index:  # the fixes refuse or break what the log asks for
+            return Cause(namesakes=why)
+        if is_same(failure, left):
+            return Cause(namesakes=why, behind=tuple(together))
+        return Cause(behind=tuple(together), revealed=left.fingerprint)
 
     def is_cause(self, name: str, failure: Failure, log: OpLog, behind: Sequence[str]) -> bool | None:
         """Whether the fix of a bug removes the failure, alone or together with the fixes that the log fails `behind`.
 
         None if it is unknown, because the log cannot be run with the fixes.
         """
-        replays = _Replays(log, failure, self._trials)
+        judge = Judge(log, failure, (), self._trials)
 
-        def is_same(fixes: Sequence[str]) -> bool:
-            left = replays.failure_with(fixes)
-            return left is not None and failure.fingerprint in left.fingerprints
+        def still_fails(fixes: Sequence[str]) -> bool:
+            return is_same(failure, judge.ending(fixes).failure)
 
         others = [one for one in behind if one != name]
-        is_cause = not is_same([name]) or (not is_same(behind) and is_same(others))
-        is_unknown = any(frozenset(fixes) in replays.errors for fixes in ([name], behind, others))
+        is_cause = not still_fails([name]) or (not still_fails(behind) and still_fails(others))
+        is_unknown = any(frozenset(fixes) in judge.errors for fixes in ([name], behind, others))
         return None if is_unknown and not is_cause else is_cause
 
     def failure_behind(self, log: OpLog, fingerprint: str) -> Failure | None:
         """Run a log with fixes that were tried; its failure if it has this fingerprint."""
         return failure_like(log, fingerprint, self._trials.beat)
 
-    def _why_not(self, name: str, tried: Sequence[str], trial: "_Replays") -> str:
-        if self._bugs[name].patch_for(self._version) is None:
-            return HAS_NO_FIX
-        return trial.errors.get(frozenset([name]), DOES_NOT_HELP) if name in tried else NOT_TRIED
+    def _why_not(self, name: str, judge: Judge) -> str:
+        if name not in self._fixes:
+            return DOES_NOT_FIT if self._bugs[name].patch_for(self._target.version()) else HAS_NO_FIX
+        if name not in judge.ending().reached:
+            return NOT_REACHED
+        return judge.errors.get(frozenset([name]), DOES_NOT_HELP)
 
     def _namesakes(self, failure: Failure) -> list[str]:
-        """The bugs with a fingerprint of the failure; bugs with its first fingerprint come first."""
-        names = [name for name, bug in self._bugs.items() if set(failure.fingerprints) & {*bug.fingerprints}]
-        return sorted(names, key=lambda name: failure.fingerprint not in self._bugs[name].fingerprints)
+        """The bugs that this build may have with a fingerprint of the failure; those with its first one come first."""
+        version, fingerprints = self._target.version(), set(failure.fingerprints)
+        bugs = [bug for bug in self._bugs.values() if bug.has(version) or bug.name in self._fixes]
+        named = [bug for bug in bugs if fingerprints & {*bug.fingerprints}]
+        return [bug.name for bug in sorted(named, key=lambda bug: failure.fingerprint not in bug.fingerprints)]
 
-    def _fixed(self, names: Sequence[str]) -> list[str]:
-        """The first of these bugs that have a fix."""
-        return [name for name in names if self._bugs[name].patch_for(self._version) is not None][:MOST_FIXES]
-
-
-class _Replays:
-    """Replays of one log with fixes; `errors` has, by fixes, why the log could not be run with them."""
-
-    def __init__(self, log: OpLog, failure: Failure, trials: Trials) -> None:
-        self._log, self._failure, self._trials = log, failure, trials
-        self.errors = {fixes: why for fixes, deaths in trials.deaths.items() if (why := _why_deadly(deaths, log))}
-        self._tried: dict[frozenset[str], Failure | None] = dict.fromkeys(self.errors, failure)
-
-    def passes(self, fixes: Sequence[str]) -> bool:
-        return self.failure_with(fixes) is None
-
-    def extended(self, fixes: Sequence[str], more: Sequence[str]) -> list[str]:
-        """The fixes and those of `more` with which the log can be run."""
-        if self._can_run([*fixes, *more]):
-            return [*fixes, *more]
-        extended = list(fixes)
-        for one in more:
-            if self._can_run([one]) and self._can_run([*extended, one]):
-                extended.append(one)
-        return extended
-
-    def failure_with(self, fixes: Sequence[str]) -> Failure | None:
-        """The failure of the log with these fixes; its own failure without fixes, or if it cannot be run with them."""
-        key = frozenset(fixes)
-        if key and key not in self._tried:
-            self._trials.report(Trial(tuple(fixes), self._failure.fingerprint, self._log))
-            try:
-                self._tried[key] = run_log(self._log.with_fixes(fixes), observe=lambda *_: self._trials.beat()).failure
-            except UsageError as error:  # the fix does not fit, or the target fails with it
-                self._tried[key], self.errors[key] = self._failure, f"its fix could not be tried: {error}"
-            except BREAKS as error:  # an invariant may raise in a state that only the fix reaches
-                why = f"its fix could not be tried: {type(error).__name__}: {' '.join(text_of(error).split())}"
-                self._tried[key], self.errors[key] = self._failure, why
-            finally:
-                self._trials.report(Trial())
-        return self._tried[key] if key else self._failure
-
-    def _can_run(self, fixes: Sequence[str]) -> bool:
-        if any(bad <= {*fixes} for bad in self.errors):
-            return False
-        self.failure_with(fixes)
-        return frozenset(fixes) not in self.errors
-
-
-def _why_deadly(deaths: Mapping[str, str], log: OpLog) -> str:
-    """Why fixes are not tried with a log, if their trials have ended processes; else ""."""
-    if how := deaths.get(log.key):
-        return f"{DOES_NOT_HELP}: with it the process {how}"
-    if len(deaths) < DEATHS_OF_A_FIX:
-        return ""
-    return f"{NOT_TRIED}: with {len(deaths)} other logs the process {' and '.join(sorted({*deaths.values()}))}"
-
-
-def _fewest(fixes: Sequence[str], trial: _Replays) -> list[str]:
-    """The fixes without which the log would not pass, of fixes with which it passes together."""
-    needed = list(fixes)
-    for one in fixes:
-        rest = [other for other in needed if other != one]
-        if trial.passes(rest):
-            needed = rest
-    return needed
+    def _further(self, reached: Collection[str], left: Failure) -> list[str]:
+        """The fixes that a log reaches, those of the namesakes of its failure first."""
+        named = self._namesakes(left)
+        return sorted(reached, key=lambda name: (name not in named, name))
 
 
 def names_in(known: str) -> list[str]:

@@ -24,10 +24,10 @@ from swarden.harness.core.running_log import last_run
 from swarden.harness.search.campaign import Plan, RunIndex
 from swarden.harness.search.findings import save_unshrunk, write_unshrunk
 from swarden.harness.search.fixed_settings import EachRefused
+from swarden.harness.search.judge import Trial
 from swarden.harness.search.result import Finding, Result, Tallies
 from swarden.harness.search.shrink import ShrinkBudget
 from swarden.harness.search.tasks import Block, make_runs, replay_log, report
-from swarden.harness.search.verification import Trial
 
 GRACE_S = 10.0  # for a worker to end its step after an interrupt
 DEATHS_OF_A_BATCH = 3  # of one worker without a finished run; then the worker skips to its next batch

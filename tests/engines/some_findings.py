@@ -16,6 +16,7 @@ from swarden.harness.core.oplog import OpLog
 from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import run_log
 from swarden.harness.report.known_bug import diff_of
+from swarden.harness.search.verification import Verifier
 from tests.engines.some_laws import laws_of
 from tests.pages import own_bugs
 
@@ -62,6 +63,17 @@ def laws_with(path, engine, fix=""):
             return laws_of(path, engine)
     except InvalidConfig:
         return set()
+
+
+def causes_of(path, engine, name):
+    """The known bugs of which the failure of an op-log is judged to be; the bug of this name if it does not fail."""
+    target = target_of(engine)
+    target.prepare_process()
+    if OpLog.load(path).header.machine not in target.machines:
+        return {name}
+    log = OpLog.load(path, engine=engine)
+    failure = run_log(log).failure
+    return Verifier(target, log.header.fixes).cause_of(failure, log).bugs if failure is not None else {name}
 
 
 def failures_with_large_pools(name, engine):

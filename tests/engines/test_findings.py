@@ -13,7 +13,15 @@ from swarden.harness.core.known_bug import PRIVATE
 from swarden.harness.core.oplog import OpLog
 from tests.engines.lmdeploy.conftest import RELEASES as LMDEPLOY_RELEASES
 from tests.engines.sglang.conftest import RELEASES as SGLANG_RELEASES
-from tests.engines.some_findings import failures_with_large_pools, laws_with, misfits, misplaced, op_logs_of, plant_all
+from tests.engines.some_findings import (
+    causes_of,
+    failures_with_large_pools,
+    laws_with,
+    misfits,
+    misplaced,
+    op_logs_of,
+    plant_all,
+)
 from tests.engines.some_laws import law_of
 from tests.engines.transformers.conftest import RELEASES as TRANSFORMERS_RELEASES
 from tests.engines.vllm.conftest import RELEASES as VLLM_RELEASES
@@ -83,6 +91,12 @@ def test_op_log_fails_only_on_the_releases_that_have_its_bug(shown, release, eng
 @of_each_fix
 def test_op_log_passes_with_the_fix_of_its_bug(shown, engine, in_process_of):
     assert in_process_of(engine, laws_with, shown.path, engine, shown.bug.name) == set()
+
+
+@of_each_fix
+def test_failure_of_an_op_log_is_of_its_bug(shown, engine, in_process_of):
+    """Another fix may cure it, too; what no fix cures would be reported as new."""
+    assert shown.bug.name in in_process_of(engine, causes_of, shown.path, engine, shown.bug.name)
 
 
 @of_each_large_pool

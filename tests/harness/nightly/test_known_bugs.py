@@ -8,8 +8,9 @@ import pytest
 from swarden.harness.core.exit_codes import ExitCode
 from swarden.harness.core.oplog import OpLog
 from swarden.harness.nightly.journal import FindingFile
+from swarden.harness.search.judge import DOES_NOT_HELP
 from swarden.harness.search.result import Finding
-from swarden.harness.search.verification import DOES_NOT_HELP, Cause
+from swarden.harness.search.verification import Cause
 from tests.harness.some_bugs import OF_BLOCKS, OF_PROMPTS, STUCK, swarden_with_bugs
 from tests.pages import ROOT
 

@@ -13,11 +13,12 @@ from swarden.harness.core.registry import target_of
 from swarden.harness.core.replay import replay, run_log
 from swarden.harness.search.campaign import Plan, Worker
 from swarden.harness.search.findings import report_finding
+from swarden.harness.search.judge import DOES_NOT_FIT, DOES_NOT_HELP, NOT_REACHED, NOT_TRIED, Trials
 from swarden.harness.search.outcome import Outcome
 from swarden.harness.search.profiles import PROFILES
 from swarden.harness.search.result import Tallies
 from swarden.harness.search.shrink import ShrinkBudget
-from swarden.harness.search.verification import DOES_NOT_HELP, NOT_TRIED, Trials, Verifier, known_lines
+from swarden.harness.search.verification import Verifier, known_lines
 from tests.harness.some_bugs import LONG, ODD, OF_BLOCKS, OF_PROMPTS, STUCK, USELESS, WHOLE, write_log, write_package
 
 RUNS = 30
@@ -128,7 +129,7 @@ def change(monkeypatch):
         [hunk] = fix.hunks
         new = msgspec.structs.replace(hunk, after=after or hunk.after, before=before or hunk.before)
         fix = msgspec.structs.replace(fix, hunks=(new,))
-        bugs[name] = msgspec.structs.replace(bug, fixes=(fix,))
+        bugs[name] = msgspec.structs.replace(bug, name=name, fixes=(fix,))
         monkeypatch.setattr(type(target), "known_bugs", lambda _: bugs)
 
     return change
@@ -159,7 +160,7 @@ def test_fix_that_does_not_fit_does_not_disable_the_others(target, tmp_path, cha
     change(target, USELESS, before="no such text")
 
     assert cause_with(target, tmp_path, WHOLE, ODD).bugs == (OF_BLOCKS, OF_PROMPTS)
-    assert "no such text" in cause_with(target, tmp_path, LONG).namesakes[USELESS]
+    assert cause_with(target, tmp_path, LONG).namesakes[USELESS] == DOES_NOT_FIT
 
 
 def test_fix_that_breaks_the_capture_could_not_be_tried(target, tmp_path, change):
@@ -270,3 +271,33 @@ def test_campaign_with_known_failures_alone_is_clean_and_says_so(result):
 
     assert outcome.exit_code is ExitCode.CLEAN
     assert outcome.lines()[-1].startswith(f"failed by known bugs only ({RUNS} runs, want at least ")
+
+
+def test_fix_of_a_bug_with_another_fingerprint_is_found_too(target, tmp_path, monkeypatch):
+    """The name of a failure depends on what traffic meets first."""
+    bugs = {
+        name: msgspec.structs.replace(bug, fingerprints=("other/law",)) for name, bug in target.known_bugs().items()
+    }
+    monkeypatch.setattr(type(target), "known_bugs", lambda _: bugs)
+
+    assert cause_with(target, tmp_path, WHOLE, ODD).bugs == (OF_BLOCKS, OF_PROMPTS)
+
+
+def test_fix_whose_code_does_not_run_is_not_tried(target, tmp_path, change):
+    """The engine never admits the request."""
+    change(target, "elsewhere", copy_of=OF_BLOCKS, before="self.running.append(request)", after="pass")
+
+    assert cause_with(target, tmp_path, LONG).namesakes["elsewhere"] == NOT_REACHED
+
+
+def test_fix_fits_a_build_that_it_does_not_name(target, tmp_path, change, monkeypatch):
+    change(target, OF_BLOCKS)
+    bugs = {
+        name: msgspec.structs.replace(
+            bug, fixes=tuple(msgspec.structs.replace(fix, releases=("0.0.1", "0.0.2")) for fix in bug.fixes)
+        )
+        for name, bug in target.known_bugs().items()
+    }
+    monkeypatch.setattr(type(target), "known_bugs", lambda _: bugs)
+
+    assert cause_with(target, tmp_path, WHOLE).bugs == (OF_BLOCKS,)

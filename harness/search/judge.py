@@ -1,0 +1,172 @@
+"""The judge of failures: how a log ends on this build with some fixes of known bugs planted.
+
+Two failures are the same if one has the fingerprint of the other.  Fixes cure a failure if the log passes with them,
+each of them changes a statement that the log reaches before it fails without that fix, and none ends a request that
+the engine serves without it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from swarden.harness.core.driver import Driver, Failure
+from swarden.harness.core.errors import UsageError, text_of
+from swarden.harness.core.marks import marked
+from swarden.harness.core.oplog import OpLog
+from swarden.harness.core.patch import Patch
+from swarden.harness.core.replay import run_log
+from swarden.invariants.events import Finished, FinishReason
+from swarden.invariants.transition import Transition
+
+HAS_NO_FIX = "has no fix for this release"
+DOES_NOT_FIT = "its fix does not fit this code"
+DOES_NOT_HELP = "its fix does not help"
+NOT_REACHED = "the code that its fix changes did not run"
+NOT_TRIED = "its fix was not tried"
+DEATHS_OF_A_FIX = 2  # with different logs; then the fix is not tried any more
+BREAKS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+ANSWERED = (FinishReason.STOP, FinishReason.LENGTH)
+
+Deaths = Mapping[frozenset[str], Mapping[str, str]]  # by fixes and by the key of a log: how the process ended
+
+
+class Trial(NamedTuple):
+    """A replay of a failure's log with fixes has begun; without fixes, the last replay has ended."""
+
+    fixes: tuple[str, ...] = ()
+    fingerprint: str = ""  # of the failure without them
+    log: OpLog | None = None
+
+
+@dataclass(frozen=True)
+class Trials:
+    """The reports of a process on its trials, and the results of earlier trials.
+
+    `beat` is called once an engine step, `report` before and after each trial.  `deaths` has the trials that ended
+    earlier processes: fixes are not tried again with the same log, nor with any log after DEATHS_OF_A_FIX.
+    """
+
+    beat: Callable[[], None] = lambda: None
+    report: Callable[[Trial], None] = lambda _: None
+    deaths: Deaths = field(default_factory=dict)
+
+
+NO_TRIALS = Trials()
+
+
+def is_same(failure: Failure, other: Failure | None) -> bool:
+    """Whether a failure is the same as another one: it has the fingerprint of that one, or the other way round."""
+    return other is not None and (
+        failure.fingerprint in other.fingerprints or other.fingerprint in failure.fingerprints
+    )
+
+
+@dataclass
+class Ending:
+    """The end of a log: its failure, the fixes that it reaches and that are not planted, and what became of requests.
+
+    `served` are the requests that had output tokens while they were unfinished, `ends` has why requests ended.
+    """
+
+    failure: Failure | None = None
+    reached: set[str] = field(default_factory=set)
+    served: set[int] = field(default_factory=set)
+    ends: dict[int, str] = field(default_factory=dict)
+
+    def look(self, change: Transition) -> None:
+        self.served.update(one.id for one in change.after.requests or () if one.num_outputs)
+        self.ends.update((one.request_id, one.reason) for one in change.events_of(Finished))
+
+    def drops(self, without: "Ending") -> bool:
+        """Whether the engine ends a request unanswered that it serves, and does not end so, in the run without."""
+        as_asked = (*ANSWERED, FinishReason.ABORT)  # an abort is mostly that of a client
+        unanswered = {one for one, reason in self.ends.items() if reason not in as_asked} & without.served
+        return any(without.ends.get(one, ANSWERED[0]) in ANSWERED for one in unanswered)
+
+
+class Judge:
+    """Judges one failing log: each set of fixes is tried once.  `errors` has, by fixes, why a log cannot be run.
+
+    `candidates` are the patches for which it is noted whether the log reaches them.
+    """
+
+    def __init__(self, log: OpLog, failure: Failure, candidates: Sequence[Patch], trials: Trials = NO_TRIALS) -> None:
+        self._log, self._failure, self._candidates, self._trials = log, failure, candidates, trials
+        self.errors = {fixes: why for fixes, deaths in trials.deaths.items() if (why := _why_deadly(deaths, log))}
+        self._endings: dict[frozenset[str], Ending] = {fixes: Ending(failure) for fixes in self.errors}
+
+    def ending(self, fixes: Sequence[str] = ()) -> Ending:
+        """The end of the log with these fixes; its own failure if it cannot be run with them."""
+        key = frozenset(fixes)
+        if key not in self._endings:
+            self._trials.report(Trial(tuple(fixes), self._failure.fingerprint, self._log))
+            try:
+                self._endings[key] = self._run(fixes)
+            except UsageError as error:  # the fix does not fit, or the target fails with it
+                self.errors[key] = f"its fix could not be tried: {error}"
+            except BREAKS as error:  # an invariant may raise in a state that only the fix reaches
+                why = f"{type(error).__name__}: {' '.join(text_of(error).split())}"
+                self.errors[key] = f"its fix could not be tried: {why}"
+            finally:
+                self._trials.report(Trial())
+            self._endings.setdefault(key, Ending(self._failure))
+        return self._endings[key]
+
+    def cures(self, fixes: Sequence[str]) -> bool:
+        """Whether the log passes with these fixes, and serves the requests that it serves without them."""
+        ending = self.ending(fixes)
+        return ending.failure is None and not ending.drops(self.ending())
+
+    def extended(self, fixes: Sequence[str], more: Sequence[str]) -> list[str]:
+        """The fixes and those of `more` with which the log can be run."""
+        if self._can_run([*fixes, *more]):
+            return [*fixes, *more]
+        extended = list(fixes)
+        for one in more:
+            if self._can_run([one]) and self._can_run([*extended, one]):
+                extended.append(one)
+        return extended
+
+    def fewest(self, fixes: Sequence[str]) -> list[str]:
+        """A smallest part of fixes that cure the failure together: without any one of them, the rest does not.
+
+        It costs about as many runs as each needed fix has bits in its index.
+        """
+        needed: list[str] = []
+        rest = list(fixes)
+        while not self.cures(needed):
+            low, high = 0, len(rest)  # with the first `high` of the rest it is cured, with the first `low` it is not
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (low, middle) if self.cures([*needed, *rest[:middle]]) else (middle, high)
+            if not high:
+                return list(fixes)  # it depends on the order in which fixes are added
+            needed, rest = [*needed, rest[high - 1]], rest[: high - 1]
+        return needed
+
+    def _run(self, fixes: Sequence[str]) -> Ending:
+        ending = Ending()
+
+        def observe(_: Driver, change: Transition) -> None:
+            self._trials.beat()
+            ending.look(change)
+
+        others = [one for one in self._candidates if one.name not in fixes]
+        inside = marked(others, ending.reached)
+        ending.failure = run_log(self._log.with_fixes(fixes), observe=observe, inside=inside).failure
+        return ending
+
+    def _can_run(self, fixes: Sequence[str]) -> bool:
+        if any(bad <= {*fixes} for bad in self.errors):
+            return False
+        self.ending(fixes)
+        return frozenset(fixes) not in self.errors
+
+
+def _why_deadly(deaths: Mapping[str, str], log: OpLog) -> str:
+    """Why fixes are not tried with a log, if their trials have ended processes; else ""."""
+    if how := deaths.get(log.key):
+        return f"{DOES_NOT_HELP}: with it the process {how}"
+    if len(deaths) < DEATHS_OF_A_FIX:
+        return ""
+    return f"{NOT_TRIED}: with {len(deaths)} other logs the process {' and '.join(sorted({*deaths.values()}))}"

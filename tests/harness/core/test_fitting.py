@@ -1,0 +1,55 @@
+"""A patch fits where the text of each of its hunks stands once in its function, whatever the version."""
+
+import pytest
+
+from swarden.harness.core.fitting import fitting
+from swarden.harness.core.patch import Hunk, Patch
+
+SOURCE = """
+def free(page):
+    return page + 1
+
+class Pool:
+    if True:
+        @staticmethod
+        def take(count):
+            count += 1
+            count += 1
+            return count
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "engine").mkdir()
+    (tmp_path / "engine/__init__.py").write_text(SOURCE)
+    (tmp_path / "engine/broken.py").write_text("def free(:\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("place", "text", "is_fitting"),
+    [
+        pytest.param("engine:free", "page + 1", True, id="function"),
+        pytest.param("engine:Pool.take", "@staticmethod\ndef take", True, id="method-below-a-condition"),
+        pytest.param("engine:Pool.take", "    return count\n", True, id="without-its-indentation"),
+        pytest.param("engine:Pool.take", "count += 1", False, id="twice"),
+        pytest.param("engine:free", "page + 2", False, id="changed"),
+        pytest.param("engine:gone", "page", False, id="absent-function"),
+        pytest.param("engine.gone:free", "page", False, id="absent-module"),
+        pytest.param("engine.broken:free", "free", False, id="module-that-is-not-python"),
+    ],
+)
+def test_patch_fits_where_its_text_stands_once(folder, place, text, is_fitting):
+    patch = Patch("some", (Hunk(place, text, "pass"),))
+
+    assert fitting([patch], folder) == [patch] * is_fitting
+
+
+def test_patch_of_text_that_an_earlier_one_replaces_is_left_out(folder):
+    first, second, third = (
+        Patch(name, (Hunk("engine:free", before, after),))
+        for name, before, after in (("first", "page + 1", "page + 2"), ("second", "+ 1", "+ 3"), ("third", "+ 2", "4"))
+    )
+
+    assert fitting([first, second, third], folder) == [first, third]
